@@ -11,6 +11,11 @@ process, interpreter and libraries included, `each_mb` the most of any process t
 rows are a folder of files.
 `pairs` counts the 190 tables of pairs alone, of rows that are levels already: as `gram` does (`here`), and by DuckDB
 from a file of such rows, all in one question (`sql`).
+`engine` opens a folder of ten Parquet files and counts it twice, for fine tables and for pairs, without noise and fit,
+by two workers: processes here, or a Dask LocalCluster. Seconds of the processor are those of all of them once they have
+imported what they need, `wall_s` is the clock's, and a digest of the sums is printed.
+`columns` is `gram` over two holders of ten columns each of the same people, row by row, up to a short fit: levels are
+held in memory (`memory`), or in a file without a name (`file`). There `peak_mb` is of what no file has (RssAnon).
 QUICK=1 takes few rows and leaves ours.csv alone. What stands in the CSV is not measured again.
 """
 
@@ -20,9 +25,11 @@ import os
 import platform
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -36,6 +43,7 @@ import pyarrow.parquet as pq
 from common.options import options, quick
 from common.rows import read, said, write
 from understudy.api.train import train
+from understudy.data.reading import files, written
 from understudy.data.reading.sources import TableSource
 from understudy.data.schema import Categorical, Integer, Real, Schema
 from understudy.ground import processes
@@ -51,6 +59,7 @@ SETTINGS: dict[str, Any] = {"components": 8, "steps": 5} if QUICK else {}
 SIZES = [3 + 3 * n for n in range(8)]  # of the lists of categories
 LEVELS = [*SIZES, *[20] * 12]  # of all columns, where pairs alone are counted
 BATCH = 100_000
+WORKERS = 2  # of an engine
 ONE_FILE = 10_000_000  # rows: more of them are in a folder of files
 FIELDS = [
     "machine", "cores", "device", "what", "source", "rows", "columns", "open_s", "count_s", "fit_s", "wall_s",
@@ -178,10 +187,80 @@ def pairs_sql(folder: Path, rows: int) -> dict[str, Any]:
     return {"count_s": round(time.process_time() - begun, 2)}
 
 
-def peak(process: str = "self") -> int:
-    """The most that a process ever had in memory, in MB (Linux); nothing of the one that started it."""
+@contextmanager
+def by_dask(rows: int) -> Iterator[Callable[[Path], Any]]:
+    import dask.dataframe as dd
+    from distributed import Client, LocalCluster
+
+    own = {"n_workers": WORKERS, "threads_per_worker": 1, "processes": rows > BATCH}  # threads are there at once
+    with LocalCluster(**own, dashboard_address=None) as cluster, Client(cluster):
+        yield dd.read_parquet
+
+
+@contextmanager
+def by_processes(rows: int) -> Iterator[Callable[[Path], Any]]:
+    from understudy.data.reading.spread import Cores, counted_by
+
+    os.environ[processes.VARIABLE] = str(WORKERS)
+    with counted_by(Cores(10)):
+        yield lambda place: place
+
+
+def engine(by: Callable[[int], Any], folder: Path, rows: int) -> dict[str, Any]:
+    """A folder of ten Parquet files, opened and counted for both releases."""
+    import psutil
+
+    sys.path.append(str(HERE.parent))
+    from scale.cores import passes
+
+    def clock() -> list[float]:
+        """What all of them took of the processor, and the time."""
+        everybody = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        return [sum(sum(one.cpu_times()[:2]) for one in everybody), time.perf_counter()]
+
+    with by(rows) as source:
+        taken, digest = passes(schema(), source(in_ten(folder, rows)), source(in_ten(folder, 1000)), clock)
+    print(f"sums {digest}", flush=True)
+    (opened, fine, pairs), clocked = taken.T.tolist()
+    return {"open_s": round(opened, 1), "count_s": round(fine + pairs, 1), "wall_s": round(sum(clocked), 1)}
+
+
+def in_ten(folder: Path, rows: int) -> Path:
+    place = folder / f"{rows}-in-ten"
+    place.mkdir()
+    for n in range(10):
+        pq.write_table(made(n * rows // 10, rows // 10), place / f"{n}.parquet")
+    return place
+
+
+def columns(large: int, folder: Path, rows: int) -> dict[str, Any]:
+    """Two holders of columns of the same people; more bytes of levels than `large` are in a file."""
+    path, most, done = folder / f"{rows}-both.parquet", [0], threading.Event()
+    generate(path, rows)
+    os.environ[processes.VARIABLE], files.LONG, written._LARGE = "1", 0, large
+
+    def watched() -> None:
+        while not done.wait(0.02):
+            most[0] = max(most[0], peak("self", "RssAnon"))
+
+    watching = threading.Thread(target=watched)
+    watching.start()
+    begun, taken = time.perf_counter(), time.process_time()
+    halves = {"one": Schema(columns=schema().columns[::2]), "two": Schema(columns=schema().columns[1::2])}
+    tables, budget = dict.fromkeys(halves, str(path)), Budget(1.0, 1e-9)
+    federation = Federation.rehearsal(tables, halves, budget=budget, seed=1, same_people=True)
+    train("gram", federation, device="cpu", components=8, steps=5)
+    seconds = {"count_s": round(time.process_time() - taken, 1), "wall_s": round(time.perf_counter() - begun, 1)}
+    done.set()
+    watching.join()
+    return seconds | {"peak_mb": most[0]}
+
+
+def peak(process: str = "self", line: str = "VmHWM") -> int:
+    """The most that a process ever had in memory, in MB (Linux); nothing of the one that started it. Or another line
+    of its status."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))
+    return next(int(one.split()[1]) // 1024 for one in lines if one.startswith(line))
 
 
 def cases(
@@ -194,6 +273,12 @@ def cases(
     found.append(({"what": "gram", "source": "duckdb", "rows": ROWS[len(ROWS) // 2], "columns": 20}, whole))
     for source, measure in (("here", pairs_here), ("sql", pairs_sql)):
         found.append(({"what": "pairs", "source": source, "rows": ROWS[len(ROWS) // 2], "columns": 20}, measure))
+    for source, by in (("dask", by_dask), ("processes", by_processes)):
+        case = {"what": "engine", "source": source, "rows": ROWS[len(ROWS) // 2], "columns": 20, "cores": WORKERS}
+        found.append((case, partial(engine, by)))
+    for source, large in (("memory", 1 << 62), ("file", 0)):
+        case = {"what": "columns", "source": source, "rows": 2 * ROWS[len(ROWS) // 2], "columns": 20, "cores": 1}
+        found.append((case, partial(columns, large)))
     return [(case, measure, (folder, case["rows"])) for case, measure in found]
 
 
@@ -205,7 +290,7 @@ def measured(work: tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]) -> dic
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=HERE / "ours.csv")
     parser.add_argument("--folder", type=Path, help="where the rows are written for the moment")
-    parser.add_argument("--only", default="", help="parquet, duckdb, here or sql")
+    parser.add_argument("--only", default="", help="parquet, duckdb, here, sql, dask, processes, memory or file")
     parser.add_argument("--rows", type=int, help="this many alone")
     parser.add_argument("--cores", type=int, default=1, help="processes that open and count")
     parser.add_argument("--device", default="cpu", help="where the fit is done")
@@ -218,7 +303,8 @@ def main() -> None:
     known = {(row["machine"], int(row["cores"]), row["what"], row["source"], int(row["rows"])) for row in rows}
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for case, measure, given in cases(Path(folder), args.rows):
-            here = (machine["machine"], args.cores, case["what"], case["source"], case["rows"])
+            own = machine | case
+            here = tuple(own[key] for key in ("machine", "cores", "what", "source", "rows"))
             if here in known or args.only not in ("", case["source"]):
                 continue
             if args.rows not in (None, case["rows"]):
@@ -226,7 +312,7 @@ def main() -> None:
             if measure is whole:
                 given = (stored(Path(folder), case["source"], case["rows"]), args.cores, args.device)
             with multiprocessing.get_context("spawn").Pool(1) as pool:  # a process whose peak is its own
-                rows.append(machine | case | pool.apply(measured, [(measure, given)]))
+                rows.append(own | pool.apply(measured, [(measure, given)]))
             print(said(rows[-1]), flush=True)
             write(args.out, rows, FIELDS)
 

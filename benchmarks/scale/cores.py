@@ -23,6 +23,7 @@ import platform
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import accumulate, combinations
 from pathlib import Path
@@ -41,43 +42,47 @@ def of_file(path: Path, cores: int) -> dict[str, Any]:
     """Seconds of each pass over a Parquet file, as a run makes it."""
     from bench import schema
 
-    from understudy.data.encoding.fine import fine_schema, is_bought
-    from understudy.data.reading import files, stores
+    from understudy.data.reading import stores
     from understudy.data.reading.sources import TableSource
     from understudy.data.reading.spread import Cores, counted_by
-    from understudy.data.table import StreamedTable, open_table
-    from understudy.ground.processes import VARIABLE
+
+    os.environ["UNDERSTUDY_PROCESSES"], stores.SPREAD = str(cores), 0
+    with counted_by(Cores(1 if cores == 1 else stores.pieces_of(TableSource(table=str(path)), 20))):
+        seconds, digest = passes(schema(), path, path.with_name("small.parquet"), time.perf_counter)
+    return dict(zip(("open_s", "fine_s", "pairs_s"), seconds.round(2).tolist(), strict=True)) | {"digest": digest}
+
+
+def passes(own: Any, source: Any, small: Any, clock: Callable[[], Any]) -> tuple[Any, str]:
+    """What the clock says of each pass over a table of the schema `own` (opened, fine cells, pairs), and a digest of
+    the sums. `small` is counted first, by which everybody has imported everything."""
+    from understudy.data.encoding.fine import fine_schema, is_bought
+    from understudy.data.reading import files, stores
+    from understudy.data.table import open_table
     from understudy.protocols.gram.settings import Config
     from understudy.protocols.joint.parts import Job, merged
 
-    os.environ[VARIABLE] = str(cores)
     files.LONG = stores.SPREAD = 0
-    spread = Cores(1 if cores == 1 else stores.pieces_of(TableSource(table=str(path)), 20))
-    own, source, key = schema(), TableSource(table=str(path)), bytes(32)
+    key = bytes(32)
     columns = zip(own.columns, fine_schema(own).columns, strict=True)
     most = [(fine.size, LEVELS if is_bought(declared) else fine.size) for declared, fine in columns]
     cells = {str(n): torch.arange(size, dtype=torch.int32) * few // size for n, (size, few) in enumerate(most)}
 
-    def counted(place: TableSource, name: str, rows: int | None) -> Any:
+    def counted(table: Any, name: str) -> Any:
         stages = [["fine", {}, 10.0], ["pairs", {"groups": cells}, 10.0]][: 1 + (name == "pairs")]
         told, study = {"one": own.to_dict()}, "understudy.protocols.gram.protocol:Gram"
         job = Job("r", "one", study, asdict(Config()), told, own.to_dict(), stages)
-        with counted_by(spread):
-            return merged(job.of_table(StreamedTable(place, own), key), spread, rows)
+        return merged(job.of_table(table, key), table.spread, table.rows)
 
-    counted(TableSource(table=str(path.with_name("small.parquet"))), "fine", None)  # everybody has imported everything
-    marks = [time.perf_counter()]
-    with counted_by(spread):
-        rows = open_table(source, own).rows
-    marks.append(time.perf_counter())
-    sums = counted(source, "fine", rows)
-    marks.append(time.perf_counter())
-    sums |= {f"pairs {key}": value for key, value in counted(source, "pairs", rows).items()}
-    marks.append(time.perf_counter())
+    counted(open_table(small, own), "fine")
+    marks = [clock()]
+    table = open_table(source, own)
+    marks.append(clock())
+    sums = counted(table, "fine")
+    marks.append(clock())
+    sums |= {f"pairs {key}": value for key, value in counted(table, "pairs").items()}
+    marks.append(clock())
     digest = hashlib.sha256(b"".join(sums[key].numpy().tobytes() for key in sorted(sums))).hexdigest()[:12]
-    return dict(zip(("open_s", "fine_s", "pairs_s"), np.diff(marks).round(2).tolist(), strict=True)) | {
-        "digest": digest
-    }
+    return np.diff(marks, axis=0), digest
 
 
 def counting_source() -> dict[str, Any]:

@@ -160,9 +160,12 @@ def folder_of(path: Path, many: int) -> TableSource:
     """So many people in files of a few batches, which processes write at the same time."""
     path.mkdir()
     starts = range(0, many, 4 * BATCH)
-    with multiprocessing.get_context("spawn").Pool(min(process_count(), len(starts))) as pool:
-        files = [(path / f"{n:04}.parquet", one, min(4 * BATCH, many - one)) for n, one in enumerate(starts)]
-        pool.starmap(written, files, chunksize=1)
+    files = [(path / f"{n:04}.parquet", one, min(4 * BATCH, many - one)) for n, one in enumerate(starts)]
+    if len(files) == 1:
+        written(*files[0])
+    else:
+        with multiprocessing.get_context("spawn").Pool(min(process_count(), len(starts))) as pool:
+            pool.starmap(written, files, chunksize=1)
     return TableSource(table=str(path))
 
 
