@@ -28,6 +28,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import combinations, pairwise
@@ -282,11 +283,6 @@ def cases(
     return [(case, measure, (folder, case["rows"])) for case, measure in found]
 
 
-def measured(work: tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]) -> dict[str, Any]:
-    measure, given = work
-    return measure(*given)
-
-
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=HERE / "ours.csv")
     parser.add_argument("--folder", type=Path, help="where the rows are written for the moment")
@@ -311,8 +307,8 @@ def main() -> None:
                 continue
             if measure is whole:
                 given = (stored(Path(folder), case["source"], case["rows"]), args.cores, args.device)
-            with multiprocessing.get_context("spawn").Pool(1) as pool:  # a process whose peak is its own
-                rows.append(own | pool.apply(measured, [(measure, given)]))
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:  # whose peak is its own
+                rows.append(own | pool.submit(measure, *given).result())
             print(said(rows[-1]), flush=True)
             write(args.out, rows, FIELDS)
 

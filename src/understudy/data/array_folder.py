@@ -20,7 +20,7 @@ from functools import cached_property, partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,7 @@ from understudy.data.reading import files
 from understudy.data.reading.judged import Reader, cell_reader, id_reader, read_columns
 from understudy.ground.errors import ConfigError, PartyError, SchemaError
 
-_ARRAYS, _ZARR, _PICTURES = (".npy", ".npz", ".zarr"), ".zarr", (".png", ".jpg", ".jpeg")
+_NUMPY, _ZARR, _PICTURES = (".npy", ".npz"), ".zarr", (".png", ".jpg", ".jpeg")
 _LIST, _FILE = "metadata.csv", "file_name"  # as datasets of Hugging Face have them
 _CODECS = {"blosc", "bz2", "delta", "gzip", "lz4", "lzma", "shuffle", "vlen-utf8", "zlib", "zstd"}
 _CHUNK = 1 << 28  # values that are unpacked together
@@ -40,18 +40,16 @@ _CHUNK = 1 << 28  # values that are unpacked together
 Rows = tuple[Any, dict[str, Any]]  # an array of them, and by name those of whose they are and of their classes
 
 
-def holds_arrays(source: object) -> TypeGuard[str | Path]:
-    """Whether it is a file or a folder that `read_arrays` reads."""
-    if not isinstance(source, str | Path) or Path(source).suffix in _ARRAYS:
-        return isinstance(source, str | Path)
-    there = Path(source).rglob("*") if Path(source).is_dir() else ()
-    return any(one.suffix.lower() in (*_ARRAYS, *_PICTURES) for one in there)
-
-
-def read_arrays(path: Path, schema: S, name: str | None = None) -> ArrayTable[S]:
-    """The rows of a file, a store or a folder: held, unless they are too many."""
-    if path.suffix in _ARRAYS and path.suffix != _ZARR:
-        return _part(rows_in(path, schema), schema, path, name or path.name)
+def read_arrays(source: object, schema: S, name: str | None = None) -> ArrayTable[S] | None:
+    """The rows of an array, a file, a store or a folder: held, unless they are too many. None of anything else."""
+    if isinstance(source, np.ndarray):
+        return ArrayTable.alone(source, schema, name)
+    path, known = Path(source if isinstance(source, str | Path) else ""), (*_NUMPY, _ZARR, *_PICTURES)
+    if path.suffix in _NUMPY:
+        return _of_file(path, schema, name)
+    found = path.rglob("*") if path.name and path.is_dir() else ()
+    if path.suffix != _ZARR and not any(one.suffix.lower() in known for one in found):
+        return None
     opened = ArrayFolder([*_batches(path, schema)], schema, name or path.name)
     return opened if opened.rows * math.prod(schema.shape) > files.LONG else opened.held
 
@@ -59,12 +57,14 @@ def read_arrays(path: Path, schema: S, name: str | None = None) -> ArrayTable[S]
 def _batches(path: Path, schema: S) -> Iterator[Callable[[], ArrayTable[S]]]:
     """One for each file, and of what is read where it is cut, for as many whole people as may be held."""
     own = [path] if path.suffix == _ZARR else sorted(one for one in path.iterdir() if not one.name.startswith("."))
-    if not own or any(one.suffix not in _ARRAYS for one in own):
+    if not own or any(one.suffix not in (*_NUMPY, _ZARR) for one in own):
         yield from _cut(_pictures_in(path, schema), schema, path)
         return
     for one in own:
-        is_cut = one.suffix == _ZARR
-        yield from _cut(rows_in(one, schema), schema, one) if is_cut else [partial(read_arrays, one, schema)]
+        if one.suffix == _ZARR:
+            yield from _cut(rows_in(one, schema), schema, one)
+        else:
+            yield partial(_of_file, one, schema)
 
 
 def _cut(rows: Rows, schema: S, path: Path) -> Iterator[Callable[[], ArrayTable[S]]]:
@@ -80,6 +80,10 @@ def _cut(rows: Rows, schema: S, path: Path) -> Iterator[Callable[[], ArrayTable[
     for start, stop in pairwise([*starts.tolist(), many]):
         at = path.name if stop - start == many else f"{path.name} from row {start + 1:,} on"
         yield partial(_part, rows, schema, path, at, slice(start, stop))
+
+
+def _of_file(path: Path, schema: S, name: str | None = None) -> ArrayTable[S]:
+    return _part(rows_in(path, schema), schema, path, name or path.name)
 
 
 def _part(rows: Rows, schema: S, path: Path, name: str, some: slice = slice(None)) -> ArrayTable[S]:
@@ -101,10 +105,8 @@ def _reading(path: Path) -> Iterator[None]:
         needed = f"pip install 'understudy[{'zarr' if error.name == 'zarr' else 'images'}]'"
         raise ConfigError(f"{path.name}: {error.name} is needed to read it ({needed}). Nothing was read.") from None
     except Exception as error:
-        what = f"is damaged, or holds objects ({type(error).__name__})"
-        if said := getattr(error, "strerror", None):
-            what = f"cannot be read ({said})"
-        raise SchemaError(f"{path}: the file {what}. Nothing was read.") from None
+        why = getattr(error, "strerror", None) or f"it is damaged, or holds objects: {type(error).__name__}"
+        raise SchemaError(f"{path}: the file cannot be read ({why}). Nothing was read.") from None
 
 
 def rows_in(path: Path, schema: ArraySchema, *more: str) -> Rows:

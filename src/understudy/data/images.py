@@ -11,14 +11,13 @@ Edges: images of another size, a pixel outside its bounds or not finite → Sche
 import struct
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.array_folder import beside_readers, holds_arrays, read_arrays
+from understudy.data.array_folder import beside_readers, read_arrays
 from understudy.data.arrays import ArraySchema, ArrayTable, Codes
 from understudy.data.column import Real
 from understudy.data.reading.files import Source
@@ -116,10 +115,8 @@ Images = ArrayTable[ImageSchema]
 
 def read_images(source: Source | NDArray[Any], schema: ImageSchema, name: str | None = None) -> Images:
     """Read an array, what holds arrays or image files, or a table of pixels. An array alone has no classes."""
-    if isinstance(source, np.ndarray):
-        return Images.alone(source, schema, name)
-    if holds_arrays(source):
-        return read_arrays(Path(source), schema, name)
+    if (found := read_arrays(source, schema, name)) is not None:
+        return found
     readers = {one: cell_reader(Real(name=one, low=schema.low, high=schema.high, bins=1), _GAP) for one in schema.names}
     raw, cells = read_columns(source, readers | beside_readers(schema), name)
     values = np.stack([cells[column].to_numpy() for column in schema.names], axis=1).reshape(-1, *schema.shape)

@@ -15,14 +15,13 @@ what is left of a stretch after its last whole window is not used.
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.array_folder import beside_readers, holds_arrays, read_arrays
+from understudy.data.array_folder import beside_readers, read_arrays
 from understudy.data.arrays import ArraySchema, ArrayTable, Codes
 from understudy.data.column import Categorical, Real
 from understudy.data.encoding.values import Cells
@@ -176,15 +175,13 @@ def read_series(source: Source | NDArray[Any], schema: SeriesSchema, name: str |
     """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema; or an array
     (series, steps, channels) that is cut already, or what holds such arrays. Edges: windows of arrays whose persons
     nobody names → SchemaError, as one series may have several of them."""
-    if holds_arrays(source) or isinstance(source, np.ndarray):
+    if (found := read_arrays(source, schema, name)) is not None:
         if schema.stride is not None and schema.person is None and not schema.windows_are_people:
             raise SchemaError(
                 "an array does not say which windows are of one series, and so of one person: the schema has to name "
-                "the person, or windows_are_people. Nothing was read."
+                "the person, or windows_are_people. Nothing was charged."
             )
-        if isinstance(source, np.ndarray):
-            return Series.alone(source, schema, name)
-        return read_arrays(Path(source), schema, name)
+        return found
     readers = {channel.name: cell_reader(channel, schema.gap) for channel in schema.channels} | beside_readers(schema)
     if schema.series is not None:
         readers[schema.series] = id_reader(schema.series, one_row_each=False)
