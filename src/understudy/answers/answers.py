@@ -65,7 +65,6 @@ class Answers:
         return products, pieces
 
     def _products(self, rng: Uniform) -> Products:
-        """The network as products, whatever the rules."""
         if self.exact is not None:
             return self.exact
         return Products.of_rows(torch.cat(list(self.points(self._points, rng))), self.levels.sizes)

@@ -238,7 +238,6 @@ def asked_of_kinds(condition: Condition | bool, schema: VisitSchema | SeveralVis
 
 
 def _spoken_of(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -> list[int]:
-    """The kinds of events that a condition speaks of, by their places."""
     said = set() if isinstance(condition, bool) else set(columns(condition))
     return [place for place, part in enumerate(schema.parts) if said & {column.name for column in part.event_columns}]
 
@@ -261,7 +260,6 @@ def _ways(condition: Condition, part: VisitSchema) -> _Left:
 
 
 def _all_of(ways: _Left) -> Condition | bool:
-    """What holds whatever the tests say."""
     left = [one for one in ways if one is not True]
     if any(one is False for one in left):
         return False

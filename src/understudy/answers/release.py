@@ -244,7 +244,6 @@ def fine_nodes(schema: Schema) -> list[tuple[tuple[int, ...], bool]]:
 
 
 def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
-    """The tables of one kind, held against the levels."""
     parts = {part: tensors.get(f"{kind}.{part}") for part in _DTYPES}
     for part, dtype in _DTYPES.items():
         if (own := parts[part]) is None or own.dtype != dtype or own.ndim != (2 if part == "columns" else 1):

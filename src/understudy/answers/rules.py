@@ -145,7 +145,6 @@ def _check_room(n: int, schema: Schema) -> None:
 
 
 def _values(column: Column) -> float:
-    """How many values a column can have, the missing one included."""
     if not isinstance(column, Binned):
         return column.size
     if column.edges.dtype.kind != "i":

@@ -85,7 +85,6 @@ class ArraySchema(Document):
 
     @property
     def flat_names(self) -> list[str]:
-        """A name for each number of a row, in their order."""
         return list(self.names)
 
     def as_drawn(self) -> Self:

@@ -91,7 +91,6 @@ class ImageSchema(ArraySchema):
         return pixels.round().astype(np.uint8) if (self.low, self.high) == (0, 255) else pixels
 
     def frame(self, values: NDArray[np.floating[Any]], classes: Codes | None = None) -> pd.DataFrame:
-        """A row for each image: its classes, and a column for each pixel."""
         frame = pd.DataFrame(self.unscaled(values).reshape(len(values), -1), columns=list(self.names))
         if classes is not None:
             for place, (label, named) in enumerate(self.class_table(classes).items()):

@@ -271,7 +271,6 @@ def _numbers(present: Cells) -> Floats | None:
 
 
 def _numeric(common: dict[str, Any], numbers: Floats, decimals: int | None) -> Column:
-    """A kind for sorted different numbers."""
     if (numbers == np.floor(numbers)).all() and np.abs(numbers).max() < kinds.EXACT / 10:
         if len(numbers) <= FEW:
             return Ordinal(categories=tuple(int(v) for v in numbers), **common)

@@ -259,7 +259,6 @@ def _category(column: Column, value: Value) -> int:
 
 
 def _in_order(test: Compare, column: Column) -> Mask:
-    """Which declared values of a column stand in this order to a value."""
     if not isinstance(column, Categorical):
         raise column.error(f"false and true have no order {test.order}. Use ==. {_NOTHING}")
     known = column.categories

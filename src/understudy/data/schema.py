@@ -293,7 +293,6 @@ class Grid:
 
     @classmethod
     def alike(cls, held: Mapping[str, Hashable]) -> "Grid":
-        """Holders of equal things are a group."""
         groups: dict[Hashable, list[str]] = {}
         for name, what in held.items():
             groups.setdefault(what, []).append(name)

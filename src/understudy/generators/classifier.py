@@ -92,7 +92,6 @@ class Classifier(ClassifierParts):
 
 
 def _features(described: Mapping[str, Any], file: Path) -> Features:
-    """The rule that `describe` wrote down."""
     if described["kind"] == "array":
         return ArrayFeatures(tuple(described["shape"]), tuple(described["classes"]))
     schema = one_kind_of_row(load_schema(file))

@@ -56,7 +56,6 @@ def is_within(column: Binned, values: Cells) -> bool:
 
 
 def _levels(column: Column, values: Cells) -> NDArray[np.integer]:
-    """The same of values that are there."""
     if isinstance(column, Categorical) and isinstance(column.categories[0], str):
         return _texts(column.categories).get_indexer(pd.Index(values, dtype=object))
     if isinstance(column, Boolean) and values.dtype.kind not in "biuf":

@@ -122,7 +122,6 @@ def _in_memory(source: object) -> bool:
 
 
 def _declared(raw: Raw, source: TableSource, want: Want) -> Raw:
-    """The cells as the source says that they are written."""
     columns: dict[str, pd.Series[Any]] = {}
     faults = list(raw.faults)
     for column, cells in raw.columns.items():

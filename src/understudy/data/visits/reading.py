@@ -152,7 +152,6 @@ def _codes(columns: Iterable[Column], frame: Any) -> Codes:
 
 
 def _owners(events: Table, ids: NDArray[Any], source: str) -> Places:
-    """Whose each event is, as a place among the people."""
     whose = events.people
     if whose.dtype != ids.dtype:  # whole numbers in one table, text in the other
         whose, ids = (own.astype(np.dtypes.StringDType()) for own in (whose, ids))
