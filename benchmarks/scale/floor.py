@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
@@ -40,7 +41,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
-FIELDS = ["method", "people", "two", "three", "planted", "auc", "fit_s"]
+FIELDS = ["method", "people", "two", "three", "planted", "auc", "fit_s", "machine"]
 BATCH = 1 << 18
 DRAWN, FRESH, LEARNED = (2_000, 4_000, 2_000) if quick() else (300_000, 1_000_000, 50_000)
 LISTS, WHOLE, REALS = range(10), range(10), range(9)
@@ -202,7 +203,9 @@ def main() -> None:
     law = Law()
 
     def keep(method: str, many: int, figures: dict[str, float]) -> None:
-        rows.append({"method": method, "people": many} | {key: f"{value:.4f}" for key, value in figures.items()})
+        machine = "cpu" if args.device == "cpu" else torch.cuda.get_device_name()
+        found = {key: f"{value:.4f}" for key, value in figures.items()}
+        rows.append({"method": method, "people": many} | found | {"machine": machine})
         print(said(rows[-1]), flush=True)
         write(args.out, rows, FIELDS)
 

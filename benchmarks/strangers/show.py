@@ -44,7 +44,7 @@ def cells(**key: object) -> pd.DataFrame:
 
 
 def methods() -> list[str]:
-    return sorted(rows()["method"].unique(), key=["before", "after", "last"].index)
+    return sorted(rows()["method"].unique(), key=["before", "after", "now"].index)
 
 
 def share(flags: "pd.Series[bool]") -> str:
