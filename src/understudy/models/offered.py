@@ -235,9 +235,6 @@ def moment_shapes(frame: Frame, classes: Any, scales: Sequence[Any], noise: Sequ
 
 
 def _summed(parts: Sequence[Released]) -> Released:
-    return {
-        name: torch.stack([part[name].square() for part in parts]).sum(0).sqrt()
-        if name.endswith("_noise")
-        else torch.stack([part[name] for part in parts]).sum(0)
-        for name in parts[0]
-    }
+    every = {name: torch.stack([part[name] for part in parts]) for name in parts[0]}
+    noise = {name: some.square().sum(0).sqrt() for name, some in every.items() if name.endswith("_noise")}
+    return {name: some.sum(0) for name, some in every.items()} | noise

@@ -167,9 +167,8 @@ def _pld(event: DpEvent, grid: float) -> Any:
             return quick.discrete_gaussian(inner.sigma, inner.sensitivity, grid)
         case DiscreteLaplaceDpEvent():
             noise, moved = inner.noise_parameter, inner.sensitivity
-            return plds.from_discrete_laplace_mechanism(
-                noise, moved, value_discretization_interval=grid, use_connect_dots=True
-            )
+            dots = {"value_discretization_interval": grid, "use_connect_dots": True}
+            return plds.from_discrete_laplace_mechanism(noise, moved, **dots)
         case PureDp():
             return _randomized_response(inner.epsilon, grid)
     raise PrivacyError(f"{event!r} has no privacy loss distribution. Nothing was sent.")

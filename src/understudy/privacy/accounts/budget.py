@@ -58,12 +58,8 @@ class Budget:
     def warn_of_delta(self, holder: str, people: int) -> None:
         """A PrivacyWarning where δ is so large that it says little."""
         if self.delta * people >= 1:  # so written, nobody at all is no error
-            warnings.warn(
-                f"{holder}: δ = {self.delta:g} is not below 1/{people:,}: it would allow publishing one person's row "
-                "outright. Choose a smaller δ.",
-                PrivacyWarning,
-                stacklevel=3,
-            )
+            said = f"{holder}: δ = {self.delta:g} is not below 1/{people:,}: it would allow publishing one person's row"
+            warnings.warn(f"{said} outright. Choose a smaller δ.", PrivacyWarning, stacklevel=3)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

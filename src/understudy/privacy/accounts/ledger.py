@@ -146,9 +146,7 @@ class Ledger:
         self, event: DpEvent, count: int = 1, *, people: Iterable[int | str] | None = None,
         insider: DpEvent | None = None, insider_count: int | None = None,
     ) -> None:  # fmt: skip
-        """BudgetExceeded unless `charge` would accept this now. Writes nothing. Asked once for a whole run, it also
-        makes each charge of the run cost no accounting: what is pointwise below a spend that fits, fits.
-        """
+        """BudgetExceeded unless `charge` would accept this now; asked for a run, its charges cost no accounting."""
         with self._store.transaction(write=False):
             self._check(booked.lines_of(event, count, insider, insider_count), booked.people_ids(people))
 

@@ -154,13 +154,8 @@ class Store:
         """Every event so far; with a run, `everyone` counts only its charges."""
         rows = self.connection.execute("SELECT id, text, view, everyone, peak FROM event").fetchall()
         if run is not None:
-            of_run = dict(
-                self.connection.execute(
-                    "SELECT event, SUM(count) FROM line JOIN entry ON entry = id"
-                    " WHERE run = ? AND people IS NULL GROUP BY event",
-                    (run,),
-                )
-            )
+            uses = "SELECT event, SUM(count) FROM line JOIN entry ON entry = id WHERE run = ? AND people IS NULL"
+            of_run = dict(self.connection.execute(f"{uses} GROUP BY event", (run,)))
             rows = [(id, text, view, of_run.get(id, 0), peak) for id, text, view, _, peak in rows]
         return [Priced(id, _event(text), *rest) for id, text, *rest in rows]
 
@@ -169,19 +164,15 @@ class Store:
         charged = [id for (id,) in self.connection.execute("SELECT id FROM event WHERE peak > 0")]
         columns = ", ".join(f"SUM(count * (event = {id}))" for id in charged)
         who = "true" if people is None else "person IN (SELECT value FROM json_each(:people))"
-        rows = self.connection.execute(
-            f"SELECT DISTINCT {columns or 1} FROM tally WHERE {who} AND (:run IS NULL OR run = :run) GROUP BY person",
-            {"people": people, "run": run},
-        )
+        query = f"SELECT DISTINCT {columns or 1} FROM tally WHERE {who} AND (:run IS NULL OR run = :run)"
+        rows = self.connection.execute(f"{query} GROUP BY person", {"people": people, "run": run})
         return [{}, *(dict(zip(charged, row, strict=False)) for row in rows)]
 
     def tallies(self, run: str | None = None) -> dict[str, dict[int, int]]:
         """What every charged person has spent alone, in all or in one run: event id → uses."""
         owns: dict[str, dict[int, int]] = {}
-        rows = self.connection.execute(
-            "SELECT person, event, SUM(count) FROM tally WHERE :run IS NULL OR run = :run GROUP BY person, event",
-            {"run": run},
-        )
+        query = "SELECT person, event, SUM(count) FROM tally WHERE :run IS NULL OR run = :run GROUP BY person, event"
+        rows = self.connection.execute(query, {"run": run})
         for person, event, uses in rows:
             owns.setdefault(person, {})[event] = uses
         return owns

@@ -156,9 +156,7 @@ class SubsetSelection(NamingMechanism):
         return torch.from_numpy(np.ascontiguousarray(sent))
 
     def decode(self, sent: Tensor) -> tuple[Tensor, Tensor]:
-        """What `encode` wrote, and which reports are none: (n, size) with 0 … size − 1 there, and bool (n,). A report
-        is none where it names too few or too many cells, one twice, or one that does not exist.
-        """
+        """What `encode` wrote, and which are no reports (cells too few or many, twice, unknown): 0 … size − 1 there."""
         raw = sent.numpy()
         named = np.tile(np.arange(self.size), (len(raw), 1))
         if self.by_number:
