@@ -58,8 +58,7 @@ from understudy.privacy.noise.discrete import CountNoise
 
 Values = NDArray[Any]
 
-# times counted
-_LOOKS = {"boolean": 0, "categorical": 1, "integer": 2, "real": 2, "date": 2, "datetime": 2}
+_LOOKS = {"boolean": 0, "categorical": 1, "integer": 2, "real": 2, "date": 2, "datetime": 2}  # times counted
 _LISTED = "categorical"
 _MISLED = 1e-4  # the probability that noise alone shows in one of a column's cells
 _CLOSER = 128  # parts of the closer look

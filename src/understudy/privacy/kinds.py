@@ -31,8 +31,7 @@ from understudy.ground.check import one_of, repeated
 from understudy.ground.errors import ConfigError, PrivacyWarning, UtilityWarning
 
 MOST_TEXTS = 1_000  # a column of more different texts is free text
-# of the numbers: one person's digits do not change by how many decimals a column is written
-_NEARLY_ALL = 0.99
+_NEARLY_ALL = 0.99  # of the numbers: one person's digits do not change by how many decimals a column is written
 
 # column → the kind whose domain to buy, with its form ("date DD.MM.YYYY"), or all of it as public knowledge
 Kinds = Mapping[str, str | Column]

@@ -29,8 +29,7 @@ from understudy.ground.padding import padded, pays
 from understudy.models.network import BlockSoftmax, Network, check_weights, each_whole, widest
 
 _WIDE = 1_000  # Table 2 halves the width up to 566 and takes 0.35 of it from 1,500 on
-# Of the generator's branch, coarse to fine; the critic's are the same from fine to coarse.
-CHANNELS = (32, 16)
+CHANNELS = (32, 16)  # of the generator's branch, coarse to fine; the critic's are the same from fine to coarse
 _SCALE = (4, 2, 1)  # kernel, stride and padding: each layer doubles, or halves, both sides
 
 

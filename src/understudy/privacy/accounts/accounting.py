@@ -60,8 +60,7 @@ _LEAST_RATE = 1e-12
 _LARGEST_SAMPLED = 500.0  # of the pure ε of sampled Laplace noise: dp_accounting takes e to its power
 _MOST_NOISE = 1e7
 _ORDERS = tuple(RdpAccountant().orders)
-# Their sums are short: a quick bound.
-_WHOLE_ORDERS = tuple(order for order in _ORDERS if order == int(order))
+_WHOLE_ORDERS = tuple(order for order in _ORDERS if order == int(order))  # their sums are short: a quick bound
 
 
 def epsilon(spend: Spend, delta: float, *, method: str = "pld") -> float:

@@ -26,8 +26,7 @@ from torch import Tensor
 from understudy.privacy.gradients.limits import FACTOR, TINY, full, honest
 from understudy.privacy.noise import Normals
 
-# what a weight read (groups, n, positions, in), None for a bias, and what it gave
-Tap = tuple[Tensor | None, Tensor]
+Tap = tuple[Tensor | None, Tensor]  # what a weight read (groups, n, positions, in), None for a bias, and what it gave
 
 
 def private_sums(

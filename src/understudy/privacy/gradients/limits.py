@@ -38,8 +38,7 @@ from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.ground.settings import Takes, between, listed, whole_to
 
 FACTOR = 1e9  # the longest factor of a person's gradient in a layer
-# what a product loses at most when it underflows, and its sum once more
-TINY = 2 * torch.finfo(torch.float32).tiny
+TINY = 2 * torch.finfo(torch.float32).tiny  # what a product loses at most when it underflows, and its sum once more
 WEIGHT = 1e9  # the largest weight that a server may send
 
 _LOCK = RLock()  # the setting is the whole process's: two threads must not undo each other's

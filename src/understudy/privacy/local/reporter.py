@@ -25,9 +25,7 @@ from understudy.privacy.noise import Device, Rng
 
 LEAST_EPSILON = 1e-6  # 1 − e^−ε still has ten digits, and no answer is too large for a float32
 MOST_EPSILON = 50.0  # e⁻⁵⁰ is still far above 2⁻¹⁰⁶, the grain of `fine`
-# with dims up to 10⁹, all that is made of them is far from the ends of a float
-LEAST_CLIP = 1e-12
-MOST_CLIP = 1e12
+LEAST_CLIP, MOST_CLIP = 1e-12, 1e12  # with dims up to 10⁹, all that is made of them is far from the ends of a float
 _CHUNK = 2**24  # update values in work at a time
 
 

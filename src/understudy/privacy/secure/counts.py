@@ -33,8 +33,7 @@ _CELLS = 1 << 24  # of all tables that are counted at a time, as far as columns 
 _ROWS = 1 << 16  # that are looked at together
 _MOST = 256  # tuples of a pack: a cache holds the table of two
 
-# σ of cells that a person moves over the release's, and how many they are
-Moved = tuple[tuple[float, int], ...]
+Moved = tuple[tuple[float, int], ...]  # σ of cells that a person moves over the release's, and how many they are
 
 
 def release_event(sigma: float, by: int = 1) -> DpEvent:
