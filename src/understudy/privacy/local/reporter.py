@@ -11,9 +11,9 @@ members of a class relabels the result: all outcomes of one pattern are equally 
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -58,6 +58,16 @@ class Report:
         return (self.total() / max(self.clients, 1)).to(torch.float32)
 
 
+class Reporter(Protocol):
+    """A mechanism for updates of `dims` numbers. One call costs each client of the cohort one `event`."""
+
+    @property
+    def dims(self) -> int: ...
+    @property
+    def event(self) -> DpEvent: ...
+    def report(self, updates: Tensor, rng: Rng) -> Report: ...
+
+
 def check_epsilon(epsilon: float) -> None:
     positive(epsilon=epsilon)
     if epsilon > MOST_EPSILON:
@@ -86,28 +96,15 @@ class LocalMechanism:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reporter(LocalMechanism, ABC):
-    """A mechanism for updates of `dims` numbers. One call costs each client of the cohort one `event`."""
-
-    dims: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        whole(dims=self.dims)
-
-    @abstractmethod
-    def report(self, updates: Tensor, rng: Rng) -> Report:
-        """`updates`: one client a row, (n, dims)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeanMechanism(Reporter):
+class MeanMechanism(LocalMechanism):
     """A vector in [−clip, clip]^d: values outside are clipped, a non-finite update counts as zero (`cohort`)."""
 
+    dims: int
     clip: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        whole(dims=self.dims)
         check_clip(self.clip)
 
     def claims(self, values: Tensor, indices: Tensor, scale: float) -> Report:

@@ -14,7 +14,7 @@ the same side of one half.
 """
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -31,7 +31,7 @@ from understudy.privacy.noise import Rng
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection(reporter.Reporter):
+class Selection(reporter.LocalMechanism, ABC):
     """Tell the server a few dimensions in which the update is large, and the sign of "large".
 
     Guarantee: ε-LDP for a client's whole update: sign and indices together are at most e^ε times as likely
@@ -39,11 +39,12 @@ class Selection(reporter.Reporter):
     Edges: a non-finite update counts as zero (`reporter.cohort`); ties fall to either side of the top set.
     """
 
+    dims: int
     top: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(top=self.top)
+        whole(dims=self.dims, top=self.top)
         if self.top >= self.dims:
             raise ConfigError(f"top must be below dims={self.dims}, not {self.top}.")
 
