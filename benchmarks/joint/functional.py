@@ -11,7 +11,7 @@ copulas were lost on wide tables); `exact`, the oracle, fitted with the noise th
 what it misses is the fit's own. `impossible`: people whom the fit has in cells of the strong pairs that no real person
 is in, the mean and the most of them. `v`, `v_real`, `v_released`: Cramér's V, the mean over these pairs, by the fit,
 the rows, and the released counts without what noise adds to χ². Of public tables the strong pairs are the three with
-the largest V. `missed` of `tables`: as the card counts them (`answers/missed.py`). ε = 1, δ = 1e-5, one holder.
+the largest V. `missed` of `tables`: as the card counts them (`answers/bars.py`). ε = 1, δ = 1e-5, one holder.
 All choices were made on seeds below 40 of the generated table, and none on public ones.
 """
 
@@ -36,7 +36,7 @@ from tables import load
 
 from common.options import options, quick
 from common.rows import said, write
-from understudy.answers.missed import Missed
+from understudy.answers.bars import Missed
 from understudy.data.encoding.codec import Codec
 from understudy.models.tables import noisy_tables
 from understudy.models.tables.fit_gram import fit_gram

@@ -6,7 +6,7 @@ from scipy.stats import binom
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from understudy.answers.missed import Missed, is_beyond_chance
+from understudy.answers.bars import Missed, is_beyond_chance
 
 SIZES, PEOPLE, SIGMA = [8, 8, *[5] * 20], 5_000, 60.0
 

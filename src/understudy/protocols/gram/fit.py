@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.answers.missed import Missed
+from understudy.answers.bars import Missed
 from understudy.answers.release import Release, tables_of, tensors_of
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
