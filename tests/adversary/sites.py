@@ -38,6 +38,7 @@ from understudy.protocols.people.rounds import LearningParty
 from understudy.protocols.sgde import counted as sgde_counted
 from understudy.protocols.sgde import offering as sgde_offering
 from understudy.protocols.sgde import training as sgde_training
+from understudy.protocols.tied import stages as tied_stages
 from understudy.protocols.tied.stages import Numbers
 from understudy.protocols.visits import protocol as visits_protocol
 
@@ -165,6 +166,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(visits_protocol, "person_vectors", _vectors(visits_protocol.person_vectors))
         for stage in (Lengths, First, Levels, Pooled, Within):
             patch.setattr(stage, "_sums_of", _moments(sites, stage._sums_of))
+        patch.setattr(tied_stages, "gram_matrix", _counts(sites, tied_stages.gram_matrix, "Gram block"))
         patch.setattr(Numbers, "triangle", _triangle(sites, Numbers.triangle))
         patch.setattr(Numbers, "words", _short(sites, Numbers.words))
         patch.setattr(dplt_tree, "pair_tables", _counts(sites, dplt_tree.pair_tables, "two-way tables"))

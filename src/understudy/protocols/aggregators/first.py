@@ -106,11 +106,8 @@ class FirstAggregator(Tally):
 
     @classmethod
     def open(cls, plan: Terms, parties: Parties, schemas: Mapping[str, Any]) -> "FirstAggregator":
-        first = cls(plan, parties)
-        told: dict[str, Any] = {
-            "config": asdict(plan.config),
-            "schemas": {name: schemas[name].to_dict() for name in parties.names},
-        }
+        first, known = cls(plan, parties), {name: schemas[name].to_dict() for name in parties.names}
+        told: dict[str, Any] = {"config": asdict(plan.config), "schemas": known}
         opened = public_values({plan.aggregator: first._second(Open(**told))})
         opened[plan.aggregator]["people"] = 0
         begin = Begin(key=opened[plan.aggregator].pop("key"), **told)
@@ -127,11 +124,8 @@ class FirstAggregator(Tally):
                 "hold: take fewer bits. Nothing was charged or sent."
             )
         for start in range(0, max(hosted.values(), default=0), size):
-            places = {
-                name: torch.arange(start, min(start + size, people))
-                for name, people in hosted.items()
-                if start < people and name in self.hosts.names
-            }
+            here = {name: people for name, people in hosted.items() if start < people and name in self.hosts.names}
+            places = {name: torch.arange(start, min(start + size, people)) for name, people in here.items()}
             replies = self.hosts.ask({name: Upload(round=1, people=who) for name, who in places.items()})
             for name, reply in replies.items():
                 self._take(reply.reports.value, len(places[name]))

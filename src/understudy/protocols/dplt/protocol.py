@@ -100,10 +100,8 @@ class PurePricing(Pricing):
         in_range(*_EPSILONS, epsilon=budget.epsilon)
         weights = [weight if moved else 0 for weight, moved in zip(self.split, self.moved, strict=True)]
         step = budget.epsilon * (1 - 1e-12) / sum(weights)  # rounding must not lift the sum above ε
-        return [
-            float(rounded_up(moved / (step * weight))) if moved else 1.0
-            for moved, weight in zip(self.moved, weights, strict=True)
-        ]
+        each = zip(self.moved, weights, strict=True)
+        return [float(rounded_up(moved / (step * weight))) if moved else 1.0 for moved, weight in each]
 
     def spend(self, release: int, noise: float) -> Counter[DpEvent]:
         if not noise:

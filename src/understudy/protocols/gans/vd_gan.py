@@ -167,9 +167,8 @@ def train(
     def learn(round: int) -> None:
         z = torch.randn(config.rows, network.latent, generator=server.draws)
         rows = network(on_device(z, server.device))  # step 1
-        replies = parties.ask(  # steps 2 and 3
-            {name: Round(round=round, rows=part.detach()) for name, part in rows.items()}
-        )
+        asks = {name: Round(round=round, rows=part.detach()) for name, part in rows.items()}
+        replies = parties.ask(asks)  # steps 2 and 3
         gradients = [_gradient(name, replies[name], part) for name, part in rows.items()]
         torch.autograd.backward(along(rows.values(), gradients))  # step 4, Eq. 4.2
 

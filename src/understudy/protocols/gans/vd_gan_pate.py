@@ -62,10 +62,8 @@ class Teachers:
         self.rows = rows[assigned.argsort(stable=True)]  # teacher by teacher
         self.counts = assigned.bincount(minlength=teachers)[:, None]
         self.starts = (self.counts.cumsum(0) - self.counts).clamp_max(max(0, len(rows) - 1))
-        self.layers = [
-            (weight.detach().repeat(teachers, 1, 1), bias.detach().repeat(teachers, 1))
-            for weight, bias in critic.layers
-        ]
+        plain = [(weight.detach(), bias.detach()) for weight, bias in critic.layers]
+        self.layers = [(weight.repeat(teachers, 1, 1), bias.repeat(teachers, 1)) for weight, bias in plain]
         self.squares = [(torch.zeros_like(weight), torch.zeros_like(bias)) for weight, bias in self.layers]
 
     def train(self, synthetic: Tensor, steps: int, rng: Rng) -> None:
@@ -137,10 +135,8 @@ def critic_gradients(
         rights.append(torch.cat([a[:, : 2 * n], tangent], 1))
     pull = torch.where(steepness > FLAT, 2 * penalty * (1 - 1 / steepness), 0)
     signs = (torch.cat([torch.ones_like(pull), -torch.ones_like(pull), pull], 1) * share)[..., None]
-    gradients = [
-        (torch.bmm(left.mT, right), left[:, : 2 * n].sum(1))
-        for left, right in zip([left * signs for left in lefts], rights, strict=False)
-    ]
+    each = zip([left * signs for left in lefts], rights, strict=False)
+    gradients = [(torch.bmm(left.mT, right), left[:, : 2 * n].sum(1)) for left, right in each]
     return [*gradients, ((rights[-1] * signs).sum(1, keepdim=True), signs[:, : 2 * n].sum(1))]
 
 

@@ -171,9 +171,8 @@ class _Run(TwoRounds):
     def asks(self, round: int) -> dict[str, Round]:
         stage, _, asked = self.turn(round)
         centre = self.centre() if stage else torch.zeros(self.terms.frame.features, dtype=torch.int64)
-        return {
-            name: Round(round=round, people=who, directions=bool(stage), centre=centre) for name, who in asked.items()
-        }
+        told: dict[str, Any] = {"round": round, "directions": bool(stage), "centre": centre}
+        return {name: Round(**told, people=who) for name, who in asked.items()}
 
     def centre(self) -> Tensor:
         """The mean of all, by the first round, in whole steps; none where nobody was asked."""

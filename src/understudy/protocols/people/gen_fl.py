@@ -276,10 +276,8 @@ class GenFl(Classifying):
     @property
     def asked_spend(self) -> dict[str, Spend]:
         config, noise = self.config, needed_noise(self.config)
-        return {
-            name: flatten(config.report(noise), times) + flatten(config.making(noise), min(1, times))
-            for name, times in self.cohorts.most().items()
-        }
+        most, report, making = self.cohorts.most(), config.report(noise), config.making(noise)
+        return {name: flatten(report, times) + flatten(making, min(1, times)) for name, times in most.items()}
 
     def rounds_of(self, name: str, spend: Spend) -> int:
         # Made-up rows are paid for in one round: no part of the whole bounds what that round costs.

@@ -129,11 +129,8 @@ class _Run(Survey):
 
     def asks(self, round: int) -> dict[str, Round]:
         start, batch = self.turns[round - 1][1], self.config.batch
-        return {
-            name: Round(round=round, people=torch.arange(start, min(start + batch, people)))
-            for name, people in self.hosted.items()
-            if start < people
-        }
+        here = {name: min(start + batch, people) for name, people in self.hosted.items() if start < people}
+        return {name: Round(round=round, people=torch.arange(start, stop)) for name, stop in here.items()}
 
     def hear(self, asks: Mapping[str, Any], answers: Mapping[str, Reported]) -> None:
         for name, reply in answers.items():

@@ -170,14 +170,14 @@ class Cohorts:
 
     def leave(self, name: str) -> None:
         """This party is gone. What its people were asked stays counted."""
-        names = list(self.hosted)
-        if name in names:
-            bounds = np.cumsum([0, *self.hosted.values()])
-            self._here[bounds[names.index(name)] : bounds[names.index(name) + 1]] = False
+        if name in self.hosted:
+            self._split(self._here)[name][:] = False
 
     def by_party(self) -> dict[str, NDArray[np.int32]]:
-        parts = np.split(self.asked, np.cumsum(list(self.hosted.values()))[:-1])
-        return dict(zip(self.hosted, parts, strict=True))
+        return self._split(self.asked)
+
+    def _split(self, people: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        return dict(zip(self.hosted, np.split(people, np.cumsum(list(self.hosted.values()))[:-1]), strict=True))
 
     def most(self) -> dict[str, int]:
         return {name: int(part.max(initial=0)) for name, part in self.by_party().items()}
@@ -200,10 +200,8 @@ class Rounds(Run):
         return Begin(config=asdict(self.config), network=self.network.describe())
 
     def plan_rounds(self) -> None:
-        config = self.config
-        self.cohorts = Cohorts(
-            self.hosted, rounds=config.rounds, cohort=config.cohort, cap=config.cap, seed=config.seed
-        )
+        told = {key: getattr(self.config, key) for key in ("rounds", "cohort", "cap", "seed")}
+        self.cohorts = Cohorts(self.hosted, **told)
 
     def step(self, round: int) -> None:
         replies: dict[str, Any] = {}
@@ -212,11 +210,8 @@ class Rounds(Run):
                 self.cohorts.leave(name)
             cohort = self.cohorts.pick(round)
             self.prepare(round, cohort)
-            asks = {
-                name: Round(round=round, people=who, weights=self.weights, rate=self.rate)
-                for name, who in cohort.items()
-            }
-            replies = self.parties.ask(asks)
+            told: dict[str, Any] = {"round": round, "weights": self.weights, "rate": self.rate}
+            replies = self.parties.ask({name: Round(**told, people=who) for name, who in cohort.items()})
         self.answered = sum(len(cohort[name]) for name in replies)
         self.learn(round, [(reply.reports.value, len(cohort[name])) for name, reply in replies.items()])
         self.done = self.parties.round = round

@@ -107,11 +107,8 @@ def offer_card(requirements: Requirements, *, network: Mapping[str, Any], **stat
 def check_schema(requirements: Requirements, schema: AnySchema) -> None:
     """SchemaError unless the schema has the pool's columns, or images. The person and the note may differ."""
     pool = requirements.schema
-    if TABLE.describes(pool) and TABLE.describes(schema):
-        same = pool.columns == schema.columns
-    else:
-        same = public_of(pool) == public_of(schema)
-    if not same:
+    tables = TABLE.describes(pool) and TABLE.describes(schema)
+    if pool.columns != schema.columns if tables else public_of(pool) != public_of(schema):
         raise _other_schema(pool.to_dict(), schema.to_dict())
 
 
@@ -148,9 +145,7 @@ def _columns(schema: Any) -> list[dict[str, Any]]:
 
 def check_price(requirements: Requirements, epsilon: float, delta: float) -> None:
     """PrivacyError unless (ε, δ) is finite and within the pool's limit. δ may be smaller, never larger."""
-    for name, value, limit in (
-        ("ε", epsilon, requirements.epsilon), ("δ", delta, requirements.delta),
-    ):  # fmt: skip
+    for name, value, limit in (("ε", epsilon, requirements.epsilon), ("δ", delta, requirements.delta)):
         said = f"{name}={value!r}, but this pool takes {name} from 0 to {limit:g}."
         require(is_number(value) and 0 <= value <= limit, said, PrivacyError)
 

@@ -49,10 +49,10 @@ def pool(offers: Sequence[GeneratorParts], requirements: Requirements, card: Map
     groups: dict[Any, list[GeneratorParts]] = defaultdict(list)
     for place, offer in enumerate(offers):
         groups[getattr(offer.network, "alike", place)].append(offer)
-    whose = [
-        {"silo": ", ".join(str(one.card["silo"]) for one in group), "label": group[0].card["label"]}
-        for group in groups.values()
-    ]
+    whose = []
+    for group in groups.values():
+        silos = ", ".join(str(one.card["silo"]) for one in group)
+        whose.append({"silo": silos, "label": group[0].card["label"]})
     told = {"members": whose, "classes": list(requirements.labels)}
     members: list[Any] = [
         networks[0].added(networks) if hasattr(networks[0], "alike") else networks[0]
@@ -105,10 +105,8 @@ def suspicions(
     silos = sorted({str(offer.card["silo"]) for offer in offers})
     names = requirements.labels
     if len(silos) < LEAST_SILOS or not names:
-        return [
-            Suspicion(str(offer.card["silo"]), offer.card["label"], None, offer.card["label"], flagged=False)
-            for offer in offers
-        ]
+        each = [(str(offer.card["silo"]), offer.card["label"]) for offer in offers]
+        return [Suspicion(silo, label, None, label, flagged=False) for silo, label in each]
     seen = [(offer, label) for offer in offers for label in _labels(requirements, offer)]
     labels = torch.tensor([label for _, label in seen])
     rng = FastRng(seed)

@@ -150,10 +150,8 @@ def check_quality(card: Mapping[str, Any]) -> None:
     within = delta == card["delta"] and price <= card["epsilon"]
     require(within, f"the offer's figure costs {costs}, and the whole offer {whole}.", PrivacyError)
     right, people, far = stated["right"], stated["people"], FAR * noise
-    require(
-        min(right, people) >= -far and right <= people + math.sqrt(2) * far,
-        f"an offer's classifier is right about {right} of {people} people: nobody can have counted that.",
-    )
+    said = f"an offer's classifier is right about {right} of {people} people: nobody can have counted that."
+    require(min(right, people) >= -far and right <= people + math.sqrt(2) * far, said)
     own = quality_of(**{name: stated[name] for name in _KEYS[:5]})
     for name in _KEYS[5:]:
         near = abs(stated[name] - own[name]) <= 2 * 10**-_DIGITS
@@ -182,10 +180,8 @@ def check_sums(card: Mapping[str, Any], offer: "OfferedGram | OfferedMoments", s
         return
     people = card["quality"]["people"]
     far = FAR * math.hypot(card["quality"]["noise"], sigma * math.sqrt(len(counts)))
-    require(
-        abs(float(counts.sum()) - people) <= far + abs(people) * lost,
-        f"{said}: its figure of quality is of another number of people than its sums.",
-    )
+    near = abs(float(counts.sum()) - people) <= far + abs(people) * lost
+    require(near, f"{said}: its figure of quality is of another number of people than its sums.")
 
 
 def _of_moments(offer: "OfferedGram | OfferedMoments") -> "TypeIs[OfferedMoments]":
@@ -200,16 +196,13 @@ def _check_moments(offer: "OfferedMoments", said: str) -> None:
     everybody = float(table[:, 0].sum()) + noise[0] * math.sqrt(classes)
     energy, shades = offer.first[at : at + 1].double(), offer.first[at + 1 :].double()
     diagonal = torch.where(on_diagonal(frame.features), math.sqrt(2), 1.0)
+    of_class = (most / COUNT * offer.scales[1] ** 2)[:, None] + noise[2] * diagonal
     bounds: list[tuple[str, Tensor, Tensor | float]] = [
         ("sums", table[:, 1:], (most * SCALE / COUNT + noise[0])[:, None]),
         ("energy", energy, everybody * ENERGY / COUNT + noise[0]),
         ("histograms", shades, everybody * SHADES / COUNT + noise[0]),
         ("second moments", offer.pooled.double(), everybody / COUNT * offer.scales[0] ** 2 + noise[1] * diagonal),
-        (
-            "second moments of a class",
-            offer.cells.double(),
-            (most / COUNT * offer.scales[1] ** 2)[:, None] + noise[2] * diagonal,
-        ),
+        ("second moments of a class", offer.cells.double(), of_class),
         ("centre", offer.centre.double().norm()[None], float(frame.reach + frame.features)),
         ("radius", offer.radius.double(), 2.0 * frame.reach),
     ]  # fmt: skip

@@ -164,22 +164,18 @@ class _Term:
         self.lift, self.sizes = lift, about.sizes
         self.blocks = [slice(bounds[column], bounds[column + 1]) for column in about.columns]
         self.named, self.times = heard.named.to(device), heard.times.to(device)
-        self.groups = [
-            None
-            if torch.equal(group, torch.arange(len(group)))
-            else torch.nn.functional.one_hot(group, size).float().to(device)
-            for group, size in zip(about.groups, about.sizes, strict=True)
-        ]
+        self.groups: list[Tensor | None] = []
+        for group, size in zip(about.groups, about.sizes, strict=True):
+            whole = torch.equal(group, torch.arange(len(group)))
+            self.groups.append(None if whole else torch.nn.functional.one_hot(group, size).float().to(device))
         self.listed = None  # of each listed cell the groups that it is made of: (all groups, cells)
         if about.listed is not None:
             self.listed = one_hot(about.listed, about.sizes).T.contiguous().to(device)
 
     def odds(self, odds: Tensor) -> list[Tensor]:
         """Each column's odds by groups."""
-        return [
-            odds[:, block] if group is None else odds[:, block] @ group
-            for block, group in zip(self.blocks, self.groups, strict=True)
-        ]
+        each = zip(self.blocks, self.groups, strict=True)
+        return [odds[:, block] if group is None else odds[:, block] @ group for block, group in each]
 
     def table(self, odds: Tensor) -> Tensor:
         """The probability of each cell: (cells,)."""

@@ -138,12 +138,8 @@ def _shrunk(shifts: Sequence[_Shift]) -> list[Tensor]:
         return []
     sizes = _SIZES[:, None]
     kept = [sizes / (1 + sizes * one.curvature) for one in shifts]  # variances given the reports
-    logs = torch.stack(
-        [
-            (one.slope**2 * left - torch.log1p(sizes * one.curvature)).sum(1) / 2
-            for left, one in zip(kept, shifts, strict=True)
-        ]
-    )
+    each = zip(kept, shifts, strict=True)
+    logs = torch.stack([(one.slope**2 * left - torch.log1p(sizes * one.curvature)).sum(1) / 2 for left, one in each])
     likely = (logs - logs.amax(1, keepdim=True)).exp()  # (columns, sizes)
     law = torch.full((len(_SIZES),), 1 / len(_SIZES), dtype=torch.float64)
     for _ in range(_TURNS):

@@ -110,10 +110,8 @@ def second_round(
     told = [column for column, way in enumerate(ways) if len(way) > 1]
     noise = 2 * math.exp(epsilon / 2) / math.expm1(epsilon) * math.sqrt(len(told) / max(people, 1))
     groups = tuple(grouped(way, plan.rare * noise, ordered=many) for way, many in zip(ways, ordered, strict=True))
-    tables = [
-        np.maximum(np.bincount(group.numpy(), weights=way.numpy()), _RAREST)
-        for group, way in zip(groups, ways, strict=True)
-    ]
+    each = zip(groups, ways, strict=True)
+    tables = [np.maximum(np.bincount(group.numpy(), weights=way.numpy()), _RAREST) for group, way in each]
     tables = [table / table.sum() for table in tables]
     cells = min(max(_LEAST_CELLS, int(plan.reach * math.exp(min(epsilon, 50.0)))), _MOST_CELLS)
     wanted = np.zeros((len(ways), len(ways)))
@@ -131,11 +129,8 @@ def second_round(
         key = tuple(int(columns[place]) for place in order)
         whole = len(listed) == math.prod(len(tables[column]) for column in key)
         times[key] = times.get(key, 0) + 1
-        chosen[key] = ColumnSet(
-            key,
-            tuple(groups[column] for column in key),
-            None if whole else torch.from_numpy(np.ascontiguousarray(listed[:, order])),
-        )
+        cells_of = None if whole else torch.from_numpy(np.ascontiguousarray(listed[:, order]))
+        chosen[key] = ColumnSet(key, tuple(groups[column] for column in key), cells_of)
     shares = [times[key] * math.sqrt(one.cells - 1) for key, one in chosen.items()]
     return Asking(groups, tuple(chosen.values()), np.array(shares))
 
