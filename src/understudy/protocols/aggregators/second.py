@@ -134,11 +134,9 @@ class SecondAggregator(Party):
         if plan.config.key not in ("", pair.public.hex()):
             raise PartyError(f"{self.name}: the run's settings name another key than this one's. Nothing was sent.")
         self.begun, self.pair = ask, pair
-        return Opened(
-            key=Public(pair.public, "a public key: fresh, or this aggregator's own"),
-            budget=Public(asdict(self.budget), "the aggregator's own choice"),
-            noise=self.stated_noise(),
-        )
+        key = Public(pair.public, "a public key: fresh, or this aggregator's own")
+        budget = Public(asdict(self.budget), "the aggregator's own choice")
+        return Opened(key=key, budget=budget, noise=self.stated_noise())
 
     def _take(self, ask: Take, pair: KeyPair) -> Taken:
         form, people = self.plan.format, len(ask.uploads) if ask.uploads.ndim else 0

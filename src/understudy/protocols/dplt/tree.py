@@ -261,7 +261,8 @@ def pair_tables(bits: Bits, pairs: Sequence[Edge]) -> Tensor:
 def _met(bits: Bits) -> NDArray[np.int64]:
     """How often each value of one bit meets each of another: (bits, 2, bits, 2)."""
     width = bits.shape[1]
-    return gram_matrix(bits, [2] * width).numpy().reshape(width, 2, width, 2)
+    levels: Any = bits  # 0 and 1
+    return gram_matrix(levels, [2] * width).numpy().reshape(width, 2, width, 2)
 
 
 def _columns(pairs: Sequence[Edge]) -> NDArray[np.int64]:

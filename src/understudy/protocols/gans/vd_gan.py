@@ -89,10 +89,8 @@ class VdGanParty(GanParty):
                 f"{agreed}, float32, was agreed. Nothing was charged or sent."
             )
         rows = require_sound(ask.rows)
-        receipt = self.pay(
-            f"round {ask.round}: opinion on {len(ask.rows)} synthetic rows",
-            self.config.uses(self.answered + 1) - self.config.uses(self.answered),
-        )
+        uses = self.config.uses(self.answered + 1) - self.config.uses(self.answered)
+        receipt = self.pay(f"round {ask.round}: opinion on {len(ask.rows)} synthetic rows", uses)
         gradient = self.judge(rows.to(self.device))
         self.answered += 1
         return Gradient(gradient=Paid(gradient, receipt))

@@ -166,11 +166,9 @@ def fitted(
     people = counted if measured.people is None else measured.people
     seen = all_that_was_counted(measured.gram, measured.loudness, codec.sizes)
     never_drawn(network, levels_of_none(schema, codec.sizes, *seen))
-    card: dict[str, Any] = {
-        "releases": measured.releases,
-        "noise": {_WORDS[name]: found.noise(name) for name in found},
-        "levels": dict(zip(schema.names, codec.sizes, strict=True)),
-    }
+    levels = dict(zip(schema.names, codec.sizes, strict=True))
+    card: dict[str, Any] = {"releases": measured.releases, "levels": levels}
+    card["noise"] = {_WORDS[name]: found.noise(name) for name in found}
     law = Ruled.of(network.odds().detach().cpu().double(), codec.sizes, chooser.ties).gram()
     card |= Missed.of(people * law, measured.gram, measured.loudness, codec.sizes).card
     noise, bought = record.noise[bool(study.layout.unbounded) : record.made], measured.levels is not None
@@ -184,5 +182,5 @@ def fitted(
     sizes = torch.tensor(codec.sizes, dtype=torch.int32)
     release = Release.from_tensors(codec, measured.kept | {"sizes": sizes}, about)
     card["release"] = release.card
-    levels = codec if isinstance(codec, Levels) else None
-    return GeneratorParts(network.cpu().eval(), schema, card, levels, release), people
+    own = codec if isinstance(codec, Levels) else None
+    return GeneratorParts(network.cpu().eval(), schema, card, own, release), people

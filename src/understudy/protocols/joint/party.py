@@ -139,10 +139,8 @@ class JointParty(Party):
 
     def _agree(self, ask: said.Agree) -> said.Agreed:
         self.agreement = self._open(ask)
-        return said.Agreed(
-            fingerprint=Public(fingerprint(ask.keys), "a hash of public keys"),
-            outbox=Public(self.agreement.greet(), "a word about public keys, sealed"),
-        )
+        word = Public(self.agreement.greet(), "a word about public keys, sealed")
+        return said.Agreed(fingerprint=Public(fingerprint(ask.keys), "a hash of public keys"), outbox=word)
 
     def _open(self, ask: said.Agree) -> Session:
         """Check what is to be agreed on, and derive a line to every other holder, under all that this one was told and
@@ -205,12 +203,9 @@ class JointParty(Party):
         if not products.swapped:
             peers = ", ".join(peer for peer in session.agree.keys if peer in products.factors)
             where = "; which of them hold a person is disclosed" if len(session.agree.cells) > 1 else ""
-            self.ledger.charge(
-                NoOpDpEvent(),
-                run=self.run,
-                what=f"masked rows for {peers}, sealed: they tell nothing, outside ε{where}; "
-                f"for {self.study.releases[session.due]}; keys {fingerprint(session.agree.keys)}",
-            )
+            release, keys = self.study.releases[session.due], fingerprint(session.agree.keys)
+            what = f"masked rows for {peers}, sealed: they tell nothing, outside ε{where}; for {release}; keys {keys}"
+            self.ledger.charge(NoOpDpEvent(), run=self.run, what=what)
         return products.swap(ask)
 
     # The release
@@ -250,13 +245,9 @@ class JointParty(Party):
                 f"{self.name}: the others have not shown what they were told. Nothing was charged or sent."
             )
         study, number, noise = self.study, session.released, session.noise
-        receipt = self.ledger.charge(
-            study.pricing.event(number, noise),
-            run=self.run,
-            what=f"{study.releases[session.due]} with {session.peers or 'nobody'}; "
-            f"keys {fingerprint(session.agree.keys)}",
-            once=True,  # also for a server that puts this party back to before it: pads are for one release
-        )
+        what = f"{study.releases[session.due]} with {session.peers or 'nobody'}; keys {fingerprint(session.agree.keys)}"
+        # Once, also for a server that puts this party back to before it: pads are for one release.
+        receipt = self.ledger.charge(study.pricing.event(number, noise), run=self.run, what=what, once=True)
         session.released, session.products = number + 1, None
         self.paid = Counter(self.paid) + study.pricing.spend(number, noise)
         if session.released == len(study.releases):

@@ -228,11 +228,8 @@ def multiply(
         told = cut_as(agree[own].bits, agree[own].chunk, agree[own].cells) + about
         return mask_seed(_dealt(secret, keys, i, k, own), keys, told)
 
-    dealers = {
-        (i, k): Dealer(ring, (widths[i], widths[k]), (seed(i, k, i), seed(i, k, k)))
-        for some in pairs.values()
-        for i, k in some
-    }
+    every = dict.fromkeys(two for some in pairs.values() for two in some)
+    dealers = {(i, k): Dealer(ring, (widths[i], widths[k]), (seed(i, k, i), seed(i, k, k))) for i, k in every}
     inbox = {name: dict(words.get(name, {})) for name in agree}
     swapped = dict.fromkeys(agree, 0)
     for cell, people in cells.items():

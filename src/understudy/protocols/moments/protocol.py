@@ -207,12 +207,9 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
         bits = int(found.record.terms["cells"]["bits"]) if "cells" in found else 0
         network = fit_cells(self.frame, centre, kept, found.get("cells"), bits=bits)
         there = float(centre.people.sum())
-        card = {
-            "norm": self.framed(found).norm,
-            "directions": len(kept.values),
-            "histograms": match_shades(network, first["shades"], float(first["shades_noise"]), there),
-            "cells": network.cells,
-        }
+        matched = match_shades(network, first["shades"], float(first["shades_noise"]), there)
+        card = {"norm": self.framed(found).norm, "directions": len(kept.values), "cells": network.cells}
+        card["histograms"] = matched
         return GeneratorParts(network.eval(), self.schema, card), max(1, round(there))
 
     def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:

@@ -54,12 +54,9 @@ class Rows:
     def framed(cls, table: ArrayTable[Any], frame: Frame) -> "Rows":
         """Images or series, person after person; without classes all are of one."""
         none = np.zeros(table.rows, dtype=np.int64)
-        return cls(
-            frame.coefficients(table.values),
-            frame.histograms(table.values, released.bins_of(frame)),
-            none if table.classes is None else table.classes,
-            Crowd.from_starts(table.starts),
-        )
+        classes = none if table.classes is None else table.classes
+        shades = frame.histograms(table.values, released.bins_of(frame))
+        return cls(frame.coefficients(table.values), shades, classes, Crowd.from_starts(table.starts))
 
 
 class Sums(Stage[Callable[[], Iterable[Rows]]]):

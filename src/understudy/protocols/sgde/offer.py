@@ -107,8 +107,11 @@ def offer_card(requirements: Requirements, *, network: Mapping[str, Any], **stat
 def check_schema(requirements: Requirements, schema: AnySchema) -> None:
     """SchemaError unless the schema has the pool's columns, or images. The person and the note may differ."""
     pool = requirements.schema
-    tables = TABLE.describes(pool) and TABLE.describes(schema)
-    if pool.columns != schema.columns if tables else public_of(pool) != public_of(schema):
+    if TABLE.describes(pool) and TABLE.describes(schema):
+        same = pool.columns == schema.columns
+    else:
+        same = public_of(pool) == public_of(schema)
+    if not same:
         raise _other_schema(pool.to_dict(), schema.to_dict())
 
 

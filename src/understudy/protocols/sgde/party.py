@@ -128,11 +128,8 @@ class SgdeParty(Party):
         self.subscribed = ask
         limit = None if self.budget.epsilon == math.inf else self.budget.to_dict()
         stated = [price if math.isfinite(price) else None, delta]
-        return Subscribed(
-            budget=Public(limit, "the holder's own choice"),
-            noise=self.stated_noise(),
-            price=Public(stated, "it follows from the budget, the requirements and the settings"),
-        )
+        told = Public(stated, "it follows from the budget, the requirements and the settings")
+        return Subscribed(budget=Public(limit, "the holder's own choice"), noise=self.stated_noise(), price=told)
 
     def _take_up(self, ask: Subscribe) -> None:
         """Open what the ask says: the same from a fresh one and from a saved state."""

@@ -105,8 +105,8 @@ def suspicions(
     silos = sorted({str(offer.card["silo"]) for offer in offers})
     names = requirements.labels
     if len(silos) < LEAST_SILOS or not names:
-        each = [(str(offer.card["silo"]), offer.card["label"]) for offer in offers]
-        return [Suspicion(silo, label, None, label, flagged=False) for silo, label in each]
+        whose = [(str(offer.card["silo"]), offer.card["label"]) for offer in offers]
+        return [Suspicion(silo, label, None, label, flagged=False) for silo, label in whose]
     seen = [(offer, label) for offer in offers for label in _labels(requirements, offer)]
     labels = torch.tensor([label for _, label in seen])
     rng = FastRng(seed)

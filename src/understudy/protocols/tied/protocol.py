@@ -250,11 +250,9 @@ class TiedStudy(Study[People]):
             return {"centre": centre, "radius": {self.names[group]: one.radius for group, one in middles.items()}}
         tied = self.tied(found)
         basis = {name: tied.kept[name].basis[:, : self.config.directions] for name in centre}
-        return {
-            "centre": centre,
-            "radius": {name: tied.radius(name, own) for name, own in basis.items()},
-            "basis": {name: (own * 4096).round().long() for name, own in basis.items()},
-        }
+        radius = {name: tied.radius(name, own) for name, own in basis.items()}
+        told = {name: (own * 4096).round().long() for name, own in basis.items()}
+        return {"centre": centre, "radius": radius, "basis": told}
 
     def _norms(self, found: Found) -> dict[str, float]:
         """What the release of lengths says, at the noise that the means will have."""

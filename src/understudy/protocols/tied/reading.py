@@ -70,9 +70,7 @@ def fitted(study: Any, found: Found) -> tuple[GeneratorParts, int]:
     parts: dict[str, Part | None] = {name: study.sizes.get(group) for group, name in enumerate(names)}
     place = None if study.label is None else study.label.place
     network, matched = fit_tied(tied, parts, label=place, classwise=classwise_of(study, found), shades=shades)
-    card = {
-        "norm": {names[group]: frame.norm for group, frame in study.framed(found).items()},
-        "directions": {name: len(kept.values) for name, kept in tied.kept.items()},
-        "histograms": matched,
-    }
+    norms = {names[group]: frame.norm for group, frame in study.framed(found).items()}
+    directions = {name: len(kept.values) for name, kept in tied.kept.items()}
+    card = {"norm": norms, "directions": directions, "histograms": matched}
     return GeneratorParts(network, side_by_side(study.schemas), card), found.record.people or 0

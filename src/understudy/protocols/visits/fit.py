@@ -102,7 +102,7 @@ def drawn_finely(study: Any, found: Found, network: Mixtures, schema: Events) ->
     def parts_of(column: Column) -> tuple[torch.Tensor, torch.Tensor]:
         if (one := bought.get(column.name)) is None:
             return torch.arange(column.size), torch.zeros(column.size)
-        return one.parted(finer[column.name], tables[column.name])
+        return one.parted(finer[column.name], tables[column.name])  # type: ignore[no-any-return]
 
     members = [
         member.parted([*map(parts_of, part.person_schema.columns)], [*map(parts_of, part.event_schema.columns)])
