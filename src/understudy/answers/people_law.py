@@ -245,12 +245,8 @@ def _values(levels: Codec, drawn: Codes, pieces: Pieced, rng: Uniform) -> pd.Dat
 def _check_room(network: Network, cases: Sequence[Case]) -> None:
     """TooManyCasesError where all cases together would hold too many numbers."""
     boxes = sum(len(case.people[0]) for case in cases)
-    walks = sum(
-        2 * member.longest * member.chains * member.states
-        for case in cases
-        for member, events in zip(network.each, case.events, strict=True)
-        if not events.free
-    )
+    each = [pair for case in cases for pair in zip(network.each, case.events, strict=True)]
+    walks = sum(2 * own.longest * own.chains * own.states for own, events in each if not events.free)
     width = sum(sum(member.people) for member in network.each) + network.kinds
     if 2 ** len(network.each) * boxes * network.kinds * width + walks > _MOST_NUMBERS:
         raise TooManyCasesError

@@ -218,12 +218,8 @@ def _readable(people: pd.DataFrame) -> pd.DataFrame:
     # A fraction stands where an answer was missing and had been filled in from other people.
     limited = people["physlm"].where(people["physlm"].isin((0, 1))).astype("boolean")
     named = {"health": health.map({1: "poor", 2: "fair", 3: "good", 0: "excellent"}), "site": people["site"].map(SITES)}
-    return pd.DataFrame(
-        {name: people[own] for name, own in plain.items()}
-        | {name: people[own] == 1 for name, own in truths.items()}
-        | named
-        | {"limited": limited}
-    )
+    numbers, flags = people[[*plain.values()]].set_axis([*plain], axis=1), people[[*truths.values()]] == 1
+    return numbers.assign(**named, limited=limited).join(flags.set_axis([*truths], axis=1))
 
 
 def _without_bins(schema: Schema) -> Schema:

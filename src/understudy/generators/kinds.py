@@ -80,13 +80,9 @@ def drawn(made: GeneratorParts, n: int, rng: FastRng) -> Iterator[tuple[Tensor, 
 
 
 CLASSES = {  # the kind of a schema → the class in `drawings`
-    "table": "Tables",
-    "image": "Arrays",
-    "series": "Arrays",
-    "visits": "People",
-    "several-visits": "People",
+    "table": "Tables", "image": "Arrays", "series": "Arrays", "visits": "People", "several-visits": "People",
     "mixed": "SideBySide",
-}
+}  # fmt: skip
 
 
 def drawing_of(schema: Any) -> Drawing:
