@@ -1,9 +1,8 @@
 """Arrays in files as rows: .npy and .npz by numpy, .zarr by zarr (extra `zarr`), PNG and JPEG images by pillow (extra
 `images`), and folders of these, file after file in the order of their names. Of image files the subfolder says the
 class; or a table metadata.csv has the path of each in the column file_name, and person and classes by their own names.
-
-Who only adds up over people (`moments`) walks over `parts` and holds one batch at a time: of rows that are held there
-is one part. Any other asks for `values`, and so reads all of them. A .npy or .npz file is one batch.
+Who only adds up over people (`moments`) walks over `parts` and holds one batch at a time, of .npy and .npz one file;
+any other asks for `values`, and so reads all of them.
 
 Guarantee: nobody has rows in two batches, so that what is counted of a part is all that its people have. Nothing in a
 file is executed: no pickled objects, and of Zarr's codecs those alone that pack or shuffle. An image is unpacked only
@@ -44,11 +43,12 @@ def read_arrays(source: object, schema: S, name: str | None = None) -> ArrayTabl
     """The rows of an array, a file, a store or a folder: held, unless they are too many. None of anything else."""
     if isinstance(source, np.ndarray):
         return ArrayTable.alone(source, schema, name)
-    path, known = Path(source if isinstance(source, str | Path) else ""), (*_NUMPY, _ZARR, *_PICTURES)
+    if not isinstance(source, str | Path):
+        return None
+    path, known = Path(source), (*_NUMPY, _ZARR, *_PICTURES)
     if path.suffix in _NUMPY:
-        return _of_file(path, schema, name)
-    found = path.rglob("*") if path.name and path.is_dir() else ()
-    if path.suffix != _ZARR and not any(one.suffix.lower() in known for one in found):
+        return _part(path, schema, name)
+    if path.suffix != _ZARR and not (path.is_dir() and any(one.suffix.lower() in known for one in path.rglob("*"))):
         return None
     opened = ArrayFolder([*_batches(path, schema)], schema, name or path.name)
     return opened if opened.rows * math.prod(schema.shape) > files.LONG else opened.held
@@ -64,7 +64,7 @@ def _batches(path: Path, schema: S) -> Iterator[Callable[[], ArrayTable[S]]]:
         if one.suffix == _ZARR:
             yield from _cut(rows_in(one, schema), schema, one)
         else:
-            yield partial(_of_file, one, schema)
+            yield partial(_part, one, schema)
 
 
 def _cut(rows: Rows, schema: S, path: Path) -> Iterator[Callable[[], ArrayTable[S]]]:
@@ -79,19 +79,18 @@ def _cut(rows: Rows, schema: S, path: Path) -> Iterator[Callable[[], ArrayTable[
     starts = new[np.unique(new // most, return_index=True)[1]]  # the first person in each stretch of so many rows
     for start, stop in pairwise([*starts.tolist(), many]):
         at = path.name if stop - start == many else f"{path.name} from row {start + 1:,} on"
-        yield partial(_part, rows, schema, path, at, slice(start, stop))
+        yield partial(_part, path, schema, at, rows, slice(start, stop))
 
 
-def _of_file(path: Path, schema: S, name: str | None = None) -> ArrayTable[S]:
-    return _part(rows_in(path, schema), schema, path, name or path.name)
-
-
-def _part(rows: Rows, schema: S, path: Path, name: str, some: slice = slice(None)) -> ArrayTable[S]:
+def _part(
+    path: Path, schema: S, name: str | None = None, rows: Rows | None = None, some: slice = slice(None)
+) -> ArrayTable[S]:
+    held, others = rows or rows_in(path, schema)
     with _reading(path):
-        values, beside = rows[0][some], {key: one[some] for key, one in rows[1].items()}
+        values, beside = held[some], {key: one[some] for key, one in others.items()}
     for key, one in beside.items():
         beside[key] = one.astype(object) if one.dtype.kind == "T" else one  # texts, as pandas has them
-    return ArrayTable.from_array(values, schema, beside.get(schema.person or ""), name, beside)
+    return ArrayTable.from_array(values, schema, beside.get(schema.person or ""), name or path.name, beside)
 
 
 @contextmanager
@@ -152,10 +151,8 @@ def _pictures_in(folder: Path, schema: ArraySchema) -> Rows:
     names = sorted(one.as_posix() for one in paths if not any(part.startswith(".") for part in one.parts))
     pictures = [name for name in names if name != _LIST]
     if schema.array != "images" or not pictures or not all(name.lower().endswith(_PICTURES) for name in pictures):
-        raise SchemaError(
-            f"{folder.name}: a folder of {schema.array} holds .npy, .npz and .zarr files, or one of images PNG and "
-            "JPEG files, and no others. None was read."
-        )
+        kinds = f"{schema.array} holds .npy, .npz and .zarr files, or of images PNG and JPEG files"
+        raise SchemaError(f"{folder.name}: a folder of {kinds}, and no others. None was read.")
     folders = {target.name: [name.rpartition("/")[0] for name in pictures] for target in schema.targets[:1]}
     listed = folder / _LIST if _LIST in names else pd.DataFrame({_FILE: pictures} | folders)
     readers = {_FILE: id_reader(_FILE, one_row_each=False)} | beside_readers(schema)

@@ -117,6 +117,7 @@ def read_images(source: Source | NDArray[Any], schema: ImageSchema, name: str | 
     if (found := read_arrays(source, schema, name)) is not None:
         return found
     readers = {one: cell_reader(Real(name=one, low=schema.low, high=schema.high, bins=1), _GAP) for one in schema.names}
+    assert not isinstance(source, np.ndarray)  # which is read above
     raw, cells = read_columns(source, readers | beside_readers(schema), name)
     values = np.stack([cells[column].to_numpy() for column in schema.names], axis=1).reshape(-1, *schema.shape)
     people = None if schema.person is None else cells[schema.person].to_numpy()

@@ -187,6 +187,7 @@ def read_series(source: Source | NDArray[Any], schema: SeriesSchema, name: str |
         readers[schema.series] = id_reader(schema.series, one_row_each=False)
     if schema.time is not None:
         readers[schema.time] = Reader(True, partial(_read_times, schema.time))
+    assert not isinstance(source, np.ndarray)  # which is read above
     raw, cells = read_columns(source, readers, name)
     rows = _Rows.in_order(schema, cells, raw.name)
     first = rows.windows()
