@@ -84,3 +84,15 @@ def test_laws_of_memory_are_those_that_are_said_and_a_run_is_held_against_them(
         assert found == pytest.approx([share + (1 - share) * rho**lag for lag in memory.LAGS], abs=0.06)
     cell = memory.Cell(law="both", method="visits", epsilon=4.0, seed=0)
     assert set(memory.measure(cell, {"people": 300, "device": "cpu", "settings": SMALL})) == set(memory.FIELDS)
+
+
+def test_numbers_without_bins_lie_between_bounds_that_may_be_wide(load_bench: Callable[..., ModuleType]) -> None:
+    unbinned = load_bench("visits", "unbinned")
+    assert {column.bins for column in unbinned.schema_of("near", "even").events.columns[1:4]} == {16}
+    for law in ("first", "second"):
+        rows = unbinned.drawn(law, 500, 0)
+        for part, own in unbinned.schema_of("wide", "bought").tables.items():
+            for name in unbinned.HIGH.keys() & set(own.names):
+                assert own.column(name).bins is None
+                assert own.column(name).high == 10 * unbinned.HIGH[name]
+                assert rows[part][name].between(0, unbinned.HIGH[name]).all()
