@@ -182,6 +182,7 @@ def read_series(source: Source | NDArray[Any], schema: SeriesSchema, name: str |
                 "the person, or windows_are_people. Nothing was charged."
             )
         return found
+    assert not isinstance(source, np.ndarray)
     readers = {channel.name: cell_reader(channel, schema.gap) for channel in schema.channels} | beside_readers(schema)
     if schema.series is not None:
         readers[schema.series] = id_reader(schema.series, one_row_each=False)
