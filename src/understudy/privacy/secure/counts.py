@@ -98,7 +98,7 @@ def one_hot(codes: Codes, sizes: Sequence[int]) -> Bits:
     return rows
 
 
-def gram_matrix(codes: Codes, sizes: Sequence[int]) -> Tensor:
+def gram_matrix(codes: Codes | Bits, sizes: Sequence[int]) -> Tensor:
     """Σ x xᵀ over one-hot rows, exactly: int64, (width, width). Memory does not grow with the rows.
 
     Columns of few levels are packed into one, of all tuples of their levels: one count of where two packs meet has all
@@ -142,7 +142,7 @@ def _packs(sizes: Sequence[int], rows: int) -> list[list[int]]:
         most //= 2
 
 
-def _tuples(codes: Codes, sizes: Sequence[int], pack: Sequence[int]) -> Codes:
+def _tuples(codes: Codes | Bits, sizes: Sequence[int], pack: Sequence[int]) -> Codes:
     """Which tuple of a pack's levels each row has."""
     slots = codes[:, pack[0]].astype(np.int32)
     for column in pack[1:]:
