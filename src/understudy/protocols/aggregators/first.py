@@ -173,11 +173,9 @@ class FirstAggregator(Tally):
 def statement_of(plan: Terms, saved: Mapping[str, Any], spends: Mapping[str, Mapping[str, Spend]]) -> PrivacyStatement:
     """What the run cost, by the hosts' and the second aggregator's ledgers: all for the one release."""
     asked = dict.fromkeys(VIEWS, plan.price)
-    away = tuple(
-        f"what the ledger of {name} says: it was away at the end, and its price is what was asked"
-        for name in saved["begun"]
-        if name not in spends and name not in saved["gone"]
-    )
+    silent = [name for name in saved["begun"] if name not in spends and name not in saved["gone"]]
+    said = "it was away at the end, and its price is what was asked"
+    away = tuple(f"what the ledger of {name} says: {said}" for name in silent)
     parties = tuple(PartyPrivacy.stated(name, info, spends.get(name, asked)) for name, info in saved["begun"].items())
     gone = {name: note for name, note in saved["gone"].items() if name in saved["begun"]}
     names = f"the server and {plan.aggregator}"

@@ -98,10 +98,8 @@ class Form(ABC):
         for start in range(0, len(own), _PEOPLE):
             here = slice(start, start + _PEOPLE)
             keys, both, seconds, firsts = self.split(own[here], random[here, :-SEED])
-            sealed = [
-                seal(public, seed.tobytes(), _bound(context, key, line), secret.tobytes())
-                for key, line, seed, secret in zip(keys, both, seconds, random[here, -SEED:], strict=True)
-            ]
+            each = zip(keys, both, seconds, random[here, -SEED:], strict=True)
+            sealed = [seal(public, s.tobytes(), _bound(context, key, line), r.tobytes()) for key, line, s, r in each]
             second = np.frombuffer(b"".join(sealed), np.uint8).reshape(len(keys), -1)
             rows[here] = np.hstack([keys, both, second, *firsts])
         return torch.from_numpy(rows)

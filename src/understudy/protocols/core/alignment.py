@@ -248,12 +248,9 @@ class AlignedParty(Party):
         self.ledger.charge(NoOpDpEvent(), run=self.run, what=what)
 
     def state_dict(self) -> dict[str, Any]:
-        mask, rows = self._mask, self._rows
-        held = {
-            "people": self.table.rows,
-            "mask": None if mask is None else {"salt": mask.salt, "key": mask.key, "waiting": self._waiting},
-            "rows": None if rows is None else torch.from_numpy(rows),
-        }
+        mask, rows = self._mask, None if self._rows is None else torch.from_numpy(self._rows)
+        key = None if mask is None else {"salt": mask.salt, "key": mask.key, "waiting": self._waiting}
+        held = {"people": self.table.rows, "mask": key, "rows": rows}
         return super().state_dict() | {"alignment": held}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -266,12 +266,8 @@ class Layout:
 
     def place(self, names: Sequence[str]) -> Place | None:
         """Where the three-way table of these columns is counted; None where they are of three groups, or unknown."""
-        found = {
-            name: (group, number)
-            for group, schema in enumerate(self.groups)
-            for number, name in enumerate(schema.names)
-            if name in names
-        }
+        every = ((name, (g, n)) for g, schema in enumerate(self.groups) for n, name in enumerate(schema.names))
+        found = {name: at for name, at in every if name in names}
         groups = sorted({group for group, _ in found.values()})
         if len(found) != 3 or len(groups) > 2:
             return None

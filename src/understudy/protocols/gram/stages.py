@@ -125,10 +125,8 @@ class FineTables(Stage[Rows]):
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        return {
-            str(g): BlockSpec((g, g), (trees.nodes,), math.sqrt(trees.moved), factor=self.spread.factors[g, g])
-            for g, trees in self.trees.items()
-        }
+        own = {g: (trees.nodes, math.sqrt(trees.moved), self.spread.factors[g, g]) for g, trees in self.trees.items()}
+        return {str(g): BlockSpec((g, g), (n,), moved, factor=factor) for g, (n, moved, factor) in own.items()}
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
         if (trees := self.trees.get(rows.group)) is None:

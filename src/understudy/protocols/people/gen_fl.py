@@ -290,11 +290,8 @@ class GenFl(Classifying):
         config, noise = self.config, needed_noise(self.config)
         step = _step(config.rate, noise)  # of reports, and of a private GAN
         most = max(party.insider.get(step, 0) for party in privacy.parties)
-        real = {
-            "epsilon": epsilon({step: most}, config.delta) if noise else None,
-            "delta": config.delta,
-            "what": "all private steps over real rows of the client with the highest spend, by the ledgers",
-        }
+        real = {"epsilon": epsilon({step: most}, config.delta) if noise else None, "delta": config.delta}
+        real |= {"what": "all private steps over real rows of the client with the highest spend, by the ledgers"}
         synthetic = "no formal guarantee" if privacy.unguarded else "within ε"
         return super().card(privacy) | {"real_rows": real, "synthetic_rows": synthetic}
 

@@ -137,10 +137,8 @@ class Alone(Stage[People]):
 
     @property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        return {
-            block_name((group, group)): BlockSpec((group, group), (stage.size,), stage.sensitivity)
-            for group, stage in self.each.items()
-        }
+        own = {(group, group): stage for group, stage in self.each.items()}
+        return {block_name(at): BlockSpec(at, (stage.size,), stage.sensitivity) for at, stage in own.items()}
 
     def count(self, rows: People) -> dict[str, Tensor]:
         people = rows.made()

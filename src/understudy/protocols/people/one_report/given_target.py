@@ -46,11 +46,8 @@ def fit_given_target(
 ) -> MixtureOfProducts:  # fmt: skip
     """Independent columns given the target, with these one-way tables. `ordered`: how many levels have an order."""
     ways = [_positive(way) for way in ways]
-    shifts = [
-        _Shift.from_reports(one, ways, target, ordered, liars)
-        for one in all_heard
-        if one.reports and len(one.about.columns) == 2 and target in one.about.columns and one.about.listed is None
-    ]
+    pairs = [one for one in all_heard if one.reports and len(one.about.columns) == 2 and one.about.listed is None]
+    shifts = [_Shift.from_reports(one, ways, target, ordered, liars) for one in pairs if target in one.about.columns]
     classes = _parts(ways[target], components)  # (components, classes)
     odds = [way.expand(components, -1) for way in ways]
     odds[target] = classes
