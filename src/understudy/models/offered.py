@@ -158,11 +158,9 @@ class OfferedMoments(_Offered, InFrame):
         """What the three releases say, in steps of the frame."""
         d, noise = self.frame.features, torch.full(self.first.shape, self.noise[0], dtype=torch.float64)
         radius = float(self.radius)
-        return (
-            read_first(self.frame, self.classes, self.first, noise),
-            read_moments(self.pooled, d, radius, self.scales[0], self.noise[1]),
-            read_moments(self.cells, d, radius, self.scales[1], self.noise[2]),
-        )
+        pooled = read_moments(self.pooled, d, radius, self.scales[0], self.noise[1])
+        cells = read_moments(self.cells, d, radius, self.scales[1], self.noise[2])
+        return read_first(self.frame, self.classes, self.first, noise), pooled, cells
 
     @property
     def alike(self) -> Any:

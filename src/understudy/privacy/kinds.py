@@ -207,7 +207,5 @@ def _dtype_kind(column: object, dtype: Any) -> str:
             return kind
     if isinstance(dtype, pd.CategoricalDtype) or kinds.is_object_dtype(dtype) or kinds.is_string_dtype(dtype):
         return "categorical"
-    raise ConfigError(
-        f'column "{column}" is of the type {dtype}, which no kind describes: convert it, or drop it. '
-        "Nothing was read or charged."
-    )
+    said = f'column "{column}" is of the type {dtype}, which no kind describes: convert it, or drop it'
+    raise ConfigError(f"{said}. Nothing was read or charged.")

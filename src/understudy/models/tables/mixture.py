@@ -60,10 +60,8 @@ class MixtureOfProducts(Network):
         self.target, self.together = target, tuple(map(tuple, together))
         effects = 0 if target is None else self._effects(target) * self.sizes[target]
         if components > MOST_COMPONENTS or components * self.width + effects > MOST_WEIGHTS:
-            raise ConfigError(
-                f"a mixture of {components:,} components of width {self.width:,} is larger than "
-                f"{MOST_COMPONENTS:,} components or {MOST_WEIGHTS:,} weights."
-            )
+            said = f"a mixture of {components:,} components of width {self.width:,} is larger than"
+            raise ConfigError(f"{said} {MOST_COMPONENTS:,} components or {MOST_WEIGHTS:,} weights.")
         self.logits = nn.Parameter(torch.zeros(components, self.width))
         self.effects = None
         if target is not None:

@@ -95,21 +95,14 @@ def read_tables(
     released = prior.turned(torch.where(measured, counts, 0))
     empty = empty_cells(counts, known, measured, ways, columns, independent if ties else None)
     return Tables(
-        people=total,
-        ways=ways / total,
-        ways_precision=total**2 / ways_variance.clamp(min=resolution),
-        measured=released / total,
-        weight=weight,
-        target=(released + pull * prior.turned(mean)) / (1 + pull) * measured / total,
-        precision=weight * (1 + pull),
-        basis=prior.basis,
-        columns=columns,
-        least=1 - 3 * (2 / max(int(open_cells.triu().sum()), 1)) ** 0.5,
+        people=total, ways=ways / total, ways_precision=total**2 / ways_variance.clamp(min=resolution),
+        measured=released / total, weight=weight,
+        target=(released + pull * prior.turned(mean)) / (1 + pull) * measured / total, precision=weight * (1 + pull),
+        basis=prior.basis, columns=columns, least=1 - 3 * (2 / max(int(open_cells.triu().sum()), 1)) ** 0.5,
         most=most_of(columns.T @ open_cells.double() @ columns),
-        empty=torch.maximum(empty, surest(known) * nobody) * weight.sqrt(),
-        cells=int(open_cells.sum()),
+        empty=torch.maximum(empty, surest(known) * nobody) * weight.sqrt(), cells=int(open_cells.sum()),
         laws=torch.where(lawful, apart / total, 0),
-    )
+    )  # fmt: skip
 
 
 def forbidden(sizes: Sequence[int], ties: Sequence[Tie], device: torch.device) -> Tensor:

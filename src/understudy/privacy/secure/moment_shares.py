@@ -54,10 +54,8 @@ class Vectors:
         whole(classes=self.classes, features=self.features, bits=self.bits)
         in_range(3, 9, bits=self.bits)
         if self.words > _MOST_WORDS:
-            raise ConfigError(
-                f"an upload of {self.words:,} words is longer than {_MOST_WORDS:,}: take fewer features. "
-                "Nothing was charged."
-            )
+            said = f"an upload of {self.words:,} words is longer than {_MOST_WORDS:,}: take fewer features"
+            raise ConfigError(f"{said}. Nothing was charged.")
 
     @property
     def radius(self) -> int:
