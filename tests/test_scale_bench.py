@@ -10,8 +10,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from understudy.data.reading import files
+from understudy.data.reading import files, written
 from understudy.data.table import StreamedTable, open_table
+from understudy.ground import processes
 
 
 def test_every_case_is_measured_and_what_stands_in_the_file_is_not_measured_again(
@@ -19,6 +20,9 @@ def test_every_case_is_measured_and_what_stands_in_the_file_is_not_measured_agai
 ) -> None:
     bench = load_bench("scale")
     monkeypatch.setattr(bench, "ROWS", [500])
+    for module, name in ((files, "LONG"), (written, "_LARGE")):  # which a case sets in a process of its own
+        monkeypatch.setattr(module, name, getattr(module, name))
+    monkeypatch.setenv(processes.VARIABLE, "1")
     out = tmp_path / "ours.csv"
     cases = [(case, measure) for case, measure, _ in bench.cases(tmp_path, None)]
     for case, measure in cases:

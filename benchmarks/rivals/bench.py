@@ -138,7 +138,7 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     made, cost = published(cell, table, args)
     known: dict[str, Any] = {} if made is None else publication.rounded(measured(table, made, cell.seed), FIGURES)
     size = {"people": len(table.train), "columns": len(table.schema.names), "width": Codec(table.schema).width}
-    paid = {"delta": DELTA if cell.epsilon else "", "machine": args["machine"]}
+    paid = {"delta": DELTA if cell.epsilon else "", "machine": args.get("machine", "")}
     return dict.fromkeys(FIELDS, "") | publication.plain(cell) | size | paid | cost | known
 
 
@@ -233,7 +233,7 @@ def run(args: argparse.Namespace) -> None:
         print(f"{method}: left out, as {why}", flush=True)
     todo = [cell for cell in todo if cell.method not in lacking]
     print(f"{len(todo)} cells to do", flush=True)
-    context = multiprocessing.get_context("forkserver")
+    context = multiprocessing.get_context("fork" if args.jobs == 1 else "forkserver")  # with threads none is forked
     context.set_forkserver_preload(["understudy.protocols.gram.fit", "understudy.api.train", "measures"])
     lock = threading.Lock()
 

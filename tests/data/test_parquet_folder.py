@@ -53,6 +53,8 @@ def test_its_parts_are_of_row_groups_wherever_a_file_ends(folder: Path, monkeypa
         assert sorted(pd.concat(parts)[SCHEMA.person]) == sorted(FRAME[SCHEMA.person])
     monkeypatch.setattr(stores, "SPREAD", 0)
     monkeypatch.setenv(processes.VARIABLE, "2")
+    assert stores.pieces_of(source, 5) == 11  # row groups
+    monkeypatch.setattr(stores, "_EACH", 4)
     assert stores.pieces_of(source, 5) == 8
     assert files.is_long(source, 1) is False
 

@@ -6,7 +6,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -265,7 +265,8 @@ def test_machines_that_share_a_folder_count_the_same_and_leave_nothing_there(
 
     def count(number: int) -> None:
         while not over.is_set():
-            modes.update(stat.S_IMODE(file.stat().st_mode) for file in folder.glob("*.task"))
+            with suppress(FileNotFoundError):  # the run has taken it away since it was listed
+                modes.update(stat.S_IMODE(file.stat().st_mode) for file in folder.glob("*.task"))
             if folder.is_dir():
                 count_in_folder(folder, number, 3)
             time.sleep(0.01)
