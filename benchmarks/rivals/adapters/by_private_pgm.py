@@ -5,6 +5,7 @@ as a number is said anew here: at their commit mbi asks chex, which no longer me
 a group of rows has: pandas leaves out the columns that it is grouped by, since its third version.
 """
 
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
@@ -21,7 +22,19 @@ from pandas.core.groupby import DataFrameGroupBy
 
 MOST_CELLS = 10_000
 chex.Numeric = jax.Array | np.ndarray | np.generic | float | int
-DataFrameGroupBy.apply = lambda groups, function: pd.concat([function(group) for _, group in groups])
+
+
+def with_its_columns(groups: DataFrameGroupBy, function: Callable[[pd.DataFrame], pd.DataFrame]) -> pd.DataFrame:
+    """`apply` as it was: of whole rows, and a group has a name."""
+    made = []
+    for name, rows in groups:
+        group = rows.copy()
+        object.__setattr__(group, "name", name)
+        made.append(function(group))
+    return pd.concat(made)
+
+
+DataFrameGroupBy.apply = with_its_columns
 
 
 def synthesise(rows: pd.DataFrame, domain: dict[str, int], task: dict[str, Any]) -> pd.DataFrame:
