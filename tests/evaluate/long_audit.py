@@ -163,8 +163,7 @@ class TwiceRound(CriticRound):
 class TwiceParty(VertiGanParty):
     """All but its critic round is as it is."""
 
-    def make_round(self) -> TwiceRound:
-        return self._round_of(TwiceRound)
+    round_type = TwiceRound
 
 
 class CriticAudit(SumsAudit):

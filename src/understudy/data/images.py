@@ -116,7 +116,6 @@ def read_images(source: Source | NDArray[Any], schema: ImageSchema, name: str | 
     """Read an array, what holds arrays or image files, or a table of pixels. An array alone has no classes."""
     if (found := read_arrays(source, schema, name)) is not None:
         return found
-    assert not isinstance(source, np.ndarray)
     readers = {one: cell_reader(Real(name=one, low=schema.low, high=schema.high, bins=1), _GAP) for one in schema.names}
     assert not isinstance(source, np.ndarray)  # which is read above
     raw, cells = read_columns(source, readers | beside_readers(schema), name)

@@ -66,12 +66,12 @@ class Described:
         return {name: description[name] for name in names}
 
 
-class Network(Described, nn.Module):
+class Network(Described, nn.Module, ABC):
     latent: int
 
+    @abstractmethod
     def rows(self, z: Tensor) -> Tensor:
         """Latent points (n, latent) → rows: odds of levels (n, width), or values in [0, 1] (n, *shape)."""
-        raise NotImplementedError
 
     def forward(self, z: Tensor) -> Any:
         return self.rows(z)

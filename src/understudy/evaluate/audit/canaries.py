@@ -127,13 +127,16 @@ class WatchedRound(CriticRound):
 class WatchedParty(VertiGanParty):
     """The audited party: all but its critic round is as it is."""
 
+    round_type = WatchedRound
+
     def __init__(self, world: World, *holder: Any, **more: Any) -> None:
         super().__init__(*holder, **more)
         self.world = world
 
-    def make_round(self) -> WatchedRound:
+    @cached_property
+    def critic_round(self) -> WatchedRound:
         secret = self.config.sampling == "private" and self.rate < 1
-        return self._round_of(WatchedRound).watched(self.world, self.rate if secret else None)
+        return cast(WatchedRound, super().critic_round).watched(self.world, self.rate if secret else None)
 
 
 class IdleRound(CriticRound):
@@ -144,8 +147,7 @@ class IdleRound(CriticRound):
 class IdleParty(VertiGanParty):
     """The other party: the adversary's own, who does not mind what it sends."""
 
-    def make_round(self) -> IdleRound:
-        return self._round_of(IdleRound)
+    round_type = IdleRound
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -198,18 +198,23 @@ class Replayed:
         return self.work(*inputs) if graph is None else graph(*inputs)
 
 
+def captured(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    """A graph of what `work` does on the GPU, and where each replay leaves what it returns."""
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):  # libraries allocate on first use, which a capture cannot
+            work()
+    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.graph(graph):
+        output = work()
+    return graph, output
+
+
 class _Graph:
     def __init__(self, work: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> None:
         self.inputs = tuple(tensor.detach().clone() for tensor in inputs)
-        self.graph = torch.cuda.CUDAGraph()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):  # libraries allocate on first use, which a capture cannot
-                work(*self.inputs)
-        torch.cuda.current_stream().wait_stream(side)
-        with torch.cuda.graph(self.graph):
-            self.output = work(*self.inputs)
+        self.graph, self.output = captured(lambda: work(*self.inputs))
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         for held, given in zip(self.inputs, inputs, strict=True):

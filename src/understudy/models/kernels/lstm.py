@@ -9,10 +9,9 @@ for all, and the loop over steps keeps one small product and a handful of elemen
 since PyTorch's σ takes a third of the time of its tanh on a CPU.
 
 On a GPU a pass over 24 steps is some 200 small kernels in tensor operations, and takes longer to begin them than to
-compute them. In Triton one program walks the steps of one client, with its weights and its state in registers: ten
-epochs of a client in a cohort of 50 take .14 ms of an H200, and .46 ms without (benchmarks/fed_stdg). Triton comes with
-PyTorch's CUDA builds; where there is none, or what it compiles does not agree with tensor operations on a small
-example, these go on.
+compute them. In Triton one program walks the steps of one client, with its weights and its state in registers. Triton
+comes with PyTorch's CUDA builds; where there is none, or what it compiles does not agree with tensor operations on a
+small example, these go on.
 """
 
 from collections.abc import Callable

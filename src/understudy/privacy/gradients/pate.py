@@ -55,10 +55,6 @@ class GradientVote:
             return dp_event.NonPrivateDpEvent()
         return dp_event.GaussianDpEvent(self.noise_multiplier)
 
-    def __call__(self, gradients: Tensor, rng: Rng) -> Tensor:
-        """All teachers' gradients (teachers, rows, width) → −1, 0 or 1 for each entry of each row."""
-        return self.decide(self.tally(gradients, rng), rng)
-
     # Algorithm 4, step 1
     def tally(self, gradients: Tensor, rng: Rng) -> Tensor:
         """The sum of some teachers' votes: (n, rows, width) → (rows, width). Nothing of it leaves before `decide`."""

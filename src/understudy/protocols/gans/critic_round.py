@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy.ground.errors import PrivacyError
 from understudy.ground.padding import pays
-from understudy.models.kernels.clients import RmsProp
+from understudy.models.kernels.clients import RmsProp, captured
 from understudy.models.nets.gan import BranchedGenerator, Critic, ImageCritic
 from understudy.models.network import on_device
 from understudy.privacy.gradients.critic import formed_critic_gradient, private_critic_gradient
@@ -161,17 +161,8 @@ class _CapturedRound:
         self.places = torch.zeros(steps, self.room, dtype=torch.int64, device=work.device)
         self.present = torch.zeros(steps, self.room, device=work.device)
         self.public = public.detach().clone()
-        self.graph = torch.cuda.CUDAGraph()
-        saved = deepcopy(work.state_dict())
-        rng_state = work.rng.state_dict()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):  # libraries allocate on first use, which a capture cannot
-                self._compute()
-        torch.cuda.current_stream().wait_stream(side)
-        with torch.cuda.graph(self.graph):
-            self.gradient = self._compute()
+        saved, rng_state = deepcopy(work.state_dict()), work.rng.state_dict()
+        self.graph, self.gradient = captured(self._compute)
         work.load_state_dict(saved)
         if work.rng.seeded:
             work.rng.load_state_dict(rng_state)

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -26,7 +27,6 @@ from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.gans.critic_round import CriticRound
 
 T = TypeVar("T", bound=Tensor)
-R = TypeVar("R", bound=CriticRound)
 # One-hot vectors of a table, or values in [0, 1] of series and images: by that row and the public schema alone.
 _OUTPUTS: dict[str, Callable[[Any], Output]] = {
     TABLE.name: TABLE.sizes,
@@ -209,10 +209,11 @@ class CriticParty(GanParty):
     public. Edges: an empty batch is noise alone."""
 
     network: BranchedGenerator
+    round_type: ClassVar[type[CriticRound]] = CriticRound
 
     def open(self, begin: Any) -> None:
         super().open(begin)
-        self._critic_round: CriticRound | None = None
+        vars(self).pop("critic_round", None)  # which is of the settings before
 
     @property
     def rate(self) -> float:
@@ -226,20 +227,12 @@ class CriticParty(GanParty):
     def batches(self, rng: Rng) -> list[Tensor]:
         return poisson_samples(rng, self.aligned.rows, self.rate, self.config.critic_steps)
 
-    @property
+    @cached_property
     def critic_round(self) -> CriticRound:
-        """The tensor work of a round, over this party's rows: made when it is first needed, from the noise by then."""
-        if self._critic_round is None:
-            self._critic_round = self.make_round()
-        return self._critic_round
-
-    def make_round(self) -> CriticRound:
-        """A critic that has seen no row, ready to work."""
-        return self._round_of(CriticRound)
-
-    def _round_of(self, kind: type[R]) -> R:
+        """The tensor work of a round, over this party's rows: made when it is first needed, from the noise by then, with
+        a critic that has seen no row."""
         rows, critic = self.encoded(), self.initial_critic()
-        return kind(self.config, self.network, self.name, critic, rows, self.rng, self.noise_multiplier)
+        return self.round_type(self.config, self.network, self.name, critic, rows, self.rng, self.noise_multiplier)
 
     def work_state(self) -> dict[str, Any]:
         return super().work_state() | {"critic_round": self.critic_round.state_dict()}

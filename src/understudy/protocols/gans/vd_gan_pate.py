@@ -18,6 +18,7 @@ before the vote, so a chunk of them runs through all its steps while its paramet
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -247,26 +248,22 @@ class PateParty(VdGanParty):
 
     def open(self, begin: Begin) -> None:
         super().open(begin)
-        self._assigned: Tensor | None = None
-        self._teachers: Teachers | None = None
+        for dealt in ("assigned", "teachers"):  # by the settings before
+            vars(self).pop(dealt, None)
 
-    @property
+    @cached_property
     def assigned(self) -> Tensor:
         """Each person's teacher: dealt once."""
-        if self._assigned is None:
-            self._assigned = self.rng.integers(self.config.teachers, self.aligned.rows)
-        return self._assigned
+        return self.rng.integers(self.config.teachers, self.aligned.rows)
 
-    @property
+    @cached_property
     def teachers(self) -> Teachers:
-        if self._teachers is None:
-            config, critic = self.config, self.initial_critic()
-            assert isinstance(critic, Critic)  # of a table
-            self._teachers = Teachers(
-                critic, self.encoded(), self.assigned, config.teachers, batch=config.batch, penalty=config.penalty,
-                learning_rate=config.learning_rate,
-            )  # fmt: skip
-        return self._teachers
+        config, critic = self.config, self.initial_critic()
+        assert isinstance(critic, Critic)  # of a table
+        return Teachers(
+            critic, self.encoded(), self.assigned, config.teachers, batch=config.batch, penalty=config.penalty,
+            learning_rate=config.learning_rate,
+        )  # fmt: skip
 
     def work_state(self) -> dict[str, Any]:
         held = {"assigned": self.assigned, "teachers": self.teachers.state_dict()}
@@ -274,7 +271,7 @@ class PateParty(VdGanParty):
 
     def load_work(self, state: Mapping[str, Any]) -> None:
         super().load_work(state)
-        self._assigned = state["assigned"]
+        self.assigned = state["assigned"]
         self.teachers.load_state_dict(state["teachers"])
 
 
