@@ -130,7 +130,7 @@ def run(
     Its first screen is the plan: what will be released, how uncertain it will be, and what it will take.
     """
     if example:
-        plain.print(_EXAMPLE)
+        plain.print(Path(__file__).with_name("example_run.toml").read_text(encoding="utf-8"), end="")
         return
     if file is None:
         raise typer.BadParameter("Which run file? `understudy run --example` prints one to start from.")
@@ -283,30 +283,6 @@ def audit(
         (folder / "audit.json").write_text(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n")
     if not result.passed:
         raise typer.Exit(1)
-
-
-_EXAMPLE = """\
-protocol = "gram"
-out = "runs/joint"
-people = 5000                       # about how many, as far as that is public: for `understudy plan` alone
-
-[settings]                          # of the protocol; `understudy protocols gram` lists them
-target = "churned"                  # a column to predict from the others; leave it out if there is none
-
-[parties.clinic]
-table = "clinic.csv"
-schema = "clinic.toml"
-epsilon = 2.0                       # what this run may cost a person here
-delta = 1e-6
-ledger = "ledgers/clinic.ledger"    # made if it is not there
-ledger_epsilon = 8.0                # what all runs together may cost, for a new ledger; default: this run's.
-ledger_delta = 1e-6                 # Afterwards `understudy ledger budget` changes it.
-
-[parties.insurer]
-table = "insurer.parquet"
-schema = "insurer.toml"
-epsilon = 2.0
-delta = 1e-6"""
 
 
 @app.command()

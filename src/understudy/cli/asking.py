@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from understudy.cli.terminal import RunFolderArg, argument, err, note, option, out, plain
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError
+from understudy.privacy.accounts.budget import first_said, rehearsal_of
 
 if TYPE_CHECKING:
     from understudy.answers.raking import Weights
@@ -20,7 +21,6 @@ Where = Annotated[str | None, option("Only rows that meet this condition, such a
 def generator_in(folder: Path) -> "Generator":
     """The generator of this folder; what a rehearsal made is called that."""
     from understudy.generators.generator import Generator
-    from understudy.privacy.accounts.budget import rehearsal_of
 
     generator = Generator.load(folder)
     if said := rehearsal_of(generator.card):
@@ -38,7 +38,6 @@ def sample(
 ) -> None:
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
     from understudy.data.reading.writing import csv_text, write_tables
-    from understudy.privacy.accounts.budget import first_said
 
     generator = generator_in(folder)
     weights, told = _weights(generator, shares or ()), first_said(generator.card)

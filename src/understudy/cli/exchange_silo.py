@@ -11,7 +11,7 @@ from understudy.cli.terminal import argument, option, print_table
 from understudy.cli.terminal import plain as out
 from understudy.ground.check import file_names, nearest, plain_name
 from understudy.ground.errors import ConfigError
-from understudy.privacy.accounts.budget import shown
+from understudy.privacy.accounts.budget import Budget, shown
 from understudy.report.words import at_price, chance, right_about, size
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ def train(
 ) -> None:
     """Train a generator for each class, as the pool requires. The price is charged to the ledger; nothing is sent."""
     from understudy.generators.generator import Generator
-    from understudy.privacy.accounts.budget import Budget
     from understudy.protocols.sgde.kinds import pooled
     from understudy.protocols.sgde.offer import check_price
     from understudy.protocols.sgde.offering import RECIPES

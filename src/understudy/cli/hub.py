@@ -17,11 +17,11 @@ from understudy.cli.terminal import plain as out
 from understudy.cli.terminal import plain_err as err
 from understudy.ground.check import plain_names
 from understudy.ground.errors import ArtefactError, ConfigError, PartyAway
+from understudy.network.status import FILE, Status, alive, read_status
 from understudy.runs.runfile import RunFile
 from understudy.runtime import DAYS, INVITED_DAYS
 
 if TYPE_CHECKING:
-    from understudy.network.status import Status
     from understudy.runtime.grpc.server import GrpcParties
     from understudy.runtime.identity import Authority
 
@@ -150,7 +150,6 @@ def serve(
     """
     need_grpc()
     from understudy.network.serve import serve_file
-    from understudy.network.status import FILE, alive, read_status
 
     file = RunFile.load(run, elsewhere=True)
     folder = federation.parent if federation.suffix == ".toml" else federation
@@ -167,7 +166,7 @@ def serve(
     signal.signal(signal.SIGTERM, _as_interrupt)  # a service is stopped, not killed
     with ExitStack() as stack:
 
-        def ready(parties: "GrpcParties", status: "Status") -> None:
+        def ready(parties: "GrpcParties", status: Status) -> None:
             stack.close()  # of a contract that was offered before
             stack.enter_context(_showing_status(status, parties.names))
 
@@ -222,7 +221,7 @@ def _as_interrupt(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def _showing_status(status: "Status", names: tuple[str, ...]) -> Iterator[None]:
+def _showing_status(status: Status, names: tuple[str, ...]) -> Iterator[None]:
     """Live in a terminal; elsewhere a line for each thing that happens."""
     if err.is_terminal:
         from rich.live import Live

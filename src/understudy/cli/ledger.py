@@ -13,6 +13,7 @@ from rich.table import Table as Grid
 
 from understudy.cli.terminal import FileArg, escape, option, out, plain, print_table
 from understudy.ground.errors import ConfigError
+from understudy.privacy.accounts.budget import guesses_in_words, shown
 
 if TYPE_CHECKING:
     from understudy.privacy.accounts.entries import Entry
@@ -36,7 +37,6 @@ def ledger_show(
     runs: Annotated[bool, option("One line for each run in place of its entries.", "--runs")] = False,
 ) -> None:
     """Show each entry: when, what, which run, its price and the total."""
-    from understudy.privacy.accounts.budget import guesses_in_words
     from understudy.privacy.accounts.ledger import Ledger
 
     with Ledger(ledger) as book:
@@ -111,7 +111,6 @@ def exact(entry: "Entry") -> tuple[object, ...]:
 def by_run(book: "Ledger") -> list[tuple[str, ...]]:
     """What each run cost the person with the highest spend in it, by itself."""
     from understudy.privacy.accounts.accounting import epsilon
-    from understudy.privacy.accounts.budget import shown
 
     budget, entries = book.budget, book.entries()
     rows = []

@@ -18,10 +18,11 @@ from understudy.cli import terminal
 from understudy.cli.terminal import Certificate, Key, Proxied, argument, bar_of, option
 from understudy.cli.terminal import plain as out
 from understudy.cli.terminal import plain_err as err
+from understudy.data.reading.sources import source_at
 from understudy.ground.errors import ConfigError
+from understudy.network.status import Status, WatchedLog
 
 if TYPE_CHECKING:
-    from understudy.network.status import WatchedLog
     from understudy.runtime.contract import Contract, Policy
     from understudy.services.collect.box import Box
 
@@ -51,7 +52,7 @@ def join(
 ) -> None:
     """Take part in one run with your own rows: sign its contract if your policy allows it, and answer until it ends."""
     if example:
-        out.print(_POLICY)
+        out.print(Path(__file__).with_name("example_policy.toml").read_text(encoding="utf-8"), end="")
         return
     if invitation is None or table is None or schema is None or policy is None:
         raise typer.BadParameter(
@@ -114,7 +115,7 @@ def collect(
     where = terminal.host_and_port(listen, 8700)
 
     @contextmanager
-    def receiver(folder: Path, rules: "Policy", stopped: threading.Event, log: "WatchedLog") -> Iterator["Box"]:
+    def receiver(folder: Path, rules: "Policy", stopped: threading.Event, log: WatchedLog) -> Iterator["Box"]:
         """A box in the party's home, and a server before it."""
         from understudy.services.collect.app import serving
         from understudy.services.collect.box import MOST, Box, read_codes
@@ -158,7 +159,6 @@ def _sit_down(
     terminal.need_grpc()
     from understudy.network.decisions import Queue
     from understudy.network.holder import aggregator_key, at_home, identity_of, take_seat
-    from understudy.network.status import Status, WatchedLog
     from understudy.runtime.contract import Policy
     from understudy.runtime.grpc.party import join as take_part
     from understudy.runtime.identity import Invitation
@@ -299,7 +299,6 @@ def count(
 
     What is counted is sealed, for the run alone, and lies in the folder until the run has read it.
     """
-    from understudy.data.reading.sources import source_at
     from understudy.data.reading.workers import count_until_over
 
     number, _, of = part.partition("/")
@@ -308,14 +307,3 @@ def count(
     count_until_over(
         folder, int(number) - 1, int(of), None if rows is None else source_at(rows), patience, say=err.print
     )
-
-
-_POLICY = """\
-protocols = ["gram", "verti-gan"]   # which protocols may run here
-epsilon_run = 2.0                   # the most that one run may cost a person here
-epsilon_total = 8.0                 # the most that all runs may cost
-delta = 1e-6
-people = 1000                       # with fewer people than this here, every run is refused
-accept = "ask"                      # "always": within these limits, sign without asking
-partners = ["insurer"]              # who else may take part; leave it out for anybody
-people_are_elsewhere = false        # true: other holders of rows may also hold some of these people"""

@@ -8,11 +8,13 @@ import typer
 
 from understudy.cli import terminal
 from understudy.cli.terminal import FileArg, RowsArg, argument, err, option, out, plain, print_table
+from understudy.data.reading.sources import TableSource, with_missing
+from understudy.ground import durable
 from understudy.ground.errors import ConfigError, PrivacyError
+from understudy.privacy.accounts.budget import Budget, rehearsal_of
 
 if TYPE_CHECKING:
     from understudy.data.infer import Draft
-    from understudy.data.reading.sources import TableSource
     from understudy.privacy.accounts.ledger import Ledger
 
 MissingOption = Annotated[
@@ -82,7 +84,6 @@ def schema_infer(
 ) -> None:
     """Write a draft schema read from rows. A run refuses it until it is marked public or paid for."""
     from understudy.data.infer import draft, draft_visits, write_draft
-    from understudy.data.reading.sources import with_missing
     from understudy.data.visits.reading import file_of
 
     if len(tables) > 2:
@@ -93,7 +94,7 @@ def schema_infer(
         else (tables[0], tables[1] if len(tables) > 1 else None)
     )
 
-    def read(file: Path) -> "TableSource":
+    def read(file: Path) -> TableSource:
         return with_missing(file, missing or ())
 
     if tables[0].is_dir() and events is None and people is not None:
@@ -178,7 +179,6 @@ def schema_buy(
     """
     from understudy.data.reading.writing import coarsen
     from understudy.data.schema import Schema
-    from understudy.ground.durable import replace
     from understudy.privacy.buy_schema import buy_schema, quote
     from understudy.privacy.kinds import as_bought, in_words
     from understudy.privacy.noise import SecureRng
@@ -198,7 +198,7 @@ def schema_buy(
         table, kinds, book, epsilon=epsilon, delta=delta, run="schema", rng=SecureRng(), person=columns.person
     )
     bought.save(to)
-    replace(cleaned, coarsen(table, bought).to_csv(index=False).encode())
+    durable.replace(cleaned, coarsen(table, bought).to_csv(index=False).encode())
     plain.print(f"Schema written to {to}, the table fitted to it to {cleaned}.\n{book.summary()}")
     if new and lifetime is None:
         out.print(
@@ -209,7 +209,6 @@ def schema_buy(
 
 
 def _book(path: Path, holder: str, epsilon: float, delta: float, lifetime: float | None) -> "Ledger":
-    from understudy.privacy.accounts.budget import Budget
     from understudy.runs.federation import open_lifetime_ledger
 
     words = ("--lifetime-epsilon", "--epsilon")
@@ -252,7 +251,6 @@ def schema_levels(
 
     from understudy.data.encoding.codec import bought_bins
     from understudy.generators.generator import Generator
-    from understudy.privacy.accounts.budget import rehearsal_of
 
     generator = Generator.load(folder)
     if generator.levels is None:

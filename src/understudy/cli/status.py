@@ -12,7 +12,7 @@ from rich.text import Text
 
 from understudy.cli.terminal import argument, need, option
 from understudy.cli.terminal import plain as out
-from understudy.network.status import GONE, party_word
+from understudy.network.status import GONE, OVER, party_word, read_status
 from understudy.privacy.accounts.budget import shown
 from understudy.report.words import size
 
@@ -25,7 +25,6 @@ def status(
     once: Annotated[bool, option("Print it once, and exit.", "--once")] = False,
 ) -> None:
     """Parties, round, ε spent, bytes and the last error; live in a terminal until the run ends."""
-    from understudy.network.status import OVER, read_status
 
     def now() -> dict[str, Any]:
         found = read_status(folder)

@@ -9,7 +9,7 @@ features of a network that was trained elsewhere on other images, so that the fi
 events side by side are one row, so that what gives a person away may lie in any of them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.kinds import ARRAYS, IMAGES, SERIES, ArraySchema, read_rows
+from understudy.data.kinds import ARRAYS, SERIES, ArraySchema, read_rows
 from understudy.data.reading.files import Source
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.neighbours import neighbourhood
@@ -49,16 +49,15 @@ def array_figures(
     """All figures of images or series in two files, and a third that is unseen; without it a fifth is kept out."""
     own, made = opened(real, schema), opened(synthetic, schema.as_drawn())
     seen = None if holdout is None else opened(holdout, schema)
-    found = _FIGURES[schema.kind](own, made, seen, epochs=epochs, steps=steps)
+    if SERIES.describes(schema):
+        test = None if seen is None else seen.values
+        found = [*evaluate_series(own.values, made.values, holdout=test, steps=steps)]
+    else:
+        found = _of_images(own, made, seen, epochs)
     return (*found, *_label_pairs(own, made))
 
 
-def _of_series(own: Arrays, made: Arrays, seen: Arrays | None, *, steps: int, **_: Any) -> list[Figure]:
-    test = None if seen is None else seen.values
-    return [*evaluate_series(own.values, made.values, holdout=test, steps=steps)]
-
-
-def _of_images(own: Arrays, made: Arrays, seen: Arrays | None, *, epochs: int, **_: Any) -> list[Figure]:
+def _of_images(own: Arrays, made: Arrays, seen: Arrays | None, epochs: int) -> list[Figure]:
     figures, targets = [*evaluate_distances(own.values, made.values)], own.schema.targets
     train, test_set = (own, seen) if seen is not None else _parted(own)
     for target in targets:
@@ -67,9 +66,6 @@ def _of_images(own: Arrays, made: Arrays, seen: Arrays | None, *, epochs: int, *
         several = (target.name,) if len(targets) > 1 else ()
         figures += [replace(figure, what=figure.what.about(*several)) for figure in found]
     return figures
-
-
-_FIGURES: dict[str, Callable[..., list[Figure]]] = {SERIES.name: _of_series, IMAGES.name: _of_images}
 
 
 def _label_pairs(real: Arrays, made: Arrays) -> tuple[Figure, ...]:

@@ -1,4 +1,4 @@
-"""Marks of figures: good, partly, poor, or not known. The lines are conventions; `RULES` says them in words.
+"""Marks of figures: good, partly, poor, or not known. The lines are conventions; `rules.html` says them in words.
 
 A figure's *place* is where it stands between what real rows reach (0) and what a naive table reaches (1). Numbers are
 marked by how far they stand beyond what real rows reach, whatever a naive table would do: bounds that are too wide make
@@ -8,8 +8,6 @@ every naive table look bad, and so every other one good.
 from collections.abc import Sequence
 from typing import Literal
 
-from understudy.evaluate.attacks.attack import LEAST
-from understudy.evaluate.attacks.rates import LEVEL
 from understudy.evaluate.comparison import Shares
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.values import Numbers
@@ -25,41 +23,6 @@ SLACK, FAR = 0.05, 0.15  # so far beyond what real rows reach numbers are still 
 NONE, TINY = 0.01, 0.002  # so little further, or so far at all, independent columns lie off where they are the truth
 LEARNABLE = 0.02  # so much must real rows beat a naive guess by, or there is nothing to predict
 STRONG, REASONABLE = 1.0, 10.0  # ε
-
-RULES = (
-    "Every measure has two ends: what real rows reach (one half of them compared with the other half, or with "
-    "held-out rows), and what a naive table reaches. For single columns the naive table has all levels of the "
-    "schema equally often; for pairs and correlations it has real columns, each shuffled by itself; for a model "
-    "it is a constant guess.",
-    f"“Close”: at most {CLOSE:.0%} of the way from the real end to the naive end. “Partly kept”: at most "
-    f"{LOST:.0%}. “Mostly lost”: beyond that. “No better than …”: at the naive end or past it.",
-    f"Shares of a single column that are at most {NEAR:g} further from the real ones than real rows are from each "
-    "other are close, whatever the naive table reaches: where all levels are equally frequent, it reaches them, too.",
-    f"If the two ends lie within a factor of {SHORT:g}, a table near them is good if real rows are at most "
-    f"{BLUR:g} apart; otherwise it cannot be judged.",
-    f"Where independent columns are at most {NONE:g} further off than real rows are from each other and at most three "
-    f"times as far, or at most {TINY:g} off, there is no dependence to speak of. What counts then is whether synthetic "
-    "rows show any.",
-    "Numbers are judged as they are, not by their bins: by KS and by the shares of zeros, negatives and the most "
-    f"frequent other number. “Close”: at most {SLACK:g} beyond what real rows reach, or twice what they reach; "
-    f"“partly kept”: at most {FAR:g} beyond it. Real rows that stand more than {BLUR:g} apart are too few to call "
-    "anything close. Shares of columns without numbers are judged in the same way. Single columns are as good as the "
-    "worse of their levels and their numbers, correlations as the worst of their measures.",
-    "Real rows are those of the holder, as they came. What the schema could not say of them, because bounds were cut, "
-    "texts were merged or columns left out when it was bought, is named first. A column whose shares or numbers are "
-    f"more than {OFF:g} off is never called close.",
-    "Of people with events a person with all events weighs 1 in every table; other real people are drawn from them. "
-    f"Sums and averages of people are close if they are at most {SLACK:.0%} off, and partly kept up to {FAR:.0%}. "
-    "Memory is how the ranks of a person’s numbers go with those 1, 2 and 5 events later; it is judged as correlations "
-    f"are, and never close where one is more than {OFF:g} off.",
-    "An attack succeeds when it beats its control by more than chance. The labels “took part” are shuffled at "
-    "random among all who were attacked, and we count how often an attack does as well by luck. Over all attacks "
-    f"of a page together (Holm, 1979) any success by luck has a chance of at most {100 * LEVEL:g} %. An attack whose "
-    f"control has fewer than {LEAST} people is not judged. An attack that fails proves nothing about the next attack; "
-    "ε does.",
-    f"ε up to {STRONG:g} is called strong, up to {REASONABLE:g} reasonable, above it weak (Ponomareva et al., "
-    "“How to DP-fy ML”, 2023). It is the largest ε that the statement names, over all from whom a person is protected.",
-)
 
 
 def place(figure: Figure) -> float | None:

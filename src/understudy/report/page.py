@@ -25,15 +25,15 @@ import jinja2
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.files import Source
 from understudy.data.schema import was_bought
+from understudy.evaluate.attacks.attack import LEAST
 from understudy.evaluate.attacks.rates import LEVEL
 from understudy.evaluate.comparison import Comparison, Shares, column_shares
 from understudy.evaluate.utility.association import pearson
 from understudy.evaluate.utility.second_opinion import NAMES as SECOND_OPINION
 from understudy.ground import durable
 from understudy.ground.errors import ArtefactError, PrivacyError, UnderstudyError
-from understudy.report import plots, view, words
+from understudy.report import marks, plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
-from understudy.report.marks import RULES, column_mark, mark, raw_mark
 from understudy.report.measure import KINDS, Measured, Timeline, measure, sound, timelines
 from understudy.report.people import People, laid_out, people_shares
 from understudy.report.people import findings as people_findings
@@ -212,7 +212,7 @@ def _versions() -> list[tuple[str, str]]:
 @cache
 def _template() -> jinja2.Template:
     pages = words.pages_in(
-        Path(__file__).parent, words=words, level=LEVEL, plots=plots, was_bought=was_bought, mark=mark, rules=RULES,
-        column_mark=column_mark, raw_mark=raw_mark, omitted=OMITTED, versions=_versions(),
+        Path(__file__).parent, words=words, level=LEVEL, least=LEAST, plots=plots, was_bought=was_bought, marks=marks,
+        omitted=OMITTED, versions=_versions(),
     )  # fmt: skip
     return pages.get_template("page.html")

@@ -1,5 +1,5 @@
 """The verdict in words: what is good, what is not, what it cost. Every word follows from a figure by a rule that
-`marks.RULES` states. The words for ε are the tiers of Ponomareva et al., "How to DP-fy ML" (JAIR 2023).
+`rules.html` states. The words for ε are the tiers of Ponomareva et al., "How to DP-fy ML" (JAIR 2023).
 """
 
 import math

@@ -13,7 +13,7 @@ called alike, a column of one name at two holders, a rule on two kinds of events
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -266,7 +266,8 @@ class SeveralVisits(PeopleSchema):
         check_no_unique(self.rules)
         _ = self.row_schema  # says where a rule makes no sense
         for rule in self.rules:
-            if len(titles := self.titles_in(rule.columns)) > 1:
+            held = {part.title: {column.name for column in part.event_columns} for part in self.parts}
+            if len(titles := [title for title, names in held.items() if names & {*rule.columns}]) > 1:
                 raise SchemaError(
                     f'rule "{rule}": it speaks of {" and ".join(titles)}, which are different rows. A rule is on '
                     "people, on one kind of events, or between both. Nothing was charged."
@@ -289,10 +290,6 @@ class SeveralVisits(PeopleSchema):
     def person_schema(self) -> Schema:
         columns = tuple(column for part in self.parts for column in part.person_schema.columns)
         return Schema(columns=columns, person=self.person, origin=self.origin)
-
-    def titles_in(self, names: Iterable[str]) -> tuple[str, ...]:
-        said = set(names)
-        return tuple(part.title for part in self.parts if said & {column.name for column in part.event_columns})
 
     def to_dict(self) -> dict[str, Any]:
         rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.data.encoding.frame import UNIT, Frame
+from understudy.data.encoding.frame import Frame
 from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.moments.released import Labels, Released, by_labels
 
@@ -167,10 +167,6 @@ class Directions:
     values: Tensor  # (kept,), falling
     tail: Tensor  # (features,)
     pull: float
-
-    @property
-    def whole_basis(self) -> Tensor:
-        return (self.basis * UNIT).round().long()
 
     @property
     def radius(self) -> int:

@@ -229,8 +229,7 @@ class CriticParty(GanParty):
 
     @cached_property
     def critic_round(self) -> CriticRound:
-        """The tensor work of a round, over this party's rows: made when it is first needed, from the noise by then, with
-        a critic that has seen no row."""
+        """The tensor work of a round, over this party's rows, with a critic that has seen none: made at first need."""
         rows, critic = self.encoded(), self.initial_critic()
         return self.round_type(self.config, self.network, self.name, critic, rows, self.rng, self.noise_multiplier)
 

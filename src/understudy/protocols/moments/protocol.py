@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, ClassVar
 
-from understudy.data.encoding.frame import MOST_FEATURES, Frame
+from understudy.data.encoding.frame import MOST_FEATURES, UNIT, Frame
 from understudy.data.schema import public_of
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.ground.settings import TRUTH, Takes, between, setting, whole_to
-from understudy.models.moments.released import COUNT, SCALE, Labels
+from understudy.models.moments.released import COUNT, SCALE, Labels, bought_norm
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.forecast import Error
 from understudy.protocols.joint import run
@@ -171,7 +171,8 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
         if bits is None:
             bits = kept.bits(centre.groups, found.noise(name) * self.config.most_holders, MOST_BITS)
         bits = min(bits, len(kept.values), self.labels.most_bits)
-        return {"means": centre.whole_means, "basis": kept.whole_basis, "radius": kept.radius, "bits": bits}
+        basis = (kept.basis * UNIT).round().long()
+        return {"means": centre.whole_means, "basis": basis, "radius": kept.radius, "bits": bits}
 
     def framed(self, found: Found) -> Frame:
         return self._pulled(found.record.terms["means"])
@@ -188,8 +189,6 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
 
     def _norm(self, found: Found) -> float:
         """What the release of norms says, at the noise that the means will have."""
-        from understudy.models.moments.released import bought_norm
-
         noise = found.deviations_of("means", stages.first_of(self.frame, self.labels).blocks)["sums"] / SCALE
         classes = self.labels.combinations if self.labels.joint else self.labels.levels
         numbers = classes * self.frame.features

@@ -28,7 +28,7 @@ from understudy.data.kinds import IMAGES
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import whole
 from understudy.models.kernels.clients import Adam
-from understudy.models.plan import pieces
+from understudy.models.plan import Pool, pieces
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements, label_place
@@ -44,8 +44,6 @@ _LEAST_DEVIATION = 0.05
 
 def pool(offers: Sequence[GeneratorParts], requirements: Requirements, card: Mapping[str, Any]) -> GeneratorParts:
     """One generator over these offers: sums counted alike are one fit; else classes, and their offers, are alike."""
-    from understudy.models.plan import Pool
-
     groups: dict[Any, list[GeneratorParts]] = defaultdict(list)
     for place, offer in enumerate(offers):
         groups[getattr(offer.network, "alike", place)].append(offer)

@@ -33,7 +33,7 @@ from understudy.data.schema import Grid
 from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.settings import WHOLE, setting, whole_to
-from understudy.models.moments.released import SCALE
+from understudy.models.moments.released import SCALE, bought_norm
 from understudy.privacy.secure.moments import block_multipliers, noise_for, one_for, sensitivity
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import settings as usual
@@ -256,8 +256,6 @@ class TiedStudy(Study[People]):
 
     def _norms(self, found: Found) -> dict[str, float]:
         """What the release of lengths says, at the noise that the means will have."""
-        from understudy.models.moments.released import bought_norm
-
         noise = found.deviations_of("means", self._alone("means", self.frames).blocks)
         norms = {}
         for group, frame in self.frames.items():

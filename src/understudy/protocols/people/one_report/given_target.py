@@ -45,7 +45,8 @@ def fit_given_target(
     ordered: Sequence[int], components: int, liars: float = 0.0,
 ) -> MixtureOfProducts:  # fmt: skip
     """Independent columns given the target, with these one-way tables. `ordered`: how many levels have an order."""
-    ways = [_positive(way) for way in ways]
+    above = [way.double().clamp(min=_RAREST) for way in ways]
+    ways = [way / way.sum() for way in above]
     pairs = [one for one in all_heard if one.reports and len(one.about.columns) == 2 and one.about.listed is None]
     shifts = [_Shift.from_reports(one, ways, target, ordered, liars) for one in pairs if target in one.about.columns]
     classes = _parts(ways[target], components)  # (components, classes)
@@ -168,8 +169,3 @@ def _parts(way: Tensor, components: int) -> Tensor:
     place = torch.arange(components, dtype=way.dtype)[:, None]
     below = (ends - place).clamp(0, 1)
     return torch.cat([below[:, :1], below.diff(dim=1)], 1)
-
-
-def _positive(way: Tensor) -> Tensor:
-    way = way.double().clamp(min=_RAREST)
-    return way / way.sum()
