@@ -156,11 +156,10 @@ class OfferedMoments(_Offered, InFrame):
 
     def read(self) -> tuple[Released, Released, Released]:
         """What the three releases say, in steps of the frame."""
-        d, noise = self.frame.features, torch.full(self.first.shape, self.noise[0], dtype=torch.float64)
-        radius = float(self.radius)
+        d, radius = self.frame.features, float(self.radius)
         pooled = read_moments(self.pooled, d, radius, self.scales[0], self.noise[1])
         cells = read_moments(self.cells, d, radius, self.scales[1], self.noise[2])
-        return read_first(self.frame, self.classes, self.first, noise), pooled, cells
+        return read_first(self.frame, self.classes, self.first, self.noise[0]), pooled, cells
 
     @property
     def alike(self) -> Any:

@@ -14,19 +14,7 @@ from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.holdings import Loss
 from understudy.evaluate.utility.fidelity import Evaluation
 from understudy.report import marks
-from understudy.report.marks import (
-    FAR,
-    NEAR,
-    Mark,
-    beyond,
-    dependence_mark,
-    mark,
-    not_off,
-    place,
-    raw_mark,
-    words_of,
-    worst,
-)
+from understudy.report.marks import Mark
 from understudy.report.words import STRENGTHS, at_price, capital, figure_name, listed, number
 
 ENDS = ("value", "floor", "ceiling")
@@ -95,7 +83,7 @@ def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
     single, cross, linear = What("avd", 1), What("avd", 2, "cross"), What("cmd")
     if single in known:
         naive = "equal shares of every level"
-        levels = judged(known[single], "single columns", naive, "utility", near=NEAR)
+        levels = judged(known[single], "single columns", naive, "utility", near=marks.NEAR)
         yield _with_columns(levels, comparison.shares)
     parted = cross in known and known[cross].value is not None
     subjects = (
@@ -123,7 +111,7 @@ def lost(losses: Sequence[Loss]) -> Iterable[Finding]:
         said.append(f"And {len(cut) - MOST_NAMED} more columns.")
     if gone:
         said.insert(0, f"Left out of all that was made: {listed(gone)}.")
-    bad = bool(gone) or any(loss.people > FAR * loss.rows for loss in losses)
+    bad = bool(gone) or any(loss.people > marks.FAR * loss.rows for loss in losses)
     count = len({loss.column for loss in losses})
     subject = f"{count} column{'s' * (count > 1)} of your table"
     words = f"{'are' if count > 1 else 'is'} not in the schema as {'they' if count > 1 else 'it'} came"
@@ -134,8 +122,9 @@ def _with_columns(levels: Finding, shares: Sequence[Shares]) -> Finding:
     """What is said of single columns, by their levels, by their numbers, and by each of them."""
     if not shares or levels.mark == "unknown":
         return levels
-    each = [raw_mark(share) for share in shares]
-    overall = "poor" if 2 * each.count("poor") > len(each) else worst(["partly" if m == "poor" else m for m in each])
+    each = [marks.raw_mark(share) for share in shares]
+    eased: list[Mark] = ["partly" if one == "poor" else one for one in each]
+    overall = "poor" if 2 * each.count("poor") > len(each) else marks.worst(eased)
     close = f"Each by itself, {each.count('good')} of {len(each)} columns are close"
     furthest = max(shares, key=lambda share: _off(share).value or 0.0)
     detail = f"{levels.detail} {close}; furthest is “{furthest.column.name}”: {_furthest(furthest)}."
@@ -149,16 +138,16 @@ def columns_finding(shares: Sequence[Shares], subject: str) -> Finding:
         return Finding("unknown", subject, "cannot be judged", "A table has no rows.", "columns")
     value, floor, ceiling = (sum(getattr(one, end) or 0.0 for one in known) / len(known) for end in ENDS)
     mean = Figure(What("avd", 1), value=value, floor=floor, ceiling=ceiling)
-    return _with_columns(judged(mean, subject, "equal shares of every level", "columns", near=NEAR), shares)
+    return _with_columns(judged(mean, subject, "equal shares of every level", "columns", near=marks.NEAR), shares)
 
 
 def memory(figures: Sequence[Figure]) -> Finding:
     """What is said of columns and themselves some events later, by the numbers as they came."""
-    marked = worst([not_off(figure.value, dependence_mark(figure)) for figure in figures])
+    marked = marks.worst([marks.not_off(figure.value, marks.dependence_mark(figure)) for figure in figures])
     furthest = max(figures, key=lambda figure: figure.value or 0.0)
     name = figure_name(furthest.what)
     detail = f"Furthest off, by ranks: {name}: {furthest.note}."
-    return Finding(marked, "memory of events", words_of(marked).replace("are", "is", 1), detail, "utility")
+    return Finding(marked, "memory of events", marks.words_of(marked).replace("are", "is", 1), detail, "utility")
 
 
 def _off(share: Shares) -> Figure:
@@ -181,7 +170,7 @@ def _furthest(share: Shares) -> str:
 
 def _with_strengths(levels: Finding, figures: Sequence[Figure]) -> Finding:
     """What is said of correlations: the worst of their measures."""
-    each = {figure: dependence_mark(figure) for figure in figures if figure.value is not None}
+    each = {figure: marks.dependence_mark(figure) for figure in figures if figure.value is not None}
     bad = [figure for figure, mark in each.items() if mark in ("partly", "poor")]
     if levels.mark == "unknown" or not bad:
         return levels
@@ -194,9 +183,9 @@ def _with_strengths(levels: Finding, figures: Sequence[Figure]) -> Finding:
 
 def _no_better(finding: Finding, mark: Mark, detail: str) -> Finding:
     """The finding with these details, and no better a mark than this."""
-    if worst([finding.mark, mark]) == finding.mark:
+    if marks.worst([finding.mark, mark]) == finding.mark:
         return replace(finding, detail=detail)
-    return replace(finding, mark=mark, said=words_of(mark), detail=detail)
+    return replace(finding, mark=mark, said=marks.words_of(mark), detail=detail)
 
 
 def judged(figure: Figure, subject: str, naive: str, section: str, limit: str = "", *, near: float = 0.0) -> Finding:
@@ -205,10 +194,10 @@ def judged(figure: Figure, subject: str, naive: str, section: str, limit: str = 
         return Finding("unknown", subject, "cannot be judged", capital(figure.reason), section)
     ends = f"real rows reach {number(figure.floor)}, {naive} {number(figure.ceiling)}; smaller is better"
     detail = f"Distance {number(figure.value)}; {ends}."
-    marked = mark(figure, near)
-    words = words_of(marked) if marked == "good" else _words(figure, naive)
+    marked = marks.mark(figure, near)
+    words = marks.words_of(marked) if marked == "good" else _words(figure, naive)
     if naive == INDEPENDENT and marks.without_dependence(figure):
-        marked = beyond(figure)
+        marked = marks.beyond(figure)
         words = _NOTHING if marked == "good" else _SPURIOUS
     if marked == "unknown":
         detail += " Real rows differ from each other as much: there are too few of them for so many levels."
@@ -222,9 +211,9 @@ _SPURIOUS = "show dependence that the real rows do not have"
 
 
 def _words(figure: Figure, naive: str) -> str:
-    share = place(figure)
-    lost = mark(figure) == "poor" and (share is None or share >= 1)
-    return f"are no better than {naive}" if lost else words_of(mark(figure))
+    share = marks.place(figure)
+    lost = marks.mark(figure) == "poor" and (share is None or share >= 1)
+    return f"are no better than {naive}" if lost else marks.words_of(marks.mark(figure))
 
 
 def leading(evaluation: Evaluation) -> Figure | None:
@@ -250,10 +239,10 @@ def predicted(figure: Figure | None, subject: str) -> Iterable[Finding]:
         f"The model that learns most from real rows scores {number(figure.ceiling)} with them, "
         f"{number(figure.value)} with synthetic rows, {number(figure.floor)} by a constant guess."
     )
-    if mark(figure) == "unknown":
+    if marks.mark(figure) == "unknown":
         detail += " Models trained on real rows hardly beat the constant guess, so there is nothing to keep."
     words = _words(figure, "a constant guess").replace("the real rows", "those from real rows")
-    yield Finding(mark(figure), subject, words, detail, section)
+    yield Finding(marks.mark(figure), subject, words, detail, section)
 
 
 def attack_finding(attacks: Sequence[Attack]) -> Finding:
@@ -290,7 +279,7 @@ def _price(privacy: Mapping[str, Any]) -> Finding:
     detail += "".join(f" This assumes {text}." for text in privacy.get("assumed", ()))
     unguarded = privacy["unguarded"]
     if unguarded and all(" against " in text for text in unguarded):
-        mark, tier = worst([mark, "partly"]), f"{tier}, if they do not collude"
+        mark, tier = marks.worst([mark, "partly"]), f"{tier}, if they do not collude"
         detail += " It holds as long as those who are listed below do not pool what they know."
     elif unguarded:
         mark, tier = "poor", "in part"

@@ -131,45 +131,39 @@ def moments_sensitivity(scale: int) -> float:
     return scale**2 / math.sqrt(2) * (1 + 2.0**-40)
 
 
-def read_lengths(total: Tensor, noise: Tensor) -> Released:
-    """`people` of each cell of norms, and the deviation of their noise."""
-    return {"people": total.double() / COUNT, "people_noise": noise[0].double() / COUNT}
-
-
-def read_first(frame: Frame, classes: int, total: Tensor, noise: Tensor) -> Released:
+def read_first(frame: Frame, classes: int, total: Tensor, noise: float) -> Released:
     """`people` of each class, `sums` of coefficients, `energy` of all, `shades` (channels, bins), with their noise."""
-    step, at = _step(frame), classes * (1 + frame.features)
-    units = torch.tensor([1 / COUNT] + [step] * frame.features, dtype=torch.float64)
-    table, beside = (part[:at].double().view(classes, -1) * units for part in (total, noise))
-    found = {"people": table[:, 0].clone(), "people_noise": beside[0, 0].clone()}
-    found |= {"sums": table[:, 1:].clone(), "sums_noise": beside[0, 1].clone()}
-    return found | _of_all(frame, total[at:], noise[at:])
+    at, loud = classes * (1 + frame.features), torch.tensor(noise, dtype=torch.float64)
+    table = total[:at].double().view(classes, -1)
+    found = {"people": table[:, 0] * (1 / COUNT), "people_noise": loud * (1 / COUNT)}
+    found |= {"sums": table[:, 1:] * _step(frame), "sums_noise": loud * _step(frame)}
+    return found | _of_all(frame, total[at:], loud)
 
 
-def read_levels(frame: Frame, labels: Labels, total: Tensor, noise: Tensor) -> Released:
+def read_levels(frame: Frame, labels: Labels, total: Tensor, noise: float) -> Released:
     """`sums` of every level (levels, features), `pairs` of people by two levels; energy, shades as of `read_first`."""
-    at = labels.levels * frame.features
+    at, loud = labels.levels * frame.features, torch.tensor(noise, dtype=torch.float64)
     pairs = torch.zeros(labels.levels, labels.levels, dtype=torch.float64)
     sums = total[:at].double().view(labels.levels, -1) * _step(frame)
-    found = {"sums": sums, "sums_noise": noise[0].double() * _step(frame)}
+    found = {"sums": sums, "sums_noise": loud * _step(frame)}
     for place in labels.tables:
         size = pairs[place].numel()
         pairs[place] = total[at : at + size].double().view_as(pairs[place]) / COUNT
         at += size
-    found |= {"pairs": pairs, "pairs_noise": noise[0].double() / COUNT}
-    return found | _of_all(frame, total[at:], noise[at:])
+    found |= {"pairs": pairs, "pairs_noise": loud / COUNT}
+    return found | _of_all(frame, total[at:], loud)
 
 
 def _step(frame: Frame) -> float:
     return frame.reach / SCALE
 
 
-def _of_all(frame: Frame, total: Tensor, noise: Tensor) -> Released:
+def _of_all(frame: Frame, total: Tensor, loud: Tensor) -> Released:
     """Energy and shades, with which every first release ends."""
     squared, share = _step(frame) ** 2 * SCALE**2 / ENERGY, math.sqrt(frame.channels) / SHADES
     shades = total[1:].double().view(frame.channels, bins_of(frame)) * share
-    found = {"energy": total[0].double() * squared, "energy_noise": noise[0].double() * squared}
-    return found | {"shades": shades, "shades_noise": noise[1].double() * share}
+    found = {"energy": total[0].double() * squared, "energy_noise": loud * squared}
+    return found | {"shades": shades, "shades_noise": loud * share}
 
 
 def read_moments(triangles: Tensor, d: int, radius: float, scale: int, sigma: float) -> Released:

@@ -120,7 +120,9 @@ class Lengths(Sums):
         return cell_sums(ones, cells, released.CELLS, rows.crowd).flatten()
 
     def read_sums(self, total: Tensor, noise: float) -> released.Released:
-        return released.read_lengths(total, torch.full_like(total, noise, dtype=torch.float64))
+        """`people` of each cell of norms, and the deviation of their noise."""
+        loud = torch.tensor(noise / released.COUNT, dtype=torch.float64)
+        return {"people": total.double() / released.COUNT, "people_noise": loud}
 
 
 def _of_all(frame: Frame, q: Whole, rows: Rows) -> Tensor:
@@ -153,7 +155,7 @@ class First(Sums):
         return torch.cat([sums.flatten(), _of_all(self.frame, q, rows)])
 
     def read_sums(self, total: Tensor, noise: float) -> released.Released:
-        return released.read_first(self.frame, self.classes, total, torch.full_like(total, noise, dtype=torch.float64))
+        return released.read_first(self.frame, self.classes, total, noise)
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ class Levels(Sums):
         return torch.cat([*sums, *tables, _of_all(self.frame, q, rows)])
 
     def read_sums(self, total: Tensor, noise: float) -> released.Released:
-        return released.read_levels(self.frame, self.labels, total, torch.full_like(total, noise, dtype=torch.float64))
+        return released.read_levels(self.frame, self.labels, total, noise)
 
 
 def first_of(frame: Frame, labels: Labels) -> First | Levels:
