@@ -53,29 +53,22 @@ __all__ = [
     "train",
 ]
 
-_FROM = {
-    "Boolean": "data.schema",
-    "Budget": "privacy.accounts.budget",
-    "Categorical": "data.schema",
-    "Classifier": "generators.classifier",
-    "Date": "data.schema",
-    "Datetime": "data.schema",
-    "Federation": "runs.federation",
-    "Generator": "generators.generator",
-    "Integer": "data.schema",
-    "Ledger": "privacy.accounts.ledger",
-    "Ordinal": "data.schema",
-    "Population": "data.encoding.population",
-    "Real": "data.schema",
-    "Result": "runs.result",
-    "Schema": "data.schema",
-    "UnderstudyError": "ground.errors",
-    "infer_schema": "data.infer",
-    "load": "runs.result",
-    "plan": "api.plan",
-    "synthesize": "api.synthesize",
-    "train": "api.train",
+_HOMES = {
+    "api.plan": ["plan"],
+    "api.synthesize": ["synthesize"],
+    "api.train": ["train"],
+    "data.encoding.population": ["Population"],
+    "data.infer": ["infer_schema"],
+    "data.schema": ["Boolean", "Categorical", "Date", "Datetime", "Integer", "Ordinal", "Real", "Schema"],
+    "generators.classifier": ["Classifier"],
+    "generators.generator": ["Generator"],
+    "ground.errors": ["UnderstudyError"],
+    "privacy.accounts.budget": ["Budget"],
+    "privacy.accounts.ledger": ["Ledger"],
+    "runs.federation": ["Federation"],
+    "runs.result": ["Result", "load"],
 }
+_FROM = {name: home for home, names in _HOMES.items() for name in names}
 
 if not TYPE_CHECKING:  # a type checker would believe in any name of a module that has a __getattr__
 

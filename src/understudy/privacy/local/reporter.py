@@ -32,7 +32,7 @@ _CHUNK = 2**24  # update values in work at a time
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """What n clients send: client i claims `scale · values[i]` at `indices[i]`, and 0 elsewhere. Guarantee: the tensors
-    are all that leaves the clients; `dims` and `scale` are public constants. Edges: no clients → a mean of 0; an index
+    are all that leaves the clients; `dims` and `scale` are public constants. Edges: no clients → a sum of 0; an index
     that comes twice counts twice.
     """
 
@@ -41,10 +41,6 @@ class Report:
     indices: Tensor | None = None  # (n, h); None: every dimension, in order
     scale: float = 1.0
 
-    @property
-    def clients(self) -> int:
-        return len(self.values)
-
     def total(self) -> Tensor:
         """The sum of all claims: (dims,), float64."""
         if self.indices is None:
@@ -52,10 +48,6 @@ class Report:
         claims = self.values.to(torch.float64).expand(self.indices.shape).flatten()
         total = torch.zeros(self.dims, dtype=torch.float64, device=self.values.device)
         return total.index_add_(0, self.indices.flatten(), claims) * self.scale
-
-    def mean(self) -> Tensor:
-        """The cohort's mean update: (dims,), float32."""
-        return (self.total() / max(self.clients, 1)).to(torch.float32)
 
 
 class Reporter(Protocol):

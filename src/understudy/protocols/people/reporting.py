@@ -6,7 +6,7 @@ values, and "none" the updates as they are, which only a rehearsal with an infin
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -26,12 +26,12 @@ from understudy.privacy.local.selection import EmMds, Naive, Proportional, Ps, S
 from understudy.privacy.noise import FastRng, Rng
 from understudy.protocols.core import settings as usual
 
-SELECTION = ("ps", "em-mds", "naive", "sub-mds", "proportional")
+SELECTION = {"ps": Ps, "em-mds": EmMds, "naive": Naive, "sub-mds": SubMds, "proportional": Proportional}
 MOST_CAP = 10**9
 RATES = (1e-12, 1e12)  # learning rates of any sense, and more
 MOST_PENALTY = 1e12
 LIES = ("random", "flip")
-ESTIMATION = ("duchi", "piecewise", "hybrid", "pm-sub", "fedsel")
+ESTIMATION = {"duchi": Duchi, "piecewise": Piecewise, "hybrid": Hybrid, "pm-sub": PmSub, "fedsel": FedSel}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,27 +122,14 @@ class Reporting(Declared):
         """The mechanism for updates of this size; `clip` where none is set. k ≥ d, h > k, no h → ConfigError."""
         epsilon, options = self.epsilon_report, 2 * dims if self.reporter == "proportional" else dims
         top = max(1, round(self.top_share * options))
-        clip = clip if self.clip is None else self.clip
-
-        def chosen() -> int:
-            return self.chosen or largest_size(dims=dims, top=top, epsilon=epsilon, share=self.share)
-
-        # fmt: off
-        named: dict[str, Callable[[], Reporter]] = {
-            "ps": lambda: Ps(dims=dims, top=top, epsilon=epsilon),
-            "em-mds": lambda: EmMds(dims=dims, top=top, epsilon=epsilon, chosen=chosen()),
-            "naive": lambda: Naive(dims=dims, top=top, epsilon=epsilon, chosen=chosen()),
-            "sub-mds": lambda: SubMds(dims=dims, top=top, epsilon=epsilon, rate=self.rate, wanted=self.share),
-            "proportional": lambda: Proportional(dims=dims, top=top, epsilon=epsilon),
-            "duchi": lambda: Duchi(dims=dims, epsilon=epsilon, clip=clip),
-            "piecewise": lambda: Piecewise(dims=dims, epsilon=epsilon, clip=clip),
-            "hybrid": lambda: Hybrid(dims=dims, epsilon=epsilon, clip=clip),
-            "pm-sub": lambda: PmSub(dims=dims, epsilon=epsilon, clip=clip),
-            "fedsel": lambda: FedSel(dims=dims, top=top, epsilon=epsilon, split=self.split, clip=clip),
-            "none": lambda: Bare(dims=dims),
-        }
-        # fmt: on
-        return named[self.reporter]()
+        known: dict[str, Any] = {"dims": dims, "top": top, "epsilon": epsilon, "split": self.split, "rate": self.rate}
+        known |= {"wanted": self.share, "clip": clip if self.clip is None else self.clip}
+        kind: Any = {**SELECTION, **ESTIMATION, "none": Bare}[self.reporter]
+        wants = [one.name for one in fields(kind) if one.init]
+        if "chosen" in wants:
+            known["chosen"] = self.chosen or largest_size(dims=dims, top=top, epsilon=epsilon, share=self.share)
+        made: Reporter = kind(**{name: known[name] for name in wants if name in known})
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)
