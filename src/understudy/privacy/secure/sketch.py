@@ -55,7 +55,7 @@ from numpy.typing import NDArray
 
 from understudy.privacy.secure.moment_shares import GROUP, PAIRS, MomentShare, Vectors
 from understudy.privacy.secure.ring import FIELD, Field, Numbers
-from understudy.privacy.secure.table_shares import PLANES, REPEATS, Cells, Share, Strip, Uploads, Words
+from understudy.privacy.secure.table_shares import PLANES, REPEATS, Cells, Share, Uploads, Words
 
 _PEOPLE = 64  # at a time: a strip of theirs stays near the processor
 
@@ -106,18 +106,12 @@ class Sketch(Judging):
     coin: bytes
     field: Field = FIELD
 
-    def sums(self, share: Share) -> Numbers:
-        """This side's share of the sum of all cells over these people."""
-        total = np.zeros(self.cells.count, np.uint64)
-        for start in range(0, len(share), _PEOPLE):
-            for strip, words in share.only(slice(start, start + _PEOPLE)).expand(self.cells, self.field):
-                _add(total, strip, words)
-        return self._signed(share, total % np.uint64(self.field.prime))
-
     def _squares(self, part: Share, total: Numbers) -> tuple[Numbers, Numbers]:
         said = np.empty((len(part), self.cells.blocks, 2, REPEATS), np.uint64)
         for strip, words in part.expand(self.cells, self.field):
-            _add(total, strip, words)
+            # the cells without κ, into the sum of all: below 2⁶⁴ for 2³² people
+            here = slice(strip.cell, strip.cell + strip.levels * strip.width)
+            total[here] += words[:, :, 0].sum(axis=0, dtype=np.uint64).reshape(-1)
             for block, place, matrix in self._matrices[strip.column]:
                 table = words[..., place].reshape(len(part), -1)
                 said[:, block] = self.field.dot(table, matrix).reshape(len(part), 2, REPEATS)
@@ -144,12 +138,6 @@ class Sketch(Judging):
         return matrices
 
 
-def _add(total: Numbers, strip: Strip, words: Words) -> None:
-    """The cells of some people, without κ, into the sum of all: below 2⁶⁴ for 2³² people."""
-    here = slice(strip.cell, strip.cell + strip.levels * strip.width)
-    total[here] += words[:, :, 0].sum(axis=0, dtype=np.uint64).reshape(-1)
-
-
 @dataclass(frozen=True)
 class MomentSketch(Judging):
     """Of a class, a vector and their products."""
@@ -157,10 +145,6 @@ class MomentSketch(Judging):
     cells: Vectors
     coin: bytes
     field: Field = FIELD
-
-    def sums(self, share: MomentShare) -> Numbers:
-        total: Numbers = share.words[:, : self.cells.count].sum(axis=0, dtype=np.uint64)
-        return total % np.uint64(self.field.prime)
 
     def _squares(self, part: MomentShare, total: Numbers) -> tuple[Numbers, Numbers]:
         total += part.words[:, : self.cells.count].sum(axis=0, dtype=np.uint64)

@@ -201,7 +201,7 @@ class Tally:
     def add(self, rows: Any, share: Any, sums: Numbers, sketch: Any, passed: Any) -> None:
         """A batch, of which `sums` is this side's share over all, but for those who did not pass."""
         field = self.plan.field
-        failed = sketch.sums(share.only(np.flatnonzero(~passed)))
+        *_, failed = sketch.look(share.only(np.flatnonzero(~passed)))
         self.total = (self.total + field.minus(sums, failed)) % np.uint64(field.prime)
         self.mark = marked(self.mark, self.plan.format.keys(rows)[passed])
         self.people, self.batches = self.people + int(passed.sum()), self.batches + 1

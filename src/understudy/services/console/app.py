@@ -35,16 +35,6 @@ PORT = 8610
 CONNECTIONS = 64
 WHOLE = 60.0  # seconds for a request with its answer
 LINES = 20  # of the ledger
-SAID = {
-    "accepted": "The contract is accepted. The holder's process signs it now, or when it is started again.",
-    "refused": "The contract is refused. Nothing was sent from here.",
-    "budget": "The lifetime budget is changed. It stands in the ledger, with your reason.",
-    "invited": "The invitation is written. Hand the file over on a channel that both trust, then delete it here.",
-    "written": "The report is written, beside the run.",
-    "evidence": "The evidence is written. Each holder signs it now: below is where it lies.",
-    "signed": "The evidence is signed, and the signature lies with it, under signatures.",
-    "revoked": "The party is refused from now on, also by a server that is running.",
-}
 # A report is a file that others may have touched: it may look as it likes, and do nothing.
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 Form = Annotated[dict[str, str], Depends(form_of)]
@@ -224,7 +214,7 @@ def _ledger_page(request: Request, home: HolderHome, problem: str, typed: dict[s
 
 def _page(request: Request, name: str, code: int = 200, **facts: Any) -> HTMLResponse:
     desk, keys = _desk(request), request.app.state.keys
-    said, live = SAID.get(request.query_params.get("said", "")), "live" in request.query_params
+    said, live = request.query_params.get("said", ""), "live" in request.query_params
     here = {"desk": desk, "base": keys.base, "form_word": keys.form, "here": name, "said": said, "live": live}
     return HTMLResponse(_environment().get_template(name).render(here, **facts), code)
 
