@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-import torch
 
 from understudy.api.train import train
 from understudy.data.column import Binned
@@ -130,7 +129,7 @@ def forged(whole: bytes, **head: Any) -> bytes:
 
 def resealed(job: Task, number: int, key: bytes | None = None, of: int = 4, told: Any = None, **about: str) -> bytes:
     """A part of another task, of the same rows."""
-    counts = {"rows": 0, "marks": torch.empty(0, dtype=torch.int64), "sums": {}}
+    counts = {"rows": 0, "people": "", "sums": {}}
     other = replace(job, about=job.about | about, of=of, key=key or job.key, told=job.told | (told or {}))
     return sealed(other, number, counts)
 
@@ -157,11 +156,15 @@ WRONG = {
     "is no part of a count": lambda job, parts: [*parts[:3], b"\x00" * 99],
     "the parts do not count the same": lambda job, parts: [
         *parts[:3],
-        sealed(job, 3, {"rows": 38, "marks": torch.arange(38) - 10**6, "sums": {}}),
+        sealed(job, 3, {"rows": 38, "people": "", "sums": {}}),
     ],
-    "the parts have more or fewer rows together than the table that was opened": lambda job, parts: [
+    "part 4 of 4 has other rows than when the table was opened": lambda job, parts: [
         *parts[:3],
-        sealed(job, 3, opened(job, parts[3])[1] | {"rows": 0, "marks": torch.empty(0, dtype=torch.int64)}),
+        sealed(job, 3, opened(job, parts[3])[1] | {"rows": 37}),
+    ],
+    "part 1 of 4 has other rows than when": lambda job, parts: [
+        sealed(job, 0, opened(job, parts[0])[1] | {"people": opened(job, parts[1])[1]["people"]}),
+        *parts[1:],
     ],
 }
 
@@ -192,19 +195,35 @@ def test_no_id_counts_twice_however_its_rows_are_spread(job: Task, tmp_path: Pat
     """A person with a row in two parts that an engine cut, be the ids written as text in one and as numbers in the
     other; or with two rows in one part.
     """
-    halves = [FRAME[:75], FRAME[74:]]
-    ids = [SCHEMA.person]
-    own = replace(job, of=2)
 
-    def counted(task: Task) -> Iterable[bytes]:
-        return [answer_of(task.to_bytes(), n, pa.Table.from_pandas(half)) for n, half in enumerate(tables)]
+    @dataclass
+    class Cut:
+        of: int = 2
 
-    for change in (lambda half: half, lambda half: half.assign(**{ids[0]: half[ids[0]].astype(str)})):
-        tables = [halves[0], change(halves[1])]
+        def __call__(self, task: Task) -> Iterable[bytes]:
+            return [answer_of(task.to_bytes(), n, pa.Table.from_pandas(half)) for n, half in enumerate(tables)]
+
+    def table() -> StreamedTable:
+        with counted_by(Cut()):
+            return StreamedTable(TableSource(table="elsewhere.parquet"), SCHEMA)
+
+    def counted(own: StreamedTable) -> Any:
+        return merged(replace(job, of=2, ids=own.ids), own)
+
+    as_text = FRAME.assign(**{SCHEMA.person: FRAME[SCHEMA.person].astype(str)})
+    for other in (FRAME, as_text):
+        tables = [FRAME[:75], other[74:]]
         with pytest.raises(PartyError, match="an id is in two parts, or twice in one"):
-            merged(own, counted, None)
+            counted(table())
     tables = [FRAME[:75], FRAME[75:]]
-    assert merged(own, counted, len(FRAME))
+    own = table()
+    assert counted(own)
+    tables = [FRAME[:75][::-1], as_text[75:]]  # the same people
+    assert counted(own)
+    for changed in ([FRAME[:75], FRAME[74:149]], [FRAME[75:], FRAME[:75]], [FRAME[:74], FRAME[74:]]):
+        tables = changed
+        with pytest.raises(PartyError, match="has other rows than when the table was opened"):
+            counted(own)
     twice = kept(tmp_path / "c.parquet", pd.concat([FRAME, FRAME[3:4]]))
     why = opened(job := replace(job, of=1), answer_of(job.to_bytes(), 0, twice))[1]["error"]
     assert why[0] == "PartyError"
@@ -245,7 +264,7 @@ def test_jobs_and_parts_tell_nothing_without_the_key_and_bind_what_they_are_of(j
     with pytest.raises(PartyError, match="of other terms, or of none"):
         opened(job, answer_of(job.to_bytes(), 4))
     work = replace(job, work="understudy.ground.durable:read_text")
-    assert "there is no part" in opened(work, answer_of(work.to_bytes(), 0))[1]["error"][1]
+    assert "there is no such work" in opened(work, answer_of(work.to_bytes(), 0))[1]["error"][1]
 
 
 def test_a_part_of_a_table_reads_its_own_rows_alone(source: TableSource) -> None:

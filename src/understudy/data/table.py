@@ -14,9 +14,9 @@ where the caller allows several (`one_row_each=False`), says of every row whose 
 of a long table: a batch is of use only once its reading has come to its end.
 Edges: no rows → SchemaError; a single row is read, and is for a run to refuse; columns that the schema does not know
 are never read. Messages quote the wrong value and are for the holder of the rows alone. Rows that change between two
-readings, as a database's may, are taken as they are at each. Of an id of a long table 8 bytes are kept, of a text under
-a key of this reading: two of n ids are taken for one with a probability of n²/2⁶⁵, and then the table is refused, never
-the other way round.
+readings, as a database's may, are taken as they are at each; a part has to keep its people. Of an id of a long table 8
+bytes are kept, of a text under a key of this table: two of n ids are taken for one with a probability of n²/2⁶⁵, and
+then the table is refused, never the other way round.
 """
 
 import secrets
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from understudy.data.reading.spread import Piece, Spread
 
 _DESCRIBED = (TableSource, EngineFrame)
+# rows, how many of them have the id of an earlier one, and of parts that were looked at apart who is in each (`Marks`)
+Seen = tuple[int, int, dict[int, tuple[int, str]]]
 _AGAIN = "the table cannot be read again as it was when it was opened."
 
 
@@ -104,7 +106,8 @@ class StreamedTable(Table):
 
         title = origin.name if isinstance(origin, _DESCRIBED) else f"part {part[0] + 1} of {part[1]}"
         own = {"origin": origin, "schema": schema, "source": title, "part": part, "key": key, "marks": Marks()}
-        for name, value in (own | {"named": named_spread(), "known": None, "seen": ()}).items():
+        own |= {"named": named_spread(), "known": None, "seen": None, "ids": secrets.token_hex(8)}
+        for name, value in own.items():
             object.__setattr__(self, name, value)  # as a frozen dataclass does
 
     long: ClassVar[bool] = True
@@ -114,7 +117,8 @@ class StreamedTable(Table):
     marks: Marks
     named: "Spread | None"
     known: tuple[str, bytes] | None  # a key, and a digest of the people's marks under it
-    seen: tuple[int, int]  # nothing yet, or the rows, and how many have the id of an earlier one
+    seen: Seen | None
+    ids: str  # the key under which parts mark them
 
     @cached_property
     def spread(self) -> "Spread | None":
@@ -125,13 +129,13 @@ class StreamedTable(Table):
         return None if is_part else spread_of(self.origin, self.named, list(readers_of(self.schema, False)))
 
     @property
-    def _counted(self) -> tuple[int, int]:
-        if not self.seen:  # not `cached_property`, under whose lock a part in another thread would wait
+    def _counted(self) -> Seen:
+        if self.seen is None:  # not `cached_property`, under whose lock a part in another thread would wait
             object.__setattr__(self, "seen", self._looked_at())
         return self.seen
 
-    def _looked_at(self) -> tuple[int, int]:
-        """The rows, and how many have the id of an earlier one. Every cell is looked at."""
+    def _looked_at(self) -> Seen:
+        """Every cell is looked at."""
         marks = Marks(self.key)
         if isinstance(self.origin, EngineFrame):
             judged.judged(open_source(self.origin, {}), readers_of(self.schema, one_row_each=False))
@@ -141,12 +145,12 @@ class StreamedTable(Table):
             about, key = {"holder": self.source, "stage": "opening"}, secrets.token_bytes(32)
             task = task_of(self, "understudy.data.table:checked_part", self.schema.to_dict(), about, key)
             marks = found_by(self.spread, task)
-            return marks.rows, marks.repeated
+            return marks.rows, marks.repeated, marks.parts
         for batch in self.uncoded(marks):
             for column in self.schema.columns:
                 batch.check(column)
         object.__setattr__(self, "marks", marks if self.key else Marks())
-        return marks.rows, marks.repeated
+        return marks.rows, marks.repeated, {}
 
     @property
     def rows(self) -> int:
@@ -155,6 +159,10 @@ class StreamedTable(Table):
     @property
     def repeated(self) -> int:
         return self._counted[1]
+
+    @property
+    def parts(self) -> dict[int, tuple[int, str]]:
+        return self._counted[2]
 
     @property
     def again(self) -> Source:
@@ -214,6 +222,8 @@ class StreamedTable(Table):
         yield from self.uncoded(marks)
         self.require_one_row_each(marks.repeated)
         self._require_same(marks)
+        if self.key and self.marks.rows and self.marks.people != marks.people:
+            raise SchemaError(f"{self.source} has other rows by now.")
         object.__setattr__(self, "marks", marks if self.key else Marks())
 
     def require_one_row_each(self, repeated: int) -> None:
@@ -295,13 +305,18 @@ def open_table(source: Source, schema: Schema, name: str | None = None, *, one_r
     return table
 
 
-def checked_part(told: dict[str, Any], piece: "Piece") -> dict[str, Any]:
+def checked_part(told: dict[str, Any]) -> "Callable[[Piece], dict[str, Any]]":
     """What is found in a part when a table is opened: who is there, once every cell was looked at."""
     from understudy.data.reading.spread import with_marks
 
-    part = StreamedTable(piece.source, Schema.from_dict(told), piece.part, piece.key)
-    _ = part.rows
-    return with_marks(part.marks)
+    schema = Schema.from_dict(told)
+
+    def found(piece: "Piece") -> dict[str, Any]:
+        part = StreamedTable(piece.source, schema, piece.part, piece.key)
+        _ = part.rows
+        return with_marks(part.marks)
+
+    return found
 
 
 def check_table(source: Source, schema: Schema, *, one_row_each: bool = True) -> list[Violation]:

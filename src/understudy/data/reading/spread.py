@@ -2,7 +2,8 @@
 
 A holder's rows are cut into n parts, by row groups of a file or as an engine has them. A `Task` names what is done with
 each. Whoever has the rows of part i (a process here, a machine that shares a folder, an engine's worker) gives back
-`answer_of` the task: how many rows there are, a mark of 8 bytes for each id, and what was counted, without noise. An
+`answer_of` the task: how many rows there are, a digest of their ids, and what was counted, without noise; when a table
+is opened a mark of 8 bytes for each id, too. An
 answer is the holder's alone: it is sealed under the task's key, and files of either are for their owner alone
 (`ground.durable`). An error is an answer, too, so that no engine's log repeats one that quotes rows.
 
@@ -13,14 +14,13 @@ Edges: without ids, rows that were counted in two parts show by their number alo
 """
 
 import hashlib
-import hmac
 import json
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WORKS = ("understudy.data.table:checked_part", "understudy.protocols.joint.parts:counted_part")
+_NOBODY = torch.empty(0, dtype=torch.int64)
 _MARK, _NONCE = b"understudy part 1\n", 12
 _LARGEST = 1 << 36  # bytes of an answer: 8 for every person, and the counts
 _WORDS = {"run": "run", "holder": "holder", "stage": "stage", "schema": "schema", "of": "number of parts"}
@@ -54,11 +55,12 @@ class Task:
     about: dict[str, str]  # run, holder, stage, schema: what an answer has to say of itself
     of: int
     key: bytes = field(repr=False)
+    ids: str = field(repr=False)  # the key under which ids are marked, the same for all tasks of a table
     source: dict[str, Any] | None = None  # where all rows are, unless an engine has them
 
     @cached_property
     def head(self) -> dict[str, Any]:
-        everything = {name: value for name, value in asdict(self).items() if name != "key"}
+        everything = {name: value for name, value in asdict(self).items() if name not in ("key", "ids")}
         return self.about | {"of": self.of, "task": hashlib.sha256(pack(everything)).hexdigest()}
 
     def to_bytes(self) -> bytes:
@@ -70,6 +72,15 @@ class Task:
             return cls(**unpack(data))  # type: ignore[arg-type]
         except (MessageError, TypeError):
             raise PartyError("a file is no task of a run. Nothing was counted.") from None
+
+    @cached_property
+    def doing(self) -> Callable[["Piece"], dict[str, Any]]:
+        """What finds in a part what is asked for."""
+        if self.work not in WORKS:
+            raise self.refusal("there is no such work.")
+        module, function = self.work.split(":")
+        made: Callable[[Piece], dict[str, Any]] = getattr(import_module(module), function)(self.told)
+        return made
 
     def refusal(self, why: str) -> PartyError:
         """A server hears these words: they tell no number of people."""
@@ -102,7 +113,8 @@ class Cores:
     def __call__(self, task: Task) -> Iterable[bytes]:
         from understudy.ground.processes import in_processes
 
-        asks = [number.to_bytes(8, "big") + task.to_bytes() for number in range(task.of)]
+        told = task.to_bytes()
+        asks = [number.to_bytes(8, "big") + told for number in range(task.of)]
         return in_processes("understudy.data.reading.spread:answered", asks)
 
 
@@ -120,7 +132,7 @@ def spread_of(origin: Any, named: Spread | None, columns: list[str]) -> Spread |
 
 def task_of(table: Any, work: str, told: dict[str, Any], about: dict[str, str], key: bytes) -> Task:
     source = asdict(table.origin.within(Path.cwd())) if isinstance(table.origin, TableSource) else None
-    return Task(work, told, about, table.spread.of, key, source)
+    return Task(work, told, about, table.spread.of, key, table.ids, source)
 
 
 def answered(ask: bytes) -> bytes:
@@ -130,16 +142,13 @@ def answered(ask: bytes) -> bytes:
 def answer_of(task: bytes, number: int, rows: "TableSource | pa.Table | None" = None) -> bytes:
     """Part `number`, from 0, of a task (`Task.to_bytes`), sealed. `rows`: an Arrow table of this part alone, as an
     engine has cut it; or where all rows are, if not where the task says."""
-    own = Task.from_bytes(task)
-    key = hmac.digest(own.key, b"understudy ids", "sha256").hex()[:16]
+    own = _task_of(task)
     try:
-        if own.work not in WORKS or not 0 <= number < own.of:
+        if not 0 <= number < own.of:
             raise own.refusal(f"there is no part {number + 1} of {own.of}.")
         if rows is None:
             rows = TableSource.from_dict({k: v for k, v in (own.source or {}).items() if v is not None}, "the task")
-        module, function = own.work.split(":")
-        piece = Piece(rows, (number, own.of), key)
-        found = getattr(import_module(module), function)(own.told, piece)
+        found = own.doing(Piece(rows, (number, own.of), own.ids))
     except UnderstudyError as error:
         found = {"error": [type(error).__name__, str(error)]}
     except Exception as error:  # its text may quote rows, and is not repeated
@@ -147,9 +156,16 @@ def answer_of(task: bytes, number: int, rows: "TableSource | pa.Table | None" = 
     return sealed(own, number, found)
 
 
-def with_marks(marks: Marks, **found: Any) -> dict[str, Any]:
+_task_of = lru_cache(maxsize=1)(Task.from_bytes)  # what a task takes to begin with, once for all parts
+
+
+def with_people(marks: Marks, **found: Any) -> dict[str, Any]:
     """What was found in a part, with who was there."""
-    return found | {"rows": marks.rows, "marks": torch.from_numpy(marks.all.view(np.int64))}
+    return found | {"rows": marks.rows, "people": marks.people}
+
+
+def with_marks(marks: Marks) -> dict[str, Any]:
+    return with_people(marks) | {"marks": torch.from_numpy(marks.all.view(np.int64))}
 
 
 def sealed(task: Task, number: int, found: dict[str, Any]) -> bytes:
@@ -188,7 +204,8 @@ def opened(task: Task, data: bytes) -> tuple[int, dict[str, Any]]:
 
 
 def found_by(spread: Spread, task: Task, taken: Callable[[dict[str, Any]], None] = lambda found: None) -> Marks:
-    """Who is in all parts; what else is found in each is `taken` as it comes. Edges: errors of a part are raised."""
+    """Who is in all parts, by marks where they tell these; what else is found in each is `taken` as it comes. Edges:
+    errors of a part are raised."""
     came: set[int] = set()
     marks, answers = Marks(), iter(spread(task))
     try:
@@ -199,7 +216,8 @@ def found_by(spread: Spread, task: Task, taken: Callable[[dict[str, Any]], None]
                 kind, text = answer["error"]
                 raise getattr(errors, kind, PartyError)(text)
             came.add(number)
-            marks.add(answer.pop("marks").numpy().view(np.uint64), answer.pop("rows"))
+            marks.parts[number] = answer.pop("rows"), answer.pop("people")
+            marks.add(answer.pop("marks", _NOBODY).numpy().view(np.uint64), marks.parts[number][0])
             taken(answer)
             for watch in _watchers:
                 watch(len(came), task.of)

@@ -7,11 +7,12 @@ import os
 import re
 import secrets
 import tempfile
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import IO, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from understudy.data.encoding.values import Cells, Places
 from understudy.data.reading.cells import MISSING_WORDS, WHOLE_ID, Fault
 from understudy.data.reading.sources import TableSource
+from understudy.ground.processes import process_count
 
 # 1234,5 and 1.234,5: a point only where it parts thousands
 _WITH_COMMA = re.compile(r"\s*([-+]?)(\d{1,3}(?:\.\d{3})+|\d*)(?:,(\d+))?\s*")
@@ -35,7 +37,9 @@ _MARKED = 10**18  # nearer to 0 than this, a whole number is its own mark
 _HELD = 1 << 22  # marks in memory: more of them are in a file without a name, which ends with this process
 _LARGE = 1 << 28  # bytes of levels, likewise
 _TURN = np.uint64(0x9E3779B97F4A7C15)  # odd, 2⁶⁴ over the golden ratio: marks stay apart, and neighbours get far apart
-_ENDS = np.arange(1, 256, dtype=np.uint64) << np.uint64(56)  # of shares of all marks, which are about equal then
+_SHARES = 256  # of all marks, which are about equal then
+_ENDS = np.arange(1, _SHARES, dtype=np.uint64) << np.uint64(56)
+_THREADS = 8  # that look at a share each
 Want = Mapping[str, bool] | None  # column → whether it holds numbers
 
 
@@ -193,12 +197,14 @@ def _is_number(text: str) -> bool:
 
 class Marks:
     """Who was there: a mark of 8 bytes for each id, under a key. Ids that are equal as text have one mark. `order`: a
-    digest of all that were noted, one after the other, whatever batches they came in."""
+    digest of all that were noted, one after the other, whatever batches they came in. `parts`: of each that was added,
+    its rows and who they are (`people`)."""
 
     def __init__(self, key: str | None = None) -> None:
         self.key, self.rows = key or secrets.token_hex(8), 0
-        self._marks: list[NDArray[np.uint64]] = []
-        self._held, self._runs = 0, list[NDArray[np.int64]]()
+        self.parts: dict[int, tuple[int, str]] = {}
+        self._marks: list[tuple[NDArray[np.uint64], NDArray[np.int64]]] = []  # and where shares of them end
+        self._held, self._runs, self._lock = 0, list[NDArray[np.int64]](), threading.Lock()
         self._file: IO[bytes] | None = None
         self.order = hashlib.sha256()
 
@@ -231,43 +237,55 @@ class Marks:
         self._keep(marks)
 
     def _keep(self, marks: NDArray[np.uint64]) -> None:
-        self._marks.append(marks)
+        marks = _in_order(marks)
+        self._marks.append((marks, np.r_[0, np.searchsorted(marks, _ENDS), len(marks)]))
         self._held += len(marks)
         if self._held < _HELD:
             return
         if self._file is None:
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as this)
             weakref.finalize(self, self._file.close)
-        run, start = self._run(), self._file.seek(0, 2) // 8
-        run.tofile(self._file)
-        self._runs.append(start + np.r_[0, np.searchsorted(run, _ENDS), len(run)])
+        start = self._file.seek(0, 2) // 8
+        np.concatenate([own for share in range(_SHARES) for own in self._in_memory(share)]).tofile(self._file)
+        self._runs.append(start + np.sum([ends for _, ends in self._marks], axis=0))
         self._marks, self._held = [], 0
 
-    def _run(self) -> NDArray[np.uint64]:
-        return np.sort(np.concatenate(self._marks)) if self._marks else np.empty(0, np.uint64)
+    def _in_memory(self, share: int) -> list[NDArray[np.uint64]]:
+        return [marks[ends[share] : ends[share + 1]] for marks, ends in self._marks]
 
-    def _from_file(self, share: int) -> Iterator[NDArray[np.uint64]]:
+    def _share(self, share: int) -> NDArray[np.uint64]:
+        """All that are in one share of what a mark may be, in order."""
+        own = self._in_memory(share)
         for ends in self._runs:
             assert self._file is not None
-            self._file.seek(int(ends[share]) * 8)
-            yield np.fromfile(self._file, np.uint64, int(ends[share + 1] - ends[share]))
+            with self._lock:
+                self._file.seek(int(ends[share]) * 8)
+                own.append(np.fromfile(self._file, np.uint64, int(ends[share + 1] - ends[share])))
+        return _in_order(np.concatenate(own))
 
     @property
     def all(self) -> NDArray[np.uint64]:
-        runs = (run for share in range(len(_ENDS) + 1) for run in self._from_file(share))
-        return np.concatenate([np.empty(0, np.uint64), *self._marks, *runs])
+        """In order, whatever batches they came in."""
+        if self._runs:
+            return np.concatenate([self._share(share) for share in range(_SHARES)])
+        return _in_order(np.concatenate([np.empty(0, np.uint64), *(marks for marks, _ in self._marks)]))
+
+    @property
+    def people(self) -> str:
+        """A digest of all, in whatever order they came."""
+        return hashlib.blake2b(self.all.data, digest_size=32).hexdigest()
 
     @property
     def repeated(self) -> int:
-        """How many have the mark of another."""
-        own = self._run()
+        """How many have the mark of another: of many, several shares are looked at at the same time."""
         if not self._runs:
-            return _again(own)
-        ends = np.r_[0, np.searchsorted(own, _ENDS), len(own)]
-        return sum(
-            _again(np.sort(np.concatenate([own[start:stop], *self._from_file(share)])))
-            for share, (start, stop) in enumerate(pairwise(ends.tolist()))
-        )
+            return _again(self.all)
+        with ThreadPoolExecutor(min(process_count(), _THREADS)) as threads:
+            return sum(threads.map(lambda share: _again(self._share(share)), range(_SHARES)))
+
+
+def _in_order(marks: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return marks if bool((marks[1:] >= marks[:-1]).all()) else np.sort(marks)
 
 
 def _again(marks: NDArray[np.uint64]) -> int:

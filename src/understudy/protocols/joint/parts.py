@@ -22,7 +22,9 @@ from understudy.protocols.joint.session import Session
 from understudy.protocols.joint.stage import Choice, Holding, Stage, Study, settings_of
 
 if TYPE_CHECKING:
-    from understudy.data.reading.spread import Piece, Spread, Task
+    from collections.abc import Callable
+
+    from understudy.data.reading.spread import Piece, Task
     from understudy.data.table import StreamedTable
 
 
@@ -62,27 +64,32 @@ def counted_in_parts(party: Any, session: Session, stage: Stage[Any]) -> dict[st
         party.held.schema.to_dict(), [[one, terms, noise[one]] for one, terms in session.terms.items()],
     )  # fmt: skip
     key = hmac.digest(party.pair.secret, b"understudy parts " + session.about, "sha256")
-    return merged(job.of_table(party.held, key), spread, party.held.rows)
+    return merged(job.of_table(party.held, key), party.held)
 
 
-def counted_part(told: dict[str, Any], piece: "Piece") -> dict[str, Any]:
+def counted_part(told: dict[str, Any]) -> "Callable[[Piece], dict[str, Any]]":
     """What a part has of a job.
     Edges: rows that do not fit the schema, or a person who is in it twice → PartyError, which names neither."""
-    from understudy.data.reading.spread import with_marks
+    from understudy.data.reading.spread import with_people
     from understudy.data.table import StreamedTable
 
     job = Job(**told)
     study, stage = _stage_of(job)
-    table = StreamedTable(piece.source, study.schema_of(job.schema), piece.part, piece.key)
-    rows = study.rows(Holding(job.holder, table, None, _nothing_is_drawn))
-    try:
-        sums = stage.count(rows)
-    except (PartyError, SchemaError):  # which may quote rows, and speak of a charge
-        raise PartyError(
-            f"{job.holder}: its rows cannot be read again as they were when the table was opened. Nothing was charged "
-            "or sent."
-        ) from None
-    return with_marks(table.marks, sums=sums)
+    schema = study.schema_of(job.schema)
+
+    def found(piece: "Piece") -> dict[str, Any]:
+        table = StreamedTable(piece.source, schema, piece.part, piece.key)
+        rows = study.rows(Holding(job.holder, table, None, _nothing_is_drawn))
+        try:
+            sums = stage.count(rows)
+        except (PartyError, SchemaError):  # which may quote rows, and speak of a charge
+            raise PartyError(
+                f"{job.holder}: its rows cannot be read again as they were when the table was opened. Nothing was "
+                "charged or sent."
+            ) from None
+        return with_people(table.marks, sums=sums)
+
+    return found
 
 
 def _stage_of(job: Job) -> tuple[Study[Any], Stage[Any]]:
@@ -102,8 +109,8 @@ def _nothing_is_drawn() -> Any:
     raise PartyError("rows that are drawn are not counted in parts.")
 
 
-def merged(task: "Task", spread: "Spread", rows: int | None) -> dict[str, Tensor]:
-    """The sums over all parts; `rows`: how many there were when the table was opened, where that is known."""
+def merged(task: "Task", table: "StreamedTable") -> dict[str, Tensor]:
+    """The sums over all parts of the table; in each are those who were there when it was opened, none of them twice."""
     from understudy.data.reading.spread import found_by
 
     sums: dict[str, Tensor] = {}
@@ -117,12 +124,13 @@ def merged(task: "Task", spread: "Spread", rows: int | None) -> dict[str, Tensor
         for key, part in found["sums"].items():
             sums[key] += part
 
-    marks = found_by(spread, task, added)
     # A server hears these words, and how many people there are is not for it.
-    if marks.repeated:
+    if table.repeated:
         raise task.refusal("an id is in two parts, or twice in one: a person counts once.")
-    if rows is not None and marks.rows != rows:
-        raise task.refusal("the parts have more or fewer rows together than the table that was opened.")
+    assert table.spread is not None
+    now = found_by(table.spread, task, added).parts
+    if others := [str(number + 1) for number in range(task.of) if now[number] != table.parts.get(number)]:
+        raise task.refusal(f"part {', '.join(others[:8])} of {task.of} has other rows than when the table was opened.")
     return sums
 
 
