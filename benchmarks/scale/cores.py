@@ -5,8 +5,12 @@
 From the root of a checkout. Rows are made up as in `bench.py`, and written to a Parquet file for the moment. For each
 number of cores the table is opened (every cell and every id is checked), its fine cells are counted, and its pairs on
 20 levels a column: by the same functions as in a run, without noise and fit. All must give the same sums to the last
-count, by their `digest`. Processes are started before the clock is. `us_core`: microseconds a row and core, of all
-three; `linear`: how much faster than one core, over the number of cores.
+count, by their `digest`. Processes are started before the clock is (`start_s`: what that takes, and a table of 1,000
+rows). `us_core`: microseconds a row and core, of all three; `linear`: how much faster than one core, over the number of
+cores. `ceiling`: the same of work that shares nothing, arrays of numpy that every process has (below): more than that
+no program gets here. Of the clock's seconds of all three passes the process that asks has spent `ask_s` until the first
+was asked, `wait_s` waiting for answers, `take_s` opening and adding them, `after_s` after the last one, and `own_s` of
+its processor.
 Where pyarrow, pandas or another requirement is missing, arrays of numpy stand for the file, which every process has in
 its memory before the clock starts: levels are looked up, and pairs counted by the source of `gram_matrix` (`source`
 says so). This needs numpy and torch alone.
@@ -23,7 +27,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import accumulate, combinations
 from pathlib import Path
@@ -33,9 +37,13 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).parents[2]
-FIELDS = ["machine", "source", "rows", "columns", "cores", "open_s", "fine_s", "pairs_s", "us_core", "linear", "digest"]
+FIELDS = [
+    "machine", "source", "rows", "columns", "cores", "parts", "open_s", "fine_s", "pairs_s", "us_core", "linear",
+    "ceiling", "start_s", "ask_s", "wait_s", "take_s", "after_s", "own_s", "digest",
+]  # fmt: skip
 LEVELS = 20
 BATCH = 1 << 18
+CEILING = 48 * BATCH  # rows
 
 
 def of_file(path: Path, cores: int) -> dict[str, Any]:
@@ -46,10 +54,43 @@ def of_file(path: Path, cores: int) -> dict[str, Any]:
     from understudy.data.reading.sources import TableSource
     from understudy.data.reading.spread import Cores, counted_by
 
+    spent = dict.fromkeys(("ask_s", "wait_s", "take_s"), 0.0)
+
+    class Watched(Cores):
+        def __call__(self, task: Any) -> Iterator[bytes]:
+            clock, own = [time.perf_counter()], super()
+            answers = iter(own.__call__(task))
+
+            def spend(what: str) -> None:
+                clock.append(time.perf_counter())
+                spent[what] += clock[-1] - clock[-2]
+
+            spend("ask_s")
+            for answer in answers:
+                spend("wait_s")
+                yield answer
+                spend("take_s")
+            spend("wait_s")
+
     os.environ["UNDERSTUDY_PROCESSES"], stores.SPREAD = str(cores), 0
-    with counted_by(Cores(1 if cores == 1 else stores.pieces_of(TableSource(table=str(path)), 20))):
-        seconds, digest = passes(schema(), path, path.with_name("small.parquet"), time.perf_counter)
-    return dict(zip(("open_s", "fine_s", "pairs_s"), seconds.round(2).tolist(), strict=True)) | {"digest": digest}
+    parts = 1 if cores == 1 else stores.pieces_of(TableSource(table=str(path)), 20)
+    begun, marks = time.perf_counter(), list[list[float]]()
+
+    def clock() -> list[float]:
+        if not marks:
+            spent.update(dict.fromkeys(spent, 0.0))
+        marks.append([time.perf_counter(), time.process_time()])
+        return marks[-1]
+
+    with counted_by(Watched(parts)):
+        seconds, digest = passes(schema(), path, path.with_name("small.parquet"), clock)
+    spent |= {"after_s": seconds[:, 0].sum() - sum(spent.values()), "own_s": seconds[:, 1].sum()}
+    spent |= {"start_s": marks[0][0] - begun}
+    return (
+        dict(zip(("open_s", "fine_s", "pairs_s"), seconds[:, 0].round(2).tolist(), strict=True))
+        | {what: round(float(taken), 2) for what, taken in spent.items()}
+        | {"digest": digest, "parts": parts}
+    )
 
 
 def passes(own: Any, source: Any, small: Any, clock: Callable[[], Any]) -> tuple[Any, str]:
@@ -71,7 +112,7 @@ def passes(own: Any, source: Any, small: Any, clock: Callable[[], Any]) -> tuple
         stages = [["fine", {}, 10.0], ["pairs", {"groups": cells}, 10.0]][: 1 + (name == "pairs")]
         told, study = {"one": own.to_dict()}, "understudy.protocols.gram.protocol:Gram"
         job = Job("r", "one", study, asdict(Config()), told, own.to_dict(), stages)
-        return merged(job.of_table(table, key), table.spread, table.rows)
+        return merged(job.of_table(table, key), table)
 
     counted(open_table(small, own), "fine")
     marks = [clock()]
@@ -161,6 +202,7 @@ def parser() -> argparse.ArgumentParser:
     own.add_argument("--rows", type=int, default=10_000_000)
     own.add_argument("--source", choices=("parquet", "numpy"), help="what is counted; by what is installed, if unsaid")
     own.add_argument("--folder", type=Path, help="where the rows are written for the moment")
+    own.add_argument("--ceiling", action=argparse.BooleanOptionalAction, default=True, help="measure it")
     own.add_argument("--out", type=Path, help="the CSV file to write")
     return own
 
@@ -182,6 +224,7 @@ def main() -> None:
     args = parser().parse_args()
     source = args.source or ("parquet" if is_installed() else "numpy")
     rows: list[dict[str, Any]] = []
+    alone = 0.0
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         path = Path(folder) / "rows.parquet"
         if source == "parquet" and is_installed():
@@ -195,6 +238,10 @@ def main() -> None:
             row = {"machine": platform.machine(), "source": source, "rows": args.rows, "columns": 20, "cores": cores}
             row |= found | {"us_core": round(taken * cores / args.rows * 1e6, 3)}
             row["linear"] = round((rows[0] if rows else row)["us_core"] / row["us_core"], 3)
+            if source == "parquet" and args.ceiling:
+                all_of = sum(by_arrays(CEILING, cores)[f"{one}_s"] for one in ("open", "fine", "pairs"))
+                alone = alone or all_of * cores
+                row["ceiling"] = round(alone / (all_of * cores), 3)
             rows.append(row)
             print(row, flush=True)
     if len({row["digest"] for row in rows}) > 1:
