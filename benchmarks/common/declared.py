@@ -157,8 +157,11 @@ class Table:
         text = template.format_map(Rows(self.columns, places, self.names))
         if "{" not in template:
             return text
-        hollow = template.format_map(Rows(self.columns, places[:0], self.names))
-        return str(self.declared.get("empty", "–")) if text == hollow else text
+        return str(self.declared.get("empty", "–")) if text == self.hollow(template) else text
+
+    @cache  # noqa: B019  a table is there for one text
+    def hollow(self, template: str) -> str:
+        return template.format_map(Rows(self.columns, np.arange(0), self.names))
 
     def heads(self) -> Iterator[tuple[str, str, Any]]:
         """Each column's head and cell, and which rows it is about."""

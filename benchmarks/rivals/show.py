@@ -44,6 +44,7 @@ def rows() -> pd.DataFrame:
     return found
 
 
+@cache
 def rivals() -> list[str]:
     return [who for who in dict.fromkeys(rows().who) if not who.startswith(OURS) and who not in ("real", "independent")]
 
@@ -52,6 +53,7 @@ def head(who: str) -> str:
     return f"ours, {who}" if who.startswith(OURS) else who
 
 
+@cache
 def wide(figure: str) -> pd.DataFrame:
     """A line for each table, ε and seed, a column for each method."""
     done = rows()[rows().outcome == "ok"]
@@ -110,9 +112,9 @@ def cells() -> str:
     found, lines = rows()[rows().epsilon.notna() & (rows().seed == 0)], []
     heads = [who for who in (*SHOWN, *rivals()) if (found.who == who).any()]
     for key, part in found.groupby(KEY, sort=False):
-        said = []
+        said, cells = [], dict(iter(part.groupby("who")))
         for who in heads:
-            own = part[part.who == who]
+            own = cells.get(who, part[:0])
             done = own[own.outcome == "ok"]
             if own.empty:
                 said.append("")
