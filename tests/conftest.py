@@ -38,6 +38,7 @@ settings.load_profile("patient")
 MEMORY = Path("/dev/shm")  # thousands of small files are flushed there without a disk
 if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+os.environ.setdefault("UNDERSTUDY_PROCESSES", "1")  # each further one imports torch; tests of several ask for them
 logging.getLogger().addHandler(logging.NullHandler())  # else warnings go to stderr, where commands speak
 gc.disable()  # until all is imported: what comes in stays
 atexit.register(gc.unfreeze)  # libraries that count at the end what nobody let go of find nothing
@@ -199,12 +200,13 @@ def short_training_here() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def short_fits() -> Iterator[None]:
-    """Mixtures of few parts, fitted in few steps, effects on a target and classifiers of few drawn rows, unless a test
-    says otherwise.
+    """Mixtures of few parts and smooth laws, fitted in few steps, effects on a target and classifiers of few drawn
+    rows, unless a test says otherwise.
     """
     from understudy.generators.generator import Generator
     from understudy.models.moments import released
     from understudy.models.offered import OfferedGram
+    from understudy.models.tables import fine_tables
     from understudy.models.tables import target as target_effects
     from understudy.protocols.aggregators.protocol import Config as Aggregators
     from understudy.protocols.gram.protocol import Config as Gram
@@ -220,6 +222,7 @@ def short_fits() -> Iterator[None]:
                 patch.setitem(function.__kwdefaults__, name, value)
         patch.setattr(target_effects, "_ROWS", 1_000)
         patch.setattr(released, "_STEPS", 20)
+        patch.setattr(fine_tables, "_STEPS", 4)
         yield
 
 
@@ -326,9 +329,11 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     """As few as a bound can be made of: 14 trials without a mistake prove an ε of 4 at δ = 0.001. How much of it is
-    searched for coarsely, which can only find less.
+    searched for coarsely, which can only find less; what was released first is read in a few steps.
     """
     from understudy.evaluate.audit import auditing, bounds
+    from understudy.models.tables import fine_tables
 
+    monkeypatch.setattr(fine_tables, "_STEPS", 4)
     monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
     monkeypatch.setattr(bounds, "_NEAR", 0.25)

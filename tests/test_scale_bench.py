@@ -14,12 +14,15 @@ from understudy.data.reading import files, written
 from understudy.data.table import StreamedTable, open_table
 from understudy.ground import processes
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 
 def test_every_case_is_measured_and_what_stands_in_the_file_is_not_measured_again(
     load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bench = load_bench("scale")
-    monkeypatch.setattr(bench, "ROWS", [500])
+    for name, few in {"ROWS": [500], "SIZES": [3, 6], "LEVELS": [3, 6, 20]}.items():
+        monkeypatch.setattr(bench, name, few)
     for module, name in ((files, "LONG"), (written, "_LARGE")):  # which a case sets in a process of its own
         monkeypatch.setattr(module, name, getattr(module, name))
     monkeypatch.setenv(processes.VARIABLE, "1")

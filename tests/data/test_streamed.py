@@ -4,6 +4,7 @@ import gzip
 import json
 import sqlite3
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def test_sums_over_many_batches_are_those_over_one_to_the_last_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fine: bool, size: int
 ) -> None:
     monkeypatch.setattr(files, "BATCH", size)
-    frame = FRAME[: 21 * size]
+    frame = FRAME[: 5 * size]
     layout, source = Layout({"one": SCHEMA}, fine=fine), kept(tmp_path, "parquet", frame)
     rows = [Rows(open_table(place, SCHEMA), layout, 0) for place in (source, source, frame)]
     assert len(list(rows[0].cell_batches(layout.trees[0] if fine else None))) == -(-len(frame) // size)
@@ -154,13 +155,9 @@ def test_holders_of_long_and_of_short_tables_count_together(tmp_path: Path, monk
     pd.testing.assert_frame_equal(*made)
 
 
-@pytest.mark.parametrize("size", [7, 64, 10**6])
-@pytest.mark.parametrize("grid", [False, True])
-def test_columns_at_several_holders_are_never_read_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, grid: bool
-) -> None:
-    monkeypatch.setattr(files, "BATCH", size)
-    monkeypatch.setattr(written, "_LARGE", size)  # bytes of levels in memory
+@cache
+def cut(grid: bool) -> tuple[dict[str, pd.DataFrame], dict[str, Schema], Any]:
+    """Columns of the table at several holders, and what is made of them where they are held whole."""
     frame = FRAME.assign(id=[n if n < 70 else f"p{n}é" for n in FRAME["id"]] if grid else FRAME["id"]).astype(
         {"id": str}
     )
@@ -168,21 +165,29 @@ def test_columns_at_several_holders_are_never_read_whole(
     cuts = {"a": (one, slice(None)), "b": (other, slice(0, 80)), "c": (other, slice(80, 145))}
     cuts = cuts if grid else {"a": (one, slice(10, None)), "b": (other, slice(None, None, -1))}
     schemas = {name: SCHEMA.select(columns) for name, (columns, _) in cuts.items()}
-    made = []
-    for long in (True, False):
-        tables: dict[str, Any] = {name: frame[["id", *columns]][some] for name, (columns, some) in cuts.items()}
-        if long:
-            for name in tables:
-                (tmp_path / name).mkdir()
-                tables[name] = kept(tmp_path / name, "parquet", tables[name], schemas[name])
-        with monkeypatch.context() as held:
-            if long:
-                held.delattr(StreamedTable, "frame")
-                held.delattr(TakenTable, "frame")
-            federation = Federation.rehearsal(tables, schemas, budget=BUDGET, seed=3)
-            made.append(train("gram", federation, run="r", **SMALL).generator)
-    pd.testing.assert_frame_equal(*(one.sample(50, seed=1) for one in made))
-    assert made[0].card == made[1].card
+    tables = {name: frame[["id", *columns]][some] for name, (columns, some) in cuts.items()}
+    federation = Federation.rehearsal(tables, schemas, budget=BUDGET, seed=3)
+    return tables, schemas, train("gram", federation, run="r", **SMALL).generator
+
+
+@pytest.mark.parametrize("size", [30, 10**6], ids=["batches and levels in a file", "one batch and levels in memory"])
+@pytest.mark.parametrize("grid", [False, True])
+def test_columns_at_several_holders_are_never_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, grid: bool
+) -> None:
+    tables, schemas, whole = cut(grid)
+    monkeypatch.setattr(files, "BATCH", size)
+    monkeypatch.setattr(written, "_LARGE", size)  # bytes of levels in memory
+    held: dict[str, Any] = {}
+    for name, table in tables.items():
+        (tmp_path / name).mkdir()
+        held[name] = kept(tmp_path / name, "parquet", table, schemas[name])
+    monkeypatch.delattr(StreamedTable, "frame")
+    monkeypatch.delattr(TakenTable, "frame")
+    federation = Federation.rehearsal(held, schemas, budget=BUDGET, seed=3)
+    made = train("gram", federation, run="r", **SMALL).generator
+    pd.testing.assert_frame_equal(made.sample(50, seed=1), whole.sample(50, seed=1))
+    assert made.card == whole.card
 
 
 def test_levels_in_a_file_without_a_name_are_counted_as_those_in_memory(
