@@ -11,7 +11,7 @@ Edges: messages quote the wrong value and are for the holder of the rows alone.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from understudy.ground.check import nearest
 from understudy.ground.errors import SchemaError
 
 LISTED = '; "understudy schema check" lists all'
+_FEW = 1_000  # words of a column whose levels are kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +205,17 @@ def _is_plain(column: Column) -> bool:
 
 def _levels_of_words(column: Column, words: "pd.Index[Any]") -> Codes:
     """The level of each text, and after these that of a missing cell; −1 for what does not fit."""
-    seen = pd.Series(words, dtype=object)
+    if len(words) <= _FEW and all(type(word) is str for word in words):
+        return _levels_of_few(column, tuple(words))
+    return _looked_up(column, pd.Series(words, dtype=object))
+
+
+@lru_cache(maxsize=256)  # the same in every batch
+def _levels_of_few(column: Column, words: tuple[str, ...]) -> Codes:
+    return _looked_up(column, pd.Series(words, dtype=object))
+
+
+def _looked_up(column: Column, seen: Cells) -> Codes:
     gone = seen.isin(reading.missing_words(column)).to_numpy()
     values, reasons = reading.parse(column, seen)
     fine = ~gone & ~np.logical_or.reduce([mask for _, mask in reasons])

@@ -8,9 +8,11 @@ made, and stands in no message.
 Edges: a driver that is not installed, a database that does not answer, a query that fails → SchemaError in words.
 """
 
+import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -147,9 +149,9 @@ def files_of(table: str) -> list[str]:
 def header_of(table: str) -> list[str]:
     """The names of columns. Edges: files of one table with other columns, or of other types → SchemaError."""
     files = files_of(table)
-    own = pyarrow.parquet.read_schema(files[0])
+    own = _about(files[0]).schema.to_arrow_schema()
     for file in files[1:]:
-        other = pyarrow.parquet.read_schema(file)
+        other = _about(file).schema.to_arrow_schema()
         kinds = [(name, own.field(name).type, other.field(name).type) for name in own.names if name in other.names]
         apart = [name for name, one, two in kinds if one != two and pa.null() not in (one, two)]
         if sorted(other.names) != sorted(own.names) or apart:
@@ -179,7 +181,18 @@ def pieces_of(source: TableSource, columns: int) -> int:
 
 
 def _abouts(table: str) -> list[tuple[str, pyarrow.parquet.FileMetaData]]:
-    return [(file, pyarrow.parquet.read_metadata(file)) for file in files_of(table)]
+    return [(file, _about(file)) for file in files_of(table)]
+
+
+def _about(file: str) -> pyarrow.parquet.FileMetaData:
+    """What a file says of itself: looked up once, until it is another file."""
+    now = os.stat(file)
+    return _said_by(file, now.st_ino, now.st_size, now.st_mtime_ns)
+
+
+@lru_cache(maxsize=512)
+def _said_by(file: str, *as_it_is: int) -> pyarrow.parquet.FileMetaData:
+    return pyarrow.parquet.read_metadata(file)
 
 
 def long_tables(table: str, columns: list[str], part: Part, most: int) -> Iterator[tuple[int, pa.Table]]:
@@ -197,11 +210,12 @@ def long_tables(table: str, columns: list[str], part: Part, most: int) -> Iterat
 
 
 def _in_file(path: str, columns: list[str], groups: range, before: int, most: int) -> Iterator[tuple[int, pa.Table]]:
-    with pyarrow.parquet.ParquetFile(path) as file:
-        fields = [file.schema_arrow.field(column) for column in columns]
-    words = [field.name for field in fields if pa.types.is_string(field.type)]
+    about = _about(path)
+    with pyarrow.parquet.ParquetFile(path, metadata=about) as file:
+        own = file.schema_arrow
+    words = [column for column in columns if pa.types.is_string(own.field(column).type)]
     size = min(most, max(1 << 12, _CELLS // max(1, len(columns))))
-    with pyarrow.parquet.ParquetFile(path, read_dictionary=words) as file:
+    with pyarrow.parquet.ParquetFile(path, metadata=about, read_dictionary=words) as file:
         for batch in file.iter_batches(size, row_groups=list(groups), columns=columns, use_threads=False):
             yield before, pa.Table.from_batches([batch])
             before += len(batch)
