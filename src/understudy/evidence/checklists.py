@@ -10,10 +10,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from understudy.evidence.facts import BLANK, Facts
-from understudy.ground.html import grid, line
+from understudy.report.words import pages_in
 
 NIST = "After NIST SP 800-226: is the claim of differential privacy sound?"
 EUROPE = "After EDPB Opinion 28/2024 and the ICO's guidance: can a person be singled out, linked or inferred?"
@@ -154,20 +155,5 @@ def _power(audit: Any) -> str:
 
 def checklist_page(answers: list[Answer], title: str) -> str:
     """Both lists as one page, without scripts and requests."""
-    tables = []
-    for name in dict.fromkeys(answer.list for answer in answers):
-        rows = [
-            (one.question, "(for a person to answer)" if one.open else one.answer, one.source)
-            for one in answers
-            if one.list == name
-        ]
-        tables.append(grid(("question", "answer", "where it stands"), rows, title=name))
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        "<style>body{font:16px/1.5 system-ui;max-width:72rem;margin:2rem auto;padding:0 1rem}"
-        "table{border-collapse:collapse;width:100%;margin:1rem 0 2rem}td,th{border-top:1px solid #ccc;"
-        "padding:.4rem .6rem;text-align:left;vertical-align:top;white-space:pre-line}td:nth-child(1){width:28%}"
-        "td:nth-child(3){width:22%;color:#555}</style>"
-        f"</head><body>{line(title)}{''.join(tables)}</body></html>\n"
-    )
+    lists = {name: [one for one in answers if one.list == name] for name in (NIST, EUROPE)}
+    return pages_in(Path(__file__).parent).get_template("checklist.html").render(title=title, lists=lists)

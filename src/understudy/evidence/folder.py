@@ -77,22 +77,5 @@ def _readme(facts: Facts, questions: list[str]) -> str:
     """What lies here, what people still have to say, how it is checked."""
     open_facts = [f"{name.replace('_', ' ')} (in the file given by --about)" for name in facts.about.blanks()]
     said = "\n".join(f"- {one}" for one in [*open_facts, *questions])
-    return f"""# Evidence of run {facts.run}
-
-{facts.guesses}
-Everything here is made from what the run published. It is no certificate.
-
-| file | what it is |
-|---|---|
-| privacy.json, report.html | the price, and the page for everyone |
-| deployment.yaml | an entry for the NIST/OpenDP registry of deployments, tier 3 |
-| croissant.json, dcat.ttl | records for catalogues: Croissant 1.1 with PROV-O, DCAT-AP |
-| checklist.html, checklist.json | NIST SP 800-226; EDPB Opinion 28/2024 and the ICO's guidance |
-| {SIGNATURES}/ | statements of the holders and the hub (in-toto, DSSE) |
-
-## What only people can say
-{said}
-
-## How to check it
-    understudy verify THIS_FOLDER --trusted FOLDER_OF_PUBLIC_KEYS
-"""
+    text = Path(__file__).with_name("readme.md").read_text(encoding="utf-8")
+    return text.format(run=facts.run, guesses=facts.guesses, said=said, signatures=SIGNATURES)

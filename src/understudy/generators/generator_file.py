@@ -35,7 +35,7 @@ _DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, Overf
 
 
 def write_generator(folder: Path, parts: GeneratorParts) -> Path:
-    network, card, levels, release = parts.module, parts.card, parts.levels, parts.release
+    network, card, levels, release = parts.network, parts.card, parts.levels, parts.release
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     save_file(state, folder / "weights.safetensors", metadata=first_said(card) or None)

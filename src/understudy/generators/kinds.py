@@ -72,7 +72,7 @@ class Drawing(ABC):
 def drawn(made: GeneratorParts, n: int, rng: FastRng) -> Iterator[tuple[Tensor, Tensor]]:
     """Latent points, some at a time, and what the network makes of them."""
     not_negative(n=n)
-    device = next(made.module.parameters()).device
+    device = next(made.network.parameters()).device
     for count in pieces(made.network, n, most=CHUNK):
         z = rng.normal(count, made.network.latent, device=device)
         with torch.no_grad():

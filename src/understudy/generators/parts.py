@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 if TYPE_CHECKING:
     from understudy.answers.release import Release
@@ -15,35 +15,20 @@ if TYPE_CHECKING:
     from understudy.data.kinds import MixedSchema, PublicSchema
     from understudy.data.visits import SeveralVisits
     from understudy.models.cohort.classifier import Classifier as ClassifierNetwork
+    from understudy.models.network import Network
 
 CHUNK = 4096  # rows at a time, so that memory does not grow with their number
 # and of what a network makes of them: a fit of several labels may have thousands of Gaussians
 MOST_FLOATS = 1 << 27
 
 
-class Network(Protocol):
-    latent: int
-
-    def rows(self, z: Tensor) -> Tensor:
-        """Latent points (n, latent) → odds (n, width), or, of series and images, values in [0, 1], (n, *shape)."""
-
-    def describe(self) -> dict[str, Any]:
-        """Plain values from which the same network can be rebuilt."""
-
-
 @dataclass(frozen=True)
 class GeneratorParts:
-    network: Network
+    network: "Network"
     schema: "PublicSchema | MixedSchema | SeveralVisits"
     card: Mapping[str, Any]
     levels: "Levels | None" = None  # of a table, where they are not as its schema declares them
     release: "Release | None" = None  # the noisy tables that were released, as they came
-
-    @property
-    def module(self) -> nn.Module:
-        if not isinstance(self.network, nn.Module):
-            raise TypeError("a generator's network is a torch module")
-        return self.network
 
 
 @dataclass(frozen=True, eq=False)

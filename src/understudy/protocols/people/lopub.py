@@ -24,10 +24,10 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import population_of
 from understudy.data.schema import Schema
-from understudy.generators.parts import Network
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.pack import Value
 from understudy.ground.settings import POSITIVE, WHOLE, between, choice, setting, whole_to
+from understudy.models.network import Network
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.local.rappor import BOUNDS, Rappor
 from understudy.protocols.core import Parties
