@@ -10,7 +10,7 @@ Guarantee: whatever rows hold, and whatever centre, radius or directions a serve
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -121,10 +121,10 @@ class People:
 
     group: int
     made: Callable[[], ArrayPeople | TablePeople]
-    latest: tuple[Any, Any] = field(default=(None, None))
+    latest: "tuple[Joint | Classes, Numbers | TablePeople] | None" = None
 
-    def vectors(self, stage: "Joint | Classes") -> Any:
-        if self.latest[0] is not stage:
+    def vectors(self, stage: "Joint | Classes") -> Numbers | TablePeople:
+        if self.latest is None or self.latest[0] is not stage:
             self.latest = stage, stage.vectors_of(self.group, self.made())
         return self.latest[1]
 
@@ -186,8 +186,7 @@ class Joint(Multiplied[People]):
         return {block_name((rows.group,) * 2): rows.vectors(self).triangle()}
 
     def vectors(self, rows: People, start: int, stop: int) -> NDArray[Any]:
-        words: NDArray[Any] = rows.vectors(self).words(start, stop)
-        return words
+        return rows.vectors(self).words(start, stop)
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[Groups, tuple[Tensor, float]]:
         """Every block as whole numbers, with the deviation of its noise."""
@@ -239,8 +238,7 @@ class Classes(Multiplied[People]):
         return {}
 
     def vectors(self, rows: People, start: int, stop: int) -> NDArray[Any]:
-        words: NDArray[Any] = rows.vectors(self).words(start, stop)
-        return words
+        return rows.vectors(self).words(start, stop)
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[int, tuple[Tensor, float]]:
         """Of each array (classes, triangle), with the deviation beside the diagonal."""
