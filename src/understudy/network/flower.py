@@ -205,10 +205,6 @@ def _read(message: Message, kinds: Mapping[str, type]) -> dict[str, Any]:
     return values
 
 
-def _seat(config: Mapping[str, Any]) -> AbstractContextManager[Seat]:
-    return seat_from(_path(config, "seat"))
-
-
 def _serve(grid: Any, config: Mapping[str, Any]) -> None:
     """Offer the run to the nodes, train, save. A run that was begun resumes."""
     roster = Roster(_path(config, "federation") / "federation.toml")
@@ -229,5 +225,5 @@ def _path(config: Mapping[str, Any], key: str) -> Path:
     return Path(str(config[key]))
 
 
-client = client_app(_seat)
+client = client_app(lambda config: seat_from(_path(config, "seat")))
 server = server_app(_serve)

@@ -165,8 +165,11 @@ class VertiGanAudit:
         if not self.config.private:
             raise ConfigError("private = false claims no guarantee, so there is nothing to refute.")
         # Where batches are known to all, the person with the highest spend is the one drawn most often.
-        canary = self._busiest() if self.config.sampling == "shared" else 0
-        towards, away = (self._reference(World(canary=canary, present=p, alone=True)) for p in (True, False))
+        canary = 0
+        if self.config.sampling == "shared":
+            canary = int(self._after_run(World(canary=0, present=True))[0].critic_round.drawn.argmax())
+        worlds = (World(canary=canary, present=there, alone=True) for there in (True, False))
+        towards, away = (gradients(*self._after_run(world)) for world in worlds)
 
         def server(party: Any, replies: list[Reply]) -> float:
             return float(gradients(party, replies) @ (towards - away))
@@ -205,15 +208,11 @@ class VertiGanAudit:
         with suppress(_Over):
             verti_gan.train(self.config, parties, self._schemas, watch=watch)
 
-    def _reference(self, world: World) -> Tensor:
+    def _after_run(self, world: World) -> tuple[Any, list[Reply]]:
+        """The audited party after a run in this world, and what it said."""
         seen = Seen(self._parties(world, 0))
         self._train(seen)
-        return gradients(seen.parties[self.name], seen.replies[self.name])
-
-    def _busiest(self) -> int:
-        seen = Seen(self._parties(World(canary=0, present=True), 0))
-        self._train(seen)
-        return int(seen.parties[self.name].critic_round.drawn.argmax())  # type: ignore[attr-defined]
+        return seen.parties[self.name], seen.replies[self.name]
 
 
 def gradients(party: Any, replies: list[Reply]) -> Tensor:

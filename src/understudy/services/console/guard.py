@@ -87,7 +87,9 @@ class Guard:
         if (answer := _too_long(request)) is not None:
             return answer
         if _equal(request.query_params.get("token", ""), keys.token):
-            return self._let_in()
+            answer = RedirectResponse(f"{keys.base}/", 303)
+            answer.set_cookie(COOKIE, keys.cookie, path=keys.base, httponly=True, samesite="strict")
+            return answer
         if not _equal(request.cookies.get(COOKIE, ""), keys.cookie):
             return _no(401, "Open the link that the console printed when it was started.")
         return None
@@ -100,11 +102,6 @@ class Guard:
         if site is not None and site != "same-origin":
             return "This came from another page."
         return None
-
-    def _let_in(self) -> Response:
-        answer = RedirectResponse(f"{self._keys.base}/", 303)
-        answer.set_cookie(COOKIE, self._keys.cookie, path=self._keys.base, httponly=True, samesite="strict")
-        return answer
 
 
 async def form_of(request: Request) -> dict[str, str]:

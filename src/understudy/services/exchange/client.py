@@ -281,10 +281,7 @@ def _good(answer: httpx.Response) -> httpx.Response:
 def _detail(answer: httpx.Response) -> str:
     """The server's sentence. It is a stranger's text: cut, and printed nowhere as anything but text."""
     try:
-        detail = parse_json(answer.content.decode())["detail"]
-        if not isinstance(detail, str):
-            detail = "; ".join(f"{'.'.join(map(str, part['where']))}: {part['what']}" for part in detail)
-        return f"{detail[:1000]}"
+        return str(parse_json(answer.content.decode())["detail"])[:1000]
     except (ValueError, KeyError, TypeError):
         return f"it answers {answer.status_code}."
 
