@@ -146,3 +146,32 @@ def test_few_people_beyond_those_who_stand_out_stay_on_any_grid() -> None:
     )
     assert float(near) == pytest.approx(48, abs=20)
     assert float(far) == pytest.approx(48, abs=20)
+
+
+def test_nobody_is_drawn_past_an_end_of_the_counts() -> None:
+    """Ages up to 79, codes from 0 to 7 and rates up to 1, counted exactly, but read as if under noise."""
+    ages, codes, rates = (torch.zeros(cells, dtype=torch.int64) for cells in (1_008, 20, 1_024))
+    ages[4:64], codes[4:12] = 100, torch.tensor([1_800, 1_200, 900, 720, 600, 360, 240, 180])
+    rates[:1_001] = (12 * torch.arange(1_001) / 1_000).round().long()
+    for counts, first, step, noise, last in ((ages, 16, 1, 56, 79), (codes, -4, 1, 28, 7), (rates, 0, 1e-3, 56, 1)):
+        edges = first + step * torch.arange(len(counts) + 1, dtype=torch.float64)
+        found = fine_table(layers_of(counts, 16), 16, noise=noise, total=float(counts.sum()), edges=edges)
+        seen = edges[:-1][found > 0]
+        assert 0.98 * last < float(seen.max()) <= last
+        assert float(seen.min()) >= 0
+    layers = [codes.double()]
+    layers[0][3] += 1.5 * 28  # of −1: so much is consistent with nobody
+    found = fine_table(layers, 16, noise=28.0, total=6_000.0, edges=torch.arange(-4.0, 17.0))
+    assert not found[:4].any()
+
+
+@pytest.mark.parametrize("exponent", [1.5, 3.0])
+def test_a_long_tail_has_no_end(exponent: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    edges = torch.logspace(2, 6, 4_097, dtype=torch.float64)
+    beyond = 6_000 * (edges / 100) ** -exponent
+    layers = layers_of(-beyond.diff(), 16)
+    found = fine_table(layers, 16, noise=56.0, total=6_000.0, edges=edges)
+    far = int(1_024 * 1.5 / exponent)  # of 4 powers of ten: 3.2 % are beyond
+    assert float(found[far:].sum()) == pytest.approx(float(beyond[far]), rel=0.2)
+    monkeypatch.setattr("understudy.models.tables.fine_tables._PAST", 0.0)  # no end is looked for
+    assert torch.equal(fine_table(layers, 16, noise=56.0, total=6_000.0, edges=edges), found)

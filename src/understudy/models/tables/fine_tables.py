@@ -22,6 +22,12 @@ The second term lets f be a line nearly everywhere, as of a Pareto tail, and ben
 bends); by the third a bin with hardly anybody in it has nobody. A leaf that stands out by far is a spike, and has its
 people by itself.
 
+*Its ends.* Ages, rates and codes end all at once, within a bin. Past an end nobody is drawn: with P people past it by
+the law, and B within a bin before it, these P are put among B, and by all counts that is less likely by a factor of
+exp(s − log⁺(P/ρB)) at most: what does not fall steeply needs evidence, and so do more than θ of what B go on to. Of
+such ends the innermost is taken that is nearly as likely (s) as the likeliest. Zero, as an end of counts, and powers of
+ten, as of rates, have a larger s.
+
 Differs from the paper: its second pass is least squares and may be negative.
 Guarantee: reads released counts alone.
 Edges: a total below 1 counts as 1, and then all is noise; leaves need not fill the last node.
@@ -50,6 +56,9 @@ _NOBODY = 0.5  # ε
 _FEW, _FALL = 1.5, 1.35  # with fewer deviations of people beyond, the exponent of a tail, at least
 _SURE = 0.3  # σ: so well the number of people is known, at best
 _STEPS, _STOP = 40, 0.01  # steps of Newton's method, at most, and what the last one gains
+# of its ends
+_PAST, _MOST_ENDS = 0.1, 128  # of all people, past an end at most; how many ends are tried
+_STEEP, _THIN, _SLACK, _ROUND = 0.05, 0.5, 1.5, 4.0  # ρ, θ, and s of an end, and of a round one
 _MOST_NODES = 8192  # a layer of more says little about a smooth law
 
 
@@ -148,21 +157,6 @@ def _without_ends(leaves: Tensor, lost: float) -> Tensor:
     return kept * (leaves.sum() / kept.sum()) if kept.sum() > 0 else leaves
 
 
-def even_but_for_spikes(counts: Tensor, noise: float, people: float) -> Tensor:
-    """One table with so many people: what stands out as counted, the rest drawn to even as far as noise explains."""
-    counted, others = counts.double(), torch.ones_like(counts, dtype=torch.bool)
-
-    def apart() -> Tensor:
-        return torch.where(others, counted - counted[others].sum() / others.sum().clamp(min=1), 0)
-
-    for _ in range(_ROUNDS):
-        others = others & (apart() <= _CLEAR * noise)
-    beside, rest = apart(), int(others.sum())
-    drawn = counted - beside * (noise**2 * max(rest - 1, 0) / beside.square().sum().clamp(min=1e-9)).clamp(max=1)
-    total = counted.new_tensor([max(people, 0.0)])
-    return to_simplex((drawn + others * (total - drawn.sum()) / max(rest, 1))[None], total)[0]
-
-
 def _standing_out(counts: Tensor, noise: float, people: float) -> Tensor:
     """Counts that stand out of the noise, and the rest of the people evenly on all others."""
     seen = counts > _CLEAR * noise
@@ -212,7 +206,12 @@ def smooth_law(
         if side * at[-1 if side > 0 else 0] > 0:  # towards zero there is no tail
             best.fall(side)
     people = best.leaves() + best.spikes
-    return people * (total / people.sum().clamp(min=1e-9))
+    people = people * (total / people.sum().clamp(min=1e-9))
+    return best.ended(best.ended(people, 1, edges), -1, edges)
+
+
+def _turned(part: Tensor, side: int) -> Tensor:
+    return part if side > 0 else part.flip(0)
 
 
 def _scales(layers: Sequence[Tensor], fan: int, total: float, edges: NDArray[np.float64]) -> list[Tensor]:
@@ -265,6 +264,39 @@ class _Law:
         least = _FALL * float(self.bins[1] - self.bins[0]) * torch.arange(len(logs))
         logs = torch.cat([logs[:far], (logs + least)[far:].cummin(0).values - least[far:]])
         self.logs = logs if side > 0 else logs.flip(0)
+
+    def ended(self, people: Tensor, side: int, edges: Tensor) -> Tensor:
+        """The same people, but nobody past the end to this side, if there is one."""
+        parts = (people, torch.where(self.spikes > 0, 0, people))
+        held, smooth = (torch.nn.functional.pad(_turned(part, side).cumsum(0), (1, 0)) for part in parts)
+        scale, values, beyond = side * _turned(self.scale, side), side * _turned(edges.double(), side), held[-1] - held
+        powers = values.log10()
+        tens = (values == 0) | ((powers - powers.round()).abs() < 1e-9)
+        tens[1:] |= tens[:-1].clone() & (side > 0)  # the last cell within may be the round number itself
+        ends = torch.nonzero((beyond > 0) & (beyond < _PAST * held[-1]))
+        some = torch.linspace(0, max(len(ends) - 1, 0), min(len(ends), _MOST_ENDS)).long()
+        ends = torch.cat([ends[some], ends[tens[ends[:, 0]]]])  # (ends, 1)
+        begin = torch.searchsorted(scale, scale[ends] - _BIN).minimum(ends - 2).clamp(min=0)
+        past, before = beyond[ends], held[ends] - held[begin]
+        # Who were past it are among those shortly before it, but no spikes, unless there is little else.
+        among = torch.where(past < smooth[ends] - smooth[begin], smooth, held)
+        among = (among - among.gather(1, begin)).clamp(min=0)
+        share = among / among.gather(1, ends).clamp(min=1e-9)
+        moved = torch.where(torch.arange(len(held)) < ends, held + past * share, held[-1])
+        gain = torch.zeros(ends.shape, dtype=torch.float64)
+        for one, heard in zip(self.counted, self.heard, strict=True):
+            places = one.places if side > 0 else len(people) - one.places.flip(0)
+            off, then = (_turned(one.counts, side) - part[..., places].diff() for part in (held, moved))
+            gain += (_turned(heard, side) * (off.square() - then.square())).sum(1, keepdim=True) / 2
+        steep, tens = past / before.clamp(min=1e-9), tens[ends]
+        thin = tens | (past * (scale[ends] - scale[begin]) < _THIN * before * (scale[-1] - scale[ends]))
+        slack = torch.where(tens, _ROUND, _SLACK)
+        likely = (steep < 1) & (gain > (steep / _STEEP).log().clamp(min=0) - torch.where(thin, slack, -slack))
+        if not likely.any():
+            return people
+        likely &= gain > gain[likely].max() - slack
+        best = int(torch.where(likely, ends, len(held)).argmin())
+        return _turned(moved[best].diff(), side)
 
     def standing_out(self) -> Tensor:
         more = self.last - self.leaves()

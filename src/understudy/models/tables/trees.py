@@ -36,14 +36,16 @@ from understudy.data.encoding.fine import (
     is_bought,
     is_tree,
     likely_run,
+    to_simplex,
 )
 from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
-from understudy.models.tables.fine_tables import Counted, even_but_for_spikes, fine_table, layer_sizes, layers_of
+from understudy.models.tables.fine_tables import Counted, fine_table, layer_sizes, layers_of
 from understudy.models.tables.merged_levels import bought_levels
 
-_LOOKS = 3  # at which cells have people in them, and how many these are
+_LOOKS = 3  # at which cells have people in them, and how many these are; at what stands out
 _FEW, _NEXT = 5.0, 0.25  # deviations: in the last cell where people are, and how many may be in the next
+_CLEAR = 3.0  # deviations of its noise by which an end stands out
 _SPREAD = 2.0  # a level of many fine cells is known to about so many deviations of one count
 
 
@@ -186,7 +188,7 @@ class TreesRead:
             for j, ((nodes, sigma), (own, fine)) in enumerate(zip(each, columns, strict=True))
         ]  # fmt: skip
         ends = {
-            j: even_but_for_spikes(
+            j: _even_but_for_spikes(
                 nodes.ends, sigma * math.sqrt(nodes.times), float(tables[j][: columns[j][1].levels].sum())
             )
             for j, (nodes, sigma) in enumerate(each)
@@ -260,3 +262,18 @@ def _total(each: Sequence[tuple[Nodes, float]], ordered: Sequence[bool], people:
                 for (nodes, sigma), tree, run in zip(each, ordered, runs, strict=True)
             ]
     return total, sure
+
+
+def _even_but_for_spikes(counts: Tensor, noise: float, people: float) -> Tensor:
+    """One table with so many people: what stands out as counted, the rest drawn to even as far as noise explains."""
+    counted, others = counts.double(), torch.ones_like(counts, dtype=torch.bool)
+
+    def apart() -> Tensor:
+        return torch.where(others, counted - counted[others].sum() / others.sum().clamp(min=1), 0)
+
+    for _ in range(_LOOKS):
+        others = others & (apart() <= _CLEAR * noise)
+    beside, rest = apart(), int(others.sum())
+    drawn = counted - beside * (noise**2 * max(rest - 1, 0) / beside.square().sum().clamp(min=1e-9)).clamp(max=1)
+    total = counted.new_tensor([max(people, 0.0)])
+    return to_simplex((drawn + others * (total - drawn.sum()) / max(rest, 1))[None], total)[0]
