@@ -60,16 +60,12 @@ def measure(
     while (record := found.record).made < len(study.releases) and not record.ended:
         try:
             found.record = server.next(found)
-        except BudgetExceeded as refusal:
-            if record.made < study.least:
+        except (BudgetExceeded, MessageError, PartyError) as refusal:
+            ends = saved is not None or isinstance(refusal, BudgetExceeded | _Gone)
+            if record.made < study.least or not ends:
                 raise
-            found.record = replace(record, ended=str(refusal), lost=server.releasing)
-        except _Gone as gone:
-            found.record = replace(record, ended=str(gone), lost=server.releasing, gone=gone.names)
-        except (MessageError, PartyError) as refusal:
-            if saved is None or record.made < study.least:
-                raise
-            found.record = replace(record, ended=str(refusal), lost=server.releasing)
+            gone = refusal.names if isinstance(refusal, _Gone) else []
+            found.record = replace(record, ended=str(refusal), lost=server.releasing, gone=gone)
         if store is not None:
             store.note(SAVED, dict(vars(found.record)) | {"plan": plan})
     if store is not None:

@@ -175,7 +175,7 @@ def figure(
 
 def judged(offer: OfferedGram | OfferedMoments, data: Rows, requirements: Requirements) -> Tensor:
     """The two counts without noise: (2,), int64."""
-    one = GeneratorParts(offer, requirements.schema, {"silo": "", "label": None})  # type: ignore[arg-type]
+    one = GeneratorParts(offer, requirements.schema, {"silo": "", "label": None})
     target = requirements.target if TABLE.holds(data) else None
     made = pool([one], requirements, {})
     kind = drawing_of(made.schema)
