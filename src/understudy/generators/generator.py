@@ -147,8 +147,7 @@ class Generator(GeneratorParts):
             raise ArtefactError(
                 f"This generator draws no {kind.plural}, but what {type(self.schema).__name__} describes."
             )
-        values: NDArray[Any] = self.schema.unscaled(labelled(self, n, FastRng(seed))[0])
-        return values
+        return np.asarray(self.schema.unscaled(labelled(self, n, FastRng(seed))[0]))
 
     def labelled(self, n: int, *, seed: int | None = None) -> tuple[NDArray[Any], Any]:
         """`n` synthetic series or images in the declared units, and the class of each: an array, or, where the schema

@@ -256,8 +256,7 @@ def learned(present: Numbers, absent: Numbers) -> tuple[Numbers, Numbers]:
     best = moves[np.argsort(-apart)[:_MOST_FEATURES]]
 
     def features(runs: Numbers) -> Numbers:
-        scaled: Numbers = (runs[:, best] - centre[best]) / spread[best]
-        return scaled
+        return np.asarray((runs[:, best] - centre[best]) / spread[best])
 
     rule = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
     rule.fit(features(pilot), np.repeat([1, 0], half))

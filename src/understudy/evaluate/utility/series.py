@@ -85,8 +85,7 @@ def autocorrelation(series: Series, lags: int) -> NDArray[np.float64]:
     power = (centred**2).mean(axis=(0, 1))
     later = range(1, lags + 1)
     moments = np.array([(centred[:, lag:] * centred[:, :-lag]).mean(axis=(0, 1)) for lag in later])
-    shares: NDArray[np.float64] = moments / np.where(power > 0, power, 1)
-    return shares
+    return np.asarray(moments / np.where(power > 0, power, 1))
 
 
 def autocorrelation_difference(real: Series, synthetic: Series) -> float:

@@ -190,5 +190,4 @@ def second_moments(vectors: Vectors, seeds: Bytes, field: Field = FIELD) -> Mome
 
 def _weighed(bits: Numbers) -> Numbers:
     """Σ 2^b·bit_b over the last side, from b = 1 on."""
-    total: Numbers = (bits * (np.uint64(2) ** np.arange(1, bits.shape[-1] + 1, dtype=np.uint64))).sum(-1)
-    return total
+    return np.asarray((bits * (np.uint64(2) ** np.arange(1, bits.shape[-1] + 1, dtype=np.uint64))).sum(-1))

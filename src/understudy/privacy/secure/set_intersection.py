@@ -328,8 +328,7 @@ def _repeats(values: NDArray[Any]) -> bool:
 def _not_canonical(masked: Masked) -> NDArray[np.bool_]:
     """Which u are 2^255 − 19 or above, in little-endian bytes."""
     low, middle, top = masked[:, 0], masked[:, 1:31], masked[:, 31]
-    above: NDArray[np.bool_] = (top > 0x7F) | (top == 0x7F) & (middle == 0xFF).all(axis=1) & (low >= 0xED)
-    return above
+    return np.asarray((top > 0x7F) | (top == 0x7F) & (middle == 0xFF).all(axis=1) & (low >= 0xED))
 
 
 def _tags(masked: Masked) -> NDArray[np.bytes_]:

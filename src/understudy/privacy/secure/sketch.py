@@ -94,8 +94,7 @@ class Judging(ABC):
 
     def passed(self, first: Numbers, second: Numbers) -> NDArray[np.bool_]:
         """Who passes, by both shares of σ: (n,)."""
-        zero: NDArray[np.bool_] = ((first + second) % np.uint64(self.field.prime) == 0).all(axis=(1, 2))
-        return zero
+        return np.asarray(((first + second) % np.uint64(self.field.prime) == 0).all(axis=(1, 2)))
 
 
 @dataclass(frozen=True)

@@ -122,8 +122,7 @@ class Terms(ABC):
 
     @property
     def aggregator(self) -> str:
-        name: str = self.config.aggregator
-        return name
+        return str(self.config.aggregator)
 
     @cached_property
     def field(self) -> Field:
@@ -175,8 +174,7 @@ class Terms(ABC):
         good = isinstance(part, Tensor) and part.dtype == torch.int64 and part.shape == shape
         if not good or bool(((part < 0) | (part >= self.field.prime)).any()):
             raise MessageError(f"{whose}: {shape} numbers of the field were due. Nothing was added up.")
-        numbers: Numbers = part.numpy().astype(np.uint64)
-        return numbers
+        return np.asarray(part.numpy().astype(np.uint64))
 
     def drawn(self, schemas: Mapping[str, Any]) -> Any:
         """The schema of what is drawn. Edges: one that nobody can keep to → ConfigError, before anybody is asked."""

@@ -85,8 +85,7 @@ class Form(ABC):
 
     def good(self, *words: Bytes) -> Truths:
         """Whose words are numbers of the field, which anybody can see: (n,)."""
-        good: Truths = np.all(np.hstack([as_words(part) for part in words]) < self.field.prime, axis=1)
-        return good
+        return np.asarray(np.all(np.hstack([as_words(part) for part in words]) < self.field.prime, axis=1))
 
     def cut(self, rows: Bytes) -> list[Bytes]:
         ends = [end for end in accumulate(self.parts, initial=0) if end <= rows.shape[1]]

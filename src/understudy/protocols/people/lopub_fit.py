@@ -105,8 +105,7 @@ def lasso(design: Array, moments: Array, noise: float) -> Array | None:
     from sklearn.linear_model import Lasso
 
     fit = Lasso(penalty / len(moments), fit_intercept=False, positive=True, max_iter=20_000, tol=1e-6, copy_X=False)
-    table: Array = fit.fit(np.asfortranarray(design), moments).coef_
-    return table
+    return np.asarray(fit.fit(np.asfortranarray(design), moments).coef_)
 
 
 def _filled(table: Array, rest: Array) -> Array:

@@ -165,8 +165,7 @@ class Settings(Reporting, usual.PeopleApart, ABC):
         """The network that is trained, for rows of this kind."""
 
     def dims(self, network: Any) -> int:
-        size: int = network.size
-        return size
+        return int(network.size)
 
     def local(self, dims: int) -> Reporter:
         """The mechanism of a client. Without a `clip`, a value is bounded by epochs · learning_rate."""

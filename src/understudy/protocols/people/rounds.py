@@ -60,8 +60,7 @@ class LearningParty(HostParty):
 
     @property
     def size(self) -> int:
-        size: int = self.network.size
-        return size
+        return int(self.network.size)
 
     def open(self, ask: Begin) -> Hosting:
         config = self.config = self.settings(**ask.config)
