@@ -46,7 +46,7 @@ from understudy.data.table import Table
 from understudy.data.visits import Visits, counts
 from understudy.evaluate.audit.audit_file import case_of_run
 from understudy.evaluate.audit.auditing import Case, Seen, audit_protocol, seat
-from understudy.evaluate.audit.bounds import Block, Key, Tightness, tightness
+from understudy.evaluate.audit.bounds import Block, Key
 from understudy.evaluate.audit.joint_canary import AggregatorsAudit, JointAudit, SumsAudit
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
@@ -173,18 +173,14 @@ class CriticAudit(SumsAudit):
         kind = TwiceParty if name == self.target else VertiGanParty
         return kind(name, self.rows(name, 0, self.people), **seat(name, self.budgets[name], seed))
 
-    def tight(self, seed: int = 0, seconds: float = 30.0) -> Tightness:
-        """How near the claim is to what the canary moves all noised gradients by, over the noise."""
-
-        def look(trial: int) -> tuple[dict[Key, Block], Spend]:
-            seats = self.seats(True, 2**20 * (seed + 1) + trial)
-            verti_gan.train(self.config, Seen(seats), self.schemas)
-            target = seats[self.target]
-            moved, noise = (torch.cat(side).numpy() for side in (target.critic_round.moved, target.critic_round.left))
-            stated = (target.noise_multiplier * self.config.clip_norm) ** 2
-            return {stated: Block(moved, noise, stated)}, target.ledger.spend()
-
-        return tightness(look, seconds=seconds)
+    def look(self, number: int) -> tuple[dict[Key, Block], Spend]:
+        """What the canary moves all noised gradients by."""
+        seats = self.seats(True, number)
+        verti_gan.train(self.config, Seen(seats), self.schemas)
+        target = seats[self.target]
+        moved, noise = (torch.cat(side).numpy() for side in (target.critic_round.moved, target.critic_round.left))
+        stated = (target.noise_multiplier * self.config.clip_norm) ** 2
+        return {stated: Block(moved, noise, stated)}, target.ledger.spend()
 
 
 FEW_STEPS = {

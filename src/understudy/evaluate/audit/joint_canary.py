@@ -70,7 +70,16 @@ class SumsAudit(ABC):
         return Case(
             target=self.target, parties=self.seats, train=train,
             scores={f"{SERVER}, {who}": lambda party, replies: evidence(heard[0])}, notes=(what, UNREAD),
+            tight=self.tight,
         )  # fmt: skip
+
+    def tight(self, seed: int = 0, seconds: float = 30.0) -> Tightness:
+        """How near the claim is to what the canary moves, over the noise. ConfigError where noise is not Gaussian."""
+        return tightness(lambda trial: self.look(2**20 * (seed + 1) + trial), seconds=seconds)
+
+    @abstractmethod
+    def look(self, number: int) -> tuple[dict[Key, Block], Spend]:
+        """What the canary moves in a run of this number, with its noise, and what was paid."""
 
     def seats(self, present: bool, trial: int) -> dict[str, Party]:
         return {
@@ -101,32 +110,25 @@ class JointAudit(SumsAudit):
         study = self.new_study()
         if study.grid.partition == "grid":
             raise ConfigError("an audit is of rows or of columns; a grid needs ids, and these are made up.")
-        canary, others = self._rows_seen(0, 1), self.others()
-        case = self.searched(
+        canary = self._rows_seen(0, 1)
+        return self.searched(
             lambda parties: measure(study, parties),
-            lambda found: evidence(found, canary, others, self.people, self.stages),
+            lambda found: evidence(found, canary, self.others, self.people, self.stages),
             "by what the canary would add",
             f"{study.family} over {study.grid.partition}, {self.people} people",
         )
-        return replace(case, tight=self.tight)
 
-    def tight(self, seed: int = 0, seconds: float = 30.0) -> Tightness:
-        """How near the claim is to what the canary moves, over the noise. ConfigError where noise is not Gaussian."""
-        others = self.others()
-
-        def look(trial: int) -> tuple[dict[Key, Block], Spend]:
-            number, study, again = 2**20 * (seed + 1) + trial, self.new_study(), self.new_study()
-            without = measure(study, Seen(self.seats(False, number)))
-            again.terms = lambda name, found: without.record.terms[name]  # type: ignore[method-assign]
-            seats = self.seats(True, number)
-            blocks = blocks_of_release(without, measure(again, Seen(seats)), counted(without, others, self.people - 1))
-            return blocks, seats[self.target].ledger.spend()
-
-        return tightness(look, seconds=seconds)
+    def look(self, number: int) -> tuple[dict[Key, Block], Spend]:
+        study, again = self.new_study(), self.new_study()
+        without = measure(study, Seen(self.seats(False, number)))
+        again.terms = lambda name, found: without.record.terms[name]  # type: ignore[method-assign]
+        seats, rest = self.seats(True, number), counted(without, self.others, self.people - 1)
+        return blocks_of_release(without, measure(again, Seen(seats)), rest), seats[self.target].ledger.spend()
 
     def new_study(self) -> Study[Any]:
         return self.study(self.config, self.schemas)
 
+    @cached_property
     def others(self) -> dict[str, Any]:
         """Everybody but the canary, as each holder's stages see them."""
         return self._rows_seen(1, self.people)
@@ -221,36 +223,30 @@ class AggregatorsAudit(SumsAudit):
         if self._of_tables and any(own.person for own in self.schemas.values()):
             made_up = {name: replace(own, person=None) for name, own in self.schemas.items()}
             return replace(self, schemas=made_up).case()
-        own, rest = self._added(0, 1), self.others()
+        own, rest = self._added(0, 1), self.others
         weights = own / torch.from_numpy(self._server.scales) ** 2
-        case = self.searched(
+        return self.searched(
             self._released,
             lambda sums: float(((sums - rest - own / 2) * weights).sum()),
             "its own noise left away",
             f"two aggregators, {self.people} people at each host",
         )
-        return replace(case, tight=self.tight)
 
-    def tight(self, seed: int = 0, seconds: float = 30.0) -> Tightness:
-        """How near the claim is to what the canary moves, over the second aggregator's noise."""
-        rest, unit = self.others(), self._server.unit
+    def look(self, number: int) -> tuple[dict[Key, Block], Spend]:
+        """By the second aggregator's noise alone."""
+        unit, seats = self._server.unit, self.seats(True, number)
         scales = (torch.from_numpy(self._server.scales) / unit).numpy().round(9)
+        without = self._released(Seen(self.seats(False, number)))
+        both = self._released(Seen(seats)) - without, without - self.others
+        moved, noise = ((side / unit).numpy() for side in both)
+        blocks = {
+            scale: Block(moved[alike], noise[alike], scale**2)
+            for scale in np.unique(scales).tolist()
+            for alike in [scales == scale]
+        }
+        return blocks, seats[self.target].ledger.spend()
 
-        def look(trial: int) -> tuple[dict[Key, Block], Spend]:
-            number = 2**20 * (seed + 1) + trial
-            seats = self.seats(True, number)
-            without = self._released(Seen(self.seats(False, number)))
-            both = self._released(Seen(seats)) - without, without - rest
-            moved, noise = ((side / unit).numpy() for side in both)
-            blocks = {
-                scale: Block(moved[alike], noise[alike], scale**2)
-                for scale in np.unique(scales).tolist()
-                for alike in [scales == scale]
-            }
-            return blocks, seats[self.target].ledger.spend()
-
-        return tightness(look, seconds=seconds)
-
+    @cached_property
     def others(self) -> Tensor:
         """What everybody but the canary adds to the sum: every host has the same people beside it."""
         return self._added(1, self.people) * (len(self.schemas) - 1)
