@@ -2,6 +2,7 @@
 
 import pytest
 
+from understudy.models.tables import fine_tables
 from understudy.models.tables import target as target_effects
 
 OF_THE_ALIGNMENT = {"test_alignment_protocol.py"}
@@ -15,6 +16,7 @@ def masks(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(autouse=True)
-def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Effects on a target are fitted to few drawn rows; how well is tested with the fit itself."""
+def few_rows_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Effects on a target are fitted to few drawn rows, smooth laws in few steps; how well is tested with the fits."""
     monkeypatch.setattr(target_effects, "_ROWS", 1_000)
+    monkeypatch.setattr(fine_tables, "_STEPS", 4)

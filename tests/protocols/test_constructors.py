@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,5 +36,6 @@ def test_an_ask_is_found_also_through_a_method() -> None:
 
 
 def test_no_constructor_asks_a_party() -> None:
-    found = {str(file): list(asked_when_built(file.read_text())) for file in ROOT.rglob("*.py")}
-    assert not {file: names for file, names in found.items() if names}
+    for file in ROOT.rglob("*.py"):
+        text = file.read_text()
+        assert not re.search(r"\bask\b", text) or not list(asked_when_built(text)), file

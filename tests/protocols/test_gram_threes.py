@@ -76,7 +76,7 @@ PARITY = rows(BITS, 20_000).assign(b6=lambda frame: frame["b0"] ^ frame["b3"])
 
 def drawn(frame: pd.DataFrame, **settings: Any) -> tuple[pd.DataFrame, Mapping[str, Any]]:
     federation = Federation.rehearsal({"one": frame}, {"one": BITS}, budget=Budget(1.0, 1e-6), seed=5)
-    result = train("gram", federation, components=32, steps=600, device="cpu", **settings)
+    result = train("gram", federation, components=32, steps=400, device="cpu", **settings)
     return result.generator.sample(4_000, seed=1), result.artefact.card
 
 

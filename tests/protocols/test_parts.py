@@ -75,16 +75,20 @@ def run(source: Any, counter: Any = None, **more: Any) -> tuple[Any, Federation]
         return train("gram", federation, run="r", **SMALL, **more).generator, federation
 
 
-@pytest.mark.parametrize("of", [1, 3, 10, 23])
-@pytest.mark.parametrize("settings", [{}, {"fine": 0.0}, {"target": SCHEMA.names[0], "triples": (SCHEMA.names[:3],)}])
+TARGET: dict[str, Any] = {"target": SCHEMA.names[0], "triples": (SCHEMA.names[:3],)}
+
+
+@pytest.mark.parametrize(("settings", "parts"), [({}, (1, 3, 10, 23)), ({"fine": 0.0}, (3,)), (TARGET, (3,))])
 def test_a_release_of_parts_is_that_of_the_whole_to_the_bit(
-    source: TableSource, of: int, settings: dict[str, Any]
+    source: TableSource, settings: dict[str, Any], parts: tuple[int, ...]
 ) -> None:
-    (whole, first), (parts, second) = run(source, **settings), run(source, Here(of), **settings)
-    pd.testing.assert_frame_equal(whole.sample(50, seed=1), parts.sample(50, seed=1))
-    assert whole.card == parts.card
-    ledgers = [[entry.what for entry in own.holders["one"].ledger.entries()] for own in (first, second)]
-    assert len(ledgers[0]) == len(ledgers[1])
+    whole, first = run(source, **settings)
+    for of in parts:
+        made, second = run(source, Here(of), **settings)
+        pd.testing.assert_frame_equal(whole.sample(50, seed=1), made.sample(50, seed=1))
+        assert whole.card == made.card
+        ledgers = [[entry.what for entry in own.holders["one"].ledger.entries()] for own in (first, second)]
+        assert len(ledgers[0]) == len(ledgers[1])
 
 
 def test_processes_of_their_own_count_the_same(source: TableSource, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,8 +173,10 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("why", WRONG)
-@pytest.mark.parametrize("stage", [0, 1])
+LATER = ("part 2 of 4 is missing", "is of another stage", "part 4 of 4 was changed, or sealed in another session")
+
+
+@pytest.mark.parametrize(("why", "stage"), [*((why, 0) for why in WRONG), *((why, 1) for why in LATER)])
 def test_parts_that_are_not_all_of_one_count_are_refused_before_any_charge(
     source: TableSource, why: str, stage: int
 ) -> None:
