@@ -2,13 +2,16 @@
 
     make bench NAME=scale [QUICK=1]
     python benchmarks/scale/bench.py --only parquet --rows 100000000 --cores 16 --device cuda --folder /var/tmp
+    python benchmarks/scale/bench.py --only made --rows 1000000000 --cores 16 --device cuda --folder /var/tmp
 
 Made-up rows (an id, eight lists of categories, eight whole numbers, four reals) are written in batches to a folder for
 the moment (`--folder`), and read back by a process of its own: `open_s` checks every cell and id, `count_s` has both
 releases of `gram`, fine tables and pairs, and `fit_s` is the fit, which sees no row. Seconds are of the processor, or,
 where `cores` are more than one, of the clock; `wall_s` is what a clock showed for all of it. `peak_mb` is of that whole
 process, interpreter and libraries included, `each_mb` the most of any process that counts for it. More than ten million
-rows are a folder of files.
+rows are a folder of files. Rows that are `made` are on no disk: whoever is asked about a part makes it up from its
+number, at every reading again, and answers as an engine's worker does; `made_s` are the seconds of all processors that
+this took, over the number of cores (it is in the others, too). Marks of ids are in a file still, 8 bytes each.
 `pairs` counts the 190 tables of pairs alone, of rows that are levels already: as `gram` does (`here`), and by DuckDB
 from a file of such rows, all in one question (`sql`).
 `engine` opens a folder of ten Parquet files and counts it twice, for fine tables and for pairs, without noise and fit,
@@ -27,13 +30,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -45,7 +49,7 @@ from common.options import options, quick
 from common.rows import read, said, write
 from understudy.api.train import train
 from understudy.data.reading import files, written
-from understudy.data.reading.sources import TableSource
+from understudy.data.reading.sources import EngineFrame, TableSource
 from understudy.data.schema import Categorical, Integer, Real, Schema
 from understudy.ground import processes
 from understudy.privacy.accounts.budget import Budget
@@ -60,11 +64,12 @@ SETTINGS: dict[str, Any] = {"components": 8, "steps": 5} if QUICK else {}
 SIZES = [3 + 3 * n for n in range(8)]  # of the lists of categories
 LEVELS = [*SIZES, *[20] * 12]  # of all columns, where pairs alone are counted
 BATCH = 100_000
+PART = 1 << 18  # rows that are made up at a time
 WORKERS = 2  # of an engine
 ONE_FILE = 10_000_000  # rows: more of them are in a folder of files
 FIELDS = [
     "machine", "cores", "device", "what", "source", "rows", "columns", "open_s", "count_s", "fit_s", "wall_s",
-    "peak_mb", "each_mb",
+    "peak_mb", "each_mb", "made_s",
 ]  # fmt: skip
 
 
@@ -94,6 +99,80 @@ def made(first: int, rows: int) -> pa.Table:
     for n in range(4):
         columns[f"real{n}"] = rng.normal(kind, 1 + n).clip(-100, 100)
     return pa.table(columns)
+
+
+# Rows that nobody keeps
+
+
+@lru_cache(maxsize=1)
+def quantiles() -> tuple[Any, Any]:
+    """Of whole numbers by column and what a row has in common, (8, 64, 1024), and of reals, (65536,)."""
+    rng, kind = np.random.default_rng(0), (np.arange(64) + 0.5) / 64
+    counts = [np.sort(rng.poisson(10 * (n + 1) * (1 + kind[:, None]), (64, 1024))) for n in range(8)]
+    return np.stack(counts), rng.normal(size=1 << 16)
+
+
+def made_up(part: int, rows: int) -> pa.Table:
+    """Nearly the law of `made`, looked up in quantiles: ids follow each other from one part to the next."""
+    rng = np.random.Generator(np.random.SFC64([0, part]))
+    kind = rng.random(rows, dtype=np.float32)
+    counts, normal = quantiles()
+
+    def draws() -> Any:
+        return rng.integers(0, 1 << 16, rows, dtype=np.uint16)
+
+    columns: dict[str, Any] = {"id": np.arange(part * PART, part * PART + rows)}
+    for n, size in enumerate(SIZES):
+        level = ((kind * np.float32(1 << 16) + draws()) * np.float32(size / (1 << 17))).astype(np.int8)
+        columns[f"word{n}"] = pa.DictionaryArray.from_arrays(level, [f"value {k}" for k in range(size)])
+    place = (kind * np.float32(64)).astype(np.int32) << 10
+    for n in range(8):
+        columns[f"whole{n}"] = counts[n].ravel()[place + (draws() >> 6)]
+    for n in range(4):
+        columns[f"real{n}"] = kind + (1 + n) * normal[draws()]
+    return pa.table(columns)
+
+
+def part_answered(task: Path, number: int, rows: int) -> tuple[bytes, float]:
+    """What a part has to say, and the seconds in which it was made up."""
+    from understudy.data.reading.spread import answer_of
+
+    begun = time.process_time()
+    table = made_up(number, rows)
+    taken = time.process_time() - begun
+    return answer_of(task.read_bytes(), number, table), taken
+
+
+class MadeUp(EngineFrame):
+    """So many rows, each part made up and counted by one of so many processes."""
+
+    header: ClassVar[list[str]] = ["id", *(column.name for column in schema().columns)]
+    of = 0
+
+    def __init__(self, rows: int, folder: Path, cores: int) -> None:
+        self._rows, self._folder, self.made_s = rows, folder, 0.0
+        self.of, self._cores = -(-rows // PART), cores
+        self._pool = ProcessPoolExecutor(cores, multiprocessing.get_context("spawn"))
+
+    def __call__(self, task: Any) -> Iterator[bytes]:
+        told = self._folder / str(task.head["task"])
+        told.write_bytes(task.to_bytes())
+        sizes = [min(PART, self._rows - number * PART) for number in range(self.of)]
+        waiting: deque[Any] = deque()
+        for number in range(self.of + 2 * self._cores):  # so many are made before one is taken
+            if number < self.of:
+                waiting.append(self._pool.submit(part_answered, told, number, sizes[number]))
+            if waiting and number >= 2 * self._cores:
+                answer, seconds = waiting.popleft().result()
+                self.made_s += seconds / self._cores
+                yield answer
+        told.unlink()
+
+    def narrowed(self, columns: list[str]) -> EngineFrame:
+        return self
+
+    def tables(self, columns: list[str]) -> Iterator[Any]:
+        yield from (made_up(number, PART).select(columns) for number in range(self.of))
 
 
 def generate(path: Path, rows: int, start: int = 0) -> None:
@@ -128,9 +207,12 @@ def stored(folder: Path, source: str, rows: int) -> TableSource:
     return TableSource(table=f"duckdb:///{base}", query="select * from people")
 
 
-def whole(source: TableSource, cores: int, device: str) -> dict[str, Any]:
-    """From the table to a generator."""
+def whole(source: TableSource | EngineFrame | tuple[int, Path], cores: int, device: str) -> dict[str, Any]:
+    """From the table to a generator; or from so many rows that are made up, with a folder for what is asked of them."""
     os.environ[processes.VARIABLE] = str(cores)
+    if isinstance(source, tuple):
+        frame = MadeUp(*source, cores)
+        return whole(frame, cores, device) | {"made_s": round(frame.made_s, 1)}
     clock = time.process_time if cores == 1 else time.perf_counter
     begun, marks = time.perf_counter(), [clock()]
     budget = Budget(1.0, 1e-9)
@@ -271,6 +353,8 @@ def cases(
     found: list[Any] = []
     for rows in (*ROWS, *(MANY if only in MANY else ())):
         found.append(({"what": "gram", "source": "parquet", "rows": rows, "columns": 20}, whole))
+    if only is not None:
+        found.append(({"what": "gram", "source": "made", "rows": only, "columns": 20}, whole))
     found.append(({"what": "gram", "source": "duckdb", "rows": ROWS[len(ROWS) // 2], "columns": 20}, whole))
     for source, measure in (("here", pairs_here), ("sql", pairs_sql)):
         found.append(({"what": "pairs", "source": source, "rows": ROWS[len(ROWS) // 2], "columns": 20}, measure))
@@ -286,7 +370,7 @@ def cases(
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=HERE / "ours.csv")
     parser.add_argument("--folder", type=Path, help="where the rows are written for the moment")
-    parser.add_argument("--only", default="", help="parquet, duckdb, here, sql, dask, processes, memory or file")
+    parser.add_argument("--only", default="", help="parquet, made, duckdb, here, sql, dask, processes, memory or file")
     parser.add_argument("--rows", type=int, help="this many alone")
     parser.add_argument("--cores", type=int, default=1, help="processes that open and count")
     parser.add_argument("--device", default="cpu", help="where the fit is done")
@@ -306,7 +390,9 @@ def main() -> None:
             if args.rows not in (None, case["rows"]):
                 continue
             if measure is whole:
-                given = (stored(Path(folder), case["source"], case["rows"]), args.cores, args.device)
+                own_rows = case["rows"], Path(folder)
+                source = own_rows if case["source"] == "made" else stored(Path(folder), case["source"], case["rows"])
+                given = (source, args.cores, args.device)
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:  # whose peak is its own
                 rows.append(own | pool.submit(measure, *given).result())
             print(said(rows[-1]), flush=True)

@@ -68,7 +68,7 @@ def batches_of(source: Source, want: Want, name: str | None = None, *, long: boo
         yield raw_of_frame(source, want, name or "the table")
         return
     if _in_memory(source):
-        yield raw_of_arrow(source, want, name or "the table")
+        yield raw_of_arrow(source, want, name or "the table", long)
         return
     described = described_source(source)
     if isinstance(described, EngineFrame):
