@@ -18,33 +18,28 @@ are by the release without pairs four events apart, and the fit that went with i
 import argparse
 import os
 import sys
-import time
-import warnings
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
+from laws import MOST, QUICK, law_options, run_all, trained
 
 from common import publication
-from common.grid import Grid, by_text, grid_options
-from common.options import quick
-from understudy.api.train import train
+from common.grid import Grid, by_text
 from understudy.data.schema import Categorical, Integer, Real, Schema
 from understudy.data.visits import VisitSchema
 from understudy.evaluate.utility.values import apart
-from understudy.runs.federation import Federation
 
-QUICK = quick()
 LAWS = {"decays": (0.0, 0.85), "both": (0.3, 0.7), "fixed": (0.6, 0.0)}
 EPSILONS = (1000.0, 4.0, 1.0)
 LAGS = (1, 2, 5)
-MOST = 12
 SCHEMA = VisitSchema(
     person="id",
     most_events=MOST,
@@ -114,40 +109,24 @@ def lags(events: pd.DataFrame) -> list[float]:
 
 def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     """One cell: draw as many people as there are."""
-    warnings.simplefilter("ignore")
     frames = drawn(cell.law, args["people"])
-    held = Federation.rehearsal(
-        {"holder": frames}, {"holder": SCHEMA}, budget=publication.budget(cell.epsilon), seed=cell.seed
-    )
-    start = time.perf_counter()
-    result = train("visits", held, **({"device": args["device"], "seed": cell.seed} | args["settings"]))
-    seconds = time.perf_counter() - start
-    _, events = result.generator.visits(args["people"], seed=cell.seed)
+    generator, seconds = trained(frames, SCHEMA, cell, args)
+    _, events = generator.visits(args["people"], seed=cell.seed)
     found = zip(FIELDS[len(KEY) :], [*lags(frames["events"]), *lags(events)], strict=False)
     ks, _ = apart(frames["events"]["lab"].to_numpy(), events["lab"].to_numpy())
-    return publication.plain(cell) | dict(found) | {"ks": round(ks, 4), "seconds": round(seconds, 1)}
+    return publication.plain(cell) | dict(found) | {"ks": round(ks, 4), "seconds": seconds}
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = grid_options(__doc__, out=Path(__file__).parent / "memory.csv", device="cpu")
-    parser.add_argument("--laws", nargs="*", default=["decays"] if QUICK else list(LAWS))
-    parser.add_argument("--epsilons", nargs="*", type=float, default=[4.0] if QUICK else list(EPSILONS))
+    laws, epsilons = (["decays"], [4.0]) if QUICK else ([*LAWS], [*EPSILONS])
+    parser = law_options(__doc__, Path(__file__).parent / "memory.csv", laws, epsilons)
     parser.add_argument("--method", default="visits")
-    parser.add_argument("--people", type=int, default=400 if QUICK else 8_000)
-    parser.add_argument("--seeds", type=int, default=1)
     return parser
 
 
 def main() -> None:
     args = parser().parse_args()
-    asked = (
-        Cell(law=law, method=args.method, epsilon=epsilon, seed=seed)
-        for seed in range(args.seeds)
-        for epsilon in args.epsilons
-        for law in args.laws
-    )
-    settings = {"steps": 60} if QUICK else {}
-    GRID.run(partial(measure, args=vars(args) | {"settings": settings}), asked, args)
+    run_all(GRID, measure, Cell, args, method=[args.method])
 
 
 if __name__ == "__main__":

@@ -9,38 +9,35 @@ By the law `first` shares of the budget were chosen; `second` has other shapes.
     first     cost log-normal, a tenth zero; minutes geometric; lab normal; income log-normal
     second    cost Pareto; minutes a multiple of five, skewed; lab with two heaps; income gamma
 
-Bounds are `near` (round numbers about what occurs) or `wide` (ten times as far off). `even` has 16 even bins in every
-number, which is how columns without bins were counted before; `bought` declares none.
-`ks` is over raw values of all visits, or people; `real` and `drawn` are medians.
+Bounds are `near` (round numbers about what occurs), `wide` (ten times as far off) or `none`, of the day neither. `even`
+has 16 even bins in every number, which is how columns without bins were counted before; `bought` declares none. Rows of
+the method `before` are by code that looked at fine tables once: `--methods before` under that.
+`ks` is over raw values of all visits, or people; `real` and `drawn` are medians, with a number that quantile in per
+cent, and `real_mean` and `drawn_mean` means.
 """
 
 import argparse
 import os
 import sys
-import time
-import warnings
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
+from laws import MOST, QUICK, law_options, run_all, trained
 
 from common import publication
-from common.grid import Grid, by_text, grid_options
-from common.options import quick
-from understudy.api.train import train
-from understudy.data.schema import Categorical, Integer, Real, Schema
+from common.grid import Grid, by_text
+from understudy.data.schema import Categorical, Column, Integer, Real, Schema
 from understudy.data.visits import VisitSchema
 from understudy.evaluate.utility.values import apart
-from understudy.runs.federation import Federation
 
-QUICK = quick()
-MOST = 12
 HIGH = {"age": 120, "income": 500_000, "cost": 20_000, "minutes": 1_000, "lab": 200}
 
 
@@ -56,7 +53,9 @@ class Cell:
 
 
 KEY = tuple(Cell.__dataclass_fields__)
-FIELDS = [*KEY, "column", "ks", "real", "drawn", "real99", "drawn99", "seconds"]
+SHOWN = {"": 0.5, "95": 0.95, "99": 0.99}  # quantiles
+FIELDS = [*KEY, "column", "ks", *(f"{whose}{what}" for what in (*SHOWN, "_mean") for whose in ("real", "drawn"))]
+FIELDS += ["seconds"]
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY, "column"), columns=publication.plain)
 
 
@@ -83,7 +82,14 @@ def schema_of(bounds: str, method: str) -> VisitSchema:
             )
         ),
     )
+    if bounds == "none":
+        people, events = (tuple(map(without_bounds, own.columns)) for own in declared.tables.values())
+        declared = replace(declared, people=Schema(columns=people), events=Schema(columns=events))
     return declared.even if method == "even" else declared
+
+
+def without_bounds(column: Column) -> Column:
+    return replace(column, low=None, high=None, bins=None) if isinstance(column, Integer | Real) else column
 
 
 @lru_cache(maxsize=4)
@@ -129,52 +135,32 @@ def drawn(law: str, people: int, seed: int) -> dict[str, pd.DataFrame]:
 
 def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
     """One cell: draw as many people as there are, and look at every number."""
-    warnings.simplefilter("ignore")
     frames = drawn(cell.law, args["people"], cell.seed)
-    held = Federation.rehearsal(
-        {"holder": frames},
-        {"holder": schema_of(cell.bounds, cell.method)},
-        budget=publication.budget(cell.epsilon),
-        seed=cell.seed,
-    )
-    start = time.perf_counter()
-    result = train("visits", held, **({"device": args["device"], "seed": cell.seed} | args["settings"]))
-    seconds = round(time.perf_counter() - start, 1)
-    made = dict(zip(frames, result.generator.visits(args["people"], seed=cell.seed), strict=True))
+    generator, seconds = trained(frames, schema_of(cell.bounds, cell.method), cell, args)
+    made = dict(zip(frames, generator.visits(args["people"], seed=cell.seed), strict=True))
     found = []
     for part, columns in (("people", ("age", "income")), ("events", ("cost", "minutes", "lab"))):
         for column in columns:
             own, other = (tables[part][column].to_numpy(float) for tables in (frames, made))
-            middles = [round(float(np.quantile(one, q)), 2) for q in (0.5, 0.99) for one in (own, other)]
-            figures = zip(("real", "drawn", "real99", "drawn99"), middles, strict=True)
-            ks = round(apart(own, other)[0], 4)
-            found.append(publication.plain(cell) | {"column": column, "ks": ks} | dict(figures) | {"seconds": seconds})
+            figures = {"column": column, "ks": round(apart(own, other)[0], 4)}
+            for whose, one in (("real", own), ("drawn", other)):
+                figures |= {f"{whose}{what}": round(float(np.quantile(one, q)), 2) for what, q in SHOWN.items()}
+                figures[f"{whose}_mean"] = round(float(one.mean()), 2)
+            found.append(publication.plain(cell) | figures | {"seconds": seconds})
     return found
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = grid_options(__doc__, out=Path(__file__).parent / "unbinned.csv", device="cpu")
-    parser.add_argument("--laws", nargs="*", default=["second"] if QUICK else ["first", "second"])
-    parser.add_argument("--bounds", nargs="*", default=["near"] if QUICK else ["near", "wide"])
+    laws, epsilons = (["second"], [4.0]) if QUICK else (["first", "second"], [1.0])
+    parser = law_options(__doc__, Path(__file__).parent / "unbinned.csv", laws, epsilons)
+    parser.add_argument("--bounds", nargs="*", default=["near"] if QUICK else ["near", "wide", "none"])
     parser.add_argument("--methods", nargs="*", default=["bought"] if QUICK else ["even", "bought"])
-    parser.add_argument("--epsilons", nargs="*", type=float, default=[4.0] if QUICK else [1.0])
-    parser.add_argument("--people", type=int, default=400 if QUICK else 8_000)
-    parser.add_argument("--seeds", type=int, default=1)
     return parser
 
 
 def main() -> None:
     args = parser().parse_args()
-    asked = (
-        Cell(law=law, bounds=bounds, method=method, epsilon=epsilon, seed=seed)
-        for seed in range(args.seeds)
-        for epsilon in args.epsilons
-        for law in args.laws
-        for bounds in args.bounds
-        for method in args.methods
-    )
-    settings = {"steps": 60} if QUICK else {}
-    GRID.run(partial(measure, args=vars(args) | {"settings": settings}), asked, args)
+    run_all(GRID, measure, Cell, args, bounds=args.bounds, method=args.methods)
 
 
 if __name__ == "__main__":
