@@ -20,7 +20,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import FastRng
 from understudy.protocols.joint.stage import Holding, Stage
 from understudy.protocols.visits import protocol as visits
-from understudy.protocols.visits.fine import Bought
+from understudy.protocols.visits.fine import Bought, fine_tables
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 from visit_cases import measured, study_of
@@ -81,11 +81,11 @@ def counted(stage: Stage[Any], study: Any, schema: VisitSchema, held: dict[str, 
     return torch.cat([part.double() for part in stage.count(own).values()])
 
 
-def some_cuts(study: Any, rng: np.random.Generator) -> dict[str, Any]:
+def some_cuts(fine: Any, rng: np.random.Generator, most: int) -> dict[str, Any]:
     """Levels of every column that begin anywhere, as no honest server would choose them."""
     found = {}
-    for name, one in study.bought.items():
-        some = rng.choice(np.arange(1, one.last), rng.integers(0, study.most), replace=False)
+    for name, one in fine.columns.items():
+        some = rng.choice(np.arange(1, one.last), min(rng.integers(0, most), one.last - 1), replace=False)
         found[name] = torch.from_numpy(np.sort(np.append(0, some)))
     return {"cuts": found}
 
@@ -101,9 +101,10 @@ def test_a_person_moves_no_stage_by_more_than_it_says_whatever_a_server_names(cu
     noise = study.pricing.needed(USUAL, None)
     prices = set()
     for trial in range(6):
-        terms = {} if trial == 0 else some_cuts(study, rng)
-        name = "tables" if terms else "fine"
-        stage = study.stage(name, terms, noise[bool(terms)], {})
+        stage = fine = study.stage("fine", {}, noise[0], {})
+        terms = {} if trial == 0 else some_cuts(fine, rng, study.most)
+        if terms:
+            stage = study.stage("tables", terms, noise[1], {"fine": fine})
         moved = counted(stage, study, schema, both) - counted(stage, study, schema, without)
         most = math.hypot(*(block.sensitivity for block in stage.blocks.values()))
         assert 0 < float(moved.norm()) <= most
@@ -126,12 +127,13 @@ def bad_cuts(study: Any) -> list[Any]:
 
 def test_levels_that_no_server_may_name_are_refused_and_nothing_more_is_charged() -> None:
     study = study_of({"shop 0": shop()})
+    before = {"fine": study.stage("fine", {}, 1.0, {})}
     for cuts in bad_cuts(study):
         with pytest.raises(MessageError, match="were due"):
-            study.stage("tables", {"cuts": cuts}, 1.0, {})
+            study.stage("tables", {"cuts": cuts}, 1.0, before)
     for terms in ({}, {"cuts": {}, "more": 1}):
         with pytest.raises(MessageError):
-            study.stage("tables", terms, 1.0, {})
+            study.stage("tables", terms, 1.0, before)
 
 
 def test_the_first_release_is_of_fine_cells_and_is_in_the_ledger_first() -> None:
@@ -141,7 +143,7 @@ def test_the_first_release_is_of_fine_cells_and_is_in_the_ledger_first() -> None
     entries = [entry.what for entry in fed.holders["shop 0"].ledger.entries() if entry.count]
     assert [what.split(" with ")[0] for what in entries] == [*found.study.releases.values()]
     assert fed.holders["shop 0"].ledger.spent() <= 3.0
-    assert found.stage("tables").layout.shape(("event", 0, 0)) == (
+    assert found.stage("tables").split.layout.shape(("event", 0, 0)) == (
         len(found.record.terms["tables"]["cuts"]["cost"]) + 1,
     )
 
@@ -150,7 +152,7 @@ def test_without_noise_every_layer_has_the_people_of_its_cells() -> None:
     fed = shops(2, Budget(math.inf, 0.0))
     config = visits.Config(**SMALL, private=False)
     found = measured(LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config)
-    tables, both = found["fine"], rows()
+    tables, both = fine_tables(found), rows()
     codes = read_rows(both, shop()).codes(FastRng(0))
     fine = found.study.bought["cost"].fine
     shares = np.bincount(codes.events[:, 0], 1 / codes.numbers[codes.owner], minlength=fine.size)
@@ -205,7 +207,7 @@ def test_a_table_beside_the_events_has_its_numbers_bought_too(private: bool) -> 
         "age": 0, "first_day": 0, "cost": 0, "wealth": 1,
     }  # fmt: skip
     stage: Any = found.stage("tables")
-    place = stage.schema.person_schema.names.index("wealth")
+    place = stage.split.schema.person_schema.names.index("wealth")
     edges = stage.bought["wealth"].fine.edges[stage.bought["wealth"].cuts]
     levels = np.searchsorted(edges, bank["wealth"], side="right") - 1
     np.testing.assert_allclose(found["tables"].tables["person", place, place], np.bincount(levels))

@@ -98,7 +98,7 @@ def test_a_part_alone_is_uniform_to_the_server() -> None:
     parties = fed.parties("visits", run="r", config=visits.Config(**SMALL))
     replies = ask_all(parties, fed)
     for reply in replies.values():
-        size = reply.parts.value["tables"].abs().double().log2()
+        size = reply.parts.value["0×0"].abs().double().log2()
         assert float(size.median()) > 55
 
 
@@ -122,7 +122,7 @@ def test_the_price_is_in_the_ledger_before_a_row_is_counted(monkeypatch: pytest.
     parties = fed.parties("visits", run="r", config=visits.Config(**SMALL))
     counted = Visits.codes
     monkeypatch.setattr(
-        Visits, "codes", lambda self, rng=None: seen.append(len(charged(fed.holders["clinic 0"]))) or counted(self, rng)
+        Visits, "codes", lambda self, *more: seen.append(len(charged(fed.holders["clinic 0"]))) or counted(self, *more)
     )
     ask_all(parties, fed)
     assert seen == [1]
@@ -280,7 +280,7 @@ def noise_of(multiplier: float, **settings: Any) -> tuple[float, int]:
     """The noise of a release at this multiplier, and the unit."""
     study = VisitStudy(visits.Config(**settings), dict.fromkeys(("clinic", "other"), clinic()))
     stage = study.stage("tables", {}, multiplier, {})
-    return study.pricing.sigmas(0, stage.blocks, multiplier)["tables"], stage.unit
+    return study.pricing.sigmas(0, stage.blocks, multiplier)["0×0"], stage.unit
 
 
 def test_parts_are_as_fine_as_the_noise_allows_and_never_change_it() -> None:

@@ -135,6 +135,13 @@ def with_bounds(schema: Schema, sources: Sequence[Source]) -> Schema:
     return replace(schema, columns=columns, origin="rows", rules=()) if unbounded else schema
 
 
+def with_room(schema: Any, tables: Mapping[str, pd.DataFrame]) -> Any:
+    """A schema of people and events in which all of these rows are: bounds that were found may leave some out."""
+    parts = [read_rows(tables[name], part)[2].schema for name, part in schema.tables.items()]
+    wide = {column.name: column for part in parts for column in part.columns}
+    return schema.each(lambda table: replace(table, columns=tuple(wide[name] for name in table.names)))
+
+
 def own_rows(raws: Sequence[Raw], schema: Schema, *, one_row_each: bool) -> OwnRows:
     """Tables that share a schema, typed and checked, in one wide enough for all; without a person, a row each."""
     rows = sum(len(raw.numbers) for raw in raws)

@@ -20,6 +20,7 @@ from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import NO_OUTSIDERS, Shares, column_shares
 from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.holdings import with_room
 from understudy.evaluate.other_rows import people_figures
 from understudy.evaluate.utility.fidelity import Yardstick
 from understudy.evaluate.utility.values import table_values
@@ -54,6 +55,7 @@ def compare_people(
     holdout: Any = None,
 ) -> People:  # fmt: skip
     """Real people beside drawn ones: tables by their names, as `visit_tables` reads them."""
+    schema = with_room(with_room(schema, real), synthetic)
     found = people_figures(dict(real), dict(synthetic), schema, holdout=holdout)
     attacks = tuple(one for one in found if isinstance(one, Attack)) or (Attack.absent(What("mia"), NO_OUTSIDERS),)
     figures = tuple(one for one in found if isinstance(one, Figure))
@@ -70,7 +72,7 @@ def all_people(
     if not visits:
         raise ConfigError("no holder's events can be read here.")
     if len(visits) == len(sources) and all(own.names == schema.names for own in visits.values()):
-        held = [visit_tables(source, schema) for source in sources.values()]
+        held = [visit_tables(source, visits[name]) for name, source in sources.items()]
         for place, own in enumerate(held):
             for part, rows in own.items():
                 own[part] = rows.assign(**{schema.person: f"{place} " + rows[schema.person].astype(str)})

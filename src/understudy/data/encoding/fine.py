@@ -289,6 +289,11 @@ def within(schema: Schema, runs: Mapping[str, Run] | None = None) -> Schema:
     return replace(schema, columns=tuple(columns))
 
 
+def public_cells(schema: Schema) -> Schema:
+    """The schema with the public cells of columns without bounds."""
+    return replace(schema, columns=tuple(reach(c) if kinds.is_unbounded(c) else c for c in schema.columns))
+
+
 def clipped(column: Binned, values: Cells) -> Cells:
     """Values that lie outside the bounds, on them."""
     low, high = column.low, column.high

@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.column import Column
-from understudy.data.encoding.values import Codes, Places, codes_of, numbers_of, starts_of, taken, typed
+from understudy.data.column import Column, is_unbounded
+from understudy.data.encoding.values import Codes, Floats, Places, codes_of, numbers_of, starts_of, taken, typed
 from understudy.data.reading.files import Source
 from understudy.data.reading.judged import id_reader, read_columns
 from understudy.data.reading.sources import SUFFIX, TableSource
@@ -51,6 +51,7 @@ class Visits:
     people: NDArray[Any] = field(repr=False)  # the ids
     schema: VisitSchema = field(repr=False)
     source: str
+    loose: Mapping[str, Floats] = field(default_factory=dict, repr=False)  # columns without bounds, NaN where missing
 
     @property
     def rows(self) -> int:
@@ -65,7 +66,9 @@ class Visits:
         starts, at = taken(self.starts, people)
         times = None if self.times is None else self.times[at]
         own, events, ids = self.own[people], self.events[at], self.people[people]
-        return replace(self, own=own, events=events, times=times, starts=starts, people=ids)
+        places = {name: at if name in self.schema.events.names else people for name in self.loose}
+        loose = {name: self.loose[name][place] for name, place in places.items()}
+        return replace(self, own=own, events=events, times=times, starts=starts, people=ids, loose=loose)
 
     def among(self, people: NDArray[Any]) -> "Visits":
         """These people, in this order, by their ids: who is none of them has no events and no columns here."""
@@ -77,19 +80,27 @@ class Visits:
         none = np.zeros((len(people), 0), dtype=np.int32)
         return replace(found, own=none, starts=starts, people=people)
 
-    def codes(self, rng: "Uniform | None" = None) -> VisitCodes:
+    def codes(self, rng: "Uniform | None" = None, within: VisitSchema | None = None) -> VisitCodes:
         """What counts of them: of each person `most_events` events at most, by the schema's rule. `rng` is what events
-        are drawn by. Edges: the rule draws and there is no `rng` → ConfigError."""
+        are drawn by. `within`: the schema with bounds in every column, outside of which numbers count in the first or
+        the last cell; without it columns without bounds are in public cells, and the time, if it is one, comes last.
+        Edges: the rule draws and there is no `rng` → ConfigError."""
         kept = self.counted_events(rng)
         owner = np.repeat(np.arange(self.rows), self.numbers)[kept]
         numbers = np.bincount(owner, minlength=self.rows)
         starts = starts_of(numbers)
-        columns, events = [self.own], [self.events[kept]]
-        schema = self.schema.fine
+        schema = (self.schema if within is None else within).fine
+        columns, events = [self.own.copy()], [self.events[kept]]
+        for cells, own, at in ((columns, schema.person_schema, slice(None)), (events, schema.event_schema, kept)):
+            for place, column in enumerate(own.columns):
+                if (values := self.loose.get(column.name)) is not None:
+                    cells[0][:, [place]] = _levels(column, values[at], np.isnan(values[at]))
         if self.times is not None and schema.clock is not None:
             first, gaps, fresh = first_and_gaps(self.times[kept], starts)
             columns.append(_levels(schema.person_schema.columns[-2], first, numbers == 0))
             events.append(_levels(schema.event_schema.columns[-1], gaps, fresh))
+            if within is None and is_unbounded(self.schema.clock):
+                events.append(_levels(schema.clock, self.times[kept], np.zeros(len(kept), dtype=bool)))
         columns.append(_levels(schema.person_schema.columns[-1], numbers, np.zeros(self.rows, dtype=bool)))
         return VisitCodes(np.concatenate(columns, axis=1), np.concatenate(events, axis=1), starts)
 
@@ -114,11 +125,12 @@ def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | No
     tables = two_sources(source, schema)
     titles = {part: name if name is None or len(tables) == 1 else f"{name}, {part}" for part in tables}
     events = open_table(tables["events"], schema.events, titles["events"], one_row_each=False)
-    fine = schema.fine.tables
+    fine, loose = schema.fine.tables, dict[str, Floats]()
     if schema.people is not None:
         people, columns = open_table(tables["people"], schema.people, titles["people"]), fine["people"].columns
         ids = people.people
-        owner, own = _owners(events, ids, people.source), people.encoded(lambda rows: _codes(columns, rows))
+        owner = _owners(events, ids, people.source)
+        own, loose = _encoded(people, columns, [c for c in schema.people.columns if is_unbounded(c)])
     else:
         if "people" in tables:
             reader = {schema.person: id_reader(schema.person, one_row_each=True)}
@@ -128,14 +140,10 @@ def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | No
         else:
             owner, ids = pd.factorize(events.people)
         own = np.zeros((len(ids), 0), dtype=np.int32)
-    parts, clock, declared = list[Places](), schema.clock, [c for c in fine["events"].columns if c.name != schema.time]
-
-    def levels(rows: Any) -> Codes:
-        parts.extend([] if clock is None else [numbers_of(clock, rows[clock.name]).astype(np.int64)])
-        return _codes(declared, rows)
-
-    codes = events.encoded(levels)
-    times = None if clock is None else np.concatenate(parts)
+    declared = [c for c in fine["events"].columns if c.name != schema.time]
+    kept = [c for c in schema.events.columns if c.name == schema.time or is_unbounded(c)]
+    codes, numbers = _encoded(events, declared, kept)
+    times = None if schema.time is None else numbers.pop(schema.time).astype(np.int64)
     # both keep the file's order
     order = np.lexsort((owner,)) if times is None else np.lexsort((times, owner))
     starts = starts_of(np.bincount(owner, minlength=len(ids)))
@@ -143,7 +151,21 @@ def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | No
         np.asarray(ids, dtype=None if ids.dtype == np.int64 else object),
         None if times is None else times[order],
     )
-    return Visits(own, codes[order], times, starts, ids, schema, name or events.source)
+    loose |= {column: values[order] for column, values in numbers.items()}
+    return Visits(own, codes[order], times, starts, ids, schema, name or events.source, loose)
+
+
+def _encoded(table: Table, columns: Iterable[Column], kept: Iterable[Column]) -> tuple[Codes, dict[str, Floats]]:
+    """The levels of some columns, and the numbers of others."""
+    parts: dict[str, list[Floats]] = {column.name: [] for column in kept}
+
+    def levels(rows: Any) -> Codes:
+        for column in kept:
+            parts[column.name].append(numbers_of(column, rows[column.name]))
+        return _codes(columns, rows)
+
+    codes = table.encoded(levels)
+    return codes, {name: np.concatenate(own) for name, own in parts.items()}
 
 
 def _codes(columns: Iterable[Column], frame: Any) -> Codes:

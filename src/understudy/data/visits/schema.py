@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from understudy.data.column import Binned, Column, Date, Datetime, Integer
-from understudy.data.encoding.fine import fine_schema
+from understudy.data.column import EXACT, Binned, Column, Date, Datetime, Integer
+from understudy.data.encoding.fine import Run, bounded, fine_schema, public_cells, within
 from understudy.data.rules import Rule, read_rules
 from understudy.data.schema import Document, Schema
 from understudy.ground.check import known_keys, repeated
@@ -172,8 +172,17 @@ class VisitSchema(PeopleSchema):
 
     @cached_property
     def fine(self) -> "VisitSchema":
-        """With the fine cells of numbers whose bins are not declared (`data.encoding.fine`): how rows are kept."""
-        return self._each(fine_schema)
+        """With the fine cells of numbers whose bins are not declared (`data.encoding.fine`), the public ones of those
+        without bounds: how rows are kept."""
+        return self.each(lambda table: fine_schema(public_cells(table)))
+
+    def within(self, runs: Mapping[str, Run] | None = None) -> "VisitSchema":
+        """With bounds in every column: those of its run of public cells, or the widest. Gaps that are longer than all
+        of the time are left out."""
+        tables = {name: within(table, runs) for name, table in self.tables.items()}
+        span = 0 if self.time is None else _span(tables["events"].column(self.time))
+        gaps = None if self.gaps is None else tuple(gap for gap in self.gaps if gap < span)
+        return self if tables == self.tables else replace(self, gaps=gaps, **tables)  # type: ignore[arg-type]
 
     @property
     def even(self) -> "VisitSchema":
@@ -183,9 +192,9 @@ class VisitSchema(PeopleSchema):
 
     def binned(self, bins: Mapping[str, Any]) -> "VisitSchema":
         """With these bins of its columns, by their names."""
-        return self._each(lambda table: table.binned(bins))
+        return self.each(lambda table: table.binned(bins))
 
-    def _each(self, change: Callable[[Schema], Schema]) -> "VisitSchema":
+    def each(self, change: Callable[[Schema], Schema]) -> "VisitSchema":
         events, people = change(self.events), self.people
         return replace(self, events=events, people=None if people is None else change(people))
 
@@ -196,7 +205,7 @@ class VisitSchema(PeopleSchema):
 
     def _gap(self) -> Integer:
         assert self.clock is not None, "without a time there is no gap"
-        span = int(self.clock.edges[-1] - 1 - self.clock.edges[0])
+        span = _span(self.clock)
         if self.gaps is not None:
             bins: tuple[int, ...] | None = (*self.gaps, span)
         else:
@@ -291,6 +300,9 @@ class SeveralVisits(PeopleSchema):
         columns = tuple(column for part in self.parts for column in part.person_schema.columns)
         return Schema(columns=columns, person=self.person, origin=self.origin)
 
+    def each(self, change: Callable[[Schema], Schema]) -> "SeveralVisits":
+        return replace(self, parts=tuple(part.each(change) for part in self.parts))
+
     def to_dict(self) -> dict[str, Any]:
         rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}
         return {"kind": self.kind} | rules | {"parts": [part.to_dict() for part in self.parts]}
@@ -306,6 +318,13 @@ class SeveralVisits(PeopleSchema):
 
     def __str__(self) -> str:
         return "\n".join(f"{part.title}: {part}" for part in self.parts)
+
+
+def _span(clock: Column) -> int:
+    """The longest time between two events."""
+    assert isinstance(clock, Binned), "which was seen to"
+    edges = (bounded(clock) if clock.unbounded else clock).edges
+    return min(int(edges[-1]) - 1 - int(edges[0]), EXACT)
 
 
 def check_no_unique(rules: Sequence[Rule]) -> None:

@@ -29,6 +29,7 @@ from understudy.data.encoding.codec import Codec, Codes, Levels
 from understudy.data.encoding.fine import (
     FAN,
     LAYERS,
+    Run,
     cell_edges,
     clipped,
     end_cells,
@@ -40,6 +41,7 @@ from understudy.data.encoding.fine import (
 )
 from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
+from understudy.ground.errors import MessageError
 from understudy.models.tables.fine_tables import Counted, fine_table, layer_sizes, layers_of
 from understudy.models.tables.merged_levels import bought_levels
 
@@ -238,6 +240,16 @@ def runs_of(tops: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float
         few = last < min(_FEW * sigma, 2 * before) and last**2 > _NEXT * sigma * before
         run[1] += int(few and run[1] + 1 < len(one.layers[0]))
     return runs
+
+
+def named_runs(cells: Mapping[str, int], runs: Any) -> dict[str, Run]:
+    """Runs of public cells, of which columns without bounds have so many, as a server named them: (columns, 2).
+    Edges: a run of cells that there are not, or of fewer than one → MessageError."""
+    many = torch.tensor([*cells.values()])
+    good = isinstance(runs, Tensor) and runs.dtype == torch.int64 and runs.shape == (len(cells), 2)
+    if not good or not bool(((runs[:, 0] >= 0) & (runs[:, 0] <= runs[:, 1]) & (runs[:, 1] < many)).all()):
+        raise MessageError(f"runs of public cells of {len(cells)} columns were due. Nothing was charged or sent.")
+    return {name: (first, last) for name, (first, last) in zip(cells, runs.tolist(), strict=True)}
 
 
 def _total(each: Sequence[tuple[Nodes, float]], ordered: Sequence[bool], people: int | None) -> tuple[float, float]:

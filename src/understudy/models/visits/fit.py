@@ -74,17 +74,12 @@ class VisitTables:
     noise: Mapping[Block, float]
 
     @classmethod
-    def read(cls, layout: VisitLayout | SeveralLayout, cells: Tensor, noise: float, unit: int) -> "VisitTables":
-        """From all cells one after the other, and the deviation of their noise, in parts of units: (size,)."""
-        split = layout.split(cells.double().numpy())
-        units = dict(zip(layout.blocks, layout.units(unit), strict=True))
-        tables = {block: torch.from_numpy(np.array(table)) / units[block] for block, table in split.items()}
-        return cls(layout, tables, {block: noise / own for block, own in units.items()})
-
-    @classmethod
     def exact(cls, codes: VisitCodes, layout: VisitLayout) -> "VisitTables":
         """Of rows, without noise: for tests, and for holders who compare. It must not leave a holder."""
-        return cls.read(layout, torch.from_numpy(count_visits(codes, layout, _FINE)), 0.0, _FINE)
+        split = layout.split(count_visits(codes, layout, _FINE).astype(np.float64))
+        units = zip(layout.blocks, layout.units(_FINE), strict=True)
+        tables = {block: torch.from_numpy(split[block] / own) for block, own in units}
+        return cls(layout, tables, dict.fromkeys(tables, 0.0))
 
     @property
     def members(self) -> tuple[VisitLayout, ...]:

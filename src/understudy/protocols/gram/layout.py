@@ -23,7 +23,7 @@ from understudy.data.encoding.fine import Run, end_cells, fine_schema, is_bought
 from understudy.data.schema import Block, Grid, Schema
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.models.tables.merged_levels import MOST_CELLS, most_width
-from understudy.models.tables.trees import Trees
+from understudy.models.tables.trees import Trees, named_runs
 from understudy.privacy.secure.counts import movable
 
 WIDEST = 8192  # levels of all columns together
@@ -113,14 +113,8 @@ class Layout:
         return {g: Trees(schema, schema, frozenset(schema.names), paid=1) for g, schema in schemas.items()}
 
     def on_runs(self, runs: Any) -> "Layout":
-        """The same where numbers without bounds lie in these runs of their public cells, (columns, 2).
-        Edges: a run of cells that there are not, or of fewer than one → MessageError."""
-        cells = torch.tensor([reach(column).levels for column in self.unbounded])
-        good = isinstance(runs, Tensor) and runs.dtype == torch.int64 and runs.shape == (len(cells), 2)
-        if not good or not bool(((runs[:, 0] >= 0) & (runs[:, 0] <= runs[:, 1]) & (runs[:, 1] < cells)).all()):
-            raise MessageError(f"runs of public cells of {len(cells)} columns were due. Nothing was charged or sent.")
-        named = zip(self.unbounded, runs.tolist(), strict=True)
-        return replace(self, runs={column.name: (first, last) for column, (first, last) in named})
+        """The same where numbers without bounds lie in these runs of their public cells (`named_runs`)."""
+        return replace(self, runs=named_runs({column.name: reach(column).levels for column in self.unbounded}, runs))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

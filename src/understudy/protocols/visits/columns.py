@@ -43,7 +43,9 @@ class Split:
     def from_schemas(cls, schemas: Mapping[str, Any]) -> "Split":
         """As the schemas show it. Edges: a table without ids → ConfigError; events that are called alike, a column in
         two groups → SchemaError."""
-        grid = grid_of(schemas)
+        grid, one = grid_of(schemas), next(iter(schemas.values()))
+        if len(grid.groups) == 1:
+            return cls(one, grid, (0,) * len(one.person_schema.columns), (0,))
         for name, schema in schemas.items():
             if schema.kind != "visits" and (schema.kind != "table" or schema.person is None):
                 raise ConfigError(f"{name} has neither events nor a table with ids: {_EACH}. Nothing was charged.")
@@ -72,10 +74,10 @@ class Split:
 
     @cached_property
     def layout(self) -> VisitLayout | SeveralLayout:
-        """All are measured alike: what two groups count is a product of vectors in parts of one root."""
+        """All are measured alike where two groups count a product of vectors, in parts of one root."""
         if isinstance(self.schema, SeveralVisits):
             return SeveralLayout.from_schema(self.schema)
-        return replace(VisitLayout.from_schema(self.schema), even=True)
+        return replace(VisitLayout.from_schema(self.schema), even=len(self.grid.groups) > 1)
 
     def first(self, group: int) -> str:
         """Who stands for the group where one is named."""
@@ -88,7 +90,7 @@ class Split:
             return VisitLayout(people, (), ordered=False, even=True)
         layout = self.layout
         part = layout.members[self.events.index(group)] if isinstance(layout, SeveralLayout) else layout
-        return VisitLayout(people, part.events, part.ordered, even=True)
+        return VisitLayout(people, part.events, part.ordered, part.even)
 
     def joint(self, group: int, block: Block) -> Block:
         """A table of a group's own layout, by its place among all."""
@@ -139,17 +141,6 @@ class Split:
         names = [*((_PEOPLE, place) for place in self._columns(group)), *((group, n) for n in range(len(own.events)))]
         starts = accumulate((*own.people, *own.events), initial=0)
         return {which: slice(a, b) for which, (a, b) in zip(names, pairwise(starts), strict=True)}
-
-
-def together(
-    schemas: Mapping[str, Any],
-) -> tuple[Split | None, VisitSchema | SeveralVisits, VisitLayout | SeveralLayout]:
-    """How columns are split, if they are; what all schemas describe; and which tables are counted of it."""
-    if len(grid_of(schemas).groups) > 1:
-        split = Split.from_schemas(schemas)
-        return split, split.schema, split.layout
-    schema = next(iter(schemas.values()))
-    return None, schema, VisitLayout.from_schema(schema)
 
 
 _PEOPLE = -1  # in the place of a group, where a column is one of people

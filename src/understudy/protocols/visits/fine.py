@@ -3,45 +3,64 @@
 By trees, as gram has them (`models/tables/trees.py`): of a column of people a person has one cell, of one of events the
 average over those that count (`data/visits/counts.py`). Pairs are measured on few levels; what is drawn is finer.
 
+Where numbers without bounds are is released before that, in public cells of all numbers, as gram does it: of the time
+of events by all of these, of which a person's first and the gaps between them follow.
+
 Guarantee: a person's nodes in each layer of a tree are no less than 0 and add up to the unit at most, so that the
-squares of all of a block's add up to its sensitivity squared. Which levels a server names changes neither that nor what
-a person weighs in a table.
-Edges: up to 64 whole numbers or days have a level each, and nothing is bought of them; no bounds → SchemaError.
+squares of all of a block's add up to its sensitivity squared. Which bounds or levels a server names changes neither
+that nor what a person weighs in a table.
+Edges: up to 64 whole numbers or days have a level each, and nothing is bought of them where bounds are declared.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import Binned
-from understudy.data.encoding.fine import fine_schema
+from understudy.data.column import Binned, is_unbounded
+from understudy.data.encoding.fine import Run, fine_schema, public_cells, within
 from understudy.data.schema import Schema
 from understudy.data.visits import VisitCodes
 from understudy.data.visits.counts import parts
 from understudy.ground.errors import MessageError
+from understudy.models.tables.fine_tables import Counted
 from understudy.models.tables.merged_levels import level_count, merged_neighbours
-from understudy.models.tables.trees import Trees, TreesRead
+from understudy.models.tables.trees import Trees, TreesRead, runs_of
+from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Stage
+from understudy.protocols.visits.columns import Split, grid_of
 
 _DRAWN, _NEAR = 48, 5e-4  # bins that a column is drawn in, and how near to its fine table is near enough
 _NEVER = -80.0  # log-odds of a bin with nobody in it
+Runs = tuple[tuple[str, Run], ...]  # of public cells in which numbers without bounds are, by column
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A holder's people by their levels and fine cells, made when they are first counted, and its group."""
+    """A holder's people by their levels and fine cells, between bounds that were found, or by public cells before that,
+    made when they are first counted; and its group."""
 
     group: int
-    codes: Callable[[], VisitCodes]
+    codes: Callable[[Runs | None], VisitCodes]
+
+    def levels(self, runs: Runs | None, columns: Mapping[str, "Bought"], some: slice = slice(None)) -> VisitCodes:
+        """With the levels of these columns, of some of the people."""
+        codes = self.codes(runs)
+        codes = codes if some == slice(None) else codes.take(np.arange(some.start, some.stop))
+        if own := [one for one in columns.values() if one.group == self.group]:
+            codes = VisitCodes(codes.people.copy(), codes.events.copy(), codes.starts)
+        for one in own:
+            cells = codes.people if one.side == "people" else codes.events
+            cells[:, one.place] = one.levels[cells[:, one.place]]
+        return codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,30 +132,70 @@ class Bought:
         return level, (held / whole.clamp(min=1e-300)).log().clamp(min=_NEVER)
 
 
-def bought_columns(schemas: Iterable[Any]) -> dict[str, Bought]:
-    """By the names under which they are counted; each group's schema has its columns."""
-    found: dict[str, Bought] = {}
-    for group, schema in enumerate(schemas):
-        sides = {}
-        if schema.kind == "visits":
-            sides["people"] = schema.person_schema, schema.fine.person_schema
-            sides["events"] = schema.event_schema, schema.fine.event_schema
+@dataclass(frozen=True, eq=False)
+class Within:
+    """What all schemas describe, as they were `told`, with bounds in every column: those that were found, or, before
+    that, the widest."""
+
+    told: Mapping[str, Any]
+    runs: Runs | None = None
+
+    @cached_property
+    def schemas(self) -> dict[str, Any]:
+        runs = None if self.runs is None else dict(self.runs)
+        return {n: within(own, runs) if own.kind == "table" else own.within(runs) for n, own in self.told.items()}
+
+    def on_bins(self, bought: Mapping[str, Bought]) -> Split:
+        """With the bins of these columns."""
+        bins = {one.declared: one.bins for one in bought.values()}
+        return Split.from_schemas({name: schema.binned(bins) for name, schema in self.schemas.items()})
+
+    @cached_property
+    def public(self) -> dict[str, Bought]:
+        """Columns without bounds, by the public cells of all numbers; the time is one of events."""
+        free = (one for one in _counted(self.told) if is_unbounded(one[1]) and one[1].name in one[0].names)
+        return {own.name: Bought(own.name, fine, fine, *at) for _, own, fine, at in free}
+
+    @cached_property
+    def bought(self) -> dict[str, Bought]:
+        """Columns whose levels are bought, by the names under which they are counted."""
+        found: dict[str, Bought] = {}
+        for schema, own, fine, at in _counted(self.schemas):
+            time = getattr(schema, "time", None)
+            declared = time if own.name == f"first_{time}" else own.name
+            if own.name != time and (declared in self.public or not np.array_equal(own.edges, fine.edges)):
+                found[own.name] = Bought(declared, replace(fine, bins=None), fine, *at)
+        return found
+
+
+def _counted(schemas: Mapping[str, Any]) -> Iterator[tuple[Any, Binned, Binned, tuple[int, str, int]]]:
+    """Numbers, days and times of each group of holders: its schema, the column and its fine cells; the group, the side,
+    and the place there, the time of events last."""
+    for group, schema in enumerate(grid_of(schemas).one_each(schemas).values()):
+        if schema.kind == "table":
+            sides = {"people": (schema.columns, fine_schema(public_cells(schema)).columns)}
         else:
-            sides["people"] = schema, fine_schema(schema)
-        for side, (own, fine) in sides.items():
-            for place, (a, b) in enumerate(zip(own.columns, fine.columns, strict=True)):
-                if isinstance(a, Binned) and not np.array_equal(a.edges, b.edges):
-                    declared = a.name if a.name in schema.names else schema.time  # the time of a first event
-                    found[a.name] = Bought(declared, replace(b, bins=None), b, group, side, place)
-    return found
+            sides = {"people": (schema.person_schema.columns, schema.fine.person_schema.columns)}
+            sides["events"] = schema.event_columns, schema.fine.event_columns
+        for side, columns in sides.items():
+            for place, (own, fine) in enumerate(zip(*columns, strict=True)):
+                if isinstance(own, Binned):
+                    yield schema, own, fine, (group, side, place)
+
+
+def nodes_moved(columns: Mapping[str, Bought]) -> int:
+    """How many nodes of all trees a person moves."""
+    return sum(one.tree.moved for one in columns.values())
 
 
 @dataclass(frozen=True, eq=False)
 class FineCells(Stage[Rows]):
-    """The trees of all columns whose levels are bought, a block each, in parts of a `unit`."""
+    """The trees of all columns whose levels are bought, or the public cells of those without bounds, a block each, in
+    parts of a `unit`."""
 
     columns: Mapping[str, Bought]
     unit: int
+    within: Within
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
@@ -148,7 +207,7 @@ class FineCells(Stage[Rows]):
         return found
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
-        codes = rows.codes()
+        codes = rows.codes(self.within.runs)
         whole = np.full(len(codes.people), float(self.unit))
         weighed = {
             "people": (codes.people, whole),
@@ -157,37 +216,56 @@ class FineCells(Stage[Rows]):
         sides = {name: (one, *weighed[one.side]) for name, one in self.columns.items() if one.group == rows.group}
         return {name: one.tree.count(cells[:, [one.place]], mass) for name, (one, cells, mass) in sides.items()}
 
-    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[str, Tensor]:
-        """People by fine cell, and last those without a value, of every column."""
-        found: dict[str, Tensor] = {}
-        for whose in {(one.group, one.side) for one in self.columns.values()}:  # all have as many people
-            own = {name: one.tree for name, one in self.columns.items() if (one.group, one.side) == whose}
-            nodes, deviations = [sums[name].double() / self.unit for name in own], [noise[n] / self.unit for n in own]
-            found |= zip(own, TreesRead.of([*own.values()], nodes, deviations, None).tables, strict=True)
-        return found
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[str, tuple[Tensor, float]]:
+        """Every column's nodes, in people, and the deviation of their noise."""
+        return {name: (sums[name].double() / self.unit, noise[name] / self.unit) for name in self.columns}
+
+    def on_cuts(self, cuts: Any, most: int) -> dict[str, Bought]:
+        """With levels as a server named them. Edges: any that the cells do not have, or too many → MessageError."""
+        named = cuts if isinstance(cuts, Mapping) else {}
+        for name, one in self.columns.items():
+            own: Any = named.get(name)
+            good = isinstance(own, Tensor) and own.dtype == torch.int64 and own.ndim == 1 and 1 <= len(own) <= most
+            good = good and int(own[0]) == 0 and int(own[-1]) < one.last and bool((own.diff() > 0).all())
+            if not good or named.keys() != self.columns.keys():
+                raise MessageError(
+                    f"levels of {', '.join(self.columns)} were due, up to {most} of each, by the fine cell at which "
+                    "each begins. Nothing was charged or sent."
+                )
+        return {name: replace(one, cuts=named[name].numpy()) for name, one in self.columns.items()}
 
 
-def on_cuts(bought: Mapping[str, Bought], cuts: Any, most: int) -> dict[str, Bought]:
-    """With levels as a server named them. Edges: any that the fine cells do not have, or too many → MessageError."""
-    named = cuts if isinstance(cuts, Mapping) else {}
-    for name, one in bought.items():
-        own: Any = named.get(name)
-        good = isinstance(own, Tensor) and own.dtype == torch.int64 and own.ndim == 1 and 1 <= len(own) <= most
-        good = good and int(own[0]) == 0 and int(own[-1]) < one.last and bool((own.diff() > 0).all())
-        if not good or named.keys() != bought.keys():
-            raise MessageError(
-                f"levels of {', '.join(bought)} were due, up to {most} of each, by the fine cell at which each begins. "
-                "Nothing was charged or sent."
-            )
-    return {name: replace(one, cuts=named[name].numpy()) for name, one in bought.items()}
+def runs_found(found: Found) -> Tensor:
+    """In which run of public cells the people of each column without bounds are: (columns, 2)."""
+    columns, runs = found.stage("reach").columns, dict[str, Tensor]()  # type: ignore[attr-defined]
+    for names, *told in _alike(columns, found["reach"]):
+        runs |= zip(names, runs_of(*told, None), strict=True)
+    return torch.stack([runs[name] for name in columns])
 
 
-def on_levels(codes: VisitCodes, group: int, columns: Mapping[str, Bought]) -> VisitCodes:
-    """A group's fine cells as levels."""
-    if not (own := [one for one in columns.values() if one.group == group]):
-        return codes
-    sides = {"people": codes.people.copy(), "events": codes.events.copy()}
-    for one in own:
-        cells = sides[one.side]
-        cells[:, one.place] = one.levels[cells[:, one.place]]
-    return VisitCodes(sides["people"], sides["events"], codes.starts)
+def fine_tables(found: Found) -> dict[str, Tensor]:
+    """People by fine cell, and last those without a value, of every column: also by what public cells said of it."""
+    return found.once("fine tables", lambda: _fine_tables(found))  # type: ignore[no-any-return]
+
+
+def _fine_tables(found: Found) -> dict[str, Tensor]:
+    stage, tables, also = cast(FineCells, found.stage("fine")), dict[str, Tensor](), dict[str, Counted]()
+    for name, (first, last) in stage.within.runs or ():
+        if name in stage.columns:  # not of the time, of which each person's first is
+            counts, noise = found["reach"][name]
+            fine, edges = stage.columns[name].fine, stage.within.public[name].fine.edges[first + 1 : last + 1]
+            places = np.concatenate([[0], np.searchsorted(fine.edges, edges).clip(max=fine.levels), [fine.levels]])
+            also[name] = Counted(torch.from_numpy(places), counts[first : last + 1], noise)
+    for names, *told in _alike(stage.columns, found["fine"]):
+        more = {place: [also[name]] for place, name in enumerate(names) if name in also}
+        tables |= zip(names, TreesRead.of(*told, None, more).tables, strict=True)
+    return tables
+
+
+def _alike(
+    columns: Mapping[str, Bought], read: Mapping[str, tuple[Tensor, float]]
+) -> Iterator[tuple[list[str], list[Trees], list[Tensor], list[float]]]:
+    """The columns that have as many people, their trees, what was counted, and the deviation of its noise."""
+    for whose in {(one.group, one.side) for one in columns.values()}:
+        names = [name for name, one in columns.items() if (one.group, one.side) == whose]
+        yield names, [columns[n].tree for n in names], [read[n][0] for n in names], [read[n][1] for n in names]

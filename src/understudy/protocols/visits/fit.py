@@ -24,6 +24,7 @@ from understudy.models.visits.fit import VisitTables, VisitTies, fit_visits
 from understudy.models.visits.together import ChainsTogether
 from understudy.protocols.core.forecast import Error, Forecast, Stage
 from understudy.protocols.joint.found import Found
+from understudy.protocols.visits.fine import fine_tables, nodes_moved
 from understudy.protocols.visits.wide import wide_columns
 
 Events = VisitSchema | SeveralVisits
@@ -72,7 +73,7 @@ def check_fit(study: Any) -> Events:
 def fitted(study: Any, found: Found, look: Callable[[], None]) -> tuple[GeneratorParts, int]:
     """The mixture, and how many people there are."""
     tables, stage = found["tables"], found.stage("tables")
-    schema = with_rules(stage.schema, study.config.rules)  # type: ignore[attr-defined]
+    schema = with_rules(stage.split.schema, study.config.rules)  # type: ignore[attr-defined]
     network = fit_tables(study.config, schema, tables, look).cpu().eval()
     if study.bought:
         network, schema = drawn_finely(study, found, network, schema)
@@ -83,7 +84,7 @@ def fitted(study: Any, found: Found, look: Callable[[], None]) -> tuple[Generato
         "tables": len(tables.layout.blocks),
         "noise": {"people in a cell": noise},
     }
-    if (split := study.split) is not None:
+    if len((split := study.split).grid.groups) > 1:
         counted = [name for part in schema.parts for name in part.person_schema.names]
         card["owners"] = dict(zip(counted, map(split.first, split.owners), strict=True))
         for part, name in zip(schema.parts, map(split.first, split.events), strict=True):
@@ -96,7 +97,7 @@ def fitted(study: Any, found: Found, look: Callable[[], None]) -> tuple[Generato
 
 def drawn_finely(study: Any, found: Found, network: Mixtures, schema: Events) -> tuple[Mixtures, Events]:
     """The same where levels that were bought are parted into bins, as the fine tables say."""
-    tables, bought = found["fine"], found.stage("tables").bought  # type: ignore[attr-defined]
+    tables, bought = fine_tables(found), found.stage("tables").bought  # type: ignore[attr-defined]
     finer = {name: one.finer(tables[name]) for name, one in bought.items()}
 
     def parts_of(column: Column) -> tuple[torch.Tensor, torch.Tensor]:
@@ -108,7 +109,7 @@ def drawn_finely(study: Any, found: Found, network: Mixtures, schema: Events) ->
         member.parted([*map(parts_of, part.person_schema.columns)], [*map(parts_of, part.event_schema.columns)])
         for member, part in zip(network.each, schema.parts, strict=True)
     ]
-    drawn = replace(study.on_bins(finer)[1], rules=schema.rules)
+    drawn = replace(found.stage("fine").within.on_bins(finer).schema, rules=schema.rules)  # type: ignore[attr-defined]
     return members[0] if len(members) == 1 else ChainsTogether(members), drawn
 
 
@@ -126,7 +127,7 @@ COUNTED = {
 def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     """What a forecast says of the tables, and how uncertain they will be."""
     schema, people, noises = check_fit(study), said.people, dict[str, list[float]]()
-    cells = study.cell_noise(ahead)
+    cells = study.cell_noise(ahead, study.widest)
     for (kind, *_), own in cells.items():
         first, *titles = kind.split()
         words = COUNTED[first] + (f" ({' and '.join(titles)})" if titles else "")
@@ -142,11 +143,12 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     for part in schema.parts:
         which = cut.get(part.cut, "drawn by chance")
         facts.append(f"at most {part.most_events:,} {part.title} of a person count, {which}")
-    if study.bought:
-        facts.append(f"levels of {', '.join(study.bought)} are bought first, by their fine cells")
-        fine = study.stage("fine", {}, ahead.noise("fine"), {})
-        of_a_count = max(ahead.deviations_of("fine", fine.blocks).values()) / fine.unit
-        stages.insert(0, Stage(what="fine cells", share=shares[0], moved=study.moved, noise={"a count": of_a_count}))
+    single = [("reach", "public cells", study.public), ("fine", "fine cells", study.bought)]
+    for place, (name, what, columns) in enumerate(one for one in single if one[-1]):
+        facts.append(f"{'then' if place else 'first'} {study.releases[name]}: {', '.join(columns)}")
+        own = study.cells(ahead.noise(name), columns, study.widest)
+        of_a_count = {"a count": max(ahead.deviations_of(name, own.blocks).values()) / own.unit}
+        stages.insert(place, Stage(what=what, share=shares[place], moved=nodes_moved(columns), noise=of_a_count))
     return {
         "facts": tuple(facts),
         "stages": tuple(stages),

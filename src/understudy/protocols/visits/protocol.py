@@ -24,7 +24,7 @@ Edges: levels and bounds are those of the schema; how many events count (`most_e
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,14 +33,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import DEFAULT_BINS
-from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.fine import fine_schema
+from understudy.data.column import DEFAULT_BINS, is_unbounded
+from understudy.data.encoding.fine import fine_schema, public_cells
 from understudy.data.schema import Grid
-from understudy.data.visits import SeveralLayout, SeveralVisits, VisitCodes, VisitLayout, VisitSchema, count_visits
+from understudy.data.visits import VisitCodes, count_visits
 from understudy.data.visits.counts import MOST_CELLS, Block, person_vectors
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.ground.settings import POSITIVE, WHOLE, setting
+from understudy.models.tables.trees import Trees, named_runs
 from understudy.privacy.secure.moments import LARGEST
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.settings import RULES
@@ -48,8 +48,8 @@ from understudy.protocols.joint import run
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
 from understudy.protocols.joint.stage import Holding, Multiplied, Product, Stage, Study, Terms, block_name, expect
-from understudy.protocols.visits.columns import Split, grid_of, together
-from understudy.protocols.visits.fine import Bought, FineCells, Rows, bought_columns, on_cuts, on_levels
+from understudy.protocols.visits.columns import Split, grid_of
+from understudy.protocols.visits.fine import Bought, FineCells, Rows, Runs, Within, fine_tables, nodes_moved, runs_found
 
 if TYPE_CHECKING:
     from understudy.models.visits.fit import VisitTables
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 # tables are products, squares of such.
 UNITS = (27_720, 5_040, 2_520, 840, 360, 120, 60, 24, 12, 6, 2, 1)
 ROOTS = (180, 120, 84, 60, 36, 24, 12, 6, 4, 2, 1)
-Layout = VisitLayout | SeveralLayout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,56 +77,52 @@ class Config(usual.OverRows, usual.OverColumns):
 
 @dataclass(frozen=True)
 class Tables(Multiplied[Rows]):
-    """All tables, in parts of a `unit`; where columns are split, those of every group and of every two.
+    """All tables of every group's columns and of those of every two, in parts of a `unit`.
     Guarantee: a person's cells in a table are no less than 0 and add up to its unit at most; so the squares of all of a
     block's tables add up to its sensitivity squared."""
 
-    schema: VisitSchema | SeveralVisits
-    layout: Layout
-    split: Split | None
+    split: Split
     unit: int
     bought: Mapping[str, Bought]  # the columns whose levels were
+    runs: Runs | None = None  # where numbers without bounds are
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
         """Weights by what a person moves: so all cells have noise of one size."""
-        if (split := self.split) is None:
-            return {"tables": BlockSpec((0, 0), (self.layout.size,), self.layout.sensitivity(self.unit))}
-        units = dict(zip(self.layout.blocks, self.layout.units(self.unit), strict=True))
+        split, found = self.split, dict[str, BlockSpec]()
         squares = dict.fromkeys(split.grid.blocks, 0)
-        for block, own in units.items():
+        for block, own in self.units.items():
             squares[split.groups(block)] += own**2
-        found = {}
         for (one, other), square in squares.items():
             shape = (split.own(one).size,) if one == other else (split.width(one), split.width(other))
             moved = math.sqrt(square) * (1 + 2.0**-40)
             found[block_name((one, other))] = BlockSpec((one, other), shape, moved, weight=float(square))
         return found
 
+    @cached_property
+    def units(self) -> dict[Block, int]:
+        """What a person weighs in each table, in whole parts."""
+        layout = self.split.layout
+        return dict(zip(layout.blocks, layout.units(self.unit), strict=True))
+
     @property
     def product(self) -> Product | None:
-        split = self.split
-        return None if split is None else Product.of_all([*map(split.width, range(len(split.grid.groups)))])
+        groups = range(len(self.split.grid.groups))
+        return Product.of_all([*map(self.split.width, groups)]) if len(groups) > 1 else None
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
-        name, own = "tables", self.layout
-        if self.split is not None:
-            name, own = block_name((rows.group, rows.group)), self.split.own(rows.group)
-        assert isinstance(own, VisitLayout)  # over rows
-        return {name: torch.from_numpy(count_visits(on_levels(rows.codes(), rows.group, self.bought), own, self.unit))}
+        counts = count_visits(rows.levels(self.runs, self.bought), self.split.own(rows.group), self.unit)
+        return {block_name((rows.group, rows.group)): torch.from_numpy(counts)}
 
     def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[np.int64]:
-        assert self.split is not None
-        some = on_levels(rows.codes().take(np.arange(start, stop)), rows.group, self.bought)
+        some = rows.levels(self.runs, self.bought, slice(start, stop))
         return person_vectors(some, self.split.own(rows.group), math.isqrt(self.unit), 0, stop - start)
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> "VisitTables":
         """In people."""
         from understudy.models.visits.fit import VisitTables
 
-        if (split := self.split) is None:
-            return VisitTables.read(self.layout, sums["tables"], noise["tables"], self.unit)
-        tables: dict[Block, Tensor] = {}
+        split, tables = self.split, dict[Block, Tensor]()
         for groups in split.grid.blocks:
             total, (one, other) = sums[block_name(groups)], groups
             if one == other:
@@ -135,26 +130,23 @@ class Tables(Multiplied[Rows]):
                 tables |= {split.joint(one, block): torch.from_numpy(np.array(cut[block])) for block in cut}
             else:
                 tables |= split.across(groups, total)
-        cells = torch.cat([tables[block].flatten() for block in self.layout.blocks])
-        exact = VisitTables.read(self.layout, cells, 0.0, self.unit)
-        return VisitTables(self.layout, exact.tables, self.table_noise(noise))
+        people = {block: tables[block].double() / own for block, own in self.units.items()}
+        return VisitTables(split.layout, people, self.table_noise(noise))
 
     def table_noise(self, noise: Mapping[str, float]) -> dict[Block, float]:
         """The deviation in the cells of each table, in people, from that in each block."""
-        units, split = zip(self.layout.blocks, self.layout.units(self.unit), strict=True), self.split
-        if split is None:
-            return {block: noise["tables"] / own for block, own in units}
-        return {block: noise[block_name(split.groups(block))] / own for block, own in units}
+        return {block: noise[block_name(self.split.groups(block))] / own for block, own in self.units.items()}
 
 
 class VisitStudy(Study[Rows]):
-    """The server chooses who takes part, more noise, and after "fine", by fine cells, the levels of numbers without
-    bins (`visits/fine.py`)."""
+    """The server chooses who takes part, more noise, after "reach" the bounds of numbers without them, and after
+    "fine", by fine cells, the levels of numbers without bins (`visits/fine.py`)."""
 
     family: ClassVar = "visits"
     settings: ClassVar = Config
     settled: ClassVar = ("colluding", "most_holders", "private")
     any_kind: ClassVar = True
+    lasting: ClassVar = ("fine",)
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
@@ -170,62 +162,79 @@ class VisitStudy(Study[Rows]):
                     f"{one} and {other} describe their rows differently: holders of the same columns need the same "
                     "schema, and no other holder may have one of its columns. Nothing was charged."
                 )
-        self.split, self.schema, self.layout = together(schemas)
+        self.widest = Within(schemas)
+        self.split = self.widest.on_bins({})
+        self.schema, self.layout = self.split.schema, self.split.layout
         self.grid.check_most_holders(config.most_holders)
-        self.bought = bought_columns(self.grid.one_each(schemas).values())
-        self.moved = sum(one.tree.moved for one in self.bought.values())
+        self.bought, self.public = self.widest.bought, self.widest.public
         self.least = len(self.releases)
         # Of levels that are bought, where tables have room for them: they were counted as `DEFAULT_BINS` each.
         self.most = DEFAULT_BINS * (2 if 4 * self.layout.size <= MOST_CELLS else 1)
 
     @cached_property
     def grid(self) -> Grid:
-        return Grid((tuple(self.schemas),)) if self.split is None else self.split.grid
+        return self.split.grid
 
     @property
     def releases(self) -> Mapping[str, str]:
-        fine = {"fine": "fine cells of numbers without bins"} if self.bought else {}
-        return fine | {"tables": "tables of people and their events"}
+        found = {"reach": "where numbers without bounds are"} if self.public else {}
+        found |= {"fine": "fine cells of numbers without bins"} if self.bought else {}
+        return found | {"tables": "tables of people and their events"}
 
     @cached_property
     def pricing(self) -> VectorPricing:
-        """A count of fine cells has about √½ of the noise of one in a table: more than one follows from it."""
-        fine = 2 * self.moved / (2 * self.moved + len(self.layout.blocks))
-        shares = (fine, 1 - fine) if self.bought else (1.0,)
+        """A count of single columns has about √½ of the noise of one in a table: more than one follows from it."""
+        single = (2 * nodes_moved(columns) for columns in (self.public, self.bought) if columns)
+        weights = [*single, len(self.layout.blocks)]
+        shares = tuple(weight / sum(weights) for weight in weights)
         return VectorPricing(self.config.colluding, self.config.most_holders, shares)
 
     def rows(self, holding: Holding) -> Rows:
         """Where events are drawn, the same ones in one session: others under the same masks would tell rows."""
         held, aligned = holding.rows, holding.aligned
 
-        @cache
-        def codes() -> VisitCodes:
+        @lru_cache(maxsize=1)
+        def codes(runs: Runs | None) -> VisitCodes:
+            bounded = None if runs is None else Within(self.schemas, runs).schemas[holding.name]
             if aligned is not None and held.schema.kind == "table":
-                levels = aligned.encoded(Codec(fine_schema(held.schema)).codes)
+                free = frozenset(one.name for one in held.schema.columns if is_unbounded(one))
+                fine = fine_schema(bounded or public_cells(held.schema))
+                levels = aligned.encoded(Trees(fine, fine, free).cells)
                 nobody = np.zeros(len(levels) + 1, dtype=np.int64)
                 return VisitCodes(levels, np.zeros((0, 0), dtype=np.int32), nobody)
             own = held if aligned is None else held.take(holding.places)
-            return own.codes(holding.drawing())  # type: ignore[no-any-return]
+            return own.codes(holding.drawing(), bounded)  # type: ignore[no-any-return]
 
         return Rows(self.grid.group_of(holding.name), codes)
 
     def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Stage[Rows]:
-        if name == "fine":
+        if name == "reach":
             expect(terms)
-            return FineCells(self.bought, self._unit(UNITS, noise, lambda unit: unit * math.sqrt(self.moved)))
+            return self.cells(noise, self.public, self.widest)
+        if name == "fine":
+            expect(terms, *(["runs"] if self.public else []))
+            within = self.widest
+            if self.public:
+                cells = {name: one.fine.levels for name, one in self.public.items()}
+                within = Within(self.schemas, tuple(named_runs(cells, terms["runs"]).items()))
+            return self.cells(noise, within.bought, within)
         expect(terms, *(["cuts"] if self.bought else []))
-        return self.tables(noise, on_cuts(self.bought, terms["cuts"], self.most) if self.bought else {})
+        if not self.bought:
+            return self.tables(noise, self.widest, {})
+        fine = before["fine"]
+        assert isinstance(fine, FineCells)
+        return self.tables(noise, fine.within, fine.on_cuts(terms["cuts"], self.most))
 
-    def tables(self, noise: float, bought: Mapping[str, Bought]) -> Tables:
+    def cells(self, noise: float, columns: Mapping[str, Bought], within: Within) -> FineCells:
+        """Of all that is counted of these columns by themselves."""
+        moved = math.sqrt(nodes_moved(columns))
+        return FineCells(columns, self._unit(UNITS, noise, lambda unit: unit * moved), within)
+
+    def tables(self, noise: float, within: Within, bought: Mapping[str, Bought]) -> Tables:
         """On these levels, and else on declared ones, or as many as there are before some are bought."""
-        split, schema, layout = self.on_bins(bought)
-        units = UNITS if split is None else tuple(root**2 for root in ROOTS)
-        return Tables(schema, layout, split, self._unit(units, noise, layout.sensitivity), bought)
-
-    def on_bins(self, bought: Mapping[str, Bought]) -> tuple[Split | None, VisitSchema | SeveralVisits, Layout]:
-        """What all schemas describe, with the bins of these columns."""
-        bins = {one.declared: one.bins for one in bought.values()}
-        return together({name: schema.binned(bins) for name, schema in self.schemas.items()})
+        split = within.on_bins(bought)
+        units = UNITS if len(self.grid.groups) == 1 else tuple(root**2 for root in ROOTS)
+        return Tables(split, self._unit(units, noise, split.layout.sensitivity), bought, within.runs)
 
     def _unit(self, units: Sequence[int], noise: float, sensitivity: Callable[[int], float]) -> int:
         """The finest whose noise can be drawn."""
@@ -233,14 +242,17 @@ class VisitStudy(Study[Rows]):
         return next((unit for unit in units if noise * sensitivity(unit) <= most), units[-1])
 
     def terms(self, name: str, found: Found) -> Terms:
-        if name == "fine" or not self.bought:
+        if name == "fine" and self.public:
+            return {"runs": runs_found(found)}
+        if name != "tables" or not self.bought:
             return {}
-        noise = max(self.cell_noise(found).values())
-        return {"cuts": {name: self.bought[name].chosen(own, noise, self.most) for name, own in found["fine"].items()}}
+        fine: Any = found.stage("fine")
+        noise, tables = max(self.cell_noise(found, fine.within).values()), fine_tables(found)
+        return {"cuts": {name: one.chosen(tables[name], noise, self.most) for name, one in fine.columns.items()}}
 
-    def cell_noise(self, found: Found) -> dict[Block, float]:
+    def cell_noise(self, found: Found, within: Within) -> dict[Block, float]:
         """The deviation in the cells of each table, in people: about that, before levels are bought."""
-        stage = self.tables(found.noise("tables"), {})
+        stage = self.tables(found.noise("tables"), within, {})
         return stage.table_noise(found.deviations_of("tables", stage.blocks))
 
     def check_fit(self, **more: Any) -> None:
