@@ -211,6 +211,7 @@ def short_fits() -> Iterator[None]:
     from understudy.protocols.aggregators.protocol import Config as Aggregators
     from understudy.protocols.gram.protocol import Config as Gram
     from understudy.protocols.people.one_report.party import Config as OneReport
+    from understudy.protocols.sgde import counted
     from understudy.protocols.tied.protocol import Config as Tied
 
     few = {"components": 32, "steps": 20}
@@ -221,8 +222,10 @@ def short_fits() -> Iterator[None]:
             for name, value in defaults.items():
                 patch.setitem(function.__kwdefaults__, name, value)
         patch.setattr(target_effects, "_ROWS", 1_000)
+        patch.setattr(counted, "_DRAWN", 2_000)
         patch.setattr(released, "_STEPS", 20)
-        patch.setattr(fine_tables, "_STEPS", 4)
+        for name, few in (("_STEPS", 4), ("_MOST_ENDS", 8)):
+            patch.setattr(fine_tables, name, few)
         yield
 
 
@@ -334,6 +337,7 @@ def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     from understudy.evaluate.audit import auditing, bounds
     from understudy.models.tables import fine_tables
 
-    monkeypatch.setattr(fine_tables, "_STEPS", 4)
+    for name, few in (("_STEPS", 4), ("_MOST_ENDS", 8)):
+        monkeypatch.setattr(fine_tables, name, few)
     monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
     monkeypatch.setattr(bounds, "_NEAR", 0.25)

@@ -46,7 +46,7 @@ def runs(column: Binned) -> st.SearchStrategy[tuple[int, int]]:
 
 @pytest.mark.parametrize("column", KINDS, ids=str)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)  # of each of eleven kinds
 def test_bounds_of_any_run_make_a_sound_column_whose_tree_is_paid_for(column: Binned, data: st.DataObject) -> None:
     found = bounded(column, data.draw(runs(column)))
     assert not found.unbounded

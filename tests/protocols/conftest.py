@@ -19,4 +19,5 @@ def masks(request: pytest.FixtureRequest) -> None:
 def few_rows_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Effects on a target are fitted to few drawn rows, smooth laws in few steps; how well is tested with the fits."""
     monkeypatch.setattr(target_effects, "_ROWS", 1_000)
-    monkeypatch.setattr(fine_tables, "_STEPS", 4)
+    for name, few in (("_STEPS", 4), ("_MOST_ENDS", 8)):
+        monkeypatch.setattr(fine_tables, name, few)
