@@ -29,7 +29,7 @@ def test_every_case_is_measured_and_what_stands_in_the_file_is_not_measured_agai
     out = tmp_path / "ours.csv"
     cases = [(case, measure) for case, measure, _ in bench.cases(tmp_path, None)]
     for case, measure in cases:
-        if case["source"] in ("dask", "processes", "memory"):  # which have tests of their own
+        if case["source"] in ("dask", "pyspark", "ray", "processes", "memory"):  # which have tests of their own
             continue
         measured = measure is bench.whole  # a whole run has a process of its own, and is tested with the protocol
         given = (bench.stored(tmp_path, case["source"], 500), 1, "cpu") if measured else (tmp_path, 500)

@@ -15,8 +15,9 @@ this took, over the number of cores (it is in the others, too). Marks of ids are
 `pairs` counts the 190 tables of pairs alone, of rows that are levels already: as `gram` does (`here`), and by DuckDB
 from a file of such rows, all in one question (`sql`).
 `engine` opens a folder of ten Parquet files and counts it twice, for fine tables and for pairs, without noise and fit,
-by two workers: processes here, or a Dask LocalCluster. Seconds of the processor are those of all of them once they have
-imported what they need, `wall_s` is the clock's, and a digest of the sums is printed.
+by two workers: processes here, a Dask LocalCluster, or Spark or Ray on this machine, where they are installed. Seconds
+of the processor are those of all of them once they have imported what they need, `wall_s` is the clock's, and a digest
+of the sums is printed.
 `columns` is `gram` over two holders of ten columns each of the same people, row by row, up to a short fit: levels are
 held in memory (`memory`), or in a file without a name (`file`). There `peak_mb` is of what no file has (RssAnon).
 QUICK=1 takes few rows and leaves ours.csv alone. What stands in the CSV is not measured again.
@@ -35,6 +36,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -281,6 +283,30 @@ def by_dask(rows: int) -> Iterator[Callable[[Path], Any]]:
 
 
 @contextmanager
+def by_spark(rows: int) -> Iterator[Callable[[Path], Any]]:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    made_by = SparkSession.builder.master(f"local[{WORKERS}]").config("spark.ui.enabled", "false")
+    session = made_by.config("spark.sql.files.openCostInBytes", str(1 << 27)).getOrCreate()  # a file is a partition
+    session.sparkContext.setLogLevel("OFF")
+    yield lambda place: session.read.parquet(str(place))
+    session.stop()
+
+
+@contextmanager
+def by_ray(rows: int) -> Iterator[Callable[[Path], Any]]:
+    import ray
+
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    yield lambda place: ray.data.read_parquet(str(place))
+    ray.shutdown()
+
+
+@contextmanager
 def by_processes(rows: int) -> Iterator[Callable[[Path], Any]]:
     from understudy.data.reading.spread import Cores, counted_by
 
@@ -358,7 +384,10 @@ def cases(
     found.append(({"what": "gram", "source": "duckdb", "rows": ROWS[len(ROWS) // 2], "columns": 20}, whole))
     for source, measure in (("here", pairs_here), ("sql", pairs_sql)):
         found.append(({"what": "pairs", "source": source, "rows": ROWS[len(ROWS) // 2], "columns": 20}, measure))
-    for source, by in (("dask", by_dask), ("processes", by_processes)):
+    engines = {"dask": by_dask, "pyspark": by_spark, "ray": by_ray, "processes": by_processes}
+    for source, by in engines.items():
+        if source != "processes" and find_spec(source) is None:
+            continue
         case = {"what": "engine", "source": source, "rows": ROWS[len(ROWS) // 2], "columns": 20, "cores": WORKERS}
         found.append((case, partial(engine, by)))
     for source, large in (("memory", 1 << 62), ("file", 0)):
@@ -370,7 +399,9 @@ def cases(
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=HERE / "ours.csv")
     parser.add_argument("--folder", type=Path, help="where the rows are written for the moment")
-    parser.add_argument("--only", default="", help="parquet, made, duckdb, here, sql, dask, processes, memory or file")
+    parser.add_argument(
+        "--only", default="", help="parquet, made, duckdb, here, sql, dask, pyspark, ray, processes, memory or file"
+    )
     parser.add_argument("--rows", type=int, help="this many alone")
     parser.add_argument("--cores", type=int, default=1, help="processes that open and count")
     parser.add_argument("--device", default="cpu", help="where the fit is done")
