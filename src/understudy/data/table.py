@@ -130,9 +130,10 @@ class StreamedTable(Table):
 
     @property
     def _counted(self) -> Seen:
-        if self.seen is None:  # not `cached_property`, under whose lock a part in another thread would wait
-            object.__setattr__(self, "seen", self._looked_at())
-        return self.seen
+        if (seen := self.seen) is None:  # not `cached_property`, under whose lock a part in another thread would wait
+            seen = self._looked_at()
+            object.__setattr__(self, "seen", seen)
+        return seen
 
     def _looked_at(self) -> Seen:
         """Every cell is looked at."""
