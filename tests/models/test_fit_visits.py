@@ -81,7 +81,7 @@ def test_noise_is_not_followed() -> None:
     exact = VisitTables.exact(population(), LAYOUT)
     noisy, residuals = with_noise(exact, 60.0), []
     chains = fit_visits(
-        noisy, [NUMBERS], kinds=24, steps=200, seed=0, watch=lambda _, residual: residuals.append(residual)
+        noisy, [NUMBERS], kinds=12, steps=120, seed=0, watch=lambda _, residual: residuals.append(residual)
     )
     assert 0.6 < residuals[-1] < 1.1, "no nearer to the noisy tables than the true ones are"
     found, raw = distances(exact, VisitTables.exact(drawn(chains, 10_000), LAYOUT)), distances(exact, noisy)

@@ -65,7 +65,7 @@ def test_without_noise_people_are_found_and_fine_tables_and_pairs_are_exact(cut:
 @every_cut
 def test_the_price_is_the_same_wherever_people_are_found(cut: Any) -> None:
     tables, schemas = opened(cut)
-    for seed in range(3):
+    for seed in range(2):
         parties = all_parties(tables, schemas)
 
         def elsewhere(name: str, message: Any, runs: Tensor = any_runs(seed)) -> Any:  # noqa: B008
