@@ -118,8 +118,9 @@ def test_a_generated_table_has_three_strong_pairs_among_others(load_bench: Calla
 
 def test_ordered_columns_are_cut_and_others_are_not(load_bench: Callable[..., ModuleType]) -> None:
     levels = load_bench("joint", "levels")
-    codes, sizes, ordered, learns = levels.declared(levels.load("toy", Path(), 0))
-    assert len(codes) > learns
+    table = levels.load("toy", Path(), 0)
+    codes, sizes, ordered = levels.declared(table, "16")
+    assert len(codes) == len(table.train) + len(table.test)
     assert sizes == [2] * 5
     assert not any(ordered)
 
