@@ -10,8 +10,7 @@ By the law `first` shares of the budget were chosen; `second` has other shapes.
     second    cost Pareto; minutes a multiple of five, skewed; lab with two heaps; income gamma
 
 Bounds are `near` (round numbers about what occurs), `wide` (ten times as far off) or `none`, of the day neither. `even`
-has 16 even bins in every number, which is how columns without bins were counted before; `bought` declares none. Rows of
-the method `before` are by code that looked at fine tables once: `--methods before` under that.
+has 16 even bins in every number, which is how columns without bins were counted before; `bought` declares none.
 `ks` is over raw values of all visits, or people; `real` and `drawn` are medians, with a number that quantile in per
 cent, and `real_mean` and `drawn_mean` means.
 """

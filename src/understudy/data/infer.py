@@ -68,7 +68,8 @@ HEADER = """\
 #   1. The domains are known publicly, from a codebook, a form or the law. Write what is known there in
 #      place of what was read here, and then run  understudy schema declare  on this file
 #      (or set  origin = "public"  by hand).
-#   2. They are not. Leave  origin = "rows"  and buy them from the privacy budget, with the ledger.
+#   2. They are not. Take out low, high and bins, which gram and visits find within their budget; or leave
+#      origin = "rows"  and buy domains from the privacy budget, with the ledger.
 #
 """
 

@@ -68,8 +68,8 @@ class Binned(Column):
         """Where each level begins, and the last one ends (of whole numbers one past `high`), on the column's scale."""
         if self.unbounded:
             raise self.error(
-                "has no bounds. Declare low and high, or use gram with `fine` above 0, which finds them within its "
-                "budget. Nothing was charged."
+                "has no bounds. Declare low and high, or use visits, or gram with `fine` above 0, which find them "
+                "within their budget. Nothing was charged."
             )
         low, high = self._number(self.low), self._number(self.high)
         count, bins = high - low + 1, self.bins

@@ -99,7 +99,7 @@ class Visits:
             first, gaps, fresh = first_and_gaps(self.times[kept], starts)
             columns.append(_levels(schema.person_schema.columns[-2], first, numbers == 0))
             events.append(_levels(schema.event_schema.columns[-1], gaps, fresh))
-            if within is None and is_unbounded(self.schema.clock):
+            if within is None and self.schema.clock is not None and self.schema.clock.unbounded:
                 events.append(_levels(schema.clock, self.times[kept], np.zeros(len(kept), dtype=bool)))
         columns.append(_levels(schema.person_schema.columns[-1], numbers, np.zeros(self.rows, dtype=bool)))
         return VisitCodes(np.concatenate(columns, axis=1), np.concatenate(events, axis=1), starts)
@@ -198,7 +198,7 @@ def first_and_gaps(times: Places, starts: Places) -> tuple[Places, Places, NDArr
     return first, np.where(fresh, 0, np.diff(times, prepend=0)).astype(np.int64), fresh
 
 
-def _levels(column: Column, values: Places, missing: NDArray[np.bool_]) -> Codes:
+def _levels(column: Column, values: Places | Floats, missing: NDArray[np.bool_]) -> Codes:
     """Numbers in the column's own steps as its levels, (rows, 1)."""
     edges: Places = column.edges  # type: ignore[attr-defined]
     codes = np.searchsorted(edges[1:-1], values, side="right")

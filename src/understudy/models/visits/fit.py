@@ -76,9 +76,9 @@ class VisitTables:
     @classmethod
     def exact(cls, codes: VisitCodes, layout: VisitLayout) -> "VisitTables":
         """Of rows, without noise: for tests, and for holders who compare. It must not leave a holder."""
-        split = layout.split(count_visits(codes, layout, _FINE).astype(np.float64))
+        split = layout.split(count_visits(codes, layout, _FINE))
         units = zip(layout.blocks, layout.units(_FINE), strict=True)
-        tables = {block: torch.from_numpy(split[block] / own) for block, own in units}
+        tables = {block: torch.from_numpy(np.array(split[block])) / own for block, own in units}
         return cls(layout, tables, dict.fromkeys(tables, 0.0))
 
     @property

@@ -162,7 +162,7 @@ class Within:
         found: dict[str, Bought] = {}
         for schema, own, fine, at in _counted(self.schemas):
             time = getattr(schema, "time", None)
-            declared = time if own.name == f"first_{time}" else own.name
+            declared = str(time) if own.name == f"first_{time}" else own.name
             if own.name != time and (declared in self.public or not np.array_equal(own.edges, fine.edges)):
                 found[own.name] = Bought(declared, replace(fine, bins=None), fine, *at)
         return found
@@ -179,7 +179,7 @@ def _counted(schemas: Mapping[str, Any]) -> Iterator[tuple[Any, Binned, Binned, 
             sides["events"] = schema.event_columns, schema.fine.event_columns
         for side, columns in sides.items():
             for place, (own, fine) in enumerate(zip(*columns, strict=True)):
-                if isinstance(own, Binned):
+                if isinstance(own, Binned) and isinstance(fine, Binned):
                     yield schema, own, fine, (group, side, place)
 
 
@@ -238,8 +238,8 @@ class FineCells(Stage[Rows]):
 def runs_found(found: Found) -> Tensor:
     """In which run of public cells the people of each column without bounds are: (columns, 2)."""
     columns, runs = found.stage("reach").columns, dict[str, Tensor]()  # type: ignore[attr-defined]
-    for names, *told in _alike(columns, found["reach"]):
-        runs |= zip(names, runs_of(*told, None), strict=True)
+    for names, trees, nodes, noise in _alike(columns, found["reach"]):
+        runs |= zip(names, runs_of(trees, nodes, noise, None), strict=True)
     return torch.stack([runs[name] for name in columns])
 
 
@@ -256,9 +256,9 @@ def _fine_tables(found: Found) -> dict[str, Tensor]:
             fine, edges = stage.columns[name].fine, stage.within.public[name].fine.edges[first + 1 : last + 1]
             places = np.concatenate([[0], np.searchsorted(fine.edges, edges).clip(max=fine.levels), [fine.levels]])
             also[name] = Counted(torch.from_numpy(places), counts[first : last + 1], noise)
-    for names, *told in _alike(stage.columns, found["fine"]):
+    for names, trees, nodes, noises in _alike(stage.columns, found["fine"]):
         more = {place: [also[name]] for place, name in enumerate(names) if name in also}
-        tables |= zip(names, TreesRead.of(*told, None, more).tables, strict=True)
+        tables |= zip(names, TreesRead.of(trees, nodes, noises, None, more).tables, strict=True)
     return tables
 
 
