@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from understudy.data.reading import files, written
-from understudy.data.table import StreamedTable, open_table
+from understudy.data.table import StreamedTable, open_table, read_table
 from understudy.ground import processes
 
 pytestmark = pytest.mark.usefixtures("short_fits")
@@ -59,6 +59,8 @@ def test_its_largest_table_is_long_and_its_batches_fit_its_schema(
     table = open_table(tmp_path / "t.parquet", bench.schema())
     assert isinstance(table, StreamedTable)
     assert table.rows == 1000
+    made = [read_table(bench.made_up(part, bench.PART // 64), bench.schema()) for part in (0, 1)]
+    assert [one.people[0] for one in made] == [0, bench.PART]
 
 
 def test_the_law_of_error_over_people_has_effects_of_three_columns_and_a_run_says_how_far_off_it_is(

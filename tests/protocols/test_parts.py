@@ -273,6 +273,17 @@ def test_jobs_and_parts_tell_nothing_without_the_key_and_bind_what_they_are_of(j
     assert "there is no such work" in opened(work, answer_of(work.to_bytes(), 0))[1]["error"][1]
 
 
+def test_a_part_whose_people_are_others_at_the_next_reading_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    part = StreamedTable(kept(path), SCHEMA, key="0" * 16)
+    for frame in (FRAME, FRAME[::-1]):
+        kept(path, frame)  # what the file says of itself is looked up anew
+        assert sum(map(len, part.code_batches())) == len(FRAME)
+    kept(path, FRAME[1:])
+    with pytest.raises(SchemaError, match="has other rows by now"):
+        list(part.code_batches())
+
+
 def test_a_part_of_a_table_reads_its_own_rows_alone(source: TableSource) -> None:
     seen = []
     for number in range(4):
