@@ -22,7 +22,8 @@ itself should keep them is a small part of the loss: −log of the probability t
 Differs from the papers: all pairs are measured at once, not chosen round by round; the noise enters the loss.
 Guarantee: reads the released matrix alone, so the mixture has the privacy of the release.
 Edges: cells with infinite noise are never read; an unmeasured column is uniform to begin with. Where columns have more
-levels together than a fit can take, neighbours are one in it, and parted afterwards (`merged_levels`).
+levels together than a fit can take, neighbours are one in it, and parted afterwards (`merged_levels`). Where a column
+is to be predicted and people are few, other pairs are read on fewer levels (`fewer_levels`), and all steps are taken.
 """
 
 import time
@@ -34,6 +35,7 @@ from torch.nn import functional
 
 from understudy.ground.check import positive, whole
 from understudy.models.kernels.clients import Adam, along
+from understudy.models.tables.fewer_levels import read_on_fewer
 from understudy.models.tables.given_rules import Rules, Tie, blocks_of
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
 from understudy.models.tables.merged_levels import Coarse
@@ -46,6 +48,7 @@ Watch = Callable[[int, float], None]
 _RAREST = 1e-6  # least initial probability of a level
 _WAIT = 0.1  # of the steps: at most for cells to become empty, and at least where there are rules
 _STRAY = 0.015  # of a pair's people, in cells that should be empty
+_ON_FEWER = 300  # steps, all of them, where other pairs than the target's are read on fewer levels
 _KEPT = 0.1  # of the people: so many rows, as if seen to keep the rules, make draws keep them
 _BETAS = (0.9, 0.99)  # of Adam
 _PARTED = 0.97  # what a component has of its level, to begin with, in a column of which a law is known
@@ -77,7 +80,11 @@ def fit_gram(
         counts, variance = coarse.merged(counts, variance)
         ties = [coarse.merged_tie(tie) for tie in ties]
     mixture = MixtureOfProducts(sizes if coarse is None else coarse.sizes, components)
-    tables = read_tables(counts, mixture.sizes, noise=variance.sqrt(), people=people, ties=ties)
+    fewer = None
+    if target is not None and mixture.sizes[target] <= MOST_LEVELS and not ties and not triples:
+        fewer = read_on_fewer(counts, variance, mixture.sizes, target, people)
+    tables = fewer or read_tables(counts, mixture.sizes, noise=variance.sqrt(), people=people, ties=ties)
+    steps = min(steps, _ON_FEWER) if fewer else steps
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
     jitter = torch.randn(components, mixture.width, generator=generator) * _JITTER

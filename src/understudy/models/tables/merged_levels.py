@@ -167,10 +167,12 @@ class Coarse:
     share: Tensor
 
     @classmethod
-    def of(cls, ways: Tensor, sizes: Sequence[int], whole: Collection[int] = ()) -> "Coarse | None":
-        """By one-way tables (width,); columns in `whole` stay as they are. None where all levels are fitted."""
+    def of(
+        cls, ways: Tensor, sizes: Sequence[int], whole: Collection[int] = (), most: int | None = None
+    ) -> "Coarse | None":
+        """By one-way tables (width,), with `most` levels each; columns in `whole` stay. None where all levels do."""
         kept = dict.fromkeys(whole, max(sizes))
-        most = _levels_each([size for column, size in enumerate(sizes) if column not in kept], sum(sizes))
+        most = most or _levels_each([size for column, size in enumerate(sizes) if column not in kept], sum(sizes))
         known = torch.where(ways.isfinite(), ways, 0).clamp(min=0).cpu().double()
         parts = torch.split(known, list(sizes))
         groups, first = [], 0
