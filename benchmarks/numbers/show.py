@@ -161,7 +161,16 @@ def tails() -> str:
     return table((*heads, "p95 within 10 %", "p99 within 25 %", "mean within 10 %"), lines, "lllllr")
 
 
+def oracle() -> str:
+    """Shares of draws that are as wanted, of one who knows a law, or its form."""
+    found = pd.read_csv(HERE / "oracle.csv")
+    lines = [
+        (one.column, one.knows, *(f"{own:.0%}" for own in (one.p95, one.p99, one.mean))) for one in found.itertuples()
+    ]
+    return table(("column", "who knows", "p95 within 10 %", "p99 within 25 %", "mean within 10 %"), lines, "llr")
+
+
 TABLES = {
     "columns": columns, "tried": tried, "wider": wider, "prices": prices, "tables": tables, "missed": missed,
-    "tails": tails,
+    "tails": tails, "oracle": oracle,
 }  # fmt: skip
