@@ -7,7 +7,7 @@
 
     declared  all pairs as declared, and those of the target once more (`again_share`); so read before 2026-11-18
     read      the same, and where √(people/σ) is below 4, other pairs are merged to so many levels before they are read
-              (`tables/fewer_levels.py`): costs nothing. As built, below 3: at 3 adult gains nothing, nor bank at 4
+              (`tables/noisy_tables.py`): costs nothing. As built, below 3: at 3 adult gains nothing, nor bank at 4
     first k   the target's pairs as declared, for all that they have today; by their sums all columns are cut to k
               levels (neighbours of about equal weight; the commonest categories and the rest), and all other pairs are
               measured on these, and read likewise. "first": k = √(people/σ), as of bought levels
@@ -56,8 +56,8 @@ from understudy.data.encoding.fine import to_simplex
 from understudy.data.schema import Ordinal
 from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
 from understudy.evaluate.utility.marginals import Marginals
-from understudy.models.tables import fewer_levels
 from understudy.models.tables import fit_gram as fitting
+from understudy.models.tables import noisy_tables
 from understudy.models.tables.merged_levels import Coarse, level_count, merged_neighbours, merged_rare
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import Tables, read_tables
@@ -116,7 +116,7 @@ class Simulated:
         levels = int(named) if named else level_count(self.people, self.first)
         if kind in ("declared", "read") or levels >= DECLARED:
             steps = STEPS if QUICK else 1200
-            fewer_levels._FEW = 4 if kind == "read" else 0
+            noisy_tables._FEW = 4 if kind == "read" else 0
             return fitting.fit_gram(
                 gram, self.sizes, noise=noise, people=self.people, target=self.target, steps=steps, seed=self.seed
             )

@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from understudy.models.tables.fewer_levels import read_on_fewer
 from understudy.models.tables.fit_gram import fit_gram
-from understudy.models.tables.noisy_tables import read_tables
+from understudy.models.tables.noisy_tables import read_on_fewer, read_tables
 
 SIZES, PEOPLE, TARGET = (12, 12, 12, 2), 1_000, 3
 COLUMN = torch.repeat_interleave(torch.tensor(SIZES))
@@ -31,7 +30,7 @@ def released(other: float) -> tuple[Tensor, Tensor]:
 
 def test_other_pairs_are_nearer_and_the_targets_stay() -> None:
     counts, variance = released(150.0)
-    told = read_on_fewer(counts, variance, SIZES, TARGET, PEOPLE)
+    told = read_on_fewer(counts, variance.sqrt(), SIZES, TARGET, PEOPLE)
     assert told is not None
     declared = read_tables(counts, SIZES, noise=variance.sqrt(), people=PEOPLE)
     alone = read_tables(counts, SIZES, noise=torch.where(OTHER, torch.inf, variance).sqrt(), people=PEOPLE)
@@ -40,14 +39,14 @@ def test_other_pairs_are_nearer_and_the_targets_stay() -> None:
     assert torch.equal(told.target[WITH_IT], alone.target[WITH_IT])
     assert torch.equal(told.precision[WITH_IT], alone.precision[WITH_IT])
     assert bool((told.precision[OTHER] > 0).all())
-    unknown = read_on_fewer(counts, variance, SIZES, TARGET, None)
+    unknown = read_on_fewer(counts, variance.sqrt(), SIZES, TARGET, None)
     assert unknown is not None  # one-way tables say how many people there are
     assert abs(unknown.people / PEOPLE - 1) < 0.2
 
 
 def test_a_fit_reads_so_where_people_are_few_beside_the_noise() -> None:
     counts, variance = released(20.0)
-    assert read_on_fewer(counts, variance, SIZES, TARGET, PEOPLE) is None
+    assert read_on_fewer(counts, variance.sqrt(), SIZES, TARGET, PEOPLE) is None
     counts, variance = released(150.0)
     steps: list[int] = []
     fit_gram(
@@ -59,8 +58,8 @@ def test_a_fit_reads_so_where_people_are_few_beside_the_noise() -> None:
 
 def test_nothing_to_merge_and_nothing_else_measured() -> None:
     counts, variance = released(150.0)
-    assert read_on_fewer(counts, torch.where(OTHER, torch.inf, variance), SIZES, TARGET, PEOPLE) is None
+    assert read_on_fewer(counts, torch.where(OTHER, torch.inf, variance).sqrt(), SIZES, TARGET, PEOPLE) is None
     unheard = variance.clone().fill_diagonal_(torch.inf)
-    assert read_on_fewer(counts, unheard, SIZES, TARGET, None) is None
+    assert read_on_fewer(counts, unheard.sqrt(), SIZES, TARGET, None) is None
     bits = torch.full((6, 6), 200.0, dtype=torch.float64)
-    assert read_on_fewer(bits, torch.full_like(bits, 1e4), (2, 2, 2), 2, 400) is None
+    assert read_on_fewer(bits, torch.full_like(bits, 100.0), (2, 2, 2), 2, 400) is None

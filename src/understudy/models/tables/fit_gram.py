@@ -22,8 +22,7 @@ itself should keep them is a small part of the loss: −log of the probability t
 Differs from the papers: all pairs are measured at once, not chosen round by round; the noise enters the loss.
 Guarantee: reads the released matrix alone, so the mixture has the privacy of the release.
 Edges: cells with infinite noise are never read; an unmeasured column is uniform to begin with. Where columns have more
-levels together than a fit can take, neighbours are one in it, and parted afterwards (`merged_levels`). Where a column
-is to be predicted and people are few, other pairs are read on fewer levels (`fewer_levels`), and all steps are taken.
+levels together than a fit can take, neighbours are one in it, and parted afterwards (`merged_levels`).
 """
 
 import time
@@ -35,12 +34,11 @@ from torch.nn import functional
 
 from understudy.ground.check import positive, whole
 from understudy.models.kernels.clients import Adam, along
-from understudy.models.tables.fewer_levels import read_on_fewer
 from understudy.models.tables.given_rules import Rules, Tie, blocks_of
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
 from understudy.models.tables.merged_levels import Coarse
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.noisy_tables import Tables, checked, forbidden, read_tables
+from understudy.models.tables.noisy_tables import Tables, checked, forbidden, read_on_fewer, read_tables
 from understudy.models.tables.target import MOST_LEVELS, MOST_TOLD, WithTarget, with_effects
 
 Watch = Callable[[int, float], None]
@@ -82,7 +80,7 @@ def fit_gram(
     mixture = MixtureOfProducts(sizes if coarse is None else coarse.sizes, components)
     fewer = None
     if target is not None and mixture.sizes[target] <= MOST_LEVELS and not ties and not triples:
-        fewer = read_on_fewer(counts, variance, mixture.sizes, target, people)
+        fewer = read_on_fewer(counts, variance.sqrt(), mixture.sizes, target, people)
     tables = fewer or read_tables(counts, mixture.sizes, noise=variance.sqrt(), people=people, ties=ties)
     steps = min(steps, _ON_FEWER) if fewer else steps
     generator = torch.Generator()

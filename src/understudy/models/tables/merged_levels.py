@@ -167,9 +167,7 @@ class Coarse:
     share: Tensor
 
     @classmethod
-    def of(
-        cls, ways: Tensor, sizes: Sequence[int], whole: Collection[int] = (), most: int | None = None
-    ) -> "Coarse | None":
+    def of(cls, ways: Tensor, sizes: Sequence[int], whole: Collection[int] = (), most: int = 0) -> "Coarse | None":
         """By one-way tables (width,), with `most` levels each; columns in `whole` stay. None where all levels do."""
         kept = dict.fromkeys(whole, max(sizes))
         most = most or _levels_each([size for column, size in enumerate(sizes) if column not in kept], sum(sizes))

@@ -9,7 +9,7 @@ Edges: cells with infinite noise are never read; noise that leaves fewer than on
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.empty_cells import empty_cells, laws_of_pairs, surest
 from understudy.models.tables.given_rules import Ruled, Tie
+from understudy.models.tables.merged_levels import Coarse, level_count
 from understudy.models.tables.priors import common_share, drawn_noise, level_prior, pooled_tables, with_margins
 
 _CAUTION = 0.3  # share of the prior's precision that enters: the mixture itself pools what pairs share
@@ -27,6 +28,7 @@ _TIGHTEST = 20.0  # the prior is at most so many times as precise as the measure
 RESOLUTION = 1e-5  # frequencies nearer than this are the same; stands in for the noise of exact cells
 _CHANCE = 0.05  # that the truth leaves more in some table than each of them may keep
 _TINY = 1e-30  # a divisor in place of 0
+_FEW = 3  # levels: where noise allows fewer, other pairs than a target's are read on these
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,30 @@ def read_tables(
         empty=torch.maximum(empty, surest(known) * nobody) * weight.sqrt(), cells=int(open_cells.sum()),
         laws=torch.where(lawful, apart / total, 0),
     )  # fmt: skip
+
+
+def read_on_fewer(gram: Tensor, noise: Tensor, sizes: Sequence[int], target: int, people: int | None) -> Tables | None:
+    """Where a target's pairs have most of the budget, as people are few, others hide in their noise: merged to √(n/σ)
+    levels if that is below 3, and drawn to what they say of these, within one to independence (benchmarks/joint)."""
+    column = torch.repeat_interleave(torch.tensor(sizes, device=gram.device))
+    other = (column[:, None] != column) & (column[:, None] != target) & (column != target) & noise.isfinite()
+    counted = people or (float(gram.diagonal().sum()) / len(sizes) if bool(noise.diagonal().isfinite().all()) else 0)
+    levels = level_count(counted, float(noise[other].square().mean().sqrt())) if counted and bool(other.any()) else _FEW
+    if levels >= _FEW:
+        return None
+    told = read_tables(gram, sizes, noise=torch.where(other, torch.inf, noise), people=people)
+    coarse = Coarse.of(told.ways * told.people, sizes, {target}, levels)
+    if coarse is None:
+        return None
+    counts, variance = coarse.merged(gram, noise.square())
+    read = read_tables(counts, coarse.sizes, noise=variance.sqrt(), people=people)
+    member = functional.one_hot(coarse.group).double()
+    shares, many = member * coarse.share[:, None], member @ member.sum(0)
+    near = shares @ with_margins(read.plain(read.target).clamp(min=0), read.ways, read.columns) @ shares.T
+    pairs = read.columns.T @ read.precision @ read.columns / torch.outer(*2 * (read.columns.sum(0),))
+    precision = torch.where(other, told.columns @ pairs @ told.columns.T * torch.outer(many, many), told.precision)
+    drawn = torch.where(other, told.basis.T @ near @ told.basis, told.target)
+    return replace(told, ways=shares @ read.ways, target=drawn, precision=precision, least=0.0)
 
 
 def forbidden(sizes: Sequence[int], ties: Sequence[Tie], device: torch.device) -> Tensor:
