@@ -11,7 +11,7 @@ spent, is gone on with by the same command. `--only` takes texts that must all b
     Gram, Gram+target       ours with today's defaults, without and with the column to predict named; by one holder, two
                             holders of columns, three of rows, in a rehearsal
     Gram+target+people      the same, and the number of people is public (`public_people`), as over columns it always is
-    Gram+target+threes      one holder, and up to eight three-way tables are searched (`searched_triples`): no default
+    Gram+target+threes      one holder, and three-way tables are searched (`searched_triples`) however few people
     AIM, MST, AIM-GDP, SWIFT   by dpsynth on mbi, its authors' settings; all data in one place
     AIM (dpmm), MST (dpmm)  by dpmm, its settings; all data in one place
     AIM (pgm), MST (pgm)    the authors' scripts of private-pgm on mbi, their settings; all data in one place

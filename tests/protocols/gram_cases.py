@@ -33,9 +33,10 @@ from understudy.runtime.local import LocalParties, addressed
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(gram.Config):
-    """Levels as declared, unless said."""
+    """Levels as declared and no search, unless said."""
 
     fine: float = 0.0
+    searched_triples: int | None = 0
 
 
 OPEN = Plan(private=False)

@@ -142,7 +142,7 @@ def test_parties_that_died_with_the_server_leave_the_first_release_and_pay_nothi
 ) -> None:
     tables, schemas = cut()
     ledgers = {name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables}
-    config = gram.Config(target=TARGET, **SMALL)
+    config = gram.Config(target=TARGET, searched_triples=0, **SMALL)
 
     def killed(name: str, message: Any) -> Any:
         if asked(message, "again"):

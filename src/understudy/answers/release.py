@@ -43,10 +43,11 @@ from understudy.ground.pack import MOST_HEADER, read_header
 from understudy.models.tables.fine_tables import layer_sizes
 
 FILE = "release.safetensors"
-KINDS = {"ways": 1, "fine": 1, "pairs": 2, "pairs_again": 2, "triples": 3}
+KINDS = {"ways": 1, "fine": 1, "pairs": 2, "pairs_again": 2, "pairs_third": 2, "triples": 3}
 WORDS = {
     "ways": "one-way tables", "fine": "one-way tables on fine cells", "pairs": "two-way tables",
-    "pairs_again": "two-way tables measured a second time", "triples": "three-way tables",
+    "pairs_again": "two-way tables measured a second time", "pairs_third": "two-way tables measured a third time",
+    "triples": "three-way tables",
 }  # fmt: skip
 _MOST = 1 << 53  # of a count: a float holds it
 _MOST_CELLS = 1 << 40

@@ -113,32 +113,36 @@ _TWO = [[0, 1], [0, 2], [1, 2]]
 
 
 def halves(tables: Tables, sizes: Sequence[int]) -> Tensor:
-    """Each column cut where its lower levels have about half of the people."""
+    """Each column cut where its lower levels have about half of the people, or its commonest level alone has."""
     ways, upper = tables.ways.cpu().clamp(min=0), list[Tensor]()
     for block, size in zip(blocks_of(sizes), sizes, strict=True):
-        below = ways[block].cumsum(0) / ways[block].sum().clamp(min=_LEAST)
-        cut = int((below[: max(1, size - 1)] - 0.5).abs().argmin())
-        upper.append(torch.arange(size) > cut)
+        share = ways[block] / ways[block].sum().clamp(min=_LEAST)
+        off, one_off = (share.cumsum(0)[: max(1, size - 1)] - 0.5).abs(), float((share.max() - 0.5).abs())
+        levels = torch.arange(size)
+        upper.append(levels == share.argmax() if one_off < float(off.min()) else levels > off.argmin())
     return torch.cat(upper)
 
 
 def strongest_threes(
-    tables: Tables, sizes: Sequence[int], upper: Tensor, sums: Tensor, noise: float, wanted: int, *,
-    cells_noise: float, besides: Collection[frozenset[int]] = (),
+    tables: Tables, sizes: Sequence[int], upper: Tensor, sums: Tensor, noise: float, pairs_noise: Tensor, wanted: int,
+    *, cells_noise: float, besides: Collection[frozenset[int]] = (),
 ) -> Tensor:  # fmt: skip
     """At most (wanted, 3) columns whose sum is the farthest from what their pairs say; `cells_noise`: of a table's.
 
-    `upper`: which levels of all columns, one after the other, are in their column's upper half.
+    `upper`: which levels of all columns, one after the other, are in their column's upper half. `pairs_noise`: of each
+    cell of the pairs, (width, width), which is felt in what they say as far as the third column's halves are uneven.
     """
     members = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double()
     signs = members * torch.where(upper, 1.0, -1.0)[:, None]
     plain, people = tables.plain(tables.target).cpu().double(), float(tables.people)
     both = signs.T @ plain @ signs
+    loudness = members.T @ pairs_noise.cpu().double() ** 2 @ members
     single = signs.T @ tables.ways.cpu().double()
     every = torch.combinations(torch.arange(len(sizes)), 3)
-    pairs = torch.stack([both[tuple(every[:, two].T)] for two in _TWO], 1)
+    pairs, loud = (torch.stack([of[tuple(every[:, two].T)] for two in _TWO], 1) for of in (both, loudness))
     beyond = sums / people - _without_effect(single[every], pairs)
-    clear = beyond.abs() > _BEYOND * math.sqrt(noise**2 + people) / people
+    told = (loud * single[every].flip(1) ** 2).sum(1)  # the third column of each of these pairs
+    clear = beyond.abs() > _BEYOND * (noise**2 + people + told).sqrt() / people
     order = beyond.abs().argsort(descending=True)
     chosen: list[list[int]] = []
     for columns in every[order[clear[order]]].tolist():

@@ -63,10 +63,9 @@ class Measured(Counts):
             only = torch.eye(len(counts), dtype=torch.bool)
             matrices.append(Counts(counts.diag(), spread.diag(), only, []))
             raw |= tensors_of("fine", torch.arange(study.layout.columns)[:, None], tables.noise, tables.kept)
-        for name, kind in (("pairs", "pairs"), ("again", "pairs_again")):
-            if name in found:
-                stage, counted = found.stage(name), found[name]
-                assert isinstance(stage, Pairs)
+        for name, kind in (("pairs", "pairs"), ("threes", "pairs_third"), ("again", "pairs_again")):
+            if name in found and isinstance(stage := found.stage(name), Pairs):
+                counted = found[name]
                 matrices.append(counted)
                 raw |= tables_of(counted.gram, counted.noise, stage.wanted, stage.layout.sizes, kind)
                 raw |= _kept_tables(counted.triples)
@@ -125,20 +124,26 @@ class Chooser:
     def tables(self, among: Tensor, most: int, noise: float) -> Tensor:
         """Among pairs of columns (n, 2) at most so many whose three-way tables with the target tell the most."""
         assert self.target is not None
-        return strongest_triples(
-            self._tables, self.sizes, self.target, most, among=among.tolist(), noise=noise, besides=self.listed
-        )
+        told = (self._tables, self.sizes, self.target, most)
+        return strongest_triples(*told, among=among.tolist(), noise=noise, besides=self.listed)
+
+    @property
+    def people(self) -> float:
+        """How many there are, by what was released."""
+        return float(self._tables.people)
 
     def halves(self) -> Tensor:
         """Which levels of each column are in its upper half."""
         return halves(self._tables, self.sizes)
 
-    def threes(self, found: Found, noise: float) -> Tensor:
+    def threes(self, found: Found, most: int, noise: float) -> Tensor:
         """The columns, (n, 3), that go together beyond their pairs; `noise`: of a cell of their tables."""
-        stage, (sums, spread), most = found.stage("threes"), found["threes"], self.config.searched_triples
-        assert isinstance(stage, Threes)
-        told = (self._tables, self.sizes, stage.upper, sums, spread, most)
-        return strongest_threes(*told, cells_noise=noise, besides=self.listed)
+        if not isinstance(stage := found.stage("threes"), Threes):
+            return torch.empty(0, 3, dtype=torch.int64)
+        told = (self._tables, self.sizes, stage.upper, *found["threes"], self.measured.noise, most)
+        chosen = strongest_threes(*told, cells_noise=noise, besides=self.listed)
+        self.listed += map(frozenset, chosen.tolist())
+        return chosen
 
 
 _WORDS = {
@@ -170,6 +175,10 @@ def fitted(
     card: dict[str, Any] = {"releases": measured.releases, "levels": levels}
     card["noise"] = {_WORDS[name]: found.noise(name) for name in found}
     law = Ruled.of(network.odds().detach().cpu().double(), codec.sizes, chooser.ties).gram()
+    if "threes" in found:
+        names = [[schema.names[column] for column in one["columns"]] for one in measured.triples]
+        few = "not searched, for so few people: their part went to pairs with the target"
+        card["threes"] = names if isinstance(found.stage("threes"), Threes) else few
     card |= Missed.of(people * law, measured.gram, measured.loudness, codec.sizes).card
     noise, bought = record.noise[bool(study.layout.unbounded) : record.made], measured.levels is not None
     card |= expectation(schema, people, privacy.epsilon(), noise, bought)

@@ -35,6 +35,11 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     noise = [study.deviations(ahead, name) for name in study.releases]
     before = [*study.releases].index("pairs")
     first, pair = noise[max(before - 1, 0)], max(noise[before].values())
+    known, third = people if said.cut == "columns" else None, math.inf
+    searched = None if people is None else study.is_searched(people, ahead)
+    if study.searched and searched is False:  # pairs with the target in its place, as many as were agreed on
+        third = study.pricing.deviation(ahead.noise("threes"), len(layout.schemas))
+        noise[-2] = dict.fromkeys(noise[-2], third)
     least = min(said.budgets.values(), key=lambda budget: budget.epsilon)
     expected = None
     if people is not None and pair:
@@ -46,8 +51,8 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     takes, memory = _takes(config, layout, widths, people)
     largest = max(max(each.values()) for each in noise)
     return {
-        "stages": _stages(study, study.pricing.shares(least, people if said.cut == "columns" else None), noise),
-        "errors": _errors(layout, config, noise[max(before - 1, 0) :]),
+        "stages": _stages(study, study.pricing.shares(least, known), noise, searched),
+        "errors": _errors(layout, config, noise[max(before - 1, 0) :], third),
         "levels": _bought(layout, widths, people, pair),
         "too_fine": too_fine,
         "takes": takes,
@@ -73,7 +78,9 @@ def _levels(columns: Iterable[Column], buys: bool) -> tuple[float, ...]:
     return tuple(math.inf if buys and is_tree(column) else column.size for column in columns)
 
 
-def _stages(study: Any, shares: Sequence[float], noise: Sequence[Mapping[Block, float]]) -> tuple[Stage, ...]:
+def _stages(
+    study: Any, shares: Sequence[float], noise: Sequence[Mapping[Block, float]], searched: bool | None
+) -> tuple[Stage, ...]:
     """What each release is of: its share of the budget, the cells that a person moves, and its noise by holders."""
     grid = study.grid
 
@@ -82,14 +89,14 @@ def _stages(study: Any, shares: Sequence[float], noise: Sequence[Mapping[Block, 
 
     blocks = {"reach": [(g, g) for g in study.layout.tops], "fine": [(g, g) for g in range(len(grid.groups))]}
     stages = []
-    for what, share, name, each in zip(_words(study), shares, study.releases, noise, strict=True):
+    for what, share, name, each in zip(_words(study, searched), shares, study.releases, noise, strict=True):
         moved = sum(cells for _, cells in study.spreads[name].moved)
         by_holders = {whose(block): each[block] for block in blocks.get(name, grid.blocks)}
         stages.append(Stage(what=what, share=share, moved=moved, noise=by_holders))
     return tuple(stages)
 
 
-def _words(study: Any) -> list[str]:
+def _words(study: Any, searched: bool | None) -> list[str]:
     layout, config = study.layout, study.config
     pairs = f"{math.comb(layout.columns, 2):,} pairs"
     columns = f"{layout.columns} column{'s' if layout.columns > 1 else ''}"
@@ -102,13 +109,14 @@ def _words(study: Any) -> list[str]:
         ]
     if layout.unbounded:
         words.insert(0, f"where {', '.join(column.name for column in layout.unbounded)} lie")
-    if config.searched_triples:
-        words.append(f"{math.comb(layout.columns, 3):,} threes of columns, in halves")
+    if study.searched:
+        threes, few = f"{math.comb(layout.columns, 3):,} threes of columns, in halves", f"pairs with {config.target}"
+        words.append({True: threes, False: few, None: f"{threes}, or of few people {few}"}[searched])
     twice = [f"{layout.columns - 1:,} with {config.target}"] if config.target and layout.columns > 1 else []
     twice += [f"the {config.refined:,} strongest"] if config.refined else []
     second = [f"pairs once more: {', '.join(twice)}"] if twice else []
-    if config.searched_triples:
-        second.append(f"up to {config.searched_triples} three-way tables that go beyond pairs")
+    if study.searched and searched is not False:
+        second.append(f"up to {study.searched} three-way tables that go beyond pairs")
     words += [", and ".join(second)] if second else []
     words[-1] += f", and {len(config.triples)} three-way tables" if config.triples else ""
     if study.most_triples:
@@ -117,8 +125,9 @@ def _words(study: Any) -> list[str]:
     return words
 
 
-def _errors(layout: Layout, config: Any, noise: Sequence[Mapping[Block, float]]) -> tuple[Error, ...]:
-    """Of counts of one column and of cells of a pair; those with the target are the mean of two measurements."""
+def _errors(layout: Layout, config: Any, noise: Sequence[Mapping[Block, float]], third: float) -> tuple[Error, ...]:
+    """Of counts of one column and of cells of a pair; those with the target are the mean of two measurements or three,
+    before tables that are found take a part."""
     inside = [(g, g) for g, schema in enumerate(layout.groups) if len(schema.columns) > 1]
     across = [block for block in layout.grid.blocks if block[0] != block[1]]
     pairs = noise[int(layout.buys)]
@@ -128,13 +137,14 @@ def _errors(layout: Layout, config: Any, noise: Sequence[Mapping[Block, float]])
     if config.target is not None and layout.columns > 1:
         own = next(g for g, schema in enumerate(layout.groups) if config.target in schema.names)
         with_target = [b for b in (*inside, *across) if own in b]
-        found[f"a cell of a pair with {config.target}"] = [_mean(pairs[b], noise[-1][b]) for b in with_target]
+        both = [_mean(pairs[b], noise[-1][b]) for b in with_target]
+        found[f"a cell of a pair with {config.target}"] = [_mean(each, third) for each in both]
     return tuple(Error(what=what, least=min(each), largest=max(each)) for what, each in found.items() if each)
 
 
 def _mean(one: float, other: float) -> float:
     """The deviation of the mean of two measurements, weighted by 1/variance."""
-    return one * other / math.hypot(one, other) if one and other else 0.0
+    return one / math.hypot(1, one / other) if one and other else 0.0
 
 
 def _widths(layout: Layout, people: int | None, noise: float) -> dict[str, int]:

@@ -243,15 +243,13 @@ class Layout:
             raise MessageError(f"a three-way table has more than {MOST_CELLS:,} cells. Nothing was charged or sent.")
         return tuple((names[a], names[b], target) for a, b in named)
 
-    def searched_tables(self, chosen: Any, most: int, besides: Sequence[Names]) -> tuple[Names, ...]:
+    def searched_tables(self, chosen: Any, most: int) -> tuple[Names, ...]:
         """The three-way tables of these columns, (n, 3), each in rising order. Edges: as above → MessageError."""
         good = isinstance(chosen, Tensor) and chosen.dtype == torch.int64 and chosen.ndim == 2 and chosen.shape[1] == 3
         good = good and bool(((chosen >= 0) & (chosen < self.columns) & (chosen.diff(dim=1) > 0).all(1)[:, None]).all())
         named = [tuple(self.joint.names[column] for column in one) for one in chosen.tolist()] if good else []
         cells = [math.prod(self.sizes[column] for column in one) for one in chosen.tolist()] if good else []
-        again = {frozenset(one) for one in besides}.intersection(map(frozenset, named))
-        good = good and len(set(named)) == len(named) <= most and max(cells, default=0) <= MOST_CELLS
-        if not good or again:
+        if not good or len(named) > most or max(cells, default=0) > MOST_CELLS:
             raise MessageError(
                 f"at most {most} different sets of three columns, of up to {MOST_CELLS:,} cells, were due for "
                 "three-way tables. Nothing was charged or sent."

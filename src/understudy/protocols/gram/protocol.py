@@ -33,8 +33,8 @@ from understudy.models.tables.trees import Trees, TreesRead, levels_counted, run
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure.ring import Ring
-from understudy.protocols.gram.layout import Layout
-from understudy.protocols.gram.settings import AGAIN, SEARCH, again_share
+from understudy.protocols.gram.layout import Layout, Names
+from understudy.protocols.gram.settings import AGAIN, SEARCH, SEARCHED, SHOWN, again_share
 from understudy.protocols.gram.settings import Config as Config
 from understudy.protocols.gram.stages import FineTables, Pairs, Rows, Threes
 from understudy.protocols.joint import run
@@ -53,6 +53,7 @@ class GramPricing(CellPricing):
     config: Config = field(default_factory=Config)
     buys: bool = False
     again: bool = False
+    searches: bool = False
 
     def shares(self, budget: Budget, people: int | None) -> Sequence[float]:
         config, known, scouting = self.config, people or self.config.public_people, self.config.scouting
@@ -60,14 +61,14 @@ class GramPricing(CellPricing):
             scouting = 1 - AGAIN
             if config.target is not None and known is not None and self.again and config.private:
                 # of all pairs, with that part of the budget
-                noise = self.noise_within(budget, self._split(scouting))[-2 - bool(config.searched_triples)]
+                noise = self.noise_within(budget, self._split(scouting))[-2 - self.searches]
                 scouting = 1 - again_share(known, noise * scouting**0.5)
         return self._split(scouting)
 
     def _split(self, scouting: float) -> list[float]:
         pairs = [scouting, 1 - scouting] if self.again else [1.0]
-        if self.config.searched_triples:
-            pairs = [pairs[0] * (1 - SEARCH), SEARCH, pairs[1] * (1 - SEARCH)]
+        if self.searches:
+            pairs[1:] = [(1 - scouting) * SEARCH, (1 - scouting) * (1 - SEARCH)]
         if not self.buys:
             return pairs
         fine = self.config.fine
@@ -106,7 +107,10 @@ class Gram(Study[Rows]):
         self.most_triples = 0
         if config.target is not None:
             self.most_triples = min(config.most_triples, len(self.layout.tables_beside(config.target)))
-        if config.searched_triples and (len(self.grid.groups) > 1 or not 3 <= self.layout.columns <= MOST_COLUMNS):
+        searchable = len(self.grid.groups) == 1 and 3 <= self.layout.columns <= MOST_COLUMNS
+        default = SEARCHED if searchable and config.target is not None else 0
+        self.searched = default if config.searched_triples is None else config.searched_triples
+        if self.searched and not searchable:
             raise ConfigError(
                 f"three-way tables are searched among 3 to {MOST_COLUMNS} columns that every holder has. "
                 "Nothing was charged."
@@ -124,14 +128,14 @@ class Gram(Study[Rows]):
             words = {"fine": "the fine tables of all columns"} | words
         if self.layout.unbounded:
             words = {"reach": "where numbers without bounds are"} | words
-        if self.config.searched_triples:
-            words |= {"threes": "which three columns go together"}
+        if self.searched:
+            words |= {"threes": "which three columns go together, or of few people some pairs once more"}
         return words | ({"again": "some pairs of the joint Gram matrix once more"} if self.second else {})
 
     @property
     def second(self) -> bool:
         """Whether something is measured after all pairs were."""
-        return bool(self.twice or self.config.searched_triples)
+        return bool(self.twice or self.searched)
 
     @cached_property
     def spreads(self) -> dict[str, Spread]:
@@ -153,7 +157,7 @@ class Gram(Study[Rows]):
             cells[place.block] += 1
         if not +cells:
             raise ConfigError("no pair of columns lies across holders. Nothing was charged.")
-        again = self.twice + len(triples) + self.most_triples + self.config.searched_triples
+        again = self.twice + len(triples) + self.most_triples or self.searched
 
         def of_columns(trees: Mapping[int, Trees]) -> Spread | None:
             nodes = Counter({(g, g): own.moved for g, own in trees.items()})
@@ -163,7 +167,7 @@ class Gram(Study[Rows]):
             "reach": of_columns(layout.tops),
             "fine": of_columns(dict(enumerate(layout.trees))) if layout.buys else None,
             "pairs": Spread.least(self.grid, cells, colluding),
-            "threes": Spread.even(self.grid, math.comb(layout.columns, 3)) if self.config.searched_triples else None,
+            "threes": Spread.even(self.grid, max(1, self.twice)) if self.searched else None,
             "again": Spread.even(self.grid, again) if self.second else None,
         }
         return {name: spread for name, spread in found.items() if spread is not None}
@@ -171,11 +175,12 @@ class Gram(Study[Rows]):
     @cached_property
     def pricing(self) -> GramPricing:
         config, moved = self.config, tuple(spread.moved for spread in self.spreads.values())
-        return GramPricing(config.colluding, config.most_holders, moved, config, self.layout.buys, self.second)
+        which = (self.layout.buys, self.second, self.searched > 0)
+        return GramPricing(config.colluding, config.most_holders, moved, config, *which)
 
     def check_noise(self, noise: Sequence[float], parties: int) -> None:
         for number, (name, sigma) in enumerate(zip(self.spreads, noise, strict=True)):
-            self.pricing.check(number, self._blocks(name), sigma, self.grid, parties)
+            self.pricing.check(number, self._blocks(name, sigma), sigma, self.grid, parties)
             _ = DiscreteGaussianNoise(Fraction(sigma)) if sigma else None  # a scale that nobody has to round
 
     def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
@@ -208,17 +213,25 @@ class Gram(Study[Rows]):
         layout, target, tables = first.layout, self.config.target, self.config.triples
         if name == "threes":
             expect(terms, "upper")
-            return Threes(layout, terms["upper"])
-        searched = self.config.searched_triples
-        expect(terms, *(["pairs", "tables"] if self._chooses else []), *(["threes"] if searched else []))
+            if self.config.searched_triples is None and isinstance(terms["upper"], Tensor) and not len(terms["upper"]):
+                return self._again(name, noise, layout, layout.marked(layout.pairs_with(target), layout.columns - 1))
+            return Threes(layout, terms["upper"], self._spread(name, noise))
+        expect(terms, *(["pairs", "tables"] if self._chooses else []), *(["threes"] if self.searched else []))
         pairs = terms["pairs"] if self._chooses else layout.pairs_with(target)
         wanted = layout.marked(pairs, self.twice, target)
-        if searched:
-            tables += layout.searched_tables(terms["threes"], searched, tables)
+        if self.searched:
+            tables += layout.searched_tables(terms["threes"], self.searched)
         if self.most_triples and target is not None:
             tables += layout.chosen_tables(terms["tables"], self.most_triples, target)
         elif self._chooses and not (isinstance(terms["tables"], Tensor) and not len(terms["tables"])):
             raise MessageError("no three-way table was due. Nothing was charged or sent.")
+        if len({*map(frozenset, tables)}) < len(tables):
+            raise MessageError("a three-way table was named twice. Nothing was charged or sent.")
+        return self._again(name, noise, layout, wanted if len(pairs) or tables else layout.all_pairs(), tables)
+
+    def _again(self, name: str, noise: float, layout: Layout, wanted: Tensor, tables: tuple[Names, ...] = ()) -> Pairs:
+        """These pairs and tables, at the price that was agreed on for that release."""
+        spread = self.spreads[name].in_place(int(wanted.sum()) + len(tables), noise)
         return Pairs(layout, wanted, tables, spread, again=True)
 
     @property
@@ -235,16 +248,17 @@ class Gram(Study[Rows]):
         if name == "pairs" and self.layout.buys:
             groups = self.levels(found).groups
             return {"groups": {str(place): torch.from_numpy(group) for place, group in enumerate(groups)}}
-        if name not in ("threes", "again") or not (self._chooses or self.config.searched_triples):
+        if name not in ("threes", "again") or not (self._chooses or self.searched):
             return {}
         from understudy.protocols.gram.fit import Measured
 
         layout, target, chooser = self.layout, self.config.target, self.chooser(Measured.from_releases(found))
         if name == "threes":
-            return {"upper": chooser.halves()}
+            worth = self.is_searched(chooser.people, found)
+            return {"upper": chooser.halves() if worth else torch.empty(0, dtype=torch.bool)}
         terms: Terms = {}
-        if self.config.searched_triples:
-            terms["threes"] = chooser.threes(found, self.loudest(found, "again"))
+        if self.searched:
+            terms["threes"] = chooser.threes(found, self.searched, self.loudest(found, "again"))
         if not self._chooses:
             return terms
         pairs, tables = layout.pairs_with(target), torch.empty(0, 2, dtype=torch.int64)
@@ -254,6 +268,11 @@ class Gram(Study[Rows]):
             among, noise = layout.tables_beside(target), self.loudest(found, "again")
             tables = chooser.tables(among, self.most_triples, noise)
         return terms | {"pairs": pairs, "tables": tables}
+
+    def is_searched(self, people: float, found: Found) -> bool:
+        """Whether three-way tables are, among so many people: where it was asked for, or may show an effect."""
+        least = 0.0 if self.config.searched_triples or not self.searched else self.loudest(found, "threes")
+        return self.searched > 0 and people >= SHOWN * least
 
     def fine_tables(self, found: Found) -> TreesRead:
         """What the trees of all columns say."""
@@ -285,11 +304,17 @@ class Gram(Study[Rows]):
 
     def deviations(self, found: Found, name: str) -> dict[Block, float]:
         """The standard deviation of the noise in each block of a release, which may still be due."""
-        return found.deviations_of(name, self._blocks(name))
+        return found.deviations_of(name, self._blocks(name, found.noise(name)))
 
-    def _blocks(self, name: str) -> dict[Any, BlockSpec]:
+    def _blocks(self, name: str, noise: float) -> dict[Any, BlockSpec]:
         """Every block with the noise that it has in a release, whatever will be chosen of it."""
-        return {block: BlockSpec(block, (), 0.0, factor=own) for block, own in self.spreads[name].factors.items()}
+        factors = self._spread(name, noise).factors.items()
+        return {block: BlockSpec(block, (), 0.0, factor=own) for block, own in factors}
+
+    def _spread(self, name: str, noise: float) -> Spread:
+        """As agreed on; of sums of three, so many in place of pairs."""
+        agreed = self.spreads[name]
+        return agreed.in_place(math.comb(self.layout.columns, 3), noise) if name == "threes" else agreed
 
     def chooser(self, measured: Any) -> Any:
         """What names pairs and tables by what was released, and fits: the server's alone."""

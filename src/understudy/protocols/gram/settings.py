@@ -11,7 +11,9 @@ from understudy.protocols.core import settings as usual
 
 LEAST_FINE, MOST_FINE = 0.02, 0.9  # of the budget, for fine tables: towards 0 and 1 noise grows without end
 _CHOSEN, _MANY = 4, 10_000  # three-way tables with the target, where so many people or more are public
-SEARCH = 0.05  # of the pairs' budget, to find three-way tables
+SEARCHED = 8  # three-way tables at most, where a search is the default
+SEARCH = 0.2  # of the part for pairs once more, for that search
+SHOWN = 40.0  # people for each that a search's noise is of: an effect of a tenth is four deviations, or it is not made
 AGAIN, _MOST_AGAIN = 0.2, 0.9  # of the pairs' budget, for those that are measured twice
 _FEW = 4.0  # that share is so much over the root of how many deviations of the noise the people are
 
@@ -74,8 +76,9 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     pairs of levels are multiplied as all levels were before. By default four where `public_people` says that there are
     10,000 or more, and else none: they make all of that release noisier, by a sixth with 13 columns, and where people
     are few that costs more than it tells.
-    `searched_triples` (`tables/strongest.py`): for tables of 100,000 people or more, where effects of three columns
-    matter that no pair shows. A twentieth of the pairs' budget finds them (benchmarks/scale).
+    `searched_triples` (`tables/strongest.py`): effects of three columns that no pair shows, found by a 25th of the
+    pairs' budget (benchmarks/scale). By default up to eight, where all holders have the same columns, a target is named
+    and people are many (`SHOWN`) by what was released; of fewer the target's pairs have that part of the budget.
     `rules`: nothing is measured for them: what is fitted is the law given the rules, and what is drawn keeps them.
     `most_holders`: nobody can check it over rows without an alignment, so the holders state it; noise is for a person
     who moves every count by so much. Over a grid alignment refuses such people, and the setting is for holders who fear
@@ -95,8 +98,8 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     chosen_triples: int | None = setting(
         None, NONE_OR_MORE, "three-way tables of the target, chosen by the first release; 4 with many public people"
     )
-    searched_triples: int = setting(
-        0, NONE_OR_MORE, "three-way tables of any columns of one holder, found by a release of all threes in halves"
+    searched_triples: int | None = setting(
+        None, NONE_OR_MORE, "three-way tables of any columns, found by a release of all threes in halves; 8 by default"
     )
     rules: tuple[dict[str, Any], ...] = setting(
         (), usual.RULES, "what every row keeps across holders, besides the rules of their schemas (`data/rules.py`)"

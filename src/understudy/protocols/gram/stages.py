@@ -278,6 +278,7 @@ class Threes(Stage[Rows]):
 
     layout: Layout
     upper: Any
+    spread: Spread
 
     def __post_init__(self) -> None:
         good = isinstance(self.upper, Tensor) and self.upper.dtype == torch.bool
@@ -287,7 +288,7 @@ class Threes(Stage[Rows]):
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
         many = math.comb(self.layout.columns, 3)
-        return {"threes": BlockSpec((0, 0), (many,), math.sqrt(many))}
+        return {"threes": BlockSpec((0, 0), (many,), math.sqrt(many), factor=self.spread.factors[0, 0])}
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
         starts = np.cumsum([0, *self.layout.sizes[:-1]])

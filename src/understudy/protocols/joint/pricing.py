@@ -34,6 +34,8 @@ from understudy.privacy.secure.counts import Moved, composed, noise_on, scaled, 
 from understudy.privacy.secure.moments import block_multipliers, doubled, moments_event, needed_multipliers, noise_for
 from understudy.privacy.secure.sums import noise_share
 
+_SMOOTH = 9.0  # of a variance: by so much whole numbers and continuous ones differ, and more
+
 
 @dataclass(frozen=True)
 class BlockSpec:
@@ -180,3 +182,14 @@ class Spread:
     def even(cls, grid: Grid, cells: int) -> "Spread":
         """The same noise everywhere: for what is chosen after the price was agreed on."""
         return cls(dict.fromkeys(grid.blocks, 1.0), ((1.0, cells),))
+
+    def in_place(self, cells: int, noise: float) -> "Spread":
+        """Of an even one, for `cells` in place of the n that were agreed on at this σ: at no higher price.
+        Guarantee: of cells with noise s one makes those with continuous noise √(s² + 9), for s of 3 or above, and of
+        these at √(s² − 9) those with s (`privacy.secure.moments`). So at s² = 9 + (σ² + 9)·cells/n they are made of
+        continuous noise that costs no more than what is paid for; σ counts as 3 at least, which costs less."""
+        ((_, agreed),) = self.moved
+        found = math.sqrt(_SMOOTH + (max(noise**2, _SMOOTH) + _SMOOTH) * cells / agreed)
+        factor = found / noise if noise else math.sqrt(cells / agreed)
+        factor = factor if cells > agreed else min(1.0, factor)
+        return Spread(dict.fromkeys(self.factors, factor), self.moved)
