@@ -113,7 +113,7 @@ class Chooser:
         )  # fmt: skip
 
     @cached_property
-    def _tables(self) -> Tables:
+    def known(self) -> Tables:
         told = self.measured
         return read_tables(told.gram, self.sizes, noise=told.loudness, people=told.people, ties=self.ties)
 
@@ -124,23 +124,18 @@ class Chooser:
     def tables(self, among: Tensor, most: int, noise: float) -> Tensor:
         """Among pairs of columns (n, 2) at most so many whose three-way tables with the target tell the most."""
         assert self.target is not None
-        told = (self._tables, self.sizes, self.target, most)
+        told = (self.known, self.sizes, self.target, most)
         return strongest_triples(*told, among=among.tolist(), noise=noise, besides=self.listed)
-
-    @property
-    def people(self) -> float:
-        """How many there are, by what was released."""
-        return float(self._tables.people)
 
     def halves(self) -> Tensor:
         """Which levels of each column are in its upper half."""
-        return halves(self._tables, self.sizes)
+        return halves(self.known, self.sizes)
 
     def threes(self, found: Found, most: int, noise: float) -> Tensor:
         """The columns, (n, 3), that go together beyond their pairs; `noise`: of a cell of their tables."""
         if not isinstance(stage := found.stage("threes"), Threes):
             return torch.empty(0, 3, dtype=torch.int64)
-        told = (self._tables, self.sizes, stage.upper, *found["threes"], self.measured.noise, most)
+        told = (self.known, self.sizes, stage.upper, *found["threes"], self.measured.noise, most)
         chosen = strongest_threes(*told, cells_noise=noise, besides=self.listed)
         self.listed += map(frozenset, chosen.tolist())
         return chosen

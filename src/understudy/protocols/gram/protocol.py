@@ -254,7 +254,7 @@ class Gram(Study[Rows]):
 
         layout, target, chooser = self.layout, self.config.target, self.chooser(Measured.from_releases(found))
         if name == "threes":
-            worth = self.is_searched(chooser.people, found)
+            worth = self.is_searched(float(chooser.known.people), found)
             return {"upper": chooser.halves() if worth else torch.empty(0, dtype=torch.bool)}
         terms: Terms = {}
         if self.searched:
