@@ -52,7 +52,7 @@ def attacks(results: Sequence[Attack]) -> Iterator[dict[str, Any]]:
         name, asks = words.attack_name(attack.what)
         rows = [(words.MEASURES.get(m.name, m.name), plots.rates(m), m) for m in attack.measures]
         leading = [row for i, row in enumerate(rows) if i == 0 or row[2].name == "copies" or row[2].leaks]
-        kind = words.ATTACKS.get(attack.what.measure, (attack.name, ""))[0]
+        kind = words.ATTACKS.get(attack.what.measure, [attack.name])[0]
         told = {"name": name, "kind": kind, "asks": asks, "reason": attack.reason, "note": attack.note}
         yield told | {"measures": rows, "leading": leading}
 

@@ -1,4 +1,5 @@
-"""The page's words: names of figures, models, scores and attacks, and figures as text. An unknown name is itself.
+"""The page's words: names of figures, models, scores and attacks (`words.toml`), and figures as text. An unknown name
+is itself.
 
 Figures have digits that a reader can hold in mind, and a privacy price is never rounded down.
 """
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.evaluate.figure import What
 from understudy.ground.check import readable
+from understudy.ground.durable import read_toml
 from understudy.privacy.accounts.budget import right_at, shown
 
 if TYPE_CHECKING:
@@ -17,87 +19,17 @@ if TYPE_CHECKING:
 
 SETS = {1: "Single columns", 2: "Pairs of columns"}
 SCOPES = {"": "", "within": ", one party", "cross": ", across parties"}
-MODELS = {
-    "mlp": "neural network",
-    "forest": "random forest",
-    "adaboost": "AdaBoost",
-    "boosting": "gradient boosting",
-    "linear": "linear model",
-}
-VALUES = {
-    "ks": "Largest difference of shares up to any number (KS)",
-    "wasserstein": "Distance to move, share of the bounds (Wasserstein)",
-    "quantile_error": "Error of quantiles, share of the real 5–95 % range",
-    "zero_share": "Share of exact zeros",
-    "negative_share": "Share of negative numbers",
-    "spike_share": "Share of the most frequent number",
-}
-STRENGTHS = {
-    "pearson": "Numbers (Pearson)",
-    "spearman": "Ranks of numbers (Spearman)",
-    "cramers_v": "Levels (Cramér’s V)",
-    "correlation_ratio": "Levels and numbers (correlation ratio)",
-}
-SCORES = {
-    "auc": ("AUC", "how often the true class is ranked above another"),
-    "acc": ("Accuracy", "share of right answers"),
-    "bal_acc": ("Balanced accuracy", "share of right answers, every class counting alike"),
-    "f1": ("Macro-F1", "precision and recall, every class counting alike"),
-    "r2": ("R²", "share of the variance that is explained"),
-    "mae": ("Mean absolute error", "in the target's own unit"),
-}
-ATTACKS = {
-    "mia": ("Membership", "are synthetic rows closer to a person if the person took part? (Hilprecht 2019)"),
-    "closer_to_train": (
-        "Closeness",
-        "are synthetic rows closer to people who took part than to others? (Platzer 2021)",
-    ),
-    "singling_out": (
-        "Singling out",
-        "does a condition on columns that only one synthetic row meets also single out one person? (Giomi 2023)",
-    ),
-    "linkability": ("Linking", "do two parties' columns of one person lead to the same synthetic row? (Giomi 2023)"),
-    "inference": (
-        "Inference of",
-        "does the nearest synthetic row reveal a column of a person whose other columns are known? (Giomi 2023)",
-    ),
-}
-MEASURES = {
-    "acc": "right guesses",
-    "auc": "AUC",
-    "tpr_at_1pct": "caught at 1 % false alarms",
-    "share": "share closer",
-    "copies": "people whose row is in the table",
-    "success": "success",
-}
-ARRAYS = {
-    "mmd": "Distance of the distributions, squared MMD",
-    "coverage": "Coverage: real rows with a drawn one near",
-    "autocorrelation": "Difference of the autocorrelations",
-    "next_step_mae": "Error of the next step, mean",
-    "dcr": "Distance of drawn rows to the nearest real one",
-}
-CNN = {"acc": "accuracy", "bal_acc": "balanced accuracy", "f1": "F1 (macro)", "auc": "AUC"}
-PEOPLE = {
-    "people": "Pairs of people’s columns",
-    "events": "Pairs of an event’s columns",
-    "across": "A person’s column and an event’s",
-    "next": "An event’s column and one of the next",
-    "later": "A column and itself two events later",
-    "number": "The number of events",
-    "between": "A column of {} and one of {}",
-}
-SUMS = {
-    "total_mean": "Sum of “{}” a person, mean",
-    "total_q90": "Sum of “{}” a person, 90 % quantile",
-    "mean_q90": "Average of “{}” a person, 90 % quantile",
-}
-CLOSENESS = {
-    "dcr": "Distance to the nearest training row, median",
-    "dcr_p5": "Distance to the nearest training row, 5th percentile",
-    "nndr": "Nearest to second nearest, median ratio",
-    "nndr_p5": "Nearest to second nearest, 5th percentile",
-}
+_SAID: dict[str, Any] = read_toml(Path(__file__).with_name("words.toml"))
+MODELS: dict[str, str] = _SAID["models"]
+FIGURES: dict[str, str] = _SAID["figures"]
+STRENGTHS: dict[str, str] = _SAID["strengths"]
+SCORES: dict[str, list[str]] = _SAID["scores"]  # a name, and what it means
+ATTACKS: dict[str, list[str]] = _SAID["attacks"]  # a name, and what it asks
+MEASURES: dict[str, str] = _SAID["measures"]
+CNN: dict[str, str] = _SAID["cnn"]
+PEOPLE: dict[str, str] = _SAID["people"]
+SUMS: dict[str, str] = _SAID["sums"]
+CLOSENESS: dict[str, str] = _SAID["closeness"]
 
 
 def pages_in(*folders: Path, **known: Any) -> "Environment":
@@ -133,13 +65,13 @@ def _plain(what: What) -> str:
         return f"“{what.column}” and itself, {what.columns} event{'s' * (what.columns != 1)} later"
     if what.part in PEOPLE:
         return PEOPLE[what.part]
-    words = {"cmd": "All columns, by level numbers"} | STRENGTHS | ARRAYS | VALUES
+    words = STRENGTHS | FIGURES
     sets = SETS.get(what.columns, f"Sets of {what.columns}") if what.columns else what.name
     return words[what.measure] + SCOPES[what.part] if what.measure in words else sets + SCOPES[what.part]
 
 
 def attack_name(what: What) -> tuple[str, str]:
-    title, asks = ATTACKS.get(what.measure, (what.name, ""))
+    title, asks = ATTACKS.get(what.measure, [what.name, ""])
     if what.measure == "singling_out":
         title += f", {'1 column' if what.part == 'univariate' else f'{what.part} columns'}"
     elif what.outliers is not None:

@@ -32,27 +32,8 @@ from understudy.privacy.accounts.events import event_from_json, event_to_json
 _event, _text = lru_cache(event_from_json), lru_cache(event_to_json)
 _MARK = 0x756E6473  # "unds", where SQLite lets a file say whose it is
 _VERSION = 1
-_SCHEMA = """
-CREATE TABLE ledger (id TEXT NOT NULL, holder TEXT NOT NULL);
-CREATE TABLE entry (id INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, run TEXT NOT NULL,
-                    what TEXT NOT NULL, people INTEGER);  -- NULL: everyone
-CREATE INDEX entry_run ON entry (run);  -- for speed alone: files without it are as good
-CREATE TABLE budget (entry INTEGER PRIMARY KEY REFERENCES entry, epsilon REAL NOT NULL, delta REAL NOT NULL,
-                     against TEXT NOT NULL);
-CREATE TABLE event (id INTEGER PRIMARY KEY, text TEXT NOT NULL, view TEXT NOT NULL,
-                    everyone INTEGER NOT NULL DEFAULT 0,  -- uses charged to everyone
-                    peak INTEGER NOT NULL DEFAULT 0,      -- the most uses charged to any one person besides
-                    UNIQUE (text, view));
-CREATE TABLE line (entry INTEGER NOT NULL REFERENCES entry, event INTEGER NOT NULL REFERENCES event,
-                   count INTEGER NOT NULL CHECK (count > 0),
-                   total INTEGER NOT NULL,  -- everyone + peak, after this entry
-                   PRIMARY KEY (entry, event)) WITHOUT ROWID;
-CREATE TABLE tally (person TEXT NOT NULL, event INTEGER NOT NULL REFERENCES event, run TEXT NOT NULL,
-                    count INTEGER NOT NULL CHECK (count > 0), PRIMARY KEY (person, event, run)) WITHOUT ROWID;
-"""
-_NEVER = "CREATE TRIGGER no_{0}_{1} BEFORE {1} ON {0} BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END;"
-_APPEND_ONLY = "".join(_NEVER.format(one, verb) for one in ("entry", "line") for verb in ("DELETE", "UPDATE"))
-_TABLES = f"{_SCHEMA} {_APPEND_ONLY} PRAGMA application_id={_MARK}; PRAGMA user_version={_VERSION};"
+_SQL = Path(__file__).with_name("ledger.sql").read_text(encoding="utf-8")
+_TABLES = f"{_SQL} PRAGMA application_id={_MARK}; PRAGMA user_version={_VERSION};"
 
 _REASONS = {
     "SQLITE_FULL": "the disk is full",
