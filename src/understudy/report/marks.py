@@ -114,12 +114,3 @@ def beyond(figure: Figure) -> Mark:
     if figure.floor > BLUR:
         return "unknown"
     return "good" if more <= max(SLACK, figure.floor) else "partly"
-
-
-def words_of(mark: Mark) -> str:
-    return {
-        "good": "are close to the real rows",
-        "partly": "are partly kept",
-        "unknown": "cannot be judged",
-        "poor": "are mostly lost",
-    }[mark]

@@ -33,19 +33,11 @@ from understudy.report import view
 from understudy.report.artefacts import Artefacts
 from understudy.report.people import People, all_people, compare_people, schemas_of
 from understudy.report.verdict import attack_finding
-from understudy.report.words import at_price, capital
+from understudy.report.words import KINDS, at_price, capital
 
 Sources = Mapping[str, Any]
 POINTS = 16  # entries whose ε is drawn: each takes the accountant a tenth of a second
 LINES = 12
-
-KINDS = {
-    "series": "the rows are series",
-    "image": "the rows are images",
-    "visits": "the rows are people and their events",
-    "several-visits": "the rows are people with events of several kinds",
-    "mixed": "the rows are of several kinds, series or images among them",
-}
 
 
 @dataclass(frozen=True, kw_only=True)

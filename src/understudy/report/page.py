@@ -34,23 +34,13 @@ from understudy.ground import durable
 from understudy.ground.errors import ArtefactError, PrivacyError, UnderstudyError
 from understudy.report import marks, plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
-from understudy.report.measure import KINDS, Measured, Timeline, measure, sound, timelines
+from understudy.report.measure import Measured, Timeline, measure, sound, timelines
 from understudy.report.people import People, laid_out, people_shares
 from understudy.report.people import findings as people_findings
 from understudy.report.sheets import drawn_arrays, error_bars, label_table, sheets
 from understudy.report.verdict import attack_finding, headline, verdict
-from understudy.report.words import STRENGTHS
 
 PRIVATE, PUBLIC = "report.html", "report-public.html"
-
-OMITTED = (
-    ("Distances, correlations and shares of real rows", "they come from rows, and no ledger entry pays for them"),
-    ("Scores of models tested on real rows", "the same"),
-    ("Attacks and their controls", "the same"),
-    ("The holders' ledgers", "they show each holder's other runs; the price of this run is stated"),
-    ("Sizes of messages", "they show how many people each party held before alignment"),
-    ("Paths of tables, schemas and ledgers", "they are the holders' private information"),
-)  # fmt: skip
 LIBRARIES = ("understudy", "torch", "dp-accounting", "numpy", "pandas", "scikit-learn", "scipy")
 
 
@@ -116,7 +106,7 @@ def _write(
         "private": private, "rehearsal": left.rehearsal, "title": title or (f"Run {left.run}" if left.run else "A run"),
         "written": (now or datetime.now(UTC)).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
         "facts": _facts(run, statement, real), "findings": findings, "headline": headline(findings),
-        "kind": KINDS.get(left.kind, ""), "run": run,
+        "kind": words.KINDS.get(left.kind, ""), "run": run,
         "privacy": None if statement is None else view.privacy(statement), "books": books or {}, "reason": real.reason,
         **_tables(real, left), "people": None if real.people is None else laid_out(real.people),
         "transcript": None if left.transcript is None else view.transcript(left.transcript, sizes=private),
@@ -149,7 +139,7 @@ def _tables(real: Measured, run: Artefacts) -> dict[str, Any]:
     seen, owners = comparison.evaluation, comparison.owners
     matrices = (seen.correlations.synthetic, seen.correlations.real)
     figures = {kind: [f for f in comparison.figures if f.what.measure == kind] for kind in ("avd", "cmd")}
-    strengths = [f for f in comparison.figures if f.what.measure in STRENGTHS and f.value is not None]
+    strengths = [f for f in comparison.figures if f.what.measure in words.STRENGTHS and f.value is not None]
     known = bool(seen.columns) and any(f.value is not None for f in figures["cmd"])
     papers = [f for f in seen.figures if f.what.measure in ("avd", "cmd", *SECOND_OPINION)]
     return {
@@ -213,6 +203,6 @@ def _versions() -> list[tuple[str, str]]:
 def _template() -> jinja2.Template:
     pages = words.pages_in(
         Path(__file__).parent, words=words, level=LEVEL, least=LEAST, plots=plots, was_bought=was_bought, marks=marks,
-        omitted=OMITTED, versions=_versions(),
+        omitted=words.OMITTED, versions=_versions(),
     )  # fmt: skip
     return pages.get_template("page.html")

@@ -28,18 +28,9 @@ from understudy.evaluate.utility.visits import AGAIN, INTEGRITY, NUMBER, visit_t
 from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.columns import grid_of
 from understudy.report import view
-from understudy.report.marks import NEAR, beyond, words_of, worst
+from understudy.report.marks import NEAR, beyond, worst
 from understudy.report.verdict import Finding, attack_finding, columns_finding, judged, memory, predicted
-from understudy.report.words import SUMS, capital, figure_name, percent
-
-SUBJECTS = {
-    "people": "pairs of people's columns",
-    "events": "pairs of an event's columns",
-    "across": "pairs of a person's and an event's columns",
-    "next": "pairs of an event and the next",
-    "later": "events and those two later",
-    "between": "pairs of two kinds of events' columns",
-}
+from understudy.report.words import MARKED, SUBJECTS, SUMS, capital, figure_name, percent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +185,7 @@ def _sums(figures: Sequence[Figure]) -> Finding:
     furthest = max(figures, key=lambda figure: figure.value or 0.0)
     name = figure_name(furthest.what)
     detail = f"Furthest off: {name[0].lower()}{name[1:]}, by {percent(furthest.value or 0.0)} % of the real one."
-    return Finding(marked, "sums and averages of people", words_of(marked), detail, "utility")
+    return Finding(marked, "sums and averages of people", MARKED[marked], detail, "utility")
 
 
 def _keys(figure: Figure) -> Finding:

@@ -15,7 +15,7 @@ from understudy.evaluate.holdings import Loss
 from understudy.evaluate.utility.fidelity import Evaluation
 from understudy.report import marks
 from understudy.report.marks import Mark
-from understudy.report.words import STRENGTHS, at_price, capital, figure_name, listed, number
+from understudy.report.words import MARKED, STRENGTHS, at_price, capital, figure_name, listed, number
 
 ENDS = ("value", "floor", "ceiling")
 MOST_NAMED = 5  # columns in one finding
@@ -147,7 +147,7 @@ def memory(figures: Sequence[Figure]) -> Finding:
     furthest = max(figures, key=lambda figure: figure.value or 0.0)
     name = figure_name(furthest.what)
     detail = f"Furthest off, by ranks: {name}: {furthest.note}."
-    return Finding(marked, "memory of events", marks.words_of(marked).replace("are", "is", 1), detail, "utility")
+    return Finding(marked, "memory of events", MARKED[marked].replace("are", "is", 1), detail, "utility")
 
 
 def _off(share: Shares) -> Figure:
@@ -185,7 +185,7 @@ def _no_better(finding: Finding, mark: Mark, detail: str) -> Finding:
     """The finding with these details, and no better a mark than this."""
     if marks.worst([finding.mark, mark]) == finding.mark:
         return replace(finding, detail=detail)
-    return replace(finding, mark=mark, said=marks.words_of(mark), detail=detail)
+    return replace(finding, mark=mark, said=MARKED[mark], detail=detail)
 
 
 def judged(figure: Figure, subject: str, naive: str, section: str, limit: str = "", *, near: float = 0.0) -> Finding:
@@ -195,7 +195,7 @@ def judged(figure: Figure, subject: str, naive: str, section: str, limit: str = 
     ends = f"real rows reach {number(figure.floor)}, {naive} {number(figure.ceiling)}; smaller is better"
     detail = f"Distance {number(figure.value)}; {ends}."
     marked = marks.mark(figure, near)
-    words = marks.words_of(marked) if marked == "good" else _words(figure, naive)
+    words = MARKED[marked] if marked == "good" else _words(figure, naive)
     if naive == INDEPENDENT and marks.without_dependence(figure):
         marked = marks.beyond(figure)
         words = _NOTHING if marked == "good" else _SPURIOUS
@@ -213,7 +213,7 @@ _SPURIOUS = "show dependence that the real rows do not have"
 def _words(figure: Figure, naive: str) -> str:
     share = marks.place(figure)
     lost = marks.mark(figure) == "poor" and (share is None or share >= 1)
-    return f"are no better than {naive}" if lost else marks.words_of(marks.mark(figure))
+    return f"are no better than {naive}" if lost else MARKED[marks.mark(figure)]
 
 
 def leading(evaluation: Evaluation) -> Figure | None:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 SETS = {1: "Single columns", 2: "Pairs of columns"}
 SCOPES = {"": "", "within": ", one party", "cross": ", across parties"}
 _SAID: dict[str, Any] = read_toml(Path(__file__).with_name("words.toml"))
+OMITTED: list[list[str]] = _SAID["omitted"]  # from a published page, and why
+KINDS: dict[str, str] = _SAID["kinds"]  # of rows that are no table
+MARKED: dict[str, str] = _SAID["marks"]
+SUBJECTS: dict[str, str] = _SAID["subjects"]  # of findings about people and their events
 MODELS: dict[str, str] = _SAID["models"]
 FIGURES: dict[str, str] = _SAID["figures"]
 STRENGTHS: dict[str, str] = _SAID["strengths"]

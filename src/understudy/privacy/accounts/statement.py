@@ -23,7 +23,7 @@ person, and its parties are charged for that.
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -235,12 +235,12 @@ class PrivacyStatement:
         title = f"Privacy of run {self.run}" if self.run else "Privacy"
         lines = [self.rehearsal, ""] if self.rehearsal else []
         lines += [title, f"  one person   {self.adjacency}", f"  accountant   {self._accountant()}"]
-        lines += ["", "Each party", *_aligned(self._rows())]
-        lines += ["", "Uses", *_aligned([row for party in self.parties for row in _words(party)])]
+        lines += ["", "Each party", *aligned(self._rows())]
+        lines += ["", "Uses", *aligned([row for party in self.parties for row in _words(party)])]
         lines += ["", f"A person over all parties, at δ={self.delta:g} ({self._reason()})"]
         prices = [[AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom()]
         prices += [[who, shown(price)] for who, price in self._pooled()]
-        lines += _aligned([["against", "ε"], *prices])
+        lines += aligned([["against", "ε"], *prices])
         lines += [f"  {guesses_in_words(max(map(self.guesses, self._whom())), self.adjacency)}"]
         if self.assumed:
             lines += ["", "Assumed", *(f"  - {text}" for text in self.assumed)]
@@ -305,7 +305,8 @@ def _words(party: PartyPrivacy) -> list[list[str]]:
     ]
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, column below column."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 

@@ -6,11 +6,12 @@ Edges: without a number of people, errors are in people alone.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from understudy.ground.html import pre
 from understudy.privacy.accounts.budget import Budget, shown
+from understudy.privacy.accounts.statement import aligned
 
 _HALF = 0.4  # half of the mean size of noise with a deviation of 1
 _OF_COLUMNS, _OF_PAIRS = 4.0, 7.0  # deviations of a count by which shares of a column, and of a pair, are off
@@ -151,14 +152,6 @@ class Forecast:
         if self.warnings:
             lines += ["", *(f"! {warning}" for warning in self.warnings)]
         return "\n".join(lines)
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines, column below column."""
-    if not rows:
-        return []
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def figure(value: float) -> str:
