@@ -340,8 +340,8 @@ def _events(sites: Sites, real: Any) -> Any:
 def _vectors(real: Any) -> Any:
     """What products are made of: in each column every person weighs `root`, or nothing."""
 
-    def vectors(codes: Any, layout: Any, root: int, start: int, stop: int) -> Any:
-        found = real(codes, layout, root, start, stop)
+    def vectors(codes: Any, layout: Any, root: int) -> Any:
+        found = real(codes, layout, root)
         ends = np.cumsum((*layout.people, *layout.events))[:-1]
         for column in np.split(found, ends, axis=1):
             assert set(column.sum(1).tolist()) <= {0, root}

@@ -134,7 +134,7 @@ def test_a_product_of_two_averages_has_a_mass_of_one_at_most(n: int, m: int, sam
         codes = random_codes(rng, layout, np.array([count]))
         if same:
             codes.events[:] = 0
-        vectors.append(person_vectors(codes, layout, ROOT, 0, 1)[0])
+        vectors.append(person_vectors(codes, layout, ROOT)[0])
     product = np.outer(*vectors)
     assert (product >= 0).all()
     rows, columns = ((*layout.people, *layout.events) for layout in layouts)

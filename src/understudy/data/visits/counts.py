@@ -31,6 +31,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement, product
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +85,18 @@ class VisitCodes:
 
 
 class Blocks(ABC):
-    """Tables one after the other in one long vector."""
+    """Tables one after the other in one long vector. `members`: the layout of each kind of events, by its title."""
+
+    people: tuple[int, ...]
+    titles: tuple[str, ...]
+    members: "tuple[VisitLayout, ...]"
+
+    def __post_init__(self) -> None:
+        if self.size > MOST_CELLS:
+            raise SchemaError(
+                f"the tables of people and events have {self.size:,} cells, more than {MOST_CELLS:,}: "
+                "declare fewer bins. Nothing was read."
+            )
 
     @cached_property
     @abstractmethod
@@ -92,12 +104,23 @@ class Blocks(ABC):
         """All tables, in their order."""
 
     @abstractmethod
-    def shape(self, block: Block) -> tuple[int, ...]:
-        """(levels,) of a table of one column, (levels, levels) of two."""
-
-    @abstractmethod
     def unit_of(self, kind: str, unit: int) -> int:
         """In how many parts tables of a kind count a person, where the average ones do in `unit`."""
+
+    def sides(self, kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The levels of the columns in rows, and of those in columns, of all tables of a kind."""
+        first, *named = kind.split()
+        events = [self.members[self.titles.index(title)].events for title in named or self.titles]
+        if first == "person":
+            return self.people, self.people
+        return (self.people, events[0]) if first == "across" else (events[0], events[-1])
+
+    def shape(self, block: Block) -> tuple[int, ...]:
+        """(levels,) of a table of one column, (levels, levels) of two."""
+        kind, a, b = block
+        rows, columns = self.sides(kind)
+        single = a == b and kind.split()[0] in ("person", "event")
+        return (rows[a],) if single else (rows[a], columns[b])
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
@@ -123,13 +146,6 @@ class Blocks(ABC):
             for block, start, stop in zip(self.blocks, self.starts, self.starts[1:], strict=False)
         }
 
-    def check_size(self) -> None:
-        if self.size > MOST_CELLS:
-            raise SchemaError(
-                f"the tables of people and events have {self.size:,} cells, more than {MOST_CELLS:,}: "
-                "declare fewer bins. Nothing was read."
-            )
-
 
 @dataclass(frozen=True)
 class VisitLayout(Blocks):
@@ -139,9 +155,11 @@ class VisitLayout(Blocks):
     events: tuple[int, ...]  # levels of the event columns
     ordered: bool
     even: bool = False
+    titles: ClassVar = ("",)  # type: ignore[misc]
 
-    def __post_init__(self) -> None:
-        self.check_size()
+    @property
+    def members(self) -> "tuple[VisitLayout, ...]":  # type: ignore[override]
+        return (self,)
 
     @classmethod
     def from_schema(cls, schema: VisitSchema) -> "VisitLayout":
@@ -164,12 +182,6 @@ class VisitLayout(Blocks):
     def apart(self) -> tuple[str, ...]:
         """The kinds of tables of events further apart than an event and the next, where a person can have such."""
         return tuple(kind for kind, far in AHEAD.items() if far > 1 and self.ordered and self.people[-1] > 1 + far)
-
-    def shape(self, block: Block) -> tuple[int, ...]:
-        kind, a, b = block
-        first = self.people if kind in ("person", "across") else self.events
-        second = self.people if kind == "person" else self.events
-        return (first[a],) if a == b and kind in ("person", "event") else (first[a], second[b])
 
     @cached_property
     def weights(self) -> dict[str, int]:
@@ -199,16 +211,13 @@ class SeveralLayout(Blocks):
     titles: tuple[str, ...]
     members: tuple[VisitLayout, ...]
 
-    def __post_init__(self) -> None:
-        self.check_size()
-
     @classmethod
     def from_schema(cls, schema: SeveralVisits) -> "SeveralLayout":
         members = tuple(replace(VisitLayout.from_schema(part), even=True) for part in schema.parts)
         return cls(tuple(part.title for part in schema.parts), members)
 
     @cached_property
-    def people(self) -> tuple[int, ...]:
+    def people(self) -> tuple[int, ...]:  # type: ignore[override]
         return tuple(size for member in self.members for size in member.people)
 
     @cached_property
@@ -223,20 +232,6 @@ class SeveralLayout(Blocks):
             pairs = product(range(len(first.events)), range(len(second.events)))
             found += [(f"between {one} {other}", q, r) for q, r in pairs]
         return tuple(found)
-
-    def sides(self, kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The levels of the columns in rows, and of those in columns, of all tables of a kind."""
-        first, *named = kind.split()
-        events = [self.members[self.titles.index(title)].events for title in named]
-        if first == "person":
-            return self.people, self.people
-        return (self.people, events[0]) if first == "across" else (events[0], events[-1])
-
-    def shape(self, block: Block) -> tuple[int, ...]:
-        kind, a, b = block
-        rows, columns = self.sides(kind)
-        single = a == b and kind.split()[0] in ("person", "event")
-        return (rows[a],) if single else (rows[a], columns[b])
 
     def unit_of(self, kind: str, unit: int) -> int:
         first, *named = kind.split()
@@ -253,10 +248,9 @@ def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[n
     _check(codes.people, layout.people)
     _check(codes.events, layout.events)
     owner, order, numbers = codes.owner, codes.order, codes.numbers
-    person, event = _columns(codes.people), _columns(codes.events)
+    person, event = (own.T.astype(np.int64, order="C") for own in (codes.people, codes.events))
     left = numbers[owner] - order - 1  # events of the same person that follow
     total = np.zeros(layout.size, dtype=np.int64)
-    repeated = {a: person[a][owner] for a in range(len(layout.people))}
 
     def shares(kind: str, at: Places, less: int = 0) -> NDArray[np.float64]:
         return parts(order[at], numbers[owner[at]] - less, layout.unit_of(kind, unit) if kind in layout.weights else 1)
@@ -266,12 +260,11 @@ def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[n
     sides = {
         "person": (person, person, whole),
         "event": (event, event, shares("event", every)),
-        "across": (repeated, event, shares("across", every)),
+        "across": (person.take(owner, axis=1), event, shares("across", every)),
     }
     for kind, far in AHEAD.items() if layout.ordered else ():
         at = np.flatnonzero(left >= far)
-        before, after = ({q: event[q][places] for q in event} for places in (at, at + far))
-        sides[kind] = (before, after, shares(kind, at, far))
+        sides[kind] = (event.take(at, axis=1), event.take(at + far, axis=1), shares(kind, at, far))
     for block, start, stop in zip(layout.blocks, layout.starts, layout.starts[1:], strict=False):
         kind, a, b = block
         first, second, mass = sides[kind]
@@ -282,29 +275,25 @@ def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[n
     return total
 
 
-def person_vectors(codes: VisitCodes, layout: VisitLayout, root: int, start: int, stop: int) -> NDArray[np.int64]:
-    """Of people from start to stop one vector each: `root` for the level of each person column, and the parts of `root`
+def person_vectors(codes: VisitCodes, layout: VisitLayout, root: int) -> NDArray[np.int64]:
+    """Of all people one vector each: `root` for the level of each person column, and the parts of `root`
     of the person's events for the levels of each event column: (people, width). Guarantee: in each column a person's
     numbers are no less than 0 and add up to `root`, or without events to 0; so the table that two columns' numbers make
     as a product adds up to root² at most."""
-    some = codes.take(np.arange(start, stop))
-    found = np.zeros((stop - start, sum(layout.people) + sum(layout.events)), dtype=np.int64)
-    places, owner = np.cumsum((0, *layout.people, *layout.events)), some.owner
+    everyone, owner = np.arange(len(codes.people)), codes.owner
+    found = np.zeros((len(everyone), sum(layout.people) + sum(layout.events)), dtype=np.int64)
+    places = np.cumsum((0, *layout.people, *layout.events))
     for column in range(len(layout.people)):
-        found[np.arange(stop - start), places[column] + some.people[:, column]] = root
-    weights = parts(some.order, some.numbers[owner], root).astype(np.int64)
+        found[everyone, places[column] + codes.people[:, column]] = root
+    weights = parts(codes.order, codes.numbers[owner], root).astype(np.int64)
     for column in range(len(layout.events)):
-        np.add.at(found, (owner, places[len(layout.people) + column] + some.events[:, column]), weights)
+        np.add.at(found, (owner, places[len(layout.people) + column] + codes.events[:, column]), weights)
     return found
 
 
 def parts(order: Places, numbers: Places, unit: int) -> NDArray[np.float64]:
     """The parts of `unit` that an event in this place has, among so many: at least 0, and `unit` for all of them."""
     return np.asarray((unit * (order + 1)) // numbers - (unit * order) // numbers, dtype=np.float64)
-
-
-def _columns(codes: NDArray[np.int32]) -> dict[int, Places]:
-    return {column: codes[:, column].astype(np.int64) for column in range(codes.shape[1])}
 
 
 def _check(codes: NDArray[np.int32], sizes: tuple[int, ...]) -> None:

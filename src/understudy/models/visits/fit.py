@@ -78,13 +78,8 @@ class VisitTables:
         """Of rows, without noise: for tests, and for holders who compare. It must not leave a holder."""
         split = layout.split(count_visits(codes, layout, _FINE))
         units = zip(layout.blocks, layout.units(_FINE), strict=True)
-        tables = {block: torch.from_numpy(np.array(split[block])) / own for block, own in units}
+        tables = {block: torch.from_numpy(np.asarray(split[block], dtype=np.float64)) / own for block, own in units}
         return cls(layout, tables, dict.fromkeys(tables, 0.0))
-
-    @property
-    def members(self) -> tuple[VisitLayout, ...]:
-        """The layout of each kind of events."""
-        return self.layout.members if isinstance(self.layout, SeveralLayout) else (self.layout,)
 
     @property
     def people(self) -> float:
@@ -112,7 +107,7 @@ def fit_visits(
     there = torch.device(device)
     members = [
         MixtureOfChains(own.people, own.events, known, ordered=own.ordered, kinds=kinds, chains=chains, states=states)
-        for own, known in zip(tables.members, numbers, strict=True)
+        for own, known in zip(tables.layout.members, numbers, strict=True)
     ]
     ties = ties or [VisitTies()] * len(members)
     parts, ways = _read(tables, there, [own.both for own in ties])
@@ -159,8 +154,7 @@ def _read(
     tables: VisitTables, device: torch.device, ties: Sequence[Sequence[Tie]]
 ) -> "tuple[list[_Part], list[Tensor]]":
     """What the tables say of all people, of those with events of a kind, or of two, and the kinds' one-way tables."""
-    layout, members = tables.layout, tables.members
-    titles = layout.titles if isinstance(layout, SeveralLayout) else ("",)
+    layout, members, titles = tables.layout, tables.layout.members, tables.layout.titles
     people, width = layout.people, sum(layout.people)
     own, noise = _laid_out(tables, "person", (people, people), device)
     given = [[tie.to(device, torch.float64) for tie in some] for some in ties]

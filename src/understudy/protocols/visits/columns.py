@@ -88,17 +88,16 @@ class Split:
         people = tuple(self.layout.people[place] for place in self._columns(group))
         if group not in self.events:
             return VisitLayout(people, (), ordered=False, even=True)
-        layout = self.layout
-        part = layout.members[self.events.index(group)] if isinstance(layout, SeveralLayout) else layout
+        part = self.layout.members[self.events.index(group)]
         return VisitLayout(people, part.events, part.ordered, part.even)
 
     def joint(self, group: int, block: Block) -> Block:
         """A table of a group's own layout, by its place among all."""
-        (kind, a, b), columns, layout = block, self._columns(group), self.layout
+        (kind, a, b), columns = block, self._columns(group)
         if kind == "person":
             return kind, columns[a], columns[b]
-        whose = f" {layout.titles[self.events.index(group)]}" if isinstance(layout, SeveralLayout) else ""
-        return kind + whose, columns[a] if kind == "across" else a, b
+        title = self.layout.titles[self.events.index(group)]
+        return f"{kind} {title}".rstrip(), columns[a] if kind == "across" else a, b
 
     def width(self, group: int) -> int:
         own = self.own(group)
@@ -127,9 +126,7 @@ class Split:
         first, *named = kind.split()
         if first == "person":
             return (_PEOPLE, a), (_PEOPLE, b)
-        whose = [*self.events]
-        if isinstance(self.layout, SeveralLayout):
-            whose = [self.events[self.layout.titles.index(title)] for title in named]
+        whose = [self.events[self.layout.titles.index(title)] for title in named or self.layout.titles]
         return ((_PEOPLE, a) if first == "across" else (whose[0], a)), (whose[-1], b)
 
     def _columns(self, group: int) -> list[int]:

@@ -116,7 +116,7 @@ class Tables(Multiplied[Rows]):
 
     def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[np.int64]:
         some = rows.levels(self.runs, self.bought, slice(start, stop))
-        return person_vectors(some, self.split.own(rows.group), math.isqrt(self.unit), 0, stop - start)
+        return person_vectors(some, self.split.own(rows.group), math.isqrt(self.unit))
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> "VisitTables":
         """In people."""
