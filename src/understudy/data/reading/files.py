@@ -228,8 +228,7 @@ def _from_excel(source: TableSource, want: Want, name: str, long: bool) -> Itera
 
 
 def _from_csv(source: TableSource, want: Want, name: str, long: bool) -> Iterator[Raw]:
-    path, plain = Path(source.table), source.encoding == "utf-8"
-    header, separator = _header(source, path, want)
+    header, separator = _header(source, want)
     include = present(header, want)
     nothing = Raw(name=name, header=header, columns={}, numbers=np.arange(0))
     if not include:
@@ -237,23 +236,18 @@ def _from_csv(source: TableSource, want: Want, name: str, long: bool) -> Iterato
         return
     points = source.decimal == "."  # else a number is text still
     numeric = {column: points and bool(want and want[column]) for column in include}
-    broken: dict[int, int] = {}  # number of the row → its number of cells
+    broken: dict[int, Fault] = {}  # by the number of the row
 
     def note(row: Any) -> str:
-        broken[row.number - 1] = row.actual_columns  # pyarrow counts the header as row 1
+        number = row.number - 1  # pyarrow counts the header as row 1
+        reason = f"has {row.actual_columns} cells, where the header has {len(header)}."
+        broken[number] = Fault(rows=np.array([number]), reason=reason)
         return "skip"
 
-    def faults() -> tuple[Fault, ...]:
-        return tuple(
-            Fault(rows=np.array([row]), reason=f"has {cells} cells, where the header has {len(header)}.")
-            for row, cells in broken.items()
-        )
-
-    encoding = "utf8" if plain else source.encoding
     # Threads lose row numbers. An empty line is a missing cell of a single column. Text, once each cell is found to be.
     kept, types = len(header) == 1, dict.fromkeys(include, pa.binary())
     options: dict[str, Any] = {
-        "read_options": pyarrow.csv.ReadOptions(use_threads=False, block_size=BLOCK, encoding=encoding),
+        "read_options": pyarrow.csv.ReadOptions(use_threads=False, block_size=BLOCK, encoding=source.encoding),
         "parse_options": pyarrow.csv.ParseOptions(
             delimiter=separator, newlines_in_values=True, ignore_empty_lines=not kept, invalid_row_handler=note
         ),
@@ -267,9 +261,9 @@ def _from_csv(source: TableSource, want: Want, name: str, long: bool) -> Iterato
         numbers = np.setdiff1d(rows, list(broken), assume_unique=True)[: len(read)]  # broken rows are skipped
         first = int(numbers[-1]) + 1 if len(numbers) else first
         columns = {column: written.csv_cells(read[column], numeric[column]) for column in include}
-        yield replace(nothing, columns=columns, numbers=numbers, faults=faults())
+        yield replace(nothing, columns=columns, numbers=numbers, faults=tuple(broken.values()))
     if long:
-        yield replace(nothing, faults=faults())  # of rows at the end
+        yield replace(nothing, faults=tuple(broken.values()))  # of rows at the end
 
 
 def _csv_tables(path: str, options: dict[str, Any], long: bool) -> Iterator[pa.Table]:
@@ -281,9 +275,9 @@ def _csv_tables(path: str, options: dict[str, Any], long: bool) -> Iterator[pa.T
             yield pa.Table.from_batches([batch])
 
 
-def _header(source: TableSource, path: Path, want: Want) -> tuple[list[str], str]:
+def _header(source: TableSource, want: Want) -> tuple[list[str], str]:
     """The names in a CSV file's first line, and what separates them. What stands below it is not judged here."""
-    plain = source.encoding == "utf-8"
+    path, plain = Path(source.table), source.encoding == "utf-8"
     errors = "surrogateescape" if plain else "strict"
     text: dict[str, Any] = {"encoding": "utf-8-sig" if plain else source.encoding, "newline": "", "errors": errors}
     with gzip.open(path, "rt", **text) if path.suffix == ".gz" else open(path, **text) as file:

@@ -207,15 +207,11 @@ def _levels_of_words(column: Column, words: "pd.Index[Any]") -> Codes:
     """The level of each text, and after these that of a missing cell; −1 for what does not fit."""
     if len(words) <= _FEW and all(type(word) is str for word in words):
         return _levels_of_few(column, tuple(words))
-    return _looked_up(column, pd.Series(words, dtype=object))
+    return _looked_up(column, words)
 
 
-@lru_cache(maxsize=256)  # the same in every batch
-def _levels_of_few(column: Column, words: tuple[str, ...]) -> Codes:
-    return _looked_up(column, pd.Series(words, dtype=object))
-
-
-def _looked_up(column: Column, seen: Cells) -> Codes:
+def _looked_up(column: Column, words: "tuple[str, ...] | pd.Index[Any]") -> Codes:
+    seen = pd.Series(words, dtype=object)
     gone = seen.isin(reading.missing_words(column)).to_numpy()
     values, reasons = reading.parse(column, seen)
     fine = ~gone & ~np.logical_or.reduce([mask for _, mask in reasons])
@@ -224,3 +220,6 @@ def _looked_up(column: Column, seen: Cells) -> Codes:
     if column.nullable:
         levels[:-1][gone] = levels[-1] = column.levels
     return levels
+
+
+_levels_of_few = lru_cache(maxsize=256)(_looked_up)  # the same in every batch

@@ -66,7 +66,12 @@ class TableSource:
             return
         if not self.query:
             raise ConfigError(f'{self.name}: which rows? Say query = "select …". {_NOTHING}')
-        require_no_secret_in_texts(self.query)
+        # Texts between its quotes may be another database's address.
+        if any(map(_SECRET.search, re.findall(r"'((?:[^']|'')*)'", self.query))):
+            raise ConfigError(
+                "the query has a text with a password in it, which would be kept beside the artefacts: make the other "
+                f"database known to this one instead. {_NOTHING}"
+            )
         if self.password is not None and not re.fullmatch("(?:env|file):.+", self.password):
             raise ConfigError(
                 f'{self.name}: password must be "env:NAME" or "file:PATH", never the password itself. {_NOTHING}'
@@ -217,7 +222,7 @@ _SECRET = re.compile(
 
 def require_no_secret(text: str) -> None:
     """Refuse a path or a URL that may have a password in it. ConfigError, before anything is read."""
-    if "://" not in text:
+    if not is_url(text):
         if _SECRET.search(text):
             raise ConfigError(
                 "this table reads as a connection string with a password in it, which would be kept beside the "
@@ -230,19 +235,11 @@ def require_no_secret(text: str) -> None:
             "the database's URL has a password in it, or something that may be one and would be kept beside the "
             f"artefacts; it looks like postgresql://user@host:port/name?sslmode=require. {_INSTEAD}"
         )
-    if not all(map(_is_plain_key, parse_qsl(parts["keys"] or "", keep_blank_values=True))):
+    given = parse_qsl(parts["keys"] or "", keep_blank_values=True)
+    if any(key.lower() not in KEYS or not value or re.search(r"[;=@{}]", value) for key, value in given):
         raise ConfigError(
             'what follows the "?" of the database\'s URL may be a password, and is kept beside the artefacts; only '
             f"these may stand there, each with a plain value: {', '.join(KEYS)}. {_INSTEAD}"
-        )
-
-
-def require_no_secret_in_texts(query: str) -> None:
-    """The same for a query: of the texts between its quotes, which may be another database's address."""
-    if any(map(_SECRET.search, re.findall(r"'((?:[^']|'')*)'", query))):
-        raise ConfigError(
-            "the query has a text with a password in it, which would be kept beside the artefacts: make the other "
-            "database known to this one instead. Nothing was read."
         )
 
 
@@ -265,8 +262,3 @@ def _odd(parts: re.Match[str]) -> bool:
         or _SECRET.search(path)
         or (not file and re.search(r"[;=#@]", path))
     )
-
-
-def _is_plain_key(item: tuple[str, str]) -> bool:
-    key, value = item
-    return key.lower() in KEYS and bool(value) and not re.search(r"[;=@{}]", value)

@@ -211,8 +211,7 @@ def long_tables(table: str, columns: list[str], part: Part, most: int) -> Iterat
 
 def _in_file(path: str, columns: list[str], groups: range, before: int, most: int) -> Iterator[tuple[int, pa.Table]]:
     about = _about(path)
-    with pyarrow.parquet.ParquetFile(path, metadata=about) as file:
-        own = file.schema_arrow
+    own = about.schema.to_arrow_schema()
     words = [column for column in columns if pa.types.is_string(own.field(column).type)]
     size = min(most, max(1 << 12, _CELLS // max(1, len(columns))))
     with pyarrow.parquet.ParquetFile(path, metadata=about, read_dictionary=words) as file:

@@ -76,9 +76,8 @@ class Visits:
         found = self.take(place[place >= 0])
         numbers = np.zeros(len(people), dtype=np.int64)
         numbers[place >= 0] = found.numbers
-        starts = starts_of(numbers)
         none = np.zeros((len(people), 0), dtype=np.int32)
-        return replace(found, own=none, starts=starts, people=people)
+        return replace(found, own=none, starts=starts_of(numbers), people=people)
 
     def codes(self, rng: "Uniform | None" = None, within: VisitSchema | None = None) -> VisitCodes:
         """What counts of them: of each person `most_events` events at most, by the schema's rule. `rng` is what events
@@ -147,10 +146,8 @@ def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | No
     # both keep the file's order
     order = np.lexsort((owner,)) if times is None else np.lexsort((times, owner))
     starts = starts_of(np.bincount(owner, minlength=len(ids)))
-    ids, times = (
-        np.asarray(ids, dtype=None if ids.dtype == np.int64 else object),
-        None if times is None else times[order],
-    )
+    ids = np.asarray(ids, dtype=None if ids.dtype == np.int64 else object)
+    times = None if times is None else times[order]
     loose |= {column: values[order] for column, values in numbers.items()}
     return Visits(own, codes[order], times, starts, ids, schema, name or events.source, loose)
 
@@ -162,15 +159,10 @@ def _encoded(table: Table, columns: Iterable[Column], kept: Iterable[Column]) ->
     def levels(rows: Any) -> Codes:
         for column in kept:
             parts[column.name].append(numbers_of(column, rows[column.name]))
-        return _codes(columns, rows)
+        none = np.zeros((len(rows), 0), dtype=np.int32)
+        return np.column_stack([none, *(codes_of(column, rows[column.name]) for column in columns)])
 
-    codes = table.encoded(levels)
-    return codes, {name: np.concatenate(own) for name, own in parts.items()}
-
-
-def _codes(columns: Iterable[Column], frame: Any) -> Codes:
-    none = np.zeros((len(frame), 0), dtype=np.int32)
-    return np.column_stack([none, *(codes_of(column, frame[column.name]) for column in columns)])
+    return table.encoded(levels), {name: np.concatenate(own) for name, own in parts.items()}
 
 
 def _owners(events: Table, ids: NDArray[Any], source: str) -> Places:

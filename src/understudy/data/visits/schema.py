@@ -13,7 +13,7 @@ called alike, a column of one name at two holders, a rule on two kinds of events
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -71,6 +71,13 @@ class PeopleSchema(Document):
         for part in self.tables.values():
             part.require_public(which)
 
+    def _keep_rules(self, rules: tuple[Rule, ...]) -> None:
+        """Each of them once. Edges: one that makes no sense here → SchemaError."""
+        object.__setattr__(self, "rules", read_rules(tuple(dict.fromkeys(rules))))
+        if lone := [rule for rule in self.rules if rule.unique]:
+            raise SchemaError(f'rule "{lone[0]}": no two rows alike is a rule of tables with one row a person.')
+        _ = self.row_schema  # says what else is wrong with one
+
 
 @dataclass(frozen=True, kw_only=True)
 class VisitSchema(PeopleSchema):
@@ -100,20 +107,16 @@ class VisitSchema(PeopleSchema):
         if not isinstance(self.note, str):
             raise SchemaError(f"note must be text, not {self.note!r}.")
         rules = read_rules(self.rules)
-        for part in ("people", "events"):
-            if (schema := getattr(self, part)) is None:
-                continue
+        for part, schema in self.tables.items():
             if type(schema) is not Schema:
                 raise SchemaError(f"{part} must be a schema of columns, not {schema!r}.")
             rules += schema.rules  # of both tables they stand in one place
             object.__setattr__(self, part, replace(schema, person=self.person, rules=()))
-        object.__setattr__(self, "rules", read_rules(tuple(dict.fromkeys(rules))))
         self._check_time()
         derived = [*self.person_schema.names, *self.event_schema.names]
         if twice := repeated([self.person, *(() if self.time is None else (self.time,)), *derived]):
             raise SchemaError(f'"{twice[0]}" has two meanings: every column of both tables has its own name.')
-        check_no_unique(self.rules)
-        _ = self.row_schema  # says where a rule makes no sense
+        self._keep_rules(rules)
 
     def _check_time(self) -> None:
         if self.time is None:
@@ -195,8 +198,7 @@ class VisitSchema(PeopleSchema):
         return self.each(lambda table: table.binned(bins))
 
     def each(self, change: Callable[[Schema], Schema]) -> "VisitSchema":
-        events, people = change(self.events), self.people
-        return replace(self, events=events, people=None if people is None else change(people))
+        return replace(self, **{name: change(table) for name, table in self.tables.items()})  # type: ignore[arg-type]
 
     @property
     def event_columns(self) -> tuple[Column, ...]:
@@ -216,12 +218,11 @@ class VisitSchema(PeopleSchema):
         head = {"kind": self.kind, "person": self.person, "most_events": self.most_events, "cut": self.cut}
         title = "" if self.title == TITLE else self.title
         more = {"title": title, "time": self.time, "gaps": [*(self.gaps or ())], "note": self.note}
-        parts = {"people": self.people, "events": self.events}
         return (
             head
             | {key: value for key, value in more.items() if value}
             | ({"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {})
-            | {name: replace(part, person=None).to_dict() for name, part in parts.items() if part is not None}
+            | {name: replace(part, person=None).to_dict() for name, part in self.tables.items()}
         )
 
     @classmethod
@@ -241,8 +242,7 @@ class VisitSchema(PeopleSchema):
     def __str__(self) -> str:
         order = f"ordered by {self.time}" if self.time else "in no order"
         head = f"people with up to {self.most_events} events, {order}, person {self.person}"
-        parts = (("people", self.people), ("events", self.events))
-        return "\n".join((head, *(f"{name}: {part}" for name, part in parts if part is not None)))
+        return "\n".join((head, *(f"{name}: {part}" for name, part in self.tables.items())))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,10 +270,8 @@ class SeveralVisits(PeopleSchema):
         if twice := repeated([self.person, *times, *own, *events]):
             raise SchemaError(f'"{twice[0]}" is a column of two holders. Rename one. Nothing was charged.')
         rules = (*read_rules(self.rules), *(rule for part in self.parts for rule in part.rules))
-        object.__setattr__(self, "rules", read_rules(tuple(dict.fromkeys(rules))))
         object.__setattr__(self, "parts", tuple(replace(part, rules=()) for part in self.parts))
-        check_no_unique(self.rules)
-        _ = self.row_schema  # says where a rule makes no sense
+        self._keep_rules(rules)
         for rule in self.rules:
             held = {part.title: {column.name for column in part.event_columns} for part in self.parts}
             if len(titles := [title for title, names in held.items() if names & {*rule.columns}]) > 1:
@@ -325,12 +323,6 @@ def _span(clock: Column) -> int:
     assert isinstance(clock, Binned), "which was seen to"
     edges = (bounded(clock) if clock.unbounded else clock).edges
     return min(int(edges[-1]) - 1 - int(edges[0]), EXACT)
-
-
-def check_no_unique(rules: Sequence[Rule]) -> None:
-    """SchemaError for a rule that no two rows are alike."""
-    if lone := [rule for rule in rules if rule.unique]:
-        raise SchemaError(f'rule "{lone[0]}": no two rows alike is a rule of tables with one row a person.')
 
 
 def grid(high: int, *, single: int, factor: float) -> tuple[int, ...]:

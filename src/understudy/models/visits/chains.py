@@ -226,14 +226,12 @@ class MixtureOfChains(Network):
         """Two- and one-way tables of people's columns."""
         known = self._known(own, number)
         people = known.T @ known / self.kinds
-        if not self.ordered:
-            return people, known.mean(0)
-        size, none = self.people[-2], number[:, :1]
-        first = own[:, -size:]
-        pair = first.T @ functional.pad(number[:, 1:], (1, 0)) / self.kinds  # who has none has no first
-        pair[-1, 0] = none.mean()
-        end, begin = people.shape[0] - self.people[-1], own.shape[1] - size
-        people[begin:end, end:], people[end:, begin:end] = pair, pair.T
+        if self.ordered:
+            end = own.shape[1]
+            begin = end - self.people[-2]
+            pair = own[:, begin:].T @ functional.pad(number[:, 1:], (1, 0)) / self.kinds  # who has none has no first
+            pair[-1, 0] = number[:, 0].mean()
+            people[begin:end, end:], people[end:, begin:end] = pair, pair.T
         return people, known.mean(0)
 
     def _places(self, first: Tensor, onward: Tensor) -> Tensor:

@@ -27,8 +27,6 @@ from understudy.data.visits.counts import Block
 from understudy.ground.errors import ConfigError
 from understudy.protocols.joint.stage import public_part
 
-_EACH = "over columns a holder has events, or a table of the same people with their ids"
-
 
 @dataclass(frozen=True)
 class Split:
@@ -48,7 +46,10 @@ class Split:
             return cls(one, grid, (0,) * len(one.person_schema.columns), (0,))
         for name, schema in schemas.items():
             if schema.kind != "visits" and (schema.kind != "table" or schema.person is None):
-                raise ConfigError(f"{name} has neither events nor a table with ids: {_EACH}. Nothing was charged.")
+                raise ConfigError(
+                    f"{name} has neither events nor a table with ids: over columns a holder has events, or a table of "
+                    "the same people with their ids. Nothing was charged."
+                )
         having: dict[int, VisitSchema] = {}
         parts: dict[str, Schema] = {}
         owners: list[int] = []

@@ -37,9 +37,8 @@ def fit_tables(config: Any, schema: Events, tables: VisitTables, look: Callable[
     """Of one kind of events a mixture of chains, of several such mixtures that share their people."""
     settings: dict[str, Any] = {key: getattr(config, key) for key in FITTED}
     settings |= {"device": pick_device(config.device), "watch": lambda step, residual: look()}
-    bounds = tuple(map(number_bounds, schema.parts))
     ties = tuple(fitted_ties(schema, part) for part in schema.parts)
-    return fit_visits(tables, bounds, ties=ties, **settings)
+    return fit_visits(tables, [*map(number_bounds, schema.parts)], ties=ties, **settings)
 
 
 def fitted_ties(schema: Events, part: VisitSchema) -> VisitTies:
@@ -137,11 +136,11 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     if people is not None:
         few = f"{people:,} people are no more than noise of {noise:.4g} on every count hides."
         warnings += [few] if people <= FEW * noise else wide_columns(schema, study.layout, cells, people)
-    tables, cut, shares = len(study.layout.blocks), {"first": "the first"}, study.pricing.shares
+    tables, shares = len(study.layout.blocks), study.pricing.shares
     stages = [Stage(what="all tables", share=shares[-1], moved=tables, noise={"least": least, "largest": noise})]
     facts = [f"{tables:,} tables of people's columns, of events' and of both, in each of which a person weighs 1"]
     for part in schema.parts:
-        which = cut.get(part.cut, "drawn by chance")
+        which = "the first" if part.cut == "first" else "drawn by chance"
         facts.append(f"at most {part.most_events:,} {part.title} of a person count, {which}")
     single = [("reach", "public cells", study.public), ("fine", "fine cells", study.bought)]
     for place, (name, what, columns) in enumerate(one for one in single if one[-1]):
