@@ -169,7 +169,7 @@ class Split:
             for so in (False, True):
                 known: dict[Test | Order, bool] = {test: so}
                 literal = test if so else Not(test)
-                heap.append(([*said, literal], _left_of(first, known), [_left_of(one, known) for one in rest]))
+                heap.append(([*said, literal], left_of(first, known), [left_of(one, known) for one in rest]))
 
 
 def _boxes(levels: Codec, said: Sequence[Condition]) -> Boxes:
@@ -178,10 +178,6 @@ def _boxes(levels: Codec, said: Sequence[Condition]) -> Boxes:
     if left_out:
         raise TooManyCasesError
     return found, dict(pieces)
-
-
-def _left_of(condition: Condition | bool, known: Mapping[Test | Order, bool]) -> Condition | bool:
-    return condition if isinstance(condition, bool) else left_of(condition, known)
 
 
 # Kinds of events

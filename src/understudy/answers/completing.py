@@ -54,8 +54,7 @@ def complete(
     for rows, chance in _posteriors(known, len(frame), products, model, gaps, each=draws * widest):
         own = pick(chance, rng.uniform(len(chance), draws)).flatten()
         for j, cell in cells.items():
-            drawn = invert(model.odds[j][own], rng.uniform(len(own)))
-            cell[rows] = drawn.reshape(-1, draws).numpy()
+            cell[rows] = invert(model.odds[j][own], rng.uniform(len(own))).reshape(-1, draws).numpy()
     whole_rows = frame.loc[:, list(frame.columns)].iloc[np.repeat(np.arange(len(frame)), draws)]
     index, whole_rows = whole_rows.index, whole_rows.reset_index(drop=True)
     for j, part in {**gaps, **absent}.items():
@@ -188,8 +187,7 @@ def _filled(column: Column, own: "pd.Series[Any]", gap: NDArray[np.bool_], drawn
         own = own.eq(1)
     elif isinstance(column, Date | Datetime):
         own = pd.to_datetime(own)
-    values = np.where(gap, drawn.to_numpy(object), own.to_numpy(object))
-    return pd.Series(values, dtype=dtype(column))
+    return pd.Series(np.where(gap, drawn.to_numpy(object), own.to_numpy(object)), dtype=dtype(column))
 
 
 def bounds(pieces: Pieces) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -66,8 +66,7 @@ def as_drawn(frames: Mapping[str, pd.DataFrame], schema: VisitSchema) -> Drawn:
         begin, steps, fresh = first_and_gaps(times.astype(np.int64), starts)
         people = people.assign(**{first.name: typed(first, begin, numbers == 0)})
         events = events.assign(**{gap.name: typed(gap, steps, fresh)})
-    number = schema.person_schema.columns[-1].name
-    counted = people.assign(**{number: np.minimum(numbers, schema.most_events)})
+    counted = people.assign(**{schema.person_schema.columns[-1].name: np.minimum(numbers, schema.most_events)})
     return Drawn(counted, (events,), (starts,))
 
 

@@ -135,8 +135,7 @@ class PeopleLaw:
         heap = np.cumsum(self.chances) / self.probability
         places = (np.arange(n) + float(rng.uniform(1))) / max(1, n)
         which = np.minimum(np.searchsorted(heap, places, side="right"), len(heap) - 1)
-        drawn = [part.draw(int((which == place).sum()), rng) for place, part in enumerate(self.parts)]
-        first, *others = drawn
+        first, *others = [part.draw(int((which == place).sum()), rng) for place, part in enumerate(self.parts)]
         for other in others:
             first = first.with_(other)
         if others:
@@ -222,8 +221,7 @@ class _Member:
     def events(self, kind: Tensor, number: Tensor, rng: Uniform) -> pd.DataFrame:
         """So many events of people of these kinds, person by person and in order."""
         if self.walks is None:
-            codes = self.network.events_of(kind, number, rng.uniform).numpy()
-            return self.levels.decode(codes, rng)
+            return self.levels.decode(self.network.events_of(kind, number, rng.uniform).numpy(), rng)
         states, hits = self.walks.draw(kind % self.network.chains, number, rng.uniform)
         parts, rows = [], []
         for own, which in zip(self.sets, (hits, ~hits), strict=True):

@@ -193,8 +193,7 @@ def by_test(question: Question, rng: Uniform) -> Keep:
     """Draw a row of every point, and keep it where it meets the condition."""
 
     def keep(products: Products) -> tuple[Cells, float]:
-        drawn = [invert(own, rng.uniform(len(own))) for own in products.odds]
-        rows = torch.stack(drawn, 1).int().numpy()
+        rows = torch.stack([invert(own, rng.uniform(len(own))) for own in products.odds], 1).int().numpy()
         met = question.met({j: rows[:, j] for j in question.pieces})
         return rows[met], float(met.sum())
 

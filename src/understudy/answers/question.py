@@ -139,13 +139,13 @@ class TooManyError(Exception):
     """A condition takes too many boxes."""
 
 
-def left_of(condition: Condition, known: Mapping[Test | Order, bool]) -> Condition | bool:
+def left_of(condition: Condition | bool, known: Mapping[Test | Order, bool]) -> Condition | bool:
     """What is left of a condition, some of its tests being known to be met or not."""
     if isinstance(condition, Not):
         rest = left_of(condition.part, known)
         return not rest if isinstance(rest, bool) else Not(rest)
     if not isinstance(condition, And | Or):
-        return known.get(condition, condition)
+        return condition if isinstance(condition, bool) else known.get(condition, condition)
     decides = isinstance(condition, Or)  # one part that is so decides
     parts: dict[Condition, None] = {}
     for part in condition.parts:

@@ -102,8 +102,7 @@ def _both(a: Noisy, b: Noisy) -> Noisy:
 
 def bias_of(fitted: Numbers, measured: Noisy) -> float:
     """What a fit is off a cell by beyond the noise, a root mean square; 0 says nothing of a fit to the noise."""
-    excess = np.mean((fitted - measured.counts) ** 2 - measured.variance)
-    return math.sqrt(max(0.0, float(excess)))
+    return math.sqrt(max(0.0, float(np.mean((fitted - measured.counts) ** 2 - measured.variance))))
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,8 +46,7 @@ class EventSet:
 
     @classmethod
     def of(cls, network: MixtureOfChains, boxes: Sequence[Box], pieces: Pieced) -> "EventSet":
-        odds = Products.of_rows(network.event_odds(), network.events)
-        return cls(odds.cut(pieces), boxes, pieces)
+        return cls(Products.of_rows(network.event_odds(), network.events).cut(pieces), boxes, pieces)
 
     def chances(self) -> Tensor:
         """The logarithm of each box's probability in each state: (states of all chains, boxes)."""
@@ -110,8 +109,7 @@ class Walks:
 def kinds_of(network: Network) -> Products:
     """Kinds of people as weighted products of their columns, and of one more column that says which kind it is."""
     which = torch.eye(network.kinds, dtype=torch.float64)
-    weight = torch.full((network.kinds,), 1 / network.kinds, dtype=torch.float64)
-    found = Products(weight, (which,))
+    found = Products(torch.full((network.kinds,), 1 / network.kinds, dtype=torch.float64), (which,))
     for member in network.each:
         found = _with_columns(found, member)
     return Products(found.weight, (*found.odds[1:], found.odds[0]))

@@ -73,8 +73,7 @@ def init(
         target, epsilon = _purpose(schemas, target, epsilon, ask=not yes)
     for name, schema in schemas.items():
         schema.save(files[name]) if schema.origin == "public" else write_draft(schema, files[name])
-    text = run_text(holders, files, folder, epsilon or 1.0, target or None, people, missing or [])
-    run.write_text(text)
+    run.write_text(run_text(holders, files, folder, epsilon or 1.0, target or None, people, missing or []))
     _next(run, files)
 
 

@@ -265,8 +265,7 @@ def schema_levels(
             known = ", ".join(sorted(set(owners.values()))) or "nobody in particular"
             raise ConfigError(f"no column is {holder}'s: they are of {known}.")
         found = found.select(names)
-    protocol = generator.card.get("protocol", "a run")
-    replace(found, note=f"Bins are levels that {protocol} bought.").save(to)
+    replace(found, note=f"Bins are levels that {generator.card.get('protocol', 'a run')} bought.").save(to)
     plain.print(f"Schema written to {to}: its bins were released and paid for in that run.")
 
 

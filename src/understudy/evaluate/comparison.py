@@ -190,8 +190,7 @@ def compare(
     evaluation = evaluate_tables(real, synthetic, schema, holdout=holdout, target=target, owners=owners, models=models)
     known = schema.select(evaluation.columns) if evaluation.columns else None
     if another and known is not None:
-        more = second_opinion(real, synthetic, known)
-        evaluation = replace(evaluation, figures=(*evaluation.figures, *more))
+        evaluation = replace(evaluation, figures=(*evaluation.figures, *second_opinion(real, synthetic, known)))
     figures = tuple(f for f in evaluation.figures if f.what.measure != "tstr")
     shares: tuple[Shares, ...] = ()
     pairs: tuple[Pair, ...] = ()

@@ -219,8 +219,7 @@ def _with_ends(column: Binned, numbers: Any) -> tuple[Binned, dict[str, int]]:
         # The bin that was the last holds its end; a bin of whole numbers has two of them, so that edges increase.
         start = high + 1 if whole else np.nextafter(high, np.inf)
         edges.append(column.bound_at(start))
-        end = numbers.max(), start + 1 if whole else np.nextafter(start, np.inf)
-        last = column.bound_at(max(end))
+        last = column.bound_at(max(numbers.max(), start + 1 if whole else np.nextafter(start, np.inf)))
     elif edges[-1] == last:  # a last bin of one number
         last = column.bound_at(high + 1)
     return replace(column, low=edges[0], high=last, bins=(*edges, last), **plain), said

@@ -158,8 +158,7 @@ def small_cnn(images: Tensor, labels: Tensor, *, classes: int, epochs: int = 5, 
 
 @torch.no_grad()
 def class_probabilities(network: nn.Sequential, images: Tensor) -> NDArray[np.float64]:
-    parts = [network(x).double().softmax(dim=1) for x in torch.split(images, 1024)]
-    return torch.cat(parts).numpy()
+    return torch.cat([network(x).double().softmax(dim=1) for x in torch.split(images, 1024)]).numpy()
 
 
 def _unit_pixels(name: str, images: NDArray[Any]) -> Tensor:

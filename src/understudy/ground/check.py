@@ -2,6 +2,7 @@
 
 import difflib
 import hashlib
+import math
 import sys
 import unicodedata
 from collections import Counter
@@ -119,6 +120,11 @@ def file_names(labels: Sequence[object]) -> list[str]:
 def readable(text: str) -> str:
     """A text of others, to be shown: a mark stands for what steers a terminal, turns a line around or is unseen."""
     return "".join(one if one.isprintable() or one in _SPACES else "�" for one in text)
+
+
+def finite(value: float) -> float | None:
+    """A number as a file holds it: None where it is without end."""
+    return value if math.isfinite(value) else None
 
 
 def _plain(letter: str) -> bool:

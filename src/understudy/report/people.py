@@ -169,8 +169,7 @@ def _findings(figures: Sequence[Figure]) -> Iterator[Finding]:
         if subject is not None and (figure.value is not None or figure.what.part != "later"):
             yield judged(figure, subject, "shuffled columns", "utility")
     if NUMBER in known:
-        naive = "all numbers alike"
-        yield judged(known[NUMBER], "numbers of events", naive, "utility", near=NEAR)
+        yield judged(known[NUMBER], "numbers of events", "all numbers alike", "utility", near=NEAR)
     if sums := [figure for figure in figures if figure.what.measure in SUMS and figure.value is not None]:
         yield _sums(sums)
     if lags := [figure for figure in figures if figure.what.measure == "lag" and figure.value is not None]:

@@ -93,8 +93,7 @@ def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
     )
     for what, subject in subjects.items():
         if what in known:
-            limits = limit if what == cross else ""
-            yield judged(known[what], subject, INDEPENDENT, "utility", limits)
+            yield judged(known[what], subject, INDEPENDENT, "utility", limit if what == cross else "")
     if linear in known:
         levels = judged(known[linear], "correlations", INDEPENDENT, "correlations")
         yield _with_strengths(levels, [known[What(one)] for one in STRENGTHS if What(one) in known])
@@ -145,8 +144,7 @@ def memory(figures: Sequence[Figure]) -> Finding:
     """What is said of columns and themselves some events later, by the numbers as they came."""
     marked = marks.worst([marks.not_off(figure.value, marks.dependence_mark(figure)) for figure in figures])
     furthest = max(figures, key=lambda figure: figure.value or 0.0)
-    name = figure_name(furthest.what)
-    detail = f"Furthest off, by ranks: {name}: {furthest.note}."
+    detail = f"Furthest off, by ranks: {figure_name(furthest.what)}: {furthest.note}."
     return Finding(marked, "memory of events", MARKED[marked].replace("are", "is", 1), detail, "utility")
 
 

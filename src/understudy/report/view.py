@@ -12,7 +12,7 @@ from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import Shares
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.association import Matrix, Pair
-from understudy.privacy.accounts.budget import shown
+from understudy.privacy.accounts.budget import shown, shown_bound
 from understudy.privacy.accounts.statement import AGAINST
 from understudy.report import plots, words
 from understudy.report.words import number
@@ -196,7 +196,7 @@ def audit(body: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return None
     try:
         views = [
-            (str(one["adversary"]), words.lower_bound(one["observed"]), words.lower_bound(one["any_noise"]))
+            (str(one["adversary"]), shown_bound(one["observed"]), shown_bound(one["any_noise"]))
             for one in body["views"]
         ]
         return {

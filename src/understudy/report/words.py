@@ -89,11 +89,6 @@ def attack_name(what: What) -> tuple[str, str]:
     return f"{title} ({' and '.join(what.of)})" if what.of else title, asks
 
 
-def lower_bound(epsilon: float | None) -> str:
-    """A figure that was reached at least, rounded down; None: no amount of the claimed noise explains it."""
-    return "∞" if epsilon is None else f"{math.floor(1000 * epsilon) / 1000:g}"
-
-
 def at_price(epsilon: float | None, delta: float | None = None) -> str:
     """ "ε = 1.2 at δ = 10⁻⁵" in a piece that no line break parts."""
     said = f"ε\u00a0=\u00a0{shown(epsilon)}"

@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from understudy.ground.check import in_range, known_keys, one_of, plain_name, plain_names, positive, whole
+from understudy.ground.check import finite, in_range, known_keys, one_of, plain_name, plain_names, positive, whole
 from understudy.ground.durable import load_toml
 from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.ground.pack import LIMIT
@@ -59,10 +59,7 @@ class Contract:
     @cached_property
     def text(self) -> str:
         """The one form that is signed: JSON, parties in order, settings sorted, no spaces."""
-        budgets = {
-            name: budget.to_dict() | {"epsilon": None if budget.epsilon == math.inf else budget.epsilon}
-            for name, budget in self.budgets.items()
-        }
+        budgets = {name: own.to_dict() | {"epsilon": finite(own.epsilon)} for name, own in self.budgets.items()}
         body = {
             "federation": self.federation, "run": self.run, "protocol": self.protocol, "message": self.message,
             "settings": _plain(self.settings), "columns": _plain(self.columns),
@@ -104,8 +101,7 @@ class Contract:
 
 def digest_of(description: Any) -> str:
     """SHA-256 of what is public about a party's rows: a schema, or the features of a population."""
-    values = description.to_dict() if hasattr(description, "to_dict") else asdict(description)
-    return _digest(values)
+    return _digest(description.to_dict() if hasattr(description, "to_dict") else asdict(description))
 
 
 def columns_of(description: Any) -> dict[str, str]:

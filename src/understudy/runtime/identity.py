@@ -217,8 +217,7 @@ class Authority:
 
     def invite(self, party: str, *, days: int = INVITED_DAYS) -> Path:
         """An invitation, good for so many days; a certificate that the party had before is refused from now on."""
-        invitation = self._new_invitation(party, days, once=True)
-        return invitation.save(self.folder / "invitations" / f"{party}.toml")
+        return self._new_invitation(party, days, once=True).save(self.folder / "invitations" / f"{party}.toml")
 
     renew = invite  # the same act: a fresh key, a fresh pin, and the old certificate is out
 

@@ -59,8 +59,7 @@ def decode(data: bytes | bytearray, kinds: Iterable[type[Message]], *, limit: in
         odd = sorted(map(str, body.keys() ^ hints.keys()))
         raise MessageError(f"{name}: unknown or missing fields {', '.join(odd)[:200]}.")
     try:
-        values = {key: _typed(item, hints[key], f"{name}.{key}") for key, item in body.items()}
-        return cls(**values)
+        return cls(**{key: _typed(item, hints[key], f"{name}.{key}") for key, item in body.items()})
     except (TypeError, ValueError, KeyError) as error:
         if isinstance(error, UnderstudyError):
             raise

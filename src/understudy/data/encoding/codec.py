@@ -158,8 +158,7 @@ class Codec:
 def _array(values: NDArray[Any] | Tensor) -> NDArray[Any]:
     if isinstance(values, Tensor):
         values = values.detach().cpu()
-        values = values.float() if values.is_floating_point() else values
-        return values.numpy()
+        return (values.float() if values.is_floating_point() else values).numpy()
     return np.asarray(values)
 
 
@@ -256,8 +255,7 @@ class Levels:
     def pieces(self, j: int, cuts: Iterable[float] = ()) -> Pieces:
         """The fine cells of column `j`, cut at these places besides, each with its share of its level."""
         fine = self.fine.pieces(j, cuts)
-        shares = fine.share * self._shares(j)[fine.level]
-        return replace(fine, level=self.groups[j][fine.level], share=shares)
+        return replace(fine, level=self.groups[j][fine.level], share=fine.share * self._shares(j)[fine.level])
 
     def labels(self, j: int) -> list[Any]:
         """What stands for each level of column `j` in a table of answers: a value, a bin, or the first and the last."""

@@ -178,8 +178,7 @@ class Frame:
     @classmethod
     def from_description(cls, told: Mapping[str, Any]) -> "Frame":
         """The inverse of `describe`; other keys are ignored."""
-        upright = told.get("upright", False)
-        return cls(tuple(told["shape"]), told["sides"], told["features"], upright=upright)
+        return cls(tuple(told["shape"]), told["sides"], told["features"], upright=told.get("upright", False))
 
 
 def dct(n: int) -> NDArray[np.float64]:
@@ -266,8 +265,7 @@ def _moved(values: Tensor, poses: Tensor, *, back: bool) -> Tensor:
     places = (steps + torch.arange(width + 1, device=values.device)).clamp(0, width - 1)
     some = (left.long().clamp(-width, width) + width).flatten().repeat_interleave(channels)
     rows = rows.gather(1, places.index_select(0, some)).view(n, height, channels, -1)
-    part = (across - left)[:, :, None, None]
-    return torch.lerp(rows[..., :-1], rows[..., 1:], part).transpose(2, 3)
+    return torch.lerp(rows[..., :-1], rows[..., 1:], (across - left)[:, :, None, None]).transpose(2, 3)
 
 
 def _fine(pixels: Tensor) -> Tensor:

@@ -244,8 +244,7 @@ def inference(tables: Attacked, secret: int, *, targets: int = 1000, seed: int =
         return np.concatenate([*rows.each(people[:, known], share)])
 
     inside, outside = _targets(tables, targets, np.random.default_rng([seed, 0]))
-    naive = _mean(shares[inside[:, secret]])
-    measure = _measure(right(inside), right(outside), naive, seed)
+    measure = _measure(right(inside), right(outside), _mean(shares[inside[:, secret]]), seed)
     note = f"1 column from {len(known)}, nearest of {len(synthetic):,} synthetic rows"
     return Attack(what=What("inference"), measures=(measure,), note=note, control=len(outside))
 

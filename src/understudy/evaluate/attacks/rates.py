@@ -250,8 +250,7 @@ def more(inside: Floats, outside: Floats, *, seed: int = 0) -> float:
 
 def fisher(hits: int, people: int, other_hits: int, others: int) -> float:
     """P(at least so many of the hits fall to `people`), with people and others drawn from one urn."""
-    total = hits + other_hits
-    return min(1.0, float(hypergeom.sf(hits - 1, people + others, total, people)))
+    return min(1.0, float(hypergeom.sf(hits - 1, people + others, hits + other_hits, people)))
 
 
 def holm(values: Sequence[float]) -> tuple[float, ...]:

@@ -24,10 +24,10 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from understudy.evaluate.audit.bounds import PILOT, Errors, Numbers, Tightness, explained, plain, separate
-from understudy.ground.check import in_range, positive, whole
+from understudy.ground.check import finite, in_range, positive, whole
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import Spend, epsilon
-from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.budget import Budget, shown_bound
 from understudy.privacy.accounts.events import describe
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
@@ -60,7 +60,7 @@ class View:
         return cls(adversary=adversary, observed=least, any_noise=other, errors=errors)
 
     def to_dict(self) -> dict[str, Any]:
-        return vars(self) | {"observed": _finite(self.observed), "errors": self.errors.to_dict()}
+        return vars(self) | {"observed": finite(self.observed), "errors": self.errors.to_dict()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +86,14 @@ class AuditResult:
 
     def __str__(self) -> str:
         lines = [
-            f"claimed ε ≤ {math.ceil(1000 * self.claimed) / 1000:g}, observed ≥ {_floor(self.observed)} "
+            f"claimed ε ≤ {math.ceil(1000 * self.claimed) / 1000:g}, observed ≥ {shown_bound(self.observed)} "
             f"({100 * self.confidence:g} %), at δ={self.delta:g}{'' if self.passed else ': THE CLAIM IS BROKEN'}"
         ]
         for view in self.views:
-            lines.append(f"  {_floor(view.observed):>5}  {view.adversary}")
-            lines.append(f"         ({_floor(view.any_noise)} if the noise may be of any kind)")
+            lines.append(f"  {shown_bound(view.observed):>5}  {view.adversary}")
+            lines.append(f"         ({shown_bound(view.any_noise)} if the noise may be of any kind)")
         if self.tight is not None:
-            lines.append(f"  {_floor(self.tight.observed(self.delta)):>5}  {self.tight}")
+            lines.append(f"  {shown_bound(self.tight.observed(self.delta)):>5}  {self.tight}")
         lines.append(f"  {self.trials:,} trials with the person and {self.trials:,} without, {self.seconds:.0f} s")
         if self.passed and not self.observed:
             lines.append("  That shows nothing: these are too few trials. More time (--seconds) gives a bound.")
@@ -103,7 +103,7 @@ class AuditResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result in plain types. An observed ε that is null: no amount of the claimed noise explains it."""
-        figures: dict[str, Any] = {"observed": _finite(self.observed), "passed": self.passed}
+        figures: dict[str, Any] = {"observed": finite(self.observed), "passed": self.passed}
         figures["tight"] = self.tight and vars(self.tight)
         return vars(self) | figures | {"views": [v.to_dict() for v in self.views], "notes": list(self.notes)}
 
@@ -189,15 +189,6 @@ def _price(claimed: Spend, delta: float) -> float:
 
 def _words(claimed: Spend) -> tuple[str, ...]:
     return tuple(f"claimed for {count:,} × {describe(event)}" for event, count in claimed.items())
-
-
-def _floor(value: float) -> str:
-    """Rounded down, as a lower bound must be."""
-    return "∞" if value == math.inf else f"{math.floor(1000 * value) / 1000:g}"
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 class Seen:

@@ -83,8 +83,7 @@ def autocorrelation(series: Series, lags: int) -> NDArray[np.float64]:
     """A channel's correlation with itself 1 … lags steps later, of all series: (lags, channels); 0 of a constant."""
     centred = np.asarray(series, dtype=float) - np.mean(series, axis=(0, 1))
     power = (centred**2).mean(axis=(0, 1))
-    later = range(1, lags + 1)
-    moments = np.array([(centred[:, lag:] * centred[:, :-lag]).mean(axis=(0, 1)) for lag in later])
+    moments = np.array([(centred[:, lag:] * centred[:, :-lag]).mean(axis=(0, 1)) for lag in range(1, lags + 1)])
     return np.asarray(moments / np.where(power > 0, power, 1))
 
 
@@ -148,8 +147,7 @@ def evaluate_distances(real: Series, synthetic: Series, *, seed: int = 0) -> tup
         reason = f"{len(real)} real and {len(synthetic)} synthetic rows are too few."
         names = ("mmd", "coverage", "dcr")
         return tuple(Figure.absent(What(name), reason, better=FIGURES[name]) for name in names)
-    rng = np.random.default_rng([seed, 0])
-    return _distance_figures(*_compared(real, synthetic, "rows", rng))
+    return _distance_figures(*_compared(real, synthetic, "rows", np.random.default_rng([seed, 0])))
 
 
 def _compared(

@@ -159,8 +159,7 @@ def table_figures(
         names = [*(What("avd", 2, part) for part in KINDS.values()), NUMBER]
         return tuple(Figure.absent(what, "there are no people.") for what in names)
     again = real.take(bootstrap(len(real.people), len(synthetic.people), rng))
-    mixed = mixed_up(real, rng)
-    mine, *others = (_shares(codes, layout) for codes in (real, synthetic, again, mixed))
+    mine, *others = (_shares(codes, layout) for codes in (real, synthetic, again, mixed_up(real, rng)))
     near, low, high = (_distances(mine, other, layout) for other in others)
     number = mine["person", len(layout.people) - 1, len(layout.people) - 1]
     high[NUMBER] = float(np.abs(number - 1 / len(number)).sum() / 2)
@@ -287,8 +286,7 @@ def comes_again(
     sizes = (*layout.people[:-1], *layout.events)
     mine, others, held = (_examples(codes) for codes in (real, synthetic, test))
     figures = downstream(mine, others, held, sizes, classes=2, models=("boosting",), seed=seed)
-    auc = next(figure for figure in figures if figure.what.score == "auc")
-    return replace(auc, what=AGAIN)
+    return replace(next(figure for figure in figures if figure.what.score == "auc"), what=AGAIN)
 
 
 def _examples(codes: VisitCodes) -> Examples:

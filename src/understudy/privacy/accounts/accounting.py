@@ -231,8 +231,7 @@ def _computable(event: DpEvent) -> DpEvent:
     """An event that costs at least as much, of numbers that products and powers do not take out of all bounds."""
     match event:
         case PoissonSampledDpEvent():
-            rate = max(event.sampling_probability, _LEAST_RATE)
-            return PoissonSampledDpEvent(rate, _computable(event.event))
+            return PoissonSampledDpEvent(max(event.sampling_probability, _LEAST_RATE), _computable(event.event))
         case GaussianDpEvent() | LaplaceDpEvent() if event.noise_multiplier > _LARGEST_NOISE:
             return type(event)(_LARGEST_NOISE)
         case DiscreteGaussian() if event.sigma > _LARGEST_NOISE:

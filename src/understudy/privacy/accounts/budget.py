@@ -79,6 +79,11 @@ def shown_left(value: float, digits: int = 4) -> str:
     return "0" if value < _LEAST else _rounded(value, digits, lambda part: math.floor(part + 1e-9))
 
 
+def shown_bound(value: float | None) -> str:
+    """An ε that was reached at least, rounded down; without end where no amount of the claimed noise explains it."""
+    return "∞" if value is None or value == math.inf else f"{math.floor(1000 * value) / 1000:g}"
+
+
 def _rounded(value: float, digits: int, whole: Callable[[float], int]) -> str:
     places = digits - 1 - math.floor(math.log10(value))
     return f"{whole(value * 10.0**places) / 10.0**places:g}"

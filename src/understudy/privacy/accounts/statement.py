@@ -31,7 +31,7 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from understudy.ground.check import one_of, whole
+from understudy.ground.check import finite, one_of, whole
 from understudy.ground.errors import ConfigError
 from understudy.ground.html import pre
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, epsilon
@@ -189,9 +189,9 @@ class PrivacyStatement:
                 "one_release": self.one_release,
                 "common_sample": self.common_steps is not None,
                 "delta": self.delta,
-                "epsilon": {who: _finite(self.epsilon(None, who)) for who in AGAINST},
+                "epsilon": {who: finite(self.epsilon(None, who)) for who in AGAINST},
                 "right_guesses": {who: self.guesses(who) for who in AGAINST},
-                "together": [[who, _finite(price)] for who, price in self._pooled()],
+                "together": [[who, finite(price)] for who, price in self._pooled()],
             },
             "assumed": list(self.assumed),
             "outside": list(self.outside),
@@ -215,11 +215,11 @@ class PrivacyStatement:
         return {
             "name": party.name,
             "people": party.people,
-            "budget": party.budget.to_dict() | {"epsilon": _finite(party.budget.epsilon)},
+            "budget": party.budget.to_dict() | {"epsilon": finite(party.budget.epsilon)},
             "delta": delta,
-            "epsilon": {who: _finite(self.epsilon(party.name, who)) for who in AGAINST},
-            "epsilon_sum": {who: _finite(self._price([party], who, 0.0)) for who in AGAINST},
-            "epsilon_round": {who: _finite(self._price([party], who, delta, rounds=True)) for who in AGAINST},
+            "epsilon": {who: finite(self.epsilon(party.name, who)) for who in AGAINST},
+            "epsilon_sum": {who: finite(self._price([party], who, 0.0)) for who in AGAINST},
+            "epsilon_round": {who: finite(self._price([party], who, delta, rounds=True)) for who in AGAINST},
             "rounds": party.rounds,
             "uses": {view: _uses(party.spend(view)) for view in ("outsider", "insider")},
             "noise": party.noise,
@@ -309,7 +309,3 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows of cells as lines, column below column."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

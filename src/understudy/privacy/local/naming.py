@@ -110,8 +110,7 @@ class SubsetSelection(NamingMechanism):
         """The cells that each report names, in rising order: int64, (n, size)."""
         if cells.ndim != 1 or cells.dtype != torch.int64 or bool(((cells < 0) | (cells >= self.cells)).any()):
             raise ValueError(f"cells must be whole numbers below {self.cells}. Nothing was drawn.")
-        step = max(1, _DRAWN // self.cells)
-        parts = [self._drawn(part, rng) for part in torch.split(cells, step)]
+        parts = [self._drawn(part, rng) for part in torch.split(cells, max(1, _DRAWN // self.cells))]
         return torch.cat(parts) if parts else torch.zeros(0, self.size, dtype=torch.int64)
 
     def _drawn(self, own: Tensor, rng: Rng) -> Tensor:

@@ -165,8 +165,7 @@ class PiecewiseValue:
         inside = first + rng.integers(self.inner, *shape, device=device)
         other = rng.integers(self.outer, *shape, device=device)
         other += self.inner * (other >= first)  # leave the window out
-        cell = torch.where(reporter.fine(rng, *shape, device=device) < self.outside, other, inside)
-        return self.value(cell)
+        return self.value(torch.where(reporter.fine(rng, *shape, device=device) < self.outside, other, inside))
 
     def first(self, values: Tensor, uniform: Tensor) -> Tensor:
         """The window's first cell, 0 to `outer`, rounded up or down at random so that its mean is exact."""

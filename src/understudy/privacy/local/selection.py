@@ -167,8 +167,7 @@ class Naive(Selection):
         return self.single.share
 
     def choose(self, scores: Tensor, rng: Rng) -> Tensor:
-        outside = float(self.single.law[0])
-        inside = reporter.fine(rng, len(scores), self.chosen, device=scores.device) >= outside
+        inside = reporter.fine(rng, len(scores), self.chosen, device=scores.device) >= float(self.single.law[0])
         return reporter.TopSets.from_scores(scores, self.top).pick(inside, rng, repeat=True)
 
 

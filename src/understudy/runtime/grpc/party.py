@@ -216,8 +216,7 @@ class _Attendance:
             try:
                 self.session = await self._opened(call, contract)
             except UnderstudyError as error:
-                said = spoken_bytes(self.seat.name, error)
-                await send(call.write, {"type": "refusal"}, said)
+                await send(call.write, {"type": "refusal"}, spoken_bytes(self.seat.name, error))
                 await call.done_writing()
                 raise
         await send(call.write, {"type": "signature"}, self.session.signature)

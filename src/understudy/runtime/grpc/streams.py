@@ -26,7 +26,7 @@ _HELD = "the run waits, since its contract was refused:"
 
 
 class Turn:
-    """Asks that were put at once, and what has come of them. `hasty`: one that cannot take part ends the waiting."""
+    """Asks that were put at once, and what has come of them."""
 
     def __init__(self, asked: Mapping[str, bytes], expires: float) -> None:
         self.asked, self.expires = asked, expires
