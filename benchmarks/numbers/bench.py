@@ -47,10 +47,11 @@ from understudy.api.train import train
 from understudy.data.column import Binned
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.fine import fine_schema
+from understudy.data.encoding.values import numbers_of
 from understudy.data.schema import Schema
 from understudy.evaluate.utility.downstream import classification_scores
 from understudy.evaluate.utility.marginals import Marginals
-from understudy.evaluate.utility.values import QUANTILES, SPIKE, apart, numbers
+from understudy.evaluate.utility.values import QUANTILES, SPIKE, apart
 from understudy.runs.federation import Federation
 
 QUICK = quick()
@@ -120,7 +121,7 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
     grid, rows = fine_schema(schema), []
     for place, column in enumerate(table.draft.columns):
         if isinstance(column, Binned):
-            real, other = (numbers(column, frame[column.name]) for frame in (table.train, made))
+            real, other = (numbers_of(column, frame[column.name]) for frame in (table.train, made))
             figures = column_figures(real, other, np.asarray(grid.columns[place].edges, dtype=float))
             one = marginals.distances(np.array([[place]])).item()
             rows.append({"column": column.name} | figures | {"avd1": round(one, 4)})
@@ -188,7 +189,7 @@ def features(frame: pd.DataFrame, schema: Schema, place: int) -> tuple[NDArray[n
     x = codes.astype(np.float64)
     for j, column in enumerate(schema.columns):
         if isinstance(column, Binned):
-            x[:, j] = numbers(column, frame[column.name])
+            x[:, j] = numbers_of(column, frame[column.name])
     return np.delete(x, place, axis=1), codes[:, place].astype(np.int64)
 
 

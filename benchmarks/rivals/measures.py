@@ -16,9 +16,10 @@ from rival_tables import impossible_share
 from common.public_tables import Public
 from understudy.data.column import Binned
 from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.values import numbers_of
 from understudy.evaluate.utility.downstream import Examples, Scores, classification_scores, scores_of
 from understudy.evaluate.utility.marginals import Marginals
-from understudy.evaluate.utility.values import apart, numbers
+from understudy.evaluate.utility.values import apart
 
 WAYS, MODELS, SCORES = (1, 2, 3), ("boosting", "linear"), ("auc", "f1", "brier")
 FIGURES = (
@@ -55,7 +56,7 @@ def _ks(table: Public, made: pd.DataFrame) -> float | None:
     gaps = []
     for column in table.schema.columns:
         if isinstance(column, Binned):
-            both = (numbers(column, frame[column.name]) for frame in (table.train, made))
+            both = (numbers_of(column, frame[column.name]) for frame in (table.train, made))
             real, fake = (values[~np.isnan(values)] for values in both)
             gaps.append(apart(real, fake)[0] if len(real) and len(fake) else 1.0)
     return float(np.mean(gaps)) if gaps else None

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from understudy.data.column import Binned
 from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.values import numbers_of
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.evaluate.figure import SCOPES, Figure, What
@@ -34,7 +35,6 @@ from understudy.evaluate.utility.association import Associations, Correlations, 
 from understudy.evaluate.utility.downstream import MODELS, SCORES, Examples, absent, downstream
 from understudy.evaluate.utility.marginals import Codes, Marginals, bootstrap, shuffled
 from understudy.evaluate.utility.values import Numbers, Values, column_means, measure_numbers, splits, table_values
-from understudy.evaluate.utility.values import numbers as numbers_of
 from understudy.ground.check import nearest, one_of
 from understudy.ground.errors import ConfigError, SchemaError
 

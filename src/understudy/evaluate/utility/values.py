@@ -19,13 +19,13 @@ number that 1 % of the rows share → no figure of that name.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.column import Binned, Column, Date, Datetime
+from understudy.data.column import Binned, Date, Datetime
+from understudy.data.encoding.values import numbers_of
 from understudy.data.schema import Schema
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.marginals import Codes
@@ -62,21 +62,12 @@ class Numbers:
         return f"{value:,.0f}" if abs(value) >= 1000 or value == round(value) else f"{value:.4g}"
 
 
-def numbers(column: Column, cells: "pd.Series[Any]") -> Values:
-    """Numbers as they are, dates as days since 1970-01-01, times as their steps, NaN where one is missing."""
-    if isinstance(column, Date | Datetime):
-        step = column.step if isinstance(column, Datetime) else 86400
-        moments = pd.to_datetime(cells).to_numpy("datetime64[s]")
-        return np.where(np.isnat(moments), np.nan, np.floor(moments.astype(np.int64) / step))
-    return cells.to_numpy(dtype=np.float64, na_value=np.nan)
-
-
 def table_values(schema: Schema, frame: pd.DataFrame, codes: Codes) -> Values:
     """Rows × columns: numbers as they are, of all other columns the level."""
     values = codes.astype(np.float64)
     for j, column in enumerate(schema.columns):
         if isinstance(column, Binned):
-            values[:, j] = numbers(column, frame[column.name])
+            values[:, j] = numbers_of(column, frame[column.name])
     return values
 
 
