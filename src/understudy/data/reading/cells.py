@@ -19,9 +19,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data import column as kinds
-from understudy.data.column import EPOCH, EXACT, Binned, Categorical, Column, Date, Datetime, Integer
+from understudy.data.column import EXACT, Binned, Categorical, Column, Date, Datetime, Integer
 from understudy.data.encoding.values import Cells, Floats, Places, typed
-from understudy.data.reading.forms import ISO_DAY, day_or_nan, read_number, read_time
+from understudy.data.reading.forms import ISO_DAY, read_day, read_number, read_time
 
 NOT_NULLABLE = "has no value, and the column is not nullable."
 MISSING_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
@@ -274,7 +274,7 @@ def _text(value: Any) -> str | None:
 def days(values: Cells, written: str = ISO_DAY) -> Floats:
     """Days since 1970-01-01, with the time of day as a fraction; NaN for what is no date, or text in another form."""
     if values.dtype.kind != "M" and written != ISO_DAY:
-        return _each(values, lambda v: day_or_nan(v, written, EPOCH) if isinstance(v, str) else _day(v))
+        return _each(values, lambda v: _day(read_day(v, written) if isinstance(v, str) else v))
     if values.dtype.kind != "M":
         return _each(values, _day)
     moments = values.to_numpy()

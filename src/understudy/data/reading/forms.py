@@ -88,11 +88,6 @@ def time_form(words: Iterable[str]) -> str | None:
     return next((form for form in TIME_FORMS if not any(math.isnan(read_time(word, form)) for word in words)), None)
 
 
-def day_or_nan(text: str, form: str, epoch: int) -> float:
-    day = read_day(text, form)
-    return math.nan if day is None else day.toordinal() - epoch
-
-
 def read_number(text: str, form: str) -> float:
     """The number that a text in this form stands for; NaN for what is none. A blank before a percent sign is free."""
     sign, mark = (r"\s*%" if "%" in form else ""), ("," if "," in form else r"\.")

@@ -3,9 +3,7 @@ parts where they have them, or machines of a holder that share a folder and noth
 
 A part is what an engine has as one: a partition or a block, which must fit into a worker's memory; a frame that was not
 kept is made anew for every count. Of a folder, a run writes what is asked for, and waits until every part is there;
-whoever has part i (a task of a Slurm array, a pod of a Kubernetes Job) looks into it for as long as it is there. What
-is given back are answers to a task (`spread`): a worker that died, or that is slow and done again elsewhere, changes
-nothing.
+whoever has part i (a task of a Slurm array, a pod of a Kubernetes Job) looks into it for as long as it is there.
 
 Guarantee: as `spread`: no id counts twice, in whichever parts its rows are. Tasks, which hold the key, and parts, which
 it seals, are files for their owner alone, whole or not there, and gone once they were read; so is the folder, after the
@@ -154,8 +152,7 @@ class OnRay(_OnEngine):
         import ray
 
         told, count = ray.put(task.to_bytes()), ray.remote(_answer_of_block)
-        columns = self.header
-        waiting = [count.remote(told, number, block, columns) for number, block in enumerate(self._blocks)]
+        waiting = [count.remote(told, number, block, self.header) for number, block in enumerate(self._blocks)]
         while waiting:
             done, waiting = ray.wait(waiting)
             yield ray.get(done[0])

@@ -183,14 +183,11 @@ class MixtureOfChains(Network):
         first, onward = self.chain()
         place = self._places(first, onward)  # (chains, longest, states)
         spent = along(self.spent, place)  # (chains, levels, states)
-        mine = self.mine  # (kinds, chains)
-        together = mine.T @ number  # (chains, levels)
+        together = self.mine.T @ number  # (chains, levels)
         # (kinds, chains · states): how much of a person's events is in each state
-        held = (number @ spent.transpose(0, 1).flatten(1)).view(self.kinds, self.chains, -1)
-        held = held * mine[:, :, None]
+        held = (number @ spent.transpose(0, 1).flatten(1)).view(self.kinds, self.chains, -1) * self.mine[:, :, None]
         mean = held.flatten(1) @ event  # (kinds, events' width)
-        numbered = (together[:, :, None] * spent).transpose(1, 2).flatten(0, 1)
-        numbered = numbered.T @ event  # (levels, events' width)
+        numbered = (together[:, :, None] * spent).transpose(1, 2).flatten(0, 1).T @ event  # (levels, events' width)
 
         def ahead(kind: str, far: int) -> Tensor:
             """Of events, and what so many steps lead to: (events' width, events' width)."""

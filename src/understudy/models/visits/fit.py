@@ -47,7 +47,6 @@ _STAY = 3.0  # added to the logit of an event of the same kind as the last
 _NUMBERS = 0.2  # of the jitter, in what tells numbers of events
 _FINE = 27_720  # divisible by every number up to 12
 
-_Sides = tuple[Sequence[int], Sequence[int]]  # the levels of the columns in rows, and of those in columns
 _Of = Callable[[TogetherTables], tuple[Tensor, Tensor]]  # a Gram matrix of the mixture, and its one-way tables
 _Given = Sequence[tuple[Rules | None, Rules | None]]  # on people's columns, and on events', of each member
 
@@ -63,11 +62,7 @@ class VisitTies:
 
 @dataclass(frozen=True)
 class VisitTables:
-    """Every block of the layout as a table of float64, in people, and the deviation of the noise in its cells.
-
-    A person has a mass of 1 in each of them: with one event or more in those of events, with two or more in those of
-    consecutive ones, with three in those of events two apart. A table of one column is a vector, one of two a matrix.
-    """
+    """Every block of the layout as a table of float64, in people, and the deviation of the noise in its cells."""
 
     layout: VisitLayout | SeveralLayout
     tables: Mapping[Block, Tensor]
@@ -156,16 +151,16 @@ def _read(
     """What the tables say of all people, of those with events of a kind, or of two, and the kinds' one-way tables."""
     layout, members, titles = tables.layout, tables.layout.members, tables.layout.titles
     people, width = layout.people, sum(layout.people)
-    own, noise = _laid_out(tables, "person", (people, people), device)
+    own, noise = _laid_out(tables, "person", device)
     given = [[tie.to(device, torch.float64) for tie in some] for some in ties]
     alone = [tie for tie in given[0] if max(tie.columns) < len(people)]
     everyone = read_tables(own, people, noise=noise, ties=alone)
     parts = [_Part(everyone, 1.0, lambda chain: chain.people, never=forbidden(people, alone, device))]
     unread, ways = torch.full((width, width), torch.inf, dtype=torch.float64, device=device), []
 
-    def two_sided(kind: str, sides: _Sides, of: Callable[[TogetherTables], Tensor]) -> None:
+    def two_sided(kind: str, of: Callable[[TogetherTables], Tensor]) -> None:
         """Of an event's columns and of another event's: two sides of one Gram matrix."""
-        cells, noise = _laid_out(tables, kind, sides, device)
+        sides, (cells, noise) = layout.sides(kind), _laid_out(tables, kind, device)
         if not torch.isfinite(noise).any():
             return
         high, wide = cells.shape
@@ -183,8 +178,8 @@ def _read(
 
     for place, member in enumerate(members):
         end = f" {titles[place]}".rstrip()
-        across = _laid_out(tables, f"across{end}", (people, member.events), device)
-        events = _laid_out(tables, f"event{end}", (member.events, member.events), device)
+        across = _laid_out(tables, f"across{end}", device)
+        events = _laid_out(tables, f"event{end}", device)
         counts, noise = (
             torch.cat((torch.cat((first, a), 1), torch.cat((a.T, e), 1)))
             for first, a, e in zip((own, unread), across, events, strict=True)
@@ -200,20 +195,18 @@ def _read(
 
         never = forbidden(sizes, given[place], device)
         parts.append(_Part(some, some.people / everyone.people, side_by_side, skip=width, never=never))
-        both = (member.events, member.events)
         for kind in AHEAD:
             of = lambda chain, at=place, kind=kind: chain.members[at].ahead[kind]  # noqa: E731
-            two_sided(f"{kind}{end}", both, of)
+            two_sided(f"{kind}{end}", of)
     for one, other in combinations(range(len(members)), 2):
-        sides = (members[one].events, members[other].events)
         of = lambda chain, a=one, b=other: chain.between(a, b)  # noqa: E731
-        two_sided(f"between {titles[one]} {titles[other]}", sides, of)
+        two_sided(f"between {titles[one]} {titles[other]}", of)
     return parts, ways
 
 
-def _laid_out(tables: VisitTables, kind: str, sides: _Sides, device: torch.device) -> tuple[Tensor, Tensor]:
+def _laid_out(tables: VisitTables, kind: str, device: torch.device) -> tuple[Tensor, Tensor]:
     """All tables of one kind, as one matrix, one-way tables on the diagonal, and the deviation of the noise."""
-    rows, columns = sides
+    rows, columns = tables.layout.sides(kind)
     counts = torch.zeros(sum(rows), sum(columns), dtype=torch.float64)
     noise = torch.full_like(counts, torch.inf)
     for (one, a, b), table in tables.tables.items():

@@ -1,12 +1,10 @@
 """Columns of people at several holders, their events at some of these: who counts which table, alone or with others.
 
-Holders with the same columns are a group, each with people of its own (`data.grid`): two hospitals with the visits of
+Holders with the same columns are a group, each with people of its own (`Grid`): two hospitals with the visits of
 their patients, and an insurer of all of them. A table of columns that one group has is counted by each of its holders.
-A table of columns of two groups is part of the product of their people's vectors (`data/visits/counts.person_vectors`):
-`root` for the level of each person column, and the parts of `root` of the person's events for the levels of event
-columns. In such a table a person's cells add up to root² at most, as in all others, where the unit is root²: those of
-two groups' events are the product of two averages. A person is with one holder of each group, so what the holders count
-adds up to what one holder of each group would have counted.
+A table of columns of two groups is part of the product of their people's vectors (`data/visits/counts.person_vectors`),
+in parts of root², as all others are then. A person is with one holder of each group, so what the holders count adds up
+to what one holder of each group would have counted.
 
 Guarantee: made of public schemas alone; a table is counted once.
 """

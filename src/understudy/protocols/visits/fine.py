@@ -125,10 +125,8 @@ class Bought:
     def parted(self, finer: "Bought", table: Tensor) -> tuple[Tensor, Tensor]:
         """Of each finer bin, and of the missing one, its level, and the logarithm of its share of that."""
         level = torch.from_numpy(self.levels[[*finer.cuts, *[self.fine.levels] * self.own.nullable]])
-        held = torch.zeros(len(level), dtype=torch.float64).index_add_(
-            0, torch.from_numpy(finer.levels), table.double()
-        )
-        whole = torch.zeros(len(level), dtype=torch.float64).index_add_(0, level, held)[level]
+        held = torch.bincount(torch.from_numpy(finer.levels), table.double(), len(level))
+        whole = torch.bincount(level, held, len(level))[level]
         return level, (held / whole.clamp(min=1e-300)).log().clamp(min=_NEVER)
 
 
