@@ -79,7 +79,7 @@ def fit_gram(
         ties = [coarse.merged_tie(tie) for tie in ties]
     mixture = MixtureOfProducts(sizes if coarse is None else coarse.sizes, components)
     fewer = None
-    if target is not None and mixture.sizes[target] <= MOST_LEVELS and not ties and not triples:
+    if people and target is not None and mixture.sizes[target] <= MOST_LEVELS and not ties and not triples:
         fewer = read_on_fewer(counts, variance.sqrt(), mixture.sizes, target, people)
     tables = fewer or read_tables(counts, mixture.sizes, noise=variance.sqrt(), people=people, ties=ties)
     steps = min(steps, _ON_FEWER) if fewer else steps

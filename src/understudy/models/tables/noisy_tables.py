@@ -107,13 +107,13 @@ def read_tables(
     )  # fmt: skip
 
 
-def read_on_fewer(gram: Tensor, noise: Tensor, sizes: Sequence[int], target: int, people: int | None) -> Tables | None:
-    """Where a target's pairs have most of the budget, as people are few, others hide in their noise: merged to √(n/σ)
-    levels if that is below 3, and drawn to what they say of these, within one to independence (benchmarks/joint)."""
+def read_on_fewer(gram: Tensor, noise: Tensor, sizes: Sequence[int], target: int, people: int) -> Tables | None:
+    """Where a target's pairs have most of the budget, as people are few and everybody knows how many, others hide in
+    their noise: merged to √(n/σ) levels if that is below 3, and drawn to what they say of these, within one to
+    independence (benchmarks/joint)."""
     column = torch.repeat_interleave(torch.tensor(sizes, device=gram.device))
     other = (column[:, None] != column) & (column[:, None] != target) & (column != target) & noise.isfinite()
-    counted = people or (float(gram.diagonal().sum()) / len(sizes) if bool(noise.diagonal().isfinite().all()) else 0)
-    levels = level_count(counted, float(noise[other].square().mean().sqrt())) if counted and bool(other.any()) else _FEW
+    levels = level_count(people, float(noise[other].square().mean().sqrt())) if bool(other.any()) else _FEW
     if levels >= _FEW:
         return None
     told = read_tables(gram, sizes, noise=torch.where(other, torch.inf, noise), people=people)
