@@ -102,8 +102,8 @@ def test_tables_are_those_of_everything_that_can_happen(ordered: bool) -> None:
     torch.testing.assert_close(said.events * events_apart, found["event"] * events_apart)
     for kind, table in said.ahead.items():
         torch.testing.assert_close(table, found[kind])
-    torch.testing.assert_close(said.ways[:2], found["person"][:2, -3:].sum(1))
-    torch.testing.assert_close(said.event_ways, found["across"][:2].sum(0))
+    torch.testing.assert_close(said.known.mean(0)[:2], found["person"][:2, -3:].sum(1))
+    torch.testing.assert_close(said.mean.mean(0), found["across"][:2].sum(0))
 
 
 @pytest.mark.parametrize("boxes", [1, 2])
@@ -127,12 +127,11 @@ def test_drawn_people_and_events_have_the_tables_of_the_mixture(ordered: bool) -
     codes = chains.draw(40_000, lambda k: torch.rand(k, generator=generator, dtype=torch.float64))
     tables = VisitTables.exact(codes, VisitLayout(chains.people, chains.events, ordered))
     said = chains.tables()
-    ways = torch.cat((said.ways.diag(), torch.zeros(len(said.ways), sum(chains.events))), 1)
     apart = of_two_columns(chains.people)
     expected = {
-        "person": (said.people * apart + ways[:, : len(said.ways)]).triu(),
+        "person": (said.people * apart + said.known.mean(0).diag()).triu(),
         "across": said.across,
-        "event": (said.events * of_two_columns(chains.events) + said.event_ways.diag()).triu(),
+        "event": (said.events * of_two_columns(chains.events) + said.mean.mean(0).diag()).triu(),
         "next": said.ahead["next"] * ordered,
     }
     for kind, table in expected.items():

@@ -290,9 +290,8 @@ def _day(value: object) -> float:
             value = datetime.fromisoformat(value.strip())
         if not isinstance(value, date):
             return math.nan
-        time = value.time() if isinstance(value, datetime) else datetime.min.time()
-        seconds = time.hour * 3600 + time.minute * 60 + time.second + time.microsecond / 1e6
-        return kinds.day_number(value) + seconds / 86400
+        late = kinds.second_number(value) % 86400 + value.microsecond / 1e6 if isinstance(value, datetime) else 0
+        return kinds.day_number(value) + late / 86400
     except (ValueError, OverflowError, NotImplementedError):  # no date, or one that no calendar has
         return math.nan
 

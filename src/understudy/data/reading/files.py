@@ -86,16 +86,12 @@ def is_long(source: Source, columns: int) -> bool:
     described = described_source(source)
     if isinstance(described, EngineFrame):
         return True
-    if described.is_database:
-        from understudy.data.reading.stores import count_rows
-
-        return (count_rows(described) or 0) * columns > LONG
-    suffix = _suffix_of(described)
     try:
-        if suffix == ".parquet":
+        if described.is_database or (suffix := _suffix_of(described)) == ".parquet":
             from understudy.data.reading import stores
 
-            return stores.rows_of(described.table) * columns > LONG
+            rows = stores.count_rows(described) if described.is_database else stores.rows_of(described.table)
+            return (rows or 0) * columns > LONG
         if suffix.startswith((".csv", ".tsv")):
             size = Path(described.table).stat().st_size * (_PACKED if suffix.endswith(".gz") else 1)
             return size > LONG * _BYTES

@@ -3,9 +3,8 @@
 A holder's rows are cut into n parts, by row groups of a file or as an engine has them. A `Task` names what is done with
 each. Whoever has the rows of part i (a process here, a machine that shares a folder, an engine's worker) gives back
 `answer_of` the task: how many rows there are, a digest of their ids, and what was counted, without noise; when a table
-is opened a mark of 8 bytes for each id, too. An
-answer is the holder's alone: it is sealed under the task's key, and files of either are for their owner alone
-(`ground.durable`). An error is an answer, too, so that no engine's log repeats one that quotes rows.
+is opened a mark of 8 bytes for each id, too. An answer is the holder's alone: it is sealed under the task's key, and
+files of either are for their owner alone. An error is one, too, so that no engine's log repeats what quotes rows.
 
 Guarantee: what is found is what one process would have found, or nothing. An answer that was changed, that is missing
 or there twice, of another run, stage, terms, schema or cut, is refused in words. Whoever does a part again, as engines

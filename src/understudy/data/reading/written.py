@@ -84,20 +84,17 @@ def present(header: list[Any], want: Want) -> list[str]:
 def arrow_cells(table: pa.Table, coded: bool = False) -> dict[str, Cells]:
     """The columns of an Arrow table, in their types. `coded`: lists of words may have words that no cell holds."""
     lists = [field for field in table.schema if coded and pa.types.is_dictionary(field.type)]
-    words = [field.name for field in lists if field.type.value_type in (pa.string(), pa.large_string())]
-    if words:
-        rest = arrow_cells(table.drop_columns(words))
-        return {name: _text(table[name]) if name in words else rest[name] for name in table.column_names}
+    text = [field.name for field in lists if field.type.value_type in (pa.string(), pa.large_string())]
     for place, field in enumerate(table.schema):
         # Text as text, however it is kept: as numbers of a list of words, or in views.
-        if pa.types.is_dictionary(field.type):
+        if pa.types.is_dictionary(field.type) and field.name not in text:
             words = [_viewless(chunk.dictionary).take(chunk.indices) for chunk in table[place].chunks]
             kind = _viewless(pa.array([], field.type.value_type)).type
             table = table.set_column(place, field.name, pa.chunked_array(words, kind))
         elif pa.types.is_string_view(field.type):
             table = table.set_column(place, field.name, _viewless(table[place]))
     kinds = {field.name: field.type for field in table.schema}
-    text = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
+    text += [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
     # Without pandas' own metadata an id that was saved as the index comes back as a column.
     options = {"ignore_metadata": True, "date_as_object": False, "split_blocks": True}
     frame = table.drop_columns(text).to_pandas(types_mapper=_WHOLE.get, **options)

@@ -85,8 +85,7 @@ class Visits:
         the last cell; without it columns without bounds are in public cells, and the time, if it is one, comes last.
         Edges: the rule draws and there is no `rng` → ConfigError."""
         kept = self.counted_events(rng)
-        owner = np.repeat(np.arange(self.rows), self.numbers)[kept]
-        numbers = np.bincount(owner, minlength=self.rows)
+        numbers = np.bincount(np.repeat(np.arange(self.rows), self.numbers)[kept], minlength=self.rows)
         starts = starts_of(numbers)
         schema = (self.schema if within is None else within).fine
         columns, events = [self.own.copy()], [self.events[kept]]

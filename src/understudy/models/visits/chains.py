@@ -80,17 +80,15 @@ def by_kind(kind: Tensor, odds: Sequence[Tensor], uniform: Callable[[int], Tenso
 class ChainTables:
     """Expected tables of a person drawn at random, whose events weigh 1 together, and whose pairs of events do.
 
-    Only cells of different columns have a meaning in `people` and `events`; `ways` and `event_ways` are the one-way
-    tables. Those `ahead` have an event's levels in rows, and those of the next one, or of one further on, in columns.
-    `known` and `mean` (kinds, …) are what each kind's people and their events are like.
+    Only cells of different columns have a meaning in `people` and `events`. Those `ahead` have an event's levels in
+    rows, and those of the next one, or of one further on, in columns. `known` and `mean` (kinds, …) are what each
+    kind's people and their events are like: averages over kinds are the one-way tables.
     """
 
     people: Tensor
     across: Tensor
     events: Tensor
     ahead: Mapping[str, Tensor]
-    ways: Tensor
-    event_ways: Tensor
     known: Tensor
     mean: Tensor
 
@@ -196,7 +194,8 @@ class MixtureOfChains(Network):
             following: Tensor = steps @ event.view(self.chains, self.states, -1)
             return event.T @ following.flatten(0, 1) / self.kinds
 
-        pairs, ways = self._people(own, number)
+        known = self._known(own, number)
+        pairs = self._people(known, own, number)
         within = event.T @ (held.sum(0).reshape(-1, 1) * event) / self.kinds
         if kept is not None:
             _put_tied(pairs, kept, own.new_ones(len(own)))
@@ -204,8 +203,7 @@ class MixtureOfChains(Network):
             _put_tied(within, ruled, held.sum(0).flatten() * len(event) / self.kinds)
         return ChainTables(
             people=pairs, across=torch.cat((own.T @ mean, numbered)) / self.kinds, events=within,
-            ahead={kind: ahead(kind, far) for kind, far in AHEAD.items()}, ways=ways, event_ways=mean.mean(0),
-            known=self._known(own, number), mean=mean,
+            ahead={kind: ahead(kind, far) for kind, far in AHEAD.items()}, known=known, mean=mean,
         )  # fmt: skip
 
     def rows(self, z: Tensor) -> Tensor:
@@ -219,9 +217,8 @@ class MixtureOfChains(Network):
         size, none = self.people[-2], number[:, :1]
         return torch.cat((own[:, :-size], own[:, -size:-1] * (1 - none), none, number), 1)
 
-    def _people(self, own: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
-        """Two- and one-way tables of people's columns."""
-        known = self._known(own, number)
+    def _people(self, known: Tensor, own: Tensor, number: Tensor) -> Tensor:
+        """Two-way tables of people's columns."""
         people = known.T @ known / self.kinds
         if self.ordered:
             end = own.shape[1]
@@ -229,7 +226,7 @@ class MixtureOfChains(Network):
             pair = own[:, begin:].T @ functional.pad(number[:, 1:], (1, 0)) / self.kinds  # who has none has no first
             pair[-1, 0] = number[:, 0].mean()
             people[begin:end, end:], people[end:, begin:end] = pair, pair.T
-        return people, known.mean(0)
+        return people
 
     def _places(self, first: Tensor, onward: Tensor) -> Tensor:
         """How likely each state is at each place in the order: (chains, longest, states)."""

@@ -191,7 +191,7 @@ def _read(
         def side_by_side(chain: TogetherTables, at: int = place) -> tuple[Tensor, Tensor]:
             (first, ways), across, own = chain.people, chain.across(at), chain.members[at]
             gram = torch.cat((torch.cat((first, across), 1), torch.cat((across.T, own.events), 1)))
-            return gram, torch.cat((ways, own.event_ways))
+            return gram, torch.cat((ways, own.mean.mean(0)))
 
         never = forbidden(sizes, given[place], device)
         parts.append(_Part(some, some.people / everyone.people, side_by_side, skip=width, never=never))

@@ -35,7 +35,7 @@ class TogetherTables:
             return own.people if own is other else own.known.T @ other.known / len(own.known)
 
         rows = [torch.cat([both(own, other) for other in self.members], 1) for own in self.members]
-        return torch.cat(rows), torch.cat([own.ways for own in self.members])
+        return torch.cat(rows), torch.cat([own.known.mean(0) for own in self.members])
 
     def across(self, place: int) -> Tensor:
         """Of people's columns of all members, and the columns of one's events."""
