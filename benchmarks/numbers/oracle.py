@@ -49,12 +49,17 @@ def fitted(name: str, counts: Floats, people: int) -> float:
     return float(minimize_scalar(off, bounds=(best / 1.05, best * 1.05), method="bounded").x)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--people", type=int, default=3_500)
     parser.add_argument("--draws", type=int, default=200)
-    parser.add_argument("--out", type=Path, required=True)
-    args, rng = parser.parse_args(), np.random.default_rng(0)
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
+    rng = np.random.default_rng(0)
     aims = {"p95": 0.1, "p99": 0.25, "mean": 0.1}
     with args.out.open("w", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")

@@ -87,7 +87,7 @@ def test_a_column_without_bounds_says_so_and_has_no_levels() -> None:
     assert all(map(is_unbounded, schema.columns))
     assert "any integer" in str(schema)
     for column in schema.columns:
-        with pytest.raises(SchemaError, match=r"has no bounds. Declare low and high, or use gram"):
+        with pytest.raises(SchemaError, match=r"has no bounds. Declare low and high, or use visits, or gram"):
             _ = column.levels
     for wrong in ({"low": 0}, {"high": 3}, {"bins": 4}, {"low": 0, "bins": 3}):
         with pytest.raises(SchemaError, match="low and high come together"):
