@@ -34,7 +34,8 @@ def cells_of(found: Found) -> Any:
     """All cells that were released, one table after the other, in parts."""
     tables: VisitTables = found["tables"]
     unit = found.stage("tables").unit  # type: ignore[attr-defined]
-    return [table.flatten() * own for table, own in zip(tables.tables.values(), tables.layout.units(unit), strict=True)]
+    units = tables.layout.units(unit)
+    return [table.flatten() * units[block] for block, table in tables.tables.items()]
 
 
 def begin(schemas: Mapping[str, Any], config: Config | dict[str, Any]) -> Begin:

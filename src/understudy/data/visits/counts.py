@@ -132,13 +132,13 @@ class Blocks(ABC):
     def size(self) -> int:
         return self.starts[-1]
 
-    def units(self, unit: int) -> tuple[int, ...]:
+    def units(self, unit: int) -> dict[Block, int]:
         """In how many parts each block counts a person."""
-        return tuple(self.unit_of(kind, unit) for kind, _, _ in self.blocks)
+        return {block: self.unit_of(block[0], unit) for block in self.blocks}
 
     def sensitivity(self, unit: int) -> float:
         """By how much a person moves all blocks together, in L2."""
-        return math.sqrt(sum(own**2 for own in self.units(unit))) * (1 + 2.0**-40)
+        return math.sqrt(sum(own**2 for own in self.units(unit).values())) * (1 + 2.0**-40)
 
     def split(self, vector: NDArray[np.generic]) -> dict[Block, NDArray[np.generic]]:
         return {

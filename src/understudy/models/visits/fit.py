@@ -71,16 +71,14 @@ class VisitTables:
     @classmethod
     def exact(cls, codes: VisitCodes, layout: VisitLayout) -> "VisitTables":
         """Of rows, without noise: for tests, and for holders who compare. It must not leave a holder."""
-        split = layout.split(count_visits(codes, layout, _FINE))
-        units = zip(layout.blocks, layout.units(_FINE), strict=True)
+        split, units = layout.split(count_visits(codes, layout, _FINE)), layout.units(_FINE).items()
         tables = {block: torch.from_numpy(np.asarray(split[block], dtype=np.float64)) / own for block, own in units}
         return cls(layout, tables, dict.fromkeys(tables, 0.0))
 
     @property
     def people(self) -> float:
         """How many people there are, by the tables of single person columns."""
-        found = [self.tables["person", a, a].sum() for a in range(len(self.layout.people))]
-        return float(torch.stack(found).mean())
+        return float(torch.stack([self.tables["person", a, a].sum() for a in range(len(self.layout.people))]).mean())
 
 
 def fit_visits(

@@ -206,9 +206,8 @@ class FineCells(Stage[Rows]):
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
         codes = rows.codes(self.within.runs)
-        whole = np.full(len(codes.people), float(self.unit))
         weighed = {
-            "people": (codes.people, whole),
+            "people": (codes.people, np.full(len(codes.people), float(self.unit))),
             "events": (codes.events, parts(codes.order, codes.numbers[codes.owner], self.unit)),
         }
         sides = {name: (one, *weighed[one.side]) for name, one in self.columns.items() if one.group == rows.group}

@@ -102,8 +102,7 @@ class Tables(Multiplied[Rows]):
     @cached_property
     def units(self) -> dict[Block, int]:
         """What a person weighs in each table, in whole parts."""
-        layout = self.split.layout
-        return dict(zip(layout.blocks, layout.units(self.unit), strict=True))
+        return self.split.layout.units(self.unit)
 
     @property
     def product(self) -> Product | None:

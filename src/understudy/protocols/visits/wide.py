@@ -58,10 +58,9 @@ def uncertain(
     for block in layout.blocks:
         kind, a, b = block
         first, *titles = kind.split()
-        if (titles and titles[0] != title) or first not in ("event", "across"):
-            continue
-        shape = layout.shape(block)
-        if b == place or (a == place and first == "event"):
+        mine = first in ("event", "across") and titles in ([], [title])
+        if mine and (b == place or (a == place and first == "event")):
+            shape = layout.shape(block)
             beside = 1 if len(shape) == 1 else shape[0] if b == place else shape[1]
             precision += 1 / (beside * noise[block] ** 2) if noise[block] else np.inf
     found = middles(column)
