@@ -66,5 +66,6 @@ def test_a_fit_reads_as_declared_where_nobody_knows_how_many_people_there_are() 
 def test_nothing_to_merge_and_nothing_else_measured() -> None:
     counts, variance = released(150.0)
     assert read_on_fewer(counts, torch.where(OTHER, torch.inf, variance).sqrt(), SIZES, TARGET, PEOPLE) is None
+    assert read_on_fewer(counts, 4 * variance.sqrt(), SIZES, TARGET, PEOPLE) is None  # 600: these would hide as well
     bits = torch.full((6, 6), 200.0, dtype=torch.float64)
     assert read_on_fewer(bits, torch.full_like(bits, 100.0), (2, 2, 2), 2, 400) is None

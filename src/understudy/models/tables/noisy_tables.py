@@ -110,14 +110,14 @@ def read_tables(
 def read_on_fewer(gram: Tensor, noise: Tensor, sizes: Sequence[int], target: int, people: int) -> Tables | None:
     """Where a target's pairs have most of the budget, as people are few and everybody knows how many, others hide in
     their noise: merged to √(n/σ) levels if that is below 3, and drawn to what they say of these, within one to
-    independence (benchmarks/joint)."""
+    independence (benchmarks/joint). Of fewer than 2σ people these would hide as well."""
     column = torch.repeat_interleave(torch.tensor(sizes, device=gram.device))
     other = (column[:, None] != column) & (column[:, None] != target) & (column != target) & noise.isfinite()
-    levels = level_count(people, float(noise[other].square().mean().sqrt())) if bool(other.any()) else _FEW
-    if levels >= _FEW:
+    sigma = float(noise[other].square().mean().sqrt()) if bool(other.any()) else 0.0
+    if people < 2 * sigma or level_count(people, sigma) >= _FEW:
         return None
     told = read_tables(gram, sizes, noise=torch.where(other, torch.inf, noise), people=people)
-    coarse = Coarse.of(told.ways * told.people, sizes, {target}, levels)
+    coarse = Coarse.of(told.ways * told.people, sizes, {target}, level_count(people, sigma))
     if coarse is None:
         return None
     counts, variance = coarse.merged(gram, noise.square())
