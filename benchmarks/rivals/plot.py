@@ -47,7 +47,7 @@ SCALES = {  # figure, whether people are few: low, high, ticks
     ("boosting_auc", True): (0.35, 1.0, (0.5, 0.75, 1.0)),
     ("boosting_auc", False): (0.35, 1.0, (0.5, 0.75, 1.0)),
     ("avd2", True): (0.03, 0.8, (0.05, 0.1, 0.2, 0.5)),
-    ("avd2", False): (0.0007, 0.4, (0.001, 0.01, 0.1)),
+    ("avd2", False): (0.0001, 0.7, (0.001, 0.01, 0.1)),
 }
 WIDTH, LEFT, TOP, PANEL_W, PANEL_H, GAP_X, GAP_Y, HEAD, ACROSS = 860, 48, 132, 186, 92, 14, 50, 34, 4
 BLOCK = math.ceil(len(TABLES) / ACROSS) * (PANEL_H + GAP_Y) + HEAD
