@@ -279,15 +279,17 @@ class _Law:
         begin = torch.searchsorted(scale, scale[ends] - _BIN).minimum(ends - 2).clamp(min=0)
         past, before = beyond[ends], held[ends] - held[begin]
         # Who were past it are among those shortly before it, but no spikes, unless there is little else.
-        among = torch.where(past < smooth[ends] - smooth[begin], smooth, held)
-        among = (among - among.gather(1, begin)).clamp(min=0)
-        share = among / among.gather(1, ends).clamp(min=1e-9)
-        moved = torch.where(torch.arange(len(held)) < ends, held + past * share, held[-1])
+        first = int(begin.min()) if len(ends) else 0  # before it nothing changes
+        among = torch.where(past < smooth[ends] - smooth[begin], smooth[first:], held[first:])
+        among = (among - among.gather(1, begin - first)).clamp(min=0)
+        share = among / among.gather(1, ends - first).clamp(min=1e-9)
+        more = torch.where(torch.arange(first, len(held)) < ends, past * share, beyond[first:])
         gain = torch.zeros(ends.shape, dtype=torch.float64)
         for one, heard in zip(self.counted, self.heard, strict=True):
             places = one.places if side > 0 else len(people) - one.places.flip(0)
-            off, then = (_turned(one.counts, side) - part[..., places].diff() for part in (held, moved))
-            gain += (_turned(heard, side) * (off.square() - then.square())).sum(1, keepdim=True) / 2
+            off, after = _turned(one.counts, side) - held[places].diff(), places[1:] > first
+            moved = more[:, (places - first).clamp(min=0)].diff()[:, after]
+            gain += (_turned(heard, side)[after] * moved * (off[after] - moved / 2)).sum(1, keepdim=True)
         steep, tens = past / before.clamp(min=1e-9), tens[ends]
         thin = tens | (past * (scale[ends] - scale[begin]) < _THIN * before * (scale[-1] - scale[ends]))
         slack = torch.where(tens, _ROUND, _SLACK)
@@ -296,7 +298,7 @@ class _Law:
             return people
         likely &= gain > gain[likely].max() - slack
         best = int(torch.where(likely, ends, len(held)).argmin())
-        return _turned(moved[best].diff(), side)
+        return _turned(torch.cat([held[:first], held[first:] + more[best]]).diff(), side)
 
     def standing_out(self) -> Tensor:
         more = self.last - self.leaves()
