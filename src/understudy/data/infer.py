@@ -7,7 +7,7 @@ Edges: no rows → SchemaError; a column with no values, with values of mixed ty
 
 How kinds are guessed, for the values that are there:
 
-    true/false, yes/no, y/n or 0/1 alone boolean, with labels as they are written
+    true/false, yes/no, y/n or 0/1 alone boolean, with labels as they are written (each in one way)
     an ordered pandas categorical        ordinal, with its own order
     whole numbers, at most 10 different  ordinal
     whole numbers                        integer, bounds rounded outwards
@@ -170,7 +170,7 @@ def _guess(name: str, cells: Cells, most_categories: int) -> Column | str:
         return Ordinal(categories=tuple(order.categories), **common)
     words = {str(text) for text in texts(present)}
     if (labels := _labels(words)) is not None:
-        return Boolean(labels=labels, **common) if labels else Boolean(**common)
+        return Boolean(labels=labels, **common)
     numbers = _numbers(present)
     if numbers is not None:
         return _numeric(common, np.unique(numbers), _decimals(words))
@@ -221,8 +221,8 @@ def _either_way(column: Column, cells: Cells) -> str | None:
     return f'taken as {found[0]}, and no value tells: written = "{other}" puts the month first'
 
 
-def _labels(words: set[str]) -> tuple[str, ...] | None:
-    """How false and true are written, () where that cannot be told, and None where these are no booleans."""
+def _labels(words: set[str]) -> tuple[str, str] | None:
+    """How false and true are written; None where these are no booleans, or one is written in several ways."""
     plain = {word.removesuffix(".0") if word in ("0.0", "1.0") else word for word in words}
     false, true = ([w for w in plain if w.lower() in known] for known in (kinds.FALSE_WORDS, kinds.TRUE_WORDS))
     if len(false) + len(true) == len(plain):
@@ -230,7 +230,7 @@ def _labels(words: set[str]) -> tuple[str, ...] | None:
             (word,) = plain
             false = false or [_alike(word, kinds.FALSE_WORDS, kinds.TRUE_WORDS)]
             true = true or [_alike(word, kinds.TRUE_WORDS, kinds.FALSE_WORDS)]
-        return (false[0], true[0]) if len(false) == len(true) == 1 else ()
+        return (false[0], true[0]) if len(false) == len(true) == 1 else None
     pairs = (("N", "Y"), ("n", "y"), ("F", "T"), ("f", "t"))
     return next((pair for pair in pairs if plain == set(pair)), None)
 
