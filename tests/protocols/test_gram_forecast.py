@@ -182,7 +182,7 @@ def test_without_noise_a_plan_says_so() -> None:
 
 
 def test_a_run_with_more_people_or_more_columns_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit_gram, "_unit", lambda: 2e-3)  # of this machine, which does more than one thing
+    monkeypatch.setattr(fit_gram, "unit_seconds", lambda: 2e-3)  # of this machine, which does more than one thing
 
     @cache
     def seconds(people: int, columns: int, holders: int) -> float:

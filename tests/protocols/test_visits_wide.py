@@ -8,6 +8,7 @@ import pytest
 from understudy.api.plan import plan
 from understudy.data.schema import Categorical, Integer, Real, Schema
 from understudy.data.visits import VisitLayout, VisitSchema
+from understudy.models.visits import fit
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.visits.wide import middles, uncertain, wide_columns
 from visit_cases import two_kinds
@@ -57,6 +58,18 @@ def test_a_plan_names_what_is_counted_of_events_that_are_far_apart() -> None:
     assert "a count of people by two events with three between" in {
         e.what for e in plan("visits", {"a": ordered}, budget=USUAL).errors
     }
+
+
+def test_a_plan_says_seconds_that_grow_with_people_columns_and_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "unit_seconds", lambda: 2e-3)  # of this machine, which does more than one thing
+
+    def seconds(own: VisitSchema, people: int = 1_000) -> float:
+        said = plan("visits", {"a": own}, budget=USUAL, people=people)
+        assert "Takes about" in str(said)
+        return said.seconds or 0.0
+
+    one, two = schema(COST), schema(COST, replace(COST, name="fee", bins=None))
+    assert seconds(one) < seconds(two) < seconds(two, 9_000) < seconds(replace(two, most_events=500), 9_000)
 
 
 def test_the_uncertainty_is_that_of_the_best_estimate_from_all_tables_of_the_column() -> None:

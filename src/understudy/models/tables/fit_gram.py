@@ -166,9 +166,9 @@ def _descend(
     return mixture.requires_grad_(False)
 
 
-_UNIT = 512  # a product of two such matrices is the unit of the fit's work
-_READ = 300.0  # units to read the tables, at a width of _UNIT; grows as its cube
-_STEP = 3.6  # units of a step, at a width of _UNIT and so many components; grows as the square
+UNIT = 512  # a product of two such matrices is the unit of the fit's work
+_READ = 300.0  # units to read the tables, at a width of UNIT; grows as its cube
+_STEP = 3.6  # units of a step, at a width of UNIT and so many components; grows as the square
 _LEVEL = 2.2  # the same for each level of a target but one
 _STOPS = 0.25  # of its steps a fit takes about so many: it stops where noise begins
 _BEGIN = 0.25  # seconds before the first step
@@ -176,14 +176,14 @@ _BEGIN = 0.25  # seconds before the first step
 
 def seconds_of(width: int, steps: int, components: int, levels: int) -> float:
     """About how long a fit takes, by the width that it has; `levels` of a target, else 1."""
-    scale, taken = width / _UNIT, _STOPS * steps * components / _UNIT
+    scale, taken = width / UNIT, _STOPS * steps * components / UNIT
     step = _STEP + (_LEVEL * (levels - 1) if levels <= MOST_LEVELS else 0)
-    return _BEGIN + _unit() * (_READ * scale**3 + step * taken * scale**2)
+    return _BEGIN + unit_seconds() * (_READ * scale**3 + step * taken * scale**2)
 
 
-def _unit() -> float:
+def unit_seconds() -> float:
     """Seconds of a product of two matrices on this machine, whatever else it does now."""
-    one = torch.ones(_UNIT, _UNIT)
+    one = torch.ones(UNIT, UNIT)
     taken = []
     for _ in range(4):
         begun = time.thread_time()

@@ -18,6 +18,9 @@ _OF_COLUMNS, _OF_PAIRS = 4.0, 7.0  # deviations of a count by which shares of a 
 MORE = "More people, fewer columns or a larger ε would help."
 _POOR, _NOISE = 0.1, 0.15  # columns that are further off are poor, and pairs mostly noise
 
+# Seconds for one number's noise, a column's fine cells, and a value that is read and drawn; bytes of the libraries
+DRAW, TREE, READ, BASE = 4e-6, 0.2, 8e-7, 4e8
+
 CUTS = {
     "rows": "rows of different people",
     "columns": "other columns of the same people",

@@ -19,10 +19,11 @@ from understudy.data.visits.reading import number_bounds
 from understudy.generators.parts import GeneratorParts
 from understudy.models.network import pick_device
 from understudy.models.tables.given_rules import Tie
+from understudy.models.tables.merged_levels import level_count
 from understudy.models.visits.chains import MixtureOfChains
-from understudy.models.visits.fit import VisitTables, VisitTies, fit_visits
+from understudy.models.visits.fit import VisitTables, VisitTies, fit_visits, seconds_of
 from understudy.models.visits.together import ChainsTogether
-from understudy.protocols.core.forecast import Error, Forecast, Stage
+from understudy.protocols.core.forecast import BASE, DRAW, READ, TREE, Error, Forecast, Stage
 from understudy.protocols.joint.found import Found
 from understudy.protocols.visits.fine import fine_tables, nodes_moved
 from understudy.protocols.visits.wide import wide_columns
@@ -30,6 +31,8 @@ from understudy.protocols.visits.wide import wide_columns
 Events = VisitSchema | SeveralVisits
 Mixtures = MixtureOfChains | ChainsTogether
 FEW = 4  # so many deviations of its noise: people who are no more than that cannot be told from it
+_EVENTS = 8  # of a person, about: nobody knows yet
+_CELL, _EVENT = 1000, 40  # bytes of memory for a cell of a joint matrix that is fitted, and for a value of an event
 FITTED = ("kinds", "chains", "states", "steps", "rate", "seed")
 
 
@@ -148,8 +151,19 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
         own = study.cells(ahead.noise(name), columns, study.widest)
         of_a_count = {"a count": max(ahead.deviations_of(name, own.blocks).values()) / own.unit}
         stages.insert(place, Stage(what=what, share=shares[place], moved=nodes_moved(columns), noise=of_a_count))
+    columns = [*schema.person_schema.columns, *(one for part in schema.parts for one in part.event_schema.columns)]
+    most, many = study.most if people is None else level_count(people, noise, study.most), people or 0
+    width = sum(most if one.name in study.bought else one.size for one in columns)
+    longest = sum(part.most_events for part in schema.parts)
+    counting = TREE * len(study.bought) + study.layout.size * len(said.budgets) * DRAW
+    takes = {
+        "counting": counting + READ * many * min(longest, _EVENTS) * len(columns),
+        "the fit": seconds_of(width, longest, study.config.steps),
+    }
     return {
         "facts": tuple(facts),
+        "takes": takes,
+        "memory": BASE + _CELL * width**2 + _EVENT * many * min(longest, _EVENTS) * len(columns),
         "stages": tuple(stages),
         "errors": tuple(Error(what=what, least=min(own), largest=max(own)) for what, own in noises.items()),
         "warnings": tuple(warnings),
