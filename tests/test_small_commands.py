@@ -194,7 +194,7 @@ def test_people_and_events_are_drafted_from_a_folder_or_two_files_and_refused_un
     for tables in ((tmp_path,), (tmp_path / "people.csv", tmp_path / "events.csv")):
         code, out, err = understudy("schema", "infer", *tables, "--out", to)
         assert code == 0, err
-        assert "ordered by day; most_events = 4" in out
+        assert "ordered by day. most_events = 4" in out
         drafted = VisitSchema.load(to)
         assert (drafted.person, drafted.time, drafted.most_events) == ("patient", "day", 4)
         assert drafted.names == ("sex", "day", "ward")
@@ -209,3 +209,22 @@ def test_people_and_events_are_drafted_from_a_folder_or_two_files_and_refused_un
     (tmp_path / "events.csv").unlink()
     code, _, err = understudy("schema", "infer", tmp_path, "--out", to)
     assert (code, "no file of events" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "time", "said"),
+    [
+        ("visit_day", 0, "visit_day", "ordered by visit_day."),
+        ("admitted", 20240101, "admitted", "days as 20240131?"),
+        ("stay_days", 0, None, 'say which (time = "…")'),
+    ],
+)
+def test_whole_numbers_order_drafted_events_where_they_are_called_or_written_like_days(
+    understudy: Run, tmp_path: Path, name: str, first: int, time: str | None, said: str
+) -> None:
+    events = pd.DataFrame({"patient": np.arange(60) // 2, name: first + np.arange(60) % 25, "ward": ["a", "b"] * 30})
+    events.to_csv(tmp_path / "events.csv", index=False)
+    code, out, err = understudy("schema", "infer", tmp_path, "--out", tmp_path / "c.toml", "--person", "patient")
+    assert (code, said in out) == (0, True), out + err
+    drafted = VisitSchema.load(tmp_path / "c.toml")
+    assert (drafted.time, "no order" in drafted.note) == (time, time is None)

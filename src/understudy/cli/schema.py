@@ -105,8 +105,8 @@ def schema_infer(
         for part, found in drafts.items():
             plain.print(part)
             show_draft(found)
-        order = f"ordered by {schema.time}" if schema.time else "in no order"
-        plain.print(f"Events are {order}; most_events = {schema.most_events} is the most that a person has here.")
+        order = f"Events are ordered by {schema.time}." if schema.time else schema.note
+        plain.print(f"{order} most_events = {schema.most_events} is the most that a person has here.")
     else:
         found = draft(read(tables[0]), person=person)
         write_draft(found.schema, to)

@@ -56,6 +56,9 @@ _FORMS = {
     r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}.*": "days, but not all in one form with a year of four digits",
     r"\d{1,2}:\d{2}(:\d{2})?": "times of day, but not all in one form",
 }
+# how a column of whole numbers is called that tells when an event was, and what is said where there is no such time
+_TIMES = re.compile(r"(?:^|[^a-z])(?:day|date|time|timestamp|week|month|hour|minute|second)$", re.IGNORECASE)
+_NO_ORDER = 'Events are in no order: if a day, a time or a whole number orders them, say which (time = "…").'
 FEW = 10  # so many different whole numbers are read as an order of categories
 
 HEADER = """\
@@ -141,11 +144,16 @@ def draft_visits(
     sources = {"people": None if headers[0] == [person] else people, "events": events}
     found = {part: draft(source, person) for part, source in sources.items() if source is not None}
     found["events"].remarks.pop(person, None)  # a person may have many
-    moments = (c for c in found["events"].schema.columns if isinstance(c, Date | Datetime) and not c.nullable)
+    there = [c for c in found["events"].schema.columns if not c.nullable]
+    numbers = [c for c in there if isinstance(c, Integer)]
+    calendar = [c.name for c in numbers if c.low >= 19_000_000 and c.high <= 21_000_000]
+    found["events"].remarks.update(dict.fromkeys(calendar, "days as 20240131? Write them as 2024-01-31 before a run"))
+    moments = [c.name for c in there if isinstance(c, Date | Datetime)]
+    moments += [c.name for c in numbers if _TIMES.search(c.name)] + calendar
     most = int(open_source(events, {person: False}).columns[person].value_counts().max())
     parts: dict[str, Any] = {part: own.schema for part, own in found.items()}
-    time = next((c.name for c in moments), None)
-    return VisitSchema(person=person, most_events=min(most, MOST_EVENTS), time=time, **parts), found
+    parts |= {"time": moments[0]} if moments else {"note": _NO_ORDER}
+    return VisitSchema(person=person, most_events=min(most, MOST_EVENTS), **parts), found
 
 
 def write_draft(schema: Schema | VisitSchema, path: str | Path) -> None:
