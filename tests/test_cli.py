@@ -139,7 +139,8 @@ def test_the_ledger_keeps_its_prices_and_its_lines_in_a_narrow_terminal(
     monkeypatch.setattr(terminal.out, "_width", width)
     code, out, _ = understudy("ledger", "show", ran / "ledgers" / "clinic.ledger")
     assert code == 0
-    assert re.search(r"\n  round 1.*\n  ε [\d.]+ alone, [\d.]+ in all; \d+ uses, everyone\n", out)
+    assert re.search(r"\n  round 1(.|\n)*\n  ε [\d.]+ alone, [\d.]+ in all; \d+ uses, everyone\n", out)
+    assert max(map(len, out.splitlines())) <= width
 
 
 def test_a_second_run_into_the_same_folder_is_refused(understudy: Run, ran: Path) -> None:

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,7 +43,7 @@ def ledger_show(
     with Ledger(ledger) as book:
         if runs:
             print_table(RUN_HEADS, by_run(book))
-            plain.print(f"Runs do not add up: together they cost less than their sum.\n{book.summary()}")
+            _print_wrapped("Runs do not add up: together they cost less than their sum.", book.summary())
             return
         entries = book.entries(merged=True)
         lines: list[tuple[str, ...]] = []
@@ -52,7 +53,13 @@ def ledger_show(
         (_as_table if out.width >= NARROW else _as_lines)(f"Ledger of {book.holder}", lines)
         if last and len(entries) > last:
             out.print(f"{len(entries) - last:,} earlier entries; --last 0 shows all.")
-        plain.print(f"{book.summary()}\nBy all of it together: {guesses_in_words(book.guesses())}")
+        _print_wrapped(book.summary(), f"By all of it together: {guesses_in_words(book.guesses())}")
+
+
+def _print_wrapped(*texts: str, indent: str = "") -> None:
+    """Each from a line of its own, in lines that the terminal has room for."""
+    wrapper = textwrap.TextWrapper(out.width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    plain.print(*map(wrapper.fill, texts), sep="\n")
 
 
 def _as_table(title: str, rows: Iterable[tuple[str, ...]]) -> None:
@@ -72,7 +79,8 @@ def _as_lines(title: str, rows: Iterable[tuple[str, ...]]) -> None:
     plain.print(title)
     for when, run, what, uses, who, alone, total in rows:
         price = f"ε {alone} alone, {total} in all; {uses} uses, {who}" if uses else f"ε {total} in all"
-        plain.print(f"{when} UTC {run}".rstrip(), f"  {what}", f"  {price}", sep="\n")
+        plain.print(f"{when} UTC {run}".rstrip())
+        _print_wrapped(what, price, indent="  ")
 
 
 @app.command("export")
