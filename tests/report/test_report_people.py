@@ -68,8 +68,9 @@ def test_the_holders_page_compares_people_and_events_of_all_holders(rows: Path) 
     assert "Correlations" not in text
 
 
-def test_with_people_held_out_membership_is_attacked_on_the_page(rows: Path) -> None:
+def test_with_people_held_out_beyond_the_bounds_too_membership_is_attacked_on_the_page(rows: Path) -> None:
     who, events = frames(seed=7)
+    events.loc[events.index[0], "severity"] = 99
     text = write_report(rows, holdout={"people": who, "events": events}).read_text()
     assert "2 attacks were tried" in text
 

@@ -135,7 +135,7 @@ def with_bounds(schema: Schema, sources: Sequence[Source]) -> Schema:
     return replace(schema, columns=columns, origin="rows", rules=()) if unbounded else schema
 
 
-def with_room(schema: Any, tables: Mapping[str, pd.DataFrame]) -> Any:
+def with_room(schema: Any, tables: Mapping[str, Any]) -> Any:
     """A schema of people and events in which all of these rows are: bounds that were found may leave some out."""
     parts = [read_rows(tables[name], part)[2].schema for name, part in schema.tables.items()]
     wide = {column.name: column for part in parts for column in part.columns}

@@ -17,6 +17,7 @@ from understudy.data.kinds import TABLE, VISITS, load_schema
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.data.visits import SeveralVisits, VisitSchema
+from understudy.data.visits.reading import two_sources
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import NO_OUTSIDERS, Shares, column_shares
 from understudy.evaluate.figure import Figure, What
@@ -46,7 +47,8 @@ def compare_people(
     holdout: Any = None,
 ) -> People:  # fmt: skip
     """Real people beside drawn ones: tables by their names, as `visit_tables` reads them."""
-    schema = with_room(with_room(schema, real), synthetic)
+    for tables in (real, synthetic, *([] if holdout is None else [two_sources(holdout, schema)])):
+        schema = with_room(schema, tables)
     found = people_figures(dict(real), dict(synthetic), schema, holdout=holdout)
     attacks = tuple(one for one in found if isinstance(one, Attack)) or (Attack.absent(What("mia"), NO_OUTSIDERS),)
     figures = tuple(one for one in found if isinstance(one, Figure))
