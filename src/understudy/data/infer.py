@@ -12,7 +12,7 @@ How kinds are guessed, for the values that are there:
     whole numbers, at most 10 different  ordinal
     whole numbers                        integer, bounds rounded outwards
     numbers                              real, bounds rounded outwards, decimals where there are few
-    numbers as 1,5 or 5 %                real, with `written`
+    numbers as 1,5 or 5 % or $1,500      real, with `written`
     ISO days                             date, from the first of January to the last of December
     days as 31.12.1990 or 12/31/1990     the same, with `written`; day first where no value tells
     times as 14:30 or 14:30:15           integer, from midnight to midnight, with `written`

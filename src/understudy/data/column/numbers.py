@@ -181,7 +181,7 @@ class Integer(Binned):
 class Real(Binned):
     """A number from `low` to `high`, both included. `decimals`: so many has a number that is drawn. `ends`: where
     levels are bought, how numbers end is bought with them (`data.encoding.fine`), so that prices end as prices do.
-    `written` says how a text in a file is a number: "0,0" with a decimal comma, "0 %" with a sign (then 5 is 5 %)."""
+    `written` says how a text in a file is a number: "0,0" with a decimal comma, "0 %" or "$0,000.0" with signs."""
 
     kind: ClassVar[str] = "real"
     decimals: int | None = None

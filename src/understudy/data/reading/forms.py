@@ -1,4 +1,4 @@
-"""How a column's cells are written where that is not the plain way: days as 31.12.1990, numbers as 1,5 or 5 %, times.
+"""How a column's cells are written where that is not the plain way: days as 31.12.1990, numbers as 1,5 or $1,500.
 
 A form is part of the schema and public. It says how text is read and how a file is written; values in a table are days
 and numbers (5 for 5 %, and of a time of day how many minutes or seconds it is past midnight), whatever the form.
@@ -16,7 +16,10 @@ from functools import cache
 import numpy as np
 
 ISO_DAY = "YYYY-MM-DD"
-NUMBER_FORMS = ("0,0", "0%", "0 %", "0,0%", "0,0 %")  # a decimal comma, a percent sign, or both
+# how digits are written: what parts thousands, and decimals
+_BODIES = {"0": ("", "."), "0,0": ("", ","), "0,000.0": (",", "."), "0.000,0": (".", ",")}
+_SIGNS = (("", ""), *(("", blank + sign) for blank in ("", " ") for sign in "%€$£"), *((sign, "") for sign in "€$£"))
+_PLAIN, *NUMBER_FORMS = [f"{head}{body}{tail}" for head, tail in _SIGNS for body in _BODIES]
 TIME_FORMS = {"HH:MM": 60, "H:MM": 60, "HH:MM:SS": 1, "H:MM:SS": 1}  # and a step in seconds
 A_DAY = 86400
 _DAY_FORM = re.compile(r"DD?([./-])MM?\1YYYY|MM?([./-])DD?\2YYYY|YYYY([./-])MM?\3DD?")
@@ -88,26 +91,47 @@ def time_form(words: Iterable[str]) -> str | None:
     return next((form for form in TIME_FORMS if not any(math.isnan(read_time(word, form)) for word in words)), None)
 
 
+@cache
+def _number(form: str) -> tuple[re.Pattern[str], str, str, str, str]:
+    """What is a number in this form, what parts its thousands and decimals, and the signs before and after it."""
+    found = re.fullmatch(r"(\D?)([0,.]+)(.*)", form)
+    assert found is not None, form
+    head, body, tail = found.groups()
+    group, mark = _BODIES[body]
+    whole = rf"0|[1-9][0-9]{{0,2}}(?:{re.escape(group)}[0-9]{{3}})*" if group else "[0-9]+"
+    sign = rf"\s*{re.escape(tail.strip())}" if tail else ""
+    text = rf"([-+]?){re.escape(head)}({whole})(?:{re.escape(mark)}([0-9]+))?{sign}"
+    return re.compile(text), group, mark, head, tail
+
+
 def read_number(text: str, form: str) -> float:
-    """The number that a text in this form stands for; NaN for what is none. A blank before a percent sign is free."""
-    sign, mark = (r"\s*%" if "%" in form else ""), ("," if "," in form else r"\.")
-    found = re.fullmatch(rf"([-+]?[0-9]+)(?:{mark}([0-9]+))?{sign}", text.strip())
-    return math.nan if found is None else float(f"{found[1]}.{found[2] or 0}")
+    """The number that a text in this form stands for; NaN for what is none. A blank before a sign is free."""
+    pattern, group, *_ = _number(form)
+    found = pattern.fullmatch(text.strip())
+    return math.nan if found is None else float(f"{found[1]}{found[2].replace(group, '')}.{found[3] or 0}")
 
 
 def write_number(value: float, form: str, decimals: int | None) -> str:
-    plain = np.format_float_positional(value, trim="0") if decimals is None else f"{value:.{decimals}f}"
-    return (plain.replace(".", ",") if "," in form else plain) + form.lstrip("0,")
+    _, group, mark, head, tail = _number(form)
+    plain = np.format_float_positional(abs(value), trim="0") if decimals is None else f"{abs(value):.{decimals}f}"
+    whole, point, rest = plain.partition(".")
+    said = f"{int(whole):,}".replace(",", group) + (mark if point else "") + rest
+    return f"{'-' * (value < 0)}{head}{said}{tail}"
 
 
 def number_form(words: set[str]) -> tuple[str, int] | None:
-    """The form that all these texts are numbers in, and the most decimals; None also if commas may part thousands."""
-    ends = [re.search(r"(?:([.,])([0-9]+))?(\s*%)?\s*$", word) for word in words]
-    marks = {found[1] for found in ends if found and found[1]}
-    digits = {len(found[2]) for found in ends if found and found[2]}
-    sign = "%" if any("%" in word for word in words) else ""
-    blank = " " if sign and any(re.search(r"\s%", word) for word in words) else ""
-    form = f"0{',0' if ',' in marks else ''}{blank}{sign}"
-    if form not in NUMBER_FORMS or ("," in marks and digits == {3}):
+    """The form that all these texts are numbers in, and the most decimals; None also if a mark may part thousands or
+    decimals: where some number has none, it parts thousands."""
+    blank = any(re.search(r"\d\s+\D\s*$", word) for word in words)
+    forms = [form for form in (_PLAIN, *NUMBER_FORMS) if (" " in form) == blank]
+    fits = [form for form in forms if not any(math.isnan(read_number(word, form)) for word in words)]
+    if not fits or _PLAIN in fits:
         return None
-    return None if any(math.isnan(read_number(word, form)) for word in words) else (form, max(digits, default=0))
+    form, mark = fits[0], _number(fits[0])[2]
+    grouped = [other for other in fits if _number(other)[1] == mark]
+    if grouped and any(mark in word for word in words):
+        if all(mark in word for word in words):
+            return None
+        form, mark = grouped[0], _number(grouped[0])[2]
+    ends = (_number(form)[0].fullmatch(word.strip()) for word in words)
+    return form, max(len(found[3] or "") for found in ends if found)
