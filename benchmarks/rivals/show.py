@@ -3,11 +3,14 @@
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from common.figures import bare
 from common.markdown import once, table
 
+Array = npt.NDArray[np.float64]
 HERE = Path(__file__).parent
 OURS = ("one holder", "two of columns", "three of rows")
 COUNTED = ("one holder", "one holder, people public", "two of columns", "three of rows")
@@ -60,12 +63,13 @@ def wide(figure: str) -> pd.DataFrame:
     return done[done.epsilon.notna()].pivot_table(figure, [*KEY, "seed"], "who", sort=False)
 
 
-def ahead(figure: str, ours: str, theirs: str) -> "pd.Series[float]":
+def ahead(figure: str, ours: str, theirs: str) -> Array:
     """By how much ours is better, in every cell that both have; below 0 where the rival is."""
     every = wide(figure)
     if ours not in every or theirs not in every:
-        return pd.Series(dtype=float)
-    gap = (every[ours] - every[theirs]).dropna()
+        return np.zeros(0)
+    gap = every[ours].to_numpy() - every[theirs].to_numpy()
+    gap = gap[~np.isnan(gap)]
     return gap if FIGURES[figure][2] else -gap
 
 
@@ -92,16 +96,15 @@ def losses(figures: tuple[str, ...] = FIRST, most: int | None = None) -> str:
         name, digits, more, least = FIGURES[figure]
         first = wide(figure).xs(0, level="seed")
         others = first[[who for who in rivals() if who in first and not who.endswith("equal noise")]]
-        for key, line in others.iterrows():
-            seen = line.dropna()
-            ours = first.loc[key].reindex(OURS)
-            if seen.empty:
+        mine = first.reindex(columns=OURS).to_numpy()
+        for key, line, ours in zip(others.index, others.to_numpy(), mine, strict=True):
+            if np.isnan(line).all():
                 continue
-            best = seen.idxmax() if more else seen.idxmin()
-            gap = (seen[best] - ours if more else ours - seen[best]).max()
+            best = np.nanargmax(line) if more else np.nanargmin(line)
+            gap = np.nanmax([*(line[best] - ours if more else ours - line[best]), -np.inf])
             if gap > least:
-                said = ["" if pd.isna(value) else bare(value, digits) for value in (*ours, seen[best])]
-                lines.append((gap, [str(key[0]), f"{key[1]:g}", name, *said, str(best)]))
+                said = ["" if np.isnan(value) else bare(value, digits) for value in (*ours, line[best])]
+                lines.append((gap, [str(key[0]), f"{key[1]:g}", name, *said, str(others.columns[best])]))
     ordered = [line for _, line in sorted(lines, key=lambda pair: -pair[0])]
     heads = ("table", "ε", "figure", *map(head, OURS), "best rival", "which")
     return table(heads, ordered[:most], "lrlrrrrl")
@@ -111,18 +114,13 @@ def cells() -> str:
     """2-way distance and AUC of every cell of the first seed."""
     found, lines = rows()[rows().epsilon.notna() & (rows().seed == 0)], []
     heads = [who for who in (*SHOWN, *rivals()) if (found.who == who).any()]
-    for key, part in found.groupby(KEY, sort=False):
-        said, cells = [], dict(iter(part.groupby("who")))
-        for who in heads:
-            own = cells.get(who, part[:0])
-            done = own[own.outcome == "ok"]
-            if own.empty:
-                said.append("")
-            elif done.empty:
-                said.append(str(own.outcome.iloc[0]).partition(":")[0])
-            else:
-                said.append(f"{bare(done.avd2.mean())} / {bare(done.boosting_auc.mean())}")
-        lines.append([str(key[0]), f"{key[1]:g}", *said])
+    cell = [*KEY, "who"]
+    first = found.drop_duplicates(cell).set_index(cell).outcome.astype(str)
+    said = first.str.partition(":")[0].to_dict()
+    done = found[found.outcome == "ok"].groupby(cell)[["avd2", "boosting_auc"]].mean()
+    said |= {key: f"{bare(avd2)} / {bare(auc)}" for key, avd2, auc in done.itertuples()}
+    for table_, epsilon in found.drop_duplicates(KEY)[KEY].itertuples(index=False):
+        lines.append([table_, f"{epsilon:g}", *(said.get((table_, epsilon, who), "") for who in heads)])
     return table(("table", "ε", *map(head, heads)), lines, "lr")
 
 
