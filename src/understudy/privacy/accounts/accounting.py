@@ -103,7 +103,7 @@ def _epsilon(uses: frozenset[tuple[DpEvent, int]], delta: float, method: str) ->
         return min(plain, _renyi(uses, delta, _ORDERS))
     if (bound := min(plain, _renyi(uses, delta, _WHOLE_ORDERS))) > _LARGE:
         return bound
-    return min(plain, quick.least_epsilon(_losses(spend, _grid(bound, times)), left))
+    return min(plain, quick.least_epsilon(_losses(uses, _grid(bound, times)), left))
 
 
 def _drawn(spend: Spend) -> float:
@@ -139,10 +139,11 @@ def _grid(size: float, uses: int) -> float:
     return 2.0 ** math.floor(math.log2(max(_FINEST_GRID, min(size / 1000, math.sqrt(size / 1000 / uses)))))
 
 
-def _losses(spend: Spend, grid: float) -> Any:
-    """The privacy loss distribution of the whole spend; its Gaussian uses enter as one."""
-    gaussians = {event: n for event, n in spend.items() if isinstance(event, GaussianDpEvent)}
-    parts = [(_pld(event, grid), n) for event, n in spend.items() if event not in gaussians]
+@lru_cache(maxsize=32)  # who asks at one δ asks at others
+def _losses(uses: frozenset[tuple[DpEvent, int]], grid: float) -> Any:
+    """The privacy loss distribution of all uses; its Gaussian ones enter as one."""
+    gaussians = {event: n for event, n in uses if isinstance(event, GaussianDpEvent)}
+    parts = [(_pld(event, grid), n) for event, n in uses if event not in gaussians]
     if gaussians:
         parts.append((_pld(GaussianDpEvent(events.merged_noise(gaussians)), grid), 1))
     return quick.folded(parts)
@@ -223,8 +224,7 @@ def _noiseless(event: DpEvent) -> bool:
 
 def _listless(event: DpEvent) -> bool:
     """Whether its losses cannot be listed: there is no worst pair of distributions, or its list is too long."""
-    long = isinstance(event, DiscreteGaussian) and event.sigma > _LARGEST_WHOLE_NOISE
-    return long or isinstance(event, ZCDpEvent)
+    return isinstance(event, ZCDpEvent) or getattr(event, "sigma", 0.0) > _LARGEST_WHOLE_NOISE
 
 
 def _computable(event: DpEvent) -> DpEvent:
