@@ -12,7 +12,7 @@ from schema_strategies import Torch, tables
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.features import TableFeatures
 from understudy.data.infer import infer_schema
-from understudy.data.reading.writing import csv_text, write_table
+from understudy.data.reading.writing import csv_text, typed_like, write_table
 from understudy.data.schema import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.data.table import check_table, read_table
 from understudy.ground.errors import SchemaError
@@ -82,6 +82,13 @@ def test_booleans_come_back_by_their_labels(column: Boolean, values: set, dtype:
     again = read_table(csv_frame(made, schema), schema).frame["x"]
     assert again.equals(made)
     assert set(csv_text(made.dropna().to_frame(), schema).splitlines()[1:]) == set(column.labels)
+
+
+def test_rows_take_the_types_that_they_came_in_whatever_a_column_is_called() -> None:
+    schema = Schema(columns=(Integer(name="self", low=0, high=9), Boolean(name="index", labels=("N", "Y"))))
+    came = pd.DataFrame({"self": [1.0, 2.0], "index": ["N", "Y"]})
+    drawn = pd.DataFrame({"self": [1, 2], "index": ["N", "Y"]})
+    pd.testing.assert_frame_equal(typed_like(drawn, schema, dict(came.dtypes)), came)
 
 
 def csv_frame(cells: "pd.Series", schema: Schema) -> pd.DataFrame:

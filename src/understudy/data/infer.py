@@ -168,6 +168,8 @@ def write_draft(schema: Schema | VisitSchema, path: str | Path) -> None:
 
 def _guess(name: str, cells: Cells, most_categories: int) -> Column | str:
     """The column, or why it is none."""
+    if not name:
+        return "it has no name"
     where, values = distinct(cells, set(MISSING_WORDS))
     common: dict[str, Any] = {"name": name, "nullable": bool((where < 0).any())}
     present = values.iloc[np.unique(where[where >= 0])]

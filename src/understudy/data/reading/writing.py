@@ -58,7 +58,8 @@ def csv_text(frame: pd.DataFrame, schema: object) -> str:
 def typed_like(frame: pd.DataFrame, schema: object, dtypes: Mapping[Any, Any]) -> pd.DataFrame:
     """The table in these types where its cells and gaps allow it: text as the schema says that it is written."""
     known: dict[str, Column] = {column.name: column for column in getattr(schema, "columns", ())}
-    return frame.assign(**{c: _typed_like(known[c], frame[c], dtypes[c]) for c in frame if c in known and c in dtypes})
+    same = {c for c in frame if c in known and c in dtypes}
+    return pd.DataFrame({c: _typed_like(known[c], frame[c], dtypes[c]) if c in same else frame[c] for c in frame})
 
 
 def _typed_like(column: Column, cells: Cells, dtype: Any) -> Cells:
