@@ -2,6 +2,7 @@
 
 import datetime as dt
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.infer import draft, infer_schema
 from understudy.data.reading.writing import coarsen, csv_text
 from understudy.data.rules import cuts
-from understudy.data.schema import Date, Integer, Real, Schema
+from understudy.data.schema import Date, Datetime, Integer, Real, Schema
 from understudy.data.table import check_table, read_table
 from understudy.ground.errors import SchemaError
+from understudy.privacy.kinds import as_bought, without_bounds
 
 DAYS = {
     "DD.MM.YYYY": (["01.02.1990", "31.12.1991"], ["1990-02-01", "1991-12-31"]),
@@ -49,6 +51,35 @@ def test_days_are_drafted_in_their_form_read_and_written_as_they_came(form: str,
     assert again == (tmp_path / "t.csv").read_text()
     (tmp_path / "drawn.csv").write_text(drawn)
     assert not check_table(tmp_path / "drawn.csv", found.schema)
+
+
+MOMENTS = {  # how a column is written, and the kind it is of: a midnight that is always there is no time
+    "M/D/YYYY H:MM": (["9/30/1990 7:05", "12/1/1991 23:59"], Datetime),
+    "YYYY/MM/DD HH:MM:SS": (["1990/01/02 00:47:36", "1991/12/31 10:00:00"], Datetime),
+    "YYYY-MM-DDTHH:MM:SSZ": (["1990-01-02T06:00:00Z", "1991-12-31T07:00:00Z"], Datetime),
+    "YYYY-MM-DD HH:MM:SS": (["1990-01-02 06:00:00", "1991-12-31 07:30:00"], Datetime),
+    "M/D/YYYY 0:00:00": (["9/30/1990 0:00:00", "12/1/1991 0:00:00"], Date),
+    "YYYY-MM-DD 00:00:00": (["1990-01-02 00:00:00", "1991-12-31 00:00:00"], Date),
+}
+
+
+@pytest.mark.parametrize("form", MOMENTS)
+def test_days_with_a_time_are_drafted_in_their_form_read_and_written_as_they_came(form: str, tmp_path: Path) -> None:
+    texts, kind = MOMENTS[form]
+    (tmp_path / "t.csv").write_text("\n".join(["at", *texts, ""]))
+    schema = infer_schema(tmp_path / "t.csv")
+    (column,) = schema.columns
+    assert (type(column), column.written) == (kind, form)
+    schema.save(tmp_path / "t.toml")
+    assert Schema.load(tmp_path / "t.toml") == schema
+    assert read_table(tmp_path / "t.csv", schema).frame["at"].dt.tz_localize(None).tolist() == [
+        pd.Timestamp(text).tz_localize(None) for text in texts
+    ]
+    again, drawn = made_again(tmp_path / "t.csv", schema)
+    assert again == (tmp_path / "t.csv").read_text()
+    (tmp_path / "drawn.csv").write_text(drawn)
+    assert not check_table(tmp_path / "drawn.csv", schema)
+    assert without_bounds({"at": as_bought(column)})["at"] == replace(column, low=None, high=None, nullable=True)
 
 
 def test_days_of_which_no_value_tells_are_drafted_day_first_with_a_word_on_it() -> None:

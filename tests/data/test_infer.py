@@ -61,11 +61,17 @@ def test_bounds_are_rounded_outwards(values: list[float]) -> None:
         (["2020-02-03", ""], Date(name="x", low=date(2020, 1, 1), high=date(2020, 12, 31), nullable=True)),
         (
             ["2020-02-03 12:30:00", "2021-01-01 00:00:00"],
-            Datetime(name="x", low="2020-01-01 00:00", high="2021-12-31 23:59", resolution="minute"),
+            Datetime(
+                name="x",
+                low="2020-01-01 00:00",
+                high="2021-12-31 23:59",
+                resolution="minute",
+                written="YYYY-MM-DD HH:MM:SS",
+            ),
         ),
         (
             ["2020-02-03T12:30:09", "2020-02-03T12:00:00"],
-            Datetime(name="x", low="2020-01-01 00:00", high="2020-12-31 23:59:59"),
+            Datetime(name="x", low="2020-01-01 00:00", high="2020-12-31 23:59:59", written="YYYY-MM-DDTHH:MM:SS"),
         ),
         (["007", "12"], Categorical(name="x", categories=("007", "12"))),
         (["0001-01-01", "2020-01-01"], Categorical(name="x", categories=("0001-01-01", "2020-01-01"))),

@@ -59,6 +59,7 @@ _FORMS = {
 # how a column of whole numbers is called that tells when an event was, and what is said where there is no such time
 _TIMES = re.compile(r"(?:^|[^a-z])(?:day|date|time|timestamp|week|month|hour|minute|second)$", re.IGNORECASE)
 _NO_ORDER = 'Events are in no order: if a day, a time or a whole number orders them, say which (time = "…").'
+_PLAIN = {"second": "YYYY-MM-DD HH:MM:SS"} | dict.fromkeys(("minute", "hour"), "YYYY-MM-DD HH:MM")  # how pandas has it
 FEW = 10  # so many different whole numbers are read as an order of categories
 
 HEADER = """\
@@ -184,11 +185,11 @@ def _guess(name: str, cells: Cells, most_categories: int) -> Column | str:
     numbers = _numbers(present)
     if numbers is not None:
         return _numeric(common, np.unique(numbers), _decimals(words))
+    if (column := _in_a_form(common, present, words)) is not None:
+        return column
     day = days(present)
     if ((kinds.day_number(kinds.FIRST_DAY) <= day) & (day < kinds.day_number(kinds.LAST_DAY) + 1)).all():
         return _moment(common, day, seconds(present))
-    if (column := _in_a_form(common, present, words)) is not None:
-        return column
     if not all(isinstance(value, str) for value in present):
         return "its values are of several types, or beyond what a column holds"
     if len(present) > most_categories:
@@ -209,8 +210,10 @@ def _in_a_form(common: dict[str, Any], present: Cells, words: set[str]) -> Colum
         return Integer(low=0, high=forms.A_DAY // TIME_FORMS[clock] - 1, written=clock, **common)
     if (found := day_form(words)) is not None:
         day = days(present, found[0])
-        if ((kinds.day_number(kinds.FIRST_DAY) <= day) & (day <= kinds.day_number(kinds.LAST_DAY))).all():
-            return replace(_years(common, day), written=found[0])
+        if ((kinds.day_number(kinds.FIRST_DAY) <= day) & (day < kinds.day_number(kinds.LAST_DAY) + 1)).all():
+            column = _moment(common, day, seconds(present, found[0]))
+            plain = isinstance(column, Datetime) and found[0] == _PLAIN[column.resolution]
+            return column if plain else replace(column, written=found[0])
     if (number := forms.number_form(words)) is not None:
         form, most = number
         numbers = np.unique([forms.read_number(word, form) for word in words])

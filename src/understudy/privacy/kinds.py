@@ -87,6 +87,8 @@ def as_bought(column: Column) -> str | Column:
     if isinstance(column, Integer) and column.written is not None:
         high = A_DAY // TIME_FORMS[column.written] - 1
         return Integer(name=column.name, low=0, high=high, written=column.written, nullable=True)
+    if isinstance(column, Datetime) and column.written is not None:
+        return replace(column, low=None, high=None, bins=None, nullable=True)
     if isinstance(column, Ordinal) and not isinstance(column.categories[0], str):
         return _of_numbers(column)
     form = ""

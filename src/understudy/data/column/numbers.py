@@ -104,7 +104,7 @@ class Binned(Column):
         return None if written == ISO_DAY else written
 
     def said(self, value: Any) -> str:
-        return str(value)
+        return str(value) if self.form is None else forms.write_day(value, self.form)
 
     @abstractmethod
     def bound_at(self, number: Any) -> Any:
@@ -267,9 +267,6 @@ class Date(Binned):
                 f"not {self.written!r}."
             )
 
-    def said(self, value: Any) -> str:
-        return forms.write_day(value, self.written)
-
     def bound_at(self, number: Any) -> date:
         return date.fromordinal(int(number) + EPOCH)
 
@@ -291,14 +288,18 @@ class Date(Binned):
 @dataclass(frozen=True, kw_only=True)
 class Datetime(Binned):
     """A day and a time from `low` to `high`, both included, in steps of a second, minute or hour since 1970-01-01
-    00:00, by the clock on the wall: without a zone. What is finer than the resolution is dropped."""
+    00:00, by the clock on the wall: without a zone. What is finer than the resolution is dropped. `written` says how a
+    text in a file is one, where it is no ISO day with a time: "DD.MM.YYYY HH:MM", "YYYY-MM-DDTHH:MM:SSZ"."""
 
     kind: ClassVar[str] = "datetime"
     resolution: str = "second"
+    written: str | None = None
 
     def __post_init__(self) -> None:
         if self.resolution not in RESOLUTIONS:
             raise self.error(f"resolution must be one of {', '.join(RESOLUTIONS)}, not {self.resolution!r}.")
+        if self.written is not None and not forms.is_day_form(self.written, clock=True):
+            raise self.error(f"written must be a day and a time, as DD.MM.YYYY HH:MM is, not {self.written!r}.")
         super().__post_init__()
 
     @property

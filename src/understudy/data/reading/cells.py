@@ -192,7 +192,7 @@ def _parse_binned(column: Binned, seen: Cells) -> tuple[Floats, Reasons]:
     dates, whole = isinstance(column, Date), column.edges.dtype.kind == "i"
     kind = "a number" if column.form is None else f'a number written as "{column.form}"'
     if isinstance(column, Datetime):
-        kind = "a time (YYYY-MM-DD HH:MM:SS)"
+        kind = f"a time ({column.form or 'YYYY-MM-DD HH:MM:SS'})"
     elif isinstance(column, Date):
         kind = f"a date ({column.written})"
     elif isinstance(column, Integer) and column.form is not None:
@@ -214,7 +214,7 @@ def _parse_binned(column: Binned, seen: Cells) -> tuple[Floats, Reasons]:
 def numbers_in(column: Binned, seen: Cells) -> Floats:
     """Values on the column's own scale, text as it is declared to be written; NaN for all else."""
     if isinstance(column, Datetime):
-        return np.floor(seconds(seen) / column.step)
+        return np.floor(seconds(seen, column.form) / column.step)
     if isinstance(column, Date):
         return days(seen, column.written)
     form = column.form
@@ -296,10 +296,10 @@ def _day(value: object) -> float:
         return math.nan
 
 
-def seconds(values: Cells) -> Floats:
-    """Whole seconds since 1970-01-01 00:00 by the clock on the wall; NaN for what is no date."""
+def seconds(values: Cells, written: str | None = None) -> Floats:
+    """Whole seconds since 1970-01-01 00:00 by the clock on the wall, of ISO texts too; NaN for what is no date."""
     if values.dtype.kind != "M":
-        return _each(values, _second)
+        return _each(values, lambda v: _second((written and isinstance(v, str) and read_day(v, written)) or v))
     stamps = (values.dt.tz_localize(None) if values.dt.tz is not None else values).to_numpy()
     whole = stamps.astype(np.int64) // _TICKS[np.datetime_data(stamps.dtype)[0]]
     return np.where(np.isnat(stamps), np.nan, whole)

@@ -10,7 +10,7 @@ Edges: text in any other form, ISO days and plain numbers included, is no value.
 import math
 import re
 from collections.abc import Iterable
-from datetime import date, time
+from datetime import date, datetime, time
 from functools import cache
 
 import numpy as np
@@ -22,48 +22,55 @@ _SIGNS = (("", ""), *(("", blank + sign) for blank in ("", " ") for sign in "%â‚
 _PLAIN, *NUMBER_FORMS = [f"{head}{body}{tail}" for head, tail in _SIGNS for body in _BODIES]
 TIME_FORMS = {"HH:MM": 60, "H:MM": 60, "HH:MM:SS": 1, "H:MM:SS": 1}  # and a step in seconds
 A_DAY = 86400
-_DAY_FORM = re.compile(r"DD?([./-])MM?\1YYYY|MM?([./-])DD?\2YYYY|YYYY([./-])MM?\3DD?")
-_DIGITS = {"YYYY": "(?P<Y>[0-9]{4})", "MM": "(?P<M>[0-9]{2})", "M": "(?P<M>[0-9]{1,2})"}
-_DIGITS |= {key.replace("M", "D"): text.replace("M", "D") for key, text in _DIGITS.items() if "M" in key}
-_LIKE_DAYS = re.compile(r"([0-9]+)([./-])([0-9]+)\2([0-9]+)")
+_DAY = r"(?:DD?([./-])MM?\1YYYY|MM?([./-])DD?\2YYYY|YYYY([./-])MM?\3DD?)"
+_UNITS = {"Y": "year", "M": "month", "D": "day", "H": "hour", "m": "minute", "S": "second"}
+_LETTERS = re.compile(r"([YMDHmS])\1*")
+_LIKE_DAYS = re.compile(r"([0-9]+)([./-])([0-9]+)\2([0-9]+)(?:([ T])(([0-9]{1,2}):[0-9]{2}(:[0-9]{2})?)(Z?))?")
 
 
-def is_day_form(form: object) -> bool:
-    """Whether it orders a day (DD, or D without a leading zero), a month (MM, M) and a year (YYYY) with . / or -."""
-    return isinstance(form, str) and _DAY_FORM.fullmatch(form) is not None
+def is_day_form(form: object, clock: bool = False) -> bool:
+    """Whether it orders a day (DD, or D without a leading zero), a month (MM, M) and a year (YYYY) with . / or -,
+    before a time where there is a `clock`: "DD.MM.YYYY HH:MM". Else a midnight may follow: "M/D/YYYY 0:00:00"."""
+    time = "[ T]HH?:MM(:SS)?Z?" if clock else "([ T]00?:00(:00)?Z?)?"
+    return isinstance(form, str) and re.fullmatch(_DAY + time, form) is not None
 
 
 @cache
 def _pattern(form: str) -> re.Pattern[str]:
-    return re.compile(re.sub("[YMD]+", lambda part: _DIGITS[part[0]], re.escape(form)))
+    def digits(part: re.Match[str]) -> str:
+        return rf"(?P<{_UNITS[part[1]]}>[0-9]{{{len(part[0]) if len(part[0]) > 1 else '1,2'}}})"
+
+    return re.compile(_LETTERS.sub(digits, re.escape(form.replace(":MM", ":mm"))))
 
 
-def read_day(text: str, form: str) -> date | None:
-    """The day that a text in this form stands for, or None."""
+def read_day(text: str, form: str) -> datetime | None:
+    """The day that a text in this form stands for, with its time if it has one, or None."""
     found = _pattern(form).fullmatch(text.strip())
     try:
-        return found and date(int(found["Y"]), int(found["M"]), int(found["D"]))
+        return found and datetime(**{unit: int(digits) for unit, digits in found.groupdict().items()})
     except ValueError:  # a 31 February
         return None
 
 
 def write_day(day: date, form: str) -> str:
-    values = {"YYYY": f"{day.year:04}", "MM": f"{day.month:02}", "M": f"{day.month}"}
-    values |= {"DD": f"{day.day:02}", "D": f"{day.day}"}
-    return re.sub("[YMD]+", lambda part: values[part[0]], form)
+    return _LETTERS.sub(lambda part: f"{getattr(day, _UNITS[part[1]]):0{len(part[0])}}", form.replace(":MM", ":mm"))
 
 
 def day_form(words: set[str]) -> tuple[str, bool] | None:
-    """The form that all these texts are days in (day first, if both fit), and if the other way fits, too; or None."""
-    parts = [_LIKE_DAYS.fullmatch(word.strip()) for word in words]
-    marks = {found and found[2] for found in parts}
-    if len(marks) != 1 or None in marks:
+    """The form that all these texts are days in, or days with a time (day first, if both fit), and if the other way
+    fits, too; or None."""
+    found = [part for word in words if (part := _LIKE_DAYS.fullmatch(word.strip()))]
+    marks = {(part[2], part[5] or "", ":SS" if part[8] else "", part[9] or "") for part in found}
+    if len(found) < len(words) or len(marks) != 1:
         return None
-    short = [found for found in parts if found and 1 in (len(found[1]), len(found[3]), len(found[4]))]
-    day, month = ("D", "M") if short else ("DD", "MM")
+    day, month = ("D", "M") if any(1 in map(len, part.group(1, 3, 4)) for part in found) else ("DD", "MM")
+    ((mark, blank, seconds, zone),) = marks
+    clock = ("H" if any(len(part[7] or "") == 1 for part in found) else "HH") + f":MM{seconds}"
+    if len(clocks := {part[6] for part in found}) == 1 and set(found[0][6] or "0:") == set("0:"):
+        (clock,) = clocks  # midnight, always
+    clock = f"{blank}{clock}{zone}" if blank else ""
     orders = ((day, month, "YYYY"), (month, day, "YYYY"), ("YYYY", month, day))
-    (mark,) = marks
-    forms = [str(mark).join(order) for order in orders]
+    forms = [mark.join(order) + clock for order in orders]
     fits = [form for form in forms if all(read_day(word, form) is not None for word in words)]
     return (fits[0], len(fits) > 1) if fits else None
 
