@@ -145,11 +145,6 @@ def _folded(parts: Sequence[tuple[Any, int]]) -> Any:
     )  # fmt: skip
 
 
-def _sides(distribution: Any) -> list[Any]:
-    sides = [distribution._pmf_remove, distribution._pmf_add]
-    return sides[:1] if distribution._symmetric else sides
-
-
 def _dense(losses: Any) -> Any:
     """A mass for every loss between the least and the largest."""
     if isinstance(losses, pld_pmf.DensePLDPmf):
@@ -191,7 +186,8 @@ def _moments(masses: Floats, by: float) -> Floats:
 
 def least_epsilon(distribution: Any, delta: float) -> float:
     """The least ε at which δ is enough: `get_epsilon_for_delta`, quickly."""
-    return max(_least_epsilon(side, delta) for side in _sides(distribution))
+    sides = ("_pmf_remove",) if distribution._symmetric else ("_pmf_remove", "_pmf_add")
+    return max(_least_epsilon(getattr(distribution, side), delta) for side in sides)
 
 
 def _least_epsilon(losses: Any, delta: float) -> float:

@@ -23,9 +23,9 @@ person, and its parties are charged for that.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from typing import Any
 
@@ -136,36 +136,36 @@ class PrivacyStatement:
         one_of(AGAINST, against=against)
         if party is not None:
             (found,) = [one for one in self.parties if one.name == party]
-            return self._price([found], against, found.budget.delta)
-        return self._of_person(against, self.delta)
+            return self._price(found, against, found.budget.delta)
+        return _dearest(self._of_person(against), self.delta)
 
     def guesses(self, against: str = "server") -> float:
         """How often, at most, whoever guesses whether a person took part is right: a share, one half being a coin."""
         one_of(AGAINST, against=against)
-        return right_guesses(lambda delta: self._of_person(against, delta))
+        return _largest_share(frozenset(frozenset(spend.items()) for spend in self._of_person(against)))
 
-    def _of_person(self, against: str, delta: float) -> float:
-        if against != "another_party":
-            return self._over(self.parties, against, delta)
+    def _of_person(self, against: str) -> list[Counter[DpEvent]]:
+        """All that may have been spent on one person, of which the dearest counts."""
         rest = [[other for other in self.parties if other is not party] for party in self.parties]
-        return max(self._over(tuple(others), against, delta) for others in rest)
+        found: list[Counter[DpEvent]] = []
+        for parties in rest if against == "another_party" else [[*self.parties]]:
+            most = len(parties) if self.same_people else self.most_holders
+            groups = [parties] if most > 1 and not self.one_release else [[party] for party in parties]
+            found += (spend for group in groups for spend in self._seen(group, against, most=most))
+        return found
 
     def per_party(self, against: str = "server") -> dict[str, float]:
         return {party.name: self.epsilon(party.name, against) for party in self.parties}
 
-    def _over(self, parties: tuple[PartyPrivacy, ...], against: str, delta: float) -> float:
-        most = len(parties) if self.same_people else self.most_holders
-        if most > 1 and not self.one_release:
-            return self._price(list(parties), against, delta, most=most)
-        return max((self._price([party], against, delta) for party in parties), default=0.0)
-
-    def _price(
-        self, parties: list[PartyPrivacy], against: str, delta: float, *, rounds: bool = False, most: int | None = None
-    ) -> float:
+    def _seen(
+        self, parties: list[PartyPrivacy], against: str, *, rounds: bool = False, most: int | None = None
+    ) -> list[Counter[DpEvent]]:
         """Of all these parties, or any `most` of them; an insider's ε is at least an outsider's."""
-        views = {"outsider", against}
-        spends = [[party.round(v) if rounds else party.spend(v) for party in parties] for v in views]
-        return max(epsilon(self._joint_spend(spend, most), delta) for spend in spends)
+        spends = [[party.round(v) if rounds else party.spend(v) for party in parties] for v in {"outsider", against}]
+        return [self._joint_spend(spend, most) for spend in spends]
+
+    def _price(self, party: PartyPrivacy, against: str, delta: float, *, rounds: bool = False) -> float:
+        return _dearest(self._seen([party], against, rounds=rounds), delta)
 
     def _joint_spend(self, spends: list[Spend], most: int | None) -> Counter[DpEvent]:
         """All uses; or of each event as many as any `most` of the parties have together."""
@@ -218,8 +218,8 @@ class PrivacyStatement:
             "budget": party.budget.to_dict() | {"epsilon": finite(party.budget.epsilon)},
             "delta": delta,
             "epsilon": {who: finite(self.epsilon(party.name, who)) for who in AGAINST},
-            "epsilon_sum": {who: finite(self._price([party], who, 0.0)) for who in AGAINST},
-            "epsilon_round": {who: finite(self._price([party], who, delta, rounds=True)) for who in AGAINST},
+            "epsilon_sum": {who: finite(self._price(party, who, 0.0)) for who in AGAINST},
+            "epsilon_round": {who: finite(self._price(party, who, delta, rounds=True)) for who in AGAINST},
             "rounds": party.rounds,
             "uses": {view: _uses(party.spend(view)) for view in ("outsider", "insider")},
             "noise": party.noise,
@@ -275,7 +275,7 @@ class PrivacyStatement:
 
     def _rows(self) -> list[list[str]]:
         """Heads, and a row for each party and whom it holds against; ε at δ=0 where any use is pure."""
-        pure = any(math.isfinite(self._price([party], "server", 0.0)) for party in self.parties)
+        pure = any(math.isfinite(self._price(party, "server", 0.0)) for party in self.parties)
         heads = ("party", "people", "against", "ε of the run", "δ", "ε at δ=0", "ε of a round", "rounds", "allowed")
         rows = [[head for head in heads if pure or head != "ε at δ=0"]]
         for party in self.parties:
@@ -283,10 +283,20 @@ class PrivacyStatement:
             for who in self._whom():
                 once = [party.name, people, f"{party.rounds:,}", str(party.budget)] if who == "outsider" else [""] * 4
                 prices = [shown(self.epsilon(party.name, who)), f"{delta:g}"]
-                prices += [shown(self._price([party], who, 0.0))] if pure else []
-                prices += [shown(self._price([party], who, delta, rounds=True))]
+                prices += [shown(self._price(party, who, 0.0))] if pure else []
+                prices += [shown(self._price(party, who, delta, rounds=True))]
                 rows.append([*once[:2], AGAINST[who], *prices, *once[2:]])
         return rows
+
+
+def _dearest(spends: Iterable[Spend], delta: float) -> float:
+    return max((epsilon(spend, delta) for spend in spends), default=0.0)
+
+
+@lru_cache(maxsize=256)
+def _largest_share(spends: frozenset[frozenset[tuple[DpEvent, int]]]) -> float:
+    """Of right guesses, whichever of these was spent."""
+    return right_guesses(lambda delta: _dearest(map(dict, spends), delta))
 
 
 def _uses(spend: Spend) -> list[dict[str, Any]]:
