@@ -58,7 +58,7 @@ from understudy.runs.registry import of_rows, protocol_named
 from understudy.runs.result import Result
 from understudy.runs.runfile import PartySection, RunFile
 
-SCHEMA_SHARE = 0.25  # of ε, and half of δ, where categories are bought
+SCHEMA_SHARE = 0.4  # of ε, and half of δ, where categories are bought: a sixth of what noise allows, as squares add up
 _SHARES = (0.99, 0.97, 0.95, 0.92, 0.9)  # of what is left: noise is rounded up, release by release
 _CELLS = (1, 3, 60, 300)  # sizes of releases
 
@@ -245,7 +245,7 @@ def what_is_left(whole: Budget, offer: Quote) -> Budget:
     Gaussian releases spend about Σ 1/σ², whatever they are of: what the purchase leaves of that is the price of many
     cells with so much noise. The loss of a few whole numbers takes few values and may cost more or less than that, so
     less is tried until the accountant finds releases of any size within the whole. Beside other noise the release has
-    the noise of three quarters of ε at half of δ, since then ε and δ add up.
+    the noise of what is left of ε at half of δ, since then ε and δ add up.
     """
     spend = flatten(offer.event)
     paid = math.fsum(n / event.sigma**2 for event, n in spend.items() if isinstance(event, DiscreteGaussian))

@@ -79,7 +79,7 @@ def synthesize(
     table: RowsArg,
     epsilon: Annotated[float, option("What all of it may cost a person.")],
     delta: Annotated[float, option("The δ of the price.")] = 1e-6,
-    schema: Annotated[Path | None, option("The public schema; without one a quarter of ε buys its domains.")] = None,
+    schema: Annotated[Path | None, option("The public schema; without one 0.4 of ε buys its texts.")] = None,
     person: Annotated[str | None, option("The column that identifies people, where the schema is bought.")] = None,
     target: Annotated[str | None, option("A column to predict from the others.")] = None,
     to: Annotated[Path | None, option("Where to write; default: the next free runs/NAME.", "--out")] = None,
