@@ -23,7 +23,7 @@ def fine(*columns: Column) -> Schema:
 DECLARED = (
     Boolean(name="b"),
     Categorical(name="c", categories=("x", "y")),
-    Integer(name="i", low=0, high=10**6, bins=100),
+    Integer(name="i", low=0, high=10**6, bins=12),
     Real(name="r", low=0, high=1, bins=(0, 0.5, 1)),
     Date(name="d", low=date(2020, 1, 1), high=date(2023, 1, 1), bins=8),
     Integer(name="few", low=0, high=15),
@@ -33,6 +33,13 @@ DECLARED = (
 def test_what_is_declared_or_has_few_values_stays_as_it_is() -> None:
     assert fine(*DECLARED).columns == DECLARED
     assert not any(map(is_bought, DECLARED))
+
+
+def test_of_many_declared_bins_levels_are_chosen_and_they_are_the_fine_cells() -> None:
+    many = Integer(name="i", low=0, high=10**6, bins=13)
+    assert is_bought(many)
+    assert is_tree(many)
+    assert fine(many).columns == (many,)
 
 
 def test_levels_are_bought_of_undeclared_numbers_and_of_long_lists() -> None:

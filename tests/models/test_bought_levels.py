@@ -8,6 +8,7 @@ from understudy.data.schema import Boolean, Categorical, Column, Integer, Real
 from understudy.models.tables.merged_levels import (
     MOST_WIDTH,
     bought_levels,
+    is_worth_buying,
     level_count,
     merged_neighbours,
     merged_rare,
@@ -20,6 +21,24 @@ def table(*values: float) -> torch.Tensor:
 
 def test_even_cells_become_levels_of_the_same_weight() -> None:
     assert merged_neighbours(torch.ones(16), 4).tolist() == np.repeat(range(4), 4).tolist()
+
+
+def test_many_declared_bins_are_cut_where_people_are_few_and_stay_where_they_are_enough_for_all() -> None:
+    columns = [Integer(name=name, low=0, high=159, bins=16) for name in "abc"]
+    rare = torch.cat([torch.full((15,), 1000.0), table(1)])
+    few, many = (bought_levels(columns, [rare] * 3, people=15_001, noise=noise) for noise in (600.0, 1.0))
+    assert all(len(set(group.tolist())) == level_count(15_001, 600.0) == 5 for group in few)
+    assert all(group.tolist() == list(range(16)) for group in many)
+
+
+def test_declared_bins_are_cut_where_pairs_have_fewer_cells_by_more_than_that_costs() -> None:
+    binned = [Integer(name=f"n{n}", low=0, high=159, bins=16) for n in range(3)]
+    listed: list[Column] = [Categorical(name=f"c{n}", categories=tuple("abcdefgh")) for n in range(30)]
+    assert is_worth_buying(binned, 0.2)
+    assert not is_worth_buying([*binned, *listed], 0.2)
+    assert is_worth_buying([*binned, *listed, Real(name="r", low=0, high=1)], 0.2), "of this levels have to be chosen"
+    assert not is_worth_buying(binned, 0.0)
+    assert not is_worth_buying([Integer(name="n", low=0, high=159, bins=12), *listed], 0.2)
 
 
 def test_a_cell_with_the_weight_of_a_level_is_one_by_itself() -> None:

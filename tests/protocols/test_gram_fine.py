@@ -161,6 +161,37 @@ def test_the_noise_that_is_stated_is_the_noise_of_the_pairs(cut: Any) -> None:
     assert float(errors.var()) == pytest.approx(1, abs=4 * math.sqrt(2 / len(errors)))
 
 
+def test_choosing_among_declared_bins_costs_little_where_people_are_known_to_be_enough_for_all_of_them() -> None:
+    schema = Schema(columns=tuple(Integer(name=name, low=0, high=159, bins=16) for name in "abcd"))
+    pricing = gram.Gram(gram.Config(), {"host 0": schema}).pricing
+    for people, share in ((1_000, 0.2), (None, 0.2), (1_000_000, 0.02)):
+        assert pricing.shares(BUDGET, people) == pytest.approx([share, 1 - share])
+    undeclared = Schema(columns=(*schema.columns, Real(name="x", low=0.0, high=1.0)))
+    assert gram.Gram(gram.Config(), {"host 0": undeclared}).pricing.shares(BUDGET, 1_000_000)[0] == pytest.approx(0.2)
+
+
+@every_cut
+def test_pairs_of_many_declared_bins_are_on_fewer_levels_and_the_bins_are_the_fine_cells(cut: Any) -> None:
+    tables, schemas = cut()
+    many = {"age": 50, "visits": 40, "income": 100, "joined": 60}
+
+    def cut_finely(schema: Schema) -> Schema:
+        own = (replace(c, bins=many[c.name], **{"ends": False} if isinstance(c, Real) else {}) for c in schema.columns
+               if c.name in many)  # fmt: skip
+        return replace(schema, columns=tuple({c.name: c for c in (*schema.columns, *own)}.values()))
+
+    schemas = {name: cut_finely(schema) for name, schema in schemas.items()}
+    done = release(LocalParties(all_parties(tables, schemas)), schemas, Plan(fine=0.2))
+    levels, sizes = done.levels, [column.size for column in joint(schemas).columns]
+    assert [len(weights) for weights in levels.weights] == sizes
+    for column, size, own in zip(levels.schema.columns, sizes, levels.sizes, strict=True):
+        assert own < size / 2 if column.name in many else own == size
+    x = levels.slots.one_hot(levels.codes(FRAME)).double()
+    off = upper(done.gram) & done.measured & ~torch.eye(len(done.gram), dtype=torch.bool)
+    errors = ((done.gram - x.T @ x) / done.noise.clamp(min=1e-9))[off]
+    assert float(errors.var()) == pytest.approx(1, abs=5 * math.sqrt(2 / len(errors)))
+
+
 def test_where_all_levels_are_declared_nothing_is_bought() -> None:
     schemas = dict.fromkeys(rows()[0], SCHEMA)
     parties = all_parties(rows()[0], schemas)

@@ -154,14 +154,15 @@ def test_a_width_that_cannot_be_fitted_is_refused_before_anything_is_read_or_cha
     codes = Integer(name="code", low=0, high=WIDEST, bins=WIDEST + 1)
     schema = Schema(person="id", columns=(Boolean(name="smoker"), codes))
     with pytest.raises(ConfigError, match=r"8,195 levels together, code 8,193 of them.*Nothing was read or charged"):
-        us.plan("gram", {"one": schema}, budget=1.0)
+        us.plan("gram", {"one": schema}, budget=1.0, fine=0)
     frame = FRAME[["id", "smoker"]].assign(code=5)
     federation = us.Federation({"one": frame}, {"one": schema}, budget=1.0, ledgers=tmp_path, same_people=False)
     with pytest.raises(ConfigError, match="Declare fewer"):
-        train("gram", federation)
+        train("gram", federation, fine=0)
     assert federation.holders["one"].ledger.spent() == 0
     unbinned = replace(schema, columns=(schema.columns[0], replace(codes, bins=None)))
-    assert us.plan("gram", {"one": unbinned}, budget=1.0).levels.keys() == {"code"}
+    for one in (unbinned, schema):
+        assert us.plan("gram", {"one": one}, budget=1.0).levels.keys() == {"code"}
 
 
 def test_what_a_run_refuses_by_its_settings_a_plan_refuses_too() -> None:

@@ -15,7 +15,8 @@ within its level, to one that ends as the table says. Zero, and a round number w
 counted by itself: what is drawn there stays as it is, and its people are taken off the table.
 
 Guarantee: cells, and the end of a number, depend on the public schema and that number alone.
-Edges: declared bins, categories, booleans and up to `DEFAULT_BINS` whole numbers or days stay as they are. A table of
+Edges: declared bins, categories, booleans and up to `DEFAULT_BINS` whole numbers or days are fine cells as they are;
+of more than `_DOZEN` declared bins levels are chosen all the same: a bin is what a number is drawn in. A table of
 ends of no weight, or no number in reach that ends as some people's do → the number stays as it was drawn.
 
 *Without bounds.* Where the numbers of a column without bounds may be is told by public cells of all numbers, the top of
@@ -58,6 +59,7 @@ MOST = FAN**LAYERS  # whole numbers or days that have a cell each
 _SPREAD = 2 * FAN**3  # cells of a column that has more of them, and of reals
 _DIGITS = (2, 1)  # of a round number; fewer where so many would take half of the cells
 _LONG = 64  # so many declared categories are as good as levels; of more, rare ones may share one
+_DOZEN = 12  # likewise of declared bins; of more, neighbours may share one
 _UNIT = 1e-6  # of the larger bound of a real: nearer to zero than this, cells are even
 _LEAST = math.ulp(0.0)
 _NODES = 1 << 20  # of all columns' trees together
@@ -87,8 +89,14 @@ def cell_edges(column: Column) -> Floats:
 
 
 def is_bought(column: Column) -> bool:
-    """Whether the column's levels are chosen: a number without declared bins, or a long list of categories."""
-    return _undeclared(column) or (not isinstance(column, Binned) and column.levels > _LONG)
+    """Whether the column's levels are chosen: a number without declared bins or with many, or a long list."""
+    if isinstance(column, Binned):
+        return _undeclared(column) or has_many_bins(column)
+    return column.levels > _LONG
+
+
+def has_many_bins(column: Column) -> bool:
+    return isinstance(column, Binned) and column.bins is not None and column.levels > _DOZEN
 
 
 def is_tree(column: Column) -> bool:

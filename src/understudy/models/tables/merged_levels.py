@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.column import OTHER, Boolean, Categorical, Column, Integer, Real
-from understudy.data.encoding.fine import is_bought, is_tree
+from understudy.data.encoding.fine import has_many_bins, is_bought, is_tree
 from understudy.data.schema import Schema, was_bought
 from understudy.models.tables.given_rules import Tie, blocks_of
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 Groups = NDArray[np.int32]  # the level of each fine cell
 
 _SIGNAL = 1.0  # c: what a cell of two average levels holds, in deviations of its noise
+_FEW = 8  # levels of a column with many declared bins, before it is known how many there will be
 _SMALL = 0.25  # of n/L: with fewer people than this, neighbours are one level
 _THIN = 2.5  # deviations of a level's people by its pairs: what it holds at least, far out
 _RARE = 2.0  # σ: what a category must hold to be a level of its own
@@ -68,7 +69,7 @@ def bought_levels(columns: Sequence[Column], tables: Sequence[Tensor], *, people
     levels, groups = level_count(people, noise, most), []
     least = _THIN * noise * math.sqrt(levels / max(len(columns) - 1, 1))  # what a level's pairs say together
     for column, table in zip(columns, tables, strict=True):
-        if not is_bought(column):
+        if not is_bought(column) or (has_many_bins(column) and column.levels <= levels):
             groups.append(np.arange(len(table), dtype=np.int32))
             continue
         held = table[: len(table) - column.nullable]
@@ -79,6 +80,24 @@ def bought_levels(columns: Sequence[Column], tables: Sequence[Tensor], *, people
             own = merged_rare(held, noise, most)
         groups.append(np.append(own, own.max() + 1).astype(np.int32) if column.nullable else own)
     return groups
+
+
+def is_worth_buying(columns: Sequence[Column], share: float) -> bool:
+    """Whether fine tables are, at this share of the budget: always where levels have to be chosen, and else where pairs
+    have fewer cells by more than that share, if columns with many bins are cut to a few levels."""
+    chosen, many = (list(map(test, columns)) for test in (is_bought, has_many_bins))
+    if not share or chosen != many:
+        return share > 0
+    sizes = np.array([column.size for column in columns])
+    fewer = np.where(many, _FEW, sizes)
+    before, after = (each.sum() ** 2 - (each**2).sum() for each in (sizes, fewer))
+    return bool(after < (1 - share) * before)
+
+
+def most_bins(columns: Sequence[Column]) -> int:
+    """The most declared bins of a column, where levels are chosen of these alone; else 0."""
+    chosen = [column for column in columns if is_bought(column)]
+    return max((column.levels for column in chosen), default=0) if all(map(has_many_bins, chosen)) else 0
 
 
 def level_count(people: float, noise: float, most: int = _MOST_LEVELS) -> int:

@@ -72,9 +72,9 @@ class Trees:
     @cached_property
     def layers(self) -> tuple[tuple[int, ...], ...]:
         """How many nodes the layers of each column's tree have, from the top."""
-        return tuple(
-            tuple(layer_sizes(fine.levels, FAN)) if is_tree(own) else (fine.levels,) for own, fine in self.columns
-        )
+        several = [self.paid > 1 and is_tree(column) for column in self.schema.columns]
+        cells = zip((column.levels for column in self.fine.columns), several, strict=True)
+        return tuple(tuple(layer_sizes(many, FAN)) if tree else (many,) for many, tree in cells)
 
     @property
     def moved(self) -> int:

@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import Any
 
 from understudy.data.column import Column
-from understudy.data.encoding.fine import is_bought, is_tree
+from understudy.data.encoding.fine import has_many_bins, is_bought, is_tree
 from understudy.data.schema import Block, Schema
 from understudy.models.tables import fit_gram
 from understudy.models.tables.merged_levels import fitted_width, level_count, most_levels
@@ -157,7 +157,8 @@ def _widths(layout: Layout, people: int | None, noise: float) -> dict[str, int]:
     def width(column: Column) -> int:
         if not is_bought(column):
             return column.size
-        return (levels if is_tree(column) else min(column.levels, many)) + column.nullable
+        own = column.levels if has_many_bins(column) or not is_tree(column) else most
+        return min(own, levels if is_tree(column) else many) + column.nullable
 
     return {column.name: width(column) for column in columns}
 

@@ -22,7 +22,7 @@ from understudy.data.encoding.codec import Codec, Levels
 from understudy.data.encoding.fine import Run, end_cells, fine_schema, is_bought, is_tree, reach, within
 from understudy.data.schema import Block, Grid, Schema
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
-from understudy.models.tables.merged_levels import MOST_CELLS, most_width
+from understudy.models.tables.merged_levels import MOST_CELLS, is_worth_buying, most_width
 from understudy.models.tables.trees import Trees, named_runs
 from understudy.privacy.secure.counts import movable
 
@@ -49,13 +49,13 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """`told`: the schemas as all were told them. `fine`: levels are to be chosen where they are not declared, so that
-    fine tables are released first (`data.encoding.fine`). `levels`: those that were chosen; before that, and without
-    it, they are as declared. `runs`: where numbers without bounds are, by what was released before all
+    """`told`: the schemas as all were told them. `fine`: the share of the budget for fine tables, which are released
+    first where levels are to be chosen (`data.encoding.fine`). `levels`: those that were chosen; before that, and
+    without it, they are as declared. `runs`: where numbers without bounds are, by what was released before all
     (`data.encoding.fine`); before that they may be anywhere."""
 
     told: Mapping[str, Schema]
-    fine: bool = False
+    fine: float = 0.0
     levels: Levels | None = None
     runs: Mapping[str, Run] | None = None
 
@@ -94,7 +94,7 @@ class Layout:
     @cached_property
     def buys(self) -> bool:
         """Whether levels are bought, by a first release of fine tables."""
-        return self.fine and any(map(is_bought, self.joint.columns))
+        return is_worth_buying(self.joint.columns, self.fine)
 
     @cached_property
     def trees(self) -> tuple[Trees, ...]:

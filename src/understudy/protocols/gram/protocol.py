@@ -29,12 +29,13 @@ from torch import Tensor
 from understudy.data.encoding.codec import Levels
 from understudy.data.schema import Block, Grid
 from understudy.ground.errors import ConfigError, MessageError
+from understudy.models.tables.merged_levels import level_count, most_bins
 from understudy.models.tables.trees import Trees, TreesRead, levels_counted, runs_of
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.gram.layout import Layout, Names
-from understudy.protocols.gram.settings import AGAIN, SEARCH, SEARCHED, SHOWN, again_share
+from understudy.protocols.gram.settings import AGAIN, LEAST_FINE, SEARCH, SEARCHED, SHOWN, again_share
 from understudy.protocols.gram.settings import Config as Config
 from understudy.protocols.gram.stages import FineTables, Pairs, Rows, Threes
 from understudy.protocols.joint import run
@@ -48,30 +49,33 @@ _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
 
 @dataclass(frozen=True)
 class GramPricing(CellPricing):
-    """Each release's share of the budget: of the fine tables, of all pairs, and of some once more."""
+    """Each release's share of the budget: of the fine tables, of all pairs, and of some once more. `bins`: the most of
+    a column, where levels are chosen of declared bins alone: people enough for all of these need no such choice."""
 
     config: Config = field(default_factory=Config)
     buys: bool = False
     again: bool = False
     searches: bool = False
+    bins: int = 0
 
     def shares(self, budget: Budget, people: int | None) -> Sequence[float]:
-        config, known, scouting = self.config, people or self.config.public_people, self.config.scouting
-        if scouting is None:
-            scouting = 1 - AGAIN
-            if config.target is not None and known is not None and self.again and config.private:
-                # of all pairs, with that part of the budget
-                noise = self.noise_within(budget, self._split(scouting))[-2 - self.searches]
+        config, known = self.config, people or self.config.public_people
+        fine, scouting = config.fine, 1 - AGAIN if config.scouting is None else config.scouting
+        if known is not None and config.private:
+            # of all pairs, with that part of the budget
+            noise = self.noise_within(budget, self._split(scouting, fine))[-1 - self.again - self.searches]
+            if self.bins and level_count(known, noise) >= self.bins:
+                fine = LEAST_FINE
+            if config.scouting is None and config.target is not None and self.again:
                 scouting = 1 - again_share(known, noise * scouting**0.5)
-        return self._split(scouting)
+        return self._split(scouting, fine)
 
-    def _split(self, scouting: float) -> list[float]:
+    def _split(self, scouting: float, fine: float) -> list[float]:
         pairs = [scouting, 1 - scouting] if self.again else [1.0]
         if self.searches:
             pairs[1:] = [(1 - scouting) * SEARCH, (1 - scouting) * (1 - SEARCH)]
         if not self.buys:
             return pairs
-        fine = self.config.fine
         # All that is counted of single columns has the same noise.
         each = [math.fsum(cells / factor**2 for factor, cells in moved) for moved in self.moved[: -len(pairs)]]
         return [*(fine * own / math.fsum(each) for own in each), *((1 - fine) * share for share in pairs)]
@@ -95,7 +99,7 @@ class Gram(Study[Rows]):
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
-        self.layout = Layout(schemas, config.fine > 0)
+        self.layout = Layout(schemas, config.fine)
         if self.layout.unbounded:
             self.least = 2  # where numbers are tells nothing of them
         for names in config.triples:
@@ -175,7 +179,7 @@ class Gram(Study[Rows]):
     @cached_property
     def pricing(self) -> GramPricing:
         config, moved = self.config, tuple(spread.moved for spread in self.spreads.values())
-        which = (self.layout.buys, self.second, self.searched > 0)
+        which = (self.layout.buys, self.second, self.searched > 0, most_bins(self.layout.joint.columns))
         return GramPricing(config.colluding, config.most_holders, moved, config, *which)
 
     def check_noise(self, noise: Sequence[float], parties: int) -> None:

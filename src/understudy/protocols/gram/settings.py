@@ -62,9 +62,9 @@ class PairsOfAll(Declared):
 
 @dataclass(frozen=True, kw_only=True)
 class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
-    """`fine`: where a number has no declared bins, or a list of categories is long, this share of the budget buys fine
-    tables of all columns, and by them the levels on which pairs are measured (`data/encoding/fine.py`,
-    `tables/merged_levels.py`). Bounds may then be far too wide.
+    """`fine`: where a number has no declared bins, or more than a dozen, or a list of categories is long, this share of
+    the budget buys fine tables of all columns, and by them the levels on which pairs are measured
+    (`data/encoding/fine.py`, `tables/merged_levels.py`). Bounds may then be far too wide.
     `target`: all pairs with it are measured a second time, so that both together have less noise. What a classifier
     learns gains much by it, most on wide tables, and the distance of other pairs hardly suffers (benchmarks/joint). The
     fit is drawn to tables of three columns with it that have no more than the pairs say (`tables/target.py`), and rows

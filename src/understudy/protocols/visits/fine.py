@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.column import Binned, is_unbounded
-from understudy.data.encoding.fine import Run, fine_schema, public_cells, within
+from understudy.data.encoding.fine import LAYERS, Run, fine_schema, public_cells, within
 from understudy.data.schema import Schema
 from understudy.data.visits import VisitCodes
 from understudy.data.visits.counts import parts
@@ -78,7 +78,8 @@ class Bought:
 
     @cached_property
     def tree(self) -> Trees:
-        return Trees(Schema(columns=(self.own,)), Schema(columns=(self.fine,)))
+        paid = 1 if self.own is self.fine else LAYERS  # public cells are one layer
+        return Trees(Schema(columns=(self.own,)), Schema(columns=(self.fine,)), paid=paid)
 
     @property
     def last(self) -> int:

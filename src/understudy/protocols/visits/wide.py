@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.data.column import Binned, Integer, Real
-from understudy.data.encoding.fine import is_bought
+from understudy.data.encoding.fine import has_many_bins, is_bought
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
 from understudy.data.visits.counts import Block
 
@@ -33,7 +33,7 @@ def wide_columns(
         for place, column in enumerate(part.event_schema.columns):
             if column.name == f"{part.time}_gap" or not isinstance(column, Integer | Real) or column.low < 0:
                 continue
-            if is_bought(column):  # its levels lie where people are
+            if is_bought(column) and not has_many_bins(column):  # its levels lie where people are
                 continue
             off = uncertain(column, place, part.title, layout, noise) / people
             found, even = middles(column), type(column.bins) is int
