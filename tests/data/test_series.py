@@ -54,6 +54,17 @@ def test_rows_of_different_series_may_be_mixed_in_the_file() -> None:
     assert np.array_equal(read_series(mixed, SCHEMA).values, read_series(frame, SCHEMA).values)
 
 
+def test_an_array_that_is_cut_already_needs_a_length_and_channels_alone_and_so_do_series_of_a_person_each() -> None:
+    plain = SeriesSchema(channels=CHANNELS, length=3)
+    array = stays(3, 3)[["pulse", "heat"]].to_numpy().reshape(2, 3, 2)
+    read = read_series(array, plain)
+    assert (read.values.shape, len(read.ids)) == ((2, 3, 2), 2)
+    assert "each series a person" in str(plain)
+    assert np.array_equal(read_series(stays(3, 3), replace(plain, person="who")).values, read.values)
+    with pytest.raises(SchemaError, match="say its stride"):
+        read_series(stays(3, 3), plain)
+
+
 def test_csv_and_parquet_give_what_the_frame_gives(tmp_path: Path) -> None:
     frame = stays(3, 3, 3)
     frame.to_csv(tmp_path / "stays.csv", index=False)
@@ -166,7 +177,6 @@ def test_a_schema_comes_back_from_its_file_as_it_was(tmp_path: Path, suffix: str
         ({"length": 1}, "length must be a whole number of at least 2"),
         ({"length": 2.5}, "length must be"),
         ({"stride": 0}, "stride must be"),
-        ({"series": None}, "say its stride"),
         ({"time": None}, "no column holds the time"),
         ({"time": "pulse"}, '"pulse" has two meanings'),
         ({"person": 5}, "person must name a column"),

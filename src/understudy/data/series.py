@@ -73,10 +73,6 @@ class SeriesSchema(ArraySchema):
             positive(step=self.step)
             if self.time is None:
                 raise SchemaError("step is the distance of two times, and no column holds the time.")
-        if self.series is None and self.stride is None:
-            raise SchemaError(
-                "without a series column, rows are one long series to be cut into windows: say its stride."
-            )
         if not isinstance(self.windows_are_people, bool) or not isinstance(self.note, str):
             raise SchemaError("windows_are_people is true or false, and note is text.")
         if self.windows_are_people and (self.person or (self.stride or self.length) < self.length):
@@ -153,7 +149,7 @@ class SeriesSchema(ArraySchema):
         if self.windows_are_people:
             return "each window a person"
         if self.person is None:
-            return "each series a person" if self.series else "all rows one person"
+            return "each series a person" if self.series or self.stride is None else "all rows one person"
         return f"person {self.person}"
 
     @classmethod
@@ -182,7 +178,8 @@ def read_series(source: Source | NDArray[Any], schema: SeriesSchema, name: str |
                 "the person, or windows_are_people. Nothing was charged."
             )
         return found
-    assert not isinstance(source, np.ndarray)
+    if schema.series is None and schema.person is None and schema.stride is None:
+        raise SchemaError("without a series column, rows are one long series to be cut into windows: say its stride.")
     readers = {channel.name: cell_reader(channel, schema.gap) for channel in schema.channels} | beside_readers(schema)
     if schema.series is not None:
         readers[schema.series] = id_reader(schema.series, one_row_each=False)
