@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from understudy.data.encoding.values import Cells, Places
 from understudy.data.reading.cells import MISSING_WORDS, WHOLE_ID, Fault
 from understudy.data.reading.sources import TableSource
-from understudy.ground.processes import process_count
 
 # 1234,5 and 1.234,5: a point only where it parts thousands
 _WITH_COMMA = re.compile(r"\s*([-+]?)(\d{1,3}(?:\.\d{3})+|\d*)(?:,(\d+))?\s*")
@@ -277,6 +276,8 @@ class Marks:
         """How many have the mark of another: of many, several shares are looked at at the same time."""
         if not self._runs:
             return _again(self.all)
+        from understudy.ground.processes import process_count
+
         with ThreadPoolExecutor(min(process_count(), _THREADS)) as threads:
             return sum(threads.map(lambda share: _again(self._share(share)), range(_SHARES)))
 
