@@ -1,6 +1,7 @@
 """`us.synthesize` and `understudy synthesize`: one table, one line, one price."""
 
 import json
+import re
 import tomllib
 from collections import Counter
 from html.parser import HTMLParser
@@ -278,6 +279,7 @@ def test_no_column_is_left_out_without_a_word(tmp_path: Path) -> None:
             "code": rng.choice(8, PEOPLE),
             "empty": [None] * PEOPLE,
             "notes": [f"note {n}" for n in range(PEOPLE)],
+            "name": ["Lucy" if n < 600 else f"name {n}" for n in range(PEOPLE)],  # many share one
         }
     )
     twice = pd.concat([frame, frame[["code"]].assign(code="x")], axis=1)
@@ -287,10 +289,14 @@ def test_no_column_is_left_out_without_a_word(tmp_path: Path) -> None:
     frame.to_csv(path, index=False)
     with pytest.warns(UtilityWarning, match=r'"empty" \(it has no value\); "notes" \(3,000 different texts'):
         seen = kinds_of(path, confirmed=True)
-    assert seen == {"ill": "boolean", "town": "categorical", "code": "integer"}  # no list of numbers
-    with pytest.warns(UtilityWarning, match="too few people share a value of them: empty, notes"):
+    # no list of numbers
+    assert seen == {"ill": "boolean", "town": "categorical", "code": "integer", "name": "categorical"}
+    with pytest.warns(UtilityWarning) as told:
         made = us.synthesize(frame, epsilon=4, ledgers=tmp_path, **SMALL)
-    assert made.generator.schema.names == ("ill", "town", "code")
+    said = " ".join(str(warning.message) for warning in told)
+    assert "left out, as too few people share a value of them: empty, notes." in said
+    assert re.search(r'mostly "\(other\)", as too few people share a value of them: (town, )?name\.', said)
+    assert made.generator.schema.names == ("ill", "town", "code", "name")
     page = made.report(tmp_path / "page.html").read_text()
     assert "Left out of all that was made: “empty” and “notes”" in page
     public = made.report(tmp_path / "public.html", publish=True).read_text()

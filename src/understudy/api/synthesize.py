@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
+from understudy.data.column import OTHER
 from understudy.data.kinds import TABLE, ArraySchema, load_schema, one_kind_of_row, read_rows
 from understudy.data.reading.files import Source, batches_of, described_source, is_long, is_of_engine, open_source
 from understudy.data.reading.sources import EngineFrame, TableSource, source_at
@@ -61,6 +62,7 @@ from understudy.runs.runfile import PartySection, RunFile
 SCHEMA_SHARE = 0.4  # of ε, and half of δ, where categories are bought: a sixth of what noise allows, as squares add up
 _SHARES = (0.99, 0.97, 0.95, 0.92, 0.9)  # of what is left: noise is rounded up, release by release
 _CELLS = (1, 3, 60, 300)  # sizes of releases
+_FEW = 1_000  # rows that show what a column mostly is
 
 
 def synthesize(
@@ -129,7 +131,7 @@ def synthesize(
         if home is not None:
             _make(home)
         table = _bought(source, declared, book, whole, run=run, person=person, name=name)
-        _say_left_out([c for c in declared if c not in table.schema.names])
+        _say_lost("left out", [c for c in declared if c not in table.schema.names])
     holder = Holder(name, table, book, rest, total=whole, came=source if declares is None else None)
     if home is not None:
         _make(home)
@@ -137,6 +139,8 @@ def synthesize(
     result = train(protocol, Federation.of([holder]), folder=home, watch=watch, run=run, **settings)
     if declares is None:
         result = _with_purchase(result, whole)
+        drawn = result.generator.sample(_FEW, seed=0).astype(object)
+        _say_lost(f'mostly "{OTHER}"', [c for c in drawn if (drawn[c] == OTHER).mean() > 0.5])
     if not told and (said := result.artefact.card.get("warning")):
         warnings.warn(said, UtilityWarning, stacklevel=2)
     if home is not None:
@@ -161,9 +165,9 @@ def _say_expected(config: gram.Config, schema: Schema, budget: Budget) -> bool:
     return True
 
 
-def _say_left_out(columns: Sequence[str]) -> None:
-    """A UtilityWarning that names columns of which nothing could be bought, where there are any."""
-    said = f"left out, as too few people share a value of them: {', '.join(columns)}. More people or a larger ε would"
+def _say_lost(what: str, columns: Sequence[str]) -> None:
+    """A UtilityWarning that names columns of which nothing, or little, could be bought, where there are any."""
+    said = f"{what}, as too few people share a value of them: {', '.join(columns)}. More people or a larger ε would"
     if columns:
         warnings.warn(f"{said} keep them, or a schema that declares them.", UtilityWarning, stacklevel=3)
 
@@ -192,8 +196,7 @@ def _require(source: Source, declared: Kinds, person: str | None, config: gram.C
     if not config.private:
         raise ConfigError("private = false is for rehearsals on public rows. Nothing was charged.")
     require_kinds(source, declared)
-    names = Schema(columns=tuple(Boolean(name=name) for name in declared))
-    gram.forecast(config, {"one": names}, {"one": Budget(1.0, USUAL_DELTA)})
+    gram.forecast(config, {"one": _columns(declared)}, {"one": Budget(1.0, USUAL_DELTA)})
     if person is None:
         return
     if open_source(source, {}).header.count(person) != 1:

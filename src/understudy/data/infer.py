@@ -93,8 +93,10 @@ def infer_schema(
     return draft(source, person, name=name, most_categories=most_categories).schema
 
 
-def draft(source: Source, person: str | None = None, *, name: str | None = None, most_categories: int = 64) -> Draft:
-    """The same, with a reason for every column that is left out."""
+def draft(
+    source: Source, person: str | None = None, *, name: str | None = None, most_categories: int = 64, shared: float = 1
+) -> Draft:
+    """The same, with a reason for every column left out. Where a share of rows have one text, there may be more."""
     whole(most_categories=most_categories)
     raw = open_source(source, None, name)
     if person is not None and person not in raw.columns:
@@ -105,7 +107,7 @@ def draft(source: Source, person: str | None = None, *, name: str | None = None,
         raise SchemaError(f"{raw.name}: {count} do not have as many cells as the header. No draft was made.")
     if not len(raw.numbers):
         raise SchemaError(f"{raw.name}: the table has no rows. No draft was made.")
-    found = {c: _guess(str(c), cells, most_categories) for c, cells in raw.columns.items() if c != person}
+    found = {c: _guess(str(c), cells, most_categories, shared) for c, cells in raw.columns.items() if c != person}
     columns = tuple(column for column in found.values() if isinstance(column, Column))
     if not columns:
         raise SchemaError(f"{raw.name}: no column can be described. No draft was made.")
@@ -167,7 +169,7 @@ def write_draft(schema: Schema | VisitSchema, path: str | Path) -> None:
     replace_file(path, (HEADER + schema.to_toml()).encode())
 
 
-def _guess(name: str, cells: Cells, most_categories: int) -> Column | str:
+def _guess(name: str, cells: Cells, most_categories: int, shared: float) -> Column | str:
     """The column, or why it is none."""
     if not name:
         return "it has no name"
@@ -182,8 +184,7 @@ def _guess(name: str, cells: Cells, most_categories: int) -> Column | str:
     words = {str(text) for text in texts(present)}
     if (labels := _labels(words)) is not None:
         return Boolean(labels=labels, **common)
-    numbers = _numbers(present)
-    if numbers is not None:
+    if (numbers := _numbers(present)) is not None:
         return _numeric(common, np.unique(numbers), _decimals(words))
     if (column := _in_a_form(common, present, words)) is not None:
         return column
@@ -192,7 +193,7 @@ def _guess(name: str, cells: Cells, most_categories: int) -> Column | str:
         return _moment(common, day, seconds(present))
     if not all(isinstance(value, str) for value in present):
         return "its values are of several types, or beyond what a column holds"
-    if len(present) > most_categories:
+    if len(present) > most_categories and np.bincount(where[where >= 0]).max() < shared * len(where):
         alike = [f", like {said}" for form, said in _FORMS.items() if all(re.fullmatch(form, w) for w in words)]
         return f"{len(present):,} different texts{''.join(alike[:1])}; declare its categories if they are known"
     return Categorical(categories=tuple(sorted(present)), **common)

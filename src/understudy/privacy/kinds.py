@@ -30,7 +30,7 @@ from understudy.data.table import open_table
 from understudy.ground.check import one_of, repeated
 from understudy.ground.errors import ConfigError, PrivacyWarning, UtilityWarning
 
-MOST_TEXTS = 1_000  # a column of more different texts is free text
+MOST_TEXTS, _SHARED = 1_000, 0.005  # a column of more different texts, none of them that of so many, is free text
 _NEARLY_ALL = 0.99  # of the numbers: one person's digits do not change by how many decimals a column is written
 
 # column → the kind whose domain to buy, with its form ("date DD.MM.YYYY"), or all of it as public knowledge
@@ -127,8 +127,9 @@ def kinds_of(
 ) -> dict[str, str | Column]:
     """Each column's kind: declared, by dtypes, or by rows where `confirmed`; or ConfigError, with a list."""
     if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
-        found = draft(_beginning(source), person, most_categories=MOST_TEXTS)
-        seen: dict[str, str | Column] = {column.name: _buyable(column) for column in found.schema.columns}
+        found = draft(_beginning(source), person, most_categories=MOST_TEXTS, shared=_SHARED)
+        seen = {column.name: as_bought(column) for column in found.schema.columns}
+        seen |= {c: "categorical" for c, kind in seen.items() if kind == Ordinal.kind}  # an order cannot be bought
         if confirmed:
             _say_left_out({c: why for c, why in found.left_out.items() if c not in (declared or {})})
             return seen | dict(declared or {})
@@ -172,13 +173,6 @@ def _beginning(source: Source) -> Source:
     if not is_long(source, max(1, len(open_source(source, {}).header))):
         return source
     return pd.DataFrame(next(batches_of(source, None, long=True)).columns)
-
-
-def _buyable(column: Column) -> str | Column:
-    """The kind as it can be bought: an order of texts cannot."""
-    if isinstance(column, Ordinal) and isinstance(column.categories[0], str):
-        return "categorical"
-    return as_bought(column)
 
 
 def _with_step(kind: str, cells: "pd.Series[Any]") -> str:

@@ -47,7 +47,7 @@ def read_day(text: str, form: str) -> datetime | None:
     """The day that a text in this form stands for, with its time if it has one, or None."""
     found = _pattern(form).fullmatch(text.strip())
     try:
-        return found and datetime(**{unit: int(digits) for unit, digits in found.groupdict().items()})
+        return found and datetime(**{unit: int(n) for unit, n in found.groupdict().items()})  # type: ignore[arg-type]
     except ValueError:  # a 31 February
         return None
 
