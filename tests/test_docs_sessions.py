@@ -207,10 +207,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         return classifier.network.forward(classifier.weights, classifier.features.expand(rows)).argmax(1)
 
     monkeypatch.setattr(counted, "_likeliest", said)
-    monkeypatch.setitem(offering.Recipe.__init__.__kwdefaults__, "steps", 2)  # type: ignore[index]
     monkeypatch.setitem(OfferedGram.added.__kwdefaults__, "steps", 20)
-    monkeypatch.setitem(Generator.classifier.__kwdefaults__, "rows", 500)
-    monkeypatch.setitem(offering.RECIPES, "image", replace(offering.RECIPES["image"], steps=1, channels=(2, 2)))
+    monkeypatch.setattr(counted, "_DRAWN", 500)
+    for kind, more in (("table", {}), ("image", {"channels": (2, 2)})):
+        monkeypatch.setitem(offering.RECIPES, kind, replace(offering.RECIPES[kind], steps=1, **more))
 
 
 @pytest.mark.usefixtures("quick")
