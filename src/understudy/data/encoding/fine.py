@@ -337,17 +337,20 @@ def likely_run(counts: "Tensor", missing: "Tensor | None", noise: float, total: 
     first, last = torch.combinations(ends, with_replacement=True).T  # noise alone lets a run end elsewhere
     places = torch.arange(len(counts))
     inside = (places >= first[:, None]) & (places <= last[:, None])
-    rows = torch.where(inside, counts.double(), -torch.inf)
-    if missing is not None:
-        rows = torch.cat([rows, missing.double().expand(len(rows), 1)], 1)
-    counted = torch.where(rows.isfinite(), rows, 0)
     outside = torch.where(inside, 0, counts.double()).square().sum(1)
+    beside = counts[:0] if missing is None else missing
+    falling, order = torch.cat([counts, beside]).double().sort(descending=True)
+    there = torch.cat([inside, inside.new_ones(len(inside), len(beside))], 1)[:, order]
+    sums = torch.where(there, falling, 0).cumsum(1)
+    most = torch.where(there, sums - falling * there.cumsum(1), torch.inf)  # people, up to whom the cell is empty
+    own = torch.where(there & (order < len(counts)), falling, torch.inf)
 
     def unlikely(steps: float) -> "Tensor":
-        people = to_simplex(rows, rows.new_full((len(rows),), max(total + steps * sure, 1.0)))
-        empty = inside & (people[:, : len(counts)] < noise)
-        off: Tensor = (people - counted).square().sum(1) / (2 * noise**2) + steps**2 / 2 + _EMPTY * empty.sum(1)
-        return off
+        people = max(total + steps * sure, 1.0)
+        kept = (most < people).double()  # as `to_simplex`: those that are left lose as much each
+        loss = (kept @ falling - people) / kept.sum(1)
+        off: Tensor = kept.sum(1) * loss.square() + (there.double() - kept) @ falling.square()
+        return off / (2 * noise**2) + steps**2 / 2 + _EMPTY * (own < noise + loss[:, None]).sum(1)
 
     off = torch.stack([unlikely(steps) for steps in (_STEPS if sure else (0.0,))]).min(0).values
     best = int((off + outside / (2 * noise**2) + inside.sum(1)).argmin())
