@@ -164,10 +164,10 @@ def test_the_noise_that_is_stated_is_the_noise_of_the_pairs(cut: Any) -> None:
 def test_choosing_among_declared_bins_costs_little_where_people_are_known_to_be_enough_for_all_of_them() -> None:
     schema = Schema(columns=tuple(Integer(name=name, low=0, high=159, bins=16) for name in "abcd"))
     pricing = gram.Gram(gram.Config(), {"host 0": schema}).pricing
-    for people, share in ((1_000, 0.2), (None, 0.2), (1_000_000, 0.02)):
+    for people, share in ((1_000, 0.3), (None, 0.3), (1_000_000, 0.02)):
         assert pricing.shares(BUDGET, people) == pytest.approx([share, 1 - share])
     undeclared = Schema(columns=(*schema.columns, Real(name="x", low=0.0, high=1.0)))
-    assert gram.Gram(gram.Config(), {"host 0": undeclared}).pricing.shares(BUDGET, 1_000_000)[0] == pytest.approx(0.2)
+    assert gram.Gram(gram.Config(), {"host 0": undeclared}).pricing.shares(BUDGET, 1_000_000)[0] == pytest.approx(0.3)
 
 
 @every_cut

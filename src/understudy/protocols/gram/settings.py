@@ -85,7 +85,7 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     a server that departs from the protocol."""
 
     fine: float = setting(
-        0.2,
+        0.3,
         FINE,
         "share of the budget for fine tables, by which levels are chosen where none are declared; 0: even bins",
     )
