@@ -119,6 +119,11 @@ def test_what_cannot_be_described_is_left_out_and_named() -> None:
         infer_schema(frame[["empty"]])
 
 
+def test_a_file_that_is_not_utf_8_is_drafted_but_for_the_columns_that_are_not(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("town,x\nÅs,1.5\nOslo,2.5\n".encode("latin-1"))
+    assert "town (its text is not UTF-8" in infer_schema(tmp_path / "t.csv").note
+
+
 def test_a_column_that_differs_in_every_row_is_pointed_out() -> None:
     frame = pd.DataFrame({"zper": range(100, 150), "x": [True, False] * 25})
     assert "perhaps the person: zper." in infer_schema(frame).note

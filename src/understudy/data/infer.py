@@ -178,6 +178,8 @@ def _guess(name: str, cells: Cells, most_categories: int, shared: float) -> Colu
     present = values.iloc[np.unique(where[where >= 0])]
     if present.empty:
         return "it has no value"
+    if present.dtype == object and any(isinstance(value, bytes) for value in present):
+        return "its text is not UTF-8: say the file's encoding, or save it as UTF-8"
     order = cells.dtype if isinstance(cells.dtype, pd.CategoricalDtype) else None
     if order is not None and order.ordered and all(isinstance(c, str) for c in order.categories):
         return Ordinal(categories=tuple(order.categories), **common)
