@@ -93,6 +93,7 @@ def test_phones_upload_to_who_collects_which_may_be_killed_and_nobody_pays_twice
     assert "not the second aggregator's key" in other.err
     os.kill(phones.process, signal.SIGINT)
     assert phones.end() == 130, phones.err
+    assert "Traceback" not in phones.err
     phones = take_part(study, "collect", "phones", *door)
     phones.says("Collecting uploads")
     assert (done := send(study, 2, port, key)).end() == 0, done.err

@@ -253,6 +253,7 @@ class _Attendance:
     async def _work(self, call: Any, work: Callable[[], T]) -> T:
         """In the one working thread: asks are answered one after the other. The server hears that we are there."""
         working = asyncio.get_running_loop().run_in_executor(self._worker, work)
+        working.add_done_callback(lambda done: done.cancelled() or done.exception())  # heard, also after Ctrl-C
         while not (await asyncio.wait({working}, timeout=self.line.silence / 3))[0]:
             await send(call.write, {"type": "beat"})
         return working.result()
