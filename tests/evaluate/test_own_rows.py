@@ -203,3 +203,9 @@ def test_a_page_says_it_before_all_else_and_is_a_draft_of_nothing(tmp_path: Path
     first = page.index("✕ cut")
     assert first < page.index("Single columns</a>")
     assert f"{int((TAIL > 1).sum()):,} of 600 people lie above 1, up to {TAIL.max()}" in page
+
+
+def test_a_schema_of_other_rows_without_bounds_is_refused_by_the_name_of_a_column() -> None:
+    rows = pd.DataFrame({"x": [1, 2, 3]})
+    with pytest.raises(SchemaError, match='column "age": the header has no such column'):
+        us.evaluate(rows, rows, Schema(columns=(Integer(name="age"),)))

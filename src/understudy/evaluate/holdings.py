@@ -129,7 +129,8 @@ def with_bounds(schema: Schema, sources: Sequence[Source]) -> Schema:
 
     def drafted(column: Column) -> Column:
         cells = [raw.columns[column.name] for raw in raws if column.name in raw.columns]
-        return replace(_widened(column, pd.concat(cells, ignore_index=True))[0], nullable=column.nullable)
+        wide = _widened(column, pd.concat(cells, ignore_index=True))[0] if cells else column
+        return replace(wide, nullable=column.nullable)
 
     columns = tuple(drafted(column) if is_unbounded(column) else column for column in schema.columns)
     return replace(schema, columns=columns, origin="rows", rules=()) if unbounded else schema

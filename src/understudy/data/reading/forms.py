@@ -101,9 +101,7 @@ def time_form(words: Iterable[str]) -> str | None:
 @cache
 def _number(form: str) -> tuple[re.Pattern[str], str, str, str, str]:
     """What is a number in this form, what parts its thousands and decimals, and the signs before and after it."""
-    found = re.fullmatch(r"(\D?)([0,.]+)(.*)", form)
-    assert found is not None, form
-    head, body, tail = found.groups()
+    head, body, tail = re.fullmatch(r"(\D?)([0,.]+)(.*)", form).groups()  # type: ignore[union-attr]
     group, mark = _BODIES[body]
     whole = rf"0|[1-9][0-9]{{0,2}}(?:{re.escape(group)}[0-9]{{3}})*" if group else "[0-9]+"
     sign = rf"\s*{re.escape(tail.strip())}" if tail else ""
