@@ -74,7 +74,7 @@ def test_bounds_and_categories_are_bought_within_the_one_price(bought: tuple[Res
         entries = [entry for entry in ledger.entries() if entry.count]
         assert [entry.what.split(";")[0].split(" of ")[0] for entry in entries] == [
             "schema", "where numbers without bounds are with nobody", "the fine tables",
-            "one joint Gram matrix with nobody",
+            "one joint Gram matrix, and digits",
         ]  # fmt: skip
         assert epsilon(entries[0].after["insider"], 1e-6) <= 2 * SCHEMA_SHARE
         assert 1.9 < ledger.spent() <= 2

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.frame import on_diagonal
+from understudy.models.tables.spikes import Spikes
 from understudy.models.tables.trees import Trees
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.gradients.pate import GradientVote
@@ -160,6 +161,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(sgde_counted, "judged", _counts(sites, sgde_counted.judged, "figure of quality"))
         patch.setattr(gram_stages, "gram_matrix", _counts(sites, gram_stages.gram_matrix, "Gram block"))
         patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))
+        patch.setattr(Spikes, "count", _counts(sites, Spikes.count, "digits of spikes"))
         patch.setattr(gram_stages, "triple_table", _counts(sites, gram_stages.triple_table, "three-way table"))
         patch.setattr(gram_stages, "sums_of_threes", _signs(sites, gram_stages.sums_of_threes))
         patch.setattr(visits_protocol, "count_visits", _events(sites, visits_protocol.count_visits))

@@ -122,7 +122,7 @@ def test_other_tables_than_were_agreed_on_are_refused_and_not_charged() -> None:
     def odd(name: str, message: Any) -> Any:
         if isinstance(message, Propose):
             for why, tables in BAD.items():
-                with pytest.raises(MessageError, match="at most 2 different pairs"):
+                with pytest.raises(MessageError, match="at most 2 different tables"):
                     parties[name].answer(replace(message, terms=message.terms | {"tables": tables}))
                 tried.append(why)
             assert parties[name].ledger.spend().total() == cells(), "the first release alone"
@@ -135,7 +135,7 @@ def test_other_tables_than_were_agreed_on_are_refused_and_not_charged() -> None:
 def test_a_table_of_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gram_layout, "MOST_CELLS", 3)
     tables, schemas = by_rows(2)
-    with pytest.raises(MessageError, match="more than 3 cells"):
+    with pytest.raises(MessageError, match="of up to 3 cells"):
         release(LocalParties(all_parties(tables, schemas)), schemas, PLAN, choose_triples=first)
 
 

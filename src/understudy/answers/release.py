@@ -10,10 +10,10 @@ They are public: the release is what ε was paid for, and nothing here was clipp
     <kind>.counts      (cells,)       all tables of the kind one after another, each row by row
 
 Kinds are those of `WORDS`. Tables on fine cells are trees (`data.encoding.fine`), layer by layer from the top, those
-without a value where there may be some, and last the ends of numbers where they are counted.
+without a value where there may be some, and last ends where they are counted. Of digits levels have what was read.
 
-An interval is for the noise alone: it covers the holders' own count in 95 of 100 releases. How far the holders' people
-stand for others is not in it. It may reach below 0, since noise does.
+An interval is for the noise alone, and may reach below 0 as noise does: it covers the holders' own count in 95 of 100
+releases. How far the holders' people stand for others is not in it.
 
 Guarantee: a file from a stranger is read within its own size; its numbers are finite and fit the schema.
 Edges: anything else → ValueError in words.
@@ -36,11 +36,10 @@ from torch import Tensor
 
 from understudy.answers.question import Levels
 from understudy.data.encoding.codec import Levels as BoughtLevels
-from understudy.data.encoding.fine import FAN, end_cells, fine_schema, is_tree
-from understudy.data.schema import Schema
+from understudy.data.encoding.fine import FAN, is_tree
 from understudy.ground.durable import parse_json
 from understudy.ground.pack import MOST_HEADER, read_header
-from understudy.models.tables.fine_tables import layer_sizes
+from understudy.models.tables.trees import Trees
 
 FILE = "release.safetensors"
 KINDS = {"ways": 1, "fine": 1, "pairs": 2, "pairs_again": 2, "pairs_third": 2, "triples": 3}
@@ -214,11 +213,6 @@ class Release:
     def load(cls, file: Path, levels: Levels) -> "Release":
         """Read what `save` wrote. ValueError for anything else; memory grows with the file."""
         header = read_header(file, most=MOST_HEADER)
-        known = {f"{kind}.{part}": dtype for kind in KINDS for part, dtype in _DTYPES.items()}
-        for name, (dtype, shape) in header.shapes.items():
-            rank = 2 if name.endswith(".columns") else 1
-            if dtype != (known | {"sizes": torch.int32}).get(name) or len(shape) != rank:
-                raise ValueError(f'"{name:.60}" is no part of a release.')
         about = parse_json(header.metadata[_ABOUT])
         if not isinstance(about, dict):
             raise ValueError("what a release says of itself is no table of keys.")
@@ -234,13 +228,6 @@ def tensors_of(kind: str, columns: Tensor, deviation: Sequence[float], tables: S
         f"{kind}.deviation": torch.tensor(deviation, dtype=torch.float64),
         f"{kind}.counts": torch.cat([table.flatten() for table in tables]),
     }
-
-
-def fine_nodes(schema: Schema) -> list[tuple[tuple[int, ...], bool]]:
-    """Of each column's tree of fine cells: its layers from the top, and whether some may have no value."""
-    pairs = zip(schema.columns, fine_schema(schema).columns, strict=True)
-    layers = [(layer_sizes(fine.levels, FAN) if is_tree(own) else [fine.levels], fine) for own, fine in pairs]
-    return [(tuple(sizes), fine.nullable) for sizes, fine in layers]
 
 
 def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
@@ -259,23 +246,22 @@ def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
         raise ValueError(f"a deviation of the {kind} of a release is below 0 or not finite.")
     if len(counts) and max(-int(counts.min()), int(counts.max())) > _MOST:
         raise ValueError(f"a count of the {kind} of a release is beyond {_MOST:,}.")
-    each = np.array(_nodes(levels) if kind == "fine" else levels.sizes, dtype=np.float64)[columns].prod(1)
+    each = np.array(_trees(levels).sizes if kind == "fine" else levels.sizes, dtype=np.float64)[columns].prod(1)
     if each.sum() > _MOST_CELLS or int(each.sum()) != len(counts):
         raise ValueError(f"the {kind} of a release have {len(counts):,} cells, and not as many as their levels.")
     return Counts(columns, deviation, counts, each.astype(np.int64))
 
 
-def _nodes(levels: Levels) -> list[int]:
+def _trees(levels: Levels) -> Trees:
     if not isinstance(levels, BoughtLevels):
         raise ValueError("a release has fine tables, and no levels were bought.")
-    ends = map(end_cells, levels.schema.columns)
-    return [sum(layers) + gaps + more for (layers, gaps), more in zip(fine_nodes(levels.schema), ends, strict=True)]
+    return Trees(levels.schema, levels.fine.schema)
 
 
 def _cover(levels: Levels, column: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """As few nodes as make up all levels: the level of each, its number, and the fine cell where it begins."""
     assert isinstance(levels, BoughtLevels)
-    sizes, _ = fine_nodes(levels.schema)[column]
+    sizes = _trees(levels).layers[column]
     group = levels.groups[column].astype(np.int64)
     own, *above = [group[: sizes[-1]], *sizes[-2::-1]]
     layers = [own]  # the level of each node, −1 where it is of several; from the top

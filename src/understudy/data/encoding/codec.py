@@ -1,18 +1,17 @@
 """Rows to levels and back, by the public schema (`Codec`), or by levels that were bought (`Levels`): nothing is fitted.
 
-A row becomes one code per column (which level), or a one-hot vector: a block per column, side by side, in which the
-last slot of a nullable column stands for "missing". Decoding draws a number or a day evenly inside its bin, so that
-encode ∘ decode ∘ encode = encode.
+A row becomes one code per column (which level), or a one-hot vector: a block per column, side by side, the last slot of
+a nullable one for "missing". Decoding draws a number or a day evenly inside its bin: encode ∘ decode ∘ encode = encode.
 
 Bought levels have two resolutions (`data.encoding.fine`): rows are encoded by level, and a drawn level becomes a value
-by the released fine table within it, which ends as the table of `ends` says where one was bought. So a column by
-itself is right to the resolution of its fine cells, however few levels its pairs are measured on.
+by the released fine table within it: a number that many share where one was read, or one that ends as the table of
+`ends` says. So a column by itself is right to its fine cells, however few levels its pairs are measured on.
 
 Guarantee: the encoding of a row depends on that row and the schema alone, so encoding costs no privacy and one person
 moves only the person's own rows. Bought levels, and their weights, come from what was released.
-Edges: a value outside the declared domain, or missing where none may be, is an error and nothing is encoded; the
-person, and a column that the schema does not know, are left out; what is finer than a day, or a time's resolution, is
-dropped. Levels of no weight are drawn evenly over their cells; levels that do not fit the schema → SchemaError.
+Edges: a value outside the declared domain, or missing where none may be, is an error and nothing is encoded; columns
+that the schema does not know are left out; what is finer than a day, or a time's resolution, is dropped. Levels of no
+weight are drawn evenly over their cells; levels that do not fit the schema → SchemaError.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.column import Binned, Categorical, shorten
-from understudy.data.encoding.fine import end_cells, fine_schema, is_bought, is_tree, moved_to_ends
+from understudy.data.encoding.fine import end_cells, fine_schema, is_bought, is_tree, may_spike, moved_to_ends
 from understudy.data.encoding.values import Cells, Floats, Pieces, codes_of, cut, labels_of, values_of
 from understudy.data.encoding.values import Codes as Codes
 from understudy.data.schema import Schema
@@ -165,13 +164,14 @@ def _array(values: NDArray[Any] | Tensor) -> NDArray[Any]:
 @dataclass(frozen=True, eq=False)
 class Levels:
     """The levels of a table's columns: for each column the level of every fine cell, and the cell's weight. Cells are
-    those of `fine_schema`, in order, the missing one last where a column is nullable."""
+    those of `fine_schema`, in order, the missing one last where a column is nullable. Where there are some: `ends`,
+    people by end; `spikes` (cells, 3), a fine cell, a number in it that many share, and its share of the cell."""
 
     schema: Schema
     groups: Sequence[NDArray[np.int32]]
     weights: Sequence[Floats]
-    # people by end, of columns that have them
     ends: Mapping[int, Floats] = field(default_factory=dict)
+    spikes: Mapping[int, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sizes = self.fine.sizes
@@ -187,10 +187,14 @@ class Levels:
             if not (np.isfinite(weight).all() and (weight >= 0).all()):
                 raise column.error("a weight of a fine cell is below 0 or not finite.")
         for j, table in self.ends.items():
-            if table.shape != (end_cells(self.schema.columns[j]),) or not (table >= 0).all():
-                raise self.schema.columns[j].error("its ends are not as many as declared, or one is below 0.")
-            if not np.isfinite(table.sum()):
-                raise self.schema.columns[j].error("its ends are not finite.")
+            many = end_cells(self.schema.columns[j])
+            if table.shape != (many,) or not (table >= 0).all() or not np.isfinite(table.sum()):
+                raise self.schema.columns[j].error("its ends are not as many as declared, below 0 or not finite.")
+        for j, spikes in self.spikes.items():
+            column, (cells, numbers, shares) = self.fine.schema.columns[j], spikes.T
+            good = (np.diff(cells) > 0).all() and ((shares >= 0) & (shares <= 1)).all()
+            if not good or not np.array_equal(codes_of(column, pd.Series(numbers)), cells):
+                raise column.error("its numbers that many share are not in their cells, or not of their people.")
 
     @cached_property
     def fine(self) -> Codec:
@@ -224,6 +228,11 @@ class Levels:
             name, draws = self.schema.names[j], rng.uniform(len(frame)).cpu().numpy()
             own = self.fine.schema.columns[j], self.groups[j], self.weights[j]
             frame[name] = moved_to_ends(*own, table, frame[name], cells[:, j], draws)
+        for j, spikes in self.spikes.items():
+            name, draws = self.schema.names[j], rng.uniform(len(frame)).cpu().numpy()
+            at = np.searchsorted(spikes[1:, 0], cells[:, j], side="right")
+            shared = (spikes[at, 0] == cells[:, j]) & (draws < spikes[at, 2])
+            frame[name] = frame[name].mask(shared, spikes[at, 1])
         return frame
 
     def _cells(self, column: int, levels: NDArray[np.int32], draws: Floats) -> NDArray[np.int64]:
@@ -271,28 +280,26 @@ class Levels:
         """All of it as tensors, by column number; `from_tensors` reads them."""
         levels = {f"level.{j}": torch.from_numpy(group) for j, group in enumerate(self.groups)}
         levels |= {f"weight.{j}": torch.from_numpy(weight) for j, weight in enumerate(self.weights)}
-        return levels | {f"end.{j}": torch.from_numpy(table) for j, table in self.ends.items()}
+        levels |= {f"end.{j}": torch.from_numpy(table) for j, table in self.ends.items()}
+        return levels | {f"spike.{j}": torch.from_numpy(table) for j, table in self.spikes.items()}
 
     @classmethod
     def from_tensors(cls, schema: Schema, tensors: Mapping[str, Any]) -> "Levels":
         """The inverse of `tensors`. Edges: anything else → SchemaError."""
         found = {n: (getattr(v, "dtype", None), tuple(getattr(v, "shape", ()))) for n, v in tensors.items()}
-        if found != level_shapes(schema):
-            raise SchemaError(f"these are no levels of a table of {len(schema.columns)} columns.")
+        due: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+        for j, (column, size) in enumerate(zip(schema.columns, Codec(fine_schema(schema)).sizes, strict=True)):
+            due |= {f"level.{j}": (torch.int32, (size,)), f"weight.{j}": (torch.float64, (size,))}
+            due |= {f"end.{j}": (torch.float64, (ends,)) for ends in [end_cells(column)] if ends}
+            if (spikes := f"spike.{j}") in found and may_spike(column):  # as many as there are
+                due[spikes] = (torch.float64, (*found[spikes][1][:1], 3))
+        if found != due:
+            raise SchemaError("the levels are not those of the schema.")
         places = range(len(schema.columns))
         groups, weights = ([tensors[f"{kind}.{j}"].numpy() for j in places] for kind in ("level", "weight"))
         ends = {j: tensors[f"end.{j}"].numpy() for j in places if f"end.{j}" in found}
-        return cls(schema, groups, weights, ends)
-
-
-def level_shapes(schema: Schema) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
-    """What `Levels.tensors` has of a table with this schema: each tensor's dtype and shape."""
-    shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
-    for j, size in enumerate(Codec(fine_schema(schema)).sizes):
-        shapes |= {f"level.{j}": (torch.int32, (size,)), f"weight.{j}": (torch.float64, (size,))}
-        if ends := end_cells(schema.columns[j]):
-            shapes[f"end.{j}"] = (torch.float64, (ends,))
-    return shapes
+        shared = {j: tensors[f"spike.{j}"].numpy() for j in places if f"spike.{j}" in found}
+        return cls(schema, groups, weights, ends, shared)
 
 
 def merged(cells: Codes, groups: Sequence[NDArray[np.int32]]) -> Codes:

@@ -1,36 +1,28 @@
 """The fine cells of a table: as finely as its numbers are told apart, by the public schema alone.
 
-A number whose bins are not declared has two resolutions. Its *levels*, on which pairs of columns are measured, are few
-and are chosen from what was released (`data.encoding.codec`); its *fine cells*, on which the column is measured by
-itself, are many and follow from the declared bounds, which may be far too wide.
+A number whose bins are not declared has few *levels*, on which pairs are measured, chosen from what was released
+(`data.encoding.codec`), and many *fine cells*, on which it is measured by itself, between bounds that may be too wide.
 
-One grid serves all scales. Whole numbers and days have a cell each while there are no more than `MOST` of them. Where
-there are more, and for reals, cells are even on the scale of asinh(x/unit): near zero they are even, far from it a
-fixed share of the value. Zero, and every number of two digits followed or led by zeros (12, 0.5, 40,000), is a cell of
-its own where it lies within the bounds: people and forms like round numbers.
+Whole numbers and days have a cell each, up to `MOST` of them. Where there are more, and for reals, cells are even on
+the scale of asinh(x/unit): even near zero, far from it a fixed share of the value. Zero, and every number of two digits
+followed or led by zeros (12, 0.5, 40,000), is a cell of its own: people and forms like round numbers.
 
-*Ends.* A tree of cells is too noisy to tell how each number ends, as prices do. A column with `ends = true` therefore
-has one table more, of the last decimals alone, 10 cells or 100. A drawn number is then moved by less than a unit, and
-within its level, to one that ends as the table says. Zero, and a round number whose cell lies among longer ones, was
-counted by itself: what is drawn there stays as it is, and its people are taken off the table.
+*Ends.* A tree is too noisy to tell how each number ends, as prices do. A column with `ends = true` has one table more,
+of the last decimals alone. A drawn number is moved by less than a unit, within its level, to one that ends as the table
+says; but for zero, and a round number whose cell lies among longer ones, whose people are taken off the table.
 
-Guarantee: cells, and the end of a number, depend on the public schema and that number alone.
-Edges: declared bins, categories, booleans and up to `DEFAULT_BINS` whole numbers or days are fine cells as they are;
-of more than `_DOZEN` declared bins levels are chosen all the same: a bin is what a number is drawn in. A table of
-ends of no weight, or no number in reach that ends as some people's do → the number stays as it was drawn.
-
-*Without bounds.* Where the numbers of a column without bounds may be is told by public cells of all numbers, the top of
-one tree of which fine cells are the rest; which of these have people in them is told by noisy counts, held against how
-many people there are: a cell has none or more, and all are somewhere (`likely_run`).
+*Without bounds.* Where numbers may be is told by public cells of all numbers, and which of these have people by noisy
+counts, held against how many people there are: a cell has none or more, and all are somewhere (`likely_run`).
 
     whole numbers, decimals    zero, and ±[4^k, 4^(k+1)) steps of the last decimal, up to 2^53 of them
     reals                      zero, less than 4^-20, ±[4^k, 4^(k+1)), and 4^40 or more
     days, times                decades
 
-Guarantee: these follow from the kind of a column, and in which steps it is written; that is as public as the kind is.
-Edges: infinite is not a value, and is refused where a table is read. A number outside of the bounds that were found
-counts in the first or the last fine cell (`clipped`). Between two bounds there are more than `DEFAULT_BINS` steps, so
-that levels are chosen of them.
+Guarantee: cells, and the end of a number, depend on the public schema and that number alone; public cells on the kind
+of a column, and in which steps it is written, which is as public as the kind.
+Edges: declared bins, categories, booleans and up to `DEFAULT_BINS` whole numbers or days are fine cells as they are; of
+more than `_DOZEN` declared bins levels are chosen all the same. What is outside of bounds that were found counts in the
+first or the last fine cell (`clipped`). No number in reach that ends as it should → it stays as it was drawn.
 """
 
 import math
@@ -115,6 +107,12 @@ def cut_evenly(*schemas: object) -> tuple[str, ...]:
         "skewed numbers nearly all are in one bin then. Declare bins, or take those that a run of gram bought: "
         "understudy schema levels.",
     )
+
+
+def may_spike(column: Column) -> bool:
+    """Whether it is a real whose fine cells may hold several numbers (`models.tables.spikes`)."""
+    steps = 10.0 ** (column.decimals or 0) * (column.high - column.low) if isinstance(column, Real) else 0
+    return isinstance(column, Real) and _undeclared(column) and (column.decimals is None or steps >= MOST)
 
 
 def _undeclared(column: Column) -> bool:

@@ -2,24 +2,20 @@
 
 *Bought* (`bought_levels`). A cell of a two-way table has noise of a known size σ. With L levels of about equal weight
 in both columns it has n/L² people, and fewer than some σ of them tell nothing: so there are about L = √(n/cσ) levels.
-Neighbouring fine cells of ordered columns are merged until they hold n/L people; one that holds as many by itself (a
-spike: zero, 40 hours) is a level of its own. Categories with fewer than `_RARE` σ people share one level, where there
-are two of them or more. Missing is always a level of its own, the last.
+Neighbouring fine cells of ordered columns are merged until they hold n/L people; one that holds as many (zero, 40 h)
+is a level by itself. So are all categories together with fewer than `_RARE` σ people each, and last those missing.
 
-*Fitted* (`Coarse`). A fit's time grows with the square of the width, and where columns have thousands of levels
-together, hardly any pair of them can be told from noise. So neighbouring levels are one while the tables are fitted, as
-few people as possible in each, and afterwards the people of such a group are parted among its levels as its one-way
-table says.
+*Fitted* (`Coarse`). A fit's time grows with the square of the width, and of thousands of levels hardly any pair can be
+told from noise. So neighbouring levels are one while the tables are fitted, as few people as possible in each, and are
+parted afterwards as the one-way table says.
 
-*Never drawn* (`levels_of_none`). A schema says what may be, not what is: a column may lack values, hold texts that are
-none of its categories, and where it was bought, numbers up to a power of two, or "yes" and "no" where all say "no". A
-fit follows the noise of such levels: one row in twenty without a value, in a column that has all. Where the released
-count is consistent with nobody, nobody is drawn there; people who are fewer than the noise can tell are lost with it.
+*Never drawn* (`levels_of_none`). A schema says what may be, not what is: values may lack, or be none of the categories,
+and of bought columns lie beyond all that were seen. A fit follows the noise of such levels; where the released count is
+consistent with nobody, nobody is drawn there. People who are fewer than the noise can tell are lost with it.
 
 Guarantee: reads released tables and the public schema alone, so that all who know them choose the same.
-Edges: never fewer than two levels where there are two cells; noise 0 → as many levels as there may be. Of all columns
-together no more than `MOST_WIDTH` levels are bought, or two for each. In a fit a column keeps `_FEWEST` levels, and all
-that it has in a three-way table. A column of which nothing but levels of nobody was seen stays as it is.
+Edges: two levels at least where there are two cells; noise 0 → as many as there may be. All columns together have up to
+`MOST_WIDTH` levels, or two each; in a fit `_FEWEST` each, and all that are in a three-way table.
 """
 
 import math

@@ -1,16 +1,12 @@
 """All columns' fine tables as one release: what is counted of a holder's columns, and what the sums say.
 
 A column whose levels are bought (`data.encoding.fine`) is counted as a tree of its fine cells, `FAN` children a node; a
-long list of categories without order, and whatever has declared levels, by its cells alone. Of a number whose bounds
-were found by a release before this one (`data.encoding.fine`), how many layers there are follows from that release,
-and the price was agreed on before it: all `LAYERS` are paid for, and where there are fewer, all of them are counted
-again, as often as that pays for, under noise of their own. Their mean has less of it. Those without a value are
-one more node, and where a number's `ends` are bought (`data.encoding.fine`) each of these is one. All nodes of a
-group's columns stand side by side, in one row of numbers.
+long list of categories without order, and whatever has declared levels, by its cells alone. Where bounds were found
+before, the price was agreed on earlier: all `LAYERS` are paid for, and fewer are counted again, as often as that pays
+for, under noise of their own. Those without a value, and each of a number's `ends` where bought, are nodes, too.
 
 Guarantee: a person moves one node by 1 in every layer of every column's tree, each time that it is counted, or the one
-of those without a value, and one of each column's ends: `moved` of them at most, wherever bounds were found.
-Edges: the number of nodes follows from the public schema, and is bounded there.
+of those without a value, and one of each column's ends: `moved` at most, in as many nodes as the schema allows.
 """
 
 import math
@@ -25,20 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.column import Binned, Column, Real
+from understudy.data.encoding import fine as grid
 from understudy.data.encoding.codec import Codec, Codes, Levels
-from understudy.data.encoding.fine import (
-    FAN,
-    LAYERS,
-    Run,
-    cell_edges,
-    clipped,
-    end_cells,
-    ends_of,
-    is_bought,
-    is_tree,
-    likely_run,
-    to_simplex,
-)
 from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
 from understudy.ground.errors import MessageError
@@ -62,7 +46,7 @@ class Trees:
     schema: Schema
     fine: Schema
     found: frozenset[str] = frozenset()
-    paid: int = LAYERS
+    paid: int = grid.LAYERS
 
     @property
     def columns(self) -> list[tuple[Column, Column]]:
@@ -72,9 +56,9 @@ class Trees:
     @cached_property
     def layers(self) -> tuple[tuple[int, ...], ...]:
         """How many nodes the layers of each column's tree have, from the top."""
-        several = [self.paid > 1 and is_tree(column) for column in self.schema.columns]
+        several = [self.paid > 1 and grid.is_tree(column) for column in self.schema.columns]
         cells = zip((column.levels for column in self.fine.columns), several, strict=True)
-        return tuple(tuple(layer_sizes(many, FAN)) if tree else (many,) for many, tree in cells)
+        return tuple(tuple(layer_sizes(many, grid.FAN)) if tree else (many,) for many, tree in cells)
 
     @property
     def moved(self) -> int:
@@ -92,7 +76,7 @@ class Trees:
     def sizes(self) -> tuple[int, ...]:
         """How many nodes each column has, with those without a value and ends."""
         each = zip(self.layers, self.times, self.columns, strict=True)
-        return tuple((sum(layers) + fine.nullable) * times + end_cells(own) for layers, times, (own, fine) in each)
+        return tuple((sum(layers) + fine.nullable) * times + grid.end_cells(own) for layers, times, (own, fine) in each)
 
     @property
     def nodes(self) -> int:
@@ -101,18 +85,18 @@ class Trees:
     @cached_property
     def ended(self) -> dict[int, Real]:
         """The columns whose ends are counted, by their places."""
-        return {j: own for j, own in enumerate(self.schema.columns) if isinstance(own, Real) and end_cells(own)}
+        return {j: own for j, own in enumerate(self.schema.columns) if isinstance(own, Real) and grid.end_cells(own)}
 
     def cells(self, frame: Any) -> Codes:
         """The fine cell of every value, (people, columns), and after these the ends of the columns that have them."""
-        ends = [ends_of(own, frame[own.name]) for own in self.ended.values()]
+        ends = [grid.ends_of(own, frame[own.name]) for own in self.ended.values()]
         codes = np.stack([self._codes(column, frame) for column in self.fine.columns])
         return np.column_stack([codes.T, *ends]) if ends else codes.T
 
     def _codes(self, column: Column, frame: Any) -> Codes:
         """The fine cells of one column; of numbers outside of bounds that were found, the first or the last."""
         if isinstance(column, Binned) and column.name in self.found:
-            return codes_of(column, clipped(column, frame[column.name]))
+            return codes_of(column, grid.clipped(column, frame[column.name]))
         return Codec(self.fine.select([column.name])).codes(frame)[:, 0]
 
     def count(self, cells: Codes, weights: NDArray[np.float64] | None = None) -> Tensor:
@@ -122,10 +106,10 @@ class Trees:
         for place, column in enumerate(self.fine.columns):
             held = np.bincount(cells[:, place], weights, minlength=column.size)
             leaves = torch.from_numpy(held.astype(np.int64, copy=False))
-            fan = FAN if len(self.layers[place]) > 1 else column.levels
+            fan = grid.FAN if len(self.layers[place]) > 1 else column.levels
             counts += [*layers_of(leaves[: column.levels], fan), leaves[column.levels :]] * self.times[place]
             if place in ends:
-                size = end_cells(self.ended[place])
+                size = grid.end_cells(self.ended[place])
                 counts.append(torch.from_numpy(np.bincount(ends[place], minlength=size)[:size]))
         return torch.cat(counts)
 
@@ -135,7 +119,7 @@ class Trees:
         for layers, times, (own, column) in zip(self.layers, self.times, self.columns, strict=True):
             sizes = [*layers, int(column.nullable)]
             middle = start + times * sum(sizes)
-            again, ends = nodes[start:middle].view(times, -1), nodes[middle : middle + end_cells(own)]
+            again, ends = nodes[start:middle].view(times, -1), nodes[middle : middle + grid.end_cells(own)]
             start = middle + len(ends)
             *parts, missing = torch.split(again.double().mean(0) if times > 1 else again[0], sizes)
             columns.append(Nodes(parts, missing if column.nullable else None, ends, times))
@@ -180,12 +164,12 @@ class TreesRead:
             (one, sigma / math.sqrt(one.times)) for columns, sigma in zip(split, noise, strict=True) for one in columns
         ]
         columns = [pair for group in trees for pair in group.columns]
-        total, sure = _total(each, [is_tree(own) for own, _ in columns], people)
+        total, sure = _total(each, [grid.is_tree(own) for own, _ in columns], people)
         tables = [
             fine_table(
-                nodes.layers, FAN, noise=sigma, missing=nodes.missing, total=total, sure=sure, ordered=is_tree(own),
-                listed=is_bought(own) and not is_tree(own), edges=torch.from_numpy(cell_edges(fine)),
-                also=() if also is None else also.get(j, ()),
+                nodes.layers, grid.FAN, noise=sigma, missing=nodes.missing, total=total, sure=sure,
+                ordered=grid.is_tree(own), listed=grid.is_bought(own) and not grid.is_tree(own),
+                edges=torch.from_numpy(grid.cell_edges(fine)), also=() if also is None else also.get(j, ()),
             )
             for j, ((nodes, sigma), (own, fine)) in enumerate(zip(each, columns, strict=True))
         ]  # fmt: skip
@@ -220,7 +204,7 @@ def levels_counted(levels: Levels, counts: Tensor, deviations: Tensor) -> dict[i
     for place, (column, group, size) in enumerate(zip(levels.schema.columns, levels.groups, levels.sizes, strict=True)):
         there = size - column.nullable
         own, start = slice(start, start + there), start + size
-        if is_tree(column) and bool(deviations[own].isfinite().all()):
+        if grid.is_tree(column) and bool(deviations[own].isfinite().all()):
             begins = torch.from_numpy(np.searchsorted(group[: len(group) - column.nullable], np.arange(there + 1)))
             found[place] = [Counted(begins, counts[own].cpu(), deviations[own].cpu())]
     return found
@@ -234,7 +218,7 @@ def runs_of(tops: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float
     split = [group.split(nodes.double()) for group, nodes in zip(tops, sums, strict=True)]
     each = [(one, sigma) for columns, sigma in zip(split, noise, strict=True) for one in columns]
     total, sure = _total(each, [True] * len(each), people)
-    runs = torch.tensor([likely_run(one.layers[0], one.missing, sigma, total, sure) for one, sigma in each])
+    runs = torch.tensor([grid.likely_run(one.layers[0], one.missing, sigma, total, sure) for one, sigma in each])
     for run, (one, sigma) in zip(runs, each, strict=True):
         before, last = one.layers[0][[max(int(run[1]) - 1, 0), int(run[1])]].tolist()
         few = last < min(_FEW * sigma, 2 * before) and last**2 > _NEXT * sigma * before
@@ -242,7 +226,7 @@ def runs_of(tops: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float
     return runs
 
 
-def named_runs(cells: Mapping[str, int], runs: Any) -> dict[str, Run]:
+def named_runs(cells: Mapping[str, int], runs: Any) -> dict[str, grid.Run]:
     """Runs of public cells, of which columns without bounds have so many, as a server named them: (columns, 2).
     Edges: a run of cells that there are not, or of fewer than one → MessageError."""
     many = torch.tensor([*cells.values()])
@@ -270,7 +254,7 @@ def _total(each: Sequence[tuple[Nodes, float]], ordered: Sequence[bool], people:
         total, sure = max(1.0, math.fsum(s * w for s, w in zip(sums, weights, strict=True)) / known), known**-0.5
         if look < _LOOKS - 1:
             runs = [
-                likely_run(nodes.layers[0], nodes.missing, sigma, total, sure) if tree else run
+                grid.likely_run(nodes.layers[0], nodes.missing, sigma, total, sure) if tree else run
                 for (nodes, sigma), tree, run in zip(each, ordered, runs, strict=True)
             ]
     return total, sure
@@ -288,4 +272,4 @@ def _even_but_for_spikes(counts: Tensor, noise: float, people: float) -> Tensor:
     beside, rest = apart(), int(others.sum())
     drawn = counted - beside * (noise**2 * max(rest - 1, 0) / beside.square().sum().clamp(min=1e-9)).clamp(max=1)
     total = counted.new_tensor([max(people, 0.0)])
-    return to_simplex((drawn + others * (total - drawn.sum()) / max(rest, 1))[None], total)[0]
+    return grid.to_simplex((drawn + others * (total - drawn.sum()) / max(rest, 1))[None], total)[0]

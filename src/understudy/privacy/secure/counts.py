@@ -181,6 +181,16 @@ def movable(sizes: Sequence[int]) -> Tensor:
     return (column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)
 
 
+def sums_of_threes(signs: Tensor) -> Tensor:
+    """Σ s·s·s over rows of signs (n, columns), for every three columns, in the order of `torch.combinations`: int64."""
+    found = []
+    for one in range(signs.shape[1] - 2):
+        others = signs[:, one + 1 :]
+        products = (others * signs[:, one, None]).T @ others
+        found.append(products[tuple(torch.combinations(torch.arange(others.shape[1])).T)])
+    return torch.cat(found).long()
+
+
 def mirrored(upper: Tensor) -> Tensor:
     return upper.triu() + upper.triu(1).T
 

@@ -35,10 +35,9 @@ from understudy.protocols.joint.found import Found
 
 @dataclass(frozen=True)
 class Measured(Counts):
-    """The joint Gram matrix of all releases; where pairs were released twice, a cell is the mean of both, weighted by
-    1/variance. `releases`: the (σ, moved cells) that ε is made of, for each σ of each release. `people`: their number
-    where it is disclosed. `levels`: those that were bought, whose fine tables are the diagonal then. `kept`: all counts
-    as they came (`answers.release`)."""
+    """The joint Gram matrix of all releases; what was released twice is the mean, weighted by 1/variance. `releases`:
+    the (σ, moved cells) that ε is made of. `people`: their number where it is disclosed. `levels`: those that were
+    bought, with fine tables as diagonal. `kept`: all counts as they came (`answers.release`)."""
 
     releases: list[list[float]]
     people: int | None

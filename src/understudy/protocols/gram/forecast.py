@@ -105,6 +105,7 @@ def _words(study: Any, searched: bool | None) -> list[str]:
             f"fine tables of {columns}" + (f", and the ends of {', '.join(ended)}" if ended else ""),
             f"all {pairs}" if layout.columns > 1 else "the column on its levels",
         ]
+        words[-1] += ", and digits of numbers that many share" if study.spiky else ""
     if layout.unbounded:
         words.insert(0, f"where {', '.join(column.name for column in layout.unbounded)} lie")
     if study.searched:

@@ -1,9 +1,8 @@
 """The joint Gram matrix as server and holders see it alike: its columns and their levels, its blocks, and what is
 marked of it for a release.
 
-Holders with the same columns are a group (`data.grid`). A block of the matrix belongs to two groups, or to one and the
-same: it is a sum of parts, one of every holder in them. Over rows there is one block with all holders in it, over
-columns every block has one holder or two.
+Holders with the same columns are a group (`data.grid`). A block of the matrix belongs to two groups, or twice to one: a
+sum of parts, one of every holder in them. Over rows there is one block, over columns each has one holder or two.
 """
 
 import math
@@ -227,34 +226,22 @@ class Layout:
         of = group[pairs]
         return pairs[(of[:, 0] == of[:, 1]) | (of == group[place]).any(1)]
 
-    def chosen_tables(self, pairs: Any, most: int, target: str) -> tuple[Names, ...]:
-        """The three-way tables of these pairs of columns, (n, 2), and the target.
+    def named_tables(self, chosen: Any, most: int, target: str | None = None) -> tuple[Names, ...]:
+        """The three-way tables of these columns, (n, 3), in rising order; or of pairs of them, (n, 2), and `target`.
         Edges: more than `most`, one twice, columns of three groups, or too many cells → MessageError."""
-        good = isinstance(pairs, Tensor) and pairs.dtype == torch.int64 and pairs.ndim == 2 and pairs.shape[1] == 2
-        named = [(a, b) for a, b in pairs.tolist()] if good else []
-        good &= len(set(named)) == len(named) <= most
-        if not good or not set(map(tuple, self.tables_beside(target).tolist())).issuperset(named):
+        last = () if target is None else (self.joint.names.index(target),)
+        good = isinstance(chosen, Tensor) and chosen.dtype == torch.int64 and chosen.ndim == 2
+        good = good and chosen.shape[1] == 3 - len(last) and bool((chosen.diff(dim=1) > 0).all())
+        good = good and bool(((chosen >= 0) & (chosen < self.columns)).all())
+        rows = [(*row, *last) for row in chosen.tolist()] if good else []
+        named = [(self.joint.names[a], self.joint.names[b], self.joint.names[c]) for a, b, c in rows]
+        few = all(math.prod(self.sizes[column] for column in row) <= MOST_CELLS for row in rows)
+        if not good or not few or not len(set(named)) == len(named) <= most or None in map(self.place, named):
             raise MessageError(
-                f"at most {most} different pairs of columns that are with the target, in two groups of holders or one, "
-                "were due for three-way tables. Nothing was charged or sent."
+                f"at most {most} different tables of three columns, in two groups of holders or one, and of up to "
+                f"{MOST_CELLS:,} cells were due. Nothing was charged or sent."
             )
-        names, place = self.joint.names, self.joint.names.index(target)
-        if any(self.sizes[a] * self.sizes[b] * self.sizes[place] > MOST_CELLS for a, b in named):
-            raise MessageError(f"a three-way table has more than {MOST_CELLS:,} cells. Nothing was charged or sent.")
-        return tuple((names[a], names[b], target) for a, b in named)
-
-    def searched_tables(self, chosen: Any, most: int) -> tuple[Names, ...]:
-        """The three-way tables of these columns, (n, 3), each in rising order. Edges: as above → MessageError."""
-        good = isinstance(chosen, Tensor) and chosen.dtype == torch.int64 and chosen.ndim == 2 and chosen.shape[1] == 3
-        good = good and bool(((chosen >= 0) & (chosen < self.columns) & (chosen.diff(dim=1) > 0).all(1)[:, None]).all())
-        named = [tuple(self.joint.names[column] for column in one) for one in chosen.tolist()] if good else []
-        cells = [math.prod(self.sizes[column] for column in one) for one in chosen.tolist()] if good else []
-        if not good or len(named) > most or max(cells, default=0) > MOST_CELLS:
-            raise MessageError(
-                f"at most {most} different sets of three columns, of up to {MOST_CELLS:,} cells, were due for "
-                "three-way tables. Nothing was charged or sent."
-            )
-        return tuple((a, b, c) for a, b, c in named)
+        return tuple(named)
 
     def place(self, names: Sequence[str]) -> Place | None:
         """Where the three-way table of these columns is counted; None where they are of three groups, or unknown."""

@@ -1,13 +1,12 @@
 """Gram: holders measure all two-way tables of their joint data once, privately, and a generator is fitted to them.
 
-One-hot rows x ∈ {0,1}ᴰ of m columns. The Gram matrix G = Σ x xᵀ holds every one-way table (on its diagonal) and every
-two-way table, across holders too. Over rows it adds up; over columns its blocks are products X_iᵀX_k; where both are
-split (`data.grid`) its blocks are sums of products. It is released once, under whole-number noise, and everything
-after that is free: `models/tables/fit_gram.py` fits a mixture to it.
+The Gram matrix G = Σ x xᵀ of one-hot rows x holds every one-way table (on its diagonal) and every two-way table, across
+holders too. Over rows it adds up; over columns its blocks are products X_iᵀX_k; over a grid (`data.grid`) sums of such.
+It is released once, under whole-number noise, and a mixture is fitted to it for free (`models/tables/fit_gram.py`).
 
 Sources: the measurements of McKenna, Miklau, Sheldon, "Winning the NIST contest" (JPC 2021), all pairs at once;
-products by Beaver 1991 (`privacy/secure/sums.py`), sums by Bonawitz et al. 2017 (`privacy/secure/sums.py`), noise by
-Canonne, Kamath, Steinke 2020. The protocol that joins them is our own.
+products by Beaver 1991 and sums by Bonawitz et al. 2017 (`privacy/secure/sums.py`), noise by Canonne, Kamath, Steinke
+2020. The protocol that joins them is our own.
 
 Guarantee: (ε, δ)-DP for a person with all their columns at all parties, in one price, against the server, against any
 party, and against an outsider. Each party's ledger is charged that whole price; a person pays it once.
@@ -27,15 +26,17 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.codec import Levels
+from understudy.data.encoding.fine import may_spike
 from understudy.data.schema import Block, Grid
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.models.tables.merged_levels import level_count, most_bins
+from understudy.models.tables.spikes import chosen_spikes, named_spikes
 from understudy.models.tables.trees import Trees, TreesRead, levels_counted, runs_of
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.gram.layout import Layout, Names
-from understudy.protocols.gram.settings import AGAIN, LEAST_FINE, SEARCH, SEARCHED, SHOWN, again_share
+from understudy.protocols.gram.settings import AGAIN, LEAST_FINE, SEARCH, SEARCHED, SHOWN, SPIKES, again_share
 from understudy.protocols.gram.settings import Config as Config
 from understudy.protocols.gram.stages import FineTables, Pairs, Rows, Threes
 from understudy.protocols.joint import run
@@ -44,7 +45,7 @@ from understudy.protocols.joint.pricing import BlockSpec, CellPricing, Spread
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 
 MOST_COLUMNS = 64  # among which three are searched
-_FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
+_FAR, _MORE = 64, 32  # noise beyond so many σ would wrap around: once in e^2048; digits may have so many times as much
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,10 @@ class GramPricing(CellPricing):
 
 
 class Gram(Study[Rows]):
-    """Over rows, columns or a grid: tables, and groups of holders with the same columns. "reach": where numbers without
-    bounds are, in public cells of all numbers (`data.encoding.fine`). "fine": tables by which, and by nothing else,
-    levels are chosen where they are bought (`data.encoding.fine`). "pairs": on these levels. "threes": by which tables
-    of any three columns are found. "again": pairs with a `target`, those that are strongest, and three-way tables; what
-    is paid for it is fixed before any of it is chosen."""
+    """Over rows, columns or a grid. "reach": where numbers without bounds are, in public cells of all numbers. "fine":
+    tables by which, and by nothing else, levels are chosen where they are bought (`data.encoding.fine`). "pairs": on
+    these levels, and digits of numbers that many share (`spiky`). "threes": by which tables of any three columns are
+    found. "again": pairs with a `target`, the strongest, and three-way tables, at a price fixed before the choice."""
 
     family: ClassVar[str] = "gram"
     settings: ClassVar[type[Any]] = Config
@@ -100,6 +100,7 @@ class Gram(Study[Rows]):
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
         self.layout = Layout(schemas, config.fine)
+        self.spiky = self.layout.buys and any(map(may_spike, self.layout.joint.columns))
         if self.layout.unbounded:
             self.least = 2  # where numbers are tells nothing of them
         for names in config.triples:
@@ -108,9 +109,8 @@ class Gram(Study[Rows]):
         self.layout.check_width()
         self.grid.check_most_holders(config.most_holders)
         self.twice = config.refined + len(self.layout.pairs_with(config.target))
-        self.most_triples = 0
-        if config.target is not None:
-            self.most_triples = min(config.most_triples, len(self.layout.tables_beside(config.target)))
+        beside = 0 if config.target is None else len(self.layout.tables_beside(config.target))
+        self.most_triples = min(config.most_triples, beside)
         searchable = len(self.grid.groups) == 1 and 3 <= self.layout.columns <= MOST_COLUMNS
         default = SEARCHED if searchable and config.target is not None else 0
         self.searched = default if config.searched_triples is None else config.searched_triples
@@ -119,6 +119,8 @@ class Gram(Study[Rows]):
                 f"three-way tables are searched among 3 to {MOST_COLUMNS} columns that every holder has. "
                 "Nothing was charged."
             )
+        self.second = bool(self.twice or self.searched)  # whether something is measured after all pairs were
+        self._chooses = bool(config.refined or self.most_triples)  # else what it is follows from the settings
         _ = self.spreads
 
     @property
@@ -127,7 +129,7 @@ class Gram(Study[Rows]):
 
     @cached_property
     def releases(self) -> Mapping[str, str]:
-        words = {"pairs": "one joint Gram matrix"}
+        words = {"pairs": "one joint Gram matrix" + ", and digits of numbers that many share" * self.spiky}
         if self.layout.buys:
             words = {"fine": "the fine tables of all columns"} | words
         if self.layout.unbounded:
@@ -135,11 +137,6 @@ class Gram(Study[Rows]):
         if self.searched:
             words |= {"threes": "which three columns go together, or of few people some pairs once more"}
         return words | ({"again": "some pairs of the joint Gram matrix once more"} if self.second else {})
-
-    @property
-    def second(self) -> bool:
-        """Whether something is measured after all pairs were."""
-        return bool(self.twice or self.searched)
 
     @cached_property
     def spreads(self) -> dict[str, Spread]:
@@ -170,7 +167,7 @@ class Gram(Study[Rows]):
         found = {
             "reach": of_columns(layout.tops),
             "fine": of_columns(dict(enumerate(layout.trees))) if layout.buys else None,
-            "pairs": Spread.least(self.grid, cells, colluding),
+            "pairs": Spread.least(self.grid, cells, colluding).with_room(SPIKES * self.spiky),
             "threes": Spread.even(self.grid, max(1, self.twice)) if self.searched else None,
             "again": Spread.even(self.grid, again) if self.second else None,
         }
@@ -188,9 +185,8 @@ class Gram(Study[Rows]):
             _ = DiscreteGaussianNoise(Fraction(sigma)) if sigma else None  # a scale that nobody has to round
 
     def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
-        if people is None:
-            return Ring(64)
-        return Ring.holding(people + len(self.schemas) * _FAR * max(noise))
+        most = _MORE * max(1.0, *noise) if self.spiky else max(noise)
+        return Ring(64) if people is None else Ring.holding(people + len(self.schemas) * _FAR * most)
 
     def rows(self, holding: Holding) -> Rows:
         table = holding.rows if holding.aligned is None else holding.aligned
@@ -205,13 +201,17 @@ class Gram(Study[Rows]):
             expect(terms, *(["runs"] if layout.unbounded else []))
             return FineTables(layout.on_runs(terms["runs"]) if layout.unbounded else layout, spread)
         if name == "pairs":
-            expect(terms, *(["groups"] if layout.buys else []))
+            expect(terms, *(["groups"] if layout.buys else []), *(["spikes"] if self.spiky else []))
             if layout.buys:
                 fine = before["fine"]
                 assert isinstance(fine, FineTables)
                 layout = fine.layout.on_levels(terms["groups"])
+            spikes = named_spikes(layout.trees, terms["spikes"]) if self.spiky else ()
             tables = () if self.second else self.config.triples
-            return Pairs(layout, layout.all_pairs(across=self.across), tables, spread)
+            loud = spread.in_place(sum(own.shape[0] for own in spikes), noise).factors[0, 0]
+            made = Pairs(layout, layout.all_pairs(across=self.across), tables, spread, spikes=spikes, loud=loud)
+            self.pricing.check([*self.releases].index(name), made.blocks, noise, self.grid, len(self.schemas))
+            return made
         first = before["pairs"]
         assert isinstance(first, Pairs)
         layout, target, tables = first.layout, self.config.target, self.config.triples
@@ -224,9 +224,9 @@ class Gram(Study[Rows]):
         pairs = terms["pairs"] if self._chooses else layout.pairs_with(target)
         wanted = layout.marked(pairs, self.twice, target)
         if self.searched:
-            tables += layout.searched_tables(terms["threes"], self.searched)
+            tables += layout.named_tables(terms["threes"], self.searched)
         if self.most_triples and target is not None:
-            tables += layout.chosen_tables(terms["tables"], self.most_triples, target)
+            tables += layout.named_tables(terms["tables"], self.most_triples, target)
         elif self._chooses and not (isinstance(terms["tables"], Tensor) and not len(terms["tables"])):
             raise MessageError("no three-way table was due. Nothing was charged or sent.")
         if len({*map(frozenset, tables)}) < len(tables):
@@ -238,11 +238,6 @@ class Gram(Study[Rows]):
         spread = self.spreads[name].in_place(int(wanted.sum()) + len(tables), noise)
         return Pairs(layout, wanted, tables, spread, again=True)
 
-    @property
-    def _chooses(self) -> bool:
-        """Whether pairs or tables are named after the first release: else they follow from the settings."""
-        return bool(self.config.refined or self.most_triples)
-
     # What the server makes of releases
 
     def terms(self, name: str, found: Found) -> Terms:
@@ -251,7 +246,11 @@ class Gram(Study[Rows]):
             return {"runs": runs_of([*self.layout.tops.values()], sums, noise, found.record.people)}
         if name == "pairs" and self.layout.buys:
             groups = self.levels(found).groups
-            return {"groups": {str(place): torch.from_numpy(group) for place, group in enumerate(groups)}}
+            levels: Terms = {"groups": {str(place): torch.from_numpy(group) for place, group in enumerate(groups)}}
+            if self.spiky:
+                one = found.noise(name) * self.spreads[name].moved[-1][0]
+                levels["spikes"] = chosen_spikes(self.within(found).trees, self.fine_tables(found), one)
+            return levels
         if name not in ("threes", "again") or not (self._chooses or self.searched):
             return {}
         from understudy.protocols.gram.fit import Measured
@@ -289,8 +288,12 @@ class Gram(Study[Rows]):
         """The same levels, and where people are in each, by what pairs say of levels, too: (width,)."""
         trees, (sums, noise) = self.within(found).trees, found["fine"]
         also = levels_counted(levels, counts, deviations)
-        tables = TreesRead.of(trees, sums, noise, found.record.people, also).tables
-        return replace(levels, weights=[table.numpy() for table in tables])
+        read = TreesRead.of(trees, sums, noise, found.record.people, also)
+        spikes = {}
+        if "pairs" in found and isinstance(pairs := found.stage("pairs"), Pairs):
+            told, loud = found.record.sums["pairs"], found.deviations("pairs")
+            spikes = {own.number: own.numbers(told[own.name], loud[own.name], read) for own in pairs.spikes}
+        return replace(levels, weights=[table.numpy() for table in read.tables], spikes=spikes)
 
     def within(self, found: Found) -> Layout:
         """The layout with the bounds that were found."""

@@ -14,6 +14,7 @@ _CHOSEN, _MANY = 4, 10_000  # three-way tables with the target, where so many pe
 SEARCHED = 8  # three-way tables at most, where a search is the default
 SEARCH = 0.2  # of the part for pairs once more, for that search
 SHOWN = 40.0  # people for each that a search's noise is of: an effect of a tenth is four deviations, or it is not made
+SPIKES = 0.04  # of what pairs cost, for the digits of numbers that many share
 AGAIN, _MOST_AGAIN = 0.2, 0.9  # of the pairs' budget, for those that are measured twice
 _FEW = 4.0  # that share is so much over the root of how many deviations of the noise the people are
 
@@ -65,24 +66,20 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     """`fine`: where a number has no declared bins, or more than a dozen, or a list of categories is long, this share of
     the budget buys fine tables of all columns, and by them the levels on which pairs are measured
     (`data/encoding/fine.py`, `tables/merged_levels.py`). Bounds may then be far too wide.
-    `target`: all pairs with it are measured a second time, so that both together have less noise. What a classifier
-    learns gains much by it, most on wide tables, and the distance of other pairs hardly suffers (benchmarks/joint). The
-    fit is drawn to tables of three columns with it that have no more than the pairs say (`tables/target.py`), and rows
-    draw it by their other columns (there as well).
-    `refined` (`tables/strongest.py`): by default none, however wide the table: of tables with up to 561 columns a
-    choice of pairs gained an eighth on one and lost on the others.
-    `triples`: where pairs are measured twice they share the second release's part of the budget.
-    `chosen_triples` (`tables/strongest.py`): of one holder's columns, or of two holders' (`gram/stages.py`), for which
-    pairs of levels are multiplied as all levels were before. By default four where `public_people` says that there are
-    10,000 or more, and else none: they make all of that release noisier, by a sixth with 13 columns, and where people
-    are few that costs more than it tells.
+    `target`: all pairs with it are measured a second time. What a classifier learns gains much by it, most on wide
+    tables, and other pairs hardly suffer (benchmarks/joint). The fit is drawn to tables of three columns with it that
+    have no more than the pairs say, and rows draw it by their other columns (`tables/target.py`).
+    `refined` (`tables/strongest.py`): by default none: of tables with up to 561 columns a choice gained on one alone.
+    `triples` share the second release's part of the budget, where pairs are measured twice.
+    `chosen_triples` (`tables/strongest.py`): of one holder's columns, or of two holders' (`gram/stages.py`). By default
+    four where `public_people` are 10,000 or more, else none: they make all of that release noisier, by a sixth with 13
+    columns, which costs few people more than it tells.
     `searched_triples` (`tables/strongest.py`): effects of three columns that no pair shows, found by a 25th of the
     pairs' budget (benchmarks/scale). By default up to eight, where all holders have the same columns, a target is named
     and people are many (`SHOWN`) by what was released; of fewer the target's pairs have that part of the budget.
-    `rules`: nothing is measured for them: what is fitted is the law given the rules, and what is drawn keeps them.
+    `rules`: what is fitted is the law given the rules, and what is drawn keeps them; nothing is measured for them.
     `most_holders`: nobody can check it over rows without an alignment, so the holders state it; noise is for a person
-    who moves every count by so much. Over a grid alignment refuses such people, and the setting is for holders who fear
-    a server that departs from the protocol."""
+    who moves every count by so much. Over a grid it is for holders who fear a server that departs from the protocol."""
 
     fine: float = setting(
         0.3,

@@ -2,17 +2,17 @@
 three columns, and some pairs of the matrix once more with three-way tables.
 
 Over rows the matrix Σ x xᵀ of one-hot rows adds up, across columns its blocks are products X_gᵀX_h. A three-way table
-of one group's columns is counted by its holders. Of three columns in two groups, two are with one of them: a holder of
-these forms one column of them, of all pairs of their levels, and multiplies its 0/1 rows with the third column of a
-holder of the other group. All such tables of a run go in one product, of which each table's cells alone are released.
+of one group's columns is counted by its holders. Of three columns in two groups a holder of two forms one column of
+them, of all pairs of their levels, and multiplies its 0/1 rows with the third column of a holder of the other group.
+All such tables of a run go in one product, of which each table's cells alone are released.
 
-Guarantee: a person moves one cell by 1 for every column, pair of columns and three-way table that is marked, and in
-fine tables for every layer of every column's tree; and every sum of three by 1. Which levels, halves, pairs and tables
-a server chose does not change that.
+Guarantee: a person moves one cell by 1 for every column, pair of columns and three-way table that is marked, for every
+layer of every column's tree, and for each digit (`models.tables.spikes`); and every sum of three by 1. Which levels,
+cells, halves, pairs and tables a server chose does not change that.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -26,8 +26,9 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codec, Codes, merged
 from understudy.data.schema import Block
 from understudy.ground.errors import MessageError, PartyError, SchemaError
+from understudy.models.tables.spikes import Spikes
 from understudy.models.tables.trees import Trees
-from understudy.privacy.secure.counts import gram_matrix, mirrored, one_hot, triple_table
+from understudy.privacy.secure.counts import gram_matrix, mirrored, one_hot, sums_of_threes, triple_table
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.gram.layout import Layout, Names, Place
 from understudy.protocols.joint.pricing import BlockSpec, Spread
@@ -43,8 +44,7 @@ class Rows:
     """Rows in the common order, counted in batches that add up. What is held, and whatever is multiplied, is encoded
     here, before anything is charged: SchemaError where a row does not fit. Of a long one its cells are held then, in a
     byte or two each; one that is only counted is encoded at each count anew, and any where bounds were found since.
-    Edges: rows of a long table that fit the schema no more, or a person who comes twice by now → PartyError, which
-    names neither."""
+    Edges: rows of a long table that fit no more, or a person who comes twice → PartyError, which names neither."""
 
     def __init__(self, table: "Table", layout: Layout, group: int) -> None:
         self._table, self.group = table, group
@@ -75,13 +75,16 @@ class Rows:
 
     def cell_batches(self, trees: Trees | None) -> Iterator[Codes]:
         """The cell of every value in these trees, or as it is declared, likewise."""
-        if self._held is not None:
-            cells = self._cells(trees)
-            yield from (cells[start : start + _ROWS] for start in range(0, len(cells), _ROWS))
-            return
+        if self._held is None:
+            return self.batches(lambda some: self._encode(some, trees))
+        cells = self._cells(trees)
+        return (cells[start : start + _ROWS] for start in range(0, len(cells), _ROWS))
+
+    def batches(self, encode: Callable[[Any], NDArray[Any]]) -> Iterator[NDArray[Any]]:
+        """What `encode` makes of all rows, likewise."""
+        whole = [] if self._held is None else [self._table.encoded(encode)]
         try:
-            for batch in self._table.code_batches():
-                yield self._encode(batch, trees)
+            yield from whole or map(encode, self._table.code_batches())
         except SchemaError as error:
             raise PartyError(
                 "the table cannot be read again as it was when it was opened. The release is paid for, and nothing "
@@ -154,14 +157,16 @@ class Counts:
 
 @dataclass(frozen=True, eq=False)
 class Pairs(Multiplied[Rows]):
-    """Columns and pairs of columns that are `wanted` (m, m), and three-way `tables`. `again`: after all pairs were. A
-    block holds its marked cells, row by row; within a group those of the upper triangle."""
+    """Columns and pairs of columns that are `wanted` (m, m), three-way `tables`, and digits of `spikes`, under `loud`
+    times the noise. `again`: after all pairs were. A block holds its marked cells, of a group the upper triangle."""
 
     layout: Layout
     wanted: Tensor
     tables: tuple[Names, ...]
     spread: Spread
     again: bool = False
+    spikes: tuple[Spikes, ...] = ()
+    loud: float = 1.0
 
     @cached_property
     def marks(self) -> dict[Block, Tensor]:
@@ -172,9 +177,7 @@ class Pairs(Multiplied[Rows]):
     @cached_property
     def places(self) -> tuple[Place, ...]:
         """Where each three-way table is counted."""
-        found = [self.layout.place(names) for names in self.tables]
-        assert all(found)
-        return tuple(place for place in found if place is not None)
+        return tuple(place for names in self.tables if (place := self.layout.place(names)) is not None)
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
@@ -184,6 +187,8 @@ class Pairs(Multiplied[Rows]):
             found[block_name(block)] = BlockSpec(block, (int(marked.sum()),), moved, factor=factors[block])
         for n, place in enumerate(self.places):
             found[self._table(n)] = BlockSpec(place.block, layout.shape_of(place), 1.0, factor=factors[place.block])
+        for own in self.spikes:
+            found[own.name] = BlockSpec((own.group,) * 2, own.shape, math.sqrt(own.shape[0]), factor=self.loud)
         return found
 
     @cached_property
@@ -206,6 +211,10 @@ class Pairs(Multiplied[Rows]):
             for n, place in held.items():
                 columns = [column for _, column in place.columns]
                 parts[self._table(n)] += triple_table(codes, self.layout.group_sizes[rows.group], columns)
+        spikes = [own for own in self.spikes if own.group == rows.group]
+        for batch in rows.batches(lambda some: np.stack([own.codes(some) for own in spikes], 1)) if spikes else ():
+            for one, codes in zip(spikes, batch.T, strict=True):
+                parts[one.name] = parts.get(one.name, torch.tensor(0)) + one.count(codes)
         return parts
 
     def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[Any]:
@@ -302,13 +311,3 @@ class Threes(Stage[Rows]):
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> tuple[Tensor, float]:
         """The sums, and the deviation of their noise."""
         return sums["threes"], noise["threes"]
-
-
-def sums_of_threes(signs: Tensor) -> Tensor:
-    """Σ s·s·s over rows of signs (n, columns), for every three columns, in the order of `torch.combinations`: int64."""
-    found = []
-    for one in range(signs.shape[1] - 2):
-        others = signs[:, one + 1 :]
-        products = (others * signs[:, one, None]).T @ others
-        found.append(products[tuple(torch.combinations(torch.arange(others.shape[1])).T)])
-    return torch.cat(found).long()

@@ -7,9 +7,7 @@ which a person moves by Δ_b, has σ_b = Δ_b·z/√w_b with weights that add up
 `CellPricing`: every cell that a person moves by 1 is one use of the discrete Gaussian, of any σ (`secure.counts`). A
 release's noise is its σ; block b has σ times its `factor`. What is paid is fixed before the server chooses.
 
-Whoever has a part in a block adds a share of its noise (`privacy.secure.sums`): what is left against `colluding` others
-is what is paid for.
-
+Whoever has a part in a block adds a share of its noise (`privacy.secure.sums`): paid is what `colluding` others leave.
 Guarantee: noise of a larger number is never less noise, and never costs more.
 """
 
@@ -17,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import torch
@@ -158,9 +156,8 @@ class Spread:
     differ in σ.* Every holder of a block adds noise, so that σ is left against those who pool theirs: with M holders of
     whom up to t do, what is released has the variance r·σ², r = M/(M − t) or M (`secure.sums`). A person moves n_b
     cells of block b, and pays Σ n_b/σ_b², whatever the r_b. At that price the variance of all that is released, Σ
-    n_b·r_b·σ_b², is least for σ_b ∝ r_b^(−¼) (Lagrange: n_b·r_b·σ_b ∝ n_b/σ_b³): a block that carries more shares gets
-    less of each. Across two holders of columns σ is 2^(−¼) of that within one, and the released deviation 2^¼ of it.
-    Where all blocks have the same r, as over rows, this is one σ."""
+    n_b·r_b·σ_b², is least for σ_b ∝ r_b^(−¼) (Lagrange: n_b·r_b·σ_b ∝ n_b/σ_b³): across two holders of columns σ is
+    2^(−¼) of that within one, and the released deviation 2^¼ of it. With one r, as over rows, this is one σ."""
 
     factors: Mapping[Groups, float]
     moved: Moved
@@ -178,18 +175,23 @@ class Spread:
             moved[factors[block]] += count
         return cls(factors, tuple(sorted(moved.items())))
 
+    def with_room(self, share: float) -> "Spread":
+        """And room for cells that are chosen later (`in_place`): together they cost so much of what the others do."""
+        paid = share * math.fsum(cells / factor**2 for factor, cells in self.moved)
+        return replace(self, moved=(*self.moved, (1 / math.sqrt(paid), 1))) if share else self
+
     @classmethod
     def even(cls, grid: Grid, cells: int) -> "Spread":
         """The same noise everywhere: for what is chosen after the price was agreed on."""
         return cls(dict.fromkeys(grid.blocks, 1.0), ((1.0, cells),))
 
     def in_place(self, cells: int, noise: float) -> "Spread":
-        """Of an even one, for `cells` in place of the n that were agreed on at this σ: at no higher price.
+        """For `cells` in place of the last n that were agreed on in a release of this σ: at no higher price.
         Guarantee: of cells with noise s one makes those with continuous noise √(s² + 9), for s of 3 or above, and of
         these at √(s² − 9) those with s (`privacy.secure.moments`). So at s² = 9 + (σ² + 9)·cells/n they are made of
         continuous noise that costs no more than what is paid for; σ counts as 3 at least, which costs less."""
-        ((_, agreed),) = self.moved
-        found = math.sqrt(_SMOOTH + (max(noise**2, _SMOOTH) + _SMOOTH) * cells / agreed)
-        factor = found / noise if noise else math.sqrt(cells / agreed)
-        factor = factor if cells > agreed else min(1.0, factor)
+        own, agreed = self.moved[-1]
+        found = math.sqrt(_SMOOTH + (max(scaled(noise, own) ** 2, _SMOOTH) + _SMOOTH) * cells / agreed)
+        factor = found / noise if noise else own * math.sqrt(cells / agreed)
+        factor = factor if cells > agreed else min(own, factor)
         return Spread(dict.fromkeys(self.factors, factor), self.moved)

@@ -1,0 +1,127 @@
+"""Numbers that many people share, in fine cells that hold more than one number (`data.encoding.fine`).
+
+Where a number lies in its cell is written in digits, by which two numbers with the column's decimals differ, or two
+floats. Of cells that stand out in fine tables each digit is counted by itself, all of them at one price: columns are
+taken while their largest cell stands out of the noise that this leaves. The largest counts of all digits are a number
+where they stand out, and not two tables have others as large; who has another one is drawn evenly in the cell.
+
+Guarantee: a person moves one count by 1 for each digit of a column, or none, whatever a server chose; digits follow
+from the public schema, bounds that were found, and the person's number. Edges: the shortest decimal with such digits.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.column import Real
+from understudy.data.encoding.fine import clipped, may_spike
+from understudy.data.encoding.values import Codes, Floats, Places, codes_of, numbers_of
+from understudy.ground.errors import MessageError
+from understudy.models.tables.trees import Trees, TreesRead
+
+BASE, _FLOATS, _WITHIN = 256, 2.0**47, 1.5  # values of a digit; places of a cell for floats, and for each other number
+_MOST, _AROUND = 32, 4  # cells of a column, and those to each side of which one stands out
+_LARGEST, _SEEN = 5.0, 3.0  # deviations by which a column's largest cell stands out, and by which others do
+_CLEAR, _SAME = 4.5, 4.0  # by which one of so many counts stands out of noise, and by which the same people's differ
+
+
+@dataclass(frozen=True, eq=False)
+class Spikes:
+    """Those of one column: its number, its block's name, its group, its fine cells, and which of them are counted."""
+
+    number: int
+    name: str
+    group: int
+    column: Real
+    cells: Codes
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return digits_of(self.column), len(self.cells), BASE
+
+    def codes(self, frame: Any) -> Places:
+        """Of each person the cell and all digits as one number, −1 for who is in no such cell."""
+        cells = codes_of(self.column, values := clipped(self.column, frame[self.column.name]))
+        at = np.searchsorted(self.cells[1:], cells, side="right")
+        there, found = self.cells[at] == cells, np.full(len(cells), -1)
+        places = _places(self.column, cells[there], numbers_of(self.column, values)[there])
+        found[there] = at[there] * BASE ** self.shape[0] + places
+        return found
+
+    def count(self, codes: Places) -> Tensor:
+        """How many people each cell has by each digit: int64, (digits, cells, values)."""
+        at, *digits = np.unravel_index(codes[codes >= 0], (len(self.cells), *(BASE,) * self.shape[0]))
+        counts = [np.bincount(at * BASE + digit, minlength=len(self.cells) * BASE) for digit in digits]
+        return torch.from_numpy(np.stack(counts).reshape(self.shape))
+
+    def numbers(self, counts: Tensor, noise: float, read: TreesRead) -> Floats:
+        """Each cell, a number in it, and the share of its people who have that, 0 where none is read: (cells, 3)."""
+        tables, held = counts.double().numpy(), read.tables[self.number].numpy()[self.cells]
+        people = tables.max(2).min(0)
+        alike = tables >= np.maximum(people - _SAME * noise, _CLEAR * noise)[:, None]
+        clear = (people > _CLEAR * noise) & ((alike.sum(2) > 1).sum(0) < 2)
+        others = held - people > _SAME * math.hypot(noise, read.noise[self.number])
+        places = np.ravel_multi_index(tuple(tables.argmax(2)), (BASE,) * len(tables))
+        found = np.array([*map(self._number, self.cells.tolist(), places.tolist())])
+        share = np.where(clear & np.isfinite(found), people / np.maximum(np.where(others, held, people), 0.5), 0.0)
+        return np.stack([self.cells, np.where(share > 0, found, self.column.edges[self.cells]), share], axis=1)
+
+    def _number(self, cell: int, place: int) -> float:
+        """The shortest decimal in this place of a cell, NaN where the column has no such numbers."""
+        (low, high), decimals = self.column.edges[cell : cell + 2].tolist(), self.column.decimals
+        middle = low + (place + 0.5) / BASE ** self.shape[0] * (high - low)
+        forms = [f".{digits}g" for digits in range(1, 18)] if decimals is None else [f".{decimals}f"]
+        found = np.array([number for form in forms if low <= (number := float(format(middle, form))) < high])
+        same = found[_places(self.column, np.full(len(found), cell), found) == place]
+        return float(same[0]) if len(same) else math.nan
+
+
+def digits_of(fine: Real) -> int:
+    """How many digits tell the numbers of a fine cell apart."""
+    places = _FLOATS if fine.decimals is None else _WITHIN * np.diff(fine.edges).max() * 10.0**fine.decimals
+    return max(1, math.ceil(math.log(places, BASE)))
+
+
+def _places(fine: Real, cells: Codes, numbers: Floats) -> Places:
+    (low, high), most = (fine.edges[cells], fine.edges[cells + 1]), BASE ** digits_of(fine)
+    return np.asarray(np.clip((numbers - low) / (high - low) * most, 0, most - 1), dtype=np.int64)
+
+
+def _reals(trees: Sequence[Trees]) -> dict[int, tuple[int, Real]]:
+    columns = enumerate((g, *pair) for g, group in enumerate(trees) for pair in group.columns)
+    return {j: (g, fine) for j, (g, own, fine) in columns if may_spike(own) and isinstance(fine, Real)}
+
+
+def chosen_spikes(trees: Sequence[Trees], read: TreesRead, noise: float) -> Tensor:
+    """Columns and fine cells whose digits are counted, (cells, 2); `noise`: of a count, with one digit in all."""
+    columns, more, cells, digits = _reals(trees), dict[int, Floats](), list[tuple[int, int]](), 0
+    for j, (_, fine) in columns.items():
+        held = read.tables[j][: fine.levels].double().numpy()
+        around = np.lib.stride_tricks.sliding_window_view(np.pad(held, _AROUND), 2 * _AROUND + 1)
+        step = np.spacing(np.abs(fine.edges[:-1])) if fine.decimals is None else 10.0**-fine.decimals
+        more[j] = (np.diff(fine.edges) > 1.5 * step) * (held - np.median(around, axis=1))  # not where one number is
+    for j in sorted(more, key=lambda j: -float(more[j].max())):
+        digits += digits_of(columns[j][1])
+        if more[j].max() <= _LARGEST * noise * math.sqrt(digits):
+            break
+        largest = np.argsort(-more[j], kind="stable")[:_MOST].tolist()
+        cells += [(j, cell) for cell in largest if more[j][cell] > _SEEN * noise * math.sqrt(digits)]
+    return torch.tensor(sorted(cells), dtype=torch.int64).reshape(-1, 2)
+
+
+def named_spikes(trees: Sequence[Trees], told: Any) -> tuple[Spikes, ...]:
+    """Those that a server chose. Edges: other columns or cells, one twice or too many → MessageError."""
+    columns, shape = _reals(trees), tuple(getattr(told, "shape", ()))
+    good = isinstance(told, Tensor) and told.dtype == torch.int64 and len(shape) == 2 and shape[1] == 2
+    rows = [(j, cell) for j, cell in told.tolist()] if good and shape[0] <= _MOST * len(columns) else [(-1, 0)]
+    there = all(j in columns and 0 <= cell < columns[j][1].levels for j, cell in rows)
+    if not there or rows != sorted({*rows}) or max(Counter(j for j, _ in rows).values(), default=0) > _MOST:
+        raise MessageError(f"up to {_MOST} fine cells of a real were due, rising. Nothing was charged or sent.")
+    cells = {j: np.array([cell for own, cell in rows if own == j], dtype=np.int32) for j in dict(rows)}
+    return tuple(Spikes(j, f"spikes {j}", *columns[j], own) for j, own in cells.items())
