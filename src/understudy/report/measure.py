@@ -23,7 +23,6 @@ from understudy.evaluate.comparison import Comparison, compare, evaluate
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.holdings import NOT_OPENED, open_holdings, read_rows
 from understudy.evaluate.other_rows import array_figures, one_table_of, opened
-from understudy.evaluate.utility.visits import visit_tables
 from understudy.ground.errors import ConfigError, UnderstudyError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import shown
@@ -173,8 +172,7 @@ def compared(
     if target is not None or another:
         raise ConfigError("--target and --second-opinion are for tables with one row per person.")
     if EVENTS.describes(described):
-        own, made = (visit_tables(source, described) for source in (real, synthetic))
-        people = compare_people(own, made, described, holdout=holdout)
+        people = compare_people(real, synthetic, described, holdout=holdout)
         ran = [attack for attack in people.attacks if attack.measures]
         return [*map(str, people.figures), *map(str, ran)], people
     if not ARRAYS.describes(described):

@@ -25,7 +25,7 @@ from understudy.evaluate.holdings import with_room
 from understudy.evaluate.other_rows import people_figures
 from understudy.evaluate.utility.fidelity import Yardstick
 from understudy.evaluate.utility.values import table_values
-from understudy.evaluate.utility.visits import AGAIN, INTEGRITY, NUMBER, visit_tables
+from understudy.evaluate.utility.visits import AGAIN, INTEGRITY, NUMBER, Tables, visit_tables
 from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.columns import grid_of
 from understudy.report import view
@@ -43,13 +43,13 @@ class People:
 
 
 def compare_people(
-    real: Mapping[str, pd.DataFrame], synthetic: Mapping[str, pd.DataFrame], schema: VisitSchema | SeveralVisits, *,
-    holdout: Any = None,
-) -> People:  # fmt: skip
-    """Real people beside drawn ones: tables by their names, as `visit_tables` reads them."""
-    for tables in (real, synthetic, *([] if holdout is None else [two_sources(holdout, schema)])):
-        schema = with_room(schema, tables)
-    found = people_figures(dict(real), dict(synthetic), schema, holdout=holdout)
+    mine: Tables, drawn: Tables, schema: VisitSchema | SeveralVisits, *, holdout: Tables | None = None
+) -> People:
+    """Real people beside drawn ones, as they came: bounds that a run found may leave some of them out."""
+    for source in (mine, drawn, *([] if holdout is None else [holdout])):
+        schema = with_room(schema, two_sources(source, schema))
+    real, synthetic = (visit_tables(source, schema) for source in (mine, drawn))
+    found = people_figures(real, synthetic, schema, holdout=holdout)
     attacks = tuple(one for one in found if isinstance(one, Attack)) or (Attack.absent(What("mia"), NO_OUTSIDERS),)
     figures = tuple(one for one in found if isinstance(one, Figure))
     both = {"real": real, "synthetic": synthetic}

@@ -152,18 +152,15 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
         of_a_count = {"a count": max(ahead.deviations_of(name, own.blocks).values()) / own.unit}
         stages.insert(place, Stage(what=what, share=shares[place], moved=nodes_moved(columns), noise=of_a_count))
     columns = [*schema.person_schema.columns, *(one for part in schema.parts for one in part.event_schema.columns)]
-    most, many = study.most if people is None else level_count(people, noise, study.most), people or 0
+    most = study.most if people is None else level_count(people, noise, study.most)
     width = sum(most if one.name in study.bought else one.size for one in columns)
     longest = sum(part.most_events for part in schema.parts)
-    counting = TREE * len(study.bought) + study.layout.size * len(said.budgets) * DRAW
-    takes = {
-        "counting": counting + READ * many * min(longest, _EVENTS) * len(columns),
-        "the fit": seconds_of(width, longest, study.config.steps),
-    }
+    values = (people or 0) * min(longest, _EVENTS) * len(columns)
+    counting = TREE * len(study.bought) + study.layout.size * len(said.budgets) * DRAW + READ * values
     return {
         "facts": tuple(facts),
-        "takes": takes,
-        "memory": BASE + _CELL * width**2 + _EVENT * many * min(longest, _EVENTS) * len(columns),
+        "takes": {"counting": counting, "the fit": seconds_of(width, longest, study.config.steps)},
+        "memory": BASE + _CELL * width**2 + _EVENT * values,
         "stages": tuple(stages),
         "errors": tuple(Error(what=what, least=min(own), largest=max(own)) for what, own in noises.items()),
         "warnings": tuple(warnings),
