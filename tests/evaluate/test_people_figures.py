@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from understudy.cli import app
+from understudy.data.schema import Integer
 from understudy.data.visits import VisitCodes, VisitLayout, read_visits
 from understudy.evaluate.attacks.neighbours import neighbourhood as neighbourhood_of
 from understudy.evaluate.other_rows import attack_people
@@ -47,6 +48,22 @@ def test_distances_of_a_few_people_by_hand() -> None:
     assert found["avd2_across"] == pytest.approx((0.25 + 0.75) / 2)
     assert found["avd2_next"] == 1, "0 is followed by 1 in one, by 0 in the other"
     assert found["avd1_number"] == 0
+
+
+def test_events_whose_columns_are_shuffled_stand_at_the_shuffled_end_though_people_have_one_event_or_eight() -> None:
+    rng = np.random.default_rng(0)
+    numbers = np.repeat([1, 8], 300)
+    starts = np.append(0, np.cumsum(numbers))
+    first = np.isin(np.arange(starts[-1]), starts)  # which has no time since the one before: the last level
+    same, mixed = (rng.permutation(np.arange(starts[-1]) % 2) for _ in range(2))
+    own = np.stack([np.zeros(600, dtype=np.int64), numbers], axis=1).astype(np.int32)
+    real, other = (
+        VisitCodes(own, np.stack([same, beside, np.where(first, 2, 0)], axis=1).astype(np.int32), starts)
+        for beside in (same, mixed)
+    )
+    layout = VisitLayout((2, 9), (2, 2, 3), ordered=True)
+    found = {f.name: f for f in table_figures(real, other, layout, rng)}
+    assert found["avd2_events"].value == pytest.approx(found["avd2_events"].ceiling, rel=0.15)
 
 
 def test_a_table_beside_itself_has_no_error_and_stands_below_its_references() -> None:
@@ -120,6 +137,8 @@ def test_the_command_says_all_figures_and_attacks_of_two_folders(tmp_path: Path)
         (tmp_path / name).mkdir()
         for part, frame in tables(300, seed).items():
             shift = 1_000 * (name == "others")
+            if part == "events":  # one beyond its bounds
+                frame.loc[frame.index[0], "severity"] = 99
             frame.assign(patient=frame["patient"] + shift).to_csv(tmp_path / name / f"{part}.csv", index=False)
     places = {"real": "real", "synthetic": "synthetic", "holdout": "others", "schema": "clinic.toml"}
     asked = [word for option, place in places.items() for word in (f"--{option}", str(tmp_path / place))]
@@ -127,6 +146,10 @@ def test_the_command_says_all_figures_and_attacks_of_two_folders(tmp_path: Path)
     assert done.exit_code == 0, done.output
     for name in ("avd2_next", "total_mean_severity", "tstr_again_auc", "integrity", "mia", "mia_nearest"):
         assert f"{name}: " in done.output, name
+    wide = Integer(name="severity", low=0, high=99)
+    schema = schema.each(
+        lambda own: replace(own, columns=tuple(wide if c.name == wide.name else c for c in own.columns))
+    )
     found = attack_people(*(tmp_path / places[name] for name in ("real", "holdout", "synthetic")), schema)
     assert all(attack.leaks for attack in found), "the synthetic people are the real ones"
 

@@ -172,8 +172,14 @@ def table_figures(
 
 
 def mixed_up(codes: VisitCodes, rng: np.random.Generator) -> VisitCodes:
-    people, events = (shuffled(own, len(own), rng) for own in (codes.people, codes.events))
-    return VisitCodes(people, events, codes.starts)
+    """Columns shuffled by themselves, of events among first ones, or others, that weigh about the same: so shares of
+    single columns stay as they are, and what is lost is what columns have to do with each other."""
+    events, weigh = codes.events.copy(), np.rint(2 * np.log2(codes.numbers[codes.owner]))
+    there = np.lexsort((codes.order == 0, weigh))
+    for column in range(events.shape[1]):
+        some = np.lexsort((rng.random(len(weigh)), codes.order == 0, weigh))
+        events[there, column] = codes.events[some, column]
+    return VisitCodes(shuffled(codes.people, len(codes.people), rng), events, codes.starts)
 
 
 def flat(codes: VisitCodes, layout: VisitLayout, most: int = 10) -> tuple[NDArray[np.int32], tuple[int, ...]]:
