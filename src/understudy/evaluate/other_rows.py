@@ -199,10 +199,8 @@ def people_figures(
     real: visits.Tables, synthetic: visits.Tables, schema: visits.Events, *, holdout: visits.Tables | None = None
 ) -> tuple[Figure | Attack, ...]:
     """All figures of two sets of tables; with `holdout`, people whom the generator has not seen, attacks besides."""
-    figures = visits.evaluate_visits(real, synthetic, schema, holdout=holdout)
-    if holdout is None:
-        return figures
-    return (*figures, *attack_people(real, holdout, synthetic, schema))
+    attacks = () if holdout is None else attack_people(real, holdout, synthetic, schema)
+    return (*visits.evaluate_visits(real, synthetic, schema, holdout=holdout), *attacks)
 
 
 def attack_people(

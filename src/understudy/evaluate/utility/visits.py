@@ -172,8 +172,7 @@ def table_figures(
 
 
 def mixed_up(codes: VisitCodes, rng: np.random.Generator) -> VisitCodes:
-    """Columns shuffled by themselves, of events among first ones, or others, that weigh about the same: so shares of
-    single columns stay as they are, and what is lost is what columns have to do with each other."""
+    """Columns shuffled by themselves, of events among first ones, or others, that weigh the same: their shares stay."""
     events, weigh = codes.events.copy(), np.rint(2 * np.log2(codes.numbers[codes.owner]))
     there = np.lexsort((codes.order == 0, weigh))
     for column in range(events.shape[1]):

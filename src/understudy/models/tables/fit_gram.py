@@ -170,13 +170,13 @@ UNIT = 512  # a product of two such matrices is the unit of the fit's work
 _READ = 300.0  # units to read the tables, at a width of UNIT; grows as its cube
 _STEP = 3.6  # units of a step, at a width of UNIT and so many components; grows as the square
 _LEVEL = 2.2  # the same for each level of a target but one
-_STOPS = 0.25  # of its steps a fit takes about so many: it stops where noise begins
+STOPS = 0.25  # of its steps a fit takes about so many: it stops where noise begins
 _BEGIN = 0.25  # seconds before the first step
 
 
 def seconds_of(width: int, steps: int, components: int, levels: int) -> float:
     """About how long a fit takes, by the width that it has; `levels` of a target, else 1."""
-    scale, taken = width / UNIT, _STOPS * steps * components / UNIT
+    scale, taken = width / UNIT, STOPS * steps * components / UNIT
     step = _STEP + (_LEVEL * (levels - 1) if levels <= MOST_LEVELS else 0)
     return _BEGIN + unit_seconds() * (_READ * scale**3 + step * taken * scale**2)
 

@@ -31,7 +31,7 @@ from understudy.data.visits.counts import AHEAD, Block
 from understudy.ground.check import positive, whole
 from understudy.models.kernels.clients import Adam
 from understudy.models.tables.empty_cells import SURE
-from understudy.models.tables.fit_gram import UNIT, Watch, unit_seconds
+from understudy.models.tables.fit_gram import STOPS, UNIT, Watch, unit_seconds
 from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.noisy_tables import Tables, forbidden, read_tables
 from understudy.models.visits.chains import MixtureOfChains, Numbers
@@ -46,7 +46,6 @@ _JITTER = 1.5  # of the initial logits: enough for the kinds, and for the kinds 
 _STAY = 3.0  # added to the logit of an event of the same kind as the last
 _NUMBERS = 0.2  # of the jitter, in what tells numbers of events
 _FINE = 27_720  # divisible by every number up to 12
-_STOPS = 0.25  # of its steps a fit takes about so many: it stops where noise begins
 _STEP, _PLACE = 0.012, 1.5e-4  # seconds of a step, and for each place in the order besides
 _WIDTH = 40.0  # products of matrices for a step, at a width of UNIT; grows as the cube
 
@@ -128,7 +127,7 @@ def fit_visits(
 
 def seconds_of(width: int, longest: int, steps: int) -> float:
     """About how long a fit takes, by the levels of all columns and the most events of a person."""
-    return _STOPS * steps * (_STEP + _PLACE * longest + unit_seconds() * _WIDTH * (width / UNIT) ** 3)
+    return STOPS * steps * (_STEP + _PLACE * longest + unit_seconds() * _WIDTH * (width / UNIT) ** 3)
 
 
 def _begin(member: MixtureOfChains) -> None:
