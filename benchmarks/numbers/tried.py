@@ -3,8 +3,9 @@
     python benchmarks/numbers/tried.py --data <folder> [--datasets adult …] [--seeds 10] [--jobs 6]
 
 20,000 people, ε = 1, bounds ten times too wide; cells are those of `bench.py`. `fine` is the share of the budget for
-fine tables, `signal` what a cell of two average levels holds, in deviations of its noise (`merged_levels.py`): 1 is the
-default, less is more levels. QUICK=1: one small table.
+fine tables, .3 by default, and .2 where another `signal` is tried: what a cell of two average levels holds, in
+deviations of its noise (`merged_levels.py`); 1 is the default, less is more levels. Rows are added to the file.
+QUICK=1: one small table.
 """
 
 import argparse
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1]))
 
 import bench
+import pandas as pd
 
 from common.options import options, quick
 from common.rows import said, write
@@ -27,7 +29,8 @@ from understudy.models.tables import merged_levels
 
 QUICK = quick()
 TRIED = {  # fine, signal
-    "hand": (0.0, 1.0), "bought": (0.2, 1.0), "fine 0.1": (0.1, 1.0), "fine 0.05": (0.05, 1.0),
+    "hand": (0.0, 1.0), "bought": (0.3, 1.0), "fine 0.2": (0.2, 1.0), "fine 0.4": (0.4, 1.0), "fine 0.1": (0.1, 1.0),
+    "fine 0.05": (0.05, 1.0),
     "signal 0.5": (0.2, 0.5), "signal 2": (0.2, 2.0), "signal 4": (0.2, 4.0), "fine 0.1, signal 2": (0.1, 2.0),
 }  # fmt: skip
 FIELDS = ("dataset", "people", "seed", "tried", "ks", "ks_worst", "avd2", "tstr_auc", "levels")
@@ -53,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--datasets", nargs="+", default=names)
     parser.add_argument("--people", type=int, default=500 if QUICK else 20_000)
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 10)
+    parser.add_argument("--tried", nargs="+", default=list(TRIED), choices=TRIED)
     parser.add_argument("--jobs", type=int, default=1)
     return parser
 
@@ -63,9 +67,9 @@ def main() -> None:
         (dataset, args.people, seed, tried, args.data)
         for seed in range(args.seeds)
         for dataset in args.datasets
-        for tried in TRIED
+        for tried in args.tried
     ]
-    rows = []
+    rows = pd.read_csv(args.out).to_dict("records") if args.out.exists() else []
     with ProcessPoolExecutor(args.jobs) as pool:
         for row in pool.map(run, *zip(*jobs, strict=True)):
             rows.append(row)
