@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.column import Integer, Real
-from understudy.data.encoding.codec import Levels
+from understudy.data.encoding.codec import MOST_SPIKES, Levels
 from understudy.data.encoding.fine import may_spike
 from understudy.data.schema import Schema
 from understudy.ground.errors import MessageError, SchemaError
@@ -160,6 +160,9 @@ def test_levels_keep_their_numbers_and_draw_them() -> None:
     for wrong in ([[5, 19.0, 0.5]], [[5, math.nan, 0.5]], [[5.5, 0.01, 0.5]], [[8, 0.0, 2.0]], [[1e9, 0.0, 0.5]]):
         with pytest.raises(SchemaError):
             replace(levels, spikes={0: np.array(wrong)})
+    for shape in ((), (0, 3), (MOST_SPIKES + 1, 3), (1, 2)):
+        with pytest.raises(SchemaError):
+            Levels.from_tensors(SCHEMA, levels.tensors() | {"spike.0": torch.zeros(shape, dtype=torch.float64)})
 
 
 class _Rng:

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from understudy.answers.release import FILE as RELEASE
 from understudy.answers.release import Release
-from understudy.data.encoding.codec import Codec, Levels
+from understudy.data.encoding.codec import Codec, Levels, level_shapes
 from understudy.data.kinds import TABLE, MixedSchema, PublicSchema, load_any, sizes_of
 from understudy.data.visits import SeveralVisits
 from understudy.generators.parts import GeneratorParts
@@ -89,11 +89,14 @@ def _same_classes(described: Mapping[str, Any], schema: Described) -> None:
 
 
 def _levels(schema: Described, file: Path) -> Levels | None:
-    """A table's own levels, if there are any. Edges: others than the schema has cells for → SchemaError."""
+    """A table's own levels, if there are any: read only when the file's header has as many cells as the schema."""
     if not file.exists():
         return None
     if not TABLE.describes(schema):
         raise ValueError(f"{file.name} is for tables alone.")
+    found = read_header(file, most=_MOST_HEADER).shapes
+    if (claimed := level_shapes(schema, found)) != found:
+        raise ValueError(f"the levels are not those of the schema: {difference(claimed, found)}.")
     return Levels.from_tensors(schema, load_file(file))
 
 

@@ -36,6 +36,8 @@ from understudy.ground.errors import SchemaError
 if TYPE_CHECKING:
     from understudy.data.reading.judged import Batch
 
+MOST_SPIKES = 32  # numbers of a column that many share (`models.tables.spikes`)
+
 
 class Uniform(Protocol):
     """A source of numbers in [0, 1): all that decoding needs of a random generator."""
@@ -287,19 +289,25 @@ class Levels:
     def from_tensors(cls, schema: Schema, tensors: Mapping[str, Any]) -> "Levels":
         """The inverse of `tensors`. Edges: anything else → SchemaError."""
         found = {n: (getattr(v, "dtype", None), tuple(getattr(v, "shape", ()))) for n, v in tensors.items()}
-        due: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
-        for j, (column, size) in enumerate(zip(schema.columns, Codec(fine_schema(schema)).sizes, strict=True)):
-            due |= {f"level.{j}": (torch.int32, (size,)), f"weight.{j}": (torch.float64, (size,))}
-            due |= {f"end.{j}": (torch.float64, (ends,)) for ends in [end_cells(column)] if ends}
-            if (spikes := f"spike.{j}") in found and may_spike(column):  # as many as there are
-                due[spikes] = (torch.float64, (*found[spikes][1][:1], 3))
-        if found != due:
+        if found != level_shapes(schema, found):
             raise SchemaError("the levels are not those of the schema.")
         places = range(len(schema.columns))
         groups, weights = ([tensors[f"{kind}.{j}"].numpy() for j in places] for kind in ("level", "weight"))
         ends = {j: tensors[f"end.{j}"].numpy() for j in places if f"end.{j}" in found}
         shared = {j: tensors[f"spike.{j}"].numpy() for j in places if f"spike.{j}" in found}
         return cls(schema, groups, weights, ends, shared)
+
+
+def level_shapes(schema: Schema, found: Mapping[str, Any]) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """What `Levels.tensors` has of a table with this schema: each tensor's dtype and shape; numbers that many share as
+    many as are `found`, from 1 to `MOST_SPIKES`."""
+    shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+    for j, (column, size) in enumerate(zip(schema.columns, Codec(fine_schema(schema)).sizes, strict=True)):
+        shapes |= {f"level.{j}": (torch.int32, (size,)), f"weight.{j}": (torch.float64, (size,))}
+        shapes |= {f"end.{j}": (torch.float64, (ends,)) for ends in [end_cells(column)] if ends}
+        if (spikes := f"spike.{j}") in found and may_spike(column):
+            shapes[spikes] = (torch.float64, (min(max((1, *found[spikes][1][:1])), MOST_SPIKES), 3))
+    return shapes
 
 
 def merged(cells: Codes, groups: Sequence[NDArray[np.int32]]) -> Codes:

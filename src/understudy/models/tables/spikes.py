@@ -20,13 +20,14 @@ import torch
 from torch import Tensor
 
 from understudy.data.column import Real
+from understudy.data.encoding.codec import MOST_SPIKES
 from understudy.data.encoding.fine import clipped, may_spike
 from understudy.data.encoding.values import Codes, Floats, Places, codes_of, numbers_of
 from understudy.ground.errors import MessageError
 from understudy.models.tables.trees import Trees, TreesRead
 
 BASE, _FLOATS, _WITHIN = 256, 2.0**47, 1.5  # values of a digit; places of a cell for floats, and for each other number
-_MOST, _AROUND = 32, 4  # cells of a column, and those to each side of which one stands out
+_AROUND = 4  # cells to each side of one that stands out of them
 _LARGEST, _SEEN = 5.0, 3.0  # deviations by which a column's largest cell stands out, and by which others do
 _CLEAR, _SAME = 4.5, 4.0  # by which one of so many counts stands out of noise, and by which the same people's differ
 
@@ -110,7 +111,7 @@ def chosen_spikes(trees: Sequence[Trees], read: TreesRead, noise: float) -> Tens
         digits += digits_of(columns[j][1])
         if more[j].max() <= _LARGEST * noise * math.sqrt(digits):
             break
-        largest = np.argsort(-more[j], kind="stable")[:_MOST].tolist()
+        largest = np.argsort(-more[j], kind="stable")[:MOST_SPIKES].tolist()
         cells += [(j, cell) for cell in largest if more[j][cell] > _SEEN * noise * math.sqrt(digits)]
     return torch.tensor(sorted(cells), dtype=torch.int64).reshape(-1, 2)
 
@@ -119,9 +120,9 @@ def named_spikes(trees: Sequence[Trees], told: Any) -> tuple[Spikes, ...]:
     """Those that a server chose. Edges: other columns or cells, one twice or too many → MessageError."""
     columns, shape = _reals(trees), tuple(getattr(told, "shape", ()))
     good = isinstance(told, Tensor) and told.dtype == torch.int64 and len(shape) == 2 and shape[1] == 2
-    rows = [(j, cell) for j, cell in told.tolist()] if good and shape[0] <= _MOST * len(columns) else [(-1, 0)]
+    rows = [(j, cell) for j, cell in told.tolist()] if good and shape[0] <= MOST_SPIKES * len(columns) else [(-1, 0)]
     there = all(j in columns and 0 <= cell < columns[j][1].levels for j, cell in rows)
-    if not there or rows != sorted({*rows}) or max(Counter(j for j, _ in rows).values(), default=0) > _MOST:
-        raise MessageError(f"up to {_MOST} fine cells of a real were due, rising. Nothing was charged or sent.")
+    if not there or rows != sorted({*rows}) or max(Counter(j for j, _ in rows).values(), default=0) > MOST_SPIKES:
+        raise MessageError(f"up to {MOST_SPIKES} fine cells of a real were due, rising. Nothing was charged or sent.")
     cells = {j: np.array([cell for own, cell in rows if own == j], dtype=np.int32) for j in dict(rows)}
     return tuple(Spikes(j, f"spikes {j}", *columns[j], own) for j, own in cells.items())
