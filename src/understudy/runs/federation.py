@@ -169,10 +169,8 @@ class Federation:
 def _without_limit(holder: Holder) -> Holder:
     """The holder of a rehearsal without noise, which no budget could pay for: a real ledger would refuse it."""
     if holder.ledger.real:
-        raise ConfigError(
-            f"{holder.name}: private = false is for rehearsals on public rows, by `understudy run --seed 0` or "
-            "Federation.rehearsal: no ledger can pay for rows without noise. Nothing was charged."
-        )
+        why = "private = false is for rehearsals on public rows: `understudy run --seed 0`, or Federation.rehearsal"
+        raise ConfigError(f"{holder.name}: {why}. Nothing was charged.")
     budget = replace(holder.budget, epsilon=math.inf)
     return replace(holder, ledger=Ledger.rehearsal(holder=holder.name, budget=budget), budget=budget, total=None)
 
