@@ -26,7 +26,7 @@ from understudy.runs.registry import protocol_named
 from understudy.runs.runfile import RunFile
 from understudy.runtime.contract import Policy
 
-pytestmark = pytest.mark.usefixtures("short_training")
+pytestmark = pytest.mark.usefixtures("short_fits", "short_training")
 FEW = {
     Gram: {"components": 16, "steps": 10},
     Tied: {"components": 16, "steps": 10},

@@ -63,7 +63,7 @@ _STEPS = tuple(step / 2 for step in range(-6, 7))  # deviations by which a total
 _EMPTY = 1.0  # more against a cell with fewer people than a deviation of its noise
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def fine_schema(schema: Schema) -> Schema:
     """The schema with fine bins in every column whose bins are not declared."""
     numbers = [column for column in schema.columns if isinstance(column, Binned) and _undeclared(column)]
