@@ -67,15 +67,15 @@ def test_only_reals_with_more_numbers_than_cells_have_digits() -> None:
 def test_digits_are_counted_as_person_by_person_and_each_person_moves_one_count_of_each_table() -> None:
     for own in named_spikes(TREES, TOLD):
         counted, digits = own.count(own.codes(FRAME)), own.shape[0]
-        expected, edges = np.zeros(own.shape, dtype=np.int64), own.column.edges
+        expected, edges = np.zeros((*own.shape[:2], 7, BASE), dtype=np.int64), own.column.edges
         for number in FRAME[own.column.name].dropna():
             cell = int(np.searchsorted(edges, number, side="right")) - 1
             if cell in own.cells:
                 place = int((number - edges[cell]) / (edges[cell + 1] - edges[cell]) * BASE**digits)
                 for digit in range(digits):
                     value = place // BASE ** (digits - 1 - digit) % BASE
-                    expected[digit, own.cells.tolist().index(cell), value] += 1
-        assert np.array_equal(counted.numpy(), expected)
+                    expected[digit, own.cells.tolist().index(cell), place % 7, value] += 1
+        assert np.array_equal(counted.numpy(), expected.reshape(own.shape))
         assert expected.sum() > 200 * digits
         for person in (0, 17, 300, 599):
             moved = counted - own.count(own.codes(FRAME.drop(index=person)))
@@ -92,12 +92,20 @@ def test_shared_numbers_are_read_to_their_last_digit_and_noise_alone_says_nothin
     assert shared[3.258096] > 0.95
     assert shared[math.log(3)] > 0.95
     torch.manual_seed(1)
-    alone = [own.numbers(noise.sample(own.shape), 20.0, read) for own in (written, real)]
-    assert all((own[:, 2] == 0).all() for own in alone)
-    # two numbers with as many people, and other digits in both tables: nobody can tell which belong together
-    two, at = torch.zeros(written.shape), written.cells.tolist().index(cell_of(0, 3.258096))
-    two[:, at, [3, 9]] = 300.0
-    assert (written.numbers(two, 5.0, read)[:, 2] == 0).all()
+    assert not any(len(own.numbers(noise.sample(own.shape), 20.0, read)) for own in (written, real))
+
+
+def test_several_numbers_of_one_cell_are_read_and_drawn_as_often_as_they_are() -> None:
+    low, high = TREES[0].fine.columns[1].edges[7000:7002]  # type: ignore[attr-defined]
+    three = [round(low + (high - low) * part, 9) for part in (0.2, 0.5, 0.9)]
+    frame = FRAME.assign(float=np.repeat(three, 200))
+    (own,) = named_spikes(TREES, torch.tensor([[1, 7000]]))
+    found = own.numbers(own.count(own.codes(frame)).double() + 1e-3, 1.0, read_of(frame))
+    assert set(found[:, 1]) <= {*three}, "never a number that nobody has"
+    spikes = np.array([[7000, number, (at + 1) / 3] for at, number in enumerate(three)])
+    levels = replace(read_of(frame).levels(SCHEMA, 5.0), spikes={1: spikes})
+    drawn = levels.decode(levels.codes(frame), _Rng())["float"]
+    assert all(abs((drawn == number).mean() - 1 / 3) < 0.1 for number in three)
 
 
 def test_cells_that_stand_out_are_chosen_while_the_noise_of_all_digits_allows_it() -> None:
@@ -141,9 +149,9 @@ def test_whatever_is_chosen_costs_no_more_than_what_was_agreed_on(told: Tensor, 
     pairs: Any = study.stage("pairs", {"groups": groups, "spikes": told}, noise[1], {"fine": fine})
     sigmas = study.pricing.sigmas(1, pairs.blocks, noise[1])
     room, cells = study.spreads["pairs"].moved[-1]
-    own = math.fsum(one.shape[0] / sigmas[one.name] ** 2 for one in pairs.spikes)
+    own = math.fsum(one.shape[0] / sigmas[str(one.number)] ** 2 for one in pairs.spikes)
     assert own <= cells / scaled(noise[1], room) ** 2
-    assert set(pairs.blocks) - {"0×0"} == {one.name for one in pairs.spikes}
+    assert set(pairs.blocks) - {"0×0"} == {str(one.number) for one in pairs.spikes}
 
 
 def test_levels_keep_their_numbers_and_draw_them() -> None:

@@ -15,8 +15,7 @@ without a value where there may be some, and last ends where they are counted. O
 An interval is for the noise alone, and may reach below 0 as noise does: it covers the holders' own count in 95 of 100
 releases. How far the holders' people stand for others is not in it.
 
-Guarantee: a file from a stranger is read within its own size; its numbers are finite and fit the schema.
-Edges: anything else → ValueError in words.
+Guarantee: a file from a stranger is read within its own size; its numbers are finite and fit the schema, or ValueError.
 """
 
 import json

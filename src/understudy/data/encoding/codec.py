@@ -9,9 +9,8 @@ by the released fine table within it: a number that many share where one was rea
 
 Guarantee: the encoding of a row depends on that row and the schema alone, so encoding costs no privacy and one person
 moves only the person's own rows. Bought levels, and their weights, come from what was released.
-Edges: a value outside the declared domain, or missing where none may be, is an error and nothing is encoded; columns
-that the schema does not know are left out; what is finer than a day, or a time's resolution, is dropped. Levels of no
-weight are drawn evenly over their cells; levels that do not fit the schema → SchemaError.
+Edges: a value outside the declared domain, or missing where none may be, is an error; columns that the schema does not
+know, and what is finer than a day or a time's resolution, are dropped. Levels of no weight are drawn evenly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +35,7 @@ from understudy.ground.errors import SchemaError
 if TYPE_CHECKING:
     from understudy.data.reading.judged import Batch
 
-MOST_SPIKES = 32  # numbers of a column that many share (`models.tables.spikes`)
+MOST_SPIKES = 224  # numbers of a column that many share (`models.tables.spikes`)
 
 
 class Uniform(Protocol):
@@ -167,7 +166,7 @@ def _array(values: NDArray[Any] | Tensor) -> NDArray[Any]:
 class Levels:
     """The levels of a table's columns: for each column the level of every fine cell, and the cell's weight. Cells are
     those of `fine_schema`, in order, the missing one last where a column is nullable. Where there are some: `ends`,
-    people by end; `spikes` (cells, 3), a fine cell, a number in it that many share, and its share of the cell."""
+    people by end; `spikes` (numbers, 3), a fine cell, a number that many share, the share of the cell up to it."""
 
     schema: Schema
     groups: Sequence[NDArray[np.int32]]
@@ -193,8 +192,8 @@ class Levels:
             if table.shape != (many,) or not (table >= 0).all() or not np.isfinite(table.sum()):
                 raise self.schema.columns[j].error("its ends are not as many as declared, below 0 or not finite.")
         for j, spikes in self.spikes.items():
-            column, (cells, numbers, shares) = self.fine.schema.columns[j], spikes.T
-            good = (np.diff(cells) > 0).all() and ((shares >= 0) & (shares <= 1)).all()
+            column, (cells, numbers, up_to) = self.fine.schema.columns[j], spikes.T
+            good = len(cells) and (np.diff(cells + up_to) >= 0).all() and ((up_to >= 0) & (up_to <= 1)).all()
             if not good or not np.array_equal(codes_of(column, pd.Series(numbers)), cells):
                 raise column.error("its numbers that many share are not in their cells, or not of their people.")
 
@@ -232,8 +231,9 @@ class Levels:
             frame[name] = moved_to_ends(*own, table, frame[name], cells[:, j], draws)
         for j, spikes in self.spikes.items():
             name, draws = self.schema.names[j], rng.uniform(len(frame)).cpu().numpy()
-            at = np.searchsorted(spikes[1:, 0], cells[:, j], side="right")
-            shared = (spikes[at, 0] == cells[:, j]) & (draws < spikes[at, 2])
+            up_to, place = spikes[:, 0] + spikes[:, 2], cells[:, j] + draws
+            at = np.searchsorted(up_to[:-1], place, side="right")
+            shared = (spikes[at, 0] == cells[:, j]) & (place < up_to[at])
             frame[name] = frame[name].mask(shared, spikes[at, 1])
         return frame
 

@@ -2,8 +2,8 @@
 
 Where a number lies in its cell is written in digits, by which two numbers with the column's decimals differ, or two
 floats. Of cells that stand out in fine tables each digit is counted by itself, all of them at one price: columns are
-taken while their largest cell stands out of the noise that this leaves. The largest counts of all digits are a number
-where they stand out, and not two tables have others as large; who has another one is drawn evenly in the cell.
+taken while their largest cell stands out of the noise that this leaves. The largest counts of all digits of a colour,
+if they stand out, and not two tables have others as large, are a number. Who has another is drawn evenly in the cell.
 
 Guarantee: a person moves one count by 1 for each digit of a column, or none, whatever a server chose; digits follow
 from the public schema, bounds that were found, and the person's number. Edges: the shortest decimal with such digits.
@@ -26,52 +26,52 @@ from understudy.data.encoding.values import Codes, Floats, Places, codes_of, num
 from understudy.ground.errors import MessageError
 from understudy.models.tables.trees import Trees, TreesRead
 
-BASE, _FLOATS, _WITHIN = 256, 2.0**47, 1.5  # values of a digit; places of a cell for floats, and for each other number
-_AROUND = 4  # cells to each side of one that stands out of them
-_LARGEST, _SEEN = 5.0, 3.0  # deviations by which a column's largest cell stands out, and by which others do
-_CLEAR, _SAME = 4.5, 4.0  # by which one of so many counts stands out of noise, and by which the same people's differ
+BASE, _COLOURS = 256, 7  # values of a digit, and remainders of places: all digits of one number have the same
+_MOST, _AROUND = MOST_SPIKES // _COLOURS, 4  # cells of a column, and those to each side of which one stands out
+# deviations by which a column's largest cell stands out, others do, and a count does; by which the same people's differ
+_LARGEST, _SEEN, _CLEAR, _SAME = 5.0, 3.0, 4.5, 4.0
 
 
 @dataclass(frozen=True, eq=False)
 class Spikes:
-    """Those of one column: its number, its block's name, its group, its fine cells, and which of them are counted."""
+    """Those of one column: its number, which names its block, its group, its fine cells, and which are counted."""
 
     number: int
-    name: str
     group: int
     column: Real
     cells: Codes
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return digits_of(self.column), len(self.cells), BASE
+        return digits_of(self.column), len(self.cells), _COLOURS * BASE
 
     def codes(self, frame: Any) -> Places:
-        """Of each person the cell and all digits as one number, −1 for who is in no such cell."""
+        """Of each person the cell, the colour and all digits as one number, −1 for who is in no such cell."""
         cells = codes_of(self.column, values := clipped(self.column, frame[self.column.name]))
         at = np.searchsorted(self.cells[1:], cells, side="right")
         there, found = self.cells[at] == cells, np.full(len(cells), -1)
         places = _places(self.column, cells[there], numbers_of(self.column, values)[there])
-        found[there] = at[there] * BASE ** self.shape[0] + places
+        found[there] = (at[there] * _COLOURS + places % _COLOURS) * BASE ** self.shape[0] + places
         return found
 
     def count(self, codes: Places) -> Tensor:
-        """How many people each cell has by each digit: int64, (digits, cells, values)."""
-        at, *digits = np.unravel_index(codes[codes >= 0], (len(self.cells), *(BASE,) * self.shape[0]))
-        counts = [np.bincount(at * BASE + digit, minlength=len(self.cells) * BASE) for digit in digits]
+        """How many people each cell has by each digit: int64, (digits, cells, colours and values)."""
+        at, *digits = np.unravel_index(codes[codes >= 0], (len(self.cells) * _COLOURS, *(BASE,) * self.shape[0]))
+        counts = [np.bincount(at * BASE + digit, minlength=math.prod(self.shape[1:])) for digit in digits]
         return torch.from_numpy(np.stack(counts).reshape(self.shape))
 
     def numbers(self, counts: Tensor, noise: float, read: TreesRead) -> Floats:
-        """Each cell, a number in it, and the share of its people who have that, 0 where none is read: (cells, 3)."""
-        tables, held = counts.double().numpy(), read.tables[self.number].numpy()[self.cells]
-        people = tables.max(2).min(0)
-        alike = tables >= np.maximum(people - _SAME * noise, _CLEAR * noise)[:, None]
-        clear = (people > _CLEAR * noise) & ((alike.sum(2) > 1).sum(0) < 2)
-        others = held - people > _SAME * math.hypot(noise, read.noise[self.number])
-        places = np.ravel_multi_index(tuple(tables.argmax(2)), (BASE,) * len(tables))
-        found = np.array([*map(self._number, self.cells.tolist(), places.tolist())])
-        share = np.where(clear & np.isfinite(found), people / np.maximum(np.where(others, held, people), 0.5), 0.0)
-        return np.stack([self.cells, np.where(share > 0, found, self.column.edges[self.cells]), share], axis=1)
+        """A cell, a number in it that many share, and the share of its people up to that number: (numbers, 3)."""
+        tables = counts.double().numpy().reshape(len(counts), -1, _COLOURS, BASE)
+        people, held = tables.max(3).min(0), read.tables[self.number].numpy()[self.cells]
+        alike = (tables >= np.maximum(people - _SAME * noise, _CLEAR * noise)[..., None]).sum(3) > 1
+        places = np.ravel_multi_index(tuple(tables.argmax(3)), (BASE,) * len(tables))
+        clear = (people > _CLEAR * noise) & (alike.sum(0) < 2) & (places % _COLOURS == np.arange(_COLOURS))
+        found = np.vectorize(self._number)(self.cells[:, None], places)
+        kept = np.where(clear & np.isfinite(found), people, 0.0)
+        most = np.maximum(kept.sum(1), held - _SAME * math.hypot(noise, read.noise[self.number]))
+        at, colour = np.nonzero(kept)
+        return np.stack([self.cells[at], found[at, colour], kept.cumsum(1)[at, colour] / most[at]], axis=1)
 
     def _number(self, cell: int, place: int) -> float:
         """The shortest decimal in this place of a cell, NaN where the column has no such numbers."""
@@ -85,7 +85,7 @@ class Spikes:
 
 def digits_of(fine: Real) -> int:
     """How many digits tell the numbers of a fine cell apart."""
-    places = _FLOATS if fine.decimals is None else _WITHIN * np.diff(fine.edges).max() * 10.0**fine.decimals
+    places = 2.0**47 if fine.decimals is None else 1.5 * np.diff(fine.edges).max() * 10.0**fine.decimals
     return max(1, math.ceil(math.log(places, BASE)))
 
 
@@ -111,7 +111,7 @@ def chosen_spikes(trees: Sequence[Trees], read: TreesRead, noise: float) -> Tens
         digits += digits_of(columns[j][1])
         if more[j].max() <= _LARGEST * noise * math.sqrt(digits):
             break
-        largest = np.argsort(-more[j], kind="stable")[:MOST_SPIKES].tolist()
+        largest = np.argsort(-more[j], kind="stable")[:_MOST].tolist()
         cells += [(j, cell) for cell in largest if more[j][cell] > _SEEN * noise * math.sqrt(digits)]
     return torch.tensor(sorted(cells), dtype=torch.int64).reshape(-1, 2)
 
@@ -120,9 +120,9 @@ def named_spikes(trees: Sequence[Trees], told: Any) -> tuple[Spikes, ...]:
     """Those that a server chose. Edges: other columns or cells, one twice or too many → MessageError."""
     columns, shape = _reals(trees), tuple(getattr(told, "shape", ()))
     good = isinstance(told, Tensor) and told.dtype == torch.int64 and len(shape) == 2 and shape[1] == 2
-    rows = [(j, cell) for j, cell in told.tolist()] if good and shape[0] <= MOST_SPIKES * len(columns) else [(-1, 0)]
+    rows = [(j, cell) for j, cell in told.tolist()] if good and shape[0] <= _MOST * len(columns) else [(-1, 0)]
     there = all(j in columns and 0 <= cell < columns[j][1].levels for j, cell in rows)
-    if not there or rows != sorted({*rows}) or max(Counter(j for j, _ in rows).values(), default=0) > MOST_SPIKES:
-        raise MessageError(f"up to {MOST_SPIKES} fine cells of a real were due, rising. Nothing was charged or sent.")
+    if not there or rows != sorted({*rows}) or max(Counter(j for j, _ in rows).values(), default=0) > _MOST:
+        raise MessageError(f"up to {_MOST} fine cells of a real were due, rising. Nothing was charged or sent.")
     cells = {j: np.array([cell for own, cell in rows if own == j], dtype=np.int32) for j in dict(rows)}
-    return tuple(Spikes(j, f"spikes {j}", *columns[j], own) for j, own in cells.items())
+    return tuple(Spikes(j, *columns[j], own) for j, own in cells.items())

@@ -292,7 +292,8 @@ class Gram(Study[Rows]):
         spikes = {}
         if "pairs" in found and isinstance(pairs := found.stage("pairs"), Pairs):
             told, loud = found.record.sums["pairs"], found.deviations("pairs")
-            spikes = {own.number: own.numbers(told[own.name], loud[own.name], read) for own in pairs.spikes}
+            every = ((own, str(own.number)) for own in pairs.spikes)
+            spikes = {own.number: one for own, at in every if len(one := own.numbers(told[at], loud[at], read))}
         return replace(levels, weights=[table.numpy() for table in read.tables], spikes=spikes)
 
     def within(self, found: Found) -> Layout:

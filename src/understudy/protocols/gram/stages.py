@@ -188,7 +188,7 @@ class Pairs(Multiplied[Rows]):
         for n, place in enumerate(self.places):
             found[self._table(n)] = BlockSpec(place.block, layout.shape_of(place), 1.0, factor=factors[place.block])
         for own in self.spikes:
-            found[own.name] = BlockSpec((own.group,) * 2, own.shape, math.sqrt(own.shape[0]), factor=self.loud)
+            found[str(own.number)] = BlockSpec((own.group,) * 2, own.shape, math.sqrt(own.shape[0]), factor=self.loud)
         return found
 
     @cached_property
@@ -214,7 +214,7 @@ class Pairs(Multiplied[Rows]):
         spikes = [own for own in self.spikes if own.group == rows.group]
         for batch in rows.batches(lambda some: np.stack([own.codes(some) for own in spikes], 1)) if spikes else ():
             for one, codes in zip(spikes, batch.T, strict=True):
-                parts[one.name] = parts.get(one.name, torch.tensor(0)) + one.count(codes)
+                parts[str(one.number)] = parts.get(str(one.number), torch.tensor(0)) + one.count(codes)
         return parts
 
     def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[Any]:
