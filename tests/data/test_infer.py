@@ -121,7 +121,7 @@ def test_what_cannot_be_described_is_left_out_and_named() -> None:
 
 def test_a_file_that_is_not_utf_8_is_drafted_but_for_the_columns_that_are_not(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("town,x\nÅs,1.5\nOslo,2.5\n".encode("latin-1"))
-    assert "town (its text is not UTF-8" in infer_schema(tmp_path / "t.csv").note
+    assert "town (its values are no UTF-8" in infer_schema(tmp_path / "t.csv").note
 
 
 def test_a_column_that_differs_in_every_row_is_pointed_out() -> None:

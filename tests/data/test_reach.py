@@ -29,6 +29,7 @@ from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.ground.errors import SchemaError
 from understudy.models.tables.fine_tables import layer_sizes
+from understudy.models.tables.trees import Trees, runs_of
 
 KINDS: list[Binned] = [
     Integer(name="x"),
@@ -131,3 +132,22 @@ def test_without_noise_the_run_is_where_people_are() -> None:
     assert likely_run(torch.tensor([0, 0, 3, 0, 1, 0]), None, 0.0, 4.0) == (2, 4)
     assert bounded(Date(name="d"), (31, 32)).low == date(1980, 1, 1)
     assert bounded(Datetime(name="d"), (31, 32)).high == datetime(1999, 12, 31, 23, 59, 59)
+
+
+def test_noise_far_out_is_no_number_where_nearly_nobody_has_one_or_people_hardly_show() -> None:
+    """Three deviations of noise at 4^12, beside nobody at all, and beside people who show less in each of two cells."""
+    column = reach(Real(name="x", nullable=True))
+    least, sigma = column.edges[:-1], 100.0
+    tops = Trees(Schema(columns=(column,)), Schema(columns=(column,)), frozenset("x"), paid=1)
+
+    def run(missing: float, **people: float) -> list[float]:
+        nodes = torch.zeros(column.levels + 1, dtype=torch.float64)
+        nodes[int(np.searchsorted(least, 4.0**12))] = 3 * sigma
+        nodes[[int(np.searchsorted(least, float(at[1:]))) for at in people]] = torch.tensor([*people.values()]).double()
+        nodes[-1] = missing
+        first, last = runs_of([tops], [nodes], [sigma], 700)[0].tolist()
+        return [float(least[first]), float(column.edges[last + 1])]
+
+    assert run(700.0) == [0.0, math.ulp(0.0)]
+    assert run(0.0, _1=290.0, _4=280.0) == [1.0, 64.0]  # the next cell may have some
+    assert run(0.0, _4=700.0) == [4.0, 16.0]

@@ -62,7 +62,6 @@ from understudy.runs.runfile import PartySection, RunFile
 SCHEMA_SHARE = 0.4  # of ε, and half of δ, where categories are bought: a sixth of what noise allows, as squares add up
 _SHARES = (0.99, 0.97, 0.95, 0.92, 0.9)  # of what is left: noise is rounded up, release by release
 _CELLS = (1, 3, 60, 300)  # sizes of releases
-_FEW = 1_000  # rows that show what a column mostly is
 
 
 def synthesize(
@@ -139,7 +138,7 @@ def synthesize(
     result = train(protocol, Federation.of([holder]), folder=home, watch=watch, run=run, **settings)
     if declares is None:
         result = _with_purchase(result, whole)
-        drawn = result.generator.sample(_FEW, seed=0).astype(object)
+        drawn = result.generator.sample(1_000, seed=0).astype(object)
         _say_lost(f'mostly "{OTHER}"', [c for c in drawn if (drawn[c] == OTHER).mean() > 0.5])
     if not told and (said := result.artefact.card.get("warning")):
         warnings.warn(said, UtilityWarning, stacklevel=2)

@@ -178,8 +178,6 @@ def _guess(name: str, cells: Cells, most_categories: int, shared: float) -> Colu
     present = values.iloc[np.unique(where[where >= 0])]
     if present.empty:
         return "it has no value"
-    if present.dtype == object and any(isinstance(value, bytes) for value in present):
-        return "its text is not UTF-8: say the file's encoding, or save it as UTF-8"
     order = cells.dtype if isinstance(cells.dtype, pd.CategoricalDtype) else None
     if order is not None and order.ordered and all(isinstance(c, str) for c in order.categories):
         return Ordinal(categories=tuple(order.categories), **common)
@@ -194,7 +192,7 @@ def _guess(name: str, cells: Cells, most_categories: int, shared: float) -> Colu
     if ((kinds.day_number(kinds.FIRST_DAY) <= day) & (day < kinds.day_number(kinds.LAST_DAY) + 1)).all():
         return _moment(common, day, seconds(present))
     if not all(isinstance(value, str) for value in present):
-        return "its values are of several types, or beyond what a column holds"
+        return "its values are no UTF-8 (say the file's encoding), of several types, or beyond what a column holds"
     if len(present) > most_categories and np.bincount(where[where >= 0]).max() < shared * len(where):
         alike = [f", like {said}" for form, said in _FORMS.items() if all(re.fullmatch(form, w) for w in words)]
         return f"{len(present):,} different texts{''.join(alike[:1])}; declare its categories if they are known"
@@ -281,7 +279,7 @@ def _years(common: dict[str, Any], day: Floats) -> Date:
 
 def _numbers(present: Cells) -> Floats | None:
     """The values as numbers that a column can bound, or None; text with a leading zero is a code."""
-    if present.dtype == object and present.astype(str).str.match(r"[-+]?0\d").any():
+    if present.dtype == object and any(re.match(r"[-+]?0\d", str(value)) for value in present):
         return None
     numbers = floats(present)
     return numbers if (np.abs(numbers) < LARGEST).all() else None

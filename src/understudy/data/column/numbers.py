@@ -288,8 +288,7 @@ class Date(Binned):
 @dataclass(frozen=True, kw_only=True)
 class Datetime(Binned):
     """A day and a time from `low` to `high`, both included, in steps of a second, minute or hour since 1970-01-01
-    00:00, by the clock on the wall: without a zone. What is finer than the resolution is dropped. `written` says how a
-    text in a file is one, where it is no ISO day with a time: "DD.MM.YYYY HH:MM", "YYYY-MM-DDTHH:MM:SSZ"."""
+    00:00, by the clock on the wall: without a zone. What is finer is dropped. `written`: "DD.MM.YYYY HH:MM"."""
 
     kind: ClassVar[str] = "datetime"
     resolution: str = "second"

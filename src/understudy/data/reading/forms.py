@@ -29,8 +29,7 @@ _LIKE_DAYS = re.compile(r"([0-9]+)([./-])([0-9]+)\2([0-9]+)(?:([ T])(([0-9]{1,2}
 
 
 def is_day_form(form: object, clock: bool = False) -> bool:
-    """Whether it orders a day (DD, or D without a leading zero), a month (MM, M) and a year (YYYY) with . / or -,
-    before a time where there is a `clock`: "DD.MM.YYYY HH:MM". Else a midnight may follow: "M/D/YYYY 0:00:00"."""
+    """Whether it orders day, month and year, as "D.M.YYYY", with a midnight or none; with a `clock`, before HH:MM."""
     time = "[ T]HH?:MM(:SS)?Z?" if clock else "([ T]00?:00(:00)?Z?)?"
     return isinstance(form, str) and re.fullmatch(_DAY + time, form) is not None
 
@@ -57,8 +56,7 @@ def write_day(day: date, form: str) -> str:
 
 
 def day_form(words: set[str]) -> tuple[str, bool] | None:
-    """The form that all these texts are days in, or days with a time (day first, if both fit), and if the other way
-    fits, too; or None."""
+    """The form that all these texts are days in, or times (day first, if both fit), and if both fit; or None."""
     found = [part for word in words if (part := _LIKE_DAYS.fullmatch(word.strip()))]
     marks = {(part[2], part[5] or "", ":SS" if part[8] else "", part[9] or "") for part in found}
     if len(found) < len(words) or len(marks) != 1:
@@ -125,8 +123,7 @@ def write_number(value: float, form: str, decimals: int | None) -> str:
 
 
 def number_form(words: set[str]) -> tuple[str, int] | None:
-    """The form that all these texts are numbers in, and the most decimals; None also if a mark may part thousands or
-    decimals: where some number has none, it parts thousands."""
+    """The form that all these texts are numbers in, and the most decimals; None also if a mark may part thousands."""
     blank = any(re.search(r"\d\s+\D\s*$", word) for word in words)
     forms = [form for form in (_PLAIN, *NUMBER_FORMS) if (" " in form) == blank]
     fits = [form for form in forms if not any(math.isnan(read_number(word, form)) for word in words)]
@@ -137,6 +134,6 @@ def number_form(words: set[str]) -> tuple[str, int] | None:
     if grouped and any(mark in word for word in words):
         if all(mark in word for word in words):
             return None
-        form, mark = grouped[0], _number(grouped[0])[2]
+        form = grouped[0]  # some number has no mark: it parts thousands
     ends = (_number(form)[0].fullmatch(word.strip()) for word in words)
     return form, max(len(found[3] or "") for found in ends if found)

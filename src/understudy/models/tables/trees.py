@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import Binned, Column, Real
+from understudy.data.column import Binned, Column, Integer, Real
 from understudy.data.encoding import fine as grid
 from understudy.data.encoding.codec import Codec, Codes, Levels
 from understudy.data.encoding.values import codes_of
@@ -31,6 +31,7 @@ from understudy.models.tables.merged_levels import bought_levels
 
 _LOOKS = 3  # at which cells have people in them, and how many these are; at what stands out
 _FEW, _NEXT = 5.0, 0.25  # deviations: in the last cell where people are, and how many may be in the next
+_STRONG, _USUAL = 4.0, 4096.0  # deviations of a run of cells that is believed anywhere; numbers of most columns
 _CLEAR = 3.0  # deviations of its noise by which an end stands out
 _SPREAD = 2.0  # a level of many fine cells is known to about so many deviations of one count
 
@@ -214,15 +215,23 @@ def runs_of(tops: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float
     """The run of public cells in which each column's people are, by every group's counts of them: (columns, 2).
 
     Where the last one holds few, and nearly as many as the one before, some may be in the next: that belongs to it.
+    Noise is anywhere: a run that hardly shows is looked for where numbers usually are, and nobody's number is zero.
     """
     split = [group.split(nodes.double()) for group, nodes in zip(tops, sums, strict=True)]
     each = [(one, sigma) for columns, sigma in zip(split, noise, strict=True) for one in columns]
     total, sure = _total(each, [True] * len(each), people)
     runs = torch.tensor([grid.likely_run(one.layers[0], one.missing, sigma, total, sure) for one, sigma in each])
-    for run, (one, sigma) in zip(runs, each, strict=True):
-        before, last = one.layers[0][[max(int(run[1]) - 1, 0), int(run[1])]].tolist()
+    for run, (one, sigma), column in zip(runs, each, [c for group in tops for c in group.fine.columns], strict=True):
+        counts, least = one.layers[0], torch.from_numpy(grid.cell_edges(column)[:-1])
+        own = counts[run[0] : run[1] + 1]
+        if isinstance(column, Integer | Real) and float(own.sum()) < _STRONG * sigma * math.sqrt(len(own)):
+            usual = (least.abs() <= _USUAL) & ((least == 0) | (least.abs() > 1 / _USUAL))
+            run[:] = torch.tensor(grid.likely_run(torch.where(usual, counts, 0), one.missing, sigma, total, sure))
+        if one.missing is not None and total - one.missing < 2 * sigma:
+            run[:] = int((least <= 0).sum()) - 1
+        before, last = counts[[max(int(run[1]) - 1, 0), int(run[1])]].tolist()
         few = last < min(_FEW * sigma, 2 * before) and last**2 > _NEXT * sigma * before
-        run[1] += int(few and run[1] + 1 < len(one.layers[0]))
+        run[1] += int(few and run[1] + 1 < len(counts))
     return runs
 
 
