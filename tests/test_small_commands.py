@@ -2,6 +2,8 @@
 
 import io
 import json
+import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +75,13 @@ def test_a_draft_says_of_every_column_what_it_is_or_why_it_is_left_out(understud
     assert found.schema.names == ("sex",)
     assert found.left_out.keys() == ODD.keys()
     assert all(f"{name} (" in found.schema.note for name in ODD)
+
+
+def test_the_module_is_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["understudy", "version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("understudy", run_name="__main__")
+    assert (ended.value.code, us.__version__ in capsys.readouterr().out) == (0, True)
 
 
 def test_a_draft_that_is_refused_is_named(understudy: Run, tmp_path: Path) -> None:

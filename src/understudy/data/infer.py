@@ -61,21 +61,7 @@ _TIMES = re.compile(r"(?:^|[^a-z])(?:day|date|time|timestamp|week|month|hour|min
 _NO_ORDER = 'Events are in no order: if a day, a time or a whole number orders them, say which (time = "…").'
 _PLAIN = {"second": "YYYY-MM-DD HH:MM:SS"} | dict.fromkeys(("minute", "hour"), "YYYY-MM-DD HH:MM")  # how pandas has it
 FEW = 10  # so many different whole numbers are read as an order of categories
-
-HEADER = """\
-# A draft, read from rows.
-#
-# The categories, bounds and bins below were taken from the rows of a table. Anyone who sees them learns
-# something about the people in it: the age of the oldest, the one rare diagnosis. They are as private as
-# the rows, and so this schema is refused wherever it would leave its holder. There are two ways to continue:
-#
-#   1. The domains are known publicly, from a codebook, a form or the law. Write what is known there in
-#      place of what was read here, and then run  understudy schema declare  on this file
-#      (or set  origin = "public"  by hand).
-#   2. They are not. Take out low, high and bins, which gram and visits find within their budget; or leave
-#      origin = "rows"  and buy domains from the privacy budget, with the ledger.
-#
-"""
+HEADER = Path(__file__).with_name("draft_header.toml").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +248,7 @@ def _decimals(words: set[str]) -> int | None:
     return most if most <= MANY_DECIMALS else None
 
 
-def _moment(common: dict[str, Any], day: Floats, second: Floats) -> Column:
+def _moment(common: dict[str, Any], day: Floats, second: Floats) -> Date | Datetime:
     if (day == np.floor(day)).all():
         return _years(common, day)
     first, last = (date.fromordinal(int(np.floor(end)) + kinds.EPOCH) for end in (day.min(), day.max()))
