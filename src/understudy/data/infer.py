@@ -38,7 +38,7 @@ from understudy.data.encoding.values import Cells, Floats
 from understudy.data.reading import forms
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, seconds, texts
 from understudy.data.reading.files import Source, open_source
-from understudy.data.reading.forms import ISO_DAY, TIME_FORMS, day_form
+from understudy.data.reading.forms import TIME_FORMS, day_form
 from understudy.data.schema import Schema
 from understudy.data.visits.schema import MOST_EVENTS, VisitSchema
 from understudy.ground.check import nearest, whole
@@ -114,7 +114,7 @@ def draft(
         if isinstance(column, Categorical) and (odd := sorted(_ODD & set(column.labels))):
             shown = " and ".join(map(repr, odd))
             remarks[column.name] = f"{shown}: a value, or missing? Then draft it with --missing '{odd[0]}'"
-        if said := _either_way(column, cells_of[column.name]):
+        if isinstance(column, Date) and (said := _either_way(cells_of[column.name])):
             remarks[column.name] = said
             notes.append(f"{column.name}: {said}.")
     schema = Schema(columns=columns, person=person, origin="rows", note=" ".join(notes))
@@ -209,10 +209,8 @@ def _in_a_form(common: dict[str, Any], present: Cells, words: set[str]) -> Colum
     return None
 
 
-def _either_way(column: Column, cells: Cells) -> str | None:
+def _either_way(cells: Cells) -> str | None:
     """What to decide about days of which no value tells day from month; None where one does."""
-    if not isinstance(column, Date) or column.written == ISO_DAY:
-        return None
     _, seen = distinct(cells, set(MISSING_WORDS))
     found = day_form({str(value) for value in seen if value not in MISSING_WORDS})
     if found is None or not found[1]:
@@ -249,18 +247,13 @@ def _decimals(words: set[str]) -> int | None:
 
 
 def _moment(common: dict[str, Any], day: Floats, second: Floats) -> Date | Datetime:
+    """Days, or days with a time where some have one, of whole years."""
+    first, last = (date.fromordinal(int(np.floor(end)) + kinds.EPOCH).year for end in (day.min(), day.max()))
     if (day == np.floor(day)).all():
-        return _years(common, day)
-    first, last = (date.fromordinal(int(np.floor(end)) + kinds.EPOCH) for end in (day.min(), day.max()))
+        return Date(low=date(first, 1, 1), high=date(last, 12, 31), **common)
     fits = [name for name, step in kinds.RESOLUTIONS.items() if not (second % step).any()]
     end = {"second": (23, 59, 59), "minute": (23, 59, 0), "hour": (23, 0, 0)}[fits[-1]]
-    high = datetime(last.year, 12, 31, *end)
-    return Datetime(low=datetime(first.year, 1, 1), high=high, resolution=fits[-1], **common)
-
-
-def _years(common: dict[str, Any], day: Floats) -> Date:
-    first, last = (date.fromordinal(int(end) + kinds.EPOCH) for end in (day.min(), day.max()))
-    return Date(low=date(first.year, 1, 1), high=date(last.year, 12, 31), **common)
+    return Datetime(low=datetime(first, 1, 1), high=datetime(last, 12, 31, *end), resolution=fits[-1], **common)
 
 
 def _numbers(present: Cells) -> Floats | None:
@@ -285,9 +278,8 @@ def _real(common: dict[str, Any], numbers: Floats, decimals: int | None) -> Real
     steps = 0 if decimals is None else int((high - low) * 10**decimals)
     if decimals is None or steps < 2 or max(abs(low), abs(high)) * 10**decimals > kinds.EXACT:
         return Real(low=low, high=high, **common)
-    if steps >= 2 * kinds.DEFAULT_BINS:
-        return Real(low=low, high=high, decimals=decimals, **common)
-    return Real(low=low, high=high, bins=steps // 2, decimals=decimals, **common)
+    bins = steps // 2 if steps < 2 * kinds.DEFAULT_BINS else None
+    return Real(low=low, high=high, bins=bins, decimals=decimals, **common)
 
 
 def _outwards(low: float, high: float) -> tuple[float, float]:
