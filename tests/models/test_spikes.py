@@ -15,7 +15,7 @@ from understudy.data.encoding.codec import MOST_SPIKES, Levels
 from understudy.data.encoding.fine import may_spike
 from understudy.data.schema import Schema
 from understudy.ground.errors import MessageError, SchemaError
-from understudy.models.tables.spikes import BASE, chosen_spikes, named_spikes
+from understudy.models.tables.spikes import BASE, Spikes, chosen_spikes, named_spikes
 from understudy.models.tables.trees import TreesRead
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.counts import scaled
@@ -62,6 +62,15 @@ def test_only_reals_with_more_numbers_than_cells_have_digits() -> None:
     assert Gram(Config(), {"one": SCHEMA}).spiky
     others = (Config(), SCHEMA.select(["few", "age"])), (Config(fine=0.0), SCHEMA)
     assert not any(Gram(config, {"one": schema}).spiky for config, schema in others)
+
+
+def test_a_code_fits_into_64_bits_however_wide_a_cell_is() -> None:
+    wide = Real(name="wide", low=0, high=9e15, decimals=0, bins=(0.0, 1.0, 9e15))
+    own = Spikes(0, 0, wide, np.arange(2, dtype=np.int32))
+    assert own.shape[0] == 6
+    assert 32 * 7 * BASE**6 < 2**63
+    counted = own.count(own.codes(pd.DataFrame({"wide": [0.0, 0.0, 9e15, 4e15]})))
+    assert counted.sum((1, 2)).tolist() == [4] * 6
 
 
 def test_digits_are_counted_as_person_by_person_and_each_person_moves_one_count_of_each_table() -> None:

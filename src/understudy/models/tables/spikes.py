@@ -86,7 +86,7 @@ class Spikes:
 def digits_of(fine: Real) -> int:
     """How many digits tell the numbers of a fine cell apart."""
     places = 2.0**47 if fine.decimals is None else 1.5 * np.diff(fine.edges).max() * 10.0**fine.decimals
-    return max(1, math.ceil(math.log(places, BASE)))
+    return min(6, max(1, math.ceil(math.log(places, BASE))))  # more would not fit into a code
 
 
 def _places(fine: Real, cells: Codes, numbers: Floats) -> Places:
