@@ -139,7 +139,7 @@ def synthesize(
     if declares is None:
         result = _with_purchase(result, whole)
         drawn = result.generator.sample(1_000, seed=0).astype(object)
-        _say_lost(f'mostly "{OTHER}"', [c for c in drawn if (drawn[c] == OTHER).mean() > 0.5])
+        _say_lost(f'mostly "{OTHER}"', [str(c) for c in drawn if (drawn[c] == OTHER).mean() > 0.5])
     if not told and (said := result.artefact.card.get("warning")):
         warnings.warn(said, UtilityWarning, stacklevel=2)
     if home is not None:
