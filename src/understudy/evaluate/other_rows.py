@@ -100,13 +100,8 @@ def one_table_of(tables: Sequence[ArrayTable[ArraySchema]]) -> ArrayTable[ArrayS
 def _parted(table: Arrays) -> list[Arrays]:
     """Four fifths and one fifth of the rows, at random, each standing for itself."""
     order, cut = np.random.default_rng([0, 1]).permutation(table.rows), max(1, table.rows // 5)
-    return [_alone(table, places) for places in (order[cut:], order[:cut])]
-
-
-def _alone(table: Arrays, places: NDArray[np.intp]) -> Arrays:
-    classes = None if table.classes is None else table.classes[places]
-    ids, starts = np.arange(len(places)), np.arange(len(places) + 1)
-    return ArrayTable(table.values[places], ids, starts, table.schema, table.source, classes)
+    alone = one_table_of([table])
+    return [alone.take(places) for places in (order[cut:], order[:cut])]
 
 
 def _pixels(table: Arrays) -> NDArray[np.float32]:
@@ -193,14 +188,6 @@ def _no_lesson(real: tuple[Tensor, Tensor], synthetic: tuple[Tensor, Tensor], te
     if bool((real[1] == real[1][0]).all()):
         return "the real images are of one class: there is nothing to learn."
     return ""
-
-
-def people_figures(
-    real: visits.Tables, synthetic: visits.Tables, schema: visits.Events, *, holdout: visits.Tables | None = None
-) -> tuple[Figure | Attack, ...]:
-    """All figures of two sets of tables; with `holdout`, people whom the generator has not seen, attacks besides."""
-    attacks = () if holdout is None else attack_people(real, holdout, synthetic, schema)
-    return (*visits.evaluate_visits(real, synthetic, schema, holdout=holdout), *attacks)
 
 
 def attack_people(

@@ -47,7 +47,9 @@ class About:
         for field in fields(self):
             value, several = getattr(self, field.name), isinstance(field.default, tuple)
             texts = value if several else () if value is None and field.default is None else (value,)
-            if not isinstance(texts, tuple) or not all(map(_is_text, texts)):
+            if not isinstance(texts, tuple) or not all(
+                isinstance(text, str) and _clean(text) and 0 < len(text) <= _LONGEST for text in texts
+            ):
                 raise ConfigError(
                     f"about: {field.name} must be {'a list of texts' if several else 'text'} of 1 to {_LONGEST} "
                     f"letters, and no control characters. {NOTHING}"
@@ -168,10 +170,6 @@ def read_facts(folder: str | Path, about: About | None = None) -> Facts:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtefactError(f"{run.folder}: the privacy statement cannot be read ({error!r}). {NOTHING}") from error
     return facts
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and _clean(value) and 0 < len(value) <= _LONGEST
 
 
 def _clean(text: str) -> bool:

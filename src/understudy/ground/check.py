@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 import math
+import re
 import sys
 import unicodedata
 from collections import Counter
@@ -90,7 +91,8 @@ def plain_name(*, nothing: str = "Nothing was written.", **values: str) -> None:
     script, too; ones that look alike are not told apart."""
     for what, value in values.items():
         if fault := _name_fault(value):
-            raise ConfigError(f"{what} must be a plain name, and {_quoted(value)} {fault}. {nothing}")
+            quoted = text if len(text := ascii(value)) <= 80 else f"{text[:80]}…"
+            raise ConfigError(f"{what} must be a plain name, and {quoted} {fault}. {nothing}")
 
 
 def plain_names(values: Iterable[str], what: str, *, nothing: str = "Nothing was written.") -> None:
@@ -109,11 +111,12 @@ def file_names(labels: Sequence[object]) -> list[str]:
     quoting and leads nowhere else; different labels have different ones, also where upper and lower case are the same.
     """
     texts = [str(label) for label in labels]
-    short = ["".join(letter if _plain(letter) else "_" for letter in text[:32]) or "_" for text in texts]
+    short = [re.sub(r"[^0-9A-Za-z_]", "_", text[:32]) or "_" for text in texts]
     alike = Counter(one.casefold() for one in short)
+    marks = (hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12] for text in texts)
     return [
-        one if one == text and alike[one.casefold()] == 1 else f"{one}-{_mark(text)}"
-        for one, text in zip(short, texts, strict=True)
+        one if one == text and alike[one.casefold()] == 1 else f"{one}-{mark}"
+        for one, text, mark in zip(short, texts, marks, strict=True)
     ]
 
 
@@ -125,14 +128,6 @@ def readable(text: str) -> str:
 def finite(value: float) -> float | None:
     """A number as a file holds it: None where it is without end."""
     return value if math.isfinite(value) else None
-
-
-def _plain(letter: str) -> bool:
-    return letter.isascii() and (letter.isalnum() or letter == "_")
-
-
-def _mark(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
 
 
 def _name_fault(value: object) -> str:
@@ -149,8 +144,3 @@ def _name_fault(value: object) -> str:
     if unicodedata.normalize("NFC", value) != value:
         return "is not in Unicode's composed form (NFC)"
     return ""
-
-
-def _quoted(value: object) -> str:
-    text = ascii(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"

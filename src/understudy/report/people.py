@@ -22,10 +22,10 @@ from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import NO_OUTSIDERS, Shares, column_shares
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.holdings import with_room
-from understudy.evaluate.other_rows import people_figures
+from understudy.evaluate.other_rows import attack_people
 from understudy.evaluate.utility.fidelity import Yardstick
 from understudy.evaluate.utility.values import table_values
-from understudy.evaluate.utility.visits import AGAIN, INTEGRITY, NUMBER, Tables, visit_tables
+from understudy.evaluate.utility.visits import AGAIN, INTEGRITY, NUMBER, Tables, evaluate_visits, visit_tables
 from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.columns import grid_of
 from understudy.report import view
@@ -49,9 +49,10 @@ def compare_people(
     for source in (mine, drawn, *([] if holdout is None else [holdout])):
         schema = with_room(schema, two_sources(source, schema))
     real, synthetic = (visit_tables(source, schema) for source in (mine, drawn))
-    found = people_figures(real, synthetic, schema, holdout=holdout)
-    attacks = tuple(one for one in found if isinstance(one, Attack)) or (Attack.absent(What("mia"), NO_OUTSIDERS),)
-    figures = tuple(one for one in found if isinstance(one, Figure))
+    attacks: tuple[Attack, ...] = (Attack.absent(What("mia"), NO_OUTSIDERS),)
+    if holdout is not None:
+        attacks = attack_people(real, holdout, synthetic, schema)
+    figures = evaluate_visits(real, synthetic, schema, holdout=holdout)
     both = {"real": real, "synthetic": synthetic}
     sizes = {f"{what} {name}": len(frame) for what, tables in both.items() for name, frame in tables.items()}
     return People(figures=figures, attacks=attacks, shares=people_shares(schema, synthetic, real), sizes=sizes)

@@ -144,12 +144,13 @@ class _Series(_Images):
 
     def pictures(self, rows: Mapping[str, NDArray[np.float32]], schema: Any) -> list[tuple[str, Markup]]:
         some = {which: values[:EACH] for which, values in rows.items() if len(values)}
-        lines = [
-            (f"{name}, {which}", _lines(values[:, :, place], f"{len(values)} {which} series of {name}", which))
-            for which, values in some.items()
-            for place, name in enumerate(schema.names[:CHANNELS])
-        ]
-        return lines + _counted(rows, schema.names)
+        found = []
+        for which, values in some.items():
+            for place, name in enumerate(schema.names[:CHANNELS]):
+                lines = (tag("path", d=_path(line)) for line in values[:, :, place])
+                label = f"{len(values)} {which} series of {name}"
+                found.append((f"{name}, {which}", _framed(label, f"lines {which}", *lines)))
+        return found + _counted(rows, schema.names)
 
 
 _DRAWN: dict[str, _Images] = {IMAGES.name: _Images(), SERIES.name: _Series()}
@@ -185,11 +186,6 @@ def _sheet(images: NDArray[np.float32], label: str) -> Markup:
         sheet[top : top + height, left : left + width] = np.rint(255 * image)
     address = "data:image/png;base64," + base64.b64encode(png(sheet)).decode()
     return tag("img", src=address, alt=label, class_="sheet")
-
-
-def _lines(series: NDArray[np.float32], label: str, which: str) -> Markup:
-    """Series in [0, 1], (n, length), as lines between the declared bounds."""
-    return _framed(label, f"lines {which}", *(tag("path", d=_path(line)) for line in series))
 
 
 def _path(line: NDArray[Any]) -> str:

@@ -169,7 +169,7 @@ def audit_protocol(
     return AuditResult(
         claimed=price, delta=delta, confidence=confidence, trials=done, seconds=time.monotonic() - begun,
         views=tuple(View.of(name, scores, claimed, delta, 1 - doubt) for name, scores in sides.items()),
-        notes=(*case.notes, *_words(claimed)),
+        notes=(*case.notes, *(f"claimed for {count:,} × {describe(event)}" for event, count in claimed.items())),
     )  # fmt: skip
 
 
@@ -185,10 +185,6 @@ def _price(claimed: Spend, delta: float) -> float:
     if not math.isfinite(price):
         raise ConfigError(f"no guarantee is claimed at δ={delta:g}, so there is nothing to refute.")
     return price
-
-
-def _words(claimed: Spend) -> tuple[str, ...]:
-    return tuple(f"claimed for {count:,} × {describe(event)}" for event, count in claimed.items())
 
 
 class Seen:

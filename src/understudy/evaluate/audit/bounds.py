@@ -284,7 +284,9 @@ def blocks_of_release(
         for key, spec in without.stage(name).blocks.items():
             unit = torch.ones(spec.shape, dtype=torch.float64)
             unit += 0 if spec.diagonal is None else (math.sqrt(2) - 1) * spec.diagonal
-            sums, left = without.record.sums[name][key].double(), _unknown_share(without, name, key)
+            holders, sums = len(without.holders(spec)), without.record.sums[name][key].double()
+            # the share of the noise's variance that those who collude do not know
+            left = (holders - min(without.study.pricing.colluding, holders - 1)) / holders
             moved, noise = with_person.record.sums[name][key] - sums, sums - others[name][key].double()
             blocks[name, key] = Block(
                 (moved / unit).numpy().ravel(),
@@ -292,9 +294,3 @@ def blocks_of_release(
                 without.deviations(name)[key] ** 2 * left,
             )
     return blocks
-
-
-def _unknown_share(found: Found, name: str, key: str) -> float:
-    """The share of the noise's variance that those who collude do not know."""
-    holders = len(found.holders(found.stage(name).blocks[key]))
-    return (holders - min(found.study.pricing.colluding, holders - 1)) / holders

@@ -115,17 +115,6 @@ def first_size(frame: Frame, classes: int) -> int:
     return classes * (1 + frame.features) + 1 + frame.channels * bins_of(frame)
 
 
-def levels_size(frame: Frame, labels: Labels) -> int:
-    tables = sum(labels.sizes[a] * labels.sizes[b] for a, b in labels.pairs)
-    return labels.levels * frame.features + tables + 1 + frame.channels * bins_of(frame)
-
-
-def levels_sensitivity(labels: Labels) -> float:
-    """By how much a person moves it: with the coefficients once for every label, and once in every table."""
-    coefficients, counts = len(labels.sizes) * SCALE**2, len(labels.pairs) * COUNT**2
-    return math.sqrt(coefficients + counts + ENERGY**2 + SHADES**2) * (1 + 2.0**-40)
-
-
 def moments_sensitivity(scale: int) -> float:
     """By how much a person moves second moments, in terms of σ."""
     return scale**2 / math.sqrt(2) * (1 + 2.0**-40)

@@ -83,7 +83,9 @@ class Store:
                 os.close(own_file(aside, os.O_EXCL))
                 with closing(sqlite3.connect(aside, isolation_level=None)) as connection:
                     connection.execute("PRAGMA journal_mode=WAL")
-                    _build(connection, holder, budget)
+                    connection.executescript(f"BEGIN; {_TABLES}")
+                    _begin(connection, holder, budget)
+                    connection.execute("COMMIT")
                 with suppress(FileExistsError):  # another process was faster: its ledger rules
                     os.link(aside, path)
                 sync_folder(path.parent)
@@ -209,12 +211,6 @@ def _fault(connection: sqlite3.Connection) -> str | None:
     if (found := value("PRAGMA quick_check(1)")) != "ok":
         return f"it is damaged ({found.splitlines()[-1]})"
     return None if value("SELECT count(*) FROM budget") else "it has no budget"
-
-
-def _build(connection: sqlite3.Connection, holder: str, budget: Budget) -> None:
-    connection.executescript(f"BEGIN; {_TABLES}")
-    _begin(connection, holder, budget)
-    connection.execute("COMMIT")
 
 
 def _begin(connection: sqlite3.Connection, holder: str, budget: Budget) -> None:

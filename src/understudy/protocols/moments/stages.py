@@ -170,11 +170,15 @@ class Levels(Sums):
 
     @property
     def sensitivity(self) -> float:
-        return released.levels_sensitivity(self.labels)
+        """With the coefficients once for every label, and once in every table."""
+        coefficients, counts = len(self.labels.sizes) * released.SCALE**2, len(self.labels.pairs) * released.COUNT**2
+        return math.sqrt(coefficients + counts + released.ENERGY**2 + released.SHADES**2) * (1 + 2.0**-40)
 
     @property
     def size(self) -> int:
-        return released.levels_size(self.frame, self.labels)
+        frame, sizes = self.frame, self.labels.sizes
+        tables = sum(sizes[a] * sizes[b] for a, b in self.labels.pairs)
+        return self.labels.levels * frame.features + tables + 1 + frame.channels * released.bins_of(frame)
 
     def _sums_of(self, rows: Rows) -> Tensor:
         q = bounded(rows.coefficients, self.frame.reach, released.SCALE)

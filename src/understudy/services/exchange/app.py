@@ -204,11 +204,12 @@ def pool_page(
     ]
     labels = [json.dumps(value) for value in requirements.labels]
     coverage = _coverage(everything, labels)
+    best = {json.dumps(offer.label): offer for offer in sorted(everything, key=lambda offer: -offer.epsilon)}
     facts = _drawn(requirements) | {
         "labels": list(zip(labels, map(_class_word, requirements.labels), strict=True)),
         "having": {label: sum(label in row for row in coverage.values()) for label in labels},
-        "looks": _looks(everything, [*labels, EVERY]),
-        "every": any(json.dumps(offer.label) == EVERY for offer in everything),
+        "looks": [best[label] for label in (*labels, EVERY) if label in best],  # the smallest ε of each class
+        "every": EVERY in best,
         "chosen": {"label": label, "silo": silo, "epsilon": epsilon},
     }
     members = exchange.members(caller, pool)
@@ -257,12 +258,6 @@ def _coverage(offers: Sequence[OfferWhole], labels: Sequence[str]) -> dict[str, 
         for label in labels if offer.label is None else [json.dumps(offer.label)]:
             table[offer.silo][label].append(offer)
     return table
-
-
-def _looks(offers: Sequence[OfferWhole], labels: Sequence[str]) -> list[OfferWhole]:
-    """For each class that is on offer, and for all together, the offer with the smallest ε."""
-    best = {json.dumps(offer.label): offer for offer in sorted(offers, key=lambda offer: -offer.epsilon)}
-    return [best[label] for label in labels if label in best]
 
 
 def _class_word(label: Any) -> str:

@@ -92,11 +92,9 @@ class Rate:
 
     def _set(self, key: str, level: float, now: float) -> None:
         self._buckets[key] = (level, now)
-        if len(self._buckets) > _MOST_BUCKETS:
-            self._forget(now)
-
-    def _forget(self, now: float) -> None:
-        """Full buckets are as good as none; if all are in use, the fullest half is dropped."""
+        if len(self._buckets) <= _MOST_BUCKETS:
+            return
+        # Full buckets are as good as none; if all are in use, the fullest half is dropped.
         levels = {key: level + (now - then) * self._rate for key, (level, then) in self._buckets.items()}
         kept = sorted(self._buckets, key=levels.__getitem__)[: _MOST_BUCKETS // 2]
         self._buckets = {key: self._buckets[key] for key in kept if levels[key] < self._burst}
