@@ -339,8 +339,8 @@ def likely_run(counts: "Tensor", missing: "Tensor | None", noise: float, total: 
     beside = counts[:0] if missing is None else missing
     falling, order = torch.cat([counts, beside]).double().sort(descending=True)
     there = torch.cat([inside, inside.new_ones(len(inside), len(beside))], 1)[:, order]
-    sums = torch.where(there, falling, 0).cumsum(1)
-    most = torch.where(there, sums - falling * there.cumsum(1), torch.inf)  # people, up to whom the cell is empty
+    # People, up to whom the cell is empty.
+    most = torch.where(there, (there * falling).cumsum(1) - falling * there.cumsum(1), torch.inf)
     own = torch.where(there & (order < len(counts)), falling, torch.inf)
 
     def unlikely(steps: float) -> "Tensor":

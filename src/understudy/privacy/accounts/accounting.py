@@ -119,8 +119,7 @@ def _use_by_use(spend: Spend, delta: float) -> float:
 
     One use is (log(1 + q(e^ε − 1)), qδ)-DP where its noise alone is (ε, δ)-DP, which is all of one use (Balle, Barthe,
     Gaboardi 2018, Thm 8). Rényi divergences miss what the sample hides at a δ far below q.
-    Edges: no such use, or a δ too small to share → infinity.
-    """
+    Edges: no such use, or a δ too small to share → infinity."""
     sampled = {event: n for event, n in spend.items() if _sampled(event)}
     rest = frozenset((event, n) for event, n in spend.items() if event not in sampled)
     share = delta / max(1, sum(sampled.values()) + bool(rest)) * (1 - 1e-15)
@@ -248,8 +247,7 @@ def calibrate(
 
     Guarantee: the ε of the returned σ was computed and is at most `epsilon`; it, or σ, is within a relative
     `tolerance` of the best. `price` must not cost more with more noise.
-    Edges: out of reach for every σ up to 10⁷ → PrivacyError; within reach of every σ down to 10⁻⁷ → 10⁻⁷.
-    """
+    Edges: out of reach for every σ up to 10⁷ → PrivacyError; within reach of every σ down to 10⁻⁷ → 10⁻⁷."""
     positive(epsilon=epsilon, tolerance=tolerance)
     one_of(ACCOUNTANTS, method=method)
 

@@ -33,8 +33,7 @@ class Budget:
     `against="anyone"` binds what the server and the other parties learn, and with them everyone. "outsider"
     binds only what somebody learns who sees the release and nothing of the training: for batches drawn from a
     seed that the server and the parties share, where sampling hides nothing from them.
-    Edges: δ=0 allows pure mechanisms alone; ε=infinity, for rehearsals on public rows, allows everything.
-    """
+    Edges: δ=0 allows pure mechanisms alone; ε=infinity, for rehearsals on public rows, allows everything."""
 
     epsilon: float
     delta: float

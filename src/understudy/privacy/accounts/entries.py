@@ -27,8 +27,7 @@ class Entry:
 
     `people` is how many were charged, None for everyone. `cost` and `after` are, in the eyes of an outsider
     and of an insider, what this entry added and what the person with the highest spend had spent after it (an upper
-    bound where people took part in different things). A budget that was set is an entry without cost.
-    """
+    bound where people took part in different things). A budget that was set is an entry without cost."""
 
     number: int
     when: str

@@ -28,8 +28,7 @@ _MOST = 2**53  # of a count, or of a sensitivity: up to here a float holds every
 class PureDp(DpEvent):  # type: ignore[misc]
     """One use of a mechanism that is ε-DP, or of an ε-LDP report. Guarantee: no output is more than e^ε times likelier
     with a person's rows than without them. For an ε-LDP report "without" means with any other rows in their place: that
-    the person reported at all is public. Edges: ε=0 costs nothing.
-    """
+    the person reported at all is public. Edges: ε=0 costs nothing."""
 
     epsilon: float = attrs.field(converter=float)
 
@@ -41,8 +40,7 @@ class PureDp(DpEvent):  # type: ignore[misc]
 class DiscreteGaussian(DpEvent):  # type: ignore[misc]
     """One whole number plus discrete Gaussian noise of parameter `sigma` (Canonne, Kamath, Steinke 2020). Guarantee: a
     person moves the number by at most `sensitivity`. Edges: a vector is charged as `ZCDpEvent(Δ²/2σ²)` with Δ its L2
-    sensitivity (their Thm 14).
-    """
+    sensitivity (their Thm 14)."""
 
     sigma: float = attrs.field(converter=float)
     sensitivity: int = 1
@@ -56,8 +54,7 @@ class DiscreteGaussian(DpEvent):  # type: ignore[misc]
 class Reveals(DpEvent):  # type: ignore[misc]
     """A person is revealed with probability `delta`, and nothing is learned otherwise. Guarantee: the failure of a
     mechanism that is otherwise priced by its own event, as when a list of values of an unknown domain shows one that a
-    single person has. Edges: it takes its `delta` from the δ at which a spend is priced; a δ below it → infinity.
-    """
+    single person has. Edges: it takes its `delta` from the δ at which a spend is priced; a δ below it → infinity."""
 
     delta: float = attrs.field(converter=float)
 
@@ -73,8 +70,7 @@ _VOCABULARY: dict[str, Any] = {cls.__name__: cls for cls in (*SINGLE, *_NESTED)}
 def flatten(event: DpEvent, count: int = 1) -> Counter[DpEvent]:
     """Open compositions: how often each single event happens in `count` uses of `event`. Edges: a Poisson sample of
     several Gaussians is one of their merged noise, a sample of pure mechanisms is pure; an event outside the vocabulary
-    → PrivacyError; more than 2⁵³ uses → ConfigError.
-    """
+    → PrivacyError; more than 2⁵³ uses → ConfigError."""
     _counted(count=count)
     match event:
         case dp.NoOpDpEvent():
@@ -168,8 +164,7 @@ def spent_together(spends: Sequence[Spend], *, steps: int) -> Counter[DpEvent]:
     more than the same step of all of them would, so every step is priced as one of all; each use beyond the common
     ones may have been a step of its own. Of uses with different noise or rates, the least noise and the largest rate
     bound them all: a sample of a smaller rate is one of a larger rate of which some is thrown away.
-    Edges: a party without a sampled Gaussian takes no part in the merging; all other uses compose as usual.
-    """
+    Edges: a party without a sampled Gaussian takes no part in the merging; all other uses compose as usual."""
     not_negative(steps=steps)
     sampled = [{event: n for event, n in spend.items() if is_sampled_gaussian(event) and n} for spend in spends]
     parts = [part for part in sampled if part]

@@ -108,8 +108,7 @@ class Ledger:
         Guarantee: what the run has spent is what the file holds under its name, and both limits are checked in the
         transaction that writes the charge. So all of these for one run, in whatever processes, spend the price once,
         and what a server asks a second time is paid a second time, and counts.
-        Edges: two runs of one name add up, as if they were one; a charge under another name → LedgerError.
-        """
+        Edges: two runs of one name add up, as if they were one; a charge under another name → LedgerError."""
         ledger = Ledger.__new__(Ledger)
         ledger._begin(self._store, real=self.real)
         ledger._fits, ledger._run = self._fits, (run, budget)
@@ -124,8 +123,7 @@ class Ledger:
         Guarantee: on return the entry is on disk; a refusal writes nothing. `once`: a run has one entry of these words,
         whatever state its party was put back to, since the ledger goes back to none. PrivacyError at the second.
         Edges: no people → an entry that costs nobody anything; a person named twice → ConfigError; a disk that
-        fails while the entry is committed → LedgerError, and the entry may stand although nothing was used.
-        """
+        fails while the entry is committed → LedgerError, and the entry may stand although nothing was used."""
         lines, ids = booked.lines_of(event, count, insider, insider_count), booked.people_ids(people)
         if self._run is not None and run != self._run[0]:
             raise LedgerError(

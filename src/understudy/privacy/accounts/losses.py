@@ -94,8 +94,7 @@ def _sampled(rate: float, sigma: float, grid: float, kind: Any) -> Any:
 
 def _connected(grid: float, dots: npt.NDArray[np.int64], deltas: Floats) -> Any:
     """Masses at the dots (times the grid) that have these δ there, and more between (Doroshenko et al., Alg. 1):
-    `create_pmf_pessimistic_connect_dots`, at once. Edges: a δ that rises with ε beyond rounding → ValueError.
-    """
+    `create_pmf_pessimistic_connect_dots`, at once. Edges: a δ that rises with ε beyond rounding → ValueError."""
     if (np.diff(deltas) > _RISE).any():
         raise ValueError("δ rises with ε.")
     deltas = np.minimum.accumulate(deltas)
@@ -115,8 +114,7 @@ def _divergence(noise: Any, epsilons: npt.NDArray[Any], last: npt.NDArray[Any]) 
 
 def folded(parts: Sequence[tuple[Any, int]]) -> Any:
     """The privacy loss distribution of so many uses of each: `self_compose` and `compose`. Guarantee: losses beyond the
-    list have a mass of at most 10⁻¹⁵, counted as endless. Edges: different grids → ValueError.
-    """
+    list have a mass of at most 10⁻¹⁵, counted as endless. Edges: different grids → ValueError."""
     if len({distribution._pmf_remove._discretization for distribution, _ in parts}) > 1:
         raise ValueError("losses on different grids cannot be added.")
     symmetric = all(distribution._symmetric for distribution, _ in parts)
@@ -218,8 +216,7 @@ def _least_epsilon(losses: Any, delta: float) -> float:
 
 def converted(divergence: Floats, orders: Floats, delta: float) -> float:
     """The least ε at δ > 0 by divergences ≥ 0 of these orders α: `compute_epsilon`, all orders at once. Canonne,
-    Kamath, Steinke 2020, Prop. 12; and 0 where δ ≥ √(1 − e^−KL) (α near 1 is left out, and of no use).
-    """
+    Kamath, Steinke 2020, Prop. 12; and 0 where δ ≥ √(1 − e^−KL) (α near 1 is left out, and of no use)."""
     large = orders > 1.01
     alpha, lost = orders[large], divergence[large]
     if np.any(delta**2 + np.expm1(-divergence) > 0):
@@ -256,8 +253,7 @@ def gaussian_bound(noise: float, delta: float) -> float:
 def sampled_divergence(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
     """The Rényi divergence of Gaussian noise on a Poisson sample, at orders α above 1 and a rate q between 0 and 1.
     Mironov, Talwar, Zhang, "Rényi Differential Privacy of the Sampled Gaussian Mechanism" (2019), §3.3. Edges: an order
-    whose series does not end → infinity: it is left out, which only raises ε.
-    """
+    whose series does not end → infinity: it is left out, which only raises ε."""
     alpha, found = np.array(orders), np.empty(len(orders))
     broken = alpha != np.floor(alpha)
     large = alpha > _FEW_TERMS  # all sums of a table are as long as that of its largest order

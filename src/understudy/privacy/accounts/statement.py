@@ -23,10 +23,11 @@ person, and its parties are charged for that.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.metadata import version
+from itertools import chain
 from typing import Any
 
 from dp_accounting import DpEvent
@@ -60,8 +61,7 @@ class PartyPrivacy:
 
     `rounds` is how many rounds the uses were spread over, evenly (where cohorts are asked: the rounds that this
     person took part in); `noise` names the generator of the noise; `people` is None where not disclosed, and 0 at an
-    aggregator; `rehearsal` are keys of `REHEARSED`.
-    """
+    aggregator; `rehearsal` are keys of `REHEARSED`."""
 
     name: str
     budget: Budget
@@ -105,8 +105,7 @@ class PrivacyStatement:
     `adjacency` says what one person means: two worlds that ε holds apart differ in that. `together`: those against whom
     ε holds each alone, and does not hold where they pool what they know. `local`: it holds where all others do, since
     each person's own device adds all of the noise. `outside` lists what ε does not cover, `unguarded` what of the
-    release has no formal guarantee.
-    """
+    release has no formal guarantee."""
 
     parties: tuple[PartyPrivacy, ...]
     run: str = ""
@@ -144,28 +143,24 @@ class PrivacyStatement:
         one_of(AGAINST, against=against)
         return _largest_share(frozenset(frozenset(spend.items()) for spend in self._of_person(against)))
 
-    def _of_person(self, against: str) -> list[Counter[DpEvent]]:
+    def _of_person(self, against: str) -> Iterator[Counter[DpEvent]]:
         """All that may have been spent on one person, of which the dearest counts."""
         rest = [[other for other in self.parties if other is not party] for party in self.parties]
-        found: list[Counter[DpEvent]] = []
         for parties in rest if against == "another_party" else [[*self.parties]]:
             most = len(parties) if self.same_people else self.most_holders
             groups = [parties] if most > 1 and not self.one_release else [[party] for party in parties]
-            found += (spend for group in groups for spend in self._seen(group, against, most=most))
-        return found
+            yield from chain.from_iterable(self._seen(group, against, most) for group in groups)
 
     def per_party(self, against: str = "server") -> dict[str, float]:
         return {party.name: self.epsilon(party.name, against) for party in self.parties}
 
-    def _seen(
-        self, parties: list[PartyPrivacy], against: str, *, rounds: bool = False, most: int | None = None
-    ) -> list[Counter[DpEvent]]:
+    def _seen(self, parties: list[PartyPrivacy], against: str, most: int | None) -> list[Counter[DpEvent]]:
         """Of all these parties, or any `most` of them; an insider's ε is at least an outsider's."""
-        spends = [[party.round(v) if rounds else party.spend(v) for party in parties] for v in {"outsider", against}]
-        return [self._joint_spend(spend, most) for spend in spends]
+        return [self._joint_spend([party.spend(v) for party in parties], most) for v in {"outsider", against}]
 
     def _price(self, party: PartyPrivacy, against: str, delta: float, *, rounds: bool = False) -> float:
-        return _dearest(self._seen([party], against, rounds=rounds), delta)
+        seen = [[party.round(v) if rounds else party.spend(v)] for v in {"outsider", against}]
+        return _dearest((self._joint_spend(spends, None) for spends in seen), delta)
 
     def _joint_spend(self, spends: list[Spend], most: int | None) -> Counter[DpEvent]:
         """All uses; or of each event as many as any `most` of the parties have together."""
