@@ -1,5 +1,7 @@
 """One-way tables out of noisy trees: exact without noise, never negative, right in their sum."""
 
+import math
+
 import pytest
 import torch
 
@@ -163,6 +165,25 @@ def test_nobody_is_drawn_past_an_end_of_the_counts() -> None:
     layers[0][3] += 1.5 * 28  # of −1: so much is consistent with nobody
     found = fine_table(layers, 16, noise=28.0, total=6_000.0, edges=torch.arange(-4.0, 17.0))
     assert not found[:4].any()
+
+
+@pytest.mark.parametrize("people", [6_000, 20_000])
+def test_a_share_ends_at_one_by_counts_under_noise(people: int) -> None:
+    """Even, with one in ten on 1 itself, and U-shaped: nobody is drawn above 1, whatever noise says beyond it."""
+    edges, places = torch.arange(256, dtype=torch.float64) / 100, torch.arange(0, 102).clamp(max=101) - 0.5
+    even = torch.ones(101, dtype=torch.float64)
+    heaped = even.clone()
+    heaped[100] = 11
+    bent = (2 / math.pi * (places / 100).clamp(0, 1).sqrt().arcsin()).diff()
+    for law in (even, heaped, bent):
+        counts = torch.zeros(255, dtype=torch.float64)
+        counts[:101] = people * law / law.sum()
+        for seed in range(4):
+            generator = torch.Generator().manual_seed(seed)
+            layers = [layer + 50 * torch.randn(len(layer), generator=generator) for layer in layers_of(counts, 16)]
+            found = fine_table(layers, 16, noise=50.0, total=float(people), edges=edges)
+            assert not found[101:].any()
+            assert float((found.cumsum(0) - counts.cumsum(0)).abs().max()) < 0.05 * people
 
 
 @pytest.mark.parametrize("exponent", [1.5, 3.0])

@@ -26,7 +26,8 @@ people by itself.
 the law, and B within a bin before it, these P are put among B, and by all counts that is less likely by a factor of
 exp(s − log⁺(P/ρB)) at most: what does not fall steeply needs evidence, and so do more than θ of what B go on to. Of
 such ends the innermost is taken that is nearly as likely (s) as the likeliest. Zero, as an end of counts, and powers of
-ten, as of rates, have a larger s.
+ten from 1 on, as of rates, have a larger s; where many are shortly before one, so that no tail begins there, or by
+themselves on it, it is an end wherever counts past it are as likely (s) with nobody there.
 
 Differs from the paper: its second pass is least squares and may be negative.
 Guarantee: reads released counts alone.
@@ -59,6 +60,7 @@ _STEPS, _STOP = 40, 0.01  # steps of Newton's method, at most, and what the last
 # of its ends
 _PAST, _MOST_ENDS = 0.1, 128  # of all people, past an end at most; how many ends are tried
 _STEEP, _THIN, _SLACK, _ROUND = 0.05, 0.5, 1.5, 4.0  # ρ, θ, and s of an end, and of a round one
+_FLAT, _CELLS = 0.2, 8  # of the highest density, so that no tail begins there, and cells before such an end
 _MOST_NODES = 8192  # a layer of more says little about a smooth law
 
 
@@ -133,8 +135,8 @@ def _by_counts(layers: Sequence[Tensor], fan: int, noise: float, total: float, l
 def _drawn_to_law(children: Tensor, parents: Tensor, noise: float, law: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
     """Children at their shares by the law, and which stand out of it: of a parent that is `out` itself, of its few."""
     there, alone = children.isfinite(), (parents < 2 * noise) | (len(parents) == 1)
-    clear = clearly(children.numel(), alone[:, None])
-    few = clearly(children.shape[1] * int(out.sum()), torch.zeros_like(alone))[:, None]
+    past = (law == 0) & (law > 0).any(1, keepdim=True)  # an end
+    clear, few = clearly(children.numel(), alone[:, None] | past), clearly(children.shape[1] * int(out.sum()), past)
     clear = torch.where(out[:, None], few, clear) * noise
     counted, others = torch.where(there, children, 0), there
     for _ in range(_ROUNDS + 1):
@@ -271,9 +273,9 @@ class _Law:
         held, smooth = (torch.nn.functional.pad(_turned(part, side).cumsum(0), (1, 0)) for part in parts)
         scale, values, beyond = side * _turned(self.scale, side), side * _turned(edges.double(), side), held[-1] - held
         powers = values.log10()
-        tens = (values == 0) | ((powers - powers.round()).abs() < 1e-9)
-        tens[1:] |= tens[:-1].clone() & (side > 0)  # the last cell within may be the round number itself
-        ends = torch.nonzero((beyond > 0) & (beyond < _PAST * held[-1]))
+        tens = (values == 0) | ((powers - powers.round()).abs() < 1e-9) & (powers > -0.5)
+        tens = torch.nn.functional.pad(tens, (1, -1)) if side > 0 else tens  # the last cell within is that number
+        ends = torch.nonzero((beyond > 0) & (beyond < torch.where(tens, 2 * _PAST, _PAST) * held[-1]))
         some = torch.linspace(0, max(len(ends) - 1, 0), min(len(ends), _MOST_ENDS)).long()
         ends = torch.cat([ends[some], ends[tens[ends[:, 0]]]])  # (ends, 1)
         begin = torch.searchsorted(scale, scale[ends] - _BIN).minimum(ends - 2).clamp(min=0)
@@ -284,19 +286,27 @@ class _Law:
         among = (among - among.gather(1, begin - first)).clamp(min=0)
         share = among / among.gather(1, ends - first).clamp(min=1e-9)
         more = torch.where(torch.arange(first, len(held)) < ends, past * share, beyond[first:])
-        gain = torch.zeros(ends.shape, dtype=torch.float64)
+        gain, outside = torch.zeros(2, *ends.shape, dtype=torch.float64)
         for one, heard in zip(self.counted, self.heard, strict=True):
             places = one.places if side > 0 else len(people) - one.places.flip(0)
             off, after = _turned(one.counts, side) - held[places].diff(), places[1:] > first
             moved = more[:, (places - first).clamp(min=0)].diff()[:, after]
-            gain += (_turned(heard, side)[after] * moved * (off[after] - moved / 2)).sum(1, keepdim=True)
+            speaks = _turned(heard, side)[after] * moved * (off[after] - moved / 2)
+            gain += speaks.sum(1, keepdim=True)
+            outside += torch.where(places[:-1][after] >= ends, speaks, 0).sum(1, keepdim=True)
         steep, tens = past / before.clamp(min=1e-9), tens[ends]
         thin = tens | (past * (scale[ends] - scale[begin]) < _THIN * before * (scale[-1] - scale[ends]))
         slack = torch.where(tens, _ROUND, _SLACK)
-        likely = (steep < 1) & (gain > (steep / _STEEP).log().clamp(min=0) - torch.where(thin, slack, -slack))
+        likely = (steep < 1) & (past < _PAST * held[-1])
+        likely &= gain > (steep / _STEEP).log().clamp(min=0) - torch.where(thin, slack, -slack)
+        near, spike = smooth[ends] - smooth[begin], (held - smooth).diff(prepend=held[:1])[ends]
+        bins = torch.from_numpy(np.interp(self.bins, self.scale, edges)).diff()
+        many = near > _FLAT * (self.logs.exp() / bins).max() * (values[ends] - values[begin])
+        sharp = tens & (many & (near > past) | (spike > past)) & (outside > -_SLACK)
+        likely |= (sharp := sharp & (ends > _CELLS) & (values[ends - 1] != 0))  # 0 and 1 tell nothing of who is above
         if not likely.any():
             return people
-        likely &= gain > gain[likely].max() - slack
+        likely &= sharp | (gain > gain[likely].max() - slack)
         best = int(torch.where(likely, ends, len(held)).argmin())
         return _turned(torch.cat([held[:first], held[first:] + more[best]]).diff(), side)
 
