@@ -185,11 +185,8 @@ def bar_of() -> Iterator["Callable[[Rounds], None] | None"]:
             if not tasks:
                 bar.stop()
 
-    def watch_parts(done: int, of: int) -> None:
-        watch(Rounds(done, of, dict, "counting"))
-
     try:
-        with parts_watched(watch_parts):
+        with parts_watched(lambda done, of: watch(Rounds(done, of, dict, "counting"))):
             yield watch
     finally:
         bar.stop()

@@ -139,18 +139,14 @@ def _audit(facts: Facts) -> str:
     if audit is None:
         return "No audit of this run's settings lies beside it (`understudy audit` with its run file makes one)."
     found = "no amount of the claimed noise" if audit["observed"] is None else f"{audit['observed']:.3g}"
+    half = max(1, int(audit["trials"]) // 2)
+    miss = 1 - (1 - audit["confidence"]) ** (1 / half)  # Clopper and Pearson's bound where no guess was wrong
+    power = f"an ε up to {math.log(max(1.0, (1 - audit['delta'] - miss) / miss)):.2g}"  # by error-free guesses
     return (
         f"On made-up rows, {audit['trials']:,} runs with and without one person show ε ≥ {found} at "
         f"{audit['confidence']:.0%} confidence, where ε ≤ {audit['claimed']:.4g} was claimed: "
-        f"{'within' if audit['passed'] else 'BEYOND'} the claim. With so many runs it could have seen {_power(audit)}."
+        f"{'within' if audit['passed'] else 'BEYOND'} the claim. With so many runs it could have seen {power}."
     )
-
-
-def _power(audit: Any) -> str:
-    """The ε that error-free guesses in so many trials would have proved."""
-    half = max(1, int(audit["trials"]) // 2)
-    miss = 1 - (1 - audit["confidence"]) ** (1 / half)  # Clopper and Pearson's bound where no guess was wrong
-    return f"an ε up to {math.log(max(1.0, (1 - audit['delta'] - miss) / miss)):.2g}"
 
 
 def checklist_page(answers: list[Answer], title: str) -> str:

@@ -12,16 +12,14 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from understudy.answers.answers import Answers
 from understudy.answers.people_law import people_where
 from understudy.answers.rules import keeping
 from understudy.data.arrays import Codes
 from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.features import DeclaredFeatures, Features, Label, TableFeatures
+from understudy.data.encoding.features import DeclaredFeatures, Label, TableFeatures
 from understudy.data.kinds import IMAGES, kind_of
-from understudy.data.schema import Schema
 from understudy.data.visits.reading import visit_frames
 from understudy.generators.kinds import Asked, Drawing, Learned, drawn
 from understudy.generators.parts import GeneratorParts
@@ -71,24 +69,17 @@ class Tables(Drawing):
         return Answers(made.network, levels or Codec(schema), points, made.release)
 
     def classifier(self, made: GeneratorParts, target: str, rows: int, seed: int) -> Learned:
-        features = TableFeatures(_there(made.schema, target), target)  # type: ignore[arg-type]
+        schema: Any = made.schema
+        there = (replace(column, nullable=False) if column.name == target else column for column in schema.columns)
+        features = TableFeatures(replace(schema, columns=tuple(there)), target)  # of which none is missing
         whole(rows=rows)
         some = self.sample(made, rows, FastRng(seed), Asked()).dropna(subset=target)
-        return *_learned(features, some, seed), features, f"learned from {rows:,} drawn rows"
-
-
-def _there(schema: Schema, target: str) -> Schema:
-    """The schema, with a target that is never missing."""
-    columns = (replace(column, nullable=False) if column.name == target else column for column in schema.columns)
-    return replace(schema, columns=tuple(columns))
-
-
-def _learned(features: Features, drawn: pd.DataFrame, seed: int) -> tuple[Mlp, Tensor]:
-    if drawn.empty:
-        raise ArtefactError("No drawn row has a value of the target: draw more rows, or predict another column.")
-    network = Mlp(math.prod(features.shape), HIDDEN, len(features.labels))
-    rows, codes = features.rows(drawn), features.codes(drawn)
-    return network, learned(network, lambda some: features.expand(rows[some]), codes, FastRng(seed))
+        if some.empty:
+            raise ArtefactError("No drawn row has a value of the target: draw more rows, or predict another column.")
+        network = Mlp(math.prod(features.shape), HIDDEN, len(features.labels))
+        told, codes = features.rows(some), features.codes(some)
+        weights = learned(network, lambda places: features.expand(told[places]), codes, FastRng(seed))
+        return network, weights, features, f"learned from {rows:,} drawn rows"
 
 
 class Arrays(Drawing):

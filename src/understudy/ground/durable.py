@@ -64,11 +64,6 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-def sync_all(folder: Path) -> None:
-    for path in (*folder.rglob("*"), folder):
-        sync_folder(path)
-
-
 def replace_json(path: Path, value: Any) -> Path:
     return replace(path, json.dumps(value, indent=1, ensure_ascii=False).encode())
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from understudy.api.train import public_rows_of, stoppable
 from understudy.data.kinds import PublicSchema
-from understudy.ground.durable import own_folder, replace, replace_json, sync_all
+from understudy.ground.durable import own_folder, replace, replace_json, sync_folder
 from understudy.ground.errors import ArtefactError, ConfigError, ContractRefused
 from understudy.network.status import Prices, Status, note_served
 from understudy.protocols.core import Watcher
@@ -144,7 +144,8 @@ def serve_file(
                     result = made.train(parties, resume=resume, watch=Prices(status))
                     status.say(state="done", epsilon=dict(result.privacy.per_party()))
                 # a party that hears of the end deletes what it could repeat: so all is on the disk here
-                sync_all(made.out)
+                for path in (*made.out.rglob("*"), made.out):
+                    sync_folder(path)
             return result, made.out
         except ContractRefused:
             made.set_aside()

@@ -188,14 +188,11 @@ def _copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:
         return exact(float(there[who].mean()) * trials, trials)
 
     p = more(there[people].astype(float), there[others].astype(float))
-    return Measure("copies", rate(people), rate(others), _by_chance(train, synthetic), p)
-
-
-def _by_chance(train: Codes, synthetic: Codes) -> Rate:
-    """How often a training person's row is among as many rows whose columns are drawn on their own, as they occur."""
+    # a training person's row among as many rows whose columns are drawn on their own, as they occur
     shares = [np.bincount(column, minlength=train.max() + 1) / len(synthetic) for column in synthetic.T]
     chances = np.stack([share[train[:, j]] for j, share in enumerate(shares)], axis=1).prod(axis=1)
-    return Rate.known(float(np.mean(1 - (1 - chances) ** len(synthetic))))
+    by_chance = Rate.known(float(np.mean(1 - (1 - chances) ** len(synthetic))))
+    return Measure("copies", rate(people), rate(others), by_chance, p)
 
 
 def _summary(two: Floats) -> list[float]:

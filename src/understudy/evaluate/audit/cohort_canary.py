@@ -48,7 +48,10 @@ def cohort_case(protocol: Protocol, config: Any, schema: Schema, budget: Budget,
     if getattr(config, "reporter", "none") == "none":
         raise ConfigError('reporter "none" claims no guarantee, so there is nothing to refute.')
     rounds = min(config.rounds, config.cap, ROUNDS)
-    small = replace(config, rounds=rounds, cohort=PEOPLE, poison=None, **_tiny(config))
+    # settings that make a run small and leave its prices as they are
+    tiny: dict[str, Any] = {"hidden": 4, "evaluate_every": 10**6, "checkpoint_every": 10**6, "device": "cpu"}
+    tiny = {field.name: tiny[field.name] for field in fields(config) if field.name in tiny}
+    small = replace(config, rounds=rounds, cohort=PEOPLE, poison=None, **tiny)
 
     def build(present: bool, trial: int) -> Mapping[str, Party]:
         table = TABLE.made_up(schema, PEOPLE, 0 if present else None)
@@ -145,10 +148,3 @@ def canary_reports(party: Party, replies: list[Reply]) -> list[float]:
         first = Report(dims=one.dims, values=one.values[:1], indices=indices, scale=one.scale)
         claims += first.total().to(torch.float64).tolist()
     return claims
-
-
-def _tiny(config: Any) -> dict[str, Any]:
-    """Settings that make a run small and leave its prices as they are."""
-    small = {"hidden": 4, "evaluate_every": 10**6, "checkpoint_every": 10**6, "device": "cpu"}
-    known = {field.name for field in fields(config)}
-    return {name: value for name, value in small.items() if name in known}

@@ -218,7 +218,12 @@ def correlations(
     others = references(real, len(synthetic), seed) if ends is None else ends
     (truth, varies), (other, kept), *rest = map(pearson, (real, synthetic, *others))
     party, labels = party_numbers(owners or [None] * width), np.array(names or range(width), dtype=object)
-    matrices, note = [other, *(matrix for matrix, _ in rest)], _note(labels, varies, kept)
+    matrices = [other, *(matrix for matrix, _ in rest)]
+    said = (
+        ("constant in the real rows, left out", labels[~varies]),
+        ("constant only in the synthetic rows, counted as uncorrelated", labels[varies & ~kept]),
+    )
+    note = "; ".join(f"{what}: {', '.join(map(str, dict.fromkeys(which)))}" for what, which in said if len(which))
     figures = tuple(_cmd_figure(scope, truth, matrices, varies, party, note) for scope in scopes)
     return Correlations(figures=figures, real=truth, synthetic=other)
 
@@ -237,11 +242,3 @@ def _cmd_figure(
     if value is None:
         return Figure.absent(what, "the real rows have no correlation at all there.")
     return Figure(what, value=value, floor=floor, ceiling=ceiling, note=note)
-
-
-def _note(labels: NDArray[np.object_], real: NDArray[np.bool_], synthetic: NDArray[np.bool_]) -> str:
-    said = (
-        ("constant in the real rows, left out", labels[~real]),
-        ("constant only in the synthetic rows, counted as uncorrelated", labels[real & ~synthetic]),
-    )
-    return "; ".join(f"{what}: {', '.join(map(str, dict.fromkeys(which)))}" for what, which in said if len(which))

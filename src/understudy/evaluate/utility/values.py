@@ -110,7 +110,9 @@ def _column(column: Binned, real: Values, synthetic: Values, pairs: Sequence[tup
         absent = tuple(Figure.absent(What(name), reason) for name in COLUMN_FIGURES[:3])
         return Numbers(column=column, figures=absent, shares={})
     spike = _spike(real if isinstance(column, Date | Datetime) else real[real != 0], len(real))
-    held = [(real, synthetic), (real, _even(column, len(synthetic))), *known]
+    first, last = float(column.edges[0]), float(column.edges[-1])
+    even = first + (last - first) * (np.arange(len(synthetic)) + 0.5) / len(synthetic)  # the public schema alone
+    held = [(real, synthetic), (real, np.floor(even) if column.edges.dtype.kind == "i" else even), *known]
     value, high, *floors = (_distances(column, a, b, spike) for a, b in held)
     low = {name: float(np.mean([floor[name] for floor in floors])) for name in value}
     figures = tuple(Figure(What(n), value=value[n], floor=low[n], ceiling=high[n]) for n in value)
@@ -152,13 +154,6 @@ def _spike(values: Values, rows: int) -> float | None:
     different, counts = np.unique(values, return_counts=True)
     most = int(counts.argmax()) if len(counts) else 0
     return float(different[most]) if len(counts) and counts[most] >= max(2, SPIKE * rows) else None
-
-
-def _even(column: Binned, count: int) -> Values:
-    """Numbers spread evenly between the declared bounds: what the public schema alone gives."""
-    low, high = float(column.edges[0]), float(column.edges[-1])
-    values = low + (high - low) * (np.arange(count) + 0.5) / count
-    return np.floor(values) if column.edges.dtype.kind == "i" else values
 
 
 def _mean(measure: str, columns: Mapping[str, Numbers]) -> Figure:

@@ -99,7 +99,9 @@ def _epsilon(uses: frozenset[tuple[DpEvent, int]], delta: float, method: str) ->
     times = 1 + sum(n for event, n in uses if not isinstance(event, GaussianDpEvent))
     left = delta - times * _ROUNDING
     coarse = delta < _LEAST_DELTA or left < delta / 2 or times > _MOST_USES
-    if method == "rdp" or coarse or any(map(_listless, spend)):
+    # where losses cannot be listed: there is no worst pair of distributions, or the list is too long
+    listless = any(isinstance(one, ZCDpEvent) or getattr(one, "sigma", 0.0) > _LARGEST_WHOLE_NOISE for one in spend)
+    if method == "rdp" or coarse or listless:
         return min(plain, _renyi(uses, delta, _ORDERS))
     if (bound := min(plain, _renyi(uses, delta, _WHOLE_ORDERS))) > _LARGE:
         return bound
@@ -219,11 +221,6 @@ def _noiseless(event: DpEvent) -> bool:
     noise = min(getattr(inner, name, 1.0) for name in ("noise_multiplier", "sigma"))
     endless = isinstance(inner, DiscreteLaplaceDpEvent) and not inner.noise_parameter  # no such distribution
     return isinstance(inner, NonPrivateDpEvent) or noise < _LEAST_NOISE or endless
-
-
-def _listless(event: DpEvent) -> bool:
-    """Whether its losses cannot be listed: there is no worst pair of distributions, or its list is too long."""
-    return isinstance(event, ZCDpEvent) or getattr(event, "sigma", 0.0) > _LARGEST_WHOLE_NOISE
 
 
 def _computable(event: DpEvent) -> DpEvent:

@@ -138,7 +138,9 @@ def coarse(worth: bool = True) -> Iterator[None]:
 def _at(precision: str) -> Iterator[None]:
     """Float32 products so throughout the process; afterwards as before."""
     with _LOCK:
-        places = _places()
+        # where newer versions of PyTorch keep the setting besides
+        both = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
+        places: list[Any] = [place for place in both if hasattr(place, "fp32_precision")]
         before, own = _common(), [place.fp32_precision for place in places]
         torch.set_float32_matmul_precision(precision)
         try:
@@ -163,9 +165,3 @@ def _common() -> str | None:
         return torch.get_float32_matmul_precision()
     except RuntimeError:  # it was set by place, and there is no common value
         return None
-
-
-def _places() -> list[Any]:
-    """Where newer versions of PyTorch keep the setting besides."""
-    places = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
-    return [place for place in places if hasattr(place, "fp32_precision")]

@@ -160,7 +160,10 @@ class Party(ABC):
             case Keep():
                 file = self._file(ask.round)
                 replace(file, pack(self.state_dict()))
-                self._drop_states_before(ask.round)
+                # The server writes after its parties: until it has, it may still return to the round before.
+                states = sorted(file.parent.glob("state-*.safetensors"), key=_round_of)
+                for old in [state for state in states if _round_of(state) < ask.round][:-1]:
+                    old.unlink()
                 return Done(round=Public(ask.round, "the server's own number"))
             case Return():
                 if not (file := self._file(ask.round)).exists():
@@ -199,12 +202,6 @@ class Party(ABC):
 
     def unexpected(self, ask: Ask) -> MessageError:
         return MessageError(f"{self.name}: {ask.kind()} was not expected here. Nothing was computed or sent.")
-
-    def _drop_states_before(self, round: int) -> None:
-        # The server writes after its parties: until it has, it may still return to the round before.
-        states = sorted(self._file(0).parent.glob("state-*.safetensors"), key=_round_of)
-        for old in [file for file in states if _round_of(file) < round][:-1]:
-            old.unlink()
 
     def _file(self, round: int) -> Path:
         if self.folder is None:

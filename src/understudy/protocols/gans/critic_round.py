@@ -73,7 +73,10 @@ class CriticRound:
             fakes = torch.split(self.network.branch(self.name, z), sizes)
             for real, fake, part, mask in zip(reals, fakes, torch.split(mix, sizes), masks, strict=True):
                 self.step(real, fake, part, noise, mask)
-        return self.generator_gradient(latent)
+        with torch.enable_grad():  # ∇ of L_G = −D(G(z)), common layers and this branch: post-processing of the critic
+            loss = -self.critic(self.network.branch(self.name, latent)).mean()
+            parts = torch.autograd.grad(loss, list(self.network.parameters()))
+        return torch.cat([part.flatten() for part in parts]).nan_to_num_(0.0, 0.0, 0.0)
 
     def _against_rows(self, reals: Sequence[Tensor], masks: Sequence[Tensor | None], synthetic: Tensor) -> Tensor:
         sizes = [len(real) for real in reals]
@@ -114,13 +117,6 @@ class CriticRound:
         for parameter, part in zip(self.critic.parameters(), gradient, strict=True):
             parameter.grad = part
         self.optimizer.step()
-
-    def generator_gradient(self, latent: Tensor) -> Tensor:
-        """∇ of L_G = −D(G(z)) over the common layers and this branch: post-processing of the critic."""
-        with torch.enable_grad():
-            loss = -self.critic(self.network.branch(self.name, latent)).mean()
-            parts = torch.autograd.grad(loss, list(self.network.parameters()))
-        return torch.cat([part.flatten() for part in parts]).nan_to_num_(0.0, 0.0, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         names = [name for name, _ in self.critic.named_parameters()]

@@ -82,7 +82,13 @@ class Server:
             self.config.rounds, step, done=self.done, save=self._save, every=self.config.checkpoint_every,
             watch=watch, spent=lambda: self.statement().per_party(),
         )  # fmt: skip
-        return self._outcome(ended)
+        self._weights()
+        privacy, people = self.statement(), next(iter(self.begun.values()))["people"]
+        schema = side_by_side(self.schemas)
+        owners = {column: name for name, part in self.schemas.items() for column in part.names}
+        owners = getattr(schema, "owners", owners)
+        card = card_of(self.config.protocol, self.config, self.done, ended, privacy, owners=owners, people=people)
+        return Outcome(GeneratorParts(self.network.cpu().eval(), schema, card), privacy, people)
 
     def statement(self) -> PrivacyStatement:
         """What was paid, by the ledgers' own word: a round that was paid for and then lost is in it."""
@@ -108,12 +114,3 @@ class Server:
                 "What was paid stands in the ledgers; nothing of this model is saved."
             )
         return weights
-
-    def _outcome(self, ended: str) -> Outcome:
-        self._weights()
-        privacy, people = self.statement(), next(iter(self.begun.values()))["people"]
-        schema = side_by_side(self.schemas)
-        owners = {column: name for name, part in self.schemas.items() for column in part.names}
-        owners = getattr(schema, "owners", owners)
-        card = card_of(self.config.protocol, self.config, self.done, ended, privacy, owners=owners, people=people)
-        return Outcome(GeneratorParts(self.network.cpu().eval(), schema, card), privacy, people)

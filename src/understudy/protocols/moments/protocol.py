@@ -163,7 +163,11 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
         if name == "norms" or (name == "means" and "norms" not in found):
             return {}
         if name == "means":
-            return {"norm": self._norm(found)}
+            # what the release of norms says, at the noise that the means will have
+            noise = found.deviations_of("means", stages.first_of(self.frame, self.labels).blocks)["sums"] / SCALE
+            classes = self.labels.combinations if self.labels.joint else self.labels.levels
+            many = {"numbers": classes * self.frame.features, "classes": classes}
+            return {"norm": self.frame.norm * bought_norm(found["norms"], **many, noise=noise)}
         centre = self.centres(found)
         if name == "pooled":
             return {"means": centre.whole_means, "radius": centre.radius, "features": self.frame.features}
@@ -186,13 +190,6 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
         from understudy.models.moments.fit import directions
 
         return directions(found["pooled"], self.centres(found))
-
-    def _norm(self, found: Found) -> float:
-        """What the release of norms says, at the noise that the means will have."""
-        noise = found.deviations_of("means", stages.first_of(self.frame, self.labels).blocks)["sums"] / SCALE
-        classes = self.labels.combinations if self.labels.joint else self.labels.levels
-        numbers = classes * self.frame.features
-        return self.frame.norm * bought_norm(found["norms"], numbers=numbers, classes=classes, noise=noise)
 
     def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
         from understudy.generators.parts import GeneratorParts

@@ -185,7 +185,11 @@ def fit_locop(estimates: Estimates) -> GaussianCopula:
         correlation[one, other] = correlation[other, one] = found
     network = GaussianCopula(sizes)
     network.odds.copy_(torch.from_numpy(np.concatenate(ones)))
-    network.factor.copy_(torch.from_numpy(np.linalg.cholesky(_nearest(correlation))))
+    # a correlation matrix near this one, with no eigenvalue below 10⁻⁶ before its diagonal is made 1
+    values, vectors = np.linalg.eigh(correlation)
+    fixed = (vectors * np.maximum(values, 1e-6)) @ vectors.T
+    scale = 1 / np.sqrt(np.diag(fixed))
+    network.factor.copy_(torch.from_numpy(np.linalg.cholesky(fixed * np.outer(scale, scale))))
     return network
 
 
@@ -214,11 +218,3 @@ def _solve(products: Array, wanted: Array) -> Array:
             value = (value + term) * middle
         low, high = np.where(value < wanted, middle, low), np.where(value < wanted, high, middle)
     return np.where(wanted == 0, 0.0, (low + high) / 2)
-
-
-def _nearest(correlation: Array) -> Array:
-    """A correlation matrix near this one, with no eigenvalue below 10⁻⁶ before its diagonal is made 1."""
-    values, vectors = np.linalg.eigh(correlation)
-    fixed = (vectors * np.maximum(values, 1e-6)) @ vectors.T
-    scale = 1 / np.sqrt(np.diag(fixed))
-    return np.asarray(fixed * np.outer(scale, scale))

@@ -53,9 +53,9 @@ class Pooled(ABC, Generic[S, R]):
     def labels(self, schema: S, target: str, classes: tuple[Label, ...]) -> tuple[Label, ...]:
         """The classes, in the order in which they are numbered. ConfigError where such rows cannot have these."""
 
-    @abstractmethod
     def labels_beside(self, schema: S) -> tuple[Label, ...]:
         """The classes that rows have beside them; of a table, whose columns say them, none."""
+        return ()
 
     @abstractmethod
     def first_rows(self, rows: R, schema: S, target: str) -> tuple[Tensor, Tensor]:
@@ -97,9 +97,6 @@ class PooledTable(Pooled[Schema, Table]):
         features = TableFeatures(schema, target)  # the target is a class
         _require_classes(not classes, classes)
         return features.labels
-
-    def labels_beside(self, schema: Schema) -> tuple[Label, ...]:
-        return ()
 
     def first_rows(self, rows: Table, schema: Schema, target: str) -> tuple[Tensor, Tensor]:
         codes = Codec(schema).codes(rows.first_of_each().frame)

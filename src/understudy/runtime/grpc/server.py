@@ -22,13 +22,6 @@ from understudy.runtime.wire import encode
 _HURRY = 2.0  # seconds in which who is connected hears of the end
 
 
-def _refusal(error: BaseException | None) -> ContractRefused | None:
-    """The refusal that ended a run, also where an interruption came while it was handled."""
-    while error is not None and not isinstance(error, ContractRefused):
-        error = error.__context__ if isinstance(error, KeyboardInterrupt) else None
-    return error
-
-
 class GrpcParties(RemoteParties):
     """The parties of one contract, behind one port. A context manager; `close` sends them home.
 
@@ -130,7 +123,9 @@ class GrpcParties(RemoteParties):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        refused = _refusal(error)
+        refused = error  # what ended the run, also where an interruption came while it was handled
+        while refused is not None and not isinstance(refused, ContractRefused):
+            refused = refused.__context__ if isinstance(refused, KeyboardInterrupt) else None
         hurry = refused is not None and refused is not error
         self.close(over=error is None, off="" if refused is None else str(refused), hurry=hurry)
         # Ctrl-C came after the refusal: that is why it ended, and all are told

@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from understudy.data.images import ImageSchema, png
+from understudy.data.images import png
 from understudy.data.kinds import IMAGES
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, UnderstudyError
@@ -134,7 +134,9 @@ def preview_of(generator: Generator, *, seed: int) -> dict[str, Any]:
     if isinstance(generator.network, OfferedMoments):
         return _class_sheet(generator.network, seed) | _people_told(generator.network)
     if IMAGES.describes(generator.schema):
-        return _image_sheet(_bytes(generator.images(ROWS, seed=seed), generator.schema))
+        low, high = generator.schema.bounds
+        scaled = 255 * (generator.images(ROWS, seed=seed).astype(np.float64) - low) / (high - low)
+        return _image_sheet(scaled.round().astype(np.uint8))
     frame = generator.sample(ROWS, seed=seed)
     figures = _people_told(generator.network) if isinstance(generator.network, OfferedGram) else {}
     return figures | {
@@ -190,11 +192,6 @@ def _lines(series: NDArray[np.float64]) -> NDArray[np.float64]:
         for place, (low, high) in enumerate(zip(level, np.append(level[1:], level[-1]), strict=True)):
             picture[min(low, high) : max(low, high) + 1, place] = 1.0
     return picture
-
-
-def _bytes(images: NDArray[Any], schema: ImageSchema) -> NDArray[np.uint8]:
-    scaled = 255 * (images.astype(np.float64) - schema.low) / (schema.high - schema.low)
-    return scaled.round().astype(np.uint8)
 
 
 def _image_sheet(images: NDArray[np.uint8]) -> dict[str, Any]:

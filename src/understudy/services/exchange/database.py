@@ -124,7 +124,12 @@ class Database:
             event.listen(self._engine, "begin", _take_the_lock)
         self._reader = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         try:
-            self._prepare()
+            Base.metadata.create_all(self._engine)
+            with self.write() as session:
+                if (found := session.query(Version).one_or_none()) is None:
+                    session.add(Version(version=VERSION))
+                elif (form := found.version) != VERSION:
+                    raise ArtefactError(f"this database has form {form}; this version reads form {VERSION}.")
         except SQLAlchemyError as error:
             raise ArtefactError(f"the database {_without_secrets(url, error, 'opened')}") from None
 
@@ -152,14 +157,6 @@ class Database:
 
     def close(self) -> None:
         self._engine.dispose()
-
-    def _prepare(self) -> None:
-        Base.metadata.create_all(self._engine)
-        with self.write() as session:
-            if (found := session.query(Version).one_or_none()) is None:
-                session.add(Version(version=VERSION))
-            elif (form := found.version) != VERSION:
-                raise ArtefactError(f"this database has form {form}; this version reads form {VERSION}.")
 
 
 def _close_to_others(path: Path) -> None:

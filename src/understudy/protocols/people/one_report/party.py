@@ -272,7 +272,10 @@ class CollectingReports(PassingOn, OneReportParty):
         self._admit(ask.people)
         self.check(ask)
         form = ReportForm([SubsetSelection(cells=one.cells, epsilon=self.epsilon) for one in self._sets(ask)])
-        ticket = self._ticket(ask)
+        told = {"run": self.run, "round": ask.round, "config": self.opened_by.config, "schema": self.opened_by.schema}
+        weights = torch.bincount(ask.which, minlength=len(ask.columns)).tolist()
+        cells = {"groups": ask.groups.tolist(), "columns": ask.columns, "listed": [one.tolist() for one in ask.listed]}
+        ticket: dict[str, Any] = {**told, "sizes": list(self.levels), **cells, "weights": weights}
         asked = self.population.ids[self.places[ask.people].numpy()].tolist()
         self.context = context_of(ticket)
         came = self.box.gather(ticket, self.context, form, among=asked, number=ask.round)
@@ -280,12 +283,6 @@ class CollectingReports(PassingOn, OneReportParty):
         self.participations[ask.people] += 1
         sent = form.read(self.box.uploads(torch.arange(len(came))).numpy())
         return Reported(reports=Paid(sent, receipt))
-
-    def _ticket(self, ask: Round) -> dict[str, Any]:
-        told = {"run": self.run, "round": ask.round, "config": self.opened_by.config, "schema": self.opened_by.schema}
-        weights = torch.bincount(ask.which, minlength=len(ask.columns)).tolist()
-        cells = {"groups": ask.groups.tolist(), "columns": ask.columns, "listed": [one.tolist() for one in ask.listed]}
-        return {**told, "sizes": list(self.levels), **cells, "weights": weights}
 
 
 def context_of(ticket: Mapping[str, Any]) -> bytes:
