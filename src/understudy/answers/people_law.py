@@ -118,10 +118,9 @@ class PeopleLaw:
         self.network, self.split, self.told = network, split, told
         anybody = Case(EVERYTHING, tuple(ANYTHING for _ in network.each))
         cases = list(split.cases()) if told else [anybody]
-        if told:
-            _check_room(network, cases)
         kinds, events = kinds_of(network), (EVERYTHING,) * len(network.each)
         if told:
+            _check_room(network, cases)
             people, events = split.ruled_boxes()
             kinds = each_given(kinds, *people, network.kinds)
         sets = [EventSet.of(member, *own) for member, own in zip(network.each, events, strict=True)]

@@ -208,7 +208,8 @@ def compare(
     if holdout is not None and known is not None:
         inside, outside = one_row_each(real, holdout, people)
         outsiders = (Outsiders(inside=inside, outside=outside, schema=known), *outsiders)
-    groups = [narrow for group in outsiders if (narrow := group.in_columns(evaluation.columns)) is not None]
+    own = ((group, [name for name in group.schema.names if name in evaluation.columns]) for group in outsiders)
+    groups = [replace(group, schema=group.schema.select(names)) for group, names in own if names]
     leakages = attack_groups(groups, synthetic, owners=owners, target=target)
     attacks = tuple(attack for leakage in leakages.values() for attack in leakage.attacks)
     return Comparison(

@@ -68,10 +68,6 @@ class Outsiders:
     schema: Schema
     label: str = ""
 
-    def in_columns(self, columns: Sequence[str]) -> "Outsiders | None":
-        names = [name for name in self.schema.names if name in columns]
-        return replace(self, schema=self.schema.select(names)) if names else None
-
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRows:

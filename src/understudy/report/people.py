@@ -174,20 +174,15 @@ def _findings(figures: Sequence[Figure]) -> Iterator[Finding]:
     if NUMBER in known:
         yield judged(known[NUMBER], "numbers of events", "all numbers alike", "utility", near=NEAR)
     if sums := [figure for figure in figures if figure.what.measure in SUMS and figure.value is not None]:
-        yield _sums(sums)
+        marked, furthest = worst([beyond(figure) for figure in sums]), max(sums, key=lambda one: one.value or 0.0)
+        name = figure_name(furthest.what)
+        detail = f"Furthest off: {name[0].lower()}{name[1:]}, by {percent(furthest.value or 0.0)} % of the real one."
+        yield Finding(marked, "sums and averages of people", MARKED[marked], detail, "utility")
     if lags := [figure for figure in figures if figure.what.measure == "lag" and figure.value is not None]:
         yield memory(lags)
     if INTEGRITY in known:
         yield _keys(known[INTEGRITY])
     yield from predicted(known.get(AGAIN), "predictions of who comes again")
-
-
-def _sums(figures: Sequence[Figure]) -> Finding:
-    marked = worst([beyond(figure) for figure in figures])
-    furthest = max(figures, key=lambda figure: figure.value or 0.0)
-    name = figure_name(furthest.what)
-    detail = f"Furthest off: {name[0].lower()}{name[1:]}, by {percent(furthest.value or 0.0)} % of the real one."
-    return Finding(marked, "sums and averages of people", MARKED[marked], detail, "utility")
 
 
 def _keys(figure: Figure) -> Finding:

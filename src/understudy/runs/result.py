@@ -78,18 +78,14 @@ class Result:
         _write_json(folder / "transcript.json", self.transcript.rows(self.privacy))
         self.artefact.save(folder / ("generator" if isinstance(self.artefact, Generator) else "model"))
         # last: what was paid for is saved, whatever becomes of the draw
-        if isinstance(self.artefact, Generator):
-            self._draw(self.artefact, folder, rows)
+        if isinstance(generator := self.artefact, Generator):
+            most = self.people if EVENTS.describes(generator.schema) else min(self.people, MOST_DRAWN)
+            frames, said = generator.tables(rows or most), first_said(generator.card)
+            for frame in frames.values():  # a rehearsal's say what they are: files keep a frame's `attrs`
+                frame.attrs |= said
+            place = folder / ("synthetic.parquet" if "" in frames else "synthetic")
+            write_tables(frames, place, generator.schema, ".parquet")
         return folder
-
-    def _draw(self, generator: Generator, folder: Path, rows: int | None) -> None:
-        """Synthetic rows into the folder. A rehearsal's say what they are: files keep a frame's `attrs`."""
-        most = self.people if EVENTS.describes(generator.schema) else min(self.people, MOST_DRAWN)
-        frames, said = generator.tables(rows or most), first_said(generator.card)
-        for frame in frames.values():
-            frame.attrs |= said
-        place = folder / ("synthetic.parquet" if "" in frames else "synthetic")
-        write_tables(frames, place, generator.schema, ".parquet")
 
     def report(
         self,

@@ -109,7 +109,10 @@ def _column(column: Binned, real: Values, synthetic: Values, pairs: Sequence[tup
         reason = f"the {'synthetic' if len(real) else 'real'} table has too few values of {column.name}."
         absent = tuple(Figure.absent(What(name), reason) for name in COLUMN_FIGURES[:3])
         return Numbers(column=column, figures=absent, shares={})
-    spike = _spike(real if isinstance(column, Date | Datetime) else real[real != 0], len(real))
+    different, counts = np.unique(real if isinstance(column, Date | Datetime) else real[real != 0], return_counts=True)
+    # the most frequent number, where it is shared by 1 % of the rows, and by two
+    often = bool((counts >= max(2, SPIKE * len(real))).any())
+    spike = float(different[counts.argmax()]) if often else None
     first, last = float(column.edges[0]), float(column.edges[-1])
     even = first + (last - first) * (np.arange(len(synthetic)) + 0.5) / len(synthetic)  # the public schema alone
     held = [(real, synthetic), (real, np.floor(even) if column.edges.dtype.kind == "i" else even), *known]
@@ -147,13 +150,6 @@ def _shares(column: Binned, values: Values, spike: float | None) -> dict[str, fl
     if spike is not None:
         shares["spike_share"] = float((values == spike).mean())
     return shares
-
-
-def _spike(values: Values, rows: int) -> float | None:
-    """The most frequent number, where it is shared by 1 % of the rows, and by two."""
-    different, counts = np.unique(values, return_counts=True)
-    most = int(counts.argmax()) if len(counts) else 0
-    return float(different[most]) if len(counts) and counts[most] >= max(2, SPIKE * rows) else None
 
 
 def _mean(measure: str, columns: Mapping[str, Numbers]) -> Figure:

@@ -14,10 +14,11 @@ Edges: a file that is full, locked, damaged, read-only or not a ledger → Ledge
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +60,7 @@ class Receipt:
         return receipt
 
 
-class Ledger:
+class Ledger(AbstractContextManager["Ledger"]):
     """A holder's ledger in a file; a new one needs a holder and a budget, an old one has its own (`set_budget`)."""
 
     def __init__(
@@ -297,9 +298,6 @@ class Ledger:
 
     def close(self) -> None:
         self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

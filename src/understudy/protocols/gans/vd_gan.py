@@ -138,18 +138,14 @@ class DpSgdParty(VdGanParty, CriticParty):
 
     # Algorithm 3, steps 2 and 3
     def judge(self, synthetic: Tensor) -> Tensor:
-        if not self.answered:
-            self._warm_up()
+        if not self.answered:  # §4.3.2: warm up against a generator of this party's own, which is then forgotten
+            optimizer = RmsProp(self.network.parameters(), lr=self.config.learning_rate)
+            for number in range(self.config.warm_up):
+                gradient = self.critic_round(self.batches(self.rng), seed=number)
+                for parameter, part in split_like(self.network.parameters(), gradient):
+                    parameter.grad = part
+                optimizer.step()
         return self.critic_round.judge(self.batches(self.rng), synthetic)
-
-    def _warm_up(self) -> None:
-        """§4.3.2: train the critic against a generator of this party's own, which is then forgotten."""
-        optimizer = RmsProp(self.network.parameters(), lr=self.config.learning_rate)
-        for number in range(self.config.warm_up):
-            gradient = self.critic_round(self.batches(self.rng), seed=number)
-            for parameter, part in split_like(self.network.parameters(), gradient):
-                parameter.grad = part
-            optimizer.step()
 
 
 # Algorithm 3

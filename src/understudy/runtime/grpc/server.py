@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from contextlib import AbstractContextManager
+from typing import Any
 
 import grpc
 from grpc import aio
@@ -22,7 +23,7 @@ from understudy.runtime.wire import encode
 _HURRY = 2.0  # seconds in which who is connected hears of the end
 
 
-class GrpcParties(RemoteParties):
+class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
     """The parties of one contract, behind one port. A context manager; `close` sends them home.
 
     `kinds` are the messages of the protocol (its party's `messages`), `listen` the address to bind (the roster's
@@ -118,9 +119,6 @@ class GrpcParties(RemoteParties):
                 raise
             run(self._server.stop(grace=1))
         self.log.write("off" if off else "ended" if over else "stopped", run=self.contract.run)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         refused = error  # what ended the run, also where an interruption came while it was handled
