@@ -302,7 +302,7 @@ class _Law:
         near, spike = smooth[ends] - smooth[begin], (held - smooth).diff(prepend=held[:1])[ends]
         bins = torch.from_numpy(np.interp(self.bins, self.scale, edges)).diff()
         many = near > _FLAT * (self.logs.exp() / bins).max() * (values[ends] - values[begin])
-        sharp = tens & (many & (near > past) | (spike > past)) & (outside > -_SLACK)
+        sharp = tens & (many | (spike > past)) & (outside > -_SLACK)
         likely |= (sharp := sharp & (ends > _CELLS) & (values[ends - 1] != 0))  # 0 and 1 tell nothing of who is above
         if not likely.any():
             return people
