@@ -191,7 +191,7 @@ class Release:
     @classmethod
     def from_tensors(cls, levels: Levels, tensors: Tensors, about: Mapping[str, Any]) -> "Release":
         """The inverse of `tensors`. ValueError where they do not fit the levels, or each other."""
-        sizes = tensors["sizes"]
+        sizes = tensors.get("sizes", torch.empty(0))
         if sizes.dtype != torch.int32 or sizes.flatten().tolist() != list(levels.sizes):
             raise ValueError("the release is on other levels than the generator.")
         kinds = {kind: _counts(kind, levels, tensors) for kind in KINDS if f"{kind}.counts" in tensors}
