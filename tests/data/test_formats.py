@@ -12,7 +12,8 @@ from schema_strategies import Torch, tables
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.features import TableFeatures
 from understudy.data.infer import infer_schema
-from understudy.data.reading.writing import csv_text, typed_like, write_table
+from understudy.data.reading.storage import storages_of, store
+from understudy.data.reading.writing import csv_text, write_table
 from understudy.data.schema import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.data.table import check_table, read_table
 from understudy.ground.errors import SchemaError
@@ -88,7 +89,7 @@ def test_rows_take_the_types_that_they_came_in_whatever_a_column_is_called() -> 
     schema = Schema(columns=(Integer(name="self", low=0, high=9), Boolean(name="index", labels=("N", "Y"))))
     came = pd.DataFrame({"self": [1.0, 2.0], "index": ["N", "Y"]})
     drawn = pd.DataFrame({"self": [1, 2], "index": ["N", "Y"]})
-    pd.testing.assert_frame_equal(typed_like(drawn, schema, dict(came.dtypes)), came)
+    pd.testing.assert_frame_equal(store(drawn, schema, storages_of(came)), came)
 
 
 def csv_frame(cells: "pd.Series", schema: Schema) -> pd.DataFrame:

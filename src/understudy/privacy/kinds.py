@@ -25,6 +25,7 @@ from understudy.data.column import MOST_DECIMALS, RESOLUTIONS, Column
 from understudy.data.infer import MANY_DECIMALS, draft
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
 from understudy.data.reading.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
+from understudy.data.reading.storage import dtype_kind
 from understudy.data.schema import KINDS, Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.data.table import open_table
 from understudy.ground.check import one_of, repeated
@@ -194,14 +195,10 @@ def _with_step(kind: str, cells: "pd.Series[Any]") -> str:
 
 
 def _dtype_kind(column: object, dtype: Any) -> str:
-    kinds = pd.api.types
     if not isinstance(column, str):
         raise ConfigError(f"a column is called {column!r}, and names are text. Nothing was read or charged.")
-    plain = {"boolean": kinds.is_bool_dtype, "integer": kinds.is_integer_dtype, "real": kinds.is_float_dtype}
-    for kind, is_one in (plain | {"datetime": kinds.is_datetime64_any_dtype}).items():
-        if is_one(dtype):
-            return kind
-    if isinstance(dtype, pd.CategoricalDtype) or kinds.is_object_dtype(dtype) or kinds.is_string_dtype(dtype):
-        return "categorical"
+    kind = dtype_kind(dtype)
+    if kind is not None:
+        return kind
     said = f'column "{column}" is of the type {dtype}, which no kind describes: convert it, or drop it'
     raise ConfigError(f"{said}. Nothing was read or charged.")

@@ -4,6 +4,7 @@ import json
 import tempfile
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import tomli_w
 from understudy.data.kinds import EVENTS, FLAT, TABLE
 from understudy.data.reading.cells import read_cells
 from understudy.data.reading.files import PLAIN_NUMBERS, Source, open_source
-from understudy.data.reading.writing import typed_like, write_tables
+from understudy.data.reading.storage import Storage, storages_of, store
+from understudy.data.reading.writing import write_tables
 from understudy.data.schema import Integer, Real, Schema
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
@@ -47,11 +49,19 @@ class Result:
         return cls(made, outcome.privacy, transcript, run, outcome.people, federation)
 
     def sample(self, n: int, **more: Any) -> pd.DataFrame:
-        """`n` synthetic rows, free (`Generator.sample`); of a frame whose schema was bought, in its types."""
+        """`n` synthetic rows, free (`Generator.sample`); of a frame whose schema was bought, stored as it was.
+
+        Guarantee: a dtype comes from the schema and the storages of `data.reading.storage`, never from the frame.
+        """
         drawn = self.generator.sample(n, **more)
-        came = [h.came for h in (self.federation.holders.values() if self.federation else ())]
-        frames = [one for one in came if isinstance(one, pd.DataFrame)]
-        return typed_like(drawn, self.generator.schema, dict(frames[0].dtypes)) if frames else drawn
+        return store(drawn, self.generator.schema, self._storages) if self._storages else drawn
+
+    @cached_property
+    def _storages(self) -> dict[Any, Storage]:
+        """How the frame was stored that the schema was bought for, if there was one."""
+        holders = self.federation.holders.values() if self.federation else ()
+        frames = [holder.came for holder in holders if isinstance(holder.came, pd.DataFrame)]
+        return storages_of(frames[0]) if frames else {}
 
     @property
     def generator(self) -> Generator:

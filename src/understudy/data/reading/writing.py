@@ -51,28 +51,12 @@ def write_tables(frames: Mapping[str, pd.DataFrame], place: Path, schema: Any, s
 def csv_text(frame: pd.DataFrame, schema: object) -> str:
     """The table as CSV. Columns that no table's schema declares (those of series, say) are written as pandas does."""
     known: dict[str, Column] = {column.name: column for column in getattr(schema, "columns", ())}
-    cells = {name: _written(known[name], frame[name]) if name in known else frame[name] for name in frame}
+    cells = {name: as_written(known[name], frame[name]) if name in known else frame[name] for name in frame}
     return pd.DataFrame(cells, columns=frame.columns).to_csv(index=False, lineterminator="\n")
 
 
-def typed_like(frame: pd.DataFrame, schema: object, dtypes: Mapping[Any, Any]) -> pd.DataFrame:
-    """The table in these types where its cells and gaps allow it: text as the schema says that it is written."""
-    known: dict[str, Column] = {column.name: column for column in getattr(schema, "columns", ())}
-    same = {c for c in frame if c in known and c in dtypes}
-    return pd.DataFrame({c: _typed_like(known[c], frame[c], dtypes[c]) if c in same else frame[c] for c in frame})
-
-
-def _typed_like(column: Column, cells: Cells, dtype: Any) -> Cells:
-    kinds = pd.api.types
-    if kinds.is_object_dtype(dtype) or kinds.is_string_dtype(dtype):
-        cells = _written(column, cells).astype(object)
-        return cells if kinds.is_object_dtype(dtype) else cells.astype(dtype)
-    plain = kinds.is_bool_dtype(dtype) or kinds.is_integer_dtype(dtype)
-    gap = plain and cells.isna().any() and not kinds.is_extension_array_dtype(dtype)
-    return cells if gap else cells.astype(dtype)
-
-
-def _written(column: Column, cells: Cells) -> Cells:
+def as_written(column: Column, cells: Cells) -> Cells:
+    """The cells as a file has them, where the schema says how that is; the rest as they are."""
     if isinstance(column, Binned) and column.form is not None:
         return cells.astype(object).map(column.said, na_action="ignore")
     if isinstance(column, Real) and column.decimals is not None:
