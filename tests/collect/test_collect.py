@@ -24,7 +24,7 @@ from understudy.cli import app as commands
 from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import NoRows
 from understudy.data.samples import toy
-from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, UnderstudyError
+from understudy.ground.errors import BudgetExceeded, ConfigError, ExchangeError, PartyError, UnderstudyError
 from understudy.ground.pack import pack, unpack
 from understudy.models.tables import fit_gram as fitting
 from understudy.privacy.accounts.budget import Budget
@@ -37,8 +37,9 @@ from understudy.protocols.aggregators.upload import context_of
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 from understudy.services.collect import app
+from understudy.services.collect import box as box_module
 from understudy.services.collect.app import serving
-from understudy.services.collect.box import Box, person_of, read_codes
+from understudy.services.collect.box import Box, Store, person_of, read_codes
 from understudy.services.web.limits import Limits
 
 PHONE = Path(__file__).parents[2] / "examples" / "phone.py"
@@ -345,6 +346,57 @@ def test_anybody_may_upload_where_there_are_no_codes_until_so_many_have(tmp_path
         assert [put(client, data, Authorization="").status_code for data in both] == [201, 201]
         until(lambda: bool(ended), 60)
         assert ended == [[data[:16].hex() for data in both]]
+
+
+@pytest.mark.parametrize("codes", [None, CODES], ids=["without codes", "with codes"])
+def test_of_uploads_that_come_at_once_no_more_are_kept_than_the_most(
+    tmp_path: Path, phone: ModuleType, monkeypatch: pytest.MonkeyPatch, codes: list[str] | None
+) -> None:
+    """However long the collection takes to see that it is over: here it does not look at all."""
+    monkeypatch.setattr(box_module, "_LOOK", 3600)
+    most = 3
+    uploads = [made(phone, person) for person in range(len(CODES))]
+    box = Box(tmp_path / "uploads", codes=codes, most=most)
+    together = threading.Barrier(len(uploads))
+    acknowledged: list[bytes] = []
+    refusals: list[ExchangeError] = []
+
+    def send(person: int) -> None:
+        batch = box.expect(CONTEXT.hex(), PLAN.format.size)
+        together.wait()
+        try:
+            box.take(batch, None if codes is None else person_of(codes[person]), uploads[person])
+        except ExchangeError as error:
+            refusals.append(error)
+        else:
+            acknowledged.append(uploads[person])
+
+    with gathering(box):
+        threads = [threading.Thread(target=send, args=(person,)) for person in range(len(uploads))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(acknowledged) == stored(box) == most
+        kept = box.uploads(torch.arange(most)).numpy()
+        assert {row.tobytes() for row in kept} == set(acknowledged)
+        assert {error.status for error in refusals} == {410}
+        assert refused(box) == {"late": len(uploads) - most}
+        first = uploads.index(acknowledged[0])
+        again = box.expect(CONTEXT.hex(), PLAN.format.size)
+        person = None if codes is None else person_of(codes[first])
+        assert not box.take(again, person, uploads[first]), "its answer may have been lost"
+
+
+def test_a_collection_that_goes_on_with_a_lower_most_takes_no_more(tmp_path: Path, phone: ModuleType) -> None:
+    first = Store(tmp_path / "run.uploads", most=3)
+    for person in range(2):
+        assert first.put(f"person {person}", bytes([person]) * 16, made(phone, person)) == "stored"
+    first.close()
+    again = Store(tmp_path / "run.uploads", most=1)
+    assert again.put("person 2", bytes([2]) * 16, made(phone, 2)) == "late"
+    assert again.count == 2
+    again.close()
 
 
 def test_with_too_few_at_the_end_nothing_is_passed_on_and_what_came_is_kept(tmp_path: Path, phone: ModuleType) -> None:

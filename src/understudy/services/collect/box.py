@@ -95,16 +95,16 @@ class Box:
         if self._batch is None or self._batch.context != context:
             self.close()
             part = "" if among is None else f"{_run_of(ticket)}-"
-            store = Store(self._folder / f"{part}{context.hex()}.uploads")
+            most = self._most if among is None else min(self._most, len(among))
+            store = Store(self._folder / f"{part}{context.hex()}.uploads", most=most)
             self._batch = Batch(ticket, context, form, store, None if among is None else frozenset(among))
         store, end = self._batch.store, self._ends[min(number, len(self._ends)) - 1]
-        most = self._most if among is None else min(self._most, len(among))
         if not store.over:
             self._watch("collecting", {"run": ticket["run"], "context": context.hex()})
         while not store.over:
             if self._stopped.wait(_LOOK):
                 raise KeyboardInterrupt  # no refusal: the server is told nothing, and waits until this is started again
-            if store.count >= most or (end is not None and time.time() >= end):
+            if store.full or (end is not None and time.time() >= end):
                 self._end(store, self._least if among is None else 1)
         return store.people()
 
@@ -240,10 +240,11 @@ STORED, REPEATED, TWICE, LATE = "stored", "repeated", "twice", "late"
 
 
 class Store:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, most: int) -> None:
         own_folder(path.parent)
         os.close(own_file(path, os.O_RDWR))
         self.path, self._lock, self._counting = path, threading.Lock(), threading.Lock()
+        self._most = most
         with _as_os_error():
             self._sql = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._sql.execute("PRAGMA journal_mode=WAL")
@@ -254,8 +255,16 @@ class Store:
             self.over = self._sql.execute("SELECT 1 FROM over").fetchone() is not None
             self.refused: Counter[str] = Counter(dict(self._sql.execute("SELECT why, count FROM refused")))
 
+    @property
+    def full(self) -> bool:
+        return self.count >= self._most
+
     def put(self, person: str, key: bytes, data: bytes) -> str:
-        """Keep an upload, or say why not: "repeated" (it is here), "twice" (another of that person or key), "late"."""
+        """Keep an upload, or say why not: "repeated" (it is here), "twice" (another of that person or key), "late".
+
+        Guarantee: no more than `most` are ever kept, however many come at once: the count is read and the upload
+        written in one transaction.
+        """
         with self._writing():
             if self.over:
                 return LATE
@@ -264,6 +273,9 @@ class Store:
             ).fetchall()
             if found:
                 return REPEATED if found == [(person, data)] else TWICE
+            (kept,) = self._sql.execute("SELECT coalesce(max(place), 0) FROM upload").fetchone()  # without gaps
+            if kept >= self._most:
+                return LATE
             self._sql.execute("INSERT INTO upload (person, key, data) VALUES (?, ?, ?)", (person, key, data))
             self._note()
         with self._counting:
