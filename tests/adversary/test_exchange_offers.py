@@ -82,6 +82,55 @@ def test_one_that_is_ended_is_gone_and_another_is_forked_whatever_happens_to_the
     assert ended()[1] != origin
 
 
+def test_a_file_is_not_refused_for_the_end_of_a_process_that_looked_at_others_before(
+    offers: ModuleType, checkers: Checkers, tmp_path: Path
+) -> None:
+    """A process ends after so many files, or of a limit that counts them all, just as the next one is handed to it."""
+    data = offers.accepted["small"](0)
+    while checkers._idle:  # of earlier tests
+        checkers._idle.pop().close()
+    assert "card" in looked(checkers, tmp_path, data, offers.POOL)
+    worker = forked(checkers)[-1]
+    os.kill(worker, signal.SIGSTOP)  # it takes the next file, and does not read it
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(looked, checkers, tmp_path, data, offers.POOL)
+        until(lambda: not checkers._idle, 60)
+        os.kill(worker, signal.SIGKILL)
+        assert "card" in answer.result()
+    assert forked(checkers)[-1] != worker
+
+
+def test_a_file_that_ends_two_processes_is_refused(offers: ModuleType, checkers: Checkers, tmp_path: Path) -> None:
+    """One that may have looked at other files, and one that has looked at this file alone."""
+    assert "card" in looked(checkers, tmp_path, offers.accepted["small"](0), offers.POOL)
+    while len(checkers._idle) > 1:  # of earlier tests
+        checkers._idle.pop(0).close()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def is_read() -> bool:
+        try:
+            writers.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:  # nobody reads it yet
+            return False
+        return True
+
+    ended: list[int] = []
+    writers: list[int] = []
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(checkers.look, pipe, offers.POOL)
+        while len(ended) < 2:
+            until(is_read, 60)
+            ended.append(forked(checkers)[-1])
+            os.kill(ended[-1], signal.SIGKILL)
+            os.close(writers.pop())
+            until(lambda: not Path(f"/proc/{ended[-1]}").exists(), 60)
+        assert answer.result() == {"spent": "process"}
+    assert len(set(ended)) == 2
+    assert not checkers._idle
+    assert "card" in looked(checkers, tmp_path, offers.accepted["small"](0), offers.POOL)
+
+
 def test_the_kernel_ends_a_look_whose_caller_has_gone(
     offers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,8 @@
 """Look at offers in processes of their own, which can be ended.
 
 Guarantee: a file of n bytes has `MEMORY + FACTOR · n` bytes and `seconds` to be looked at, whatever it says; then it is
-refused, and the process ends. The caller's own process reads nothing of the file.
+refused, and the process ends. The caller's own process reads nothing of the file. No file is refused for what an
+earlier one did: if a process ends that has looked at others, a new one looks at this file alone.
 Edges: a process is kept for the next file unless it was ended; all are forked from one that has imported what they
 need, so that a file which ends its process costs a fork and not the seconds of a start. There are at most `PROCESSES`
 at once; who comes later waits. Without /proc memory is not limited.
@@ -76,17 +77,27 @@ class Checkers:
         self, path: str | Path, required: Requirements, *, seed: int | None = None, seconds: float = SECONDS
     ) -> dict[str, Any]:
         """What the process answers, refusals too, and the `peak` of its memory in bytes; {"spent": "time"} when no
-        answer comes in time, {"spent": "process"} when it died of the job.
+        answer comes in time, {"spent": "process"} when a process that had no job before died of this one.
         """
         job = {
             "path": str(Path(path).absolute()), "requirements": required.to_dict(), "seed": seed,
             "memory": allowed(Path(path).stat().st_size), "seconds": seconds,
         }  # fmt: skip
-        with self._free, contextlib.ExitStack() as stack:
-            line = stack.enter_context(self._taken() or self._born())
+        with self._free:
+            used = self._taken()
+            if used is not None:
+                answer = self._asked(used, job)
+                if answer.get("spent") != "process":
+                    return answer
+            return self._asked(self._born(), job)
+
+    def _asked(self, line: socket.socket, job: dict[str, Any]) -> dict[str, Any]:
+        """What the process at this line answers. It is kept for the next job unless it spent what it had."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(line)
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 line.sendall(json.dumps(job).encode() + b"\n")
-            answer = _heard(line, seconds)
+            answer = _heard(line, job["seconds"])
             if "spent" not in answer:
                 stack.pop_all()
                 self._idle.append(line)
@@ -183,8 +194,8 @@ def _heard(line: socket.socket, seconds: float) -> dict[str, Any]:
             chunk = line.recv(1 << 16)
         except ConnectionResetError:
             chunk = b""
-        if not chunk or len(said) > _MOST_ANSWER:
-            return {"spent": "process"}
+        if not chunk or len(said) > _MOST_ANSWER:  # the kernel ends a process soon after its time is over
+            return {"spent": "process" if time.monotonic() < until else "time"}
         said += chunk
     answer: dict[str, Any] = json.loads(said)
     return answer
