@@ -20,9 +20,18 @@ def test_a_cell_has_a_row_for_every_column_and_one_for_all(bench: ModuleType, tm
     (cell,) = bench.cells(["codes"], "now", [4.0], 1)
     small = {"components": 4, "steps": 2}
     rows = bench.measure(cell, {"data": tmp_path, "people": 400, "settings": small})
-    assert [row["column"] for row in rows] == ["kind", "satisfied", "school", "affairs", "share", "left", "(all)"]
+    assert [row["column"] for row in rows] == [
+        *("kind", "satisfied", "school", "affairs", "share", "left"),
+        *("single columns", "pairs of columns", "correlations", "predictions of “left”"),
+        "(all)",
+    ]
     assert {row["people"] for row in rows} == {400}
     assert all(0 <= row["ks"] <= 1 for row in rows[:5] if not row["left_out"])
+    for line in rows[6:10]:
+        assert line["kind"] == "line"
+        assert line["wrong_line"] == int(
+            line["mark"] == "good" and line["off"] > (0.05 if "pred" in line["column"] else 0.1)
+        )
     assert 0 <= rows[-1]["tstr_auc"] <= 1 >= rows[-1]["trtr_auc"] > 0.6
     out = tmp_path / "ours.csv"
     bench.GRID.add(rows, out)
@@ -39,6 +48,9 @@ def test_a_cell_has_a_row_for_every_column_and_one_for_all(bench: ModuleType, tm
         (["2001-02-03", "2001-02-05"], ["2001-02-03", "2001-02-04"], {"kind": "day", "ks": 0.5, "form": ""}),
         (["2001-02-03"], ["03/02/01"], {"kind": "day", "ks": 1.0, "form": "days"}),
         ([None, None], [None, None], {"kind": "unsaid"}),
+        ([0, 0, 10, 10], [0, 0, 10, 12], {"outside": 0.25, "beyond": 0.2, "p99_real": 10.0, "p99_made": 11.94}),
+        ([1.0, 1.0, 3.0, 3.0], [1.0, 1.0, 5.0, 5.0], {"deviation": 2.0, "atom_error": 0.5}),
+        ([7, 7, 7], [7, 7, 8], {"outside": 0.33333, "beyond": 1.0, "deviation": ""}),
     ],
 )
 def test_figures_of_a_column_by_hand(bench: ModuleType, real: list, made: list, found: dict) -> None:  # type: ignore[type-arg]
@@ -47,13 +59,56 @@ def test_figures_of_a_column_by_hand(bench: ModuleType, real: list, made: list, 
     assert bench.column_figures(pd.Series(real), None)["left_out"] == 1
 
 
-def test_twenty_tables_half_of_them_apart_and_the_generated_ones_have_the_law_that_is_said(
+def test_an_atoms_error_is_in_deviations_of_its_noise_and_of_the_draw(bench: ModuleType) -> None:
+    real, made = pd.Series([1.4] * 40 + [0.0] * 60), pd.Series([1.4] * 20 + [1.5] * 20 + [0.0] * 60)
+    found = bench.atom_figures(real, made, noise=3.0)
+    assert found["atom"] == "1.5"  # which nobody has: only the count's noise speaks for it
+    assert found["atom_error"] == 0.2
+    assert found["atom_sigmas"] == pytest.approx(0.2 / 0.03, abs=0.01)
+
+
+def test_the_truth_of_a_line_is_found_without_a_schema(
+    bench: ModuleType, load_bench: Callable[..., ModuleType]
+) -> None:
+    truth, rng = load_bench("strangers", "truth"), np.random.default_rng(3)
+    one = rng.normal(size=4_000)
+    real = pd.DataFrame({"a": one, "b": one + rng.normal(size=4_000), "c": rng.normal(size=4_000)})
+    real["text"] = np.where(one > 0, "high", "low")
+    real["copy"] = real["text"]
+    shuffled = real.assign(b=rng.permutation(real["b"]), copy=rng.permutation(real["copy"]))
+    words = truth.common_words(real[["text", "copy"]])
+
+    def measure(frame: pd.DataFrame) -> object:
+        return truth.Associations.measure(frame[["a", "b", "c"]], frame[["text", "copy"]], words)
+
+    assert truth.worst_pair(measure(real), measure(real)) == truth.Truth()
+    pair = truth.worst_pair(measure(real), measure(shuffled))
+    assert pair.off == pytest.approx(1.0, abs=0.02)
+    assert pair.worst.startswith("text and copy: 1.00 -> 0.0")
+    correlation = truth.worst_correlation(measure(real), measure(shuffled))
+    assert correlation.worst.startswith("a and b: 0.7")
+    assert correlation.contradicts("good", "correlations")
+    assert not correlation.contradicts("partly", "correlations")
+    columns = [{"column": "id", "kind": "unsaid", "tv": 1.0}, {"column": "a", "kind": "number", "ks": 0.2}]
+    assert truth.worst_column(columns) == truth.Truth(0.2, "a")
+
+
+def test_a_model_is_compared_on_rows_held_out_whichever_column_it_predicts(bench: ModuleType, tmp_path: Path) -> None:
+    table = bench.load("codes", tmp_path)
+    rng = np.random.default_rng(1)
+    scrambled = table.train.apply(lambda column: rng.permutation(column))
+    lost = bench.model_truth("predictions of “school”", table, scrambled, 0)
+    assert lost.off > 0.15
+    assert bench.model_truth("predictions of “school”", table, table.train, 0).off == 0
+
+
+def test_forty_tables_half_of_them_apart_and_the_generated_ones_have_the_law_that_is_said(
     bench: ModuleType, load_bench: Callable[..., ModuleType], tmp_path: Path
 ) -> None:
     tables, show = load_bench("strangers", "tables"), load_bench("strangers", "show")
-    assert len(tables.NAMES) == 20
+    assert len(tables.NAMES) == 40
     assert tables.CHOSEN == show.CHOSEN
-    assert len(tables.CHOSEN) == 10
+    assert len(tables.CHOSEN) == 20
     assert set(tables.CHOSEN) < set(tables.NAMES)
     clinic = tables.load("clinic_5000", tmp_path).train
     assert (clinic["insulin"] == 0).mean() == pytest.approx(0.5, abs=0.03)
@@ -67,3 +122,37 @@ def test_twenty_tables_half_of_them_apart_and_the_generated_ones_have_the_law_th
     assert odd["nothing"].isna().all()
     assert np.array_equal(odd["pay"], odd["pay_again"])
     assert [tables.load(name, tmp_path).people for name in ("clinic", "codes", "costs")] == [768, 3_464, 8_933]
+
+
+def test_every_further_table_has_the_columns_that_it_is_for(
+    bench: ModuleType, load_bench: Callable[..., ModuleType], tmp_path: Path
+) -> None:
+    further, tables = load_bench("strangers", "further_tables"), load_bench("strangers", "tables")
+    assert len(further.FURTHER) == 20
+    assert len(set(further.MAY_CHOOSE) & set(further.FURTHER)) == 10
+    every = {name: tables.load(name, tmp_path) for name in further.FURTHER}
+    assert all(2_000 <= table.people <= 40_000 for table in every.values())
+    assert {table.train.shape[1] for table in every.values()} <= set(range(5, 56))
+    assert all(table.target in table.train for table in every.values())
+    forest = every["forest"].train
+    soils = forest.filter(like="soil_type_")
+    assert soils.shape[1] == 40
+    assert (soils.sum(axis=1) == 1).all()
+    assert forest.shape[1] == 55
+    market = every["market"].train["variation"]
+    assert (market == 1.4).mean() == pytest.approx(0.394, abs=0.01)
+    assert set(market) <= set(further.MARKET)
+    chances = every["chances"].train.drop(columns="percent")
+    assert chances.min().min() >= 0
+    assert chances.max().max() <= 1
+    assert set(every["cohorts"].train["survey_year"]) == {2013}
+    assert every["registry"].train["token"].is_unique
+    assert set(every["counts"].train["cars"]) == {0, 1, 2}
+    assert every["ward"].train["lab_3"].isna().mean() == pytest.approx(0.02, abs=0.01)
+    correlations = every["pairs"].train.corr(numeric_only=True)
+    assert correlations.loc["height", "reach"] == pytest.approx(0.96, abs=0.01)
+    assert correlations.loc["height", "weight"] == pytest.approx(0.71, abs=0.02)
+    determined = every["determined"].train
+    assert (determined["visits"] == determined["visits_spring"] + determined["visits_autumn"]).all()
+    assert set(every["answers"].train["sex"]) == {"1", "2"}
+    assert bench.kind_of(every["moments"].train["half_clock"]) == "day"

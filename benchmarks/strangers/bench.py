@@ -5,26 +5,30 @@
 
     us.synthesize(frame, epsilon=ε, names_and_kinds_are_public=True)
 
-Twenty tables (`tables.py`), nothing declared. A cell is a table, a method (the name of the code that ran, as `before`),
+Forty tables (`tables.py`), nothing declared. A cell is a table, a method (the name of the code that ran, as `before`),
 ε and a seed; cells that stand in the file are not run again. For every column of the table there is a row: its kind
 (number, day, text, or "unsaid" where it is all missing or hardly two people share a text), whether it was left out,
 KS of numbers and days, TV of texts, the difference of the shares of missing cells (`gap`), p95, p99 and mean of
-synthetic over real numbers, what of its form did not come back (`form`), and the kindest mark that the page has for it.
-The row with column "(all)" has the AUC of gradient boosting that learned from synthetic rows and from real ones, tested
-on rows held out, the mean distance of pairs as the page has it, what the card said that can be expected, what was
-warned of, and seconds. Columns are measured on the rows as they came, not through a schema. Noise is not seeded: a seed
-is only the number of a repetition.
+synthetic over real numbers, p1 and p99 of both, the deviation of synthetic over real numbers, the share of people
+`outside` of the real range and how far the furthest lies `beyond` it (in real ranges), the value that at least 1 % of
+people have whose share is furthest off (`atom`, `atom_error`, and the same in σ, `atom_sigmas`: see `atom_figures`),
+what of its form did not come back (`form`), and the kindest mark that the page has for it. Each line of the page's
+verdict has a row of the kind "line": its mark, how far the worst of what it is about is off in truth (`off`, `worst`;
+`truth.py`), and whether the line is a wrong "good" (`wrong_line`). The row with column "(all)" has the AUC of
+gradient boosting that learned from synthetic rows and from real ones, tested on rows held out, the mean distance of
+pairs as the page has it, what the card said that can be expected, what was warned of, seconds, and CPU seconds of the
+one line (`cpu`). Columns are measured on the rows as they came, not through a schema. Noise is not seeded: a seed is
+only the number of a repetition.
 """
 
 import argparse
-import io
 import os
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +43,8 @@ from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
-from tables import NAMES, Stranger, load
+from tables import NAMES, Stranger, load, written_and_read
+from truth import Associations, Truth, common_words, kind_of_line, worst_column, worst_correlation, worst_pair
 
 import understudy as us
 from common import publication
@@ -49,12 +54,18 @@ from understudy.evaluate.figure import What
 from understudy.evaluate.utility.values import apart
 from understudy.ground.errors import SchemaError, UtilityWarning
 from understudy.report.marks import column_mark, raw_mark
+from understudy.report.verdict import Finding, verdict
 
 QUICK = quick()
 EPSILONS = (1.0, 0.5, 4.0)
-ALL, METHOD = "(all)", "after"
+ALL, LINE, METHOD = "(all)", "line", "after"
+ATOM = 0.01  # a value that so many people have is an atom
+MOST_CLASSES = 12  # a number of more values is predicted as above its median, or not
 SHARED_BY = 0.005  # a text column of which no text is shared by so many is free text
-DAYS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%Y-%m-%d %H:%M", "%H:%M:%S")  # ways in which these tables write days
+DAYS = (  # ways in which these tables write days
+    "%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%y", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%H:%M:%S",
+    "%H:%M", "%I:%M %p",
+)  # fmt: skip
 MARKS = ("good", "partly", "poor", "unknown")
 
 
@@ -75,7 +86,9 @@ class Cell:
 KEY = tuple(Cell.__dataclass_fields__)
 FIELDS = [
     *KEY, "people", "column", "kind", "left_out", "ks", "tv", "gap", "p95", "p99", "mean", "form", "mark",
-    "tstr_auc", "trtr_auc", "pairs", "expected", "warned", "seconds",
+    "tstr_auc", "trtr_auc", "pairs", "expected", "warned", "seconds", "cpu",
+    "outside", "beyond", "p1_real", "p1_made", "p99_real", "p99_made", "deviation", "atom", "atom_error",
+    "atom_sigmas", "off", "worst", "wrong_line",
 ]  # fmt: skip
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY), columns=publication.plain, name=lambda cell: cell.name)
 
@@ -92,9 +105,9 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
     """One cell: the one line, and its rows beside the real ones."""
     table = load(cell.dataset, args["data"])
     if args["people"]:
-        table = Stranger(table.train.head(args["people"]), table.test, table.target, table.above)
+        table = replace(table, train=table.train.head(args["people"]))
     known = publication.plain(cell) | {"people": table.people}
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as ledgers, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -105,31 +118,105 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
             lost = [{"column": str(name)} | column_figures(table.train[name], None) for name in table.train]
             return [known | row for row in (*lost, {"column": ALL, "tstr_auc": 0.5, "warned": str(error)})]
         made = result.sample(table.people, seed=cell.seed)
-    seconds = time.perf_counter() - start
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    generator = result.generator
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        drawn = result.generator.sample(table.people, seed=cell.seed)
-        compared = us.evaluate(table.train, drawn, result.generator.schema)
+        drawn = generator.sample(table.people, seed=cell.seed)
+        target = table.target if table.target in generator.schema.names else None
+        compared = us.evaluate(table.train, drawn, generator.schema, target=target)
     judged = {shares.column.name: shares for shares in compared.shares}
     pairs = [figure.value for figure in compared.figures if figure.what == What("avd", 2)]
-    read = pd.read_csv(io.StringIO(made.to_csv(index=False)), low_memory=False)
+    read = written_and_read(made, table.texts)
+    noise = single_noise(generator.card)
     rows = []
     for name in map(str, table.train):
-        found = column_figures(table.train[name], read.get(name))
+        found = column_figures(table.train[name], read.get(name), noise)
         if name in judged:
             found["mark"] = min(column_mark(judged[name]), raw_mark(judged[name]), key=MARKS.index)
         rows.append({"column": name} | found)
+    scores = learned(read, table, cell.seed), learned(table.train, table, cell.seed)
     warned = {str(w.message) for w in said if isinstance(w.message, UtilityWarning)}
     whole = {
         "column": ALL,
-        "tstr_auc": learned(read, table, cell.seed),
-        "trtr_auc": learned(table.train, table, cell.seed),
+        "tstr_auc": scores[0],
+        "trtr_auc": scores[1],
         "pairs": round(pairs[0], 4) if pairs and pairs[0] is not None else "",
-        "expected": result.generator.card.get("expected", ""),
+        "expected": generator.card.get("expected", ""),
         "warned": " ".join(sorted(warned)).replace("\n", " "),
         "seconds": round(seconds, 1),
+        "cpu": round(cpu, 1),
     }
-    return [known | row for row in (*rows, whole)]
+    lines = lines_beside_truth(verdict(compared, None), rows, table, read, cell.seed)
+    return [known | row for row in (*rows, *lines, whole)]
+
+
+def lines_beside_truth(
+    findings: Iterable[Finding], columns: list[dict[str, Any]], table: Stranger, made: pd.DataFrame, seed: int
+) -> list[dict[str, Any]]:
+    """Each line of the page's verdict that has a truth, with that truth."""
+    real_strengths, made_strengths = (associations(frame, table) for frame in (table.train, made))
+    truths = {
+        "columns": worst_column(columns),
+        "pairs": worst_pair(real_strengths, made_strengths),
+        "correlations": worst_correlation(real_strengths, made_strengths),
+    }
+    rows = []
+    for finding in findings:
+        kind = kind_of_line(finding.subject)
+        if kind is None:
+            continue
+        truth = model_truth(finding.subject, table, made, seed) if kind == "models" else truths[kind]
+        wrong = int(truth.contradicts(finding.mark, kind))
+        line = {"column": finding.subject, "kind": LINE, "mark": finding.mark, "wrong_line": wrong}
+        rows.append(line | {"off": truth.off, "worst": truth.worst})
+    return rows
+
+
+def associations(frame: pd.DataFrame, table: Stranger) -> Associations:
+    """How strongly the columns hang together that both tables have; ids and free text apart."""
+    kinds = {str(name): kind_of(table.train[name]) for name in table.train}
+    numbers = {name: as_numbers(frame, name, kind) for name, kind in kinds.items() if kind in ("number", "day")}
+    texts = {name: as_words(frame, name) for name, kind in kinds.items() if kind == "text"}
+    real_words = pd.DataFrame({name: as_words(table.train, name) for name in texts})
+    return Associations.measure(pd.DataFrame(numbers), pd.DataFrame(texts), common_words(real_words))
+
+
+def as_numbers(frame: pd.DataFrame, name: str, kind: str) -> "pd.Series[float]":
+    """A column's numbers, or its days since 1970; missing where it has none."""
+    cells = frame.get(name, pd.Series(np.nan, index=frame.index))
+    if kind == "number":
+        return pd.to_numeric(cells, errors="coerce").astype(float)
+    read = pd.Series(np.nan, index=frame.index)
+    if (found := days(cells)) is not None:
+        read[cells.notna()] = found
+    return read
+
+
+def as_words(frame: pd.DataFrame, name: str) -> "pd.Series[Any]":
+    cells = frame.get(name, pd.Series(np.nan, index=frame.index))
+    return cells.astype(object).where(cells.isna(), cells.astype(str))
+
+
+def model_truth(subject: str, table: Stranger, made: pd.DataFrame, seed: int) -> Truth:
+    """By how much gradient boosting that learned from synthetic rows is worse than one that learned from real ones."""
+    target = subject.split("“")[1].split("”")[0]
+    if target != table.target:
+        table = replace(table, target=target, above=class_border(table.train[target]))
+    real, synthetic = (learned(rows, table, seed) for rows in (table.train, made))
+    return Truth(round(real - synthetic, 4), f"{target}: AUC {real:.3f} -> {synthetic:.3f}")
+
+
+def class_border(cells: "pd.Series[Any]") -> float | None:
+    """The median of a number of many values, above which its class is 1; None where values are classes."""
+    many = kind_of(cells) == "number" and cells.nunique() > MOST_CLASSES
+    return float(cells.median()) if many else None
+
+
+def single_noise(card: Mapping[str, Any]) -> float:
+    """The σ, in people, of one count of a single column, as the card says it."""
+    noise = card["noise"]
+    return float(noise.get("fine tables", max(noise.values())))
 
 
 def days(cells: "pd.Series[Any]") -> NDArray[np.float64] | None:
@@ -155,11 +242,13 @@ def kind_of(cells: "pd.Series[Any]") -> str:
     return "text" if cells.value_counts(normalize=True).iloc[0] >= SHARED_BY else "unsaid"
 
 
-def column_figures(real: "pd.Series[Any]", made: "pd.Series[Any] | None") -> dict[str, Any]:
-    """A column's figures; `made` is None where it was left out."""
+def column_figures(real: "pd.Series[Any]", made: "pd.Series[Any] | None", noise: float = 0.0) -> dict[str, Any]:
+    """A column's figures; `made` is None where it was left out. `noise`: σ of one count, in people."""
     found: dict[str, Any] = {"kind": kind_of(real), "left_out": int(made is None)}
     if made is None:
         return found
+    if found["kind"] in ("number", "text"):
+        found |= atom_figures(real, made, noise)
     found["gap"] = round(float(made.isna().mean() - real.isna().mean()), 4)
     found["form"] = changed(real, made)
     if found["kind"] == "text" or found["kind"] == "unsaid":
@@ -174,7 +263,55 @@ def column_figures(real: "pd.Series[Any]", made: "pd.Series[Any] | None") -> dic
         for title, share in (("p95", 0.95), ("p99", 0.99)):
             found[title] = _over(float(np.quantile(b, share)), float(np.quantile(a, share)))
         found["mean"] = _over(float(b.mean()), float(a.mean()))
+        found |= spread_figures(a, b)
     return found
+
+
+def spread_figures(real: NDArray[np.float64], made: NDArray[np.float64]) -> dict[str, Any]:
+    """p1 and p99 of both, the ratio of deviations, the share of people beyond the real ends, and how far they are."""
+    low, high = float(real.min()), float(real.max())
+    furthest = max(low - float(made.min()), float(made.max()) - high, 0.0)
+    quantiles = {
+        f"p{p}_{whose}": np.quantile(cells, p / 100)
+        for p in (1, 99)
+        for whose, cells in (("real", real), ("made", made))
+    }
+    return {
+        "outside": round(float(((made < low) | (made > high)).mean()), 5),
+        "beyond": round(furthest / (high - low), 4) if high > low else float(furthest > 0),
+        **{name: float(f"{value:.6g}") for name, value in quantiles.items()},
+        "deviation": _over(float(made.std()), float(real.std())),
+    }
+
+
+def atom_figures(real: "pd.Series[Any]", made: "pd.Series[Any]", noise: float) -> dict[str, Any]:
+    """The value that at least 1 % of people have, real or synthetic, whose share is furthest off.
+
+    σ of a share is that of the noise on one count of the release, as the card says it, and of the draw of so many
+    rows, together. A share that is read from several counts has more noise, so the figure is strict.
+    """
+    shares = [_as_values(cells).value_counts(normalize=True) for cells in (real, made)]
+    both = pd.concat(shares, axis=1).fillna(0.0)
+    both = both[both.max(axis=1) >= ATOM]
+    if both.empty:
+        return {}
+    rows = len(real)
+    true, drawn = both.iloc[:, 0], both.iloc[:, 1]
+    errors = (true - drawn).abs()
+    variance = (noise / rows) ** 2 + true * (1 - true) / rows
+    sigmas = errors / np.sqrt(variance.clip(lower=1 / rows**2))
+    return {
+        "atom": str(sigmas.idxmax()),
+        "atom_error": round(float(errors[sigmas.idxmax()]), 4),
+        "atom_sigmas": round(float(sigmas.max()), 2),
+    }
+
+
+def _as_values(cells: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Numbers as numbers, so that 1 and 1.0 are one value, and anything else as text."""
+    present = cells.dropna()
+    number = is_numeric_dtype(present) and not is_bool_dtype(present)
+    return present.astype(float) if number else present.astype(str)
 
 
 def _numbers(cells: "pd.Series[Any]") -> NDArray[np.float64]:

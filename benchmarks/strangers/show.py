@@ -8,15 +8,24 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from further_tables import FURTHER, MAY_CHOOSE
+from truth import LIMITS, kind_of_line
+
 from common.figures import bare
 from common.markdown import once, table
 
 HERE = Path(__file__).parent
-ALL, OTHER = "(all)", "new words: (other)"
-CHOSEN = ("titanic", "wine", "energy", "credit", "adult", "clinic", "codes", "calls", "forms", "odd")  # as `tables.py`
+ALL, LINE, OTHER = "(all)", "line", "new words: (other)"
+CHOSEN = (  # as `tables.py`
+    "titanic", "wine", "energy", "credit", "adult", "clinic", "codes", "calls", "forms", "odd", *MAY_CHOOSE,
+)  # fmt: skip
+METHODS = ("before", "after", "now", "latest")
 GROUPS = {True: "chosen by", False: "apart"}
+FAMILIES = {False: "", True: "further ones, "}
 SIZES = {"20,000 or more": (20_000, 10**9, 0.03), "5,000 to 20,000": (5_000, 20_000, 0.08), "fewer": (0, 5_000, 1.0)}
 OFF = 0.1  # a column that is further off may not be called good
+OUTSIDE, BEYOND, SIGMAS = 0.001, 0.02, 4.0  # people and parts of the range beyond the ends, and deviations, at most
+NOT_YET = "Not measured yet."
 KEPT, TAILS = 2_000, 3_500  # people from which on no column is lost, and tails are as wanted
 
 
@@ -26,8 +35,8 @@ def rows() -> pd.DataFrame:
     off = found[["ks", "tv"]].max(axis=1)
     form = found["form"].fillna("")
     return found.assign(
-        group=found["dataset"].isin(CHOSEN).map(GROUPS),
-        off=off,
+        group=found["dataset"].isin(FURTHER).map(FAMILIES) + found["dataset"].isin(CHOSEN).map(GROUPS),
+        further=found["dataset"].isin(FURTHER),
         wrong=(found["mark"] == "good") & (off > OFF),
         good=found["mark"] == "good",
         other=form.str.contains("(other)", regex=False),
@@ -37,14 +46,18 @@ def rows() -> pd.DataFrame:
 
 
 def cells(**key: object) -> pd.DataFrame:
-    found = rows()[rows()["column"] != ALL]
+    found = rows()[(rows()["column"] != ALL) & (rows()["kind"] != LINE)]
     for name, value in key.items():
         found = found[found[name] == value]
     return found
 
 
 def methods() -> list[str]:
-    return sorted(rows()["method"].unique(), key=["before", "after", "now"].index)
+    return sorted(rows()["method"].unique(), key=METHODS.index)
+
+
+def groups() -> list[str]:
+    return [family + group for family in FAMILIES.values() for group in GROUPS.values()]
 
 
 def share(flags: "pd.Series[bool]") -> str:
@@ -54,7 +67,7 @@ def share(flags: "pd.Series[bool]") -> str:
 def aims() -> str:
     """ε of 1, by people: KS of numbers and days as wanted, columns left out, and marks that are wrong."""
     lines = []
-    for group in GROUPS.values():
+    for group in groups():
         for size, (least, most, aim) in SIZES.items():
             for method in methods():
                 held = cells(group=group, method=method, epsilon=1.0)
@@ -83,14 +96,15 @@ def aims() -> str:
 
 
 def prices() -> str:
-    """All tables by ε."""
+    """The first twenty tables by ε."""
     lines = []
     for epsilon in (0.5, 1.0, 4.0):
         for method in methods():
-            held = cells(method=method, epsilon=epsilon)
+            held = cells(method=method, epsilon=epsilon, further=False)
             if held.empty:
                 continue
-            whole = rows()[(rows()["column"] == ALL) & (rows()["method"] == method) & (rows()["epsilon"] == epsilon)]
+            first = rows()[(rows()["column"] == ALL) & ~rows()["further"]]
+            whole = first[(first["method"] == method) & (first["epsilon"] == epsilon)]
             many, texts = held[held["people"] >= KEPT], held["tv"][held["kind"] == "text"]
             auc = f"{bare(whole['tstr_auc'].mean())}, {bare(whole['trtr_auc'].mean())}"
             lines.append(
@@ -130,7 +144,7 @@ def each() -> str:
             said.append(f"{' '.join(shown)} · {int(held['lost'].sum())} · {auc}")
         real = rows()[(rows()["dataset"] == name) & (rows()["column"] == ALL)]["trtr_auc"].iloc[0]
         columns = len(cells(dataset=name)["column"].unique())
-        group = GROUPS[name in CHOSEN]
+        group = FAMILIES[name in FURTHER] + GROUPS[name in CHOSEN]
         lines.append((name, group, f"{_people(name):,}", str(columns), *said, bare(real, 2)))
     return table(("table", "", "people", "columns", *methods(), "AUC, real"), lines, "llrrllr")
 
@@ -138,7 +152,7 @@ def each() -> str:
 def tails() -> str:
     """Numbers with 3,500 people or more, without ids: how many of p95, p99 and the mean are as wanted."""
     lines = []
-    for group in GROUPS.values():
+    for group in groups():
         for epsilon in (0.5, 1.0, 4.0):
             for method in methods():
                 held = cells(group=group, method=method, kind="number", epsilon=epsilon)
@@ -175,6 +189,71 @@ def wrong() -> str:
     return table(("table", "column", "people", "KS", "the page"), lines, "llrrl") if lines else "None."
 
 
+def ends() -> str:
+    """Numbers, ε of 1: who is drawn outside of the real range, deviations, and atoms beyond what noise allows."""
+    lines = []
+    for group in groups():
+        for method in methods():
+            held = cells(group=group, method=method, epsilon=1.0)
+            numbers, atoms = held[held["outside"].notna()], held["atom_sigmas"].dropna()
+            if numbers.empty:
+                continue
+            people = (numbers["outside"] * numbers["people"]).sum() / numbers["people"].sum()
+            lines.append(
+                (
+                    group,
+                    method,
+                    f"{100 * people:.2f} %",
+                    share(numbers["outside"] > OUTSIDE),
+                    share(numbers["beyond"] > BEYOND),
+                    share((numbers["deviation"].dropna() - 1).abs() <= 0.1),
+                    share(atoms > SIGMAS),
+                    f"{atoms.max():.1f} σ",
+                )
+            )
+    if not lines:
+        return NOT_YET
+    first = ("tables", "code", "people outside", "columns with > .1 %", "by > 2 % of the range")
+    return _with_heads((*first, "deviation within 10 %", f"atoms off by > {SIGMAS:g} σ", "worst"), lines)
+
+
+def page_lines() -> str:
+    """Lines of pages that say "good", beside what is true of the rows; ε of 1."""
+    found = rows()[(rows()["kind"] == LINE) & (rows()["epsilon"] == 1.0)]
+    found = found.assign(about=found["column"].map(kind_of_line))
+    lines = []
+    for about, limit in LIMITS.items():
+        for method in methods():
+            own = found[(found["about"] == about) & (found["method"] == method)]
+            if own.empty:
+                continue
+            good = own[own["mark"] == "good"]
+            false = good["wrong_line"] == 1
+            which = "; ".join(f"{r.dataset}: {r.worst}" for r in good[false].itertuples())
+            title = f"{about}, off by > {bare(limit, 2)}"
+            lines.append((title, method, str(len(own)), share(false), which or "none"))
+    head = ("lines about", "code", "lines", "“good”, and wrong", "which")
+    return _with_heads(head, lines) if lines else NOT_YET
+
+
+def furthest() -> str:
+    """Columns whose people lie furthest outside, and atoms that are furthest off, by the last code at ε of 1."""
+    held = cells(method=methods()[-1], epsilon=1.0)
+    outside = held[(held["outside"] > OUTSIDE) | (held["beyond"] > BEYOND)]
+    said = [
+        (r.dataset, r.column, f"{r.people:,}", f"{100 * r.outside:.2f} % outside, by {bare(r.beyond, 2)} of the range")
+        for r in outside.sort_values("outside", ascending=False).itertuples()
+    ]
+    atoms = held[held["atom_sigmas"] > SIGMAS]
+    said += [
+        (r.dataset, r.column, f"{r.people:,}", f"{r.atom}: share off by {bare(r.atom_error)}, {r.atom_sigmas:.1f} σ")
+        for r in atoms.sort_values("atom_sigmas", ascending=False).itertuples()
+    ]
+    if not held["outside"].notna().any():
+        return NOT_YET
+    return table(("table", "column", "people", "what"), said, "llrl") if said else "None."
+
+
 def _people(name: str) -> int:
     return int(rows()[rows()["dataset"] == name]["people"].iloc[0])
 
@@ -185,3 +264,4 @@ def _with_heads(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
 
 
 TABLES = {"aims": aims, "prices": prices, "each": each, "tails": tails, "forms": forms, "wrong": wrong}
+TABLES |= {"ends": ends, "lines": page_lines, "furthest": furthest}

@@ -1,25 +1,24 @@
-"""Twenty tables as a stranger brings them: what `pandas.read_csv` gives, nothing declared, nothing cleaned.
+"""Forty tables as a stranger brings them: what `pandas.read_csv` gives, nothing declared, nothing cleaned.
 
 Public ones are read as they lie there, ids, dates and missing cells included. Generated ones have known laws, are
-written as CSV and read again. `CHOSEN` marks, before anything was run, the half by which rules may be chosen; the
-others are reported apart.
+written as CSV and read again; twenty of them are in `further_tables.py`. `CHOSEN` marks, before anything was run, the
+half by which rules may be chosen; the others are reported apart.
 """
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
+from further_tables import FURTHER, MAY_CHOOSE, TEXTS
+from law import Law
 
 from common.sources import need
 
 HELD_OUT = 5  # one in so many rows is for tests alone
-SHARED = 0.5  # of each generated rank's variance: what the columns have in common
 PUBLIC = {  # the file, the column to predict, and above what it counts as 1 where it is a number of many values
     "breast": ("breast_cancer_wisconsin.csv.gz", "class", 3),
     "titanic": ("titanic.csv.gz", "survived", None),
@@ -33,7 +32,7 @@ PUBLIC = {  # the file, the column to predict, and above what it counts as 1 whe
     "adult": ("adult.csv.gz", "income", None),
     "diabetes130": ("diabetes130.csv.gz", "readmitted", None),
 }
-CHOSEN = ("titanic", "wine", "energy", "credit", "adult", "clinic", "codes", "calls", "forms", "odd")
+CHOSEN = ("titanic", "wine", "energy", "credit", "adult", "clinic", "codes", "calls", "forms", "odd", *MAY_CHOOSE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,38 +43,11 @@ class Stranger:
     test: pd.DataFrame
     target: str
     above: float | None = None
+    texts: tuple[str, ...] = ()  # columns that are text whatever they hold
 
     @property
     def people(self) -> int:
         return len(self.train)
-
-
-class Law:
-    """Ranks that hang together by one hidden number, from which a generated table's columns are made."""
-
-    def __init__(self, people: int, seed: int) -> None:
-        self.people, self.rng = people, np.random.default_rng([seed, 37])
-        self.hidden = self.rng.normal(size=people)
-
-    def rank(self) -> NDArray[np.float64]:
-        return ndtr(np.sqrt(SHARED) * self.hidden + np.sqrt(1 - SHARED) * self.rng.normal(size=self.people))
-
-    def outcome(self, *words: object) -> NDArray[np.object_]:
-        """One of two words, the second for those whose hidden number is large."""
-        large = self.rng.random(self.people) < 1 / (1 + np.exp(-2 * self.hidden))
-        return np.array(words, dtype=object)[large.astype(int)]
-
-    def skewed(self, middle: float, spread: float, zeros: float = 0.0) -> NDArray[np.float64]:
-        """A log-normal number, 0 for a share of people."""
-        rank = self.rank()
-        normal = np.clip((rank - zeros) / (1 - zeros), 1e-6, 1 - 1e-6)
-        return np.where(rank < zeros, 0.0, middle * np.exp(spread * ndtri(normal)))
-
-    def word(self, words: list[str], power: float = 1.0) -> NDArray[np.object_]:
-        """One of many words, the first most often."""
-        weights = np.arange(1, len(words) + 1) ** -power
-        ends = np.cumsum(weights / weights.sum())
-        return np.array(words, dtype=object)[np.searchsorted(ends, self.rank() * ends[-1])]
 
 
 def clinic(law: Law) -> pd.DataFrame:
@@ -227,7 +199,7 @@ GENERATED: dict[str, tuple[Callable[[Law], pd.DataFrame], int, str]] = {
     "calls": (calls, 41_188, "bought"),
     "traffic": (traffic, 47_736, "attack"),
 }
-NAMES = (*PUBLIC, *GENERATED)
+NAMES = (*PUBLIC, *GENERATED, *FURTHER)
 
 
 @lru_cache(maxsize=1)
@@ -239,10 +211,16 @@ def load(name: str, folder: Path) -> Stranger:
         (path,) = need(folder, file)
         frame = pd.read_csv(path, low_memory=False)
     else:
-        make, people, target = GENERATED[name]
-        text = make(Law(people * HELD_OUT // (HELD_OUT - 1), NAMES.index(name))).to_csv(index=False)
-        frame = pd.read_csv(io.StringIO(text))
+        make, people, target = (GENERATED | FURTHER)[name]
+        law = Law(people * HELD_OUT // (HELD_OUT - 1), NAMES.index(name))
+        frame = written_and_read(pd.DataFrame(make(law)), TEXTS.get(name, ()))
     order = np.random.default_rng(0).permutation(len(frame))
     cut = len(frame) // HELD_OUT
     test, train = (frame.iloc[part].reset_index(drop=True) for part in (order[:cut], order[cut:]))
-    return Stranger(train, test, target, above)
+    return Stranger(train, test, target, above, TEXTS.get(name, ()))
+
+
+def written_and_read(frame: pd.DataFrame, texts: Sequence[str]) -> pd.DataFrame:
+    """What a stranger gets who reads the CSV file of these rows and asks for text where numbers stand for it."""
+    text = frame.to_csv(index=False)
+    return pd.read_csv(io.StringIO(text), dtype=dict.fromkeys(texts, object), low_memory=False)
