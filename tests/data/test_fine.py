@@ -150,3 +150,12 @@ def test_a_bound_is_a_point_of_its_own_as_every_round_number_is() -> None:
         (column,) = fine(Real(name="x", low=low, high=16.0)).columns
         assert column.edges[0] == low
         assert column.edges[1] == np.nextafter(low, np.inf)
+
+
+@pytest.mark.parametrize(("low", "high", "decimals"), [(-6.4, 1.5, 1), (0, 100, 2), (0, 12_345.67, 2), (-1, 12_345, 0)])
+def test_the_last_number_shares_its_cell_with_no_other(low: float, high: float, decimals: int) -> None:
+    codec = Codec(fine(Real(name="x", low=low, high=high, decimals=decimals)))
+    before = round(high - 10.0**-decimals, decimals)
+    codes = codec.codes(pd.DataFrame({"x": np.repeat([before, high], 20)}))
+    assert codes[0, 0] == codes[-1, 0] - 1
+    assert (codec.decode(codes, FastRng(0))["x"][20:] == high).all()

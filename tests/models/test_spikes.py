@@ -104,6 +104,14 @@ def test_shared_numbers_are_read_to_their_last_digit_and_noise_alone_says_nothin
     assert not any(len(own.numbers(noise.sample(own.shape), 20.0, read)) for own in (written, real))
 
 
+def test_the_upper_bound_is_read_where_many_people_are_on_it() -> None:
+    frame = FRAME.assign(float=np.where(np.arange(ROWS) % 2, 4.0, FRAME["float"]))
+    last = TREES[0].fine.columns[1].levels - 1
+    (own,) = named_spikes(TREES, torch.tensor([[1, last]]))
+    found = own.numbers(own.count(own.codes(frame)), 0.1, read_of(frame))
+    assert found[:, 1].tolist() == [4.0]
+
+
 def test_several_numbers_of_one_cell_are_read_and_drawn_as_often_as_they_are() -> None:
     low, high = TREES[0].fine.columns[1].edges[7000:7002]  # type: ignore[attr-defined]
     three = [round(low + (high - low) * part, 9) for part in (0.2, 0.5, 0.9)]

@@ -150,6 +150,8 @@ def _fine(column: Column, most: int) -> Column:
         (first, last), scale = _steps(column), 10.0**column.decimals
         steps = range(first, last + 1) if last - first < most else _whole(first, last, most)
         decimals = {step / scale for step in steps}
+        if last > first and last / scale == column.high:
+            decimals.add((last - 0.5) / scale)  # the last cell is closed: it would hold the number before it as well
         return replace(column, bins=_between(decimals, first / scale, column.high, column.low), ends=False)
     low, high = column.low, column.high
     unit = max(_UNIT * float(max(abs(low), abs(high))), _LEAST)

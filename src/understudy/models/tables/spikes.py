@@ -78,7 +78,9 @@ class Spikes:
         (low, high), decimals = self.column.edges[cell : cell + 2].tolist(), self.column.decimals
         middle = low + (place + 0.5) / BASE ** self.shape[0] * (high - low)
         forms = [f".{digits}g" for digits in range(1, 18)] if decimals is None else [f".{decimals}f"]
-        found = np.array([number for form in forms if low <= (number := float(format(middle, form))) < high])
+        last = cell == self.column.levels - 1  # which is closed
+        numbers = [float(format(middle, form)) for form in forms]
+        found = np.array([number for number in numbers if low <= number < high or (last and number == high)])
         same = found[_places(self.column, np.full(len(found), cell), found) == place]
         return float(same[0]) if len(same) else math.nan
 
