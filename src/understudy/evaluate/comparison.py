@@ -23,14 +23,15 @@ from understudy.data.table import Table, read_table
 from understudy.evaluate.attacks.anonymity import inference, linkability, singling_out
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.neighbours import neighbourhood, neighbours
-from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.figure import SCOPES, Figure, What
 from understudy.evaluate.holdings import Loss, Outsiders, People, read_rows, with_bounds
 from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.distance import Attacked, Space
 from understudy.evaluate.utility.downstream import MODELS
-from understudy.evaluate.utility.fidelity import Evaluation, Yardstick, evaluate_tables
+from understudy.evaluate.utility.fidelity import Evaluation, StrongPair, Yardstick, evaluate_tables
+from understudy.evaluate.utility.predictions import predict_columns
 from understudy.evaluate.utility.second_opinion import second_opinion
-from understudy.evaluate.utility.values import Numbers, column_means, table_values
+from understudy.evaluate.utility.values import Numbers, Spread, column_means, table_values
 from understudy.ground.check import nearest, whole
 from understudy.ground.errors import ConfigError
 from understudy.ground.html import pre
@@ -102,6 +103,7 @@ class Shares:
     figure: Figure | None = None
     numbers: Numbers | None = None
     ks: float | None = None  # of all rows: `numbers` are measured on some, beside others of the real ones
+    spread: Spread | None = None  # of all rows, too
 
     @property
     def off(self) -> float:
@@ -120,8 +122,10 @@ class Comparison:
     """What was measured between a real and a synthetic table.
 
     `closeness` holds the distances of synthetic to training rows, by the label of the group they were measured on,
-    `pairs` how strongly two columns hang together by their values; `notes` say what the reader must know, and `losses`
-    what the schema, through which the generator saw the rows, could not say of them.
+    `pairs` how strongly two columns hang together by their values, `strongest` how far the strongest real pairs are
+    off (of all columns, within one party, across parties), and `predictions` what models learn of a few columns.
+    `notes` say what the reader must know, and `losses` what the schema, through which the generator saw the rows, could
+    not say of them.
     """
 
     evaluation: Evaluation
@@ -129,6 +133,8 @@ class Comparison:
     shares: tuple[Shares, ...]
     attacks: tuple[Attack, ...]
     pairs: tuple[Pair, ...] = ()
+    strongest: Mapping[str, tuple[StrongPair, ...]] = field(default_factory=dict)
+    predictions: tuple[Figure, ...] = ()
     closeness: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict)
     owners: Mapping[str, str] | None = None
     target: str | None = None
@@ -193,7 +199,8 @@ def compare(
         evaluation = replace(evaluation, figures=(*evaluation.figures, *second_opinion(real, synthetic, known)))
     figures = tuple(f for f in evaluation.figures if f.what.measure != "tstr")
     shares: tuple[Shares, ...] = ()
-    pairs: tuple[Pair, ...] = ()
+    strongest: dict[str, tuple[StrongPair, ...]] = {}
+    predictions: tuple[Figure, ...] = ()
     if known is not None:
         frames = [real, synthetic, *([] if holdout is None else [holdout])]
         codes = [Codec(known).codes(frame) for frame in frames]
@@ -201,10 +208,15 @@ def compare(
         scale = Yardstick.of(known, *codes, values=values, owners=owners)
         numbers, strengths = scale.numbers(), scale.associations()
         figures = (*scale.figures(), *column_means(numbers), *strengths.figures)
-        pairs = strengths.pairs
+        strongest = {scope: scale.strongest(scope) for scope in (SCOPES if owners is not None else SCOPES[:1])}
+        tables = dict(zip(("real", "synthetic", "held-out"), zip(codes, values, strict=True), strict=False))
+        predictions = predict_columns(known, tables, strongest["all"], but=target)
         found = column_shares(known, synthetic, real, owners=owners, figures=scale.columns(), numbers=numbers)
         exact = {name: own.figures[0].value for name, own in evaluation.numbers.items()}
-        shares = tuple(replace(own, ks=exact.get(own.column.name)) for own in found)
+        spreads = evaluation.spreads
+        shares = tuple(
+            replace(own, ks=exact.get(own.column.name), spread=spreads.get(own.column.name)) for own in found
+        )
     if holdout is not None and known is not None:
         inside, outside = one_row_each(real, holdout, people)
         outsiders = (Outsiders(inside=inside, outside=outside, schema=known), *outsiders)
@@ -213,7 +225,8 @@ def compare(
     leakages = attack_groups(groups, synthetic, owners=owners, target=target)
     attacks = tuple(attack for leakage in leakages.values() for attack in leakage.attacks)
     return Comparison(
-        evaluation=evaluation, figures=figures, shares=shares, pairs=pairs,
+        evaluation=evaluation, figures=figures, shares=shares, pairs=evaluation.pairs, strongest=strongest,
+        predictions=predictions,
         attacks=attacks or (Attack.absent(What("mia"), NO_OUTSIDERS),),
         closeness={label: leakage.closeness for label, leakage in leakages.items()}, owners=owners, target=target,
         notes=tuple(notes), losses=tuple(losses),

@@ -10,9 +10,12 @@ from typing import Literal
 
 from understudy.evaluate.comparison import Shares
 from understudy.evaluate.figure import Figure, What
-from understudy.evaluate.utility.values import Numbers
+from understudy.evaluate.utility.association import Pair
+from understudy.evaluate.utility.fidelity import StrongPair
+from understudy.evaluate.utility.values import Numbers, Spread
 
 Mark = Literal["good", "partly", "poor", "unknown"]
+ORDER: tuple[Mark, ...] = ("good", "unknown", "partly", "poor")  # from the kindest
 
 CLOSE, LOST = 0.25, 0.75
 SHORT = 1.1  # ends nearer to each other than by this factor leave nothing to tell apart
@@ -21,6 +24,15 @@ NEAR = 0.02  # shares of one column that are so little further away than real ro
 OFF = 0.1  # a column whose shares, or numbers, differ by more than this is not close, whatever real rows reach
 SLACK, FAR = 0.05, 0.15  # so far beyond what real rows reach numbers are still close, or partly kept
 NONE, TINY = 0.01, 0.002  # so little further, or so far at all, independent columns lie off where they are the truth
+PAST = 0.001  # a column of which more synthetic rows lie beyond the real ends, and more than by chance, is not close
+LUCK = 0.001  # the chance at which that is called chance
+CUT = 0.01  # a column of which more real rows lie beyond the synthetic ends is not close
+REACH = 0.02  # of the real range: so far past its end a single row may lie, or further where the real tail is long
+TAIL = 3  # times what lies between the real 99 % quantile and the end: so far it may lie where the tail is long
+WIDER = 1.5  # a column whose deviation is larger, or smaller, by this factor is not close
+SURE = 4  # deviations of its noise: a pair that is further off than by these is not off by chance
+TAUGHT = 0.1  # so much must real rows beat a guess by, or a column that nobody named is not worth predicting
+LITTLE = 0.03  # a score that is so little below the one from real rows is close: models differ by as much by chance
 LEARNABLE = 0.02  # so much must real rows beat a naive guess by, or there is nothing to predict
 STRONG, REASONABLE = 1.0, 10.0  # ε
 
@@ -76,12 +88,98 @@ def raw_mark(shares: Shares) -> Mark:
     real, made = (0.0 if part is None else float(part[-1]) for part in (shares.real, shares.synthetic))
     gaps = abs(real - made) if shares.column.nullable else 0.0
     found = worst([number_mark(shares.numbers), beyond(Figure(What("missing"), value=gaps, floor=0.0))])
-    return not_off(shares.off, found)
+    wrong = shares.spread is not None and astray(shares.spread)
+    return not_off(shares.off, "partly" if wrong and found == "good" else found)
+
+
+def astray(spread: Spread) -> tuple[str, ...]:
+    """What of "below", "above", "smallest", "largest", "deviation", "cut" is such that a column is not close: rows
+    beyond the real ends, a number far beyond them, a deviation that is another, real rows that are beyond reach.
+    """
+    found = []
+    low, high = spread.ends
+    for side, (made, _) in (("below", spread.below), ("above", spread.above)):
+        if made > PAST and _chance_of(made, spread) < LUCK:
+            found.append(side)
+    quantiles = spread.quantiles
+    tails = quantiles[0.01][0] - low, high - quantiles[0.99][0]
+    passed = low - quantiles[0.0][1], quantiles[1.0][1] - high
+    for side, tail, step, far in zip(("smallest", "largest"), tails, spread.step, passed, strict=True):
+        room = min(max(REACH * (high - low), TAIL * tail, step), high - low)
+        if far > room:
+            found.append(side)
+    real, drawn = spread.deviation
+    if max(real, drawn) > WIDER * min(real, drawn):
+        found.append("deviation")
+    if max(spread.below[1], spread.above[1]) > CUT:
+        found.append("cut")
+    return tuple(found)
+
+
+def _chance_of(share: float, spread: Spread) -> float:
+    """How likely so many of the drawn rows lie beyond the largest of the real ones if both are of one law: each of them
+    precedes the real ones with at most the drawn rows' share of all, whatever the law.
+    """
+    real, drawn = spread.rows
+    return float((drawn / (real + drawn)) ** round(share * drawn))
 
 
 def not_off(value: float | None, found: Mark) -> Mark:
     """The mark, which is never good for what differs by more than `OFF`."""
     return "partly" if found == "good" and (value or 0.0) > OFF else found
+
+
+def pair_mark(pair: StrongPair) -> Mark:
+    """Of one of the strongest real pairs: how much of its dependence is lost, where that is more than chance; "unknown"
+    where it has too little dependence to lose.
+
+    A row moves a distance by at most 1/n, so the deviation of the difference of two distances is at most √(1/2n).
+    """
+    figure = pair.figure
+    if figure.value is None or figure.floor is None or figure.ceiling is None:
+        return "unknown"
+    chance = 1.5 * (0.5 / pair.rows) ** 0.5
+    dependence, lost = figure.ceiling - figure.floor, figure.value - figure.floor
+    if dependence <= max(2 * chance, NONE):
+        return "unknown"
+    if lost <= max(CLOSE * dependence, chance):
+        return not_off(lost, "good")
+    return "partly" if lost <= LOST * dependence else "poor"
+
+
+def strength_mark(pair: Pair) -> Mark:
+    """Of how strongly two columns hang together: never good where it is off by more than `OFF`; "unknown" where real
+    rows are so few that they might differ by as much.
+    """
+    if pair.off <= OFF:
+        return "good"
+    if pair.noise is None or pair.off <= SURE * pair.noise:
+        return "unknown"
+    return "poor" if abs(pair.real) > OFF and pair.off > LOST * abs(pair.real) else "partly"
+
+
+def scores_mark(figures: Sequence[Figure]) -> Mark:
+    """Of one model: the worst of its scores, of those in which real rows beat a guess by `TAUGHT` at least."""
+    found: list[Mark] = []
+    for figure in figures:
+        if figure.value is None or figure.floor is None or figure.ceiling is None:
+            continue
+        if figure.ceiling - figure.floor >= TAUGHT:
+            lost = figure.ceiling - figure.value
+            found.append("good" if lost <= LITTLE else not_off(lost, mark(figure)))
+    return worst(found)
+
+
+def together(marks: Sequence[Mark]) -> Mark:
+    """A mark for several things of a kind: poor where most of them are, else no better than the worst, which counts as
+    partly; what cannot be judged is left aside unless nothing can.
+    """
+    known = [mark for mark in marks if mark != "unknown"]
+    if not known:
+        return "unknown"
+    if 2 * known.count("poor") > len(known):
+        return "poor"
+    return worst(["partly" if mark == "poor" else mark for mark in known])
 
 
 def without_dependence(figure: Figure) -> bool:
@@ -100,8 +198,7 @@ def dependence_mark(figure: Figure) -> Mark:
 
 def worst(marks: Sequence[Mark]) -> Mark:
     """A mark for several things together; what cannot be judged is not good."""
-    order: tuple[Mark, ...] = ("good", "unknown", "partly", "poor")
-    return max(marks, key=order.index, default="unknown")
+    return max(marks, key=ORDER.index, default="unknown")
 
 
 def beyond(figure: Figure) -> Mark:
@@ -109,8 +206,9 @@ def beyond(figure: Figure) -> Mark:
     if figure.value is None or figure.floor is None:
         return "unknown"
     more = figure.value - figure.floor
-    if more > max(FAR, figure.floor):
+    blurred = figure.floor > BLUR
+    if more > max(FAR, 2 * figure.floor if blurred else figure.floor):
         return "poor"
-    if figure.floor > BLUR:
+    if blurred:
         return "unknown"
     return "good" if more <= max(SLACK, figure.floor) else "partly"

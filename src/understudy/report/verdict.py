@@ -12,10 +12,11 @@ from understudy.evaluate.attacks.rates import LEVEL
 from understudy.evaluate.comparison import Comparison, Shares
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.holdings import Loss
-from understudy.evaluate.utility.fidelity import Evaluation
+from understudy.evaluate.utility.association import Pair
+from understudy.evaluate.utility.fidelity import Evaluation, StrongPair
 from understudy.report import marks
 from understudy.report.marks import Mark
-from understudy.report.words import MARKED, STRENGTHS, at_price, capital, figure_name, listed, number
+from understudy.report.words import MARKED, SCORES, STRENGTHS, at_price, capital, figure_name, listed, number, signed
 
 ENDS = ("value", "floor", "ceiling")
 MOST_NAMED = 5  # columns in one finding
@@ -30,8 +31,19 @@ LIMIT = (
 
 
 @dataclass(frozen=True)
+class Worst:
+    """What of a finding's subject is furthest off: its name, and the number of each table, or of the distances."""
+
+    name: str
+    real: float | None
+    synthetic: float | None
+
+
+@dataclass(frozen=True)
 class Finding:
-    """One thing that a holder should know: a mark, a subject, what is said of it, figures, the section."""
+    """One thing that a holder should know: a mark, a subject, what is said of it, figures, the section; and of what has
+    parts, which of them is furthest off.
+    """
 
     mark: Mark
     subject: str
@@ -40,6 +52,7 @@ class Finding:
     section: str
     badge: str = ""
     of: str = ""
+    worst: Worst | None = None
 
 
 def verdict(
@@ -58,6 +71,7 @@ def verdict(
         found += lost(comparison.losses)
         found += _utility(comparison, "".join(limits))
         found += predicted(leading(comparison.evaluation), f"predictions of “{comparison.target}”")
+        found += predicted_columns(comparison.predictions)
         found.append(attack_finding(comparison.attacks))
     found += others
     if privacy is not None and not rehearsal:
@@ -85,31 +99,102 @@ def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
         naive = "equal shares of every level"
         levels = judged(known[single], "single columns", naive, "utility", near=marks.NEAR)
         yield _with_columns(levels, comparison.shares)
-    parted = cross in known and known[cross].value is not None
-    subjects = (
-        {What("avd", 2, "within"): "pairs within a party", cross: "pairs across parties"}
-        if parted
-        else {What("avd", 2): "pairs of columns"}
-    )
-    for what, subject in subjects.items():
-        if what in known:
-            yield judged(known[what], subject, INDEPENDENT, "utility", limit if what == cross else "")
+    scopes = {"all": "pairs of columns"}
+    if cross in known and known[cross].value is not None:
+        scopes = {"within": "pairs within a party", "cross": "pairs across parties"}
+    for scope, subject in scopes.items():
+        figure = known.get(What.within("avd", scope, 2))
+        if figure is not None:
+            yield _pairs(figure, comparison.strongest.get(scope, ()), subject, limit if scope == "cross" else "")
     if linear in known:
         levels = judged(known[linear], "correlations", INDEPENDENT, "correlations")
-        yield _with_strengths(levels, [known[What(one)] for one in STRENGTHS if What(one) in known])
+        averages = _with_strengths(levels, [known[What(one)] for one in STRENGTHS if What(one) in known])
+        yield _with_worst_pair(averages, comparison.pairs)
+
+
+def _pairs(figure: Figure, strongest: Sequence[StrongPair], subject: str, limit: str) -> Finding:
+    """What is said of pairs: by their average, and by each of the strongest real ones. An average over pairs of nearly
+    constant columns shows no dependence, whatever a few pairs have.
+    """
+    found = judged(figure, subject, INDEPENDENT, "utility", limit)
+    strong = [(pair, mark) for pair in strongest if (mark := marks.pair_mark(pair)) != "unknown"]
+    if found.mark == "unknown" or not strong:
+        return found
+    each = [mark for _, mark in strong]
+    furthest = max(strong, key=lambda one: (marks.ORDER.index(one[1]), _lost(one[0])))[0]
+    name, own = _names(furthest), furthest.figure
+    close = f"Each by itself, {each.count('good')} of the {len(each)} strongest pairs are close"
+    ends = f"real rows reach {number(own.floor)}, {INDEPENDENT} {number(own.ceiling)}"
+    detail = f"{found.detail} {close}; furthest is {name}: {number(own.value)}, {ends}."
+    marked = marks.together(each)
+    if found.said in (_NOTHING, _SPURIOUS):  # the average tells nothing apart where some pairs do
+        nearer = figure.value is not None and figure.ceiling is not None and figure.value < figure.ceiling
+        words = MARKED[marked] if nearer or marked != "good" else f"are no better than {INDEPENDENT}"
+        found = replace(found, mark=marked if nearer else marks.worst([marked, "partly"]), said=words)
+    worst = Worst(name, own.floor, own.value)
+    return replace(_no_better(found, marked, detail), worst=worst)
+
+
+def _names(pair: StrongPair | Pair) -> str:
+    return f"“{pair.one}” × “{pair.other}”"
+
+
+def _lost(pair: StrongPair) -> float:
+    """The share of a pair's dependence that is lost."""
+    return marks.place(pair.figure) or 0.0
+
+
+def _with_worst_pair(averages: Finding, pairs: Sequence[Pair]) -> Finding:
+    """What is said of correlations: never close where one of them is off by more than `marks.OFF`. Pearson's is judged
+    by ranks where a few large numbers make it so uncertain that real rows differ by half as much.
+    """
+    ranked = {(pair.one, pair.other) for pair in pairs if pair.measure == "spearman"}
+    sure = [
+        pair
+        for pair in pairs
+        if pair.measure != "pearson" or (pair.one, pair.other) not in ranked or (pair.noise or 0.0) <= marks.OFF / 2
+    ]
+    if averages.mark == "unknown" or not sure:
+        return averages
+    furthest = max(sure, key=lambda pair: pair.off)
+    far = sum(pair.off > marks.OFF for pair in sure)
+    measure = STRENGTHS[furthest.measure]
+    detail = (
+        f"{averages.detail} Furthest off is {_names(furthest)}: {signed(furthest.real).lstrip('+')} in the real rows, "
+        f"{signed(furthest.synthetic).lstrip('+')} in the synthetic ones ({measure[0].lower()}{measure[1:]})."
+    )
+    marked = marks.strength_mark(furthest)
+    if far:
+        detail += f" {far:,} of {len(sure):,} are off by more than {marks.OFF:g}."
+    if marked == "unknown":
+        detail += " There are too few real rows to tell whether that is chance."
+    strong = [pair for pair in sure if abs(pair.real) > _STRONG]
+    lost = [pair for pair in strong if pair.off > marks.LOST * abs(pair.real)]
+    if marked == "poor" and not 2 * len(lost) > len(strong):
+        marked = "partly"
+    worst = Worst(_names(furthest), furthest.real, furthest.synthetic)
+    found = _no_better(averages, marked, detail)
+    if found.said == _NOTHING and marked == "unknown":
+        found = replace(found, said=MARKED["unknown"])
+    return replace(found, worst=worst)
+
+
+_STRONG = 0.3  # a coefficient from which on two columns are said to depend on each other strongly
 
 
 def lost(losses: Sequence[Loss]) -> Iterable[Finding]:
     """What the schema could not say of the holder's rows, those of most people first."""
     if not losses:
         return
-    gone = [f"“{loss.column}”" for loss in losses if loss.gone]
+    gone = list(dict.fromkeys(loss.column for loss in losses if loss.gone))
     cut = sorted((loss for loss in losses if not loss.gone), key=lambda loss: -loss.people)
-    said = [f"{loss}." for loss in cut[:MOST_NAMED]]
-    if len(cut) > MOST_NAMED:
-        said.append(f"And {len(cut) - MOST_NAMED} more columns.")
+    columns = list(dict.fromkeys(loss.column for loss in cut))
+    said = [f"{loss}." for loss in cut if loss.column in columns[:MOST_NAMED]]
+    more = len(columns) - MOST_NAMED
+    if more > 0:
+        said.append(f"And {more} more column{'s' * (more > 1)}.")
     if gone:
-        said.insert(0, f"Left out of all that was made: {listed(gone)}.")
+        said.insert(0, f"Left out of all that was made: {some(gone)}.")
     bad = bool(gone) or any(loss.people > marks.FAR * loss.rows for loss in losses)
     count = len({loss.column for loss in losses})
     subject = f"{count} column{'s' * (count > 1)} of your table"
@@ -119,15 +204,41 @@ def lost(losses: Sequence[Loss]) -> Iterable[Finding]:
 
 def _with_columns(levels: Finding, shares: Sequence[Shares]) -> Finding:
     """What is said of single columns, by their levels, by their numbers, and by each of them."""
-    if not shares or levels.mark == "unknown":
+    if not shares:
         return levels
-    each = [marks.raw_mark(share) for share in shares]
-    eased: list[Mark] = ["partly" if one == "poor" else one for one in each]
-    overall = "poor" if 2 * each.count("poor") > len(each) else marks.worst(eased)
-    close = f"Each by itself, {each.count('good')} of {len(each)} columns are close"
-    furthest = max(shares, key=lambda share: _off(share).value or 0.0)
-    detail = f"{levels.detail} {close}; furthest is “{furthest.column.name}”: {_furthest(furthest)}."
-    return _no_better(levels, overall, detail)
+    each = {share.column.name: marks.raw_mark(share) for share in shares}
+    unsure = [name for name, mark in each.items() if mark == "unknown"]
+    sure = [share for share in shares if each[share.column.name] != "unknown"]
+    if not sure:
+        return levels if levels.mark == "unknown" else _no_better(levels, "unknown", levels.detail)
+    count = [each[share.column.name] for share in sure]
+    close = f"Each by itself, {count.count('good')} of {len(each)} columns are close"
+    furthest = max(sure, key=lambda share: (marks.ORDER.index(each[share.column.name]), _off(share).value or 0.0))
+    name = furthest.column.name
+    detail = f"{levels.detail} {close}; furthest is “{name}”: {_furthest(furthest)}."
+    if unsure:
+        detail += f" {capital(some(unsure))} cannot be judged: too few people have a value."
+    worst = _worst_of(furthest)
+    if levels.mark == "unknown" and marks.together(count) == "good":
+        return replace(levels, detail=detail, worst=worst)
+    found = replace(_no_better(levels, marks.together(count), detail), worst=worst)
+    if unsure and found.mark == "good":
+        found = replace(found, said=f"are close to the real rows in {len(sure)} of {len(each)}")
+    return found
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are: "“a”, “b” and 3 more"."""
+    shown = [f"“{name}”" for name in names[:MOST_NAMED]]
+    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+    return listed([*shown, *more])
+
+
+def _worst_of(share: Shares) -> Worst:
+    figure, numbers = _off(share), share.numbers
+    if numbers is not None and numbers.median is not None:
+        return Worst(f"“{share.column.name}”", *numbers.median)
+    return Worst(f"“{share.column.name}”", figure.floor, figure.value)
 
 
 def columns_finding(shares: Sequence[Shares], subject: str) -> Finding:
@@ -163,7 +274,32 @@ def _furthest(share: Shares) -> str:
     if numbers is None or numbers.median is None:
         return f"its shares are off by {ends}"
     real, made = map(numbers.shown, numbers.median)
-    return f"KS {ends}; median {made}, real {real}"
+    return "; ".join([f"KS {ends}", f"median {made}, real {real}", *strays(share)])
+
+
+def strays(share: Shares) -> list[str]:
+    """What lies beyond a column's ends, or spreads otherwise than the real rows do, in words."""
+    spread, numbers = share.spread, share.numbers
+    if spread is None or numbers is None:
+        return []
+    astray, shown = marks.astray(spread), numbers.shown
+    low, high = map(shown, spread.ends)
+    least, most = (shown(spread.quantiles[end][1]) for end in (0.0, 1.0))
+    said = {
+        "below": f"{_share(spread.below[0])} of synthetic rows lie below the real minimum of {low}",
+        "above": f"{_share(spread.above[0])} of synthetic rows lie above the real maximum of {high}",
+        "smallest": f"its smallest is {least}, real {low}",
+        "largest": f"its largest is {most}, real {high}",
+        "deviation": "deviation " + ", real ".join(numbers.distance_shown(one) for one in reversed(spread.deviation)),
+        "cut": f"{_share(spread.below[1] + spread.above[1])} of real rows lie outside of {least} to {most}, "
+        "where all synthetic rows are",
+    }
+    return [said[what] for what in astray]
+
+
+def _share(share: float) -> str:
+    """A share in per cent with the digits that it needs."""
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
 def _with_strengths(levels: Finding, figures: Sequence[Figure]) -> Finding:
@@ -239,8 +375,36 @@ def predicted(figure: Figure | None, subject: str) -> Iterable[Finding]:
     )
     if marks.mark(figure) == "unknown":
         detail += " Models trained on real rows hardly beat the constant guess, so there is nothing to keep."
-    words = _words(figure, "a constant guess").replace("the real rows", "those from real rows")
-    yield Finding(marks.mark(figure), subject, words, detail, section)
+    marked = marks.not_off((figure.ceiling or 0.0) - figure.value, marks.mark(figure))
+    words = _words(figure, "a constant guess") if marked == marks.mark(figure) else MARKED[marked]
+    words = words.replace("the real rows", "those from real rows")
+    yield Finding(marked, subject, words, detail, section, worst=Worst(subject, figure.ceiling, figure.value))
+
+
+def predicted_columns(figures: Sequence[Figure]) -> Iterable[Finding]:
+    """What models learn of a few columns where nobody named one: as good as the one that is furthest off."""
+    by_column: dict[str, list[Figure]] = {}
+    for figure in figures:
+        if figure.value is not None:
+            by_column.setdefault(figure.what.column, []).append(figure)
+    each = {name: marks.scores_mark(scores) for name, scores in by_column.items()}
+    known = [name for name, mark in each.items() if mark != "unknown"]
+    if not known:
+        return
+    behind = {name: max(marks.place(score) or 0.0 for score in by_column[name]) for name in known}
+    furthest = max(known, key=lambda name: (marks.ORDER.index(each[name]), behind[name]))
+    score = max(by_column[furthest], key=lambda one: marks.place(one) or 0.0)
+    title = SCORES[score.what.score][0]
+    listed_names = listed([f"“{name}”" for name in known])
+    detail = (
+        f"A model predicted {listed_names} from all other columns. Furthest off is “{furthest}”: {title} "
+        f"{number(score.ceiling)} with real rows, {number(score.value)} with synthetic rows, {number(score.floor)} by "
+        "a constant guess."
+    )
+    marked = marks.worst([each[name] for name in known])
+    words = MARKED[marked].replace("the real rows", "those from real rows")
+    worst = Worst(f"“{furthest}”", score.ceiling, score.value)
+    yield Finding(marked, "predictions of columns", words, detail, "downstream", worst=worst)
 
 
 def attack_finding(attacks: Sequence[Attack]) -> Finding:

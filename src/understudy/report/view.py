@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import Shares
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.association import Matrix, Pair
+from understudy.evaluate.utility.values import SHOWN, Spread
 from understudy.privacy.accounts.budget import shown, shown_bound
 from understudy.privacy.accounts.statement import AGAINST
 from understudy.report import plots, words
@@ -36,6 +37,16 @@ def lines(figures: Sequence[Figure]) -> list[Line]:
         Line(name(f.what), f, plots.strip(f, low, high), number(f.value), number(f.best), number(plots.worst(f)))
         for f in figures
     ]
+
+
+def predictions(figures: Sequence[Figure]) -> list[tuple[str, list[Line]]]:
+    """For each score a line for each column that a model predicted, by the column's name."""
+    found = []
+    for score, (name, _) in words.SCORES.items():
+        known = [figure for figure in figures if figure.what.score == score]
+        labelled = [replace(line, label=f"“{line.figure.what.column}”") for line in lines(known)]
+        found += [(name, labelled)] if known else []
+    return found
 
 
 def downstream(figures: Sequence[Figure]) -> Iterator[tuple[str, str, bool, list[Line]]]:
@@ -104,8 +115,8 @@ def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
     """Each column of numbers as a row: its mark is for the page to draw."""
     rows = []
     for share in columns:
-        found = share.numbers
-        if found is None or found.median is None:
+        found, spread = share.numbers, share.spread
+        if found is None or found.median is None or spread is None:
             continue
         figures = {figure.what.measure: figure for figure in found.figures}
         kinds = {"zero_share": "zeros", "negative_share": "negative"}
@@ -115,12 +126,33 @@ def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
             for name, (real, made) in found.shares.items()
             if max(real, made) >= 0.005
         ]
+        told += [(words_for, _named(share_of), "") for words_for, share_of in _beyond(spread) if share_of]
         rows.append({
             "share": share, "name": share.column.name, "ks": number(figures["ks"].value), "shares": told,
             "best": number(figures["ks"].floor), "moved": number(figures["wasserstein"].value),
-            "quantiles": [(found.shown(real), found.shown(made)) for real, made in found.quantiles],
+            "quantiles": [tuple(map(found.shown, both)) for both in spread.quantiles.values()],
+            "deviation": tuple(map(found.distance_shown, spread.deviation)),
         })  # fmt: skip
     return rows
+
+
+def _beyond(spread: Spread) -> list[tuple[str, float]]:
+    """Shares of rows beyond the other table's ends, in both directions."""
+    return [
+        ("synthetic below the real minimum", spread.below[0]),
+        ("synthetic above the real maximum", spread.above[0]),
+        ("real below the synthetic minimum", spread.below[1]),
+        ("real above the synthetic maximum", spread.above[1]),
+    ]
+
+
+def _named(share: float) -> str:
+    """A share in per cent, two digits of it, and "<0.01 %" of what is less."""
+    return f"{100 * share:.2g} %" if share >= 0.0001 else "<0.01 %"
+
+
+_ENDS = {0.0: "min", 0.5: "median", 1.0: "max"}
+QUANTILES = tuple(_ENDS.get(share, f"{100 * share:g} %") for share in SHOWN)
 
 
 def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:

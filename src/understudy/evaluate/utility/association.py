@@ -17,12 +17,13 @@ that one strong pair that is lost shows among many weak ones. It stands between 
 shuffled apart reach. For numbers, rows in which one of the two is missing are left aside; for levels, missing is a
 level.
 
-Edges: a pair without a coefficient in the real rows (a constant, too few rows) is left out; where the other table alone
-has none it counts as 0. At most 20,000 rows and 1,000 pairs of a kind are looked at.
+Edges: a pair without a coefficient in the real rows (a constant, fewer than 100 rows that have both) is left out;
+where the other table alone has none it counts as 0. At most 20,000 rows are looked at, and of pairs with levels 2,000
+of a kind.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Any
 
@@ -33,13 +34,16 @@ from scipy.stats import rankdata
 from understudy.data.column import Binned
 from understudy.data.schema import Schema
 from understudy.evaluate.figure import SCOPES, Figure, What
-from understudy.evaluate.utility.marginals import Codes, checked, party_numbers, references
+from understudy.evaluate.utility.marginals import Codes, checked, occupied, party_numbers, references
 from understudy.evaluate.utility.values import Values
 
 Matrix = NDArray[np.float64]
 
 CHUNK = 1 << 22  # cells of a block of rows that is worked on at once
-ROWS, PAIRS = 20_000, 1_000
+ROWS, PAIRS = 20_000, 2_000
+BOTH = 100  # rows that have both columns of a pair, at least, or half of a short table
+FURTHEST = 20  # pairs that differ most, of which it is found out how far real rows differ from each other
+PARTINGS = 10  # of the real rows, for that
 MEASURES = ("pearson", "spearman", "cramers_v", "correlation_ratio")
 
 
@@ -50,6 +54,11 @@ class Pair:
     other: str
     real: float
     synthetic: float
+    noise: float | None = None  # the deviation of the difference between two tables of real rows of these sizes
+
+    @property
+    def off(self) -> float:
+        return abs(self.synthetic - self.real)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +68,12 @@ class Associations:
 
 
 def associations(
-    schema: Schema, truth: Values, tables: Sequence[Values], *, owners: Sequence[Hashable] | None = None, seed: int = 0
-) -> Associations:
-    """Hold synthetic, fresh and shuffled rows against the truth; all as `table_values` gives them, in any order."""
+    schema: Schema, truth: Values, tables: Sequence[Values], *, owners: Sequence[Hashable] | None = None,
+    noise: bool = False, seed: int = 0,
+) -> Associations:  # fmt: skip
+    """Hold synthetic, fresh and shuffled rows against the truth; all as `table_values` gives them, in any order. With
+    `noise` it is found out how far real rows differ from each other in the pairs that differ most.
+    """
     rng = np.random.default_rng([seed, 5])
     rows = [table[rng.permutation(len(table))[:ROWS]] for table in (truth, *tables)]
     party = party_numbers(owners or [None] * len(schema.columns))
@@ -72,7 +84,7 @@ def associations(
         real, *others = (_strengths(schema, measure, sets, table) for table in rows)
         # a table without a coefficient keeps nothing of it
         others = [np.nan_to_num(other) for other in others]
-        known = ~np.isnan(real)
+        known = ~np.isnan(real) & _enough(rows[0], sets)
         cross = party[sets[:, 0]] != party[sets[:, 1]]
         for scope in SCOPES if owners is not None else SCOPES[:1]:
             where = known & {"all": np.ones_like(cross), "within": ~cross, "cross": cross}[scope]
@@ -82,7 +94,39 @@ def associations(
             Pair(measure, names[i], names[j], float(a), float(b))
             for (i, j), a, b in zip(sets[known].tolist(), real[known], others[0][known], strict=True)
         ]
-    return Associations(figures=tuple(figures), pairs=tuple(pairs))
+    known_pairs = _with_noise(schema, pairs, rows[0], len(rows[1]), rng) if noise else tuple(pairs)
+    return Associations(figures=tuple(figures), pairs=known_pairs)
+
+
+def _with_noise(
+    schema: Schema, pairs: Sequence[Pair], real: Values, drawn: int, rng: np.random.Generator
+) -> tuple[Pair, ...]:
+    """The pairs, those that differ most with their noise: by halves of the real rows, scaled to these sizes."""
+    order = sorted(range(len(pairs)), key=lambda number: -pairs[number].off)[:FURTHEST]
+    if len(real) < 4 or not drawn:
+        return tuple(pairs)
+    scale = np.sqrt((1 / len(real) + 1 / drawn) / (4 / len(real)))
+    names = {name: place for place, name in enumerate(schema.names)}
+    found = list(pairs)
+    for measure in dict.fromkeys(pairs[number].measure for number in order):
+        own = [number for number in order if pairs[number].measure == measure]
+        sets = np.array([[names[pairs[n].one], names[pairs[n].other]] for n in own])
+        apart = []
+        for _ in range(PARTINGS):
+            one, other = np.array_split(real[rng.permutation(len(real))], 2)
+            both = (np.nan_to_num(_strengths(schema, measure, sets, half)) for half in (one, other))
+            apart.append(np.subtract(*both))
+        noise = scale * np.sqrt(np.mean(np.square(apart), axis=0))
+        for number, size in zip(own, noise.tolist(), strict=True):
+            found[number] = replace(pairs[number], noise=size)
+    return tuple(found)
+
+
+def _enough(table: Values, sets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether enough rows have both columns of a pair: the coefficient of a few is chance."""
+    there = (~np.isnan(table)).astype(np.float64)
+    both = there.T @ there
+    return both[sets[:, 0], sets[:, 1]] >= min(BOTH, len(table) // 2)
 
 
 def _figure(what: What, real: Values, others: Sequence[Values]) -> Figure:
@@ -94,7 +138,9 @@ def _figure(what: What, real: Values, others: Sequence[Values]) -> Figure:
 
 
 def _sets(schema: Schema, measure: str, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The pairs of columns that the measure is for, (pairs, 2); of mixed ones the levels first."""
+    """The pairs of columns that the measure is for, (pairs, 2); of mixed ones the levels first. Pairs of numbers are
+    all there: one product has them all.
+    """
     numbers = [j for j, column in enumerate(schema.columns) if isinstance(column, Binned)]
     levels = [j for j, column in enumerate(schema.columns) if not isinstance(column, Binned)]
     kinds: dict[str, Iterator[Any]] = {
@@ -102,13 +148,19 @@ def _sets(schema: Schema, measure: str, rng: np.random.Generator) -> NDArray[np.
         "correlation_ratio": product(levels, numbers),
     }
     found = np.array([*kinds.get(measure, combinations(numbers, 2))], dtype=np.int64).reshape(-1, 2)
-    return found if len(found) <= PAIRS else found[np.sort(rng.permutation(len(found))[:PAIRS])]
+    if measure in ("pearson", "spearman") or len(found) <= PAIRS:
+        return found
+    return found[np.sort(rng.permutation(len(found))[:PAIRS])]
 
 
 def _strengths(schema: Schema, measure: str, sets: NDArray[np.int64], table: Values) -> Values:
     """The coefficient of each pair, NaN where there is none."""
     if measure in ("pearson", "spearman"):
-        return linear(table, ranks=measure == "spearman")[sets[:, 0], sets[:, 1]]
+        columns, places = np.unique(sets, return_inverse=True)
+        matrix = linear(table[:, columns], ranks=measure == "spearman")
+        first, second = places.reshape(sets.shape).T
+        strengths: Values = matrix[first, second]
+        return strengths
     sizes = [column.size for column in schema.columns]
     compute = cramers_v if measure == "cramers_v" else correlation_ratio
     return np.array([compute(table[:, i], table[:, j], sizes[i], sizes[j]) for i, j in sets.tolist()])
@@ -138,7 +190,7 @@ def cramers_v(one: Values, other: Values, size: int, width: int) -> float:
     levels = [int((counts > 0).sum()) for counts in often]
     if min(levels) < 2:
         return float("nan")
-    cells, counts = np.unique(a * width + b, return_counts=True)
+    cells, counts = occupied(a * width + b, size * width)
     squares = counts.astype(np.float64) ** 2 / (often[0][cells // width] * often[1][cells % width])
     excess = max(0.0, float(squares.sum()) - 1 - (levels[0] - 1) * (levels[1] - 1) / (n - 1))
     most = min(k - (k - 1) ** 2 / (n - 1) for k in levels) - 1

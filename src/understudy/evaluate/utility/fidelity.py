@@ -18,7 +18,7 @@ Edges: whatever the tables hold, a figure is there or a reason.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,19 @@ from understudy.data.encoding.values import numbers_of
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.evaluate.figure import SCOPES, Figure, What
-from understudy.evaluate.utility.association import Associations, Correlations, associations, correlations
+from understudy.evaluate.utility.association import Associations, Correlations, Pair, associations, correlations
 from understudy.evaluate.utility.downstream import MODELS, SCORES, Examples, absent, downstream
-from understudy.evaluate.utility.marginals import Codes, Marginals, bootstrap, shuffled
-from understudy.evaluate.utility.values import Numbers, Values, column_means, measure_numbers, splits, table_values
+from understudy.evaluate.utility.marginals import Codes, Marginals, bootstrap, shuffled, strongest_pairs
+from understudy.evaluate.utility.values import (
+    Numbers,
+    Spread,
+    Values,
+    column_means,
+    measure_numbers,
+    measure_spreads,
+    splits,
+    table_values,
+)
 from understudy.ground.check import nearest, one_of
 from understudy.ground.errors import ConfigError, SchemaError
 
@@ -58,7 +67,9 @@ LEGEND = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
-    """What was measured; `correlations` are matrices in the order of `columns`, `numbers` by a column's values."""
+    """What was measured on all rows; `correlations` are matrices in the order of `columns`; `numbers` and `spreads` are
+    of a column's values, `pairs` says how strongly two columns hang together by their values.
+    """
 
     figures: tuple[Figure, ...]
     columns: tuple[str, ...]
@@ -66,6 +77,8 @@ class Evaluation:
     sizes: Mapping[str, int]
     correlations: Correlations
     numbers: Mapping[str, Numbers]
+    spreads: Mapping[str, Spread] = field(default_factory=dict)
+    pairs: tuple[Pair, ...] = ()
 
     def __getitem__(self, name: str) -> Figure:
         known = {figure.name: figure for figure in self.figures}
@@ -144,22 +157,27 @@ def evaluate_tables(
         codes["real"], codes["synthetic"], levels, names=columns, owners=parties, ways=ways, seed=seed
     )
     numbers: dict[str, Numbers] = {}
+    spreads: dict[str, Spread] = {}
+    pairs: tuple[Pair, ...] = ()
     if columns:
         known = schema.select(columns)
         values = {name: table_values(known, frames[name], codes[name]) for name in ("real", "synthetic")}
-        numbers, more = _values(known, values, parties, seed)
-        figures += more
+        numbers, strengths = _values(known, values, parties, seed)
+        spreads = measure_spreads(known, values["real"], values["synthetic"])
+        figures += (*column_means(numbers), *strengths.figures)
+        pairs = strengths.pairs
     if target is not None:
         figures += _learn(frames, codes, schema, left_out, target, task, models=models, rows=rows, seed=seed)
     return Evaluation(
         figures=tuple(figures), columns=columns, left_out=left_out,
         sizes={name: len(frame) for name, frame in frames.items()}, correlations=linear, numbers=numbers,
+        spreads=spreads, pairs=pairs,
     )  # fmt: skip
 
 
 def _values(
     schema: Schema, values: Mapping[str, Values], parties: Sequence[str] | None, seed: int
-) -> tuple[dict[str, Numbers], tuple[Figure, ...]]:
+) -> tuple[dict[str, Numbers], Associations]:
     """What is found of the values themselves, beside a bootstrap of the real rows and their columns shuffled apart."""
     real, synthetic = values["real"], values["synthetic"]
     rng = np.random.default_rng([seed, 2])
@@ -168,8 +186,7 @@ def _values(
         floor = real[bootstrap(len(real), len(synthetic), rng)]
         ceiling = shuffled(real, len(synthetic), rng)
     numbers = measure_numbers(schema, real, synthetic, [(real, floor)])
-    strengths = associations(schema, real, (synthetic, floor, ceiling), owners=parties, seed=seed)
-    return numbers, (*column_means(numbers), *strengths.figures)
+    return numbers, associations(schema, real, (synthetic, floor, ceiling), owners=parties, noise=True, seed=seed)
 
 
 def _check(schema: Schema, target: str | None, task: str | None, owners: Mapping[str, str] | None) -> None:
@@ -243,6 +260,16 @@ def _cell(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class StrongPair:
+    """Two columns that depend on each other in the real rows, and the distance of their levels, on so many rows."""
+
+    one: str
+    other: str
+    figure: Figure
+    rows: int
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Yardstick:
     schema: Schema
@@ -288,6 +315,20 @@ class Yardstick:
         return tuple(
             replace(f, ceiling=even) if f.what == What("avd", 1) and f.value is not None else f for f in figures
         )
+
+    def strongest(self, scope: str = "all") -> tuple[StrongPair, ...]:
+        """The strongest real pairs of columns, each by itself."""
+        if not len(self.truth) or not len(self.tables[0]):
+            return ()
+        sizes, names = [column.size for column in self.schema.columns], self.schema.names
+        pairs = strongest_pairs(self.truth, sizes, owners=self._parties, scope=scope, seed=self.seed)
+        tables = Marginals(self.truth, self.tables[0], sizes, ends=self.tables[1:], seed=self.seed)
+        found = []
+        for (one, other), (value, floor, ceiling) in zip(pairs.tolist(), tables.distances(pairs).tolist(), strict=True):
+            figure = Figure(What.within("avd", scope, 2), value=value, floor=floor, ceiling=ceiling)
+            rows = len(self.tables[0])
+            found.append(StrongPair(one=names[one], other=names[other], figure=figure, rows=rows))
+        return tuple(found)
 
     def columns(self) -> dict[str, Figure]:
         if not len(self.truth) or not len(self.tables[0]):

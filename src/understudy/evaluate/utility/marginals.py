@@ -26,6 +26,7 @@ Codes = NDArray[np.integer[Any]]
 """Rows × columns of level numbers, as `Codec.codes` gives them."""
 
 DENSE_CELLS = 1 << 22  # above so many cells, sorting the rows is cheaper than an array of all cells
+RANKED_ROWS = 5_000  # on which pairs are ranked by their dependence
 LISTED_SETS = 20_000  # up to so many sets they are listed and drawn from, above it drawn blindly
 
 
@@ -95,6 +96,45 @@ def _blind_draws(groups: list[NDArray[np.int64]], k: int, rng: np.random.Generat
         if n
     ]
     return rng.permutation(np.concatenate(parts))
+
+
+def strongest_pairs(
+    codes: Codes, sizes: Sequence[int], *, owners: Sequence[Hashable] | None = None, count: int = 20,
+    scope: str = "all", seed: int = 0,
+) -> NDArray[np.int64]:  # fmt: skip
+    """The pairs of columns that depend on each other most, strongest first: (pairs, 2).
+
+    By the mean square contingency χ²/n, less what chance alone adds to it (its degrees of freedom over n), on at most
+    `RANKED_ROWS` rows and `LISTED_SETS` pairs. Edges: pairs without any dependence are left out.
+    """
+    rng = np.random.default_rng([seed, 7])
+    rows = codes[rng.permutation(len(codes))[:RANKED_ROWS]].astype(np.int64)
+    known = [None] * codes.shape[1] if owners is None else list(owners)
+    sets = attribute_sets(known, 2, count=LISTED_SETS, scope=scope, rng=rng)
+    if not len(rows) or not len(sets):
+        return sets[:0]
+    strengths = np.array([_contingency(rows[:, a], rows[:, b], sizes[a], sizes[b]) for a, b in sets.tolist()])
+    order = np.argsort(-strengths, kind="stable")[:count]
+    return sets[order[strengths[order] > 0]]
+
+
+def occupied(keys: Codes, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The cells that occur, and how often: counted where there can be few, sorted where there can be many."""
+    if most > DENSE_CELLS:
+        return np.unique(keys, return_counts=True)
+    counts = np.bincount(keys, minlength=most)
+    cells = np.flatnonzero(counts)
+    return cells, counts[cells]
+
+
+def _contingency(one: Codes, other: Codes, size: int, width: int) -> float:
+    """χ²/n of two columns' levels, less its expectation under independence."""
+    n = len(one)
+    often = np.bincount(one, minlength=size), np.bincount(other, minlength=width)
+    cells, counts = occupied(one * width + other, size * width)
+    squares = counts.astype(np.float64) ** 2 / (often[0][cells // width] * often[1][cells % width])
+    freedom = (np.count_nonzero(often[0]) - 1) * (np.count_nonzero(often[1]) - 1)
+    return float(squares.sum()) - 1 - freedom / n
 
 
 class Marginals:

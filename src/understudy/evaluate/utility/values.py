@@ -35,6 +35,7 @@ Values = NDArray[np.float64]
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 COLUMN_FIGURES = ("ks", "wasserstein", "quantile_error", "zero_share", "negative_share", "spike_share")
+SHOWN = (0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0)  # quantiles of a column's row: both ends, both tails, the middle
 SPIKE = 0.01  # a number that so many of the real rows share is one that matters
 SPLITS = 5  # the floor is the mean of so many splits of the real rows
 
@@ -60,6 +61,66 @@ class Numbers:
         if isinstance(self.column, Datetime):
             return str(np.datetime64(round(value) * self.column.step, "s")).replace("T", " ")
         return f"{value:,.0f}" if abs(value) >= 1000 or value == round(value) else f"{value:.4g}"
+
+    def distance_shown(self, value: float) -> str:
+        """How far numbers lie apart, as this column has it: days of a date."""
+        if isinstance(self.column, Date):
+            return f"{value:,.3g} days"
+        if isinstance(self.column, Datetime):
+            return f"{value * self.column.step / 86_400:,.3g} days"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Where the numbers of a column lie, of all rows: (real, synthetic) for each quantile and for the deviation.
+
+    `below` and `above` are shares of rows beyond the other table's ends: of synthetic rows beyond the real ones, and
+    of real rows beyond the synthetic ones. `step` is how far the largest and the smallest real number lie from the
+    next one.
+    """
+
+    quantiles: Mapping[float, tuple[float, float]]
+    deviation: tuple[float, float]
+    below: tuple[float, float]
+    above: tuple[float, float]
+    step: tuple[float, float]
+    rows: tuple[int, int]
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest real number."""
+        return self.quantiles[0.0][0], self.quantiles[1.0][0]
+
+
+def measure_spreads(schema: Schema, real: Values, synthetic: Values) -> dict[str, Spread]:
+    """The spread of every column of numbers that both tables have some of."""
+    found = {}
+    for j, column in enumerate(schema.columns):
+        if isinstance(column, Binned):
+            true, made = _present(real[:, j]), _present(synthetic[:, j])
+            if len(true) and len(made):
+                found[column.name] = _spread(true, made)
+    return found
+
+
+def _spread(real: Values, synthetic: Values) -> Spread:
+    pairs = zip(*(np.quantile(table, SHOWN).tolist() for table in (real, synthetic)), strict=True)
+    different = np.unique(real)
+    steps = np.diff(different) if len(different) > 1 else np.zeros(1)
+    return Spread(
+        quantiles=dict(zip(SHOWN, pairs, strict=True)),
+        deviation=(_deviation(real), _deviation(synthetic)),
+        below=(float((synthetic < real.min()).mean()), float((real < synthetic.min()).mean())),
+        above=(float((synthetic > real.max()).mean()), float((real > synthetic.max()).mean())),
+        step=(float(steps[0]), float(steps[-1])),
+        rows=(len(real), len(synthetic)),
+    )
+
+
+def _deviation(values: Values) -> float:
+    """The standard deviation; exactly 0 of equal numbers, which rounding would not leave at 0."""
+    return float(values.std()) if np.ptp(values) else 0.0
 
 
 def table_values(schema: Schema, frame: pd.DataFrame, codes: Codes) -> Values:

@@ -1,0 +1,195 @@
+"""A line is as good as its worst part: no average hides a column, a pair or a model that a reader would find wrong."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from report_cases import columns_of
+
+from understudy.data.schema import Boolean, Categorical, Integer, Real, Schema
+from understudy.evaluate.comparison import Comparison, compare
+from understudy.evaluate.holdings import Loss
+from understudy.report.lines import verdict_lines
+from understudy.report.marks import raw_mark
+from understudy.report.verdict import Finding, lost, verdict
+
+ROWS = 4_000
+
+
+def findings(found: Comparison) -> dict[str, Finding]:
+    return {finding.subject: finding for finding in verdict(found, None)}
+
+
+def forest(rows: int, seed: int, kinds: int = 30) -> pd.DataFrame:
+    """An elevation, the one kind of soil that goes with it as a column of 0 and 1 each, a cover, and a slope."""
+    rng = np.random.default_rng(seed)
+    elevation = rng.normal(0, 1, rows)
+    ranks = pd.Series(elevation + rng.normal(0, 0.5, rows)).rank(pct=True).to_numpy()
+    soil = np.minimum((kinds * ranks).astype(int), kinds - 1)
+    cover = np.where(elevation + rng.normal(0, 0.5, rows) > 0.3, "pine", "spruce")
+    table = {"elevation": np.clip(elevation, -5, 5), "slope": rng.uniform(0, 1, rows), "cover": cover}
+    return pd.DataFrame(table | {f"soil_{k}": (soil == k).astype(int) for k in range(kinds)})
+
+
+FOREST = Schema(
+    columns=(
+        Real(name="elevation", low=-5, high=5, bins=8),
+        Real(name="slope", low=0, high=1, bins=4),
+        Categorical(name="cover", categories=("pine", "spruce")),
+        *(Integer(name=f"soil_{k}", low=0, high=1) for k in range(30)),
+    )
+)
+
+
+def test_dependence_that_is_lost_among_hundreds_of_nearly_constant_columns_is_never_called_none() -> None:
+    real = forest(ROWS, 1)
+    found = findings(compare(real, columns_of(forest(ROWS, 2), seed=3), FOREST))
+    assert found["single columns"].mark == "good"
+    for subject in ("pairs of columns", "correlations", "predictions of columns"):
+        assert found[subject].mark == "poor", found[subject]
+    pairs = found["pairs of columns"]
+    assert "no dependence" not in pairs.said
+    assert "“elevation” × “cover”" in pairs.detail
+
+
+def test_a_fresh_sample_of_nearly_constant_columns_is_close_in_every_line() -> None:
+    found = findings(compare(forest(ROWS, 1), forest(ROWS, 2), FOREST))
+    for subject in ("single columns", "pairs of columns", "correlations", "predictions of columns"):
+        assert found[subject].mark == "good", found[subject]
+
+
+def normal(rows: int, seed: int, **strength: float) -> pd.DataFrame:
+    """Ten numbers of one shared part; those that are named follow the first by so much."""
+    rng = np.random.default_rng(seed)
+    table = {"c0": rng.normal(size=rows)}
+    for name in (f"c{i}" for i in range(1, 10)):
+        share = strength.get(name, 0.8)
+        table[name] = share * table["c0"] + np.sqrt(1 - share**2) * rng.normal(size=rows)
+    return pd.DataFrame(table).clip(-5, 5)
+
+
+NORMAL = Schema(columns=tuple(Real(name=f"c{i}", low=-5, high=5, bins=8) for i in range(10)))
+
+
+@pytest.mark.parametrize(("kept", "close"), [(0.71, True), (0.66, True), (0.5, False), (0.1, False)])
+def test_correlations_are_never_close_where_one_is_off_by_more_than_a_tenth(kept: float, close: bool) -> None:
+    real, made = normal(ROWS, 1, c9=0.71), normal(ROWS, 2, c9=kept)
+    found = findings(compare(real, made, NORMAL))["correlations"]
+    assert (found.mark == "good") is close, found
+    true, drawn = (frame["c0"].corr(frame["c9"]) for frame in (real, made))
+    assert found.worst is not None
+    if not close:
+        assert found.worst.name == "“c0” × “c9”"
+        assert (found.worst.real, found.worst.synthetic) == (
+            pytest.approx(true, abs=0.02),
+            pytest.approx(drawn, abs=0.02),
+        )
+        assert f"{found.worst.real:.2f} in the real rows, {found.worst.synthetic:.2f}" in found.detail
+
+
+def test_a_correlation_that_no_real_row_has_is_named_too() -> None:
+    found = findings(compare(normal(ROWS, 1, c9=0.0), normal(ROWS, 2, c9=0.3), NORMAL))["correlations"]
+    assert found.mark != "good"
+    assert found.worst is not None
+    assert found.worst.name == "“c0” × “c9”"
+
+
+SCORE = Schema(columns=(Integer(name="score", low=0, high=100), Boolean(name="other")))
+
+
+def scores(rows: int, seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame({"score": rng.integers(0, 101, rows), "other": rng.random(rows) < 0.5})
+
+
+@pytest.mark.parametrize(
+    ("past", "value", "said"),
+    [
+        (1, 426, "its largest is 426, real 100"),
+        (60, 130, "1.5 % of synthetic rows lie above the real maximum of 100"),
+        (60, -30, "1.5 % of synthetic rows lie below the real minimum of 0"),
+    ],
+)
+def test_a_column_that_runs_past_its_real_ends_is_never_close(past: int, value: int, said: str) -> None:
+    real, made = scores(ROWS, 1), scores(ROWS, 2)
+    made.loc[: past - 1, "score"] = value
+    wide = Schema(columns=(Integer(name="score", low=-50, high=500), SCORE.columns[1]))
+    found = compare(real, made, wide)
+    assert raw_mark(found.shares[0]) != "good"
+    line = findings(found)["single columns"]
+    assert line.mark != "good"
+    assert said in line.detail
+    assert raw_mark(compare(real, scores(ROWS, 3), wide).shares[0]) == "good"
+
+
+def test_a_column_whose_deviation_doubled_is_never_close() -> None:
+    rng = np.random.default_rng(4)
+    schema = Schema(columns=(Real(name="cost", low=0, high=1e6),))
+    real, made = (pd.DataFrame({"cost": np.exp(rng.normal(5, 1, ROWS))}) for _ in range(2))
+    assert raw_mark(compare(real, made, schema).shares[0]) == "good"
+    tail = made.assign(cost=made["cost"].where(made["cost"] < made["cost"].quantile(0.97), 4 * made["cost"]))
+    tail = tail.clip(upper=float(real["cost"].max()))  # nothing beyond the range, and KS below .05
+    share = compare(real, tail, schema).shares[0]
+    assert share.ks is not None
+    assert share.ks < 0.05
+    assert share.spread is not None
+    assert share.spread.deviation[1] > 1.5 * share.spread.deviation[0]
+    assert raw_mark(share) != "good"
+
+
+def test_a_number_s_row_has_both_ends_both_tails_the_median_and_the_deviation_of_both_tables() -> None:
+    real, made = scores(ROWS, 1), scores(ROWS, 2)
+    spread = compare(real, made, SCORE).shares[0].spread
+    assert spread is not None
+    for share, (true, drawn) in spread.quantiles.items():
+        assert (true, drawn) == (real["score"].quantile(share), made["score"].quantile(share))
+    assert {0.0, 0.01, 0.5, 0.99, 1.0} <= spread.quantiles.keys()
+    assert spread.deviation == (pytest.approx(real["score"].std(ddof=0)), pytest.approx(made["score"].std(ddof=0)))
+
+
+def test_one_column_that_cannot_be_judged_does_not_make_all_of_them_so() -> None:
+    rng = np.random.default_rng(5)
+    schema = Schema(
+        columns=(
+            *(Integer(name=f"n{i}", low=0, high=20) for i in range(8)),
+            Real(name="rare", low=0, high=1, nullable=True),
+        )
+    )
+
+    def draw() -> pd.DataFrame:
+        rare = np.where(rng.random(ROWS) < 0.004, rng.random(ROWS), np.nan)
+        return pd.DataFrame({f"n{i}": rng.integers(0, 21, ROWS) for i in range(8)} | {"rare": rare})
+
+    found = findings(compare(draw(), draw(), schema))
+    line = found["single columns"]
+    assert line.mark == "good"
+    assert "“rare” cannot be judged" in line.detail
+    assert "8 of 9" in line.said
+
+
+def test_every_line_is_there_as_data_with_its_mark_and_both_numbers() -> None:
+    found = compare(normal(ROWS, 1, c9=0.71), normal(ROWS, 2, c9=0.3), NORMAL)
+    lines = verdict_lines(found)
+    by_line = {one.line: one for one in lines if one.line != "column"}
+    assert {"single columns", "pairs of columns", "correlations", "predictions of columns"} <= by_line.keys()
+    worst = by_line["correlations"]
+    assert worst.mark != "good"
+    assert worst.subject == "“c0” × “c9”"
+    assert worst.real == pytest.approx(0.71, abs=0.05)
+    assert worst.synthetic == pytest.approx(0.3, abs=0.05)
+    columns = [one for one in lines if one.line == "column"]
+    assert [one.subject for one in columns] == [f"c{i}" for i in range(10)]
+    assert all(one.mark == "good" for one in columns)
+
+
+def test_what_the_schema_could_not_say_counts_columns_and_not_what_is_said_of_them() -> None:
+    def loss(column: str, people: int) -> Loss:
+        return Loss(column=column, people=people, rows=1_000, said=f"{people} people lie outside")
+
+    both_ends = [loss(f"c{i}", 10 * i + end) for i in range(1, 8) for end in (1, 2)]
+    (found,) = lost(both_ends)
+    assert found.subject == "7 columns of your table"
+    named = {name for name in (f"c{i}" for i in range(1, 8)) if f"“{name}”" in found.detail}
+    assert len(named) == 5
+    assert found.detail.endswith("And 2 more columns.")
+    (fewer,) = lost(both_ends[:10])
+    assert "more column" not in fewer.detail
