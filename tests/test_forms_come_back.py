@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.usefixtures("short_fits"),
     pytest.mark.filterwarnings("ignore::understudy.ground.errors.PrivacyWarning"),
 ]
-PEOPLE = 100
+PEOPLE = 400  # fewer have no step
 RNG = np.random.default_rng(7)
 DAYS = pd.Series(pd.date_range("2001-02-03", periods=PEOPLE, freq="61001s"))
 SHARE = np.round(RNG.random(PEOPLE), 2)
@@ -28,9 +28,14 @@ def text(*words: str) -> np.ndarray:  # type: ignore[type-arg]
 
 
 def public(name: str, columns: int) -> Callable[[], pd.DataFrame]:
-    if hasattr(datasets, f"load_{name}"):
-        return lambda: getattr(datasets, f"load_{name}")(as_frame=True).frame.iloc[:150, -columns:]
-    return lambda: getattr(sm.datasets, name).load_pandas().data.iloc[:150, -columns:]
+    def load() -> pd.DataFrame:
+        if hasattr(datasets, f"load_{name}"):
+            frame = getattr(datasets, f"load_{name}")(as_frame=True).frame
+        else:
+            frame = getattr(sm.datasets, name).load_pandas().data
+        return frame.iloc[np.arange(PEOPLE) % min(150, len(frame)), -columns:]
+
+    return load
 
 
 TABLES: dict[str, Callable[[], pd.DataFrame]] = {

@@ -310,7 +310,12 @@ def test_kinds_of_a_frame_follow_from_its_types_and_the_step_in_which_they_are_w
             pd.DataFrame({"x": step, "y": pd.date_range("2020", periods=1_000, freq="min"), "z": np.sqrt(step)})
         ) == {"x": "real .1", "y": "datetime minute", "z": "real"}
     frame = pd.DataFrame(
-        {"a": [0, 1], "b": ["2020-01-01", "yes"], "c": pd.to_datetime(["2020-01-01"] * 2), "d": [True, None]}
+        {
+            "a": [0, 1] * 150,
+            "b": ["2020-01-01", "yes"] * 150,
+            "c": pd.to_datetime(["2020-01-01"] * 300),
+            "d": [True, None] * 150,
+        }
     )
     frame["d"] = frame["d"].astype("boolean")
     with pytest.warns(PrivacyWarning):

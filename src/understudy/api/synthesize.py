@@ -48,7 +48,7 @@ from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import USUAL_DELTA, Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.buy_schema import Quote, buy_schema, first_of, quote
-from understudy.privacy.kinds import Kinds, kinds_of, require_kinds, without_bounds
+from understudy.privacy.kinds import Kinds, kinds_of, require_kinds, without_bounds, without_times
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.counts import needed_noise, spend_of
 from understudy.protocols.core import Watcher
@@ -121,6 +121,7 @@ def synthesize(
         rest, told = whole, TABLE.describes(public) and _say_expected(config, public, whole)
     else:
         declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public)
+        source = without_times(source, declared, kinds)
         _require(source, declared, person, config)
         declared = without_bounds(declared)
         offer = quote(declared, epsilon=epsilon * SCHEMA_SHARE, delta=delta / 2, gaussian=True)

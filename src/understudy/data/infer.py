@@ -23,7 +23,7 @@ How kinds are guessed, for the values that are there:
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
@@ -59,18 +59,21 @@ _FORMS = {
 # how a column of whole numbers is called that tells when an event was, and what is said where there is no such time
 _TIMES = re.compile(r"(?:^|[^a-z])(?:day|date|time|timestamp|week|month|hour|minute|second)$", re.IGNORECASE)
 _NO_ORDER = 'Events are in no order: if a day, a time or a whole number orders them, say which (time = "…").'
-_PLAIN = {"second": "YYYY-MM-DD HH:MM:SS"} | dict.fromkeys(("minute", "hour"), "YYYY-MM-DD HH:MM")  # how pandas has it
+PLAIN_TIMES = {"second": "YYYY-MM-DD HH:MM:SS"} | dict.fromkeys(
+    ("minute", "hour"), "YYYY-MM-DD HH:MM"
+)  # how pandas has it
 FEW = 10  # so many different whole numbers are read as an order of categories
 HEADER = Path(__file__).with_name("draft_header.toml").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A schema read from rows, why columns were left out, and what somebody should decide about others."""
+    """A schema read from rows, why columns were left out, what somebody should decide about others, and the rows."""
 
     schema: Schema
     left_out: dict[str, str]
     remarks: dict[str, str]
+    cells: dict[str, Cells] = field(repr=False)
 
 
 def infer_schema(
@@ -118,7 +121,7 @@ def draft(
             remarks[column.name] = said
             notes.append(f"{column.name}: {said}.")
     schema = Schema(columns=columns, person=person, origin="rows", note=" ".join(notes))
-    return Draft(schema=schema, left_out=left, remarks=remarks)
+    return Draft(schema=schema, left_out=left, remarks=remarks, cells=cells_of)
 
 
 def draft_visits(
@@ -199,7 +202,7 @@ def _in_a_form(common: dict[str, Any], present: Cells, words: set[str]) -> Colum
         day = days(present, found[0])
         if ((kinds.day_number(kinds.FIRST_DAY) <= day) & (day < kinds.day_number(kinds.LAST_DAY) + 1)).all():
             column = _moment(common, day, seconds(present, found[0]))
-            plain = isinstance(column, Datetime) and found[0] == _PLAIN[column.resolution]
+            plain = isinstance(column, Datetime) and found[0] == PLAIN_TIMES[column.resolution]
             return column if plain else replace(column, written=found[0])
     if (number := forms.number_form(words)) is not None:
         form, most = number
@@ -240,9 +243,8 @@ def _alike(word: str, wanted: Sequence[str], known: Sequence[str]) -> str:
 
 def _decimals(words: set[str]) -> int | None:
     """The most decimals that a number is written with, where all are written plainly and none has many."""
-    if not all(re.fullmatch(r"[-+]?\d*\.?\d*", word) for word in words):
-        return None
-    most = max(len(word.partition(".")[2]) for word in words)
+    counts = [forms.count_decimals(word, None) for word in words]
+    most = max(MANY_DECIMALS + 1 if count is None else count for count in counts)
     return most if most <= MANY_DECIMALS else None
 
 

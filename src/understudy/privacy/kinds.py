@@ -3,8 +3,8 @@
     "real"   "real .2"   "real 0,0 %"   "real 0,0 % .1"   "date DD.MM.YYYY"   "datetime minute"   "categorical"
 
 A form is of the kind, and as public as the kind is: by how many decimals numbers are written (".2"), by the minute or
-the hour times are. A column whose values are all known (a boolean, a time of day) is declared as it is. Where no schema
-says so, kinds are taken from a table without a price (`kinds_of`).
+the hour times are (`steps`). A column whose values are all known (a boolean, a time of day) is declared as it is. Where
+no schema says so, kinds are taken from a table without a price (`kinds_of`).
 
 Guarantee: a DataFrame's kinds are those of its dtypes, with the step in which numbers and times are written, and a
 warning lists them; a file's are seen from its rows, which is refused unless somebody says that they are publicly known.
@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.column import MOST_DECIMALS, RESOLUTIONS, Column
-from understudy.data.infer import MANY_DECIMALS, draft
+from understudy.data.infer import draft
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
 from understudy.data.reading.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
 from understudy.data.reading.storage import dtype_kind
@@ -30,9 +30,9 @@ from understudy.data.schema import KINDS, Boolean, Date, Datetime, Integer, Ordi
 from understudy.data.table import open_table
 from understudy.ground.check import one_of, repeated
 from understudy.ground.errors import ConfigError, PrivacyWarning, UtilityWarning
+from understudy.privacy.steps import drop_times, step_of_frame, with_step
 
 MOST_TEXTS, _SHARED = 1_000, 0.005  # a column of more different texts, none of them that of so many, is free text
-_NEARLY_ALL = 0.99  # of the numbers: one person's digits do not change by how many decimals a column is written
 
 # column → the kind whose domain to buy, with its form ("date DD.MM.YYYY"), or all of it as public knowledge
 Kinds = Mapping[str, str | Column]
@@ -129,7 +129,8 @@ def kinds_of(
     """Each column's kind: declared, by dtypes, or by rows where `confirmed`; or ConfigError, with a list."""
     if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
         found = draft(_beginning(source), person, most_categories=MOST_TEXTS, shared=_SHARED)
-        seen = {column.name: as_bought(column) for column in found.schema.columns}
+        columns = (with_step(column, found.cells[column.name]) for column in found.schema.columns)
+        seen = {column.name: as_bought(column) for column in columns}
         seen |= {c: "categorical" for c, kind in seen.items() if kind == Ordinal.kind}  # an order cannot be bought
         if confirmed:
             _say_left_out({c: why for c, why in found.left_out.items() if c not in (declared or {})})
@@ -144,7 +145,7 @@ def kinds_of(
     twice = repeated(source.columns)
     _say_left_out(dict.fromkeys(map(str, twice), "more than one column has this name"))
     others = [c for c in source.columns if c != person and c not in (declared or {}) and c not in twice]
-    typed = {c: _with_step(_dtype_kind(c, source[c].dtype), source[c]) for c in others}
+    typed = {c: step_of_frame(_dtype_kind(c, source[c].dtype), source[c]) for c in others}
     if typed:
         warnings.warn(
             "names and kinds of columns are taken from the frame for free, and have to be publicly known: "
@@ -162,6 +163,17 @@ def require_kinds(source: Source, declared: Kinds) -> None:
         open_table(source, Schema(columns=columns))
 
 
+def without_times(source: Source, kinds: Kinds, declared: Kinds | None) -> Source:
+    """The same source; in a frame's columns whose kind is a date and was not declared, times are midnight.
+
+    A step is that of nearly all, so that a few times among days become their days.
+    """
+    if not isinstance(source, pd.DataFrame):
+        return source
+    found = [c for c, kind in kinds.items() if kind == Date.kind and c not in (declared or {})]
+    return drop_times(source, [c for c in found if pd.api.types.is_datetime64_any_dtype(source[c].dtype)])
+
+
 def _say_left_out(why: Mapping[str, str]) -> None:
     """A UtilityWarning that names columns which nothing is bought for, where there are any."""
     if why:
@@ -174,24 +186,6 @@ def _beginning(source: Source) -> Source:
     if not is_long(source, max(1, len(open_source(source, {}).header))):
         return source
     return pd.DataFrame(next(batches_of(source, None, long=True)).columns)
-
-
-def _with_step(kind: str, cells: "pd.Series[Any]") -> str:
-    """The kind with the step in which nearly all of its numbers are written, or all of its times: `.1`, `minute`."""
-    there = cells.dropna()
-    if kind == "datetime" and len(there):
-        stamps = there.dt.tz_localize(None).astype("datetime64[ns]").astype("int64") // 10**9
-        if not (stamps % 86400).any():
-            return "date"
-        fits = [name for name, step in RESOLUTIONS.items() if not (stamps % step).any()]
-        return kind if fits[-1] == "second" else f"{kind} {fits[-1]}"
-    if kind != "real" or not len(there):
-        return kind
-    numbers = there.to_numpy(dtype=float)
-    for decimals in range(MANY_DECIMALS):
-        if np.isclose(numbers, np.round(numbers, decimals), rtol=1e-12, atol=0).mean() >= _NEARLY_ALL:
-            return f"{kind} .{decimals}"
-    return kind
 
 
 def _dtype_kind(column: object, dtype: Any) -> str:

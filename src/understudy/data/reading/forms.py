@@ -135,5 +135,13 @@ def number_form(words: set[str]) -> tuple[str, int] | None:
         if all(mark in word for word in words):
             return None
         form = grouped[0]  # some number has no mark: it parts thousands
-    ends = (_number(form)[0].fullmatch(word.strip()) for word in words)
-    return form, max(len(found[3] or "") for found in ends if found)
+    return form, max(count for word in words if (count := count_decimals(word, form)) is not None)
+
+
+def count_decimals(text: str, form: str | None) -> int | None:
+    """How many decimals a number in this form is written with; None where it is written otherwise."""
+    if form is None:
+        plain = re.fullmatch(r"[-+]?[0-9]*\.?([0-9]*)", text.strip())
+        return None if plain is None else len(plain[1])
+    number = _number(form)[0].fullmatch(text.strip())
+    return None if number is None else len(number[3] or "")
