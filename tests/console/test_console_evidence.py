@@ -159,7 +159,7 @@ def test_nothing_is_signed_that_was_not_shown_or_that_another_page_asks_for(
         stated["parties"][0]["uses"]["insider"][0]["count"] += 1
         (folder / "privacy.json").write_text(json.dumps(stated))
         refused(steward, 404)
-        assert "no entry of its ledger pays for" in words_of(steward.post("evidence", folder=str(folder)))
+        assert "follows from the uses" in words_of(steward.post("evidence", folder=str(folder)))
         rehearse(folder)
         (folder / "privacy.json").write_text(
             (folder / "privacy.json").read_text().replace('"rehearsal": null', '"rehearsal": "x"')

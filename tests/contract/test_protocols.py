@@ -1,5 +1,6 @@
 """What every protocol must keep, whatever it computes."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from functools import partial
@@ -13,6 +14,7 @@ from torch import Tensor
 from undisturbed import Recorded, first_paid, paid_values, recorded, undisturbed
 
 from bytes_parties import BytesParties
+from understudy.evidence.claims import require_true, require_witnessed, witness
 from understudy.ground.errors import BareReplyError, BudgetExceeded, LedgerError, PrivacyError
 from understudy.ground.pack import pack
 from understudy.privacy.accounts.budget import Budget
@@ -68,6 +70,20 @@ def test_a_run_through_bytes_that_is_stopped_and_resumed_ends_where_an_undisturb
         assert torch.equal(value, resumed[name]), name
     for name, holder in federation.holders.items():
         assert holder.ledger.spend() == plain.federation.holders[name].ledger.spend()
+
+
+@every_protocol
+def test_every_holders_ledger_bears_out_what_the_statement_says_of_it(case: Case) -> None:
+    """As whoever signs evidence compares them; that seeds drew the noise is left out here."""
+    plain = undisturbed(case)
+    stated = json.loads(json.dumps(plain.outcome.privacy.to_dict() | {"rehearsal": None}))
+    require_true(stated, "contract")
+    protocol = str(plain.outcome.trained.card["protocol"])
+    for name, holder in plain.federation.holders.items():
+        said = json.loads(json.dumps(witness(holder.ledger, "contract")))
+        assert all(one.pop("rehearsal") for one in said["terms"])
+        said["terms"] = [one | {"rehearsal": []} for one in said["terms"]]
+        require_witnessed(name, said, stated, protocol)
 
 
 def rebuilt(case: Case, federation: Federation, name: str, folder: Path) -> Party:

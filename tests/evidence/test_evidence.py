@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
-from evidence_cases import NAMES, two_holders
+from evidence_cases import NAMES, restated, two_holders
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rdflib import Graph
@@ -175,9 +175,13 @@ def test_a_holder_signs_for_what_its_ledger_holds_neither_more_nor_less(
     signed: tuple[Path, Path], run: Path, tmp_path: Path, more: int, word: str
 ) -> None:
     folder, _ = signed
-    stated = json.loads((folder / "privacy.json").read_text())
-    stated["parties"][0]["uses"]["insider"][0]["count"] += more
-    (folder / "privacy.json").write_text(json.dumps(stated))
+
+    def change(stated: dict[str, Any]) -> None:
+        uses = stated["parties"][0]["uses"]
+        uses["insider"][0]["count"] += more
+        uses["insider"] = [use for use in uses["insider"] if use["count"]]
+
+    restated(folder, change)
     with pytest.raises(EvidenceError, match=word):
         sign_folder(folder, tmp_path / "keys" / "clinic.key", ledger=run / "clinic.ledger")
 
@@ -368,9 +372,11 @@ def test_what_people_say_is_text_or_a_list_of_texts(tmp_path: Path, body: str) -
 
 def test_a_holder_called_hub_pays_like_any_other(signed: tuple[Path, Path], tmp_path: Path) -> None:
     folder, trusted = signed
-    stated = json.loads((folder / "privacy.json").read_text())
-    stated["parties"] = [stated["parties"][0] | {"name": "hub"}]
-    (folder / "privacy.json").write_text(json.dumps(stated))
+
+    def change(stated: dict[str, Any]) -> None:
+        stated["parties"] = [stated["parties"][0] | {"name": "hub"}]
+
+    restated(folder, change)
     shutil.rmtree(folder / "signatures")
     sign_folder(folder, tmp_path / "keys" / "hub.key")
     with pytest.raises(EvidenceError, match="receipts"):

@@ -25,7 +25,7 @@ from understudy.protocols.gans.server import Server
 from understudy.protocols.gans.verti_gan import Couple
 from understudy.protocols.gram.fit import Measured
 from understudy.protocols.joint import messages as joint
-from understudy.protocols.joint.products import DEALT
+from understudy.protocols.joint.stage import DEALT
 from understudy.runs import registry
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties

@@ -63,6 +63,9 @@ class Counting(Party):
         super().__init__(*args, **more)
         self.count, self.work = 0, work
 
+    def composition(self) -> dict[str, Any]:
+        return {"same_people": False}
+
     def respond(self, ask: Ask) -> Reply:
         if isinstance(ask, Fail):
             raise FAILURES[ask.how]

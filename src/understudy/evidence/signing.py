@@ -1,18 +1,17 @@
 """Signed statements about a folder of evidence: in-toto attestations in DSSE envelopes, a file for each who signs.
 
-A statement names every file of the folder with its digest, and what the signer stands for: a holder states the receipts
-of its ledger for the run, the hub that these are the files it made. Signing and checking are securesystemslib's.
+A statement names every file of the folder with its digest, and what the signer stands for: a holder states what its
+ledger holds of the run, the hub that these are the files it made. Signing and checking are securesystemslib's.
 
 Guarantee: `verify` says yes only if every file is as every signer saw it, none is missing and none was added, each
-holder of the statement signed with the key that is trusted for its name, and each holder's receipts pay for all that
-the statement says was used of its rows. It needs no network.
+holder of the statement signed with the key that is trusted for its name, each holder's ledger pays for all that the
+statement says was used of its rows, and no figure of it is below what those uses cost (`claims`). It needs no network.
 Edges: a changed byte, a foreign file, a link, a missing holder, an unknown or another's key, a damaged envelope →
 EvidenceError, which names it.
 """
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,24 +23,20 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from understudy.evidence.claims import EvidenceError, require_same_card, require_true, require_witnessed, witness
 from understudy.ground import durable
 from understudy.ground.check import plain_name
 from understudy.ground.durable import read_json
-from understudy.ground.errors import ArtefactError, ConfigError
-from understudy.privacy.accounts.events import event_to_json
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.ledger import Ledger
 
 SIGNATURES = "signatures"
 HUB = "hub"
 STATEMENT = "https://in-toto.io/Statement/v1"
-PREDICATE = "urn:understudy:release:v1"
+PREDICATE = "urn:understudy:release:v2"
 PAYLOAD = "application/vnd.in-toto+json"
 MADE = ("run.json", "privacy.json", "deployment.yaml", "checklist.json")  # what every folder of evidence has
 _MOST = 4 << 20  # bytes of an envelope
-
-
-class EvidenceError(ArtefactError):
-    """A folder of evidence that does not hold; the message says what of it."""
 
 
 @dataclass(frozen=True)
@@ -74,18 +69,18 @@ def new_key(path: str | Path) -> Path:
 def statement_to_sign(folder: str | Path, *, ledger: str | Path | None = None) -> dict[str, Any]:
     """What a signer of this folder stands for: the holder of this ledger, which must hold its uses, or else the hub."""
     folder = Path(folder)
-    run, stated = _stated(folder)
-    name, receipts = HUB, None
+    run, stated, protocol = _stated(folder)
+    name, said = HUB, None
     if ledger is not None:
         with Ledger(ledger) as book:
-            name, receipts = book.holder, _receipts(book, run)
-        _require_paid(name, receipts, stated)
+            name, said = book.holder, witness(book, run)
+        require_witnessed(name, said, stated, protocol)
     plain_name(signer=name)
     return {
         "_type": STATEMENT,
         "subject": [{"name": place, "digest": {"sha256": mark}} for place, mark in sorted(_digests(folder).items())],
         "predicateType": PREDICATE,
-        "predicate": {"run": run, "signer": name, "receipts": receipts, "rehearsal": None},
+        "predicate": {"run": run, "signer": name, "ledger": said, "rehearsal": None},
     }
 
 
@@ -125,7 +120,7 @@ def sign_statement(folder: str | Path, statement: Mapping[str, Any], pem: bytes,
 def verify_folder(folder: str | Path, trusted: str | Path) -> Verified:
     """Check a folder of evidence by the public keys (NAME.pub) or certificates (NAME.pem) in the folder `trusted`."""
     folder = Path(folder)
-    run, stated = _stated(folder)
+    run, stated, protocol = _stated(folder)
     digests, keys, envelopes = _digests(folder), _trusted(Path(trusted)), envelopes_in(folder)
     holders = [str(party["name"]) for party in stated["parties"]]
     if lacking := [name for name in holders if name not in envelopes]:
@@ -139,7 +134,7 @@ def verify_folder(folder: str | Path, trusted: str | Path) -> Verified:
         if predicate.get("signer") != name or predicate.get("run") != run or predicate.get("rehearsal") is not None:
             raise EvidenceError(f"{place}: it is signed for another holder, another run or a rehearsal.")
         if name in holders:
-            _require_paid(name, predicate.get("receipts"), stated)
+            require_witnessed(name, predicate.get("ledger"), stated, protocol)
     return Verified(run, tuple(envelopes), len(digests))
 
 
@@ -164,15 +159,15 @@ def _digests(folder: Path) -> dict[str, str]:
     return found
 
 
-def _stated(folder: Path) -> tuple[str, Mapping[str, Any]]:
-    """The run and its statement. EvidenceError where the folder is no evidence, or of a rehearsal."""
+def _stated(folder: Path) -> tuple[str, Mapping[str, Any], str]:
+    """The run, its statement, and its protocol. EvidenceError where the folder is no evidence, is of a rehearsal, or
+    states a price that its own uses contradict."""
     try:
         if missing := [name for name in MADE if not (folder / name).is_file()]:
             raise EvidenceError(f"{folder} is no folder of evidence: it has no {', '.join(missing)}.")
         run, stated = str(read_json(folder / "run.json")["run"]), read_json(folder / "privacy.json")
         for party in stated["parties"]:
             plain_name(holder=party["name"])
-            _used(party)
         rehearsal = stated.get("rehearsal", "not said")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise EvidenceError(f"{folder}: run.json or privacy.json is damaged ({error}).") from error
@@ -180,46 +175,8 @@ def _stated(folder: Path) -> tuple[str, Mapping[str, Any]]:
         raise EvidenceError(
             f"{folder}: this was a rehearsal, or does not say that it was none: it is evidence of nothing."
         )
-    return run, stated
-
-
-def _used(party: Mapping[str, Any]) -> Counter[str]:
-    return Counter({str(use["event"]): int(use["count"]) for use in party["uses"]["insider"]})
-
-
-def _receipts(book: Ledger, run: str) -> list[dict[str, Any]]:
-    """What the ledger holds for the run, entry by entry: its number, and uses by event as an insider sees them."""
-    return [
-        {
-            "ledger": book.id,
-            "entry": entry.number,
-            "uses": {event_to_json(event): count for event, count in entry.cost["insider"].items()},
-        }
-        for entry in book.entries()
-        if entry.run == run and entry.count
-    ]
-
-
-def _require_paid(name: str, receipts: Any, stated: Mapping[str, Any]) -> None:
-    """EvidenceError unless these receipts pay for what is stated of this holder's rows, all of it and nothing else."""
-    mine = [party for party in stated["parties"] if party["name"] == name]
-    if not mine:
-        raise EvidenceError(f"{name} is no holder of this run.")
-    paid: Counter[str] = Counter()
-    try:
-        for receipt in receipts:
-            paid.update({event: int(count) for event, count in receipt["uses"].items()})
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise EvidenceError(f"{name}: its receipts cannot be read.") from error
-    used = sum(map(_used, mine), Counter[str]())
-    if unpaid := used - paid:
-        raise EvidenceError(
-            f"{name}: {sum(unpaid.values()):,} uses of its rows are stated that no entry of its ledger pays for."
-        )
-    if unsaid := paid - used:
-        raise EvidenceError(
-            f"{name}: its ledger paid for {sum(unsaid.values()):,} uses of its rows that are not stated."
-        )
+    require_true(stated, run)
+    return run, stated, require_same_card(folder, stated)
 
 
 def _require_same(name: str, signed: Mapping[str, str], found: Mapping[str, str]) -> None:

@@ -68,7 +68,9 @@ class Protocol:
     def build(self, name: str, rows: Any, ledger: Ledger, *, config: Any = None, **more: Any) -> Party:
         """A party over these rows; `config` are the settings that its holder knows, and holds a server to."""
         self.require_kinds({name: getattr(rows, "schema", rows)})
-        return self.party(name, rows, ledger, **more, **({} if config is None else self.agreed(config)))
+        party = self.party(name, rows, ledger, **more, **({} if config is None else self.agreed(config)))
+        party.protocol = self.name
+        return party
 
     def holds_same_people(self, columns: Iterable[Iterable[str]]) -> bool:
         """Whether these columns' holders are to hold the same people; where either may be: if their columns differ."""

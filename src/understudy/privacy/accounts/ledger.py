@@ -11,6 +11,7 @@ Guarantee: for every person, all charges to everyone and to that person together
 Edges: a file that is full, locked, damaged, read-only or not a ledger → LedgerError, and nothing is charged.
 """
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -31,6 +32,7 @@ from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon
 from understudy.privacy.accounts.budget import AGAINST, Budget, right_guesses, shown, shown_left
 from understudy.privacy.accounts.events import event_to_json
 from understudy.privacy.accounts.ledger_store import Store, add_budget, add_entry
+from understudy.privacy.accounts.price_terms import PriceTerms
 
 _REMEMBERED = 64  # spends known to fit the budget
 _REASON = 200  # letters of a reason
@@ -118,11 +120,13 @@ class Ledger(AbstractContextManager["Ledger"]):
     def charge(
         self, event: DpEvent, *, run: str, what: str, count: int = 1, people: Iterable[int | str] | None = None,
         insider: DpEvent | None = None, insider_count: int | None = None, once: bool = False,
+        terms: PriceTerms | None = None,
     ) -> Receipt:  # fmt: skip
         """Write down `count` uses of `event`, for everyone or for each of `people`, or refuse.
 
         Guarantee: on return the entry is on disk; a refusal writes nothing. `once`: a run has one entry of these words,
         whatever state its party was put back to, since the ledger goes back to none. PrivacyError at the second.
+        `terms`: how the price is to be read, kept for the run with its first charge.
         Edges: no people → an entry that costs nobody anything; a person named twice → ConfigError; a disk that
         fails while the entry is committed → LedgerError, and the entry may stand although nothing was used."""
         lines, ids = booked.lines_of(event, count, insider, insider_count), booked.people_ids(people)
@@ -137,6 +141,8 @@ class Ledger(AbstractContextManager["Ledger"]):
             self._check(lines, ids)
             entry = add_entry(sql, run, what, None if ids is None else len(ids))
             self._store.add_lines(entry, run, lines, booked.people_json(ids))
+            if terms is not None:
+                self._store.note_terms(run, json.dumps(terms.to_dict(), sort_keys=True, ensure_ascii=False))
         inside = event_to_json(event if insider is None else insider)
         uses = count if insider_count is None else insider_count
         return Receipt(self.holder, self.id, entry, run, what, inside, uses)
@@ -223,6 +229,11 @@ class Ledger(AbstractContextManager["Ledger"]):
         return grid(heads, rows, title=f"Ledger of {self.holder}") + line(self.summary())
 
     @property
+    def limit(self) -> Budget | None:
+        """What the run may cost that this ledger is open for (`within`)."""
+        return None if self._run is None else self._run[1]
+
+    @property
     def budget(self) -> Budget:
         with self._store.transaction(write=False):
             return self._store.budget()
@@ -251,10 +262,17 @@ class Ledger(AbstractContextManager["Ledger"]):
         return max(epsilon(spend, own if delta is None else delta) for spend in spends)
 
     def spend(
-        self, person: int | str | None = None, *, against: str = "anyone", run: str | None = None
+        self,
+        person: int | str | None = None,
+        *,
+        against: str = "anyone",
+        run: str | None = None,
+        delta: float | None = None,
     ) -> Counter[DpEvent]:
-        """How often each event was charged to a person (None: the one with the highest spend), in all or one run."""
-        spends, delta = self._highest(person, against, run)
+        """How often each event was charged to a person (None: the one with the highest spend), in all or one run.
+        `delta`: at which spends are compared, by default that of the budget."""
+        spends, own = self._highest(person, against, run)
+        delta = own if delta is None else delta
         return spends[0] if len(spends) == 1 else max(spends, key=lambda spend: epsilon(spend, delta))
 
     def remaining(self, person: int | str | None = None) -> float:
@@ -278,6 +296,11 @@ class Ledger(AbstractContextManager["Ledger"]):
         with self._store.transaction(write=False):
             entries = list(booked.read_entries(self._store.entries(), self._store.priced()))
         return booked.merge(entries) if merged else entries
+
+    def terms(self, run: str) -> list[dict[str, Any]]:
+        """How the price of a run is to be read (`PriceTerms.to_dict`); several where it was resumed otherwise."""
+        with self._store.transaction(write=False):
+            return [json.loads(terms) for terms in self._store.terms(run)]
 
     def runs(self) -> list[str]:
         with self._store.transaction(write=False):

@@ -14,6 +14,8 @@ CREATE TABLE line (entry INTEGER NOT NULL REFERENCES entry, event INTEGER NOT NU
                    PRIMARY KEY (entry, event)) WITHOUT ROWID;
 CREATE TABLE tally (person TEXT NOT NULL, event INTEGER NOT NULL REFERENCES event, run TEXT NOT NULL,
                     count INTEGER NOT NULL CHECK (count > 0), PRIMARY KEY (person, event, run)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS terms (run TEXT NOT NULL, terms TEXT NOT NULL,  -- how the run's price is to be read, in JSON
+                                  PRIMARY KEY (run, terms)) WITHOUT ROWID;
 CREATE TRIGGER no_entry_DELETE BEFORE DELETE ON entry BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END;
 CREATE TRIGGER no_entry_UPDATE BEFORE UPDATE ON entry BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END;
 CREATE TRIGGER no_line_DELETE BEFORE DELETE ON line BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END;

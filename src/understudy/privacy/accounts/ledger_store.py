@@ -33,6 +33,7 @@ _event, _text = lru_cache(event_from_json), lru_cache(event_to_json)
 _MARK = 0x756E6473  # "unds", where SQLite lets a file say whose it is
 _VERSION = 1
 _SQL = Path(__file__).with_name("ledger.sql").read_text(encoding="utf-8")
+_TERMS = next(one for one in _SQL.split(";\n") if " terms (" in one)
 _TABLES = f"{_SQL} PRAGMA application_id={_MARK}; PRAGMA user_version={_VERSION};"
 
 _REASONS = {
@@ -193,6 +194,17 @@ class Store:
             " ORDER BY entry.id, line.event"
         )
         return iter(self.connection.execute(query).fetchall())
+
+    def note_terms(self, run: str, terms: str) -> None:
+        """Keep how the price of a run is to be read; files from before there were such terms get their table."""
+        self.connection.execute(_TERMS)
+        self.connection.execute("INSERT OR IGNORE INTO terms VALUES (?, ?)", (run, terms))
+
+    def terms(self, run: str) -> list[str]:
+        known = self.connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'terms'")
+        if known.fetchone() is None:
+            return []
+        return [terms for (terms,) in self.connection.execute("SELECT terms FROM terms WHERE run = ?", (run,))]
 
     def runs(self) -> list[str]:
         query = "SELECT run FROM entry WHERE run <> '' GROUP BY run ORDER BY min(id)"

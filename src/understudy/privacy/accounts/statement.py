@@ -37,7 +37,7 @@ from understudy.ground.errors import ConfigError
 from understudy.ground.html import pre
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, epsilon
 from understudy.privacy.accounts.budget import ADJACENCY, Budget, guesses_in_words, rehearsed, right_guesses, shown
-from understudy.privacy.accounts.events import describe, event_to_json, spent_together
+from understudy.privacy.accounts.events import describe, event_from_json, event_to_json, spent_together
 
 _version = cache(version)
 AGAINST = {"outsider": "an outsider who sees the release", "server": "the server", "another_party": "another party"}
@@ -86,12 +86,31 @@ class PartyPrivacy:
             rehearsal=tuple(info["noise"]["rehearsal"]), **more,
         )  # fmt: skip
 
+    @classmethod
+    def from_dict(cls, stated: Mapping[str, Any]) -> "PartyPrivacy":
+        """What `PrivacyStatement.to_dict` wrote of a party, without the figures that follow from it."""
+        budget = dict(stated["budget"])
+        if budget["epsilon"] is None:
+            budget["epsilon"] = math.inf
+        return cls(
+            name=str(stated["name"]),
+            budget=Budget(**budget),
+            outsider=_spend(stated["uses"]["outsider"]),
+            insider=_spend(stated["uses"]["insider"]),
+            noise=str(stated["noise"]),
+            people=stated["people"],
+            rounds=stated["rounds"],
+            each=tuple(map(_spend, stated["uses_of_rounds"])),
+        )
+
     def spend(self, against: str) -> Spend:
         return self.outsider if against == "outsider" else self.insider
 
     def round(self, against: str) -> Spend:
+        """What the dearest round used; where rounds may differ, what was paid beside them counts as one."""
         if self.each:
-            return max(self.each, key=lambda uses: epsilon(uses, self.budget.delta))
+            beside = Counter(self.spend(against)) - sum(map(Counter, self.each), Counter())
+            return max((*self.each, beside), key=lambda uses: epsilon(uses, self.budget.delta))
         return {event: -(-count // self.rounds) for event, count in self.spend(against).items()}
 
 
@@ -183,6 +202,7 @@ class PrivacyStatement:
                 "most_holders": self.most_holders,
                 "one_release": self.one_release,
                 "common_sample": self.common_steps is not None,
+                "common_steps": self.common_steps,
                 "delta": self.delta,
                 "epsilon": {who: finite(self.epsilon(None, who)) for who in AGAINST},
                 "right_guesses": {who: self.guesses(who) for who in AGAINST},
@@ -192,6 +212,27 @@ class PrivacyStatement:
             "outside": list(self.outside),
             "unguarded": list(self.unguarded),
         }
+
+    @classmethod
+    def from_dict(cls, stated: Mapping[str, Any]) -> "PrivacyStatement":
+        """The statement that uses, budgets and how prices compose make, by what `to_dict` wrote of them; every figure
+        is computed anew. Edges: KeyError, TypeError, ValueError, PrivacyError or ConfigError for anything else."""
+        person = stated["person"]
+        pooled = [(str(who), price) for who, price in person["together"]]
+        unbounded = [who.removesuffix(" together") for who, price in pooled if price is None and who != EVERYBODY]
+        return cls(
+            parties=tuple(map(PartyPrivacy.from_dict, stated["parties"])),
+            run=str(stated["run"]),
+            same_people=bool(person["same_people"]),
+            most_holders=person["most_holders"],
+            one_release=bool(person["one_release"]),
+            common_steps=person["common_steps"],
+            adjacency=str(stated["adjacency"]),
+            together=unbounded[0] if unbounded else "",
+            local=any(who == EVERYBODY for who, _ in pooled),
+            outside=tuple(map(str, stated["outside"])),
+            unguarded=tuple(map(str, stated["unguarded"])),
+        )
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -217,6 +258,7 @@ class PrivacyStatement:
             "epsilon_round": {who: finite(self._price(party, who, delta, rounds=True)) for who in AGAINST},
             "rounds": party.rounds,
             "uses": {view: _uses(party.spend(view)) for view in ("outsider", "insider")},
+            "uses_of_rounds": [_uses(uses) for uses in party.each],
             "noise": party.noise,
         }
 
@@ -296,6 +338,17 @@ def _largest_share(spends: frozenset[frozenset[tuple[DpEvent, int]]]) -> float:
 
 def _uses(spend: Spend) -> list[dict[str, Any]]:
     return [{"count": count, "event": event_to_json(event), "words": describe(event)} for event, count in spend.items()]
+
+
+def _spend(uses: Iterable[Mapping[str, Any]]) -> Spend:
+    """What `_uses` wrote. ValueError for an event that stands there twice, or a count that is none."""
+    spend: dict[DpEvent, int] = {}
+    for use in uses:
+        event = event_from_json(str(use["event"]))
+        if event in spend or type(use["count"]) is not int or use["count"] < 1:
+            raise ValueError(f"{use['count']!r} uses of {use['event']}")
+        spend[event] = use["count"]
+    return spend
 
 
 def _words(party: PartyPrivacy) -> list[list[str]]:

@@ -29,7 +29,6 @@ from understudy.protocols.people.host import left_out
 from understudy.protocols.protocol import Protocol
 
 RELEASED = "released"  # what is saved
-ADJACENCY = "replace the content of one person's upload by nothing; that the person took part is public"
 OUTSIDE = (
     "who takes part, and whose upload was refused: both aggregators know it",
     "the number of people",
@@ -178,17 +177,4 @@ def statement_of(plan: Terms, saved: Mapping[str, Any], spends: Mapping[str, Map
     away = tuple(f"what the ledger of {name} says: {said}" for name in silent)
     parties = tuple(PartyPrivacy.stated(name, info, spends.get(name, asked)) for name, info in saved["begun"].items())
     gone = {name: note for name, note in saved["gone"].items() if name in saved["begun"]}
-    names = f"the server and {plan.aggregator}"
-    both = (
-        f"everything against both aggregators together: {names} could put any upload together, and so could "
-        f"{plan.aggregator} with a party that collected it"
-    )
-    whose = (
-        "who the second aggregator is: people seal their part to a key that the server passes on; ledgers hold its "
-        "fingerprint"
-    )
-    return PrivacyStatement(
-        parties=parties, same_people=False, most_holders=plan.config.most_holders, one_release=True,
-        adjacency=ADJACENCY, together=names, outside=OUTSIDE + away + remarks(gone),
-        unguarded=(both,) if plan.config.key else (both, whose),
-    )  # fmt: skip
+    return PrivacyStatement(parties=parties, outside=OUTSIDE + away + remarks(gone), **plan.composition())

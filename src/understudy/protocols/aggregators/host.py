@@ -65,6 +65,9 @@ class UploadParty(HostParty):
         self.what = f"one upload each, in two shares: for the server, and for {plan.aggregator}, key {mark}"
         return plan
 
+    def composition(self) -> dict[str, Any]:
+        return self.plan.composition()
+
     def reports(self, ask: Upload) -> Value:
         own = self.uploaded(ask.people).numpy()
         made: Tensor = self.plan.format.write(own, self.randomness(ask.people, own), self.key, self.context)

@@ -47,8 +47,8 @@ from understudy.privacy.noise import DiscreteGaussianNoise, Rng
 from understudy.privacy.secure.counts import Moved, mirrored, movable, noise_on, scaled, shared_noise, spend_of
 from understudy.privacy.secure.sketch import Sketch
 from understudy.privacy.secure.table_shares import Cells
-from understudy.protocols.aggregators.first import ADJACENCY, protocol_of
-from understudy.protocols.aggregators.terms import Look, Settings, Terms
+from understudy.protocols.aggregators.first import protocol_of
+from understudy.protocols.aggregators.terms import ADJACENCY, Look, Settings, Terms
 from understudy.protocols.aggregators.upload import Form, Format
 from understudy.protocols.gram.settings import PairsOfAll, again_share
 

@@ -184,15 +184,18 @@ class SecondAggregator(Party):
         what = f"the sum over {people:,} people, once: batch {mark.hex()[:16]}, key {key}"
         if self.ledger.spend(against="anyone", run=self.run):
             sums = self._released_before()
-            receipt = self.ledger.charge(plan.event, run=self.run, what=f"again, to the bit: {what}", people=())
+            receipt = self.charge(plan.event, what=f"again, to the bit: {what}", people=())
         else:
             sums = as_tensor(plan.noisy(self.tally.total, self.rng))
             if self.folder is not None:
                 replace(self.folder / RELEASE, pack({"mark": mark, "sums": sums}), sync=True)
-            receipt = self.ledger.charge(plan.event, run=self.run, what=what)
+            receipt = self.charge(plan.event, what=what)
         self.pair = None  # no further batch can be opened
         self.seen, self.tally.total = set(), np.zeros_like(self.tally.total)
         return Released(sums=Paid(sums, receipt))
+
+    def composition(self) -> dict[str, Any]:
+        return self.plan.composition()
 
     def _released_before(self) -> Tensor:
         """What was charged before, if it is on the disk and over the same people."""

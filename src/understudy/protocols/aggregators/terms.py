@@ -74,6 +74,9 @@ class Settings(PeopleApart):
         Budget(self.epsilon, self.delta)
 
 
+ADJACENCY = "replace the content of one person's upload by nothing; that the person took part is public"
+
+
 class Terms(ABC):
     """A run's settings with what is counted (`cells`), the noise on it, its price, and the form of an upload."""
 
@@ -114,6 +117,26 @@ class Terms(ABC):
                 raise ConfigError(f"{name}: these uploads are of {cls.rows_are}. Nothing was charged.")
         all_alike({name: _described(schema) for name, schema in schemas.items()})
         return cls(config, cls.bare(config, next(iter(schemas.values()))))
+
+    def composition(self) -> dict[str, Any]:
+        """How the price is to be read (`PriceTerms`): one release, which both aggregators together could undo."""
+        names = f"the server and {self.aggregator}"
+        both = (
+            f"everything against both aggregators together: {names} could put any upload together, and so could "
+            f"{self.aggregator} with a party that collected it"
+        )
+        whose = (
+            "who the second aggregator is: people seal their part to a key that the server passes on; ledgers hold its "
+            "fingerprint"
+        )
+        return {
+            "same_people": False,
+            "most_holders": self.config.most_holders,
+            "one_release": True,
+            "adjacency": ADJACENCY,
+            "together": names,
+            "unguarded": (both,) if self.config.key else (both, whose),
+        }
 
     @staticmethod
     @abstractmethod

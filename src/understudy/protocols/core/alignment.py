@@ -27,7 +27,6 @@ from torch import Tensor
 
 from understudy.ground.errors import AlignmentError, ArtefactError, PartyError, SchemaError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp, calibrate
-from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure import set_intersection as psi
 from understudy.protocols.core import Ask, Keep, Message, Parties, Party, Progress, Public, Reply, Watcher
@@ -92,7 +91,6 @@ class AlignedParty(Party):
     Edges: ids that cannot be matched → AlignmentError from the constructor, which names one; of a long table when they
     are asked for, and answers name none. Too little left for the run → BudgetExceeded, or once the run begins."""
 
-    budget: Budget  # what the run may cost here
     # Of that ε, what is held against the ledger as Gaussian noise: prices of few or rare samples compose to less.
     sure: ClassVar[float] = 0.7
     messages: ClassVar[tuple[type[Message], ...]] = (
@@ -145,6 +143,9 @@ class AlignedParty(Party):
     def settled(self) -> bool:
         """Whether the people of this run stand, since what is remembered of each goes by their places."""
         return False
+
+    def composition(self) -> dict[str, Any]:
+        return {"same_people": True}
 
     def foreseen(self) -> DpEvent | None:
         """What the run will cost here, or a little less; None where the budget does not tell, or some was paid."""

@@ -13,11 +13,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, dataclass_transform
 
+from dp_accounting import DpEvent
+
 from understudy.ground.durable import own_folder, replace
 from understudy.ground.errors import ArtefactError, BareReplyError, MessageError, PrivacyError
 from understudy.ground.pack import Value, pack, unpack
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.ledger import Ledger, Receipt
+from understudy.privacy.accounts.price_terms import PriceTerms
 from understudy.privacy.noise import Rng, SecureRng
 
 VIEWS = ("outsider", "anyone")
@@ -131,6 +135,8 @@ class Party(ABC):
     questions would reveal their difference."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (Keep, Return, Done, Settle, Settled)
+    protocol: str = ""  # by name: `Protocol.build` says it
+    budget: Budget  # what the run may cost here
 
     def __init__(
         self, name: str, ledger: Ledger, *, run: str, rng: Rng | None = None, folder: Path | None = None
@@ -142,6 +148,25 @@ class Party(ABC):
                 f"{name}: seeded noise can be repeated by anyone who knows the seed, so it is for rehearsals; "
                 "this ledger is real. Nothing was charged or sent."
             )
+
+    def charge(self, event: DpEvent, *, what: str, **more: Any) -> Receipt:
+        """`Ledger.charge` for this run, with how its price is to be read."""
+        return self.ledger.charge(event, run=self.run, what=what, terms=self.price_terms(), **more)
+
+    def price_terms(self) -> PriceTerms | None:
+        """How the price of this run is to be read, by what this party knows itself. None where another says it."""
+        limits = [self.budget] if self.ledger.limit is None else [self.budget, self.ledger.limit]
+        return PriceTerms(
+            protocol=self.protocol,
+            budgets=tuple(dict.fromkeys(limits)),
+            noise=self.rng.name,
+            rehearsal=self.rehearsal,
+            **self.composition(),
+        )
+
+    @abstractmethod
+    def composition(self) -> dict[str, Any]:
+        """What `PriceTerms` says of this run: over whom prices compose, what one person means, who is believed."""
 
     def stated_noise(self) -> Public:
         """What the run's statement says of this party's noise, and whether it is of a rehearsal."""

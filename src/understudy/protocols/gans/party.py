@@ -170,9 +170,10 @@ class GanParty(AlignedParty):
     def pay(self, what: str, outsider: int, anyone: int | None = None) -> Receipt:
         """Charge so many uses, in the eyes of an outsider and of anyone."""
         price, inside = self.price, outsider if anyone is None else anyone
-        return self.ledger.charge(
-            price["outsider"], count=outsider, insider=price["anyone"], insider_count=inside, run=self.run, what=what
-        )  # fmt: skip
+        return self.charge(price["outsider"], count=outsider, insider=price["anyone"], insider_count=inside, what=what)
+
+    def composition(self) -> dict[str, Any]:
+        return {"same_people": True, "common_sample": getattr(self.config, "sampling", "own") == "shared"}
 
     def initial_critic(self) -> Critic | ImageCritic:
         """A critic that has seen no row; its seed is public."""

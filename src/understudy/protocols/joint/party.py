@@ -102,6 +102,9 @@ class JointParty(Party):
                     return self._release(ask, session, products)
         raise self.unexpected(ask)
 
+    def composition(self) -> dict[str, Any]:
+        return self.study.composition()
+
     # Before anything leaves
 
     @property
@@ -247,7 +250,7 @@ class JointParty(Party):
         study, number, noise = self.study, session.released, session.noise
         what = f"{study.releases[session.due]} with {session.peers or 'nobody'}; keys {fingerprint(session.agree.keys)}"
         # Once, also for a server that puts this party back to before it: pads are for one release.
-        receipt = self.ledger.charge(study.pricing.event(number, noise), run=self.run, what=what, once=True)
+        receipt = self.charge(study.pricing.event(number, noise), what=what, once=True)
         session.released, session.products = number + 1, None
         self.paid = Counter(self.paid) + study.pricing.spend(number, noise)
         if session.released == len(study.releases):

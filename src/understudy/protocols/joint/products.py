@@ -31,9 +31,6 @@ from understudy.protocols.core import Parties, Public
 from understudy.protocols.joint.messages import Agree, Swap, Swapped
 from understudy.protocols.joint.stage import Product
 
-DEALT = (
-    "rows against the server together with a holder: the server deals the masks, so together they could remove them",
-)
 SEALED = "rows under one-time masks, sealed for another holder: uniform to it, unreadable to the server"
 _MESSAGE = 1 << 27  # bytes, at most
 Chunk = tuple[int, int, tuple[str, ...]]  # people from, to, and who else holds them

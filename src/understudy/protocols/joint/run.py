@@ -15,7 +15,6 @@ from understudy.protocols.core.forecast import Forecast
 from understudy.protocols.core.loop import Outcome, card_of, two_steps
 from understudy.protocols.joint.found import Found, Record
 from understudy.protocols.joint.party import AlignedJointParty, JointParty
-from understudy.protocols.joint.products import DEALT
 from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import Study
 from understudy.protocols.protocol import Protocol, agree_on
@@ -103,15 +102,13 @@ def statement(found: Found, parties: Parties) -> PrivacyStatement:
     spends = [study.pricing.spend(number, record.noise[number]) for number in range(releases)]
     at_least = 0 if record.ended else getattr(study.config, "at_least", None)
     paid, gone = settled(parties, there, at_least=at_least), dict.fromkeys(VIEWS, sum(spends, Counter()))
-    split, moves = len(study.grid.groups) > 1, study.pricing.moves
     outside = {"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[study.grid.partition]
     parts = tuple(
         PartyPrivacy.stated(name, info, paid.get(name, gone), rounds=max(1, releases), each=tuple(spends))
         for name, info in record.begun.items()
     )
     return PrivacyStatement(
-        parties=parts, same_people=split, most_holders=moves, one_release=split or moves > 1,
-        outside=outside + _missing(found), unguarded=DEALT if split else (),
+        parties=parts, outside=outside + _missing(found), **study.composition(),
     )  # fmt: skip
 
 

@@ -127,6 +127,11 @@ class Holding:
         return places(self.aligned)
 
 
+DEALT = (
+    "rows against the server together with a holder: the server deals the masks, so together they could remove them",
+)
+
+
 class Study(ABC, Generic[R]):
     """One per family, and one object per run on either side: what follows from its settings and all schemas. `least`:
     without so many releases nothing can be fitted, so that who goes away before them ends the run. `lasting`: the
@@ -166,6 +171,17 @@ class Study(ABC, Generic[R]):
     def grid(self) -> Grid:
         """Who holds the same columns: one group over rows, else several, whose people are aligned."""
         return Grid((tuple(self.schemas),))
+
+    def composition(self) -> dict[str, Any]:
+        """How the price is to be read (`PriceTerms`): holders of columns share their people, and one release is theirs
+        together; so it is over rows where a person may be with several holders, who are all charged for that."""
+        split, moves = len(self.grid.groups) > 1, self.pricing.moves
+        return {
+            "same_people": split,
+            "most_holders": moves,
+            "one_release": split or moves > 1,
+            "unguarded": DEALT if split else (),
+        }
 
     @property
     @abstractmethod

@@ -101,10 +101,24 @@ class Config(Settings):
         return Rwae(*rule.schema.shape, self.hidden, self.latent)
 
 
+def adjacency_of(schema: Any) -> str:
+    """What one person is in the figures of a run over these series."""
+    if not schema.windows_are_people:
+        return ADJACENCY
+    return (
+        f"replace the content of all reports on one window of {schema.length} steps; a person behind several "
+        "windows is not covered by these figures, but by their sum"
+    )
+
+
 class FedStdgParty(FedWaeParty):
     """A host of people who train a recurrent autoencoder; a report's flag (MagRR) and indices together cost ε."""
 
     settings = Config
+
+    def composition(self) -> dict[str, Any]:
+        series: Any = self.population.features
+        return super().composition() | {"adjacency": adjacency_of(series.schema)}
 
     # Algorithm 8, LocalUpdate, for a whole cohort
     def reports(self, ask: Round) -> Value:
@@ -148,13 +162,7 @@ class FedStdg(FedWae):
     @property
     def adjacency(self) -> str:  # type: ignore[override]
         """What one person is in this run's figures, which the schema decides."""
-        schema: Any = self.rule.schema
-        if not schema.windows_are_people:
-            return ADJACENCY
-        return (
-            f"replace the content of all reports on one window of {schema.length} steps; a person behind several "
-            "windows is not covered by these figures, but by their sum"
-        )
+        return adjacency_of(self.rule.schema)
 
     def card_extra(self) -> dict[str, Any]:
         config, share = self.config, getattr(self.reporter, "share", None)

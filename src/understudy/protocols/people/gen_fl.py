@@ -100,6 +100,13 @@ class Config(usual.PeopleApart):
     def most(self) -> int:
         return min(self.cap, self.rounds)
 
+    @property
+    def unguarded(self) -> tuple[str, ...]:
+        """What of such a run has no formal guarantee."""
+        if not self.private:
+            return BARE
+        return UNGUARDED if self.share and not self.dp_generator else ()
+
     def report(self, noise: float) -> DpEvent:
         """What one report costs: `steps` private steps; nothing where γ=1 leaves no real row in them."""
         return dp.SelfComposedDpEvent(_step(self.rate, noise), self.steps) if self.share < 1 else dp.NoOpDpEvent()
@@ -179,6 +186,10 @@ class GenFlParty(HostParty):
             return self._make(ask)
         return super().respond(ask)
 
+    def composition(self) -> dict[str, Any]:
+        known = {"adjacency": ADJACENCY, "local": False, "unguarded": self.config.unguarded}
+        return super().composition() | known
+
     def check(self, ask: Round) -> None:
         if sound_weights(ask.weights, self.network.size) is None:
             raise MessageError(
@@ -194,8 +205,8 @@ class GenFlParty(HostParty):
         config, new = self.config, self.places[ask.people]
         if bool(self.made[new].any()):
             raise PartyError(f"{self.name}: a client's synthetic rows exist already. Nothing was charged or sent.")
-        receipt = self.ledger.charge(
-            config.making(self.noise), people=self.population.ids[new.numpy()], run=self.run,
+        receipt = self.charge(
+            config.making(self.noise), people=self.population.ids[new.numpy()],
             what=f"round {ask.round}: synthetic rows of clients that are new; {PER_ROW}",
         )  # fmt: skip
         x, y, mask = self._rows(new)
@@ -258,8 +269,7 @@ class GenFl(Classifying):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         config = self.config
-        faithful = bool(config.share) and not config.dp_generator
-        self.unguarded = BARE if not config.private else UNGUARDED if faithful else ()
+        self.unguarded = config.unguarded
 
     def prepare(self, round: int, cohort: Mapping[str, Tensor]) -> None:
         """Clients that are asked for the first time make their synthetic rows, once."""

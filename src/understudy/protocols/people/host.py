@@ -180,7 +180,12 @@ class HostParty(Party):
     def pay(self, ask: Call, people: NDArray[Any]) -> Receipt:
         """Charge each of these people one use, before a row of theirs is touched."""
         what = f"round {ask.round}: {self.what}"
-        return self.ledger.charge(self.hosting.event, people=people, run=self.run, what=what)
+        return self.charge(self.hosting.event, people=people, what=what)
+
+    def composition(self) -> dict[str, Any]:
+        settings = {} if self.begun is None else self.begun.config
+        most_holders = int(settings.get("most_holders", 1))
+        return {"same_people": False, "most_holders": most_holders, "adjacency": ADJACENCY, "local": True}
 
     def _admit(self, people: Tensor) -> None:
         once = people.ndim == 1 and people.dtype == torch.int64 and len(np.unique(people)) == len(people)
@@ -238,12 +243,12 @@ class PassingOn(HostParty):
         lines = "\n".join([self.context.hex(), *sorted(people.tolist())])
         what = f"round {ask.round}: {self.what}, batch {hashlib.sha256(lines.encode()).hexdigest()[:16]}"
         try:
-            return self.ledger.charge(self.hosting.event, people=people, run=self.run, what=what, once=True)
+            return self.charge(self.hosting.event, people=people, what=what, once=True)
         except (BudgetExceeded, LedgerError):
             raise
         except PrivacyError:  # it stands there
             what = f"again, to the bit: {what}"
-            return self.ledger.charge(self.hosting.event, people=(), run=self.run, what=what)
+            return self.charge(self.hosting.event, people=(), what=what)
 
 
 def elsewhere(schema: Schema, people: NDArray[Any]) -> Population:

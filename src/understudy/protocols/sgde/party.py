@@ -181,12 +181,11 @@ class SgdeParty(Party):
         if self.offering.figure:  # first, and both are afforded: a refusal leaves everything as it was
             self.ledger.afford(*_as_one(self.spend))
             ((event, counts),) = self._figure_spend.items()
-            figured = self.ledger.charge(event, count=counts, run=self.run, what=FIGURE, once=True)
+            figured = self.charge(event, count=counts, what=FIGURE, once=True)
         event, uses = _as_one(self.offering.spend)
-        receipt = self.ledger.charge(
-            event, count=uses, run=self.run,
-            what=f"{self.offering.words} of {len(required.labels)} classes, on disjoint people",
-        )  # fmt: skip
+        receipt = self.charge(
+            event, count=uses, what=f"{self.offering.words} of {len(required.labels)} classes, on disjoint people"
+        )
         networks = self._networks()
         price, delta = self.price
         said = rehearsed({self.name: self.rehearsal})
@@ -201,6 +200,10 @@ class SgdeParty(Party):
             offers.append(offered.pack_offer(card if math.isfinite(price) else card | {"epsilon": None}, network))
         self.pushed = True
         return Pushed(offers=Paid(offers, receipt), **paid)
+
+    def composition(self) -> dict[str, Any]:
+        settings = {} if self.subscribed is None else self.subscribed.config
+        return {"same_people": False, "most_holders": int(settings.get("most_holders", 1))}
 
     def _networks(self) -> Sequence[nn.Module]:
         """The networks, or lies: of swapped classes, or with weights drawn blindly. They have been paid for."""

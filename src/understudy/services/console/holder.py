@@ -126,8 +126,8 @@ class ToSign:
 
     @property
     def receipts(self) -> list[tuple[int, int]]:
-        told = self.statement["predicate"]["receipts"]
-        return [(one["entry"], sum(one["uses"].values())) for one in told]
+        told = self.statement["predicate"]["ledger"]["receipts"]
+        return [(one["entry"], sum(one["uses"]["insider"].values())) for one in told]
 
 
 class HolderHome:
