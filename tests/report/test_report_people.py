@@ -11,6 +11,7 @@ import tomli_w
 
 from understudy.api.train import run_file
 from understudy.data.schema import Integer, Schema
+from understudy.data.visits import VisitSchema
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.visits import INTEGRITY, NUMBER
 from understudy.ground.errors import ConfigError, UtilityWarning
@@ -210,3 +211,43 @@ def test_a_column_whose_numbers_are_off_and_memory_that_is_lost_are_never_called
     assert lost["single columns of events"].mark == "good"
     assert lost["memory of events"].mark == "poor"
     assert "“severity” and itself" in lost["memory of events"].detail
+
+
+def test_people_without_an_event_at_a_holder_are_compared_where_it_lists_them() -> None:
+    tables, schemas = two_kinds(300)
+    claims = tables["insurer"]["events"]
+    some = claims[claims["member"] % 5 == 0]  # most people have no claim
+    tables["insurer"] = {"people": tables["insurer"]["people"][["member"]], "events": some}
+    schemas["insurer"] = replace(schemas["insurer"], people=None)  # their ids alone are read
+    schema = study_of(schemas).schema
+    held = [tables["registry"]["patient"], tables["clinic"]["people"]["patient"], tables["insurer"]["people"]["member"]]
+    everybody = set.intersection(*(set(ids.astype(str)) for ids in held))
+    found = all_people(tables, schemas, schema)
+    assert set(found["people"]["patient"]) == everybody
+    own = {figure.name: figure for figure in compare_people(found, found, schema).figures}
+    assert own["avd1_number (claims)"].value == 0.0
+    assert len(found["claims"]) == some["member"].astype(str).isin(everybody).sum()
+
+
+def test_one_pair_of_an_event_s_columns_that_is_lost_among_many_is_named_and_never_close() -> None:
+    rng = np.random.default_rng(3)
+    names = [f"n{i}" for i in range(8)]
+    schema = VisitSchema(
+        person="patient", most_events=3, people=None,
+        events=Schema(columns=tuple(Integer(name=name, low=0, high=1) for name in names)),
+    )  # fmt: skip
+
+    def drawn(*, linked: bool) -> dict[str, pd.DataFrame]:
+        cells = {name: rng.integers(0, 2, 4_500) for name in names}
+        cells["n7"] = cells["n0"] if linked else cells["n7"]
+        return {"events": pd.DataFrame({"patient": np.repeat(np.arange(1_500), 3)} | cells)}
+
+    real = drawn(linked=True)
+    for linked in (True, False):
+        said = {found.subject: found for found in findings(compare_people(real, drawn(linked=linked), schema))}
+        line = said["pairs of an event's columns"]
+        assert (line.mark == "good") is linked, line
+        assert line.worst is not None
+        if not linked:
+            assert "“n0” × “n7”" in line.detail
+            assert line.worst.name == "“n0” × “n7”"

@@ -23,12 +23,12 @@ from understudy.data.table import Table, read_table
 from understudy.evaluate.attacks.anonymity import inference, linkability, singling_out
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.neighbours import neighbourhood, neighbours
-from understudy.evaluate.figure import SCOPES, Figure, What
+from understudy.evaluate.figure import SCOPES, Figure, StrongPair, What
 from understudy.evaluate.holdings import Loss, Outsiders, People, read_rows, with_bounds
 from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.distance import Attacked, Space
 from understudy.evaluate.utility.downstream import MODELS
-from understudy.evaluate.utility.fidelity import Evaluation, StrongPair, Yardstick, evaluate_tables
+from understudy.evaluate.utility.fidelity import Evaluation, Yardstick, evaluate_tables
 from understudy.evaluate.utility.predictions import predict_columns
 from understudy.evaluate.utility.second_opinion import second_opinion
 from understudy.evaluate.utility.values import Numbers, Spread, column_means, table_values
@@ -211,12 +211,12 @@ def compare(
         strongest = {scope: scale.strongest(scope) for scope in (SCOPES if owners is not None else SCOPES[:1])}
         tables = dict(zip(("real", "synthetic", "held-out"), zip(codes, values, strict=True), strict=False))
         predictions = predict_columns(known, tables, strongest["all"], but=target)
-        found = column_shares(known, synthetic, real, owners=owners, figures=scale.columns(), numbers=numbers)
+        found = column_shares(
+            known, synthetic, real, owners=owners, figures=scale.columns(), numbers=numbers,
+            spreads=evaluation.spreads,
+        )  # fmt: skip
         exact = {name: own.figures[0].value for name, own in evaluation.numbers.items()}
-        spreads = evaluation.spreads
-        shares = tuple(
-            replace(own, ks=exact.get(own.column.name), spread=spreads.get(own.column.name)) for own in found
-        )
+        shares = tuple(replace(own, ks=exact.get(own.column.name)) for own in found)
     if holdout is not None and known is not None:
         inside, outside = one_row_each(real, holdout, people)
         outsiders = (Outsiders(inside=inside, outside=outside, schema=known), *outsiders)
@@ -276,7 +276,7 @@ def attack_groups(
 def column_shares(
     schema: Schema, synthetic: pd.DataFrame, real: pd.DataFrame | None = None, *,
     owners: Mapping[str, str] | None = None, figures: Mapping[str, Figure] | None = None,
-    numbers: Mapping[str, Numbers] | None = None,
+    numbers: Mapping[str, Numbers] | None = None, spreads: Mapping[str, Spread] | None = None,
 ) -> tuple[Shares, ...]:  # fmt: skip
     """The shares of every column's levels, with the figures of the column where there are any."""
     codec = Codec(schema)
@@ -288,5 +288,8 @@ def column_shares(
         fake, *true = (np.bincount(codes[:, j], minlength=column.size) / len(codes) for codes in tables)
         figure, own = (figures or {}).get(column.name), (numbers or {}).get(column.name)
         whose, held = (owners or {}).get(column.name), true[0] if true else None
-        found.append(Shares(column=column, owner=whose, synthetic=fake, real=held, figure=figure, numbers=own))
+        spread = (spreads or {}).get(column.name)
+        found.append(
+            Shares(column=column, owner=whose, synthetic=fake, real=held, figure=figure, numbers=own, spread=spread)
+        )
     return tuple(found)

@@ -47,6 +47,8 @@ class Figure:
     """One measured number between its references, or the reason why there is none. `floor` and `ceiling` are the two
     ends of the honest scale; `better` says which end is good. For a distance the floor is what real rows reach and the
     ceiling what a naive table reaches; for a score the floor is the naive end and the ceiling what real rows reach.
+    `both` are the real and the synthetic number that a difference is of, `parts` the strongest pairs of a mean, each by
+    itself.
     """
 
     what: What = field(kw_only=False)
@@ -56,6 +58,8 @@ class Figure:
     better: Better = "lower"
     reason: str = ""
     note: str = ""
+    both: tuple[float, float] | None = None
+    parts: "tuple[StrongPair, ...]" = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if (self.value is None) != bool(self.reason):
@@ -80,3 +84,13 @@ class Figure:
         ends = (("floor", self.floor), ("ceiling", self.ceiling))
         scale = ", ".join(f"{word} {end:.4f}" for word, end in ends if end is not None)
         return f"{self.name}: {self.value:.4f}" + (f" ({scale})" if scale else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrongPair:
+    """Two columns that depend on each other in the real rows, and the distance of their levels, on so many rows."""
+
+    one: str
+    other: str
+    figure: Figure
+    rows: int

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from understudy.evaluate.comparison import Shares
-from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.figure import Figure, StrongPair, What
 from understudy.evaluate.utility.association import Pair
-from understudy.evaluate.utility.fidelity import StrongPair
 from understudy.evaluate.utility.values import Numbers, Spread
 
 Mark = Literal["good", "partly", "poor", "unknown"]

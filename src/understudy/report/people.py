@@ -17,20 +17,29 @@ from understudy.data.kinds import TABLE, VISITS, load_schema
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.data.visits import SeveralVisits, VisitSchema
-from understudy.data.visits.reading import two_sources
+from understudy.data.visits.reading import listed_people, two_sources
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import NO_OUTSIDERS, Shares, column_shares
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.holdings import with_room
 from understudy.evaluate.other_rows import attack_people
 from understudy.evaluate.utility.fidelity import Yardstick
-from understudy.evaluate.utility.values import table_values
+from understudy.evaluate.utility.values import measure_spreads, table_values
 from understudy.evaluate.utility.visits import AGAIN, INTEGRITY, NUMBER, Tables, evaluate_visits, visit_tables
 from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.columns import grid_of
 from understudy.report import view
 from understudy.report.marks import NEAR, beyond, worst
-from understudy.report.verdict import Finding, attack_finding, columns_finding, judged, memory, predicted
+from understudy.report.verdict import (
+    Finding,
+    attack_finding,
+    columns_finding,
+    judged,
+    memory,
+    pairs_finding,
+    predicted,
+    worst_part,
+)
 from understudy.report.words import MARKED, SUBJECTS, SUMS, capital, figure_name, percent
 
 
@@ -97,15 +106,24 @@ def _of_all_holders(
 
 
 def _tables_held(source: Any, own: Schema | VisitSchema, key: str) -> dict[str, pd.DataFrame]:
-    """A holder's people, and their events if it has any."""
-    if VISITS.describes(own):
-        parts = {
-            part: rows.rename(columns={own.person: key}).assign(**{key: rows[own.person].astype(str)})
-            for part, rows in visit_tables(source, own).items()
-        }
-        return {"people": parts["events"][[key]].drop_duplicates()} | parts
-    table = read_table(source, own)
-    return {"people": table.frame[list(own.names)].assign(**{key: table.people.astype(str)})}
+    """A holder's people, and their events if it has any. People are those whom it lists, also without an event; where
+    it lists nobody, those who have one.
+    """
+    if not VISITS.describes(own):
+        table = read_table(source, own)
+        return {"people": table.frame[list(own.names)].assign(**{key: table.people.astype(str)})}
+    parts = {
+        part: rows.rename(columns={own.person: key}).assign(**{key: rows[own.person].astype(str)})
+        for part, rows in visit_tables(source, own).items()
+    }
+    if "people" in parts:
+        return parts
+    ids = two_sources(source, own).get("people")
+    if ids is None:
+        people = parts["events"][[key]].drop_duplicates()
+    else:
+        people = pd.DataFrame({key: listed_people(ids, own.person)[0].astype(str)})
+    return {"people": people} | parts
 
 
 def people_shares(
@@ -123,7 +141,8 @@ def people_shares(
                 table_values(own, rows[part], cells) for rows, cells in zip((real, synthetic), codes, strict=True)
             ]
             scale = Yardstick.of(own, *codes, values=values)
-            more = {"real": real[part], "figures": scale.columns(), "numbers": scale.numbers()}
+            spreads = measure_spreads(own, *values)
+            more = {"real": real[part], "figures": scale.columns(), "numbers": scale.numbers(), "spreads": spreads}
         found += column_shares(own, synthetic[part], owners=owners, **more)
     return found
 
@@ -170,14 +189,17 @@ def _findings(figures: Sequence[Figure]) -> Iterator[Finding]:
     for figure in figures:
         subject = SUBJECTS.get(figure.what.part)
         if subject is not None and (figure.value is not None or figure.what.part != "later"):
-            yield judged(figure, subject, "shuffled columns", "utility")
+            yield pairs_finding(figure, figure.parts, subject, "shuffled columns")
     if NUMBER in known:
-        yield judged(known[NUMBER], "numbers of events", "all numbers alike", "utility", near=NEAR)
+        number = judged(known[NUMBER], "numbers of events", "all numbers alike", "utility", near=NEAR)
+        yield replace(number, worst=worst_part("numbers of events", known[NUMBER]))
     if sums := [figure for figure in figures if figure.what.measure in SUMS and figure.value is not None]:
         marked, furthest = worst([beyond(figure) for figure in sums]), max(sums, key=lambda one: one.value or 0.0)
         name = figure_name(furthest.what)
-        detail = f"Furthest off: {name[0].lower()}{name[1:]}, by {percent(furthest.value or 0.0)} % of the real one."
-        yield Finding(marked, "sums and averages of people", MARKED[marked], detail, "utility")
+        detail = f"Furthest off: {name[0].lower()}{name[1:]}, by {percent(furthest.value or 0.0)} % of the real one"
+        detail += "." if furthest.both is None else ": {:,.4g}, real {:,.4g}.".format(*reversed(furthest.both))
+        worst_sum = worst_part(name, furthest)
+        yield Finding(marked, "sums and averages of people", MARKED[marked], detail, "utility", worst=worst_sum)
     if lags := [figure for figure in figures if figure.what.measure == "lag" and figure.value is not None]:
         yield memory(lags)
     if INTEGRITY in known:

@@ -10,10 +10,10 @@ from typing import Any
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.attacks.rates import LEVEL
 from understudy.evaluate.comparison import Comparison, Shares
-from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.figure import Figure, StrongPair, What
 from understudy.evaluate.holdings import Loss
 from understudy.evaluate.utility.association import Pair
-from understudy.evaluate.utility.fidelity import Evaluation, StrongPair
+from understudy.evaluate.utility.fidelity import Evaluation
 from understudy.report import marks
 from understudy.report.marks import Mark
 from understudy.report.words import MARKED, SCORES, STRENGTHS, at_price, capital, figure_name, listed, number, signed
@@ -105,18 +105,21 @@ def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
     for scope, subject in scopes.items():
         figure = known.get(What.within("avd", scope, 2))
         if figure is not None:
-            yield _pairs(figure, comparison.strongest.get(scope, ()), subject, limit if scope == "cross" else "")
+            strongest = comparison.strongest.get(scope, ())
+            yield pairs_finding(figure, strongest, subject, INDEPENDENT, limit if scope == "cross" else "")
     if linear in known:
         levels = judged(known[linear], "correlations", INDEPENDENT, "correlations")
         averages = _with_strengths(levels, [known[What(one)] for one in STRENGTHS if What(one) in known])
         yield _with_worst_pair(averages, comparison.pairs)
 
 
-def _pairs(figure: Figure, strongest: Sequence[StrongPair], subject: str, limit: str) -> Finding:
+def pairs_finding(
+    figure: Figure, strongest: Sequence[StrongPair], subject: str, naive: str, limit: str = ""
+) -> Finding:
     """What is said of pairs: by their average, and by each of the strongest real ones. An average over pairs of nearly
     constant columns shows no dependence, whatever a few pairs have.
     """
-    found = judged(figure, subject, INDEPENDENT, "utility", limit)
+    found = judged(figure, subject, naive, "utility", limit)
     strong = [(pair, mark) for pair in strongest if (mark := marks.pair_mark(pair)) != "unknown"]
     if found.mark == "unknown" or not strong:
         return found
@@ -124,12 +127,12 @@ def _pairs(figure: Figure, strongest: Sequence[StrongPair], subject: str, limit:
     furthest = max(strong, key=lambda one: (marks.ORDER.index(one[1]), _lost(one[0])))[0]
     name, own = _names(furthest), furthest.figure
     close = f"Each by itself, {each.count('good')} of the {len(each)} strongest pairs are close"
-    ends = f"real rows reach {number(own.floor)}, {INDEPENDENT} {number(own.ceiling)}"
+    ends = f"real rows reach {number(own.floor)}, {naive} {number(own.ceiling)}"
     detail = f"{found.detail} {close}; furthest is {name}: {number(own.value)}, {ends}."
     marked = marks.together(each)
     if found.said in (_NOTHING, _SPURIOUS):  # the average tells nothing apart where some pairs do
         nearer = figure.value is not None and figure.ceiling is not None and figure.value < figure.ceiling
-        words = MARKED[marked] if nearer or marked != "good" else f"are no better than {INDEPENDENT}"
+        words = MARKED[marked] if nearer or marked != "good" else f"are no better than {naive}"
         found = replace(found, mark=marked if nearer else marks.worst([marked, "partly"]), said=words)
     worst = Worst(name, own.floor, own.value)
     return replace(_no_better(found, marked, detail), worst=worst)
@@ -255,8 +258,15 @@ def memory(figures: Sequence[Figure]) -> Finding:
     """What is said of columns and themselves some events later, by the numbers as they came."""
     marked = marks.worst([marks.not_off(figure.value, marks.dependence_mark(figure)) for figure in figures])
     furthest = max(figures, key=lambda figure: figure.value or 0.0)
-    detail = f"Furthest off, by ranks: {figure_name(furthest.what)}: {furthest.note}."
-    return Finding(marked, "memory of events", MARKED[marked].replace("are", "is", 1), detail, "utility")
+    name = figure_name(furthest.what)
+    detail = f"Furthest off, by ranks: {name}: {furthest.note}."
+    words = MARKED[marked].replace("are", "is", 1)
+    return Finding(marked, "memory of events", words, detail, "utility", worst=worst_part(name, furthest))
+
+
+def worst_part(name: str, figure: Figure) -> Worst:
+    """Of a difference the two numbers that it is of, of a distance what real rows reach and what it is."""
+    return Worst(name, *(figure.both or (figure.floor, figure.value)))
 
 
 def _off(share: Shares) -> Figure:
@@ -328,8 +338,8 @@ def judged(figure: Figure, subject: str, naive: str, section: str, limit: str = 
         return Finding("unknown", subject, "cannot be judged", capital(figure.reason), section)
     ends = f"real rows reach {number(figure.floor)}, {naive} {number(figure.ceiling)}; smaller is better"
     detail = f"Distance {number(figure.value)}; {ends}."
-    marked = marks.mark(figure, near)
-    words = MARKED[marked] if marked == "good" else _words(figure, naive)
+    marked = marks.not_off(figure.value - (figure.floor or 0.0), marks.mark(figure, near))
+    words = MARKED[marked] if marked in ("good", "partly") else _words(figure, naive)
     if naive == INDEPENDENT and marks.without_dependence(figure):
         marked = marks.beyond(figure)
         words = _NOTHING if marked == "good" else _SPURIOUS

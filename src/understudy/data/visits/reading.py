@@ -131,10 +131,8 @@ def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | No
         own, loose = _encoded(people, columns, [c for c in schema.people.columns if is_unbounded(c)])
     else:
         if "people" in tables:
-            reader = {schema.person: id_reader(schema.person, one_row_each=True)}
-            raw, cells = read_columns(tables["people"], reader, titles["people"])
-            ids = cells[schema.person].to_numpy()
-            owner = _owners(events, ids, raw.name)
+            ids, origin = listed_people(tables["people"], schema.person, titles["people"])
+            owner = _owners(events, ids, origin)
         else:
             owner, ids = pd.factorize(events.people)
         own = np.zeros((len(ids), 0), dtype=np.int32)
@@ -149,6 +147,12 @@ def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | No
     times = None if times is None else times[order]
     loose |= {column: values[order] for column, values in numbers.items()}
     return Visits(own, codes[order], times, starts, ids, schema, name or events.source, loose)
+
+
+def listed_people(source: Source, person: str, name: str | None = None) -> tuple[NDArray[Any], str]:
+    """The ids in a table of people of which no column is declared, and what the table is called."""
+    raw, cells = read_columns(source, {person: id_reader(person, one_row_each=True)}, name)
+    return cells[person].to_numpy(), raw.name
 
 
 def _encoded(table: Table, columns: Iterable[Column], kept: Iterable[Column]) -> tuple[Codes, dict[str, Floats]]:

@@ -30,7 +30,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.values import numbers_of
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.evaluate.figure import SCOPES, Figure, What
+from understudy.evaluate.figure import SCOPES, Figure, StrongPair, What
 from understudy.evaluate.utility.association import Associations, Correlations, Pair, associations, correlations
 from understudy.evaluate.utility.downstream import MODELS, SCORES, Examples, absent, downstream
 from understudy.evaluate.utility.marginals import Codes, Marginals, bootstrap, shuffled, strongest_pairs
@@ -258,16 +258,6 @@ def _learn(
 
 def _cell(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StrongPair:
-    """Two columns that depend on each other in the real rows, and the distance of their levels, on so many rows."""
-
-    one: str
-    other: str
-    figure: Figure
-    rows: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

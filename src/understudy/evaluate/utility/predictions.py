@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from understudy.data.column import Binned
 from understudy.data.schema import Schema
-from understudy.evaluate.figure import Figure
+from understudy.evaluate.figure import Figure, StrongPair
 from understudy.evaluate.utility.downstream import QUICK, Examples, downstream
-from understudy.evaluate.utility.fidelity import StrongPair
 from understudy.evaluate.utility.marginals import Codes
 from understudy.evaluate.utility.values import Values
 

@@ -235,7 +235,8 @@ def lag_figures(
             again = np.bincount(bootstrap(people, people, rng), minlength=people)[who]
             own, made, other = _correlation(x, y), _correlation(*pairs[1][:2]), _correlation(x, y, again)
             note = f"real {own:.2f}, synthetic {made:.2f}"
-            found.append(Figure(what, value=abs(made - own), floor=abs(other - own), ceiling=abs(own), note=note))
+            off, reached = abs(made - own), abs(other - own)
+            found.append(Figure(what, value=off, floor=reached, ceiling=abs(own), note=note, both=(own, made)))
     return tuple(found)
 
 

@@ -41,9 +41,9 @@ from understudy.data.column import Integer, Real
 from understudy.data.reading.files import Source
 from understudy.data.table import read_table
 from understudy.data.visits import SeveralVisits, TwoSources, VisitCodes, VisitLayout, VisitSchema, read_visits
-from understudy.data.visits.counts import count_visits
+from understudy.data.visits.counts import Block, count_visits
 from understudy.data.visits.reading import two_sources
-from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.figure import Figure, StrongPair, What
 from understudy.evaluate.utility.downstream import Examples, downstream
 from understudy.evaluate.utility.marginals import bootstrap, shuffled
 from understudy.evaluate.utility.series import lag_figures
@@ -54,12 +54,14 @@ T = TypeVar("T")
 Events = VisitSchema | SeveralVisits
 Frames = Mapping[str, pd.DataFrame]  # "people", where the schema has them, and "events"
 Tables = Source | TwoSources  # a folder with both, or each by its name
-_Shares = dict[tuple[str, int, int], NDArray[np.float64]]
+Names = tuple[tuple[str, ...], tuple[str, ...]]  # of people's columns, and of events'
+_Shares = dict[Block, NDArray[np.float64]]
 Kinds = tuple[VisitCodes, ...]  # of the same people, each with all columns of people, its own number last
 
 NUMBER, INTEGRITY = What("avd", 1, "number"), What("integrity")
 AGAIN = What("tstr", part="again", score="auc")
 KINDS = {"person": "people", "event": "events", "across": "across", "next": "next", "later": "later"}
+STRONGEST = 20  # tables of a kind that are judged by themselves
 _UNIT = 27_720  # divisible by every number up to 12
 
 
@@ -71,9 +73,9 @@ def evaluate_visits(
     before, after = (event_codes(frames, schema, seed) for frames in (mine, drawn))
     held = None if holdout is None else event_codes(real_tables(holdout, schema), schema, seed)
     rng, several, found = np.random.default_rng([seed, 0]), len(schema.parts) > 1, list[Figure]()
-    layouts, titles = event_layouts(schema), _titles(schema)
+    layouts, titles, names = event_layouts(schema), _titles(schema), _column_names(schema)
     for place, (part, title, layout) in enumerate(zip(schema.parts, titles, layouts, strict=True)):
-        tables = table_figures(before[place], after[place], layout, rng)
+        tables = table_figures(before[place], after[place], layout, rng, names[place])
         if several and not place:
             found += [tables[0], *between_figures(before, after, schema, rng)]
         test = None if held is None else held[place]
@@ -151,20 +153,34 @@ def event_layouts(schema: Events) -> tuple[VisitLayout, ...]:
     )
 
 
+def _column_names(schema: Events) -> tuple[Names, ...]:
+    """What the columns of `event_layouts` are called, of people and of events."""
+    each = [part.person_schema.names for part in schema.parts]
+    declared = 0 if schema.people is None else len(schema.people.columns)
+    own, derived = each[0][:declared], [each[0][declared:], *each[1:]]
+    return tuple(
+        ((*own, *(name for part in _own_last(derived, place) for name in part)), part.event_schema.names)
+        for place, part in enumerate(schema.parts)
+    )
+
+
 def table_figures(
-    real: VisitCodes, synthetic: VisitCodes, layout: VisitLayout, rng: np.random.Generator
+    real: VisitCodes, synthetic: VisitCodes, layout: VisitLayout, rng: np.random.Generator, names: Names | None = None
 ) -> tuple[Figure, ...]:
-    """Distances of all tables, kind by kind, and of the number of events."""
+    """Distances of all tables, kind by kind, the strongest by themselves, and of the number of events. `names` are
+    those of people's columns and of events'."""
     if not len(real.people) or not len(synthetic.people):
-        names = [*(What("avd", 2, part) for part in KINDS.values()), NUMBER]
-        return tuple(Figure.absent(what, "there are no people.") for what in names)
+        lacking = [*(What("avd", 2, part) for part in KINDS.values()), NUMBER]
+        return tuple(Figure.absent(what, "there are no people.") for what in lacking)
     again = real.take(bootstrap(len(real.people), len(synthetic.people), rng))
     mine, *others = (_shares(codes, layout) for codes in (real, synthetic, again, mixed_up(real, rng)))
-    near, low, high = (_distances(mine, other, layout) for other in others)
+    tables = [_table_distances(mine, other, layout) for other in others]
+    near, low, high = (_means(mine, apart, layout) for apart in tables)
+    strongest = {} if names is None else _strongest(tables, names, len(synthetic.people))
     number = mine["person", len(layout.people) - 1, len(layout.people) - 1]
     high[NUMBER] = float(np.abs(number - 1 / len(number)).sum() / 2)
     return tuple(
-        Figure(what, value=value, floor=low[what], ceiling=high[what])
+        Figure(what, value=value, floor=low[what], ceiling=high[what], parts=strongest.get(what, ()))
         if value is not None
         else Figure.absent(what, "no such table is counted, or nobody is in it.")
         for what, value in near.items()
@@ -222,7 +238,7 @@ def sums_of(frames: Frames, schema: VisitSchema, column: str) -> tuple["pd.Serie
 def _error(what: What, real: float, other: float) -> Figure:
     if not np.isfinite([real, other]).all() or real == 0:
         return Figure.absent(what, "there is nothing to compare with, or the real one is 0.")
-    return Figure(what, value=abs(other - real) / abs(real), floor=0.0)
+    return Figure(what, value=abs(other - real) / abs(real), floor=0.0, both=(real, other))
 
 
 def _shares(codes: VisitCodes, layout: VisitLayout) -> _Shares:
@@ -230,9 +246,34 @@ def _shares(codes: VisitCodes, layout: VisitLayout) -> _Shares:
     return {block: table / max(table.sum(), 1.0) for block, table in split.items()}
 
 
-def _distances(real: _Shares, other: _Shares, layout: VisitLayout) -> dict[What, float | None]:
+def _table_distances(real: _Shares, other: _Shares, layout: VisitLayout) -> dict[Block, float]:
+    return {block: float(np.abs(real[block] - other[block]).sum() / 2) for block in layout.blocks}
+
+
+def _strongest(
+    tables: Sequence[Mapping[Block, float]], names: Names, people: int
+) -> dict[What, tuple[StrongPair, ...]]:
+    """Of each kind the tables that depend most in the real people: with the distance of the synthetic ones, of other
+    real ones, and of shuffled columns."""
+    made, low, high = tables
+    people_names, event_names = names
+    sides = {"person": (people_names, people_names), "across": (people_names, event_names)}
+    found: dict[What, tuple[StrongPair, ...]] = {}
+    for kind, name in KINDS.items():
+        rows, columns = sides.get(kind, (event_names, event_names))
+        alike = kind in ("person", "event")
+        own = [block for block in made if block[0] == kind and not (alike and block[1] == block[2])]
+        pairs = []
+        for block in sorted(own, key=lambda one: low[one] - high[one])[:STRONGEST]:
+            figure = Figure(What("avd", 2, name), value=made[block], floor=low[block], ceiling=high[block])
+            one, other = rows[block[1]], columns[block[2]]
+            pairs.append(StrongPair(one=one, other=other, figure=figure, rows=people))
+        found[What("avd", 2, name)] = tuple(pairs)
+    return found
+
+
+def _means(real: _Shares, apart: Mapping[Block, float], layout: VisitLayout) -> dict[What, float | None]:
     """The mean over all two-way tables of each kind, None where there are none."""
-    apart = {block: float(np.abs(real[block] - other[block]).sum() / 2) for block in layout.blocks}
     found: dict[What, float | None] = {}
     for kind, name in KINDS.items():
         pairs = [(a, b) for k, a, b in apart if k == kind]
