@@ -5,8 +5,8 @@ Who only adds up over people (`moments`) walks over `parts` and holds one batch 
 any other asks for `values`, and so reads all of them.
 
 Guarantee: nobody has rows in two batches, so that what is counted of a part is all that its people have. Nothing in a
-file is executed: no pickled objects, and of Zarr's codecs those alone that pack or shuffle. An image is unpacked only
-if its header says what the schema does.
+file is executed: no pickled objects, and of Zarr's codecs those alone that pack or shuffle. A chunk of Zarr's is
+unpacked only to the size that it states (`reading.zarr_chunks`), an image only if its header says what the schema does.
 Edges: another kind of file, a damaged one, an image of another size, a person with rows in two batches → SchemaError
 when it is opened. Files that changed since → PartyError, which quotes nothing. A missing chunk of Zarr's is its fill.
 """
@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,8 +32,6 @@ from understudy.ground.errors import ConfigError, PartyError, SchemaError
 
 _NUMPY, _ZARR, _PICTURES = (".npy", ".npz"), ".zarr", (".png", ".jpg", ".jpeg")
 _LIST, _FILE = "metadata.csv", "file_name"  # as datasets of Hugging Face have them
-_CODECS = {"blosc", "bz2", "delta", "gzip", "lz4", "lzma", "shuffle", "vlen-utf8", "zlib", "zstd"}
-_CHUNK = 1 << 28  # values that are unpacked together
 
 Rows = tuple[Any, dict[str, Any]]  # an array of them, and by name those of whose they are and of their classes
 
@@ -129,14 +126,9 @@ def _numpy(path: Path) -> dict[str, Any]:
 
 
 def _zarr(path: Path) -> dict[str, Any]:
-    zarr: Any = import_module("zarr")
-    found = zarr.open(path, mode="r")
-    arrays: dict[str, Any] = {"": found} if isinstance(found, zarr.Array) else dict(found.arrays())
-    for one in arrays.values():
-        used = {getattr(codec, "codec_id", "zstd") for codec in (*one.filters, *one.compressors)}
-        if used - _CODECS or not one.shape or math.prod(one.chunks) > _CHUNK:
-            raise SchemaError(f"{path.name}: an array has codecs or chunks that are not read here. Nothing was read.")
-    return arrays
+    from understudy.data.reading.zarr_chunks import checked_arrays
+
+    return checked_arrays(path)
 
 
 def beside_readers(schema: ArraySchema) -> dict[str, Reader]:
