@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from understudy.api.train import train
     from understudy.data.encoding.population import Population
     from understudy.data.infer import infer_schema
+    from understudy.data.reading.writing import quote_formulas
     from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Ordinal, Real, Schema
     from understudy.evaluate.comparison import evaluate
     from understudy.generators.classifier import Classifier
@@ -49,6 +50,7 @@ __all__ = [
     "infer_schema",
     "load",
     "plan",
+    "quote_formulas",
     "synthesize",
     "train",
 ]
@@ -59,6 +61,7 @@ _HOMES = {
     "api.train": ["train"],
     "data.encoding.population": ["Population"],
     "data.infer": ["infer_schema"],
+    "data.reading.writing": ["quote_formulas"],
     "data.schema": ["Boolean", "Categorical", "Date", "Datetime", "Integer", "Ordinal", "Real", "Schema"],
     "generators.classifier": ["Classifier"],
     "generators.generator": ["Generator"],

@@ -36,6 +36,7 @@ from understudy.data.kinds import TABLE, ArraySchema, load_schema, one_kind_of_r
 from understudy.data.reading.files import Source, batches_of, described_source, is_long, is_of_engine, open_source
 from understudy.data.reading.sources import EngineFrame, TableSource, source_at
 from understudy.data.reading.writing import coarsen, coarsen_long
+from understudy.data.reading.written import quiet_frame
 from understudy.data.schema import BOUGHT, Boolean, Column, Schema, was_bought
 from understudy.data.table import Table, open_table, read_table
 from understudy.ground import errors
@@ -99,6 +100,8 @@ def synthesize(
         source = described_source(source)
     elif hasattr(source, "__arrow_c_stream__") and not isinstance(source, pd.DataFrame):
         source = pa.table(source).to_pandas()
+    if isinstance(source, pd.DataFrame):
+        source = quiet_frame(source)
     unnamed = name is None and isinstance(source, pd.DataFrame | EngineFrame)
     name = name or _name(source)
     plain_name(holder=name, nothing="Nothing was read or charged.")

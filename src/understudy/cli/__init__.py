@@ -13,7 +13,7 @@ from understudy.cli import asking, exchange_silo, hub, ledger, schema, terminal
 from understudy.cli.init import init
 from understudy.cli.party import Parts, aggregate, approve, collect, count, counted_in, join
 from understudy.cli.status import console, status
-from understudy.cli.terminal import FileArg, NamesArePublic, RowsArg, argument, option, out, plain
+from understudy.cli.terminal import FileArg, NamesArePublic, QuoteFormulas, RowsArg, argument, option, out, plain
 from understudy.evidence import need_libraries
 from understudy.ground.durable import free_folder
 from understudy.ground.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError, UtilityWarning
@@ -89,6 +89,7 @@ def synthesize(
     rows: Annotated[int | None, option("Synthetic rows; default: about one a person, up to a million.", min=1)] = None,
     confirm: NamesArePublic = False,
     parts: Parts = None,
+    quote_formulas: QuoteFormulas = False,
 ) -> None:
     """Make a synthetic table from one table, with a price that is in the ledger first, and a page that judges it.
 
@@ -98,6 +99,7 @@ def synthesize(
     import pandas as pd
 
     from understudy.api.synthesize import synthesize as carry_out
+    from understudy.data.reading.files import separator_of
     from understudy.data.reading.writing import write_table
     from understudy.report.page import write_report
 
@@ -111,7 +113,9 @@ def synthesize(
             target=target,
         )  # fmt: skip
     drawn = pd.read_parquet(folder / "synthetic.parquet")
-    write_table(drawn, folder / "synthetic.csv", result.generator.schema)
+    write_table(
+        drawn, folder / "synthetic.csv", result.generator.schema, separator=separator_of(table), quoted=quote_formulas
+    )
     write_report(folder)
     terminal.summary(result, folder)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from understudy.cli.terminal import RunFolderArg, argument, err, note, option, out, plain
+from understudy.cli.terminal import QuoteFormulas, RunFolderArg, argument, err, note, option, out, plain
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import first_said, rehearsal_of
@@ -35,10 +35,15 @@ def sample(
     where: Where = None,
     shares: Annotated[list[str] | None, option("A value's share, as outcome=yes:0.1; repeatable.", "--share")] = None,
     seed: Annotated[int | None, option("Draw the same rows again.")] = None,
+    separator: Annotated[str, option("What separates cells in CSV.")] = ",",
+    quote_formulas: QuoteFormulas = False,
 ) -> None:
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
     from understudy.data.reading.writing import csv_text, write_tables
 
+    if len(separator) != 1 or separator.isalnum() or separator in "\"'\r\n.- ":
+        raise ConfigError(f"--separator is one character such as ; or a tab, not {separator!r}. Nothing was drawn.")
+    csv_options: dict[str, Any] = {"separator": separator, "quoted": quote_formulas}
     generator = generator_in(folder)
     weights, told = _weights(generator, shares or ()), first_said(generator.card)
     if to is None:
@@ -51,9 +56,9 @@ def sample(
     for one in frames.values():
         one.attrs |= told
     if to is None:
-        sys.stdout.write(csv_text(frames[""], generator.schema))
+        sys.stdout.write(csv_text(frames[""], generator.schema, **csv_options))
         return
-    write_tables(frames, to, generator.schema, ".csv")
+    write_tables(frames, to, generator.schema, ".csv", **csv_options)
     counts = ", ".join(f"{len(one):,} {name or 'rows'}" for name, one in frames.items())
     out.print(f"{counts} written to {to}")
 
@@ -87,12 +92,14 @@ def predict(
     target: Annotated[str | None, option("The column to predict; default: the run's target.")] = None,
     probabilities: Annotated[bool, option("Each class's probability, not the likeliest.", "--probabilities")] = False,
     to: Annotated[Path | None, option("CSV; default: to the terminal.", "--out")] = None,
+    quote_formulas: QuoteFormulas = False,
 ) -> None:
     """Predict a column of new rows with what a run trained, a classifier or a generator. It costs no privacy."""
+    from understudy.data.reading.writing import csv_text
     from understudy.runs.result import predicted
 
     frame = predicted(folder, table, target=target, probabilities=probabilities)
-    text = frame.to_csv(index=False)
+    text = csv_text(frame, None, quoted=quote_formulas)
     if to is None:
         sys.stdout.write(text)
     else:

@@ -41,6 +41,9 @@ NamesArePublic = Annotated[
 Lifetime = Annotated[
     float | None, option("For a new ledger: what all may cost a person; default: this alone.", "--lifetime-epsilon")
 ]
+QuoteFormulas = Annotated[
+    bool, option("Put a ' before texts in CSV that a spreadsheet would run as formulas.", "--quote-formulas")
+]
 Certificate = Annotated[Path | None, option("For TLS, with its key.")]
 Key = Annotated[Path | None, option("The certificate's key.")]
 Proxied = Annotated[bool, option("A proxy in front speaks TLS.")]

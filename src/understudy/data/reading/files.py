@@ -109,6 +109,20 @@ def described_source(source: Any) -> Any:
     return source if _in_memory(source) else source_at(source)
 
 
+def separator_of(source: Source) -> str:
+    """What separates the cells of a .csv file, by its header line or its declaration; a comma for all else.
+
+    Guarantee: no row is read. A separator belongs to the file's format, which is as public as its header is.
+    """
+    if _in_memory(source) or is_of_engine(source):
+        return ","
+    described = source_at(source)
+    if described.is_database or not _suffix_of(described).startswith(".csv"):
+        return ","
+    with _in_words(described):
+        return _header(described, None)[1]
+
+
 def is_of_engine(source: object) -> bool:
     return isinstance(source, EngineFrame) or type(source).__module__.partition(".")[0] in _ENGINES
 

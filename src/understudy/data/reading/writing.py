@@ -6,7 +6,9 @@ time. Missing is an empty cell. Parquet keeps types, so values go there as they 
 text stays with it.
 """
 
+import csv
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,31 +30,82 @@ from understudy.data.table import read_table
 from understudy.ground.durable import own_file
 from understudy.ground.errors import SchemaError
 
+# what a spreadsheet takes for a formula, also in the wide letters of East Asia, and what it takes for a number anyway
+_FORMULA = re.compile(r"[=+\-@\t\r\n＝＋－＠]")
+_A_NUMBER = re.compile(r"[-+]?[€$£]?[0-9][0-9.,]*\s*[%€$£]?")
 
-def write_table(frame: pd.DataFrame, path: str | Path, schema: object) -> None:
-    """Write a .parquet file, or CSV under any other name."""
+
+def write_table(
+    frame: pd.DataFrame, path: str | Path, schema: object, *, separator: str = ",", quoted: bool = False
+) -> None:
+    """Write a .parquet file, or CSV under any other name; the options are of CSV (`csv_text`)."""
     path = Path(path)
     if path.suffix == ".parquet":
         frame.to_parquet(path, index=False)
-    else:
-        path.write_text(csv_text(frame, schema), encoding="utf-8")
+        return
+    text = csv_text(frame, schema, separator=separator, quoted=quoted)
+    path.write_text(text, encoding="utf-8", newline="")
 
 
-def write_tables(frames: Mapping[str, pd.DataFrame], place: Path, schema: Any, suffix: str) -> None:
+def write_tables(frames: Mapping[str, pd.DataFrame], place: Path, schema: Any, suffix: str, **csv_options: Any) -> None:
     """Tables by name into a folder, as a holder brings them (`data.visits.reading`); one without a name as one file."""
     if "" in frames:
-        write_table(frames[""], place, schema)
+        write_table(frames[""], place, schema, **csv_options)
         return
     place.mkdir(parents=True, exist_ok=True)
     for name, part in schema.tables.items():
-        write_table(frames[name], place / f"{name}{suffix}", part)
+        write_table(frames[name], place / f"{name}{suffix}", part, **csv_options)
 
 
-def csv_text(frame: pd.DataFrame, schema: object) -> str:
-    """The table as CSV. Columns that no table's schema declares (those of series, say) are written as pandas does."""
+def csv_text(frame: pd.DataFrame, schema: object, *, separator: str = ",", quoted: bool = False) -> str:
+    """The table as CSV, `quoted` for a spreadsheet (`quote_formulas`).
+
+    Columns that no table's schema declares (those of series, say) are written as pandas does.
+    """
     known: dict[str, Column] = {column.name: column for column in getattr(schema, "columns", ())}
     cells = {name: as_written(known[name], frame[name]) if name in known else frame[name] for name in frame}
-    return pd.DataFrame(cells, columns=frame.columns).to_csv(index=False, lineterminator="\n")
+    table = pd.DataFrame(cells, columns=frame.columns)
+    if quoted:
+        table = quote_formulas(table)
+    text = table.to_csv(index=False, lineterminator="\n", sep=separator)
+    if "\r" not in text:
+        return text
+    # Python's writer leaves a carriage return without quotes, and readers end a line there.
+    return table.to_csv(index=False, lineterminator="\n", sep=separator, quoting=csv.QUOTE_ALL)
+
+
+def quote_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows for a spreadsheet: a text that it would run as a formula has a ' before it.
+
+    Such a text begins with = + - @, a tab or the end of a line, and is no number. Names of columns
+    are treated alike. A category that was bought is a text that people wrote, so one of them may be
+    a formula. Edges: a file of quoted texts no longer fits the schema; Parquet files stay as they are.
+    """
+    changed = frame.copy(deep=False)
+    for position in range(frame.shape[1]):
+        changed.isetitem(position, _with_quotes(frame.iloc[:, position]).array)
+    return changed.set_axis([_quoted(name) for name in frame.columns], axis=1)
+
+
+def _with_quotes(cells: Cells) -> Cells:
+    changed = {word: _quoted(word) for word in _words(cells) if _quoted(word) != word}
+    if not changed:
+        return cells
+    return cells.astype(object).map(lambda value: changed.get(value, value), na_action="ignore")
+
+
+def _words(cells: Cells) -> list[str]:
+    """The different texts of a column."""
+    if isinstance(cells.dtype, pd.CategoricalDtype):
+        return [value for value in cells.cat.categories if isinstance(value, str)]
+    if cells.dtype.kind == "O":
+        return [value for value in pd.unique(cells) if isinstance(value, str)]
+    return []
+
+
+def _quoted(text: Any) -> Any:
+    is_formula = isinstance(text, str) and _FORMULA.match(text) and not _A_NUMBER.fullmatch(text)
+    return f"'{text}" if is_formula else text
 
 
 def as_written(column: Column, cells: Cells) -> Cells:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from typing import IO, Any
 
 import numpy as np
@@ -63,8 +64,28 @@ def numbered(parts: Iterable[Raw]) -> Iterator[Raw]:
 
 def raw_of_frame(frame: pd.DataFrame, want: Want, name: str) -> Raw:
     header = list(frame.columns)
-    columns = {column: frame[column].reset_index(drop=True) for column in present(header, want)}
+    own = {column: quiet(frame[column]) for column in present(header, want)}
+    columns = {column: cells.reset_index(drop=True) for column, cells in own.items()}
     return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(frame) + 1))
+
+
+def quiet(cells: Cells) -> Cells:
+    """The cells, with None for a signalling NaN: pandas raises an error where it meets one."""
+    try:
+        cells.isna()
+    except InvalidOperation:
+        is_nan = [isinstance(value, Decimal) and value.is_snan() for value in cells]
+        return cells.where(~np.array(is_nan), None)
+    return cells
+
+
+def quiet_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame of the same cells, without signalling NaNs (`quiet`)."""
+    silenced = frame.copy(deep=False)
+    for position, dtype in enumerate(frame.dtypes):
+        if dtype.kind == "O":
+            silenced.isetitem(position, quiet(frame.iloc[:, position]).array)
+    return silenced
 
 
 def raw_of_arrow(source: Any, want: Want, name: str, coded: bool = False) -> Raw:
