@@ -109,10 +109,10 @@ def test_a_draft_is_public_only_when_somebody_says_where_it_is_known_from(
     for name in ("clinic", "insurer"):
         schema = Schema.load(f"{name}.toml")
         assert schema.origin == "public"
-        assert schema.note == "Declared to be publicly known: the form of 2021."
+        assert schema.note.endswith("columns edited, declared public by the holder because the form of 2021.")
     code, out, _ = understudy("schema", "declare", "clinic.toml", "--because", "another")
     assert "public already" in out
-    assert Schema.load("clinic.toml").note == "Declared to be publicly known: the form of 2021."
+    assert "the form of 2021" in Schema.load("clinic.toml").note
 
 
 def test_what_means_missing_is_said_once_and_stands_in_the_run_file(understudy: Run, tables: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -268,9 +269,10 @@ def test_noise_that_is_not_secure_is_evidence_of_nothing_whatever_is_stated(gram
 
 
 def test_a_ledger_from_before_terms_were_kept_signs_nothing_and_still_opens(gram: Path, tmp_path: Path) -> None:
-    book = shutil.copy(gram / "clinic.ledger", tmp_path)
-    with sqlite3.connect(book) as connection:
-        connection.execute("DROP TABLE terms")
+    book = tmp_path / "clinic.ledger"
+    with closing(sqlite3.connect(gram / book.name)) as whole, closing(sqlite3.connect(book)) as older:
+        whole.backup(older)
+        older.execute("DROP TABLE terms")
     folder = write_evidence(gram / "out", tmp_path / "evidence")
     with pytest.raises(EvidenceError, match="earlier versions"):
         statement_to_sign(folder, ledger=book)

@@ -63,7 +63,7 @@ def train(
         outcome = protocol_named(protocol).train(
             config, parties, schemas, checkpoint=checkpoint, resume=resume, watch=watcher, **more
         )
-    return Result.of(outcome, parties.transcript, run, federation)
+    return Result.of(outcome, parties.transcript, run, federation, schemas=schemas)
 
 
 def public_rows_of(

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import tomli_w
 import typer
 
-from understudy.cli.schema import PUBLIC, MissingOption, declared, show_draft
+from understudy.cli.schema import HOLDER, PUBLIC, MissingOption, show_draft
 from understudy.cli.terminal import argument, option, out, plain
 from understudy.cli.terminal import ask as ask_for
 from understudy.data.reading.sources import SUFFIX, TableSource, is_url, require_no_secret, with_missing
@@ -43,6 +43,7 @@ def init(
     yes: Annotated[bool, option("Ask nothing; what was read from rows stays a draft.", "--yes")] = False,
 ) -> None:
     """Begin with your own tables: a schema for each of them, and a run file, by questions. Nothing is spent."""
+    from understudy.data.drafted import declaration
     from understudy.data.infer import write_draft
 
     said = tables or ([] if yes else _ask_tables())
@@ -68,8 +69,8 @@ def init(
                 continue
             plain.print(PUBLIC.format(file=files[name]))
             if typer.confirm(f"Is all of it publicly known, for {len(found.schema.columns)} columns", default=False):
-                note = declared("said when it was drafted")
-                schemas[name] = replace(found.schema, origin="public", note=note)
+                note = declaration({"": found.schema}, by=HOLDER, because="said when it was drafted")
+                schemas[name] = replace(found.schema, origin="public", note=note, drafted=None)
         target, epsilon = _purpose(schemas, target, epsilon, ask=not yes)
     for name, schema in schemas.items():
         schema.save(files[name]) if schema.origin == "public" else write_draft(schema, files[name])

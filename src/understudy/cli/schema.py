@@ -27,6 +27,8 @@ PUBLIC = (
     "where it is narrower than what is known there, say no, and widen it in {file}."
 )
 
+HOLDER = "the holder"  # who answers for a schema, where nobody is named
+
 app = typer.Typer(no_args_is_help=True, help="The public description of a table: draft it, check rows against it.")
 
 
@@ -130,10 +132,15 @@ def show_draft(found: "Draft") -> None:
 def schema_declare(
     drafts: Annotated[list[Path], argument("Drafts, with what is publicly known put in.")],
     because: Annotated[str | None, option("Where it is known from ('the form of 2021'); kept in the schema.")] = None,
+    by: Annotated[str, option("Who answers for it; kept in the schema.")] = HOLDER,
 ) -> None:
-    """Declare drafts to be public: each is shown, and you say where it is known from without the rows."""
+    """Declare drafts to be public: each is shown, and you say where it is known from without the rows.
+
+    The schema keeps that it was drafted from rows, when, and how many of its columns were edited since.
+    """
     from dataclasses import replace
 
+    from understudy.data.drafted import declaration
     from understudy.data.kinds import VISITS, load_schema
 
     for file in drafts:
@@ -147,16 +154,14 @@ def schema_declare(
         if not source.strip():
             raise ConfigError(f"{file} stays a draft: nobody said where it is publicly known from.")
         if VISITS.describes(draft):
-            tables: dict[str, Any] = {key: replace(own, origin="public", note="") for key, own in draft.tables.items()}
-            replace(draft, note=declared(source), **tables).save(file)
+            note = declaration(draft.tables, by=by, because=source, most_events=draft.most_events)
+            public: dict[str, Any] = {"origin": "public", "note": "", "drafted": None}
+            tables: dict[str, Any] = {key: replace(own, **public) for key, own in draft.tables.items()}
+            replace(draft, note=note, **tables).save(file)
         else:
-            replace(draft, origin="public", note=declared(source)).save(file)
-        plain.print(f"{file} is declared to be public.")
-
-
-def declared(source: str) -> str:
-    """What a schema says of itself once somebody has answered for it."""
-    return f"Declared to be publicly known: {source.strip().rstrip('.')}."
+            note = declaration({"": draft}, by=by, because=source)
+            replace(draft, origin="public", note=note, drafted=None).save(file)
+        plain.print(f"{file} is declared to be public. It says: {note}")
 
 
 @app.command("buy")

@@ -24,7 +24,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ import pandas as pd
 
 from understudy.data import column as kinds
 from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
+from understudy.data.drafted import READ_FROM, Drafted
 from understudy.data.encoding.values import Cells, Floats
 from understudy.data.reading import forms
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, seconds, texts
@@ -101,7 +102,7 @@ def draft(
     if not columns:
         raise SchemaError(f"{raw.name}: no column can be described. No draft was made.")
     rows = f"{len(raw.numbers):,} rows of {raw.name}"
-    notes = [f"Domains read from {rows}; private until marked public or bought."]
+    notes = [f"{READ_FROM} {rows}; private until marked public or bought."]
     why = {str(c): found.get(c, "more than one column has this name") for c in raw.header if c != person}
     left = {column: reason for column, reason in why.items() if isinstance(reason, str)}
     if left:
@@ -120,7 +121,8 @@ def draft(
         if isinstance(column, Date) and (said := _either_way(cells_of[column.name])):
             remarks[column.name] = said
             notes.append(f"{column.name}: {said}.")
-    schema = Schema(columns=columns, person=person, origin="rows", note=" ".join(notes))
+    marks = Drafted.from_columns(_today(), columns)
+    schema = Schema(columns=columns, person=person, origin="rows", note=" ".join(notes), drafted=marks)
     return Draft(schema=schema, left_out=left, remarks=remarks, cells=cells_of)
 
 
@@ -143,9 +145,16 @@ def draft_visits(
     moments = [c.name for c in there if isinstance(c, Date | Datetime)]
     moments += [c.name for c in numbers if _TIMES.search(c.name)] + calendar
     most = int(open_source(events, {person: False}).columns[person].value_counts().max())
+    most_events = min(most, MOST_EVENTS)
     parts: dict[str, Any] = {part: own.schema for part, own in found.items()}
+    marks = Drafted.from_columns(_today(), parts["events"].columns, most_events=most_events)
+    parts["events"] = replace(parts["events"], drafted=marks)
     parts |= {"time": moments[0]} if moments else {"note": _NO_ORDER}
-    return VisitSchema(person=person, most_events=min(most, MOST_EVENTS), **parts), found
+    return VisitSchema(person=person, most_events=most_events, **parts), found
+
+
+def _today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 def write_draft(schema: Schema | VisitSchema, path: str | Path) -> None:

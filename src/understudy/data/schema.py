@@ -12,7 +12,7 @@ holds its lower edge; the last bin also holds `high`.
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 import tomli_w
 
 from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
+from understudy.data.drafted import READ_FROM, Drafted, marked_by_hand
 from understudy.data.rules import Rule, about, read_rules
 from understudy.ground.check import known_keys, nearest, repeated, whole
 from understudy.ground.durable import read_json, read_toml
@@ -108,7 +109,8 @@ def public_of(schema: Any) -> dict[str, Any]:
 @dataclass(frozen=True, kw_only=True)
 class Schema(Document):
     """The columns of a table, in order. `person` names the id column, which is never encoded, learned or sampled;
-    without it each row is a person. `origin="rows"` marks a draft that was read from rows."""
+    without it each row is a person. `origin="rows"` marks a draft that was read from rows, and `drafted` what it was
+    when it was drafted: one in which that word was changed by hand says so in its note."""
 
     kind: ClassVar[str] = "table"  # which a file need not say
     columns: tuple[Column, ...]
@@ -116,6 +118,7 @@ class Schema(Document):
     origin: Origin = "public"
     note: str = ""
     rules: tuple[Rule, ...] = ()
+    drafted: Drafted | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
@@ -137,6 +140,9 @@ class Schema(Document):
             raise SchemaError(f'origin must be "public" or "rows", not {self.origin!r}.{hint}')
         if not isinstance(self.note, str):
             raise SchemaError(f"note must be text, not {self.note!r}.")
+        if self.origin == "public" and (self.drafted is not None or READ_FROM in self.note):
+            object.__setattr__(self, "note", marked_by_hand({"": self}))
+            object.__setattr__(self, "drafted", None)
         object.__setattr__(self, "rules", read_rules(self.rules))
         for rule in self.rules:
             rule.check({name: self.column(name) for name in rule.columns})
@@ -190,7 +196,9 @@ class Schema(Document):
         head = {"person": self.person, "origin": self.origin, "note": self.note}
         rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}
         columns = {"columns": [c.to_dict() for c in self.columns]}
-        return {key: v for key, v in head.items() if v} | rules | columns
+        is_draft = self.origin == "rows" and self.drafted is not None
+        drafted = {"drafted": self.drafted.to_dict()} if is_draft and self.drafted else {}
+        return {key: v for key, v in head.items() if v} | drafted | rules | columns
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -198,7 +206,8 @@ class Schema(Document):
         if "kind" in data:
             said = f"rows of the kind {data['kind']!r}"
             raise SchemaError(f"this schema describes {said}, and a table is needed here.")
-        known_keys(data, ("person", "origin", "note", "rules", "columns"), "the schema", raised=SchemaError)
+        known = ("person", "origin", "note", "drafted", "rules", "columns")
+        known_keys(data, known, "the schema", raised=SchemaError)
         columns = data.get("columns", ())
         if isinstance(columns, Mapping):
             columns = [{"name": name} | _table(name, keys) for name, keys in columns.items()]
@@ -207,7 +216,8 @@ class Schema(Document):
         bins = [column.get("bins") for column in columns if isinstance(column, Mapping)]
         if (levels := sum(number for number in bins if isinstance(number, int))) > MOST_LEVELS:
             raise SchemaError(f"its columns have {levels:,} bins together, more than {MOST_LEVELS:,}.")
-        return cls(**{**data, "columns": tuple(map(_column, columns))})
+        drafted = Drafted.from_dict(data["drafted"]) if "drafted" in data else None
+        return cls(**{**data, "columns": tuple(map(_column, columns)), "drafted": drafted})
 
     @property
     def _title(self) -> str:
@@ -332,4 +342,6 @@ class Grid:
     def join(self, schemas: Mapping[str, Schema]) -> Schema:
         """The columns of all groups side by side. Edges: a column in two groups → SchemaError."""
         joint = join(self.one_each(schemas))
-        return replace(joint, rules=tuple(dict.fromkeys(r for one in schemas.values() for r in one.rules)))
+        rules = dict.fromkeys(rule for one in schemas.values() for rule in one.rules)
+        notes = dict.fromkeys(one.note for one in schemas.values() if one.note)
+        return replace(joint, rules=tuple(rules), note="; ".join(notes))

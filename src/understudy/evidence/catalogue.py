@@ -212,7 +212,7 @@ def deployment_entry(facts: Facts) -> dict[str, Any]:
             "dp_variant": {
                 "variant_name": "Pure DP" if facts.pure else "Approximate DP",
                 "data_domain": (
-                    f"Rows of {len(list(facts.columns()))} columns by a public schema, held by "
+                    f"Rows of {len(list(facts.columns()))} columns by a schema that was declared public, held by "
                     f"{', '.join(facts.holders)}; `{facts.protocol}`."
                 ),
                 "unprotected_quantities": "; ".join(stated["outside"]),
@@ -245,8 +245,8 @@ def deployment_entry(facts: Facts) -> dict[str, Any]:
             },
             "implementation": {
                 "preprocessing_and_hyperparameter_tuning": (
-                    "The schema is public, or was bought within the price. Settings were chosen before the run; what "
-                    f"holders did before it: {BLANK.lower()}."
+                    f"{facts.schema_origin} Settings were chosen before the run; what holders did before it: "
+                    f"{BLANK.lower()}."
                 ),
                 "mechanisms": "\n".join([*facts.mechanisms, f"Code: {facts.code}."]),
                 "justification": BLANK,

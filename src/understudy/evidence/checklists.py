@@ -89,10 +89,8 @@ def _nist(facts: Facts) -> Iterator[Answer]:
     )
     yield item(
         "Were bounds, categories or settings taken from the rows?",
-        "The schema is public, or its purchase is among the uses above."
-        if getattr(facts.artefacts.described, "origin", "public") == "public"
-        else "The schema was bought: its price is among the uses above.",
-        "generator/schema.toml",
+        facts.schema_origin,
+        "privacy.json; generator/schema.toml",
     )
     yield item("Was the code tested against its claim?", _audit(facts), "audit.json; docs/audit.md")
     yield item("Was anything else ever released from the same rows?", BLANK, "each holder's ledger")

@@ -188,6 +188,9 @@ def _require_terms(
             )
     if terms["rehearsal"]:
         raise EvidenceError(f"{name}: its ledger says that this run was a rehearsal: it is evidence of nothing.")
+    said = "\n".join(map(str, stated["outside"]))
+    if lacking := [line for line in terms["drafted"] if line not in said]:
+        raise EvidenceError(f"{name}: it is not stated where its schema comes from: {lacking[0]}.")
     if lacking := [text for text in terms["unguarded"] if text not in stated["unguarded"]]:
         raise EvidenceError(f"{name}: it is not stated that this has no formal guarantee: {lacking[0]}.")
 

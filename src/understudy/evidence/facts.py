@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from understudy.data.drafted import HOW_DRAFTED
 from understudy.ground.check import known_keys, plain_names
 from understudy.ground.durable import load_toml
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
@@ -130,6 +131,21 @@ class Facts:
         ]
 
     @property
+    def drafted(self) -> list[str]:
+        """Of each schema that was drafted from rows: of whom, when, what was edited, who declared it public and why."""
+        return [text for text in self.statement["outside"] if text.startswith(HOW_DRAFTED)]
+
+    @property
+    def schema_origin(self) -> str:
+        """Where bounds, categories and bins come from, in a sentence or more."""
+        if self.drafted:
+            said = "; ".join(text.removeprefix(HOW_DRAFTED).strip().replace(" came to be", "") for text in self.drafted)
+            return f"A schema was drafted from rows and declared to be public, which nobody has checked. {said}."
+        if getattr(self.artefacts.described, "origin", "public") == "public":
+            return "The schema is public, or its purchase is among the uses above."
+        return "The schema was bought: its price is among the uses above."
+
+    @property
     def title(self) -> str:
         return f"Synthetic data of run {self.run}" if self.about.title == BLANK else self.about.title
 
@@ -166,7 +182,7 @@ def read_facts(folder: str | Path, about: About | None = None) -> Facts:
             raise ArtefactError(
                 f"{run.folder}: it has no finite price, or a column's name holds control characters. {NOTHING}"
             )
-        _ = facts.guesses, facts.mechanisms, facts.pure, facts.local
+        _ = facts.guesses, facts.mechanisms, facts.pure, facts.local, facts.drafted
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtefactError(f"{run.folder}: the privacy statement cannot be read ({error!r}). {NOTHING}") from error
     return facts

@@ -72,7 +72,7 @@ class Offer:
                 self.config, parties, self.schemas, checkpoint=self.out / "checkpoint", resume=resume, watch=watcher,
                 **self.more,
             )  # fmt: skip
-        result = Result.of(outcome, parties.transcript, self.contract.run)
+        result = Result.of(outcome, parties.transcript, self.contract.run, schemas=self.schemas)
         result.save(self.out, rows=self.file.rows)
         return result
 

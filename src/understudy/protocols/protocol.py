@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from understudy.data.drafted import provenance
 from understudy.ground.check import known_keys
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.ledger import Ledger
@@ -70,6 +71,7 @@ class Protocol:
         self.require_kinds({name: getattr(rows, "schema", rows)})
         party = self.party(name, rows, ledger, **more, **({} if config is None else self.agreed(config)))
         party.protocol = self.name
+        party.drafted = provenance(getattr(rows, "schema", rows))
         return party
 
     def holds_same_people(self, columns: Iterable[Iterable[str]]) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import Any
 import pandas as pd
 import tomli_w
 
+from understudy.data.drafted import HOW_DRAFTED, provenance
 from understudy.data.kinds import EVENTS, FLAT, TABLE
 from understudy.data.reading.cells import read_cells
 from understudy.data.reading.files import PLAIN_NUMBERS, Source, open_source
@@ -43,7 +45,17 @@ class Result:
     federation: Federation | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, outcome: Outcome, transcript: Transcript, run: str, federation: Federation | None = None) -> "Result":
+    def of(
+        cls,
+        outcome: Outcome,
+        transcript: Transcript,
+        run: str,
+        federation: Federation | None = None,
+        *,
+        schemas: Mapping[str, Any] | None = None,
+    ) -> "Result":
+        """What a run came to. Statement and card say which of the holders' `schemas` were drafted from rows."""
+        outcome = _with_provenance(outcome, schemas or {})
         trained = outcome.trained
         made = Generator.of(trained) if isinstance(trained, GeneratorParts) else Classifier.of(trained)
         return cls(made, outcome.privacy, transcript, run, outcome.people, federation)
@@ -133,6 +145,17 @@ class Result:
     def _repr_html_(self) -> str:
         own: str = self.artefact._repr_html_() if isinstance(self.artefact, Generator) else ""
         return own + self.privacy._repr_html_()
+
+
+def _with_provenance(outcome: Outcome, schemas: Mapping[str, Any]) -> Outcome:
+    lines = [
+        f"{HOW_DRAFTED} {name} came to be: {line}" for name, schema in schemas.items() for line in provenance(schema)
+    ]
+    if not lines:
+        return outcome
+    privacy = changed(outcome.privacy, outside=(*outcome.privacy.outside, *lines))
+    card = dict(outcome.trained.card) | {"privacy": privacy.to_dict()}
+    return changed(outcome, privacy=privacy, trained=changed(outcome.trained, card=card))
 
 
 def load(folder: str | Path) -> Artefact:

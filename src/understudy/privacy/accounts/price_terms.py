@@ -29,7 +29,12 @@ class PriceTerms:
     local: bool = False
     together: str = ""
     unguarded: tuple[str, ...] = ()
+    drafted: tuple[str, ...] = ()  # what the holder's schema says of having been drafted from rows
 
     def to_dict(self) -> dict[str, Any]:
-        budgets = [one.to_dict() | {"epsilon": finite(one.epsilon)} for one in self.budgets]
-        return asdict(self) | {"budgets": budgets, "rehearsal": list(self.rehearsal), "unguarded": list(self.unguarded)}
+        return asdict(self) | {
+            "budgets": [one.to_dict() | {"epsilon": finite(one.epsilon)} for one in self.budgets],
+            "rehearsal": list(self.rehearsal),
+            "unguarded": list(self.unguarded),
+            "drafted": list(self.drafted),
+        }

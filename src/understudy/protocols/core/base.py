@@ -136,6 +136,7 @@ class Party(ABC):
 
     messages: ClassVar[tuple[type[Message], ...]] = (Keep, Return, Done, Settle, Settled)
     protocol: str = ""  # by name: `Protocol.build` says it
+    drafted: tuple[str, ...] = ()  # what the schema of its rows says of having been drafted from rows
     budget: Budget  # what the run may cost here
 
     def __init__(
@@ -161,6 +162,7 @@ class Party(ABC):
             budgets=tuple(dict.fromkeys(limits)),
             noise=self.rng.name,
             rehearsal=self.rehearsal,
+            drafted=self.drafted,
             **self.composition(),
         )
 
