@@ -70,7 +70,7 @@ def test_the_price_of_every_offer_is_said_in_words_and_no_record_of_rows_is_link
 ) -> None:
     pool, offers = reader.get("/pools/ward").text, exchange.exchange.offers(OPERATOR, "ward")
     for offer in offers:
-        sentence = guesses_in_words(right_at(offer.epsilon, offer.delta))
+        sentence = guesses_in_words(right_at(offer.epsilon, offer.delta), by="bound")
         page = reader.get(f"/pools/ward/{offer.digest}").text
         assert sentence in pool
         assert sentence in page

@@ -47,3 +47,8 @@ def test_two_parties_who_hold_the_same_people_are_guessed_more_often_than_one() 
     body = PrivacyStatement(parties=(stated("a"),)).to_dict()
     assert body["person"]["right_guesses"]["server"] == one
     assert guesses_in_words(one) in str(PrivacyStatement(parties=(stated("a"),)))
+
+
+def test_every_sentence_says_whether_it_is_by_the_noise_or_by_one_price_alone() -> None:
+    assert "whole curve of the noise that was used" in guesses_in_words(0.6)
+    assert "by one ε and δ alone" in guesses_in_words(0.6, by="bound")

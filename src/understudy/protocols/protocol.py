@@ -9,6 +9,8 @@ from typing import Any, Literal
 from understudy.data.drafted import provenance
 from understudy.ground.check import known_keys
 from understudy.ground.errors import ConfigError
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.events import Spend
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Message, Party
 from understudy.protocols.core.forecast import Forecast
@@ -28,7 +30,8 @@ class Protocol:
     settings tells its party by itself, so that no server is believed. `one_release`: a person pays once for all parties
     together. `forecast(config, schemas, budgets, people)`: what a run will release. None: what settings and budgets say
     of it. `study`: of joint releases, the server's (`protocols.joint`): that of `party`, or one that can also choose.
-    `audit`: how its canary is looked for, one of the keys of `evaluate.audit.audit_file.CASES`."""
+    `audit`: how its canary is looked for, one of the keys of `evaluate.audit.audit_file.CASES`. `spends(config,
+    budget)`: what a run that uses up its budget spends on a person at one holder, where settings alone say it."""
 
     name: str
     paper: str
@@ -45,6 +48,7 @@ class Protocol:
     forecast: Callable[..., Forecast] | None = None
     study: type[Any] | None = None
     audit: str = "plain"
+    spends: Callable[[Any, Budget], Spend | None] = lambda config, budget: None
 
     @property
     def title(self) -> str:

@@ -13,7 +13,7 @@ from understudy.evaluate.comparison import Shares
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.association import Matrix, Pair
 from understudy.evaluate.utility.values import SHOWN, Spread
-from understudy.privacy.accounts.budget import shown, shown_bound
+from understudy.privacy.accounts.budget import GUESSED_BY, shown, shown_bound
 from understudy.privacy.accounts.statement import AGAINST
 from understudy.report import plots, words
 from understudy.report.words import number
@@ -163,8 +163,9 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
         person, parties = statement["person"], statement["parties"]
         exact, prices = person.get("right_guesses", {}), person["epsilon"]
 
-        def cells(who: str, price: float | None, exact: float | None = None) -> tuple[str, str, str]:
-            return who, shown(price), words.best_guess(price, person["delta"], exact)
+        def cells(who: str, price: float | None, exact: float | None = None) -> tuple[str, str, str, str]:
+            by = GUESSED_BY["bound" if exact is None else "curve"]
+            return who, shown(price), words.best_guess(price, person["delta"], exact), by
 
         known = [cells(said, prices[who], exact.get(who)) for who, said in whom.items()]
         together = [cells(str(said), price) for said, price in person.get("together", ())]

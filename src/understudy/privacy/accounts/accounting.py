@@ -258,6 +258,14 @@ def calibrate(
     return noise
 
 
+@lru_cache(maxsize=64)
+def gaussian_of(epsilon: float, delta: float) -> DpEvent:
+    """The Gaussian mechanism that costs this much; at δ = 0, where it has no price, a pure one."""
+    if not delta:
+        return PureDp(epsilon)
+    return GaussianDpEvent(calibrate(lambda noise: {GaussianDpEvent(noise): 1}, epsilon=epsilon, delta=delta))
+
+
 def _least(over: Callable[[float], float], *, start: float, tolerance: float) -> float | None:
     """A σ with −tolerance ≤ over(σ) ≤ 0, or within `tolerance` above the root; `over` falls with σ."""
     limit, x, stride = math.log(_MOST_NOISE), math.log(start), 0.02

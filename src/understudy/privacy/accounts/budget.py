@@ -23,6 +23,11 @@ REHEARSED = {  # why what a party did protects nobody
     "fast": "noise came from a fast generator that is not secure",
     "ledger": "no lasting ledger was charged",
 }
+GUESSED_BY = {  # from what a share of right guesses follows; what is released tells less than one (ε, δ) allows
+    "curve": "(by the whole curve of the noise that was used)",
+    "forecast": "(by the whole curve of the noise that is planned)",
+    "bound": "(a bound by one ε and δ alone; the noise that is used usually allows less)",
+}
 USUAL_DELTA = 1e-6  # where an ε alone was given: below one over the number of people, up to a million of them
 
 
@@ -129,16 +134,15 @@ def right_guesses(price: Callable[[float], float]) -> float:
 
 
 def stated_guesses(statement: Mapping[str, Any]) -> float:
-    """The largest share that a run's statement tells, against whomever; by its (ε, δ) where it is of an older form."""
-    person = statement["person"]
-    told = person.get("right_guesses") or {who: right_at(e, person["delta"]) for who, e in person["epsilon"].items()}
+    """The largest share that a run's statement tells, against whomever."""
+    told = statement["person"]["right_guesses"]
     if not 0.5 <= (share := max(map(float, told.values()))) <= 1.0:
         raise ValueError(f"{share} is no share of right guesses")
     return share
 
 
-def guesses_in_words(share: float, adjacency: str = ADJACENCY) -> str:
-    """That share as a sentence, rounded up; of what, by what the two worlds differ in."""
+def guesses_in_words(share: float, adjacency: str = ADJACENCY, by: str = "curve") -> str:
+    """That share as a sentence, rounded up; of what, by what the two worlds differ in; `by` which of `GUESSED_BY`."""
     what = "whether one person took part" if adjacency == ADJACENCY else f"between two worlds ({adjacency})"
     of_hundred = min(100, math.ceil(share * 100 - 1e-9))
-    return f"Whoever guesses {what} is right at most {of_hundred} of 100 times, 50 being a coin."
+    return f"Whoever guesses {what} is right at most {of_hundred} of 100 times, 50 being a coin {GUESSED_BY[by]}."

@@ -17,16 +17,16 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from dp_accounting.dp_event import GaussianDpEvent, NoOpDpEvent
+from dp_accounting.dp_event import NoOpDpEvent
 from torch import Tensor
 
 from understudy.ground.errors import AlignmentError, ArtefactError, PartyError, SchemaError
-from understudy.privacy.accounts.accounting import DpEvent, PureDp, calibrate
+from understudy.privacy.accounts.accounting import DpEvent, gaussian_of
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure import set_intersection as psi
 from understudy.protocols.core import Ask, Keep, Message, Parties, Party, Progress, Public, Reply, Watcher
@@ -153,7 +153,7 @@ class AlignedParty(Party):
         told = budget.epsilon < math.inf and budget.against == ledger.budget.against
         if not told or ledger.spend(run=self.run):
             return None
-        return _foreseen(self.sure * budget.epsilon, budget.delta)
+        return gaussian_of(self.sure * budget.epsilon, budget.delta)
 
     def shared_with(self, people: Sequence[tuple[int, int, Iterable[str]]]) -> dict[str, bytes]:
         """Of each other holder a digest of the ids of the people that both share, in their common order: 32 bytes.
@@ -268,13 +268,6 @@ class AlignedParty(Party):
             self._masked, self._to_mask = 0, self._in_all()
         if held["rows"] is not None:
             self._take(held["rows"].numpy())
-
-
-@lru_cache(maxsize=64)
-def _foreseen(epsilon: float, delta: float) -> DpEvent:
-    if not delta:
-        return PureDp(epsilon)
-    return GaussianDpEvent(calibrate(lambda noise: {GaussianDpEvent(noise): 1}, epsilon=epsilon, delta=delta))
 
 
 def watch_alignment(parties: Iterable[Party], watch: Watcher) -> None:

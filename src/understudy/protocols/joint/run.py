@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from understudy.privacy.accounts.accounting import DpEvent, epsilon
+from understudy.privacy.accounts.accounting import DpEvent, epsilon, gaussian_of
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import VIEWS, Parties, Watcher, settled
@@ -36,8 +36,13 @@ def family(study: type[Study[Any]], *, aligned: bool = True, **more: Any) -> Pro
     return Protocol(
         name=study.family, config=study.settings, party=partial(kind, study), parties=(kind,),
         train=partial(train, study), agreed=agree_on(study.settled), study=study,
-        **{"forecast": partial(forecast, study), **more},
+        **{"forecast": partial(forecast, study), "spends": _spends, **more},
     )  # fmt: skip
+
+
+def _spends(config: Any, budget: Budget) -> dict[DpEvent, int]:
+    """All of the noise is Gaussian, as much as the budget needs, or a little more."""
+    return {gaussian_of(budget.epsilon, budget.delta): 1}
 
 
 def forecast(

@@ -23,6 +23,7 @@ from understudy.data.table import Table
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import PureDp, Spend
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import VIEWS, Opening, Parties, Party, Watcher, public_values, settled
 from understudy.protocols.core.common_rule import all_alike
@@ -31,6 +32,14 @@ from understudy.protocols.people.host import ADJACENCY, OUTSIDE, Call, HostParty
 from understudy.protocols.protocol import Protocol
 
 LAW = "of a random row of a random person"
+
+
+def _spends(config: Any, budget: Budget) -> Spend | None:
+    """What all reports of a person spend, where the settings state their ε."""
+    if report := getattr(config, "epsilon_report", None):
+        return {PureDp(report): int(getattr(config, "cap", 1))}
+    total = getattr(config, "epsilon_total", None)
+    return None if total is None else {PureDp(total): 1}
 
 
 class Run(ABC):
@@ -64,7 +73,9 @@ class Run(ABC):
 
     @classmethod
     def record(cls, party: Callable[..., Party], config: type[Any], **more: Any) -> Protocol:
-        return Protocol(name=cls.protocol, config=config, party=party, train=cls.train, same_people=False, **more)
+        return Protocol(
+            name=cls.protocol, config=config, party=party, train=cls.train, same_people=False, spends=_spends, **more
+        )
 
     def __init__(self, config: Any, parties: Parties, *more: Any) -> None:
         self.config, self.parties = config, Present(parties, config.at_least)

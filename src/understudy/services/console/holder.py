@@ -9,15 +9,16 @@ import math
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from understudy.evidence.signing import sign_statement, statement_to_sign
-from understudy.ground.errors import ArtefactError
+from understudy.ground.errors import ArtefactError, UnderstudyError
 from understudy.network.decisions import Queue, known_party
 from understudy.network.status import FILE, Traffic, alive, read_status, traffic
 from understudy.privacy.accounts.accounting import epsilon
-from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.budget import Budget, right_at, right_guesses
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.registry import PROTOCOLS, protocol_named, settings_of
 from understudy.runtime.contract import Contract
@@ -56,6 +57,19 @@ class Offered:
     @property
     def price(self) -> Budget:
         return self.contract.budgets[self.party]
+
+    @property
+    def guess(self) -> tuple[float, str]:
+        """The share of right guesses that the run would allow if it used up its price, and by what of `GUESSED_BY`: by
+        the noise that is planned where the settings tell it, else by the price alone."""
+        price, spend = self.price, None
+        if self._is_known and math.isfinite(price.epsilon):
+            record = protocol_named(self.contract.protocol)
+            with suppress(UnderstudyError):  # settings that would not be signed: the price is all that is known
+                spend = record.spends(record.configured(self.contract.settings), price)
+        if spend is None:
+            return right_at(price.epsilon, price.delta), "bound"
+        return right_guesses(partial(epsilon, spend)), "forecast"
 
     @property
     def others(self) -> list[str]:
