@@ -54,7 +54,7 @@ ODD = {
     "code": ([f"x{n}" for n in range(100)], "100 different texts; declare"),
     "pay": ([f"{n + 1},500" for n in range(100)], "decimals (then say decimal"),
     "rise": ([f"{n}.000,5%" if n else "1.5%" for n in range(100)], "percentages"),
-    "born": ([f"{1 + n % 28:02}.02.{n % 99:02}" for n in range(100)], "a year of four digits"),
+    "born": ([f"{1 + n % 28:02}.02.{n % 99:02}" for n in range(100)], "a year of two digits: write the year with four"),
     "empty": ([""] * 100, "it has no value"),
 }
 

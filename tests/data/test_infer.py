@@ -44,7 +44,7 @@ def test_bounds_are_rounded_outwards(values: list[float]) -> None:
         (["No", "Yes", "Yes"], Boolean(name="x", labels=("No", "Yes"))),
         (["true", "false"], Boolean(name="x", labels=("false", "true"))),
         (["Yes", "no"], Boolean(name="x", labels=("no", "Yes"))),
-        (["Yes", "no", "No"], Categorical(name="x", categories=("No", "Yes", "no"))),
+        (["Yes", "no", "No"], Boolean(name="x")),
         (["Yes", "Yes"], Boolean(name="x", labels=("No", "Yes"))),
         ([0, 0], Boolean(name="x", labels=("0", "1"))),
         (["Y", "N"], Boolean(name="x", labels=("N", "Y"))),

@@ -32,12 +32,13 @@ import pyarrow as pa
 from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
 from understudy.data.column import OTHER
+from understudy.data.infer import are_spellings
 from understudy.data.kinds import TABLE, ArraySchema, load_schema, one_kind_of_row, read_rows
 from understudy.data.reading.files import Source, batches_of, described_source, is_long, is_of_engine, open_source
 from understudy.data.reading.sources import EngineFrame, TableSource, source_at
 from understudy.data.reading.writing import coarsen, coarsen_long
 from understudy.data.reading.written import quiet_frame
-from understudy.data.schema import BOUGHT, Boolean, Column, Schema, was_bought
+from understudy.data.schema import BOUGHT, Boolean, Categorical, Column, Schema, was_bought
 from understudy.data.table import Table, open_table, read_table
 from understudy.ground import errors
 from understudy.ground.check import plain_name
@@ -135,6 +136,7 @@ def synthesize(
             _make(home)
         table = _bought(source, declared, book, whole, run=run, person=person, name=name)
         _say_lost("left out", [c for c in declared if c not in table.schema.names])
+        _say_spellings(table.schema)
     holder = Holder(name, table, book, rest, total=whole, came=source if declares is None else None)
     if home is not None:
         _make(home)
@@ -173,6 +175,18 @@ def _say_lost(what: str, columns: Sequence[str]) -> None:
     said = f"{what}, as too few people share a value of them: {', '.join(columns)}. More people or a larger ε would"
     if columns:
         warnings.warn(f"{said} keep them, or a schema that declares them.", UtilityWarning, stacklevel=3)
+
+
+def _say_spellings(schema: Schema) -> None:
+    """A UtilityWarning where a bought list of texts is yes and no in several spellings. It reads the schema alone."""
+    for column in schema.columns:
+        if isinstance(column, Categorical) and are_spellings({text for text in column.labels if text != OTHER}):
+            warnings.warn(
+                f'"{column.name}" has yes and no in several spellings ({", ".join(column.labels)}): '
+                f'kinds={{"{column.name}": "boolean"}} reads them as one.',
+                UtilityWarning,
+                stacklevel=3,
+            )
 
 
 def _book(path: Path, name: str, whole: Budget, lifetime: float | None) -> Ledger:

@@ -7,7 +7,7 @@ Edges: no rows → SchemaError; a column with no values, with values of mixed ty
 
 How kinds are guessed, for the values that are there:
 
-    true/false, yes/no, y/n or 0/1 alone boolean, with labels as they are written (each in one way)
+    true/false, yes/no, y/n or 0/1 alone boolean, with labels as they are written, if each is in one way
     an ordered pandas categorical        ordinal, with its own order
     whole numbers, at most 10 different  ordinal
     whole numbers                        integer, bounds rounded outwards
@@ -22,7 +22,7 @@ How kinds are guessed, for the values that are there:
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
@@ -57,23 +57,44 @@ _FORMS = {
     r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}.*": "days, but not all in one form with a year of four digits",
     r"\d{1,2}:\d{2}(:\d{2})?": "times of day, but not all in one form",
 }
+# what texts look like that no form reads, and what to write instead
+_MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[.]?"
+_UNREAD = {
+    re.compile(r"[0-9]{1,2}([./-])[0-9]{1,2}\1[0-9]{2}([^0-9].*)?"): (
+        "days with a year of two digits: write the year with four, as in 31.12.1990"
+    ),
+    re.compile(r"(.*[^0-9])?[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?\s*[ap][.]?m[.]?", re.IGNORECASE): (
+        "times with AM or PM: write them by 24 hours, as in 14:30"
+    ),
+    re.compile(rf"([0-9]{{1,2}}[. -]+{_MONTH}|{_MONTH}[ -]+[0-9]{{1,2}},?)[ -]+[0-9]{{2,4}}.*", re.IGNORECASE): (
+        "days with the name of a month: write them as 1990-12-31"
+    ),
+}
+_MOSTLY = 0.95  # of the different texts look so
+_SPELLINGS = "yes and no are written in several ways, and are read as one boolean, written False and True"
 # how a column of whole numbers is called that tells when an event was, and what is said where there is no such time
 _TIMES = re.compile(r"(?:^|[^a-z])(?:day|date|time|timestamp|week|month|hour|minute|second)$", re.IGNORECASE)
 _NO_ORDER = 'Events are in no order: if a day, a time or a whole number orders them, say which (time = "…").'
-PLAIN_TIMES = {"second": "YYYY-MM-DD HH:MM:SS"} | dict.fromkeys(
-    ("minute", "hour"), "YYYY-MM-DD HH:MM"
-)  # how pandas has it
+PLAIN_TIMES = {  # how pandas writes them
+    "second": "YYYY-MM-DD HH:MM:SS",
+    "minute": "YYYY-MM-DD HH:MM",
+    "hour": "YYYY-MM-DD HH:MM",
+}
 FEW = 10  # so many different whole numbers are read as an order of categories
 HEADER = Path(__file__).with_name("draft_header.toml").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A schema read from rows, why columns were left out, what somebody should decide about others, and the rows."""
+    """A schema read from rows, why columns were left out, what somebody should decide about others, and the rows.
+
+    `unread`: what texts of columns look like that are read as mere texts, or several spellings as one.
+    """
 
     schema: Schema
     left_out: dict[str, str]
     remarks: dict[str, str]
+    unread: dict[str, str]
     cells: dict[str, Cells] = field(repr=False)
 
 
@@ -121,9 +142,34 @@ def draft(
         if isinstance(column, Date) and (said := _either_way(cells_of[column.name])):
             remarks[column.name] = said
             notes.append(f"{column.name}: {said}.")
+    unread = {column.name: said for column in columns if (said := _unread(column, cells_of[column.name]))}
     marks = Drafted.from_columns(_today(), columns)
     schema = Schema(columns=columns, person=person, origin="rows", note=" ".join(notes), drafted=marks)
-    return Draft(schema=schema, left_out=left, remarks=remarks, cells=cells_of)
+    return Draft(schema=schema, left_out=left, remarks=remarks | unread, unread=unread, cells=cells_of)
+
+
+def looks_like(words: Collection[str]) -> str | None:
+    """What nearly all of these texts look like that no form reads, and what to write; None for nothing known.
+
+    Guarantee: none. It is computed from rows, and said to their holder alone.
+    """
+    alike = [said for form, said in _UNREAD.items() if _share(form, words) >= _MOSTLY]
+    return "; ".join(alike) or None
+
+
+def _share(form: re.Pattern[str], words: Collection[str]) -> float:
+    return sum(form.fullmatch(word.strip()) is not None for word in words) / max(1, len(words))
+
+
+def _unread(column: Column, cells: Cells) -> str | None:
+    """What the texts behind a drafted column look like, or that they are several spellings of yes and no."""
+    if isinstance(column, Categorical) and isinstance(column.categories[0], str):
+        return looks_like([str(category) for category in column.categories])
+    if isinstance(column, Boolean) and cells.dtype.kind == "O":
+        _, seen = distinct(cells, set(MISSING_WORDS))
+        words = {str(text) for text in texts(seen)}
+        return _SPELLINGS if _labels(words) is None else None
+    return None
 
 
 def draft_visits(
@@ -182,6 +228,8 @@ def _guess(name: str, cells: Cells, most_categories: int, shared: float) -> Colu
     words = {str(text) for text in texts(present)}
     if (labels := _labels(words)) is not None:
         return Boolean(labels=labels, **common)
+    if are_spellings(words):
+        return Boolean(**common)
     if (numbers := _numbers(present)) is not None:
         return _numeric(common, np.unique(numbers), _decimals(words))
     if (column := _in_a_form(common, present, words)) is not None:
@@ -192,6 +240,8 @@ def _guess(name: str, cells: Cells, most_categories: int, shared: float) -> Colu
     if not all(isinstance(value, str) for value in present):
         return "its values are no UTF-8 (say the file's encoding), of several types, or beyond what a column holds"
     if len(present) > most_categories and np.bincount(where[where >= 0]).max() < shared * len(where):
+        if (said := looks_like(words)) is not None:
+            return f"{len(present):,} different texts, like {said}"
         alike = [f", like {said}" for form, said in _FORMS.items() if all(re.fullmatch(form, w) for w in words)]
         return f"{len(present):,} different texts{''.join(alike[:1])}; declare its categories if they are known"
     return Categorical(categories=tuple(sorted(present)), **common)
@@ -243,6 +293,12 @@ def _labels(words: set[str]) -> tuple[str, str] | None:
         return (false[0], true[0]) if len(false) == len(true) == 1 else None
     pairs = (("N", "Y"), ("n", "y"), ("F", "T"), ("f", "t"))
     return next((pair for pair in pairs if plain == set(pair)), None)
+
+
+def are_spellings(words: set[str]) -> bool:
+    """Whether all are common words for yes and no, and both are among them."""
+    known = [{word for word in words if word.lower() in own} for own in (kinds.FALSE_WORDS, kinds.TRUE_WORDS)]
+    return all(known) and len(set.union(*known)) == len(words)
 
 
 def _alike(word: str, wanted: Sequence[str], known: Sequence[str]) -> str:

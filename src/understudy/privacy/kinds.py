@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.column import MOST_DECIMALS, RESOLUTIONS, Column
-from understudy.data.infer import draft
+from understudy.data.infer import draft, looks_like
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
 from understudy.data.reading.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
 from understudy.data.reading.storage import dtype_kind
@@ -134,6 +134,7 @@ def kinds_of(
         seen |= {c: "categorical" for c, kind in seen.items() if kind == Ordinal.kind}  # an order cannot be bought
         if confirmed:
             _say_left_out({c: why for c, why in found.left_out.items() if c not in (declared or {})})
+            _say_unread({c: said for c, said in found.unread.items() if c not in (declared or {})})
             return seen | dict(declared or {})
         listed = ", ".join(f"{column} ({in_words(kind)})" for column, kind in seen.items())
         raise ConfigError(
@@ -146,6 +147,7 @@ def kinds_of(
     _say_left_out(dict.fromkeys(map(str, twice), "more than one column has this name"))
     others = [c for c in source.columns if c != person and c not in (declared or {}) and c not in twice]
     typed = {c: step_of_frame(_dtype_kind(c, source[c].dtype), source[c]) for c in others}
+    _say_unread(_unread(source, [c for c, kind in typed.items() if kind == "categorical"]))
     if typed:
         warnings.warn(
             "names and kinds of columns are taken from the frame for free, and have to be publicly known: "
@@ -179,6 +181,21 @@ def _say_left_out(why: Mapping[str, str]) -> None:
     if why:
         named = "; ".join(f'"{column}" ({reason})' for column, reason in why.items())
         warnings.warn(f"left out: {named}. Declare a column to keep it.", UtilityWarning, stacklevel=4)
+
+
+def _unread(frame: pd.DataFrame, columns: list[str]) -> dict[str, str]:
+    """What texts of these columns look like, where no form reads them."""
+    words = {name: [value for value in pd.unique(frame[name]) if isinstance(value, str)] for name in columns}
+    alike = {name: looks_like(own) for name, own in words.items() if own}
+    return {name: said for name, said in alike.items() if said is not None}
+
+
+def _say_unread(alike: Mapping[str, str]) -> None:
+    """A UtilityWarning that names columns whose texts are more than texts, where there are any."""
+    if alike:
+        named = "; ".join(f'"{column}" ({said})' for column, said in alike.items())
+        said = f"as your rows have them, which is said here alone: {named}. Nothing was charged so far."
+        warnings.warn(said, UtilityWarning, stacklevel=4)
 
 
 def _beginning(source: Source) -> Source:

@@ -129,6 +129,8 @@ def _there(path: str, name: str) -> None:
 
 # Parquet files
 
+_SHOWN = 4  # names of files in a message
+
 
 def files_of(table: str) -> list[str]:
     """The files that are read one after the other, by their names. Edges: none, or folders within → SchemaError."""
@@ -141,9 +143,22 @@ def files_of(table: str) -> list[str]:
         found = sorted(path.parent.glob(path.name))
     else:
         return [table]
+    if not found and path.is_dir():
+        raise SchemaError(_no_table_in(path))
     if not found:
         raise SchemaError(f"{path.name}: there is no {SUFFIX} file. Nothing was read.")
     return [str(one) for one in found]
+
+
+def _no_table_in(folder: Path) -> str:
+    """What a folder may hold, and what is in this one."""
+    names = sorted(one.name for one in folder.iterdir() if one.is_file())
+    shown = names if len(names) <= _SHOWN else [*names[: _SHOWN - 1], f"{len(names) - _SHOWN + 1:,} more"]
+    held = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown) or "no file"
+    return (
+        f"{folder.name}: a folder is one table of {SUFFIX} files, or people and events (people.csv and events.csv, "
+        f"see docs/visits.md), and it holds {held}. Name one file, or call them so. Nothing was read."
+    )
 
 
 def header_of(table: str) -> list[str]:
