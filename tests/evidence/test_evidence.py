@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from registry_shape import SHAPE
 from typer.testing import CliRunner
 
 from understudy.cli import app
+from understudy.evidence.catalogue import _made_how
 from understudy.evidence.checklists import checklists
 from understudy.evidence.facts import BLANK, About, read_facts
 from understudy.evidence.folder import write_evidence
@@ -381,3 +383,12 @@ def test_a_holder_called_hub_pays_like_any_other(signed: tuple[Path, Path], tmp_
     sign_folder(folder, tmp_path / "keys" / "hub.key")
     with pytest.raises(EvidenceError, match="receipts"):
         verify_folder(folder, trusted)
+
+
+def test_evidence_of_one_holder_names_no_other_party_and_says_whose_rows_stay(run: Path) -> None:
+    facts = read_facts(run / "out")
+    one = replace(facts, statement=dict(facts.statement) | {"parties": facts.statement["parties"][:1]})
+    assert [said.split(":")[0] for said in one.against()] == ["an outsider who sees the release", "the server"]
+    assert any(said.startswith("another party") for said in facts.against())
+    assert "stay with their holder (“clinic”)" in _made_how(one)
+    assert "stay with their holders (“clinic”, “insurer”)" in _made_how(facts)

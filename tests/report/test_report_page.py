@@ -464,3 +464,18 @@ def test_the_page_of_a_classifier_shows_how_it_learned_and_no_columns(own: Path)
     text = private(own)
     assert sections(text) == ["verdict", "privacy", "model", "transcript", "reproduce"]
     assert "after round 20" in text
+
+
+def test_the_published_page_says_what_noise_moves_which_pairs_are_below_it_and_what_the_fit_misses(own: Path) -> None:
+    card = json.loads((own / "generator" / "card.json").read_text())
+    said = ["By the release, noise moves the shares of “grade” by about 12 %.", "Of 15 released pairs 4 show none."]
+    quality = {"columns": {"grade": 0.12, "age": 0.01}, "pairs": 15, "below_noise": 4, "fit_misses": 1, "said": said}
+    (own / "generator" / "card.json").write_text(json.dumps(card | {"quality": quality}))
+    text = public(own)
+    for sentence in said:
+        assert sentence in text
+    assert '◐ partly</span><div><p><a href="#columns">The release' in text
+    assert "stand out of the noise in 11 of 15" in text
+    for damaged in ({"columns": 3}, [], {"columns": {"grade": "x"}}):
+        (own / "generator" / "card.json").write_text(json.dumps(card | {"quality": damaged}))
+        assert "The release</a>" not in public(own)

@@ -136,6 +136,8 @@ def summary(result: "Result", folder: Path) -> None:
         plain.print(f"\n{expected}")
     if fit := card.get("fit"):
         plain.print(fit["said"])
+    for said in card.get("quality", {}).get("said", ()):
+        plain.print(said)
     if history := card.get("history"):
         out.print(f"\nOn the held-out rows {history[-1]['accuracy']:.1%} of the classes are predicted correctly.")
     out.print(f"\nWritten to {folder}:")

@@ -76,9 +76,11 @@ def _data_type(dtype: Any) -> str:
 
 
 def _made_how(facts: Facts) -> str:
+    whose = "their holder" if len(facts.holders) == 1 else "their holders"
+    named = ", ".join(f"“{name}”" for name in facts.holders)
     return (
         f"Synthetic data by {facts.protocol} ({facts.code}), run {facts.run}, from rows that stay with "
-        f"{', '.join(facts.holders)}: ε = {facts.worst:.4g} at δ = {facts.delta:g} ({facts.statement['adjacency']})."
+        f"{whose} ({named}): ε = {facts.worst:.4g} at δ = {facts.delta:g} ({facts.statement['adjacency']})."
     )
 
 

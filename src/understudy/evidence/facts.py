@@ -97,7 +97,9 @@ class Facts:
         return {who: math.inf if prices[who] is None else float(prices[who]) for who in AGAINST}
 
     def against(self) -> list[str]:
-        return [f"{AGAINST[who]}: ε = {price:.4g} at δ = {self.delta:g}" for who, price in self.epsilon.items()]
+        """What a person pays against each; against another party only where there is one."""
+        prices = {who: price for who, price in self.epsilon.items() if len(self.holders) > 1 or who != "another_party"}
+        return [f"{AGAINST[who]}: ε = {price:.4g} at δ = {self.delta:g}" for who, price in prices.items()]
 
     @property
     def worst(self) -> float:

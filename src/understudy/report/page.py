@@ -101,7 +101,8 @@ def _write(
     statement = left.privacy if sound(left) else None
     short = {name: b.check for name, b in (books or {}).items() if isinstance(b, Timeline) and not b.agrees}
     others = [] if real.people is None else people_findings(real.people)
-    findings = verdict(real.comparison, statement, left.protocol, short, left.rehearsal, others)
+    quality = (left.card or {}).get("quality")
+    findings = verdict(real.comparison, statement, left.protocol, short, left.rehearsal, others, quality)
     context = {
         "private": private, "rehearsal": left.rehearsal, "title": title or (f"Run {left.run}" if left.run else "A run"),
         "written": (now or datetime.now(UTC)).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),

@@ -16,7 +16,18 @@ from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.fidelity import Evaluation
 from understudy.report import marks
 from understudy.report.marks import Mark
-from understudy.report.words import MARKED, SCORES, STRENGTHS, at_price, capital, figure_name, listed, number, signed
+from understudy.report.words import (
+    MARKED,
+    SCORES,
+    STRENGTHS,
+    at_price,
+    capital,
+    figure_name,
+    listed,
+    number,
+    percent,
+    signed,
+)
 
 ENDS = ("value", "floor", "ceiling")
 MOST_NAMED = 5  # columns in one finding
@@ -58,9 +69,10 @@ class Finding:
 def verdict(
     comparison: Comparison | None, privacy: Mapping[str, Any] | None, protocol: str = "",
     short: Mapping[str, str] | None = None, rehearsal: str = "", others: Sequence[Finding] = (),
+    quality: Mapping[str, Any] | None = None,
 ) -> tuple[Finding, ...]:  # fmt: skip
-    """All findings: utility (`others`: of rows that are no table), attacks, price; `short` ledgers; a `rehearsal`
-    first.
+    """All findings: utility (`others`: of rows that are no table), attacks, what the release alone says (`quality`),
+    price; `short` ledgers; a `rehearsal` first.
     """
     found: list[Finding] = []
     if rehearsal:
@@ -74,6 +86,7 @@ def verdict(
         found += predicted_columns(comparison.predictions)
         found.append(attack_finding(comparison.attacks))
     found += others
+    found += public_findings(quality)
     if privacy is not None and not rehearsal:
         found.append(_price(privacy))
     said = "records less than stated"
@@ -415,6 +428,30 @@ def predicted_columns(figures: Sequence[Figure]) -> Iterable[Finding]:
     words = MARKED[marked].replace("the real rows", "those from real rows")
     worst = Worst(f"“{furthest}”", score.ceiling, score.value)
     yield Finding(marked, "predictions of columns", words, detail, "downstream", worst=worst)
+
+
+def public_findings(quality: Mapping[str, Any] | None) -> list[Finding]:
+    """What everybody may know of how good it is, from a card's `quality`: noise of columns, pairs below it, what the
+    fit misses. No real row is behind it, so it never says that a pair is close. Edges: a damaged card says nothing.
+    """
+    try:
+        columns = {str(name): float(moved) for name, moved in (quality or {})["columns"].items()}
+        pairs, below, missed = (int((quality or {})[key]) for key in ("pairs", "below_noise", "fit_misses"))
+        said = [str(one) for one in (quality or {})["said"]]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return []
+    if not columns or not said:
+        return []
+    worst = max(columns, key=lambda name: columns[name])
+    mark: Mark = "good" if columns[worst] <= marks.NEAR else "partly" if columns[worst] <= marks.FAR else "poor"
+    words = f"has noise of {percent(columns[worst])} % at most in a column’s shares"
+    found = [Finding(mark, "the release", words, said[0], "columns", worst=Worst(f"“{worst}”", None, columns[worst]))]
+    if pairs and len(said) > 1:
+        unclear, off = 2 * below > pairs, missed > 0
+        of_pairs: Mark = "poor" if below == pairs else "partly" if unclear or off else "unknown"
+        stand = f"stand out of the noise in {pairs - below:,} of {pairs:,}"
+        found.append(Finding(of_pairs, "released pairs", stand, said[1], "columns", "by noise"))
+    return found
 
 
 def attack_finding(attacks: Sequence[Attack]) -> Finding:

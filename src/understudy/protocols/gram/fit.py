@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from understudy.answers.bars import Missed
+from understudy.answers.public_quality import PublicQuality
 from understudy.answers.release import Release, tables_of, tensors_of
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
@@ -174,6 +175,8 @@ def fitted(
         few = "not searched, for so few people: their part went to pairs with the target"
         card["threes"] = names if isinstance(found.stage("threes"), Threes) else few
     card |= Missed.of(people * law, measured.gram, measured.loudness, codec.sizes).card
+    released = measured.gram, measured.loudness
+    card |= PublicQuality.from_release(schema.names, codec.sizes, seen, released, people * law).card
     noise, bought = record.noise[bool(study.layout.unbounded) : record.made], measured.levels is not None
     card |= expectation(schema, people, privacy.epsilon(), noise, bought)
     if study.grid.partition != "rows":
