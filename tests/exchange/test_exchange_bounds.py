@@ -1,19 +1,23 @@
-"""What one member, and all together, can make an exchange keep: lines of refusals, and uploads that are under way."""
+"""What one member, and all together, can make an exchange keep: lines of refusals and pulls, and uploads under way."""
 
 import http.client
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from exchange_cases import FAST, POOL, Served, generator, served
 from sqlalchemy import func, select
 
 from understudy.ground.errors import ExchangeError
-from understudy.services.exchange.database import Caller, Event, Offer
+from understudy.services.exchange import service
+from understudy.services.exchange.database import Caller, Event, Offer, as_stored
 from understudy.services.exchange.offer_file import seal
 from understudy.services.exchange.serve import OPERATOR, open_exchange
 from understudy.services.exchange.service import Exchange
@@ -88,6 +92,71 @@ def test_of_all_refusals_the_log_keeps_the_last_and_all_that_was_done(tmp_path: 
         for silo in range(15):
             refused(exchange, member(exchange, f"other-{silo}"), 0)
             assert refused_lines(exchange) <= few.refusals_in_all
+
+
+def pulls_in(exchange: Exchange) -> list[tuple[str, str | None]]:
+    with exchange.database.read() as session:
+        done = select(Event.token, Event.digest).where(Event.action == "pull", Event.status == 200)
+        return [(token, digest) for token, digest in session.execute(done)]
+
+
+def offered(exchange: Exchange, digest: str) -> str:
+    with exchange.database.write() as session:
+        session.add(
+            Offer(pool="ward", digest=digest, silo="east", label="null", epsilon=1.0, delta=1e-6, network="mixture",
+                  bytes=10, created="2026-01-01T00:00:00Z", withdrawn=None, card="{}", preview="{}")
+        )  # fmt: skip
+    return digest
+
+
+def test_pulls_of_one_offer_by_one_token_have_one_line_a_day_also_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often: pulling again tells a silo nothing that it does not have, and must not fill the disk."""
+    with opened(tmp_path, FEW) as exchange:
+        north, south = member(exchange, "north"), member(exchange, "south")
+        first, second = offered(exchange, "1" * 64), offered(exchange, "2" * 64)
+        for caller in (north, south):
+            for digest in (first, second, first):
+                for _ in range(20):
+                    assert exchange.pull(caller, "ward", digest).digest == digest
+        due = [(caller.token, digest) for caller in (north, south) for digest in (first, second)]
+        assert pulls_in(exchange) == due
+    with opened(tmp_path, FEW) as exchange:
+        exchange.pull(north, "ward", first)
+        assert pulls_in(exchange) == due
+        tomorrow = as_stored(datetime.now(UTC) + timedelta(days=1))
+        monkeypatch.setattr(service, "now", lambda: tomorrow)
+        for _ in range(5):
+            exchange.pull(north, "ward", first)
+        assert pulls_in(exchange) == [*due, (north.token, first)]
+
+
+def test_pulls_that_come_at_once_have_one_line(tmp_path: Path) -> None:
+    many = 8
+    with opened(tmp_path, FEW) as exchange:
+        north, digest = member(exchange, "north"), offered(exchange, "1" * 64)
+        together = threading.Barrier(many)
+
+        def pull(_: int) -> str:
+            together.wait()
+            return exchange.pull(north, "ward", digest).digest
+
+        with ThreadPoolExecutor(many) as threads:
+            assert [*threads.map(pull, range(many))] == many * [digest]
+        assert pulls_in(exchange) == [(north.token, digest)]
+
+
+def test_a_pull_whose_line_could_not_be_written_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path, FEW) as exchange:
+        north, digest = member(exchange, "north"), offered(exchange, "1" * 64)
+        with monkeypatch.context() as disk:
+            disk.setattr(exchange, "_log", Mock(side_effect=OSError("full")))
+            with pytest.raises(OSError, match="full"):
+                exchange.pull(north, "ward", digest)
+        assert pulls_in(exchange) == []
+        exchange.pull(north, "ward", digest)
+        assert pulls_in(exchange) == [(north.token, digest)]
 
 
 def sent(exchange: Served, token: str, data: bytes, *, part: float = 1.0) -> http.client.HTTPConnection:

@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -92,7 +92,7 @@ class Offer(Base):
 
 
 class Event(Base):
-    """A line of the audit log: a push, a pull, a change of tokens or pools, done or refused."""
+    """A line of the audit log: a push, the first pull of a day, a change of tokens or pools, done or refused."""
 
     __tablename__ = "event"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
@@ -195,7 +195,9 @@ def _without_secrets(url: str, error: Exception, done: str) -> str:
 ADMIN, MEMBER = "admin", "member"
 ROLES = (ADMIN, MEMBER)
 NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?"  # of a silo or a pool
+PULL = "pull"  # in the audit log
 _DAY = timedelta(days=1)
+_DATE = len("2026-01-01")  # of a stored time
 _REFUSED = Event.status >= 400
 _FORM = re.compile(r"usx_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 
@@ -289,3 +291,31 @@ class Refusals:
             oldest = session.scalars(select(Event.id).where(_REFUSED).order_by(Event.id).limit(few)).all()
             session.execute(delete(Event).where(_REFUSED, Event.id <= oldest[-1]))
             self.lines -= len(oldest)
+
+
+class Pulls:
+    """Which pulls stand in the audit log today (UTC): of each token, pool and offer one.
+
+    Guarantee: nothing is pulled before the log has a line of it for this day. A silo that pulls an offer again on the
+    same day has it already, and adds no line: the log grows with the offers, not with the requests.
+    Edges: lines of today survive a restart; several processes at one database may write one line each.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._lock = threading.Lock()
+        self._day = now()[:_DATE]
+        done = (Event.action == PULL) & (Event.status < 400) & (Event.at >= self._day)
+        with database.read() as session:
+            lines = session.execute(select(Event.token, Event.pool, Event.digest).where(done))
+            self._noted = {(str(token), str(pool), str(digest)) for token, pool, digest in lines}
+
+    def note(self, token: str, pool: str, digest: str, at: str, write: Callable[[], None]) -> None:
+        """Have a line of this pull at this time written, unless there is one of the day."""
+        line = (token, pool, digest)
+        with self._lock:
+            if at[:_DATE] != self._day:
+                self._day = at[:_DATE]
+                self._noted.clear()
+            if line not in self._noted:
+                write()
+                self._noted.add(line)

@@ -24,7 +24,18 @@ from understudy.ground.pack import MOST_HEADER
 from understudy.protocols.sgde.offer import Requirements
 from understudy.services.exchange import database as tables
 from understudy.services.exchange.checker import checkers
-from understudy.services.exchange.database import Caller, Database, Event, Member, Offer, Pool, Refusals, Token, now
+from understudy.services.exchange.database import (
+    Caller,
+    Database,
+    Event,
+    Member,
+    Offer,
+    Pool,
+    Pulls,
+    Refusals,
+    Token,
+    now,
+)
 from understudy.services.exchange.offer_file import Store, Upload
 from understudy.services.web.limits import Limits
 
@@ -40,6 +51,7 @@ class Exchange:
         self.database, self.store, self.limits = database, store, limits or Limits()
         self.checkers = checkers()
         self.refusals = Refusals(database, self.limits)
+        self.pulls = Pulls(database)
         self._changing = threading.Lock()  # a file is not removed while another pool begins to name it
         with database.read() as session:
             self.swept = store.sweep(session.scalars(select(Offer.digest).where(Offer.withdrawn.is_(None))))
@@ -172,11 +184,15 @@ class Exchange:
         return offer
 
     def pull(self, caller: Caller, pool: str, digest: str) -> Offer:
-        """The offer whose file may now be sent: the log says so first."""
-        with self._watched(caller, "pull", pool, digest):
+        """The offer whose file may now be sent: the log says so first, once a day."""
+        with self._watched(caller, tables.PULL, pool, digest):
             offer = self.offer(caller, pool, digest)
-            with self.database.write() as session:
-                self._log(session, caller, "pull", 200, pool=pool, digest=digest, bytes=offer.bytes)
+
+            def write() -> None:
+                with self.database.write() as session:
+                    self._log(session, caller, tables.PULL, 200, pool=pool, digest=digest, bytes=offer.bytes)
+
+            self.pulls.note(caller.token, pool, digest, now(), write)
         return offer
 
     def withdraw(self, caller: Caller, pool: str, digest: str) -> None:
