@@ -35,11 +35,12 @@ from torch.nn import functional
 from understudy.answers.completing import bounds, number_bounds, quantile_of
 from understudy.answers.question import Box, Levels
 from understudy.answers.release import Noisy, Numbers, Release, Z
-from understudy.answers.tails import level_means
+from understudy.answers.tails import Mixture, level_means
 from understudy.data.column import Categorical, Column, Integer, Real
 from understudy.data.encoding.values import Pieced
 
 _CLEAR = 3.0
+_BELOW = 0.025  # the share of an interval's law that lies below it, and above
 _CHANCE = 0.05  # of a cell of the truth to lie outside, and of a table of the truth to be missed
 _ALARM = 0.01  # of as many tables of the truth to be missed, that a warning is given for no reason
 _Ends = tuple[float, float]
@@ -180,10 +181,25 @@ def _mean_figure(
     """A mean: by the fit with the values that it draws, as released with what is known of each level's mean."""
     if release is None or isinstance(found, str):
         return _figure(name, _mean(values), fit, found, np.sum, ends)
-    means, variance = level_means(release, place, values, found)
-    share = found.counts / max(float(found.counts.sum()), 1.0)
-    made = _figure(name, _mean(means), fit, found, np.sum, ends, more=float(share**2 @ variance))
-    return replace(made, fit=float(_mean(values)(torch.from_numpy(np.ascontiguousarray(fit)))))
+    known = level_means(release, place, values, found)
+    if release.has_found_bounds(place):
+        ends = _ANY
+    made = _figure(name, _mean(known.mean), fit, found, np.sum, ends)
+    made = replace(made, fit=float(_mean(values)(torch.from_numpy(np.ascontiguousarray(fit)))))
+    if math.isnan(made.released):
+        return made
+    level = np.ones(len(found.counts), dtype=np.bool_)
+    level[list(known.tails)] = False
+    total = float(found.counts.sum())
+    centre = float(found.counts @ known.mean) / total
+    apart = known.mean - centre
+    variance = (found.variance * apart**2 + found.counts**2 * known.variance)[level].sum()
+    above = Mixture(np.ones(1), np.array([(found.counts * apart)[level].sum()]), np.array([variance]))
+    for tail in known.tails.values():
+        above = above.plus(tail.above(centre))
+    low, middle, high = (centre + above.quantile(q) / total for q in (_BELOW, 0.5, 1 - _BELOW))
+    low, middle, high = (min(max(end, ends[0]), ends[1]) for end in (low, middle, high))
+    return replace(made, released=middle, sd=(high - low) / (2 * Z), low=low, high=high)
 
 
 def quantile_figure(

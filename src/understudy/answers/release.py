@@ -82,6 +82,22 @@ class Noisy:
     def where(self, mask: NDArray[np.bool_]) -> "Noisy":
         return Noisy(self.counts * mask, self.variance * mask, self.whole)
 
+    def part(self, places: Any) -> "Noisy":
+        """Those at these places of the first axis, in this order."""
+        return Noisy(self.counts[places], self.variance[places], self.whole)
+
+    def first(self, size: int) -> "Noisy":
+        return self.part(slice(size))
+
+    def reversed(self) -> "Noisy":
+        return self.part(slice(None, None, -1))
+
+    def less(self, counts: Numbers) -> "Noisy":
+        return Noisy(self.counts - counts, self.variance, whole=False)
+
+    def times(self, factor: Numbers) -> "Noisy":
+        return Noisy(self.counts * factor, self.variance * factor**2, whole=False)
+
     def moved(self, axes: Sequence[int]) -> "Noisy":
         return Noisy(self.counts.transpose(axes), self.variance.transpose(axes), self.whole)
 
@@ -126,7 +142,8 @@ class Counts:
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """All that was released of a table: `levels` says what is counted, `about` who paid what for it."""
+    """All that was released of a table: `levels` says what is counted, `about` who paid what for it, and as `found`
+    the names of columns whose bounds were found, not declared."""
 
     levels: Levels
     kinds: Mapping[str, Counts]
@@ -141,6 +158,10 @@ class Release:
     def card(self) -> dict[str, Any]:
         tables = {WORDS[kind]: len(own.columns) for kind, own in self.kinds.items()}
         return {"file": FILE, "tables": tables} | dict(self.about)
+
+    def has_found_bounds(self, place: int) -> bool:
+        """Whether the bounds of a column were found, not declared: values beyond them count in its outermost cells."""
+        return self.levels.schema.names[place] in self.about.get("found", ())
 
     def joint(self, places: Sequence[int]) -> Noisy | None:
         """The released table of these columns, one axis for each, in their order. None where nothing was measured.
@@ -201,6 +222,9 @@ class Release:
         people = about.get("people")
         if type(people) is not int or not 0 <= people <= _MOST:
             raise ValueError("a release does not say of how many people it is.")
+        found = about.get("found", [])
+        if not isinstance(found, list) or not {*map(str, found)} <= {*levels.schema.names}:
+            raise ValueError("a release found bounds of columns that there are not.")
         return cls(levels, kinds, about)
 
     def save(self, file: Path, also: Mapping[str, str]) -> None:

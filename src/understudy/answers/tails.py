@@ -6,101 +6,364 @@ of its N people, drawn without return, the mean is off by s²(1/n − 1/N) in th
 The first and the last level may be long, and fine cells far out hold fewer people than their noise hides: what was
 counted there does not say where they are. But beyond a threshold u nearly every law is a generalized Pareto law,
 S(x) = (1 + ξ(x − u)/β)^(−1/ξ): ξ = −1 for even values, 0 for an exponential tail, 1/a for Pareto's exponent a (Balkema,
-de Haan 1974; Pickands 1975). It is held against what was released: the levels from u on, and inside the last one the
-nodes of its tree. All (ξ, β) of a grid are weighed by their likelihood; the level's mean is the mean over them, and its
-variance is theirs, and that of so many people drawn from such a law. Where some of the people lean to the far end, by
-a condition, their tail is S^(1 − b): b is how their share of the levels grows, and is taken to be known to its half.
+de Haan 1974; Pickands 1975). All (ξ, β) of a grid are weighed by their likelihood given what was released: the levels
+from u on, and inside the last one the nodes of its tree. Of some of the people, by a condition, the tail is S^(1 − b):
+all b of a grid are weighed by the levels in which these people were found. Each law of the grid is one part of a
+`Mixture`: how many people there are by the law and by their count, and the mean of so many who are drawn from it,
+given where the largest of them is, which decides of a heavy tail. An interval of the mixture's quantiles is as lopsided
+as what is known. A number that many share, as the end of a scale, is no part of a tail: it counts by itself.
 
-Edges: no tail is heavier than ξ = 0.74 (a Pareto exponent of 1.35); beyond the declared bound there is nobody. Without
-fine tables the value that stands for a level is taken as it is.
+Edges: no tail is heavier than ξ = 0.96 (a Pareto exponent of 1.04). Beyond a declared bound there is nobody; bounds
+that were found hold nobody back: whoever lies beyond them was counted in the last cell. But a column that was found on
+one side of zero is taken to stay there. Without fine tables the value that stands for a level is taken as it is.
 """
 
 import math
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understudy.answers.completing import number_bounds
 from understudy.answers.release import Noisy, Numbers, Release
+from understudy.data.column import Integer, Real
 
-_SHAPES = np.linspace(-1.47, 0.74, 25)[:, None]  # ξ, never 0 nor ½, nor 1.5 times that
+_SHAPES = np.linspace(-1.4667, 0.9589, 28)[:, None]  # ξ; by no 1 − b it is 0, ½ or 1
 _SCALES = np.geomspace(0.02, 20, 100)  # β, in lengths from u to the level
 _MORE = 4.0  # times as many people as in the level lie beyond u
-_LEAN = 0.5  # b, at most
+_USUAL, _UNUSUAL = 0.4, 0.4  # ξ before anything is known of it, and its deviation: incomes, costs, sizes
+_LEANS = np.linspace(-1.0, 0.6, 17)  # b
+_LEAN = 0.4  # the deviation of b before anything is known of it
 _TINY = 1e-12
+_HEAVIEST = 0.97  # of some of the people, too: with 1 a law has no mean
+_HARDLY = 20.0  # −2 log of the odds against the likeliest law: what is less likely is left out
+_STEPS = np.array([0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.5, 0.7, 0.85, 1])
+_RANKS, _CHANCES = (_STEPS[1:] + _STEPS[:-1]) / 2, np.diff(_STEPS)  # of the largest of some people
+_CLEAR = 5.0  # deviations of a cell's noise by which an atom stands out
+_OUTSTANDING = 3.0  # times as dense as the next cells outwards is an atom, at least
+_DOUBT = 2.0  # deviations: with fewer people besides atoms, and none drawn, there are none
+_PARTS = 128  # of a mixture, of which another is added
+_HALVINGS = 60  # of where a quantile may lie
+
+Places = NDArray[np.int64]
+Nodes = tuple[Places, Places, Noisy]  # of a release: where each begins, its level, its people
 
 
-def level_means(release: Release, place: int, values: Numbers, found: Noisy) -> tuple[Numbers, Numbers]:
-    """The mean of each level's people that were `found`, and its variance; `values` stand for levels otherwise."""
-    inside, every = release.nodes(place), release.joint([place])
-    if inside is None or every is None:
-        return values, np.zeros_like(values)
-    cells, level, nodes = inside
-    size, pieces = len(values), release.levels.pieces(place)
-    low, high = number_bounds(pieces)
-    square = pieces.share[: pieces.there] * (low**2 + low * high + high**2) / 3
-    spread = np.maximum(np.bincount(pieces.level[: pieces.there], square, size) - values**2, 0)
-    all_of, some = (np.maximum(own.counts[:size], 1.0) for own in (every, found))
-    noise = np.bincount(level, nodes.variance, size) / all_of**2
-    means, variance = values.copy(), spread * np.minimum(noise + np.maximum(1 / some - 1 / all_of, 0), 1)
-    begin = np.searchsorted(pieces.level[: pieces.there], np.arange(size))
-    for sign in (1, -1):  # the last level; the first one, seen from its other side
-        edges = low[begin] if sign > 0 else -high[np.append(begin[1:], len(low)) - 1][::-1]
-        own = slice(None, size) if sign > 0 else slice(size - 1, None, -1)
-        end = size - 1 if sign > 0 else 0
-        within = np.flatnonzero(level == end)[::sign]
-        beyond = np.cumsum(all_of[::-sign])[::-1]
-        start = int(np.flatnonzero(beyond[: size - 1] >= min(_MORE * beyond[-1], beyond[0]))[-1:].sum())
-        if len(within) < 2 or size < 2 or edges[-1] <= edges[start]:
-            continue
-        last = np.append(np.sort(cells[level == end]), begin[end + 1] if end + 1 < size else len(low))
-        tree = low[last[:-1]] if sign > 0 else -high[last[1:] - 1][::-1]
-        bound = high[-1] if sign > 0 else -low[0]
-        levels = Noisy(every.counts[own][start:-1], every.variance[own][start:-1], every.whole)
-        noise_of = np.append(levels.variance, nodes.variance[within])
-        counted = Noisy(np.append(levels.counts, nodes.counts[within]), noise_of, False)
-        share = all_of[end] / beyond[start]
-        lean, doubt = _lean(some[own][start:], found.variance[own][start:], all_of[own][start:], share)
-        tail = (np.concatenate([edges[start:-1], tree, [bound]]), counted, size - 1 - start, beyond[start], some[end])
-        mean, alone = mean_beyond(*tail, lean)
-        means[end] = sign * mean
-        aside = lean + doubt if lean + doubt <= _LEAN else lean - doubt  # at 1 there would be no law
-        variance[end] = alone + ((mean_beyond(*tail, aside)[0] - mean) ** 2 if doubt else 0.0)
-    return means, variance
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """What is known of a number: normal laws, each with its weight (summing to 1), mean and variance."""
+
+    weight: Numbers
+    mean: Numbers
+    variance: Numbers
+
+    @property
+    def middle(self) -> float:
+        return float(self.weight @ self.mean)
+
+    @property
+    def total_variance(self) -> float:
+        return float(self.weight @ (self.variance + (self.mean - self.middle) ** 2))
+
+    def scaled(self, factor: float) -> "Mixture":
+        return Mixture(self.weight, factor * self.mean, factor**2 * self.variance)
+
+    def plus(self, other: "Mixture") -> "Mixture":
+        """The sum of two independent numbers."""
+        one, two = self.merged(_PARTS), other.merged(_PARTS)
+        weight = np.multiply.outer(one.weight, two.weight).ravel()
+        mean, variance = (np.add.outer(*own).ravel() for own in ((one.mean, two.mean), (one.variance, two.variance)))
+        return Mixture(weight, mean, variance)
+
+    def merged(self, parts: int) -> "Mixture":
+        """At most so many parts of about equal weight, with the same mean and variance as the parts in them."""
+        order = np.argsort(self.mean, kind="stable")
+        weight, mean, variance = self.weight[order], self.mean[order], self.variance[order]
+        middle_of_part = np.cumsum(weight) - weight / 2
+        group = np.minimum((parts * middle_of_part).astype(np.int64), parts - 1)
+        merged_weight = np.bincount(group, weight, parts).astype(np.float64)
+        there = merged_weight > 0
+        divisor = np.where(there, merged_weight, 1.0)
+        merged_mean = np.bincount(group, weight * mean, parts) / divisor
+        apart = variance + (mean - merged_mean[group]) ** 2
+        merged_variance = np.bincount(group, weight * apart, parts) / divisor
+        return Mixture(merged_weight[there], merged_mean[there], merged_variance[there])
+
+    def quantile(self, probability: float) -> float:
+        """Where so much of the mixture lies below, by bisection."""
+        from scipy.special import ndtr  # which few answers need
+
+        deviation = np.sqrt(np.maximum(self.variance, 0.0))
+        far = 10 * deviation + _TINY
+        low, high = float((self.mean - far).min()), float((self.mean + far).max())
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            below = np.where(
+                deviation > 0, ndtr((middle - self.mean) / np.maximum(deviation, 1e-300)), self.mean <= middle
+            )
+            if float(self.weight @ below) < probability:
+                low = middle
+            else:
+                high = middle
+        return (low + high) / 2
 
 
-def _lean(some: Numbers, noise: Numbers, all_of: Numbers, share: float) -> tuple[float, float]:
-    """b, from the last level and those before it, and its deviation."""
-    if np.array_equal(some, all_of) or share >= 1:
-        return 0.0, 0.0
-    before = max(float(some[:-1].sum()), 1.0)
-    apart = -math.log(share) / (1 - share)  # of the mean −log S of the last level from that of those before it
-    ratio = some[-1] / all_of[-1] * all_of[:-1].sum() / before
-    lean = float(np.clip(math.log(ratio) / apart, -_LEAN, _LEAN))
-    deviation = math.sqrt(noise[-1] / some[-1] ** 2 + float(noise[:-1].sum()) / before**2) / apart
-    return lean, min(math.hypot(deviation, lean / 2), _LEAN)
+@dataclass(frozen=True, eq=False)
+class TailLevel:
+    """What is known of the people of a long level: for each of some laws its weight (summing to 1), how many people
+    follow it, their mean, and the variances of both; and besides the people of single numbers that many share."""
+
+    weight: Numbers
+    people: Numbers
+    people_variance: Numbers
+    mean: Numbers
+    mean_variance: Numbers
+    atoms: float = 0.0
+    atoms_mean: float = 0.0
+    atoms_variance: float = 0.0  # of their number
+
+    def mirrored(self) -> "TailLevel":
+        return replace(self, mean=-self.mean, atoms_mean=-self.atoms_mean)
+
+    def above(self, centre: float) -> Mixture:
+        """By how much all people of the level lie above `centre`, added up."""
+        apart, atoms_apart = self.mean - centre, self.atoms_mean - centre
+        variance = self.people_variance * apart**2 + self.people**2 * self.mean_variance
+        total = self.people * apart + self.atoms * atoms_apart
+        return Mixture(self.weight, total, variance + self.atoms_variance * atoms_apart**2)
+
+    @property
+    def middle(self) -> float:
+        """The mean of all people of the level."""
+        people = float(self.weight @ self.people) + self.atoms
+        return self.above(0.0).middle / max(people, _TINY)
 
 
-def mean_beyond(
-    edges: Numbers, counted: Noisy, first: int, total: float, people: float, lean: float = 0.0
-) -> tuple[float, float]:
-    """The mean of `people` who lie in the bins from `first` on, and its variance. u is where bins begin. `edges` (bins
-    + 1,) say where bins begin and the last ends, `counted` how many of the `total` were counted in each."""
-    shape, scale = _SHAPES, _SCALES * (edges[first] - edges[0])
+@dataclass(frozen=True, eq=False)
+class LevelMeans:
+    """The mean of each level and its variance, and all that is known of levels that are tails."""
+
+    mean: Numbers
+    variance: Numbers
+    tails: dict[int, TailLevel] = field(default_factory=dict)
+
+
+def level_means(release: Release, place: int, values: Numbers, found: Noisy) -> LevelMeans:
+    """The mean of each level's people that were `found`; `values` stand for levels otherwise."""
+    nodes, every = release.nodes(place), release.joint([place])
+    if nodes is None or every is None:
+        return LevelMeans(values, np.zeros_like(values))
+    size = len(values)
+    column = _Column.from_release(release, place, every.first(size), nodes)
+    some = found.first(size)
+    is_everybody = np.array_equal(some.counts, every.counts[:size])
+    made = LevelMeans(values.copy(), column.variance_inside(values, some))
+    tails = {
+        size - 1: column.last_level(some, is_everybody),
+        0: column.mirrored().last_level(some.reversed(), is_everybody),
+    }
+    for level, tail in tails.items():
+        if tail is not None:
+            made.tails[level] = tail if level else tail.mirrored()
+            made.mean[level] = made.tails[level].middle
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """A column's fine cells, nodes and levels, in rising order; mirrored (`sign` −1), the last level holds the smallest
+    values. Nodes follow each other and make up all cells."""
+
+    sign: int
+    low: Numbers  # of each cell
+    high: Numbers
+    bound: tuple[float, float]  # outside of them there is nobody
+    share: Numbers  # of each cell in its level
+    level: Places  # of each cell
+    people: Noisy  # of each level
+    node_edges: Places  # the first cell of each node, and the number of cells
+    nodes: Noisy
+
+    @classmethod
+    def from_release(cls, release: Release, place: int, people: Noisy, nodes: Nodes) -> "_Column":
+        begin, _, counted = nodes
+        pieces = release.levels.pieces(place)
+        low, high = number_bounds(pieces)
+        bound = float(low[0]), float(high[-1])
+        if release.has_found_bounds(place):  # a column that was found on one side of zero is taken to stay there
+            column = release.levels.schema.columns[place]
+            assert isinstance(column, Integer | Real)
+            lower = -math.inf if column.low < 0 else min(bound[0], 0.0)
+            upper = math.inf if column.high > 0 else max(bound[1], 0.0)
+            bound = lower, upper
+        level = pieces.level[: pieces.there].astype(np.int64)
+        share = pieces.share[: pieces.there]
+        return cls(1, low, high, bound, share, level, people, np.append(begin, len(low)), counted)
+
+    def mirrored(self) -> "_Column":
+        size, cells = len(self.people.counts), len(self.low)
+        return _Column(
+            sign=-self.sign,
+            low=-self.high[::-1],
+            high=-self.low[::-1],
+            bound=(-self.bound[1], -self.bound[0]),
+            share=self.share[::-1],
+            level=size - 1 - self.level[::-1],
+            people=self.people.reversed(),
+            node_edges=cells - self.node_edges[::-1],
+            nodes=self.nodes.reversed(),
+        )
+
+    @property
+    def counts(self) -> Numbers:
+        """The people of each level, of whom there is one at least."""
+        return np.maximum(self.people.counts, 1.0)
+
+    def variance_inside(self, values: Numbers, some: Noisy) -> Numbers:
+        """The variance of each level's mean, of `some` of its people, by the spread of what is drawn inside it."""
+        size = len(values)
+        square = self.share * (self.low**2 + self.low * self.high + self.high**2) / 3
+        spread = np.maximum(np.bincount(self.level, square, size) - values**2, 0)
+        level_of_node = self.level[self.node_edges[:-1]]
+        noise = np.bincount(level_of_node, self.nodes.variance, size) / self.counts**2
+        drawn = np.maximum(1 / np.maximum(some.counts, 1.0) - 1 / self.counts, 0)
+        return np.asarray(spread * np.minimum(noise + drawn, 1))
+
+    def atoms(self) -> Numbers:
+        """The people of each cell that stands out of the noise and of the next cells outwards; 0 in all others. Nobody
+        knows where in a last cell without bound they are."""
+        people = self.share * self.counts[self.level]
+        density = people / (self.high - self.low)
+        outer = np.append(density, np.zeros(2))
+        standing = density > _OUTSTANDING * np.maximum(outer[1:-1], outer[2:])
+        clear = people > _CLEAR * math.sqrt(self.nodes.variance.max())
+        if math.isinf(self.bound[1]):
+            standing[-1] = False
+        return np.where(standing & clear, people, 0.0)
+
+    def last_level(self, some: Noisy, is_everybody: bool) -> TailLevel | None:
+        """What is known of the last level's people among `some` of all; None where it is no tail."""
+        size = len(self.counts)
+        begin = np.searchsorted(self.level, np.arange(size))
+        edges = self.low[begin]
+        beyond = np.cumsum(self.counts[::-1])[::-1]
+        enough = np.flatnonzero(beyond[: size - 1] >= min(_MORE * beyond[-1], beyond[0]))
+        start = int(enough[-1]) if len(enough) else 0
+        inside = np.flatnonzero(self.level[self.node_edges[:-1]] == size - 1)
+        if size < 2 or edges[-1] <= edges[start] or (len(inside) < 2 and math.isfinite(self.bound[1])):
+            return None
+        atoms, last = self.atoms(), self.level == size - 1
+        in_level = np.bincount(self.level, atoms, size).astype(np.float64)
+        in_node = np.add.reduceat(atoms, self.node_edges[inside])
+        noise = float(self.nodes.variance.max())
+        rest = self.counts[-1] - in_level[-1]
+        if rest < _DOUBT * math.sqrt(noise * len(inside)) and not self.share[last & (atoms == 0)].any():
+            return None  # nobody is left besides atoms
+        levels = self.people.part(slice(start, None)).less(in_level[start:])
+        nodes = self.nodes.part(inside).less(in_node)
+        bin_edges = np.concatenate([edges[start:-1], self.low[self.node_edges[inside]], [self.bound[1]]])
+        share = in_level / self.counts
+        own = None if is_everybody else some.part(slice(start, None)).times(1 - share[start:])
+        tail = tail_beyond(Tail(bin_edges, levels, nodes), own)
+        if not in_level[-1]:
+            return tail
+        middle = float(atoms[last] @ (self.low + self.high)[last]) / (2 * in_level[-1])
+        part = float(some.counts[-1]) / self.counts[-1]
+        many = float((atoms[last] > 0).sum())
+        return replace(tail, atoms=part * in_level[-1], atoms_mean=middle, atoms_variance=part**2 * many * noise)
+
+
+class Tail(NamedTuple):
+    """What was counted beyond u: how many in each level, of which the last is the tail, and in each node of that.
+    `edges` say where every level but the last, and every node, begins, and where the last node ends."""
+
+    edges: Numbers
+    levels: Noisy
+    nodes: Noisy
+
+    @property
+    def first(self) -> int:
+        """Which of the edges is the last level's."""
+        return len(self.levels.counts) - 1
+
+
+def tail_beyond(tail: Tail, some: Noisy | None = None) -> TailLevel:
+    """What is known of the last level's people. `some`: how many of those who are meant were found in each level;
+    without, everybody is meant."""
+    edges, first = tail.edges, tail.first
+    shape, scale = np.broadcast_arrays(_SHAPES, _SCALES * (edges[first] - edges[0]))
     rest = np.maximum(scale + shape * (edges - edges[0])[:, None, None], 0.0)  # β of what is beyond each edge
     beyond = np.where(rest > 0, (np.maximum(rest, 1e-300) / scale) ** (-1 / shape), 0.0)
-    expected = total * (beyond[:-1] - beyond[1:]) / np.maximum(beyond[0] - beyond[-1], _TINY)
-    spread = counted.variance[:, None, None] + expected + 1.0
-    missed = (counted.counts[:, None, None] - expected) ** 2 / spread + np.log(spread)
-    weight = np.exp((missed.sum(0).min() - missed.sum(0)) / 2)
-    weight /= weight.sum()
-    # those who lean: S^(1 − b) is such a law, too
-    shape, rest, beyond = np.minimum(shape / (1 - lean), 0.97), rest / (1 - lean), beyond ** (1 - lean)
-    here, last, length = beyond[first], beyond[-1], edges[-1] - edges[first]
-    excess = (rest[first] * here - rest[-1] * last) / (1 - shape) - length * last
-    excess = np.clip(excess / np.maximum(here - last, _TINY), 0, length)
-    # E x², without those of whom less than half a person is expected
-    rare = 1 / (2 * people)
-    square = (1 - rare ** (1 - 2 * shape)) / (1 - 2 * shape) - 2 * (1 - rare ** (1 - shape)) / (1 - shape) + 1
-    drawn = np.clip((rest[first] / shape) ** 2 * square - excess**2, 0, excess * (length - excess)) / people
-    mean = float((weight * excess).sum())
-    return float(edges[first]) + mean, float((weight * ((excess - mean) ** 2 + drawn)).sum())
+    at_levels = np.append(np.arange(first + 1), len(edges) - 1)
+    levels = _shares(beyond[at_levels])
+    nodes = _shares(beyond)[first:]
+    counted = Noisy(
+        np.append(tail.levels.counts, tail.nodes.counts),
+        np.append(tail.levels.variance, tail.nodes.variance),
+        whole=False,
+    )
+    unlikely, expected = _held_against(counted, np.concatenate([levels, nodes]), first)
+    unlikely, expected, lean = (unlikely + ((shape - _USUAL) / _UNUSUAL) ** 2)[None], expected[None], np.zeros(1)
+    people = tail.levels
+    if some is not None:
+        people, lean = some, _LEANS
+        leaning = [_held_against(some, _shares(beyond[at_levels] ** (1 - own)), first) for own in lean]
+        unlikely = unlikely + np.stack([own for own, _ in leaning]) + (lean[:, None, None] / _LEAN) ** 2
+        expected = np.stack([own for _, own in leaning])
+    possible = shape / (1 - lean[:, None, None]) <= _HEAVIEST
+    unlikely = np.where(possible, unlikely, np.inf)
+    which = np.nonzero(unlikely - unlikely.min() < _HARDLY)
+    weight = np.exp((unlikely.min() - unlikely[which]) / 2)
+    # how many there are by the law, as drawn people are, and as they were counted
+    expected, noise = np.maximum(expected[which], 1.0), float(people.variance[-1])
+    by_count = expected / (expected + noise)
+    number = np.maximum(expected + by_count * (people.counts[-1] - expected), 1.0)
+    # where they are, by the law S^(1 − b) beyond the edge `first`
+    less, law = 1 - lean[which[0]], which[1:]
+    outside = (beyond[-1][law] / np.maximum(beyond[first][law], 1e-300)) ** less
+    mean, variance = _drawn(shape[law] / less, rest[first][law] / less, outside, number)
+    every = [np.broadcast_to(own[:, None], mean.shape) for own in (weight / weight.sum(), number, by_count * noise)]
+    weights, numbers, doubts = every
+    return TailLevel(
+        weight=(weights * _CHANCES).ravel(),
+        people=numbers.ravel(),
+        people_variance=doubts.ravel(),
+        mean=(float(edges[first]) + mean).ravel(),
+        mean_variance=variance.ravel(),
+    )
+
+
+def _shares(beyond: Numbers) -> Numbers:
+    """The share of each bin, where so much of the law lies beyond each edge."""
+    return np.asarray((beyond[:-1] - beyond[1:]) / np.maximum(beyond[0] - beyond[-1], _TINY))
+
+
+def _held_against(counted: Noisy, shares: Numbers, last: int) -> tuple[Numbers, Numbers]:
+    """−2 log likelihood of counts whose people are drawn by these shares, whatever their number, and how many are
+    expected in the bin `last` by the likeliest number."""
+    counts, noise = (own[:, None, None] for own in (counted.counts, counted.variance))
+    total = max(float(counted.counts[: last + 1].sum()), 1.0)
+    spread = noise + total * shares + 1.0
+    heard = (shares**2 / spread).sum(0)
+    number = (shares * counts / spread).sum(0) / np.maximum(heard, _TINY)
+    number = np.maximum(number, 1.0)
+    off = ((counts - number * shares) ** 2 / spread + np.log(spread)).sum(0)
+    return off + np.log(np.maximum(heard, _TINY)), number * shares[last]
+
+
+def _drawn(shape: Numbers, scale: Numbers, outside: Numbers, people: Numbers) -> tuple[Numbers, Numbers]:
+    """The mean of so many people drawn from each of these laws, of which a share lies `outside` of the bound, and the
+    variance of that: for each law, and each place of the largest among them, (laws, places). A person lies where a
+    share s of the law lies beyond, and s is even between that share and 1."""
+    shape, scale, outside, people = shape[:, None], scale[:, None], outside[:, None], people[:, None]
+    largest = outside + (1 - outside) * (1 - (1 - _RANKS) ** (1 / people))
+    most = scale / shape * (largest**-shape - 1)
+    # of the others, who have s above that of the largest
+    room = np.maximum(1 - largest, _TINY)
+    one = (1 - largest ** (1 - shape)) / ((1 - shape) * room)
+    two = (1 - largest ** (1 - 2 * shape)) / ((1 - 2 * shape) * room)
+    mean = scale / shape * (one - 1)
+    variance = (scale / shape) ** 2 * np.maximum(two - one**2, 0)
+    others = people - 1
+    return (most + others * mean) / people, others * variance / people**2

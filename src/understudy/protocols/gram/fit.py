@@ -185,6 +185,8 @@ def fitted(
     epsilon = privacy.to_dict()["person"]["epsilon"]["outsider"]
     about = {"adjacency": privacy.adjacency, "epsilon": epsilon, "delta": privacy.delta}
     about |= {"releases": measured.releases, "partition": study.grid.partition, "people": people}
+    if study.layout.unbounded:
+        about["found"] = [column.name for column in study.layout.unbounded]
     sizes = torch.tensor(codec.sizes, dtype=torch.int32)
     release = Release.from_tensors(codec, measured.kept | {"sizes": sizes}, about)
     card["release"] = release.card
