@@ -167,6 +167,7 @@ def tables_in(path: Path) -> bytes:
 def written(result: Result, sample: pd.DataFrame, home: Path) -> Iterator[tuple[str, bytes]]:
     """Everything that can be handed on: the rows, the files of them, the run's folder and its public page."""
     yield "pickle", pickle.dumps(sample)
+    yield "generator", pickle.dumps(result.generator)
     yield "attrs", repr((sample.attrs, sample.index, sample.columns, *(sample[c].attrs for c in sample))).encode()
     yield "dtypes", pickle.dumps(list(sample.dtypes))
     public = home / "public"
@@ -195,6 +196,61 @@ def test_nothing_of_one_person_is_in_what_a_sample_is_made_of(name: str, how: st
     sample = result.sample(200, seed=1)
     leaks = [(place, mark) for place, data in written(result, sample, tmp_path) for mark in marks() if mark in data]
     assert not leaks
+
+
+def parquet(path: Path) -> None:
+    """Lists of words, an index and notes, as a Parquet file keeps them."""
+    pyarrow.parquet.write_table(arrow(pa.dictionary(pa.int32(), pa.string()), who=SECRET), path)
+
+
+FILES: dict[str, Callable[[Path], None]] = {
+    "dictionary.parquet": parquet,
+    "index.parquet": lambda path: indexed().assign(n=NUMBERS).to_parquet(path),
+    "comma.csv": lambda path: words(object)().to_csv(path, index=False, encoding="utf-8-sig"),
+    "semicolon.csv": lambda path: words(object)().to_csv(path, index=False, sep=";", lineterminator="\r\n"),
+    "quoted.csv": lambda path: words(object)().sort_values("colour").to_csv(path, index=False, quoting=1),
+    "packed.csv.gz": lambda path: words(object)().to_csv(path, index=False),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_nothing_of_one_person_is_in_what_a_file_becomes(name: str, tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    FILES[name](tmp_path / "rows" / name)
+    result = us.synthesize(
+        tmp_path / "rows" / name,
+        epsilon=1,
+        ledgers=tmp_path / "ledgers",
+        folder=tmp_path / "run",
+        rows=50,
+        kinds={"colour": "categorical", "n": "integer"},
+        **SMALL,
+    )
+    sample = result.sample(200, seed=1)
+    files = written(result, sample, tmp_path)
+    assert not [(place, mark) for place, data in files for mark in marks() if mark in data]
+
+
+def test_a_public_schema_lists_all_that_a_frame_hands_out(tmp_path: Path) -> None:
+    colours = Categorical(name="colour", categories=("blue", "red"))
+    schema = Schema(columns=(colours, Integer(name="n", low=0, high=9)))
+    run = tmp_path / "run"
+    result = us.synthesize(filtered(), epsilon=1, schema=schema, ledgers=tmp_path, folder=run, rows=50, **SMALL)
+    sample = result.sample(200, seed=1)
+    files = written(result, sample, tmp_path)
+    assert not [(place, mark) for place, data in files for mark in marks() if mark in data]
+
+
+def test_the_order_of_a_source_does_not_come_back(tmp_path: Path) -> None:
+    """Neither that of its rows nor that of its categories."""
+    rows = pd.DataFrame({"colour": pd.Categorical(COLOURS, categories=["red", "blue"]), "n": NUMBERS % 7})
+    for name, frame in {"a": rows, "b": rows.sort_values("n"), "c": rows[::-1]}.items():
+        result = us.synthesize(frame, epsilon=2, ledgers=tmp_path, name=name, **SMALL)
+        sample = result.sample(200, seed=1)
+        assert sample["colour"].cat.categories.tolist() == ["blue", "red", "(other)"]
+        assert not sample["n"].dropna().is_monotonic_increasing
+        assert not sample["n"].dropna().is_monotonic_decreasing
+        assert sample.index.equals(pd.RangeIndex(200))
 
 
 def test_a_category_is_of_the_values_that_were_bought_and_other_survives(tmp_path: Path) -> None:

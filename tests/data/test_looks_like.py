@@ -57,6 +57,10 @@ def test_other_texts_are_not_said_to_be_days(words: list[str]) -> None:
     assert "x" not in found.unread
 
 
+def test_a_column_of_lists_is_looked_at_like_any_other() -> None:
+    assert kinds_of(pd.DataFrame({"x": [[1], "a"] * 200})) == {"x": "categorical"}
+
+
 @pytest.mark.usefixtures("short_fits")
 def test_what_texts_look_like_is_in_no_artefact(tmp_path: Path) -> None:
     frame = pd.DataFrame({"seen": column("%d.%m.%y", 600), "n": [n % 7 for n in range(600)]})

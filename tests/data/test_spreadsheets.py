@@ -36,6 +36,11 @@ def test_formulas_are_quoted_however_texts_are_stored(dtype: str) -> None:
     assert us.quote_formulas(texts.to_frame("x"))["x"].fillna("").tolist() == ["'=1", "", "b"]
 
 
+def test_what_is_no_text_is_not_quoted() -> None:
+    cells = pd.Series([["=1"], -1, None, "=1"], dtype=object)
+    assert us.quote_formulas(cells.to_frame("x"))["x"].tolist() == [["=1"], -1, None, "'=1"]
+
+
 def test_a_csv_file_is_quoted_only_where_somebody_asks_for_it() -> None:
     assert [row[0] for row in cells_of(csv_text(FRAME, SCHEMA))] == ["=name", *FORMULAS, *HARMLESS]
     quoted = cells_of(csv_text(FRAME, SCHEMA, quoted=True))

@@ -26,6 +26,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ _UNREAD = {
     ),
 }
 _MOSTLY = 0.95  # of the different texts look so
+_LOOKED_AT = 1_000  # texts, which are enough to tell
 _SPELLINGS = "yes and no are written in several ways, and are read as one boolean, written False and True"
 # how a column of whole numbers is called that tells when an event was, and what is said where there is no such time
 _TIMES = re.compile(r"(?:^|[^a-z])(?:day|date|time|timestamp|week|month|hour|minute|second)$", re.IGNORECASE)
@@ -153,7 +155,8 @@ def looks_like(words: Collection[str]) -> str | None:
 
     Guarantee: none. It is computed from rows, and said to their holder alone.
     """
-    alike = [said for form, said in _UNREAD.items() if _share(form, words) >= _MOSTLY]
+    some = list(islice(words, _LOOKED_AT))
+    alike = [said for form, said in _UNREAD.items() if _share(form, some) >= _MOSTLY]
     return "; ".join(alike) or None
 
 

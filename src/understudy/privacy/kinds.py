@@ -33,6 +33,7 @@ from understudy.ground.errors import ConfigError, PrivacyWarning, UtilityWarning
 from understudy.privacy.steps import drop_times, step_of_frame, with_step
 
 MOST_TEXTS, _SHARED = 1_000, 0.005  # a column of more different texts, none of them that of so many, is free text
+_LOOKED_AT = 10_000  # rows of a frame, for a word about what texts look like
 
 # column → the kind whose domain to buy, with its form ("date DD.MM.YYYY"), or all of it as public knowledge
 Kinds = Mapping[str, str | Column]
@@ -185,8 +186,9 @@ def _say_left_out(why: Mapping[str, str]) -> None:
 
 def _unread(frame: pd.DataFrame, columns: list[str]) -> dict[str, str]:
     """What texts of these columns look like, where no form reads them."""
-    words = {name: [value for value in pd.unique(frame[name]) if isinstance(value, str)] for name in columns}
-    alike = {name: looks_like(own) for name, own in words.items() if own}
+    some = frame[columns].head(_LOOKED_AT)
+    words = {name: {value for value in some[name] if isinstance(value, str)} for name in columns}
+    alike = {name: looks_like(own) for name, own in words.items()}
     return {name: said for name, said in alike.items() if said is not None}
 
 

@@ -91,16 +91,20 @@ def _with_quotes(cells: Cells) -> Cells:
     changed = {word: _quoted(word) for word in _words(cells) if _quoted(word) != word}
     if not changed:
         return cells
-    return cells.astype(object).map(lambda value: changed.get(value, value), na_action="ignore")
+
+    def quote(value: Any) -> Any:
+        return changed[value] if isinstance(value, str) and value in changed else value
+
+    return cells.astype(object).map(quote)
 
 
-def _words(cells: Cells) -> list[str]:
+def _words(cells: Cells) -> set[str]:
     """The different texts of a column."""
     if isinstance(cells.dtype, pd.CategoricalDtype):
-        return [value for value in cells.cat.categories if isinstance(value, str)]
-    if cells.dtype.kind == "O":
-        return [value for value in pd.unique(cells) if isinstance(value, str)]
-    return []
+        return {value for value in cells.cat.categories if isinstance(value, str)}
+    if cells.dtype.kind != "O":
+        return set()
+    return {value for value in cells if isinstance(value, str)}
 
 
 def _quoted(text: Any) -> Any:
