@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from understudy.cli.hub import _showing_status
-from understudy.network.status import FILE, LOCK, Status, read_status
+from understudy.network.status import FILE, LOCK, Status, WatchedLog, read_status
 
 
 def left_behind(folder: Path, error: str) -> dict[str, object]:
@@ -57,3 +57,11 @@ def test_a_server_does_not_say_that_it_waits_for_nobody(capfd: pytest.CaptureFix
         assert status.over.wait(60)
     said = capfd.readouterr().err.splitlines()
     assert said == ["waiting at port 1: a, b to sign", "waiting at port 1: b to sign", "training at port 1"]
+
+
+def test_a_line_that_is_there_again_leaves_no_error_of_the_line() -> None:
+    log = WatchedLog(None)
+    log.write("disconnected", why="nothing listens there")
+    assert (log.counts["connected"], log.counts["error"]) == (False, "nothing listens there")
+    log.write("connected", run="gram-0")
+    assert (log.counts["connected"], log.counts["error"]) == (True, "")

@@ -39,7 +39,13 @@ def client_of(at: str, token_file: Path | None, ca: Path | None) -> "Client":
     need("httpx")
     from understudy.services.exchange.client import Client
 
-    token = token_file.read_text() if token_file is not None else os.environ.get("UNDERSTUDY_TOKEN", "")
+    token = os.environ.get("UNDERSTUDY_TOKEN", "")
+    if token_file is not None:
+        try:
+            token = token_file.read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            raise ConfigError(f"{token_file}: the token cannot be read ({why}). Nothing was sent.") from None
     if not token.strip():
         raise ConfigError("which token? Give --token-file, or set UNDERSTUDY_TOKEN.")
     return Client(at, token, ca=ca)

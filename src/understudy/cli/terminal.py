@@ -1,6 +1,5 @@
 """The terminal: what options are made of, where commands print, and what is seen while one trains."""
 
-import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from rich.table import Table as Grid
 
 from understudy.ground.check import readable
 from understudy.ground.errors import ConfigError
+from understudy.ground.extras import need_extra
 from understudy.privacy.accounts.budget import shown
 
 if TYPE_CHECKING:
@@ -102,15 +102,13 @@ def ask(text: str) -> str:
 
 def need(*modules: str) -> None:
     """The libraries of the exchange, an extra of the package: missed in words."""
-    if missing := [name for name in modules if importlib.util.find_spec(name) is None]:
-        raise ConfigError(f"this needs {', '.join(missing)}: pip install 'understudy[exchange]'.")
+    need_extra("exchange", *modules)
 
 
 def need_grpc() -> None:
     # Its own log would come before our words; set it to see that.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    if importlib.util.find_spec("grpc") is None:
-        raise ConfigError("The network needs grpcio: pip install 'understudy[network]'. Nothing was read or sent.")
+    need_extra("network", what="the network", nothing="Nothing was read or sent.")
 
 
 # While a command trains, and after it

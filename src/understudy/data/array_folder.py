@@ -29,6 +29,7 @@ from understudy.data.encoding.values import starts_of
 from understudy.data.reading import files
 from understudy.data.reading.judged import Reader, cell_reader, id_reader, read_columns
 from understudy.ground.errors import ConfigError, PartyError, SchemaError
+from understudy.ground.extras import install_library
 
 _NUMPY, _ZARR, _PICTURES = (".npy", ".npz"), ".zarr", (".png", ".jpg", ".jpeg")
 _LIST, _FILE = "metadata.csv", "file_name"  # as datasets of Hugging Face have them
@@ -98,7 +99,7 @@ def _reading(path: Path) -> Iterator[None]:
     except (ConfigError, SchemaError):
         raise
     except ImportError as error:
-        needed = f"pip install 'understudy[{'zarr' if error.name == 'zarr' else 'images'}]'"
+        needed = install_library(error.name or "PIL")
         raise ConfigError(f"{path.name}: {error.name} is needed to read it ({needed}). Nothing was read.") from None
     except Exception as error:
         why = getattr(error, "strerror", None) or f"it is damaged, or holds objects: {type(error).__name__}"

@@ -21,6 +21,7 @@ from understudy.data.series import SeriesSchema
 from understudy.data.visits import VisitSchema
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError
+from understudy.ground.extras import install_line
 
 SITES = {
     1: "Dayton", 2: "Seattle", 3: "Fitchburg", 4: "Franklin County", 5: "Charleston", 6: "Georgetown County",
@@ -236,7 +237,5 @@ def _randhie() -> Path:
     found = find_spec("statsmodels")
     path = Path(found.origin).parent / "datasets/randhie/src/randhie.csv" if found and found.origin else None
     if path is None or not path.is_file():
-        raise ConfigError(
-            'the RAND Health Insurance Experiment comes with statsmodels: pip install "understudy[demo]".'
-        )
+        raise ConfigError(f"the RAND Health Insurance Experiment comes with statsmodels: {install_line('demo')}.")
     return path

@@ -159,6 +159,8 @@ class WatchedLog(AuditLog):
                 counts["connected"] = True
             case "reply":
                 counts["up"] += facts["bytes"]
+            case "connected":
+                counts |= {"connected": True, "error": ""}
             case "contract accepted" | "contract resumed":
                 counts |= {"run": facts["run"], "connected": True, "error": ""}
             case "disconnected":

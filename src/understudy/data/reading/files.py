@@ -34,6 +34,7 @@ from understudy.data.reading.sources import ALL, SUFFIX, EngineFrame, Part, Tabl
 from understudy.data.reading.written import Raw, Want, numbered, present, raw_of_arrow, raw_of_frame
 from understudy.ground.check import nearest
 from understudy.ground.errors import SchemaError
+from understudy.ground.extras import install_line
 
 # and whatever else speaks Arrow: a polars frame, a pyarrow table; frames of `_ENGINES`
 Source = str | Path | TableSource | EngineFrame | pd.DataFrame
@@ -230,7 +231,7 @@ def _from_excel(source: TableSource, want: Want, name: str, long: bool) -> Itera
             frame = book.parse(sheet, dtype=object, na_filter=False)
     except ImportError:
         raise SchemaError(
-            f"{name}: openpyxl is needed to read a workbook (pip install openpyxl). Nothing was read."
+            f"{name}: openpyxl is needed to read a workbook ({install_line('excel')}). Nothing was read."
         ) from None
     except BadZipFile:
         raise ValueError("no workbook") from None

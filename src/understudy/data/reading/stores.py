@@ -22,6 +22,7 @@ import pyarrow.parquet
 
 from understudy.data.reading.sources import Part, TableSource, without
 from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.extras import install_library
 
 T = TypeVar("T")
 BATCH = 50_000  # rows of a query at a time
@@ -73,17 +74,13 @@ def _in_words(source: TableSource) -> Iterator[str | None]:
     except ImportError as error:
         missing = (error.name or "a driver").partition(".")[0]
         raise ConfigError(
-            f"{source.name}: {missing} is needed to read it (pip install {_PACKAGES.get(missing, missing)}). "
-            "Nothing was read."
+            f"{source.name}: {missing} is needed to read it ({install_library(missing)}). Nothing was read."
         ) from None
     except (ConfigError, SchemaError):
         raise
     except Exception as error:  # each driver has errors of its own
         why = without(secret or "", str(getattr(error, "orig", None) or error)).strip().partition("\n")[0]
         raise SchemaError(f"{source.name}: the query was not answered ({why}). Nothing was read.") from None
-
-
-_PACKAGES = {"sqlalchemy": "'understudy[databases]'", "psycopg": "'psycopg[binary]'", "duckdb": "duckdb"}
 
 
 def _duckdb(source: TableSource) -> Iterator[pa.Table]:

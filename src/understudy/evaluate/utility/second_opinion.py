@@ -20,8 +20,9 @@ import pandas as pd
 from understudy.data.column import Binned, Column, Date, Datetime
 from understudy.data.schema import Schema
 from understudy.evaluate.figure import Figure, What
+from understudy.ground.extras import install_line
 
-MISSING = "it needs the library sdmetrics: pip install 'understudy[sdmetrics]'."
+MISSING = f"it needs the library sdmetrics: {install_line('sdmetrics')}."
 _MOST_ROWS, _MOST_PAIRS = 20_000, 60
 
 

@@ -178,6 +178,7 @@ class _Attendance:
         expect(head, "contract")
         session_id = str(head.get("session"))[:64]
         contract = Contract.from_text(bytes(body))
+        self.seat.log.write("connected", run=contract.run)
         if self.seat.ended(contract):  # heard before, by a process that was killed before it could leave
             over = PartyError(f"{self.seat.name}: the run {contract.run} is over here.")
             await send(call.write, {"type": "refusal"}, spoken_bytes(self.seat.name, over))
