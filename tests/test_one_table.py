@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -335,7 +336,7 @@ def test_the_command_writes_a_table_a_page_and_a_statement(
     assert (code, out) == (1, "")
     assert "ill (boolean), colour (categorical)" in err
     assert not list(tmp_path.rglob("*.ledger"))
-    SCHEMA.save("ward.toml")
+    replace(SCHEMA, rows_are_people=True).save("ward.toml")
     code, out, err = understudy("synthesize", "ward.csv", "--epsilon", 1, "--schema", "ward.toml", "--rows", 20)
     assert (code, err) == (0, "")
     assert "A person over all parties" in out
@@ -430,7 +431,7 @@ def test_a_long_file_is_read_in_batches_and_its_page_compares_some_of_it(
 )
 def test_a_row_without_an_id_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
     frame = FRAME.assign(who=[None, *(f"p{n}" for n in range(1, PEOPLE))])
-    with pytest.raises(SchemaError, match=r'"who".* 1 rows have no id of their own. Nothing was charged'):
+    with pytest.raises(SchemaError, match=r'"who".* 1 rows have no id of their own.*Nothing was charged'):
         us.synthesize(frame, epsilon=1, person="who", kinds={"age": "integer"}, ledgers=tmp_path)
     for file in tmp_path.glob("*.ledger"):
         with us.Ledger(file) as ledger:
@@ -461,4 +462,5 @@ def test_a_long_file_without_a_schema_is_bought_and_fitted_in_batches(
     pd.concat([frame, frame[:1]]).to_parquet("big.parquet")
     code, _, err = understudy(*ask, "--out", "again", "--ledgers", "others")
     assert code == 1
-    assert "1 rows have no id of their own. Nothing was charged." in err
+    assert "1 rows have no id of their own." in err
+    assert "Nothing was charged." in err

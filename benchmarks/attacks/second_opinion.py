@@ -18,7 +18,6 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +109,7 @@ def judged(case: str, published: str, python: Path, source: Path, seed: int = 1)
     synthetic = inside
     if published != "copy":
         with tempfile.TemporaryDirectory() as ledgers:
-            told = {"schema": replace(group.schema, person=None), "name": "all", "ledgers": ledgers}
+            told = {"schema": group.schema.as_drawn(), "name": "all", "ledgers": ledgers}
             made = us.synthesize(inside, epsilon=1.0, **told)
         synthetic = made.generator.sample(len(inside))[names]
     found = attack_groups(groups, synthetic, owners=owners, target=target, seed=seed)

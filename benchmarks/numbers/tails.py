@@ -79,7 +79,9 @@ def schema_of(frame: pd.DataFrame, *, bounds: bool) -> us.Schema:
 def made_of(frame: pd.DataFrame, holders: int, bounds: bool, seed: int) -> pd.DataFrame:
     if holders == 1 and not bounds:
         with tempfile.TemporaryDirectory() as folder:
-            made = us.synthesize(frame, epsilon=1, names_and_kinds_are_public=True, ledgers=folder, seed=seed)
+            made = us.synthesize(
+                frame, epsilon=1, names_and_kinds_are_public=True, rows_are_people=True, ledgers=folder, seed=seed
+            )
             return made.sample(len(frame), seed=seed)
     schema = schema_of(frame, bounds=bounds)
     names = [schema.names[n::holders] for n in range(holders)]

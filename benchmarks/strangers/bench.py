@@ -3,7 +3,7 @@
     make bench NAME=strangers DATA=<folder>
     python benchmarks/strangers/bench.py --data <folder> --method NAME --epsilons 1 --tables wine codes
 
-    us.synthesize(frame, epsilon=ε, names_and_kinds_are_public=True)
+    us.synthesize(frame, epsilon=ε, names_and_kinds_are_public=True, rows_are_people=True)
 
 Forty tables (`tables.py`), nothing declared. A cell is a table, a method (the name of the code that ran, as `before`),
 ε and a seed; cells that stand in the file are not run again. For every column of the table there is a row: its kind
@@ -112,8 +112,9 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
         warnings.simplefilter("always")
         try:
             result = us.synthesize(
-                table.train, epsilon=cell.epsilon, names_and_kinds_are_public=True, ledgers=ledgers, **args["settings"]
-            )
+                table.train, epsilon=cell.epsilon, names_and_kinds_are_public=True, rows_are_people=True,
+                ledgers=ledgers, **args["settings"],
+            )  # fmt: skip
         except SchemaError as error:  # nothing shows: all columns are lost, and it says so
             lost = [{"column": str(name)} | column_figures(table.train[name], None) for name in table.train]
             return [known | row for row in (*lost, {"column": ALL, "tstr_auc": 0.5, "warned": str(error)})]

@@ -1,5 +1,6 @@
 """Images are read by their public schema from arrays, files and tables of pixels."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,9 @@ def test_a_schema_comes_back_from_its_file_as_it_was(tmp_path: Path, suffix: str
 def test_a_schema_says_in_a_few_words_what_it_describes() -> None:
     assert str(SCHEMA) == "images of 2 × 3 pixels from 0 to 255, person writer"
     colour = ImageSchema(height=2, width=3, channels=3)
-    assert str(colour) == "colour images of 2 × 3 pixels from 0 to 255, each image a person"
+    head = "colour images of 2 × 3 pixels from 0 to 255"
+    assert str(colour) == f"{head}, each image by itself, whoever it is of"
+    assert str(replace(colour, rows_are_people=True)) == f"{head}, each image a person"
     assert "channels" not in SCHEMA.to_dict(), "what was agreed to in a file of grey images stays as it is"
 
 

@@ -59,7 +59,8 @@ def test_an_array_that_is_cut_already_needs_a_length_and_channels_alone_and_so_d
     array = stays(3, 3)[["pulse", "heat"]].to_numpy().reshape(2, 3, 2)
     read = read_series(array, plain)
     assert (read.values.shape, len(read.ids)) == ((2, 3, 2), 2)
-    assert "each series a person" in str(plain)
+    assert "each series by itself" in str(plain)
+    assert "each series a person" in str(replace(plain, rows_are_people=True))
     assert np.array_equal(read_series(stays(3, 3), replace(plain, person="who")).values, read.values)
     with pytest.raises(SchemaError, match="say its stride"):
         read_series(stays(3, 3), plain)
@@ -214,7 +215,7 @@ def test_a_schema_says_in_a_few_words_who_one_person_is() -> None:
     assert str(SCHEMA).splitlines() == [
         "series of 3 steps, 2 channels, person who", "  pulse  0 to 200", "  heat   30 to 45",
     ]  # fmt: skip
-    assert replace(SCHEMA, person=None).one_person == "each series a person"
+    assert replace(SCHEMA, person=None).one_person == "each series by itself, whoever it is of"
     assert LONG.one_person == "all rows one person"
     assert replace(LONG, stride=3, windows_are_people=True).one_person == "each window a person"
 

@@ -269,7 +269,9 @@ def test_the_statement_says_where_a_window_stands_for_a_person() -> None:
     settings = SMALL | {"rounds": 2}
     plain = train("fed-stdg", of(Series.from_array(values, schema)), **settings)
     windows = train("fed-stdg", of(Series.from_array(values, cut)), **settings)
-    assert "all reports of one person" in plain.privacy.adjacency
+    assert "all reports of one series" in plain.privacy.adjacency
+    people = train("fed-stdg", of(Series.from_array(values, replace(schema, rows_are_people=True))), **settings)
+    assert "all reports of one person" in people.privacy.adjacency
     assert "one window of 3 steps" in windows.privacy.adjacency
     assert windows.generator.card["privacy"]["adjacency"] == windows.privacy.adjacency
 

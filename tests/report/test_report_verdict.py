@@ -17,6 +17,7 @@ from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import Rate
 from understudy.evaluate.comparison import Comparison, Shares, compare
 from understudy.evaluate.figure import Figure, What
+from understudy.privacy.accounts.budget import ADJACENCY
 from understudy.report.marks import column_mark, dependence_mark, mark, number_mark, place
 from understudy.report.verdict import Finding, headline, verdict
 
@@ -228,7 +229,7 @@ def test_attacks_are_judged_together_at_5_per_cent_and_the_words_say_so(
 
 def statement(*, server: float | None, unguarded: list[str] | None = None) -> dict[str, Any]:
     person = {"same_people": True, "delta": 1e-5, "epsilon": {"outsider": 0.5, "server": server}}
-    return {"person": person, "parties": [{}, {}], "unguarded": unguarded or []}
+    return {"person": person, "parties": [{}, {}], "unguarded": unguarded or [], "adjacency": ADJACENCY}
 
 
 @pytest.mark.parametrize(

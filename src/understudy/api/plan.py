@@ -14,9 +14,10 @@ from functools import partial
 from typing import Any
 
 from understudy.data.encoding.fine import cut_evenly
+from understudy.data.kinds import protected_unit
 from understudy.ground.check import whole
-from understudy.ground.errors import ConfigError
-from understudy.privacy.accounts.budget import Budget, shown
+from understudy.ground.errors import ConfigError, SchemaError
+from understudy.privacy.accounts.budget import PLURALS, Budget, in_units, shown
 from understudy.protocols.core.forecast import Forecast
 from understudy.protocols.protocol import Protocol
 from understudy.runs.federation import Budgets, Schemas, budgets, loaded_schemas
@@ -40,6 +41,7 @@ def plan(protocol: str, schemas: Schemas, *, budget: Budgets, people: int | None
     record.require_kinds(public)
     each = budgets(budget, public)
     made = (record.forecast or partial(_usual, record))(config, public, each, people)
+    made = replace(made, person=_paid_by(made.person, protected_unit(public)))
     if named != protocol:
         made = replace(made, facts=(f"{named} of these rows is {protocol} (docs/{protocol}.md)", *made.facts))
     if drafts := [n for n, schema in public.items() if getattr(schema, "origin", "public") != "public"]:
@@ -48,7 +50,25 @@ def plan(protocol: str, schemas: Schemas, *, budget: Budgets, people: int | None
             "marked public or bought."
         )
         made = replace(made, warnings=(*made.warnings, said))
+    if unclear := [reason for name, schema in public.items() if (reason := _unclear_unit(name, schema))]:
+        made = replace(made, warnings=(*made.warnings, *unclear))
     return made
+
+
+def _paid_by(said: str, unit: str) -> str:
+    """What a person pays in all; where rows are protected, what a row does."""
+    if unit == "person":
+        return said
+    return f"{in_units(said, unit)} No schema says who a person is: who has several {PLURALS[unit]} pays for each."
+
+
+def _unclear_unit(name: str, schema: Any) -> str:
+    """Why a run will refuse a schema with ids that does not say whose rows these are; nothing where it will not."""
+    try:
+        schema.require_unit(f"the schema of {name}")
+    except SchemaError as error:
+        return str(error)
+    return ""
 
 
 def plan_file(file: RunFile, *, people: int | None = None) -> Forecast:

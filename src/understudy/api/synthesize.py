@@ -9,14 +9,17 @@ and which texts there are is not known to be public, and nothing may take it fro
 numbers itself, and `SCHEMA_SHARE` of ε buys the texts (`privacy/buy_schema.py`), where there are any. The statement
 adds both up.
 
-Guarantee: (ε, δ)-DP for one person with all of it, written into the holder's ledger before it is used. What is taken
-without a price are the names and the kinds of columns: a DataFrame's by their dtypes, a file's by a look at its rows,
-which is refused unless someone says that they are public.
-Edges: a draft of a schema is refused, as everywhere. A person has one row. A ledger that is there keeps its lifetime
-budget. What was bought before an error stays paid for.
+Guarantee: (ε, δ)-DP for one person with all of it, where `person`, `rows_are_people` or the schema say who that is,
+else for one row; written into the holder's ledger before it is used. What is taken without a price are the names and
+the kinds of columns: a DataFrame's by their dtypes, a file's by a look at its rows, which is refused unless someone
+says that they are public.
+Edges: a draft of a schema is refused, as everywhere. A column whose name is that of an id (`data/id_names.py`) is
+refused until somebody says whose rows these are, and is left out unless it is declared. A person has one row. A ledger
+that is there keeps its lifetime budget. What was bought before an error stays paid for.
 """
 
 import math
+import shlex
 import uuid
 import warnings
 from collections import Counter
@@ -32,6 +35,7 @@ import pyarrow as pa
 from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
 from understudy.data.column import OTHER
+from understudy.data.id_names import id_names, likely_person
 from understudy.data.infer import are_spellings
 from understudy.data.kinds import TABLE, ArraySchema, load_schema, one_kind_of_row, read_rows
 from understudy.data.reading.files import Source, batches_of, described_source, is_long, is_of_engine, open_source
@@ -75,6 +79,7 @@ def synthesize(
     kinds: Kinds | None = None,
     names_and_kinds_are_public: bool = False,
     person: str | None = None,
+    rows_are_people: bool = False,
     name: str | None = None,
     ledgers: str | Path = "ledgers",
     lifetime_epsilon: float | None = None,
@@ -86,6 +91,8 @@ def synthesize(
     """A generator of rows like those of one table, for ε in all. `settings` are those of `gram`, as `target`.
 
     `kinds` declares columns that are publicly known: a kind whose values are looked for within ε, or a whole column.
+    `person` names the column that says whose each row is; `rows_are_people` says that every row is another person.
+    Without either, each row is protected, and not each person.
     `name` is the holder's, and its ledger's: `ledgers/NAME.ledger`. A new ledger allows `lifetime_epsilon` for all that
     is ever done with these people, by default this run alone. With a `folder` all artefacts are written there, `rows`
     synthetic rows among them. With a schema of images or series the settings are those of `moments`.
@@ -116,14 +123,18 @@ def synthesize(
     offer: Quote | None = None
     table: Table | ArrayTable[Any]
     if declares is not None:
-        if person is not None or kinds is not None:
-            raise ConfigError("a schema says who and what: leave person and kinds out. Nothing was read or charged.")
+        if person is not None or rows_are_people or kinds is not None:
+            raise ConfigError(
+                "a schema says who and what: leave person, rows_are_people and kinds out. Nothing was read or charged."
+            )
         public = one_kind_of_row(declares)
         public.require_public(f"the schema of {name}")
+        public.require_unit(f"the schema of {name}")
         table = read_rows(source, public, name if isinstance(source, pd.DataFrame) else None)
         book = _book(ledger, name, whole, lifetime_epsilon)
         rest, told = whole, TABLE.describes(public) and _say_expected(config, public, whole)
     else:
+        _require_unit(source, person, rows_are_people)
         declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public)
         source = without_times(source, declared, kinds)
         _require(source, declared, person, config)
@@ -134,7 +145,9 @@ def synthesize(
         told = _say_expected(config, _columns(declared), rest)
         if home is not None:
             _make(home)
-        table = _bought(source, declared, book, whole, run=run, person=person, name=name)
+        table = _bought(
+            source, declared, book, whole, run=run, person=person, rows_are_people=rows_are_people, name=name
+        )
         _say_lost("left out", [c for c in declared if c not in table.schema.names])
         _say_spellings(table.schema)
     holder = Holder(name, table, book, rest, total=whole, came=source if declares is None else None)
@@ -208,6 +221,26 @@ def _name(source: Source) -> str:
     return (named.name if isinstance(source, TableSource) else Path(source).name).split(".")[0]
 
 
+def _require_unit(source: Source, person: str | None, rows_are_people: bool) -> None:
+    """Refuse by the header alone: two answers to who a person is, or none where a column is named like an id."""
+    if person is not None and rows_are_people:
+        raise ConfigError(
+            f'person="{person}" says whose each row is, and rows_are_people that every row is another person: say '
+            "one of them. Nothing was read or charged."
+        )
+    ids = id_names(open_source(source, {}).header)
+    if ids and person is None and not rows_are_people:
+        named = " and ".join(f'"{column}"' for column in ids) + (
+            " is named like an id" if len(ids) == 1 else " are ids"
+        )
+        likely = likely_person(ids)
+        raise ConfigError(
+            f"is a row a person? {named}, and one person may have several rows. If a column says whose each row is: "
+            f'person="{likely}" (--person {shlex.quote(likely)}). If every row is another person: '
+            "rows_are_people=True (--rows-are-people). Nothing was charged."
+        )
+
+
 def _require(source: Source, declared: Kinds, person: str | None, config: gram.Config) -> None:
     """Refuse before anything is bought what can be: settings by columns of these names, people with several rows."""
     if not config.private:
@@ -222,8 +255,9 @@ def _require(source: Source, declared: Kinds, person: str | None, config: gram.C
     own = first_of(batches_of(source, {person: False}, long=long), person)
     if not own.all():
         raise SchemaError(
-            f'"{person}": a person has one row here, and {int((~own).sum()):,} rows have no id of their own. '
-            "Nothing was charged."
+            f'"{person}": a person has one row here, and {int((~own).sum()):,} rows have no id of their own. People '
+            "with several rows are people with events, and a run of `visits` protects each with all of them "
+            "(docs/visits.md). This follows from the rows: keep it to yourself. Nothing was charged."
         )
 
 
@@ -242,13 +276,14 @@ def _require_unspent(path: Path, name: str) -> None:
 
 
 def _bought(
-    source: Source, declared: Kinds, book: Ledger, whole: Budget, *, run: str, person: str | None, name: str
-) -> Table:
+    source: Source, declared: Kinds, book: Ledger, whole: Budget, *, run: str, person: str | None,
+    rows_are_people: bool, name: str,
+) -> Table:  # fmt: skip
     """The table with the categories that were bought for it, charged to the ledger first."""
     title = name if isinstance(source, pd.DataFrame) else None
     public = buy_schema(
         source, declared, book, epsilon=whole.epsilon * SCHEMA_SHARE, delta=whole.delta / 2, stated_at=whole.delta,
-        run=run, rng=SecureRng(), person=person, name=title, gaussian=True,
+        run=run, rng=SecureRng(), person=person, rows_are_people=rows_are_people, name=title, gaussian=True,
     )  # fmt: skip
     if not was_bought(public):
         bought = f"{BOUGHT} {datetime.now(UTC):%Y-%m-%d} by the run itself: where numbers are."

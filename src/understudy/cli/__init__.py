@@ -13,7 +13,17 @@ from understudy.cli import asking, exchange_silo, hub, ledger, schema, terminal
 from understudy.cli.init import init
 from understudy.cli.party import Parts, aggregate, approve, collect, count, counted_in, join
 from understudy.cli.status import console, status
-from understudy.cli.terminal import FileArg, NamesArePublic, QuoteFormulas, RowsArg, argument, option, out, plain
+from understudy.cli.terminal import (
+    FileArg,
+    NamesArePublic,
+    QuoteFormulas,
+    RowsArePeople,
+    RowsArg,
+    argument,
+    option,
+    out,
+    plain,
+)
 from understudy.evidence import need_libraries
 from understudy.ground.durable import free_folder
 from understudy.ground.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError, UtilityWarning
@@ -81,6 +91,7 @@ def synthesize(
     delta: Annotated[float, option("The δ of the price.")] = 1e-6,
     schema: Annotated[Path | None, option("The public schema; without one 0.4 of ε buys its texts.")] = None,
     person: Annotated[str | None, option("The column that identifies people, where the schema is bought.")] = None,
+    rows_are_people: RowsArePeople = False,
     target: Annotated[str | None, option("A column to predict from the others.")] = None,
     to: Annotated[Path | None, option("Where to write; default: the next free runs/NAME.", "--out")] = None,
     name: Annotated[str | None, option("Whose rows these are, and the ledger's name; default: the file's.")] = None,
@@ -103,14 +114,16 @@ def synthesize(
     from understudy.data.reading.writing import write_table
     from understudy.report.page import write_report
 
-    if schema is not None and (person is not None or confirm):
-        raise ConfigError("a schema says who and what: leave --person and --names-and-kinds-are-public out.")
+    if schema is not None and (person is not None or rows_are_people or confirm):
+        raise ConfigError(
+            "a schema says who and what: leave --person, --rows-are-people and --names-and-kinds-are-public out."
+        )
     folder = to or free_folder(Path("runs") / table.name.split(".")[0])
     with terminal.training() as watch, counted_in(parts):
         result = carry_out(
-            table, epsilon=epsilon, delta=delta, schema=schema, person=person, names_and_kinds_are_public=confirm,
-            name=name, ledgers=ledgers, lifetime_epsilon=lifetime, folder=folder, rows=rows, watch=watch,
-            target=target,
+            table, epsilon=epsilon, delta=delta, schema=schema, person=person, rows_are_people=rows_are_people,
+            names_and_kinds_are_public=confirm, name=name, ledgers=ledgers, lifetime_epsilon=lifetime, folder=folder,
+            rows=rows, watch=watch, target=target,
         )  # fmt: skip
     drawn = pd.read_parquet(folder / "synthetic.parquet")
     write_table(

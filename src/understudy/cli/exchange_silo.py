@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from understudy.cli.exchange import At, Authorities, TokenFile, as_member, transfers
 from understudy.cli.exchange import app as app
-from understudy.cli.terminal import argument, option, print_table
+from understudy.cli.terminal import RowsArePeople, argument, option, print_table
 from understudy.cli.terminal import plain as out
 from understudy.ground.check import file_names, nearest, plain_name
 from understudy.ground.errors import ConfigError
@@ -58,6 +58,7 @@ def train(
             "If a person has several images, only the first is used."
         ),
     ] = None,
+    rows_are_people: RowsArePeople = False,
     steps: Annotated[int | None, option("Steps of training; default: by the kind of rows.", min=1)] = None,
     kind: Annotated[
         str | None,
@@ -93,7 +94,12 @@ def train(
     epsilon = required.epsilon if epsilon is None else epsilon
     budget = Budget(epsilon, required.delta if delta is None else delta)
     check_price(required, budget.epsilon, budget.delta)
-    schema = required.schema if person is None else replace(required.schema, person=person)
+    schema = required.schema
+    if person is not None:
+        schema = replace(schema, person=person, rows_are_people=False)
+    elif rows_are_people:
+        schema = replace(schema, person=None, rows_are_people=True)
+    schema.require_unit(f"the schema of {name}")
     held = pooled(schema).read(rows, schema, required.target, required.labels)
     asked: dict[str, Any] = {"kind": kind, "steps": steps, "quality_epsilon": quality_epsilon}
     asked = {key: value for key, value in asked.items() if value is not None}

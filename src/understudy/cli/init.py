@@ -15,8 +15,9 @@ import tomli_w
 import typer
 
 from understudy.cli.schema import HOLDER, PUBLIC, MissingOption, show_draft
-from understudy.cli.terminal import argument, option, out, plain
+from understudy.cli.terminal import RowsArePeople, argument, option, out, plain
 from understudy.cli.terminal import ask as ask_for
+from understudy.data.id_names import id_names, likely_person
 from understudy.data.reading.sources import SUFFIX, TableSource, is_url, require_no_secret, with_missing
 from understudy.ground.check import nearest, plain_names
 from understudy.ground.errors import ConfigError
@@ -36,6 +37,7 @@ def init(
     folder: Annotated[Path, option("Where to write run file and schemas.", "--folder")] = Path(),
     query: Annotated[list[str] | None, option("The rows of a database, or a table's name: one for each URL.")] = None,
     person: Annotated[str | None, option("The column that identifies people.")] = None,
+    rows_are_people: RowsArePeople = False,
     target: Annotated[str | None, option("A column to predict from the others.")] = None,
     epsilon: Annotated[float | None, option("What the run may cost each person.")] = None,
     people: Annotated[int | None, option("About how many people, if that is public.", min=1)] = None,
@@ -63,7 +65,7 @@ def init(
     schemas: dict[str, Schema] = {}
     with _kept_if_all_goes_well(bases):
         for name, path in holders.items():
-            found = _drafted(path, person, missing or [], ask=not yes)
+            found = _drafted(path, person, rows_are_people, missing or [], ask=not yes)
             schemas[name] = found.schema
             if yes:
                 continue
@@ -139,18 +141,20 @@ def _databases(urls: list[str], queries: list[str], folder: Path, *, ask: bool) 
     return found
 
 
-def _drafted(path: Path, person: str | None, missing: list[str], *, ask: bool) -> "Draft":
+def _drafted(path: Path, person: str | None, rows_are_people: bool, missing: list[str], *, ask: bool) -> "Draft":
     """A draft of the table's schema, shown, once it is known who the people are."""
     from understudy.data.infer import draft
     from understudy.data.reading.files import open_source
 
     header = [str(name) for name in open_source(path, {}).header]
-    if person is None and ask:
-        ids = [name for name in header if re.fullmatch(r"(?i)(.*_)?id|person|patient|customer", name)]
+    if person is None and not rows_are_people and ask:
+        ids = id_names(header)
         question = f"{path.name}: which column says who a row is about (- for none)"
-        said = typer.prompt(question, default=ids[0] if ids else "-")
+        said = typer.prompt(question, default=likely_person(ids) if ids else "-")
         person = None if said == "-" else said
-    found = draft(with_missing(path, missing), person)
+        if person is None:
+            rows_are_people = typer.confirm(f"{path.name}: is every row another person", default=False)
+    found = draft(with_missing(path, missing), person, rows_are_people=rows_are_people)
     plain.print(f"\n{path.name}")
     show_draft(found)
     return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from understudy.cli import terminal
-from understudy.cli.terminal import FileArg, RowsArg, argument, err, option, out, plain, print_table
+from understudy.cli.terminal import FileArg, RowsArePeople, RowsArg, argument, err, option, out, plain, print_table
 from understudy.data.reading.sources import TableSource, with_missing
 from understudy.ground import durable
 from understudy.ground.errors import ConfigError, PrivacyError
@@ -82,6 +82,7 @@ def schema_infer(
     tables: Annotated[list[Path], argument("A table; a folder with people and events, or both files, people first.")],
     to: Annotated[Path, option("Where to write the draft.", "--out")],
     person: Annotated[str | None, option("The column that identifies people.")] = None,
+    rows_are_people: RowsArePeople = False,
     missing: MissingOption = None,
 ) -> None:
     """Write a draft schema read from rows. A run refuses it until it is marked public or paid for."""
@@ -101,6 +102,8 @@ def schema_infer(
 
     if tables[0].is_dir() and events is None and people is not None:
         raise ConfigError(f"{tables[0]}: there is no file of events in it. No draft was made.")
+    if events is not None and rows_are_people:
+        raise ConfigError("--rows-are-people is for one table: a person has several events. No draft was made.")
     if events is not None:
         schema, drafts = draft_visits(None if people is None else read(people), read(events), person)
         write_draft(schema, to)
@@ -110,7 +113,7 @@ def schema_infer(
         order = f"Events are ordered by {schema.time}." if schema.time else schema.note
         plain.print(f"{order} most_events = {schema.most_events} is the most that a person has here.")
     else:
-        found = draft(read(tables[0]), person=person)
+        found = draft(read(tables[0]), person=person, rows_are_people=rows_are_people)
         write_draft(found.schema, to)
         show_draft(found)
     out.print(f"Draft written to {to}. It was read from rows and is private: read its header before you continue.")
@@ -189,6 +192,7 @@ def schema_buy(
     from understudy.privacy.noise import SecureRng
 
     columns = Schema.load(draft)
+    columns.require_unit(str(draft))
     kinds = {column.name: as_bought(column) for column in columns.columns}
     if not confirm:
         raise ConfigError(
@@ -200,8 +204,9 @@ def schema_buy(
     book = _book(ledger, holder or ledger.stem, epsilon, delta, lifetime)
     plain.print(str(quote(kinds, epsilon=epsilon, delta=delta) or "nothing to buy"))
     bought = buy_schema(
-        table, kinds, book, epsilon=epsilon, delta=delta, run="schema", rng=SecureRng(), person=columns.person
-    )
+        table, kinds, book, epsilon=epsilon, delta=delta, run="schema", rng=SecureRng(), person=columns.person,
+        rows_are_people=columns.rows_are_people,
+    )  # fmt: skip
     bought.save(to)
     durable.replace(cleaned, coarsen(table, bought).to_csv(index=False).encode())
     plain.print(f"Schema written to {to}, the table fitted to it to {cleaned}.\n{book.summary()}")

@@ -35,6 +35,10 @@ def argument(help: str, **more: Any) -> Any:
 FileArg = Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True)]
 RowsArg = Annotated[Path, argument("CSV, Excel, Parquet, or a NAME.source.toml.")]
 RunFolderArg = Annotated[Path, argument("A run's folder or its generator/ folder.")]
+RowsArePeople = Annotated[
+    bool,
+    option("Every row is another person. Without it and without --person, rows are protected.", "--rows-are-people"),
+]
 NamesArePublic = Annotated[
     bool, option("State that names and kinds are publicly known.", "--names-and-kinds-are-public")
 ]

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from understudy.data.column import Categorical, Category
 from understudy.data.encoding.values import Places, starts_of, taken
-from understudy.data.schema import Document
+from understudy.data.schema import Document, require_one_unit
 from understudy.ground.check import known_keys, repeated
 from understudy.ground.errors import ConfigError, SchemaError
 
@@ -41,15 +41,17 @@ _AT_ONCE = 1 << 20  # values in double precision
 
 @dataclass(frozen=True, kw_only=True)
 class ArraySchema(Document):
-    """What is public about images or series. Where there are several columns of classes, `label` and `classes` are the
-    first one's. `norm`: a part of the largest Euclidean norm that a row can have about the middle of its bounds. Where
-    a release has such a bound, longer rows are pulled in to it."""
+    """What is public about images or series. `person` says whose each is, `rows_are_people` that each is another
+    person's; without either a run protects each image or series by itself. Where there are several columns of
+    classes, `label` and `classes` are the first one's. `norm`: a part of the largest Euclidean norm that a row can
+    have about the middle of its bounds. Where a release has such a bound, longer rows are pulled in to it."""
 
     kind: ClassVar[str]
     array: ClassVar[str]  # what that of the rows is called in a file of several
     sides: ClassVar[int]  # along which values swing
     needs: ClassVar[tuple[str, ...]]  # keys of a file
     person: str | None = None
+    rows_are_people: bool = False
     label: str | None = None
     classes: tuple[Category, ...] = ()
     labels: Declared = ()
@@ -84,15 +86,23 @@ class ArraySchema(Document):
         """A value that is no good, and its place (row, *place), in words."""
 
     @property
+    def unit(self) -> str:
+        """What a run over such rows protects: a person, or an image or a series."""
+        return "person" if self.person or self.rows_are_people else self.kind
+
+    @property
     def flat_names(self) -> list[str]:
         return list(self.names)
 
     def as_drawn(self) -> Self:
         """The schema of what a generator writes, where every row stands for itself."""
-        return replace(self, person=None)
+        return replace(self, person=None, rows_are_people=True)
 
     def require_public(self, which: str = "this schema") -> None:
         """Bounds of arrays are always declared: nothing drafts them from rows."""
+
+    def require_unit(self, which: str = "this schema") -> None:
+        """Pixels and channels are no ids."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -133,7 +143,8 @@ class ArraySchema(Document):
         return np.asarray(np.clip(low + values.astype(np.float64) * (high - low), low, high))
 
     def settle(self) -> None:
-        """Check the norm and the classes, and bring what is declared of these to one form."""
+        """Check the unit, the norm and the classes, and bring what is declared of these to one form."""
+        require_one_unit(self.person, self.rows_are_people)
         if self.norm is not None and (type(self.norm) not in (int, float) or not 0 < self.norm <= 1):
             raise SchemaError(f"norm is a part of the largest norm possible, above 0 and up to 1, not {self.norm!r}.")
         several, target = _columns(self.labels), _class_column(self.label, self.classes)

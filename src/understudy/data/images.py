@@ -22,6 +22,7 @@ from understudy.data.arrays import ArraySchema, ArrayTable, Codes
 from understudy.data.column import Real
 from understudy.data.reading.files import Source
 from understudy.data.reading.judged import cell_reader, read_columns
+from understudy.data.schema import each_by_itself
 from understudy.ground.errors import ConfigError, SchemaError
 
 _MOST_PIXELS = 1 << 20
@@ -99,10 +100,11 @@ class ImageSchema(ArraySchema):
 
     def to_dict(self) -> dict[str, Any]:
         keys = self.stated() | {"channels": self.channels if self.channels > 1 else None}
+        keys["rows_are_people"] = self.rows_are_people or None
         return {"kind": self.kind} | {key: value for key, value in keys.items() if value not in (None, "", [])}
 
     def __str__(self) -> str:
-        person = f"person {self.person}" if self.person else "each image a person"
+        person = f"person {self.person}" if self.person else each_by_itself("image", self.rows_are_people)
         what = "".join(f", {target.name} of {target.levels} classes" for target in self.targets)
         images = "colour images" if self.channels > 1 else "images"
         size = f"{self.height} × {self.width} pixels"

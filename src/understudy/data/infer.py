@@ -37,6 +37,7 @@ from understudy.data import column as kinds
 from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
 from understudy.data.drafted import READ_FROM, Drafted
 from understudy.data.encoding.values import Cells, Floats
+from understudy.data.id_names import is_id_name
 from understudy.data.reading import forms
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, seconds, texts
 from understudy.data.reading.files import Source, open_source
@@ -82,6 +83,7 @@ PLAIN_TIMES = {  # how pandas writes them
     "minute": "YYYY-MM-DD HH:MM",
     "hour": "YYYY-MM-DD HH:MM",
 }
+IDS = "named like an id"
 FEW = 10  # so many different whole numbers are read as an order of categories
 HEADER = Path(__file__).with_name("draft_header.toml").read_text(encoding="utf-8")
 
@@ -107,9 +109,11 @@ def infer_schema(
 
 
 def draft(
-    source: Source, person: str | None = None, *, name: str | None = None, most_categories: int = 64, shared: float = 1
-) -> Draft:
-    """The same, with a reason for every column left out. Where a share of rows have one text, there may be more."""
+    source: Source, person: str | None = None, *, name: str | None = None, most_categories: int = 64, shared: float = 1,
+    rows_are_people: bool = False,
+) -> Draft:  # fmt: skip
+    """The same, with a reason for every column left out. Where a share of rows have one text, there may be more.
+    Ids are left out once it is known who a person is; before that they stay, and somebody has to decide about them."""
     whole(most_categories=most_categories)
     raw = open_source(source, None, name)
     if person is not None and person not in raw.columns:
@@ -121,6 +125,9 @@ def draft(
     if not len(raw.numbers):
         raise SchemaError(f"{raw.name}: the table has no rows. No draft was made.")
     found = {c: _guess(str(c), cells, most_categories, shared) for c, cells in raw.columns.items() if c != person}
+    ids = [c for c in found if is_id_name(c)]
+    if person is not None or rows_are_people:
+        found |= dict.fromkeys(ids, IDS)
     columns = tuple(column for column in found.values() if isinstance(column, Column))
     if not columns:
         raise SchemaError(f"{raw.name}: no column can be described. No draft was made.")
@@ -132,9 +139,10 @@ def draft(
         notes.append(f"Left out: {'; '.join(f'{column} ({reason})' for column, reason in left.items())}.")
     cells_of = {str(c): cells for c, cells in raw.columns.items()}
     whole_columns = [column.name for column in columns if isinstance(column, Integer) and person is None]
-    if ids := [c for c in whole_columns if cells_of[c].is_unique]:
-        notes.append(f"Different in every row, so perhaps the person: {', '.join(ids)}.")
-    remarks = dict.fromkeys(ids, "different in every row: is this the person?")
+    if unique := [c for c in whole_columns if cells_of[c].is_unique]:
+        notes.append(f"Different in every row, so perhaps the person: {', '.join(unique)}.")
+    remarks = dict.fromkeys(map(str, ids), "named like an id: is this the person?")
+    remarks |= dict.fromkeys(unique, "different in every row: is this the person?")
     if person is not None and (again := int(raw.columns[person].duplicated().sum())):
         remarks[person] = f"{again:,} rows of people who have an earlier one: keep one each, or see docs/visits.md"
     for column in columns:
@@ -146,7 +154,8 @@ def draft(
             notes.append(f"{column.name}: {said}.")
     unread = {column.name: said for column in columns if (said := _unread(column, cells_of[column.name]))}
     marks = Drafted.from_columns(_today(), columns)
-    schema = Schema(columns=columns, person=person, origin="rows", note=" ".join(notes), drafted=marks)
+    who: dict[str, Any] = {"person": person, "rows_are_people": rows_are_people}
+    schema = Schema(columns=columns, **who, origin="rows", note=" ".join(notes), drafted=marks)
     return Draft(schema=schema, left_out=left, remarks=remarks | unread, unread=unread, cells=cells_of)
 
 

@@ -21,6 +21,7 @@ import tomli_w
 
 from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
 from understudy.data.drafted import READ_FROM, Drafted, marked_by_hand
+from understudy.data.id_names import id_names
 from understudy.data.rules import Rule, about, read_rules
 from understudy.ground.check import known_keys, nearest, repeated, whole
 from understudy.ground.durable import read_json, read_toml
@@ -99,6 +100,21 @@ def _suffix(path: Path) -> str:
     return path.suffix.lower()
 
 
+def require_one_unit(person: str | None, rows_are_people: object) -> None:
+    """SchemaError where both a column and a declaration say who a person is, or the declaration is no truth value."""
+    if not isinstance(rows_are_people, bool):
+        raise SchemaError(f"rows_are_people must be true or false, not {rows_are_people!r}.")
+    if rows_are_people and person is not None:
+        raise SchemaError(
+            f'"{person}" says whose each row is, and rows_are_people that every row is another person: declare one.'
+        )
+
+
+def each_by_itself(unit: str, is_person: bool) -> str:
+    """What one person is where no column says so, in words."""
+    return f"each {unit} a person" if is_person else f"each {unit} by itself, whoever it is of"
+
+
 def public_of(schema: Any) -> dict[str, Any]:
     """What of a schema of images or series has to be alike at all holders: not how each reads its own file."""
     sizes = ("height", "width", "length", "channels")
@@ -108,13 +124,15 @@ def public_of(schema: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Schema(Document):
-    """The columns of a table, in order. `person` names the id column, which is never encoded, learned or sampled;
-    without it each row is a person. `origin="rows"` marks a draft that was read from rows, and `drafted` what it was
-    when it was drafted: one in which that word was changed by hand says so in its note."""
+    """The columns of a table, in order. `person` names the id column, which is never encoded, learned or sampled.
+    Without it a run protects rows; `rows_are_people` declares that every row is another person, whom it protects then.
+    `origin="rows"` marks a draft that was read from rows, and `drafted` what it was when it was drafted: one in which
+    that word was changed by hand says so in its note."""
 
     kind: ClassVar[str] = "table"  # which a file need not say
     columns: tuple[Column, ...]
     person: str | None = None
+    rows_are_people: bool = False
     origin: Origin = "public"
     note: str = ""
     rules: tuple[Rule, ...] = ()
@@ -135,6 +153,7 @@ class Schema(Document):
                 f'"{self.person}" is declared as a column and as the person. '
                 "An id is never learned: take it out of the columns."
             )
+        require_one_unit(self.person, self.rows_are_people)
         if self.origin not in get_args(Origin):
             hint = nearest(self.origin, get_args(Origin))
             raise SchemaError(f'origin must be "public" or "rows", not {self.origin!r}.{hint}')
@@ -152,12 +171,18 @@ class Schema(Document):
         return tuple(column.name for column in self.columns)
 
     @property
+    def unit(self) -> str:
+        """What a run over such rows protects: a person, or a row."""
+        return "person" if self.person or self.rows_are_people else "row"
+
+    @property
     def row_schema(self) -> Self:
         """What rules and conditions may speak of: all columns."""
         return self
 
     def as_drawn(self) -> Self:
-        return replace(self, person=None)
+        """The schema of rows that were drawn or made up, each of somebody else."""
+        return replace(self, person=None, rows_are_people=True)
 
     def column(self, name: str) -> Column:
         for column in self.columns:
@@ -191,9 +216,21 @@ class Schema(Document):
                 'or origin = "public"; if not, buy them from the budget with the ledger. Nothing was sent.'
             )
 
+    def require_unit(self, which: str = "this schema") -> None:
+        """Refuse a column of ids where nobody said whose rows these are: one person may have several of them."""
+        ids = id_names(self.names)
+        if ids and self.unit != "person":
+            raise SchemaError(
+                f'{which}: is a row a person? The column "{ids[0]}" is named like an id, and one person may have '
+                f"several rows. If it says whose each row is, take it out of the columns, and declare person = "
+                f'"{ids[0]}". If every row is another person, declare rows_are_people = true. Nothing was charged or '
+                "sent."
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """The schema in plain types. Columns are a list, so that no sorting of keys can reorder them."""
-        head = {"person": self.person, "origin": self.origin, "note": self.note}
+        head = {"person": self.person, "rows_are_people": self.rows_are_people}
+        head |= {"origin": self.origin, "note": self.note}
         rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}
         columns = {"columns": [c.to_dict() for c in self.columns]}
         is_draft = self.origin == "rows" and self.drafted is not None
@@ -206,7 +243,7 @@ class Schema(Document):
         if "kind" in data:
             said = f"rows of the kind {data['kind']!r}"
             raise SchemaError(f"this schema describes {said}, and a table is needed here.")
-        known = ("person", "origin", "note", "drafted", "rules", "columns")
+        known = ("person", "rows_are_people", "origin", "note", "drafted", "rules", "columns")
         known_keys(data, known, "the schema", raised=SchemaError)
         columns = data.get("columns", ())
         if isinstance(columns, Mapping):
@@ -221,7 +258,7 @@ class Schema(Document):
 
     @property
     def _title(self) -> str:
-        person = f"person {self.person}" if self.person else "each row a person"
+        person = f"person {self.person}" if self.person else each_by_itself("row", self.rows_are_people)
         origin = "public" if self.origin == "public" else "a draft, read from rows"
         return f"{len(self.columns)} columns, {person}, {origin}"
 
@@ -250,13 +287,16 @@ def join(schemas: Mapping[str, Schema]) -> Schema:
                 )
             holder[name] = party
     persons = {schema.person for schema in schemas.values()}
+    of_people = all(schema.unit == "person" for schema in schemas.values())
     if clash := sorted(p for p in persons if p in holder):
         raise SchemaError(
             f'"{clash[0]}" identifies people at one party and is a column of "{holder[clash[0]]}". Rename one.'
         )
+    person = persons.pop() if len(persons) == 1 else None
     return Schema(
         columns=tuple(column for schema in schemas.values() for column in schema.columns),
-        person=persons.pop() if len(persons) == 1 else None,
+        person=person,
+        rows_are_people=of_people and person is None,
         origin="rows" if any(schema.origin == "rows" for schema in schemas.values()) else "public",
         note="; ".join(dict.fromkeys(schema.note for schema in schemas.values() if schema.note)),
         rules=tuple(dict.fromkeys(rule for schema in schemas.values() for rule in schema.rules)),

@@ -1,10 +1,11 @@
 """Series of several channels: what is public about them, and how tables of them are read (docs/moments.md has the keys
 of a file). A row of the table is one step. Times are numbers, or ISO dates and times, which count in seconds.
 
-Who is one person? The one `person` names, with all series and windows; without it each series, with all its windows
-(overlapping windows share values, so they can never be people of their own); and where the table names neither, it is
-one long series, and one person. `windows_are_people = true` says otherwise, for windows that do not overlap: then a
-guarantee covers one window, a stretch of time, and not the person behind all of them.
+What is protected? The one whom `person` names, with all series and windows; without it each series, with all its
+windows (overlapping windows share values, so they can never be people of their own), who is one person where
+`rows_are_people = true` declares it; and where the table names neither, it is one long series. `windows_are_people =
+true` says otherwise, for windows that do not overlap: then a guarantee covers one window, a stretch of time, and not
+the person behind all of them.
 
 Guarantee: bounds, length and cuts are public; nothing is fitted on rows, so a channel may as well never move.
 Edges: a series of another length, a time that does not increase, a value outside its bounds or missing → SchemaError
@@ -28,6 +29,7 @@ from understudy.data.encoding.values import Cells
 from understudy.data.reading.cells import Fault, days, floats
 from understudy.data.reading.files import Source
 from understudy.data.reading.judged import Reader, cell_reader, id_reader, read_columns
+from understudy.data.schema import each_by_itself
 from understudy.ground.check import positive, repeated
 from understudy.ground.errors import SchemaError
 
@@ -75,10 +77,16 @@ class SeriesSchema(ArraySchema):
                 raise SchemaError("step is the distance of two times, and no column holds the time.")
         if not isinstance(self.windows_are_people, bool) or not isinstance(self.note, str):
             raise SchemaError("windows_are_people is true or false, and note is text.")
-        if self.windows_are_people and (self.person or (self.stride or self.length) < self.length):
+        of_series = self.person or self.rows_are_people
+        if self.windows_are_people and (of_series or (self.stride or self.length) < self.length):
             raise SchemaError(
-                "windows_are_people goes with windows that do not overlap (stride ≥ length) and without a person."
+                "windows_are_people goes with windows that do not overlap (stride ≥ length), without a person and "
+                "without rows_are_people."
             )
+
+    @property
+    def unit(self) -> str:
+        return "window" if self.windows_are_people else super().unit
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,7 +106,8 @@ class SeriesSchema(ArraySchema):
 
     def as_drawn(self) -> Self:
         series, time = self._places
-        return replace(self, person=None, series=series, time=time, stride=None, windows_are_people=False)
+        of_series = replace(self, series=series, time=time, stride=None, windows_are_people=False)
+        return replace(of_series, person=None, rows_are_people=True)
 
     @cached_property
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -148,8 +157,10 @@ class SeriesSchema(ArraySchema):
     def one_person(self) -> str:
         if self.windows_are_people:
             return "each window a person"
+        if self.person is None and (self.series or self.stride is None):
+            return each_by_itself("series", self.rows_are_people)
         if self.person is None:
-            return "each series a person" if self.series or self.stride is None else "all rows one person"
+            return "all rows one person"
         return f"person {self.person}"
 
     @classmethod

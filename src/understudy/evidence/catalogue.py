@@ -220,10 +220,10 @@ def deployment_entry(facts: Facts) -> dict[str, Any]:
                 "unprotected_quantities": "; ".join(stated["outside"]),
             },
             "privacy_loss": {
-                "privacy_unit": "Person" if facts.of_people else "See the details",
+                "privacy_unit": facts.unit.capitalize() if facts.joins_or_leaves else "See the details",
                 "privacy_unit_details": f"Adjacent datasets: {stated['adjacency']}.",
                 "privacy_parameters": {"epsilon": facts.worst} | ({} if facts.pure else {"delta": facts.delta}),
-                "privacy_parameters_details": f"A person over all holders: {prices}. {facts.guesses}",
+                "privacy_parameters_details": f"A {facts.unit} over all holders: {prices}. {facts.guesses}",
             },
             "deployment_model": {
                 "model_name": "Local" if facts.local else "Central" if len(facts.holders) == 1 else "Federated",
@@ -231,8 +231,8 @@ def deployment_entry(facts: Facts) -> dict[str, Any]:
                 "actors": "; ".join(facts.against()),
                 "release_type": "One release",
                 "release_type_details": (
-                    "Each holder's ledger keeps what all of its runs cost a person together, and refuses a run that "
-                    f"would pass its limit. Further plans: {BLANK.lower()}."
+                    f"Each holder's ledger keeps what all of its runs cost a {facts.unit} together, and refuses a run "
+                    f"that would pass its limit. Further plans: {BLANK.lower()}."
                 ),
                 "access_type": "Non-interactive",
                 "access_type_details": "Whoever has the product uses it as it is; questions to it cost nothing more.",
@@ -243,7 +243,7 @@ def deployment_entry(facts: Facts) -> dict[str, Any]:
                 "post_processing": (
                     "The model is fitted to what was released, and rows are drawn from it: no row is read again."
                 ),
-                "composition": f"All uses of a person's rows are composed: {stated['accountant']}.",
+                "composition": f"All uses of a {facts.unit} are composed: {stated['accountant']}.",
             },
             "implementation": {
                 "preprocessing_and_hyperparameter_tuning": (

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.evidence.facts import BLANK, Facts
+from understudy.privacy.accounts.budget import in_units
 from understudy.report.words import pages_in
 
 NIST = "After NIST SP 800-226: is the claim of differential privacy sound?"
@@ -53,6 +54,7 @@ def _nist(facts: Facts) -> Iterator[Answer]:
     yield item("How large are ε and δ, and against whom?", "; ".join(facts.against()) + ".")
     yield item("What do they mean to one person?", facts.guesses)
     yield item("Which variant of differential privacy is it?", "Pure." if facts.pure else "Approximate: ε and δ.")
+    together = in_units(together, facts.unit)
     yield item("How are several uses of the same rows composed?", f"By {stated['accountant']}. {together}")
     yield item(
         "What did each holder release, under which noise?",

@@ -21,6 +21,7 @@ from typing import Any
 from understudy.ground.durable import read_json
 from understudy.ground.errors import ArtefactError, UnderstudyError
 from understudy.privacy.accounts.accounting import ACCOUNTANTS
+from understudy.privacy.accounts.budget import promises_no_more
 from understudy.privacy.accounts.events import Spend, event_to_json
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PrivacyStatement
@@ -182,7 +183,8 @@ def _require_terms(
     }
     claimed |= {key: person[key] for key in ("same_people", "most_holders", "one_release", "common_sample")}
     for key, value in claimed.items():
-        if terms[key] != value:
+        agrees = promises_no_more(value, terms[key]) if key == "adjacency" else terms[key] == value
+        if not agrees:
             raise EvidenceError(
                 f"{name}: {key.replace('_', ' ')} is stated as {value!r}, and its ledger has {terms[key]!r}."
             )

@@ -19,8 +19,8 @@ from understudy.data.drafted import HOW_DRAFTED
 from understudy.ground.check import known_keys, plain_names
 from understudy.ground.durable import load_toml
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
-from understudy.privacy.accounts.budget import ADJACENCY, guesses_in_words, stated_guesses
-from understudy.privacy.accounts.statement import AGAINST
+from understudy.privacy.accounts.budget import ADJACENCIES, PLURALS, guesses_in_words, stated_guesses, unit_of
+from understudy.privacy.accounts.statement import AGAINST, SEVERAL
 from understudy.report.artefacts import Artefacts, load_artefacts
 
 BLANK = "To be filled in by a person"
@@ -107,7 +107,15 @@ class Facts:
 
     @property
     def guesses(self) -> str:
-        return guesses_in_words(stated_guesses(self.statement), self.statement["adjacency"])
+        said = guesses_in_words(stated_guesses(self.statement), self.statement["adjacency"])
+        if self.unit == "person":
+            return said
+        return f"{said} Outside of that is {SEVERAL.format(units=PLURALS[self.unit])}."
+
+    @property
+    def unit(self) -> str:
+        """What ε protects, as the statement says."""
+        return unit_of(self.statement["adjacency"])
 
     @property
     def pure(self) -> bool:
@@ -120,9 +128,9 @@ class Facts:
         return any(price is not None for _, price in self.statement["person"]["together"])
 
     @property
-    def of_people(self) -> bool:
-        """Whether ε is for a whole person who joins or leaves."""
-        return bool(self.statement["adjacency"] == ADJACENCY)
+    def joins_or_leaves(self) -> bool:
+        """Whether ε is for a whole unit that joins or leaves, and not for what it reports."""
+        return self.statement["adjacency"] in ADJACENCIES.values()
 
     @property
     def mechanisms(self) -> list[str]:

@@ -101,7 +101,7 @@ def contract_words(contract: Contract, party: str) -> list[tuple[str, str]]:
         ("protocol", contract.protocol),
         ("settings", json.dumps(dict(contract.settings), ensure_ascii=False)),
         ("with", others or "nobody else"),
-        ("price here", f"at most {price}, for each of your people"),
+        ("price here", f"at most {price}, for each of your people; where your schema names none, for each row"),
         ("digest", contract.digest),
     ]
 

@@ -87,8 +87,9 @@ def take_seat(
     held: Held = _nobody(schema, home, box) if table is None else table
     opened = open_held({name: held}, {name: schema}, same_people=False)[name]
     public = description(opened)
-    if hasattr(public, "require_public"):
+    if hasattr(public, "require_public") and hasattr(public, "require_unit"):
         public.require_public(f"the schema of {name} ({schema})")
+        public.require_unit(f"the schema of {name} ({schema})")
     limit = Budget(policy.epsilon_total, policy.delta, policy.against)
     book = open_ledger(ledger or home / f"{name}.ledger", name, limit)
 

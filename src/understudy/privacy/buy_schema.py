@@ -15,7 +15,8 @@ Source: Korolova, Kenthapadi, Mishra, Ntoulas, "Releasing search queries and cli
 an unknown domain. Differs from it: whole-number noise, Laplace or Gaussian, whichever takes fewer people to show.
 
 Guarantee: (ε, δ)-DP for add/remove one person, over all columns together: a person has one row (of several
-with one id the first counts, and rows without an id do not) and so lies in one cell of every count. A value
+with one id the first counts, and rows without an id do not) and so lies in one cell of every count; without an id
+column it is for one row. A value
 that only one person has shows with a probability within δ.
 Edges: a column in which nothing shows is left out, and the note names it; if none is left → SchemaError, and
 the price stays charged. A cell that is not of the kind is not counted, and changes nothing about any other. A number
@@ -127,7 +128,8 @@ def quote(kinds: Kinds, *, epsilon: float, delta: float, gaussian: bool = False)
 
 def buy_schema(
     source: Source, kinds: Kinds, ledger: Ledger, *, epsilon: float, delta: float, run: str, rng: Rng,
-    person: str | None = None, name: str | None = None, stated_at: float | None = None, gaussian: bool = False,
+    person: str | None = None, rows_are_people: bool = False, name: str | None = None, stated_at: float | None = None,
+    gaussian: bool = False,
 ) -> Schema:  # fmt: skip
     """A public schema of a file or a DataFrame; what was not declared is bought for (ε, δ).
 
@@ -141,7 +143,8 @@ def buy_schema(
         rng.require_secret(ledger.holder, nothing="Nothing was charged, and no row was read.")
     declared = {c: kind if isinstance(kind, Column) else Boolean(name=c, nullable=True) for c, kind in kinds.items()}
     named = tuple(replace(column, name=c) for c, column in declared.items())
-    plain = Schema(columns=named, person=person, note="Declared; nothing was bought.")
+    note = "Declared; nothing was bought."
+    plain = Schema(columns=named, person=person, rows_are_people=rows_are_people, note=note)
     title = _check_header(open_source(source, {}, name), as_they_came(source, kinds, person))
     offer = quote(kinds, epsilon=epsilon, delta=delta, gaussian=gaussian)
     if offer is None:

@@ -8,7 +8,8 @@ no schema says so, kinds are taken from a table without a price (`kinds_of`).
 
 Guarantee: a DataFrame's kinds are those of its dtypes, with the step in which numbers and times are written, and a
 warning lists them; a file's are seen from its rows, which is refused unless somebody says that they are publicly known.
-Edges: a column without a value, of free text, or whose name comes twice is left out, with a UtilityWarning; a type that
+Edges: a column without a value, of free text, named like an id, or whose name comes twice is left out, with a
+UtilityWarning; a type that
 no kind describes → ConfigError; `require_kinds`: a cell that is not of its kind → SchemaError.
 """
 
@@ -22,7 +23,8 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.column import MOST_DECIMALS, RESOLUTIONS, Column
-from understudy.data.infer import draft, looks_like
+from understudy.data.id_names import id_names, is_id_name
+from understudy.data.infer import IDS, draft, looks_like
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
 from understudy.data.reading.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
 from understudy.data.reading.storage import dtype_kind
@@ -130,11 +132,12 @@ def kinds_of(
     """Each column's kind: declared, by dtypes, or by rows where `confirmed`; or ConfigError, with a list."""
     if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
         found = draft(_beginning(source), person, most_categories=MOST_TEXTS, shared=_SHARED)
-        columns = (with_step(column, found.cells[column.name]) for column in found.schema.columns)
-        seen = {column.name: as_bought(column) for column in columns}
+        kept = [column for column in found.schema.columns if not is_id_name(column.name)]
+        seen = {column.name: as_bought(with_step(column, found.cells[column.name])) for column in kept}
         seen |= {c: "categorical" for c, kind in seen.items() if kind == Ordinal.kind}  # an order cannot be bought
         if confirmed:
-            _say_left_out({c: why for c, why in found.left_out.items() if c not in (declared or {})})
+            left_out = found.left_out | dict.fromkeys(id_names(found.schema.names), IDS)
+            _say_left_out({c: why for c, why in left_out.items() if c not in (declared or {})})
             _say_unread({c: said for c, said in found.unread.items() if c not in (declared or {})})
             return seen | dict(declared or {})
         listed = ", ".join(f"{column} ({in_words(kind)})" for column, kind in seen.items())
@@ -147,6 +150,8 @@ def kinds_of(
     twice = repeated(source.columns)
     _say_left_out(dict.fromkeys(map(str, twice), "more than one column has this name"))
     others = [c for c in source.columns if c != person and c not in (declared or {}) and c not in twice]
+    _say_left_out(dict.fromkeys(id_names(others), IDS))
+    others = [c for c in others if not is_id_name(c)]
     typed = {c: step_of_frame(_dtype_kind(c, source[c].dtype), source[c]) for c in others}
     _say_unread(_unread(source, [c for c, kind in typed.items() if kind == "categorical"]))
     if typed:

@@ -32,6 +32,7 @@ from understudy.evaluate.utility.association import pearson
 from understudy.evaluate.utility.second_opinion import NAMES as SECOND_OPINION
 from understudy.ground import durable
 from understudy.ground.errors import ArtefactError, PrivacyError, UnderstudyError
+from understudy.privacy.accounts.budget import counted_in
 from understudy.report import marks, plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
 from understudy.report.measure import Measured, Timeline, measure, sound, timelines
@@ -177,7 +178,8 @@ def _facts(run: Artefacts | None, statement: Mapping[str, Any] | None, real: Mea
         names = [party["name"] for party in statement["parties"]] if statement else list(run.parties)
         facts = [("Protocol", run.protocol), ("Parties", words.listed(names))]
         people = (run.card or {}).get("people")
-        facts.append(("People", f"{people:,}" if isinstance(people, int) else ""))
+        counted = counted_in(statement["adjacency"]) if statement else "people"
+        facts.append((words.capital(counted), f"{people:,}" if isinstance(people, int) else ""))
         drawn = drawn_arrays(run) or run.drawn or {}
         facts += [(f"Synthetic {name or 'rows'}", f"{len(frame):,}") for name, frame in drawn.items()]
         facts.append(("Columns", "" if run.schema is None else str(len(run.schema.names))))

@@ -14,6 +14,7 @@ from understudy.evaluate.figure import Figure, StrongPair, What
 from understudy.evaluate.holdings import Loss
 from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.fidelity import Evaluation
+from understudy.privacy.accounts.budget import PLURALS, unit_of
 from understudy.report import marks
 from understudy.report.marks import Mark
 from understudy.report.words import (
@@ -472,7 +473,7 @@ def attack_finding(attacks: Sequence[Attack]) -> Finding:
 
 
 def _price(privacy: Mapping[str, Any]) -> Finding:
-    person, parties = privacy["person"], privacy["parties"]
+    person, parties, unit = privacy["person"], privacy["parties"], unit_of(privacy["adjacency"])
     most_spent = max((math.inf if e is None else e for e in person["epsilon"].values()), default=math.inf)
     most = len(parties) if person["same_people"] else int(person.get("most_holders", 1))
     over = f" over {most} parties" if most > 1 else ""
@@ -480,12 +481,15 @@ def _price(privacy: Mapping[str, Any]) -> Finding:
         return Finding("poor", "the run", "has no formal guarantee", "Its ε is infinite: do not publish.", "privacy")
     mark: Mark = "good" if most_spent <= marks.STRONG else "partly" if most_spent <= marks.REASONABLE else "poor"
     tier = {"good": "strong", "partly": "reasonable", "poor": "weak"}[mark]
-    said = f"costs each person at most {at_price(most_spent, person['delta'])}{over}"
+    said = f"costs each {unit} at most {at_price(most_spent, person['delta'])}{over}"
     detail = (
         f"By convention a {tier} guarantee. The price is paid: publishing the results of the run, or drawing more "
         "rows from it, costs nothing more."
     )
     detail += "".join(f" This assumes {text}." for text in privacy.get("assumed", ()))
+    if unit != "person":
+        mark, tier = marks.worst([mark, "partly"]), f"{tier} for one {unit}"
+        detail += f" It protects each {unit} and not each person: who has several {PLURALS[unit]} is protected less."
     unguarded = privacy["unguarded"]
     if unguarded and all(" against " in text for text in unguarded):
         mark, tier = marks.worst([mark, "partly"]), f"{tier}, if they do not collude"

@@ -13,7 +13,7 @@ from understudy.evaluate.comparison import Shares
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.association import Matrix, Pair
 from understudy.evaluate.utility.values import SHOWN, Spread
-from understudy.privacy.accounts.budget import GUESSED_BY, shown, shown_bound
+from understudy.privacy.accounts.budget import GUESSED_BY, counted_in, shown, shown_bound, unit_of
 from understudy.privacy.accounts.statement import AGAINST
 from understudy.report import plots, words
 from understudy.report.words import number
@@ -171,7 +171,8 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
         together = [cells(str(said), price) for said, price in person.get("together", ())]
         told = {key: [str(text) for text in statement[key]] for key in ("outside", "unguarded")}
         return told | {
-            "adjacency": statement["adjacency"], "accountant": statement["accountant"],
+            "adjacency": statement["adjacency"], "unit": unit_of(statement["adjacency"]),
+            "counted": counted_in(statement["adjacency"]), "accountant": statement["accountant"],
             "same_people": bool(person["same_people"]) and several, "one_release": bool(person.get("one_release")),
             "most_holders": int(person.get("most_holders", 1)), "delta": words.chance(person["delta"]),
             "person": known + together, "parties": [_party(party, whom) for party in parties],

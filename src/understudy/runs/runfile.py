@@ -148,10 +148,13 @@ class RunFile:
         return {name: load_schema(self.path(section.schema)) for name, section in self.parties.items()}
 
     def schemas(self) -> "dict[str, PublicSchema]":
-        """What is public of each party's rows. DraftSchemaError where a person has not confirmed it yet."""
+        """What is public of each party's rows. DraftSchemaError where a person has not confirmed it yet,
+        SchemaError where it has ids and does not say whose rows these are."""
         found = self.drafts()
         for name, schema in found.items():
-            schema.require_public(f"the schema of {name} ({self.parties[name].schema})")
+            which = f"the schema of {name} ({self.parties[name].schema})"
+            schema.require_public(which)
+            schema.require_unit(which)
         return found
 
     def ledger_path(self, party: str) -> Path:

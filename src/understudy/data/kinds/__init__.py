@@ -205,6 +205,15 @@ class MixedSchema(Document):
         return cls(parts={name: one_kind_of_row(schema_from(dict(part))) for name, part in parts.items()})
 
 
+def protected_unit(schemas: Mapping[str, Any]) -> str:
+    """What a run over rows of these descriptions protects: a person where it does at every holder, else less."""
+    units = {getattr(getattr(one, "schema", one), "unit", "person") for one in schemas.values()}
+    less = units - {"person"}
+    if not less:
+        return "person"
+    return less.pop() if len(less) == 1 else "row"
+
+
 def distinct(parts: Mapping[str, AnySchema]) -> dict[str, AnySchema]:
     """One holder for each set of columns; whatever is no table stays as it is."""
     tables = TABLE.among(parts)

@@ -7,7 +7,7 @@ object, and nobody else asks which it is; layers above have tables of their own 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -175,7 +175,8 @@ class TableKind(Flat[Schema, Table]):
     def made_up(self, schema: Schema, people: int, canary: int | None = 0) -> Table:
         here = np.arange(people) == (-1 if canary is None else canary)
         codes = np.where(here[:, None], np.array(self.sizes(schema), np.int32) - 1, np.int32(0))
-        return Table(_codec(schema).decode(codes), replace(schema, person=None), "made-up rows")
+        made_up = schema if schema.person is None else schema.as_drawn()
+        return Table(_codec(schema).decode(codes), made_up, "made-up rows")
 
 
 def _codec(schema: Schema) -> "Codec":

@@ -36,6 +36,7 @@ _KEYS = ("kind", "person", "most_events", "cut", "time", "gaps", "title", "note"
 class PeopleSchema(Document):
     """What is public about people with events of one kind or of several: `parts` are the kinds of events."""
 
+    unit: ClassVar[str] = "person"
     person: str
     parts: "tuple[VisitSchema, ...]"
     rules: tuple[Rule, ...]
@@ -70,6 +71,9 @@ class PeopleSchema(Document):
     def require_public(self, which: str = "this schema") -> None:
         for part in self.tables.values():
             part.require_public(which)
+
+    def require_unit(self, which: str = "this schema") -> None:
+        """There is always a person, whose events these are."""
 
     def _keep_rules(self, rules: tuple[Rule, ...]) -> None:
         """Each of them once. Edges: one that makes no sense here → SchemaError."""

@@ -143,7 +143,7 @@ def _joint(of: Subject, *, alone: bool = False) -> Case:
                 f"{of.target} alone cannot be audited: {error} Name another party. Nothing was audited."
             ) from None
     else:
-        schemas = {name: replace(schema, person=None) for name, schema in schemas.items()}
+        schemas = {name: schema.as_drawn() if schema.person else schema for name, schema in schemas.items()}
     return JointAudit(
         study=study, config=config, schemas=schemas, budgets=of.budgets, target=of.target, people=of.few
     ).case()

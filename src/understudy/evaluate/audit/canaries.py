@@ -186,7 +186,8 @@ class VertiGanAudit:
 
     @cached_property
     def _schemas(self) -> dict[str, Schema]:
-        return {self.name: replace(self.schema, person=None), OTHER: Schema(columns=(Boolean(name=OTHER),))}
+        own = self.schema if self.schema.person is None else self.schema.as_drawn()
+        return {self.name: own, OTHER: Schema(columns=(Boolean(name=OTHER),))}
 
     def _parties(self, world: World, trial: int) -> dict[str, VertiGanParty]:
         def holder(number: int, name: str) -> dict[str, Any]:

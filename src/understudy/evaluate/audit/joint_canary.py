@@ -221,7 +221,7 @@ class AggregatorsAudit(SumsAudit):
         if self.people < 2:
             raise ConfigError("an audit of two aggregators needs two people. Nothing was audited.")
         if self._of_tables and any(own.person for own in self.schemas.values()):
-            made_up = {name: replace(own, person=None) for name, own in self.schemas.items()}
+            made_up = {name: own.as_drawn() for name, own in self.schemas.items()}
             return replace(self, schemas=made_up).case()
         own, rest = self._added(0, 1), self.others
         weights = own / torch.from_numpy(self._server.scales) ** 2

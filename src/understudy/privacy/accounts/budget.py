@@ -6,6 +6,7 @@ at every δ. The least of them is exact: it stands where δ is the distance of t
 """
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +16,17 @@ from understudy.ground.check import one_of, positive
 from understudy.ground.errors import ConfigError, PrivacyWarning
 
 AGAINST = ("anyone", "outsider")
-ADJACENCY = "add or remove one person, with all their rows"
+# what two worlds that ε holds apart differ in, by what a run protects (the `unit` of its schemas)
+ADJACENCIES = {
+    "person": "add or remove one person, with all their rows",
+    "row": "add or remove one row; a person may have several",
+    "image": "add or remove one image; a person may have several",
+    "series": "add or remove one series, with all its windows; a person may have several",
+    "window": "add or remove one window of a series; a person may have several",
+}
+ADJACENCY = ADJACENCIES["person"]
+PLURALS = {"person": "people", "row": "rows", "image": "images", "series": "series", "window": "windows"}
+_UNIT = re.compile(rf"\bone ({'|'.join(PLURALS)})\b")
 _LEAST = 1e-300  # below it, powers of ten leave the range of a float
 _LEAST_LOG, _MOST_LOG = math.log(1e-6), math.log(0.999)  # of δ, where a bound on guesses is looked for
 REHEARSED = {  # why what a party did protects nobody
@@ -141,8 +152,39 @@ def stated_guesses(statement: Mapping[str, Any]) -> float:
     return share
 
 
+def unit_of(adjacency: str) -> str:
+    """What is protected where two worlds differ in this: the key of `PLURALS` that it names first."""
+    named = _UNIT.search(adjacency)
+    return named[1] if named else "person"
+
+
+def promises_no_more(stated: str, known: str) -> bool:
+    """Whether a statement promises at most what a holder knows of its adjacency: the same, or rows for people."""
+    unit = unit_of(stated)
+    of_less = ADJACENCIES[unit] if known == ADJACENCY else in_units(known, unit)
+    return stated in (known, of_less)
+
+
+def counted_in(adjacency: str) -> str:
+    """What a party's number of people is the number of."""
+    return "clients" if "client" in adjacency else PLURALS[unit_of(adjacency)]
+
+
+def in_units(text: str, unit: str) -> str:
+    """A sentence about people as one about what is protected: rows, images, series or windows."""
+    if unit == "person":
+        return text
+    words = {"person": unit, "people": PLURALS[unit], "whom": "that", "who": "that"}
+    said = re.sub(r"\b(person|people|whom|who)\b", lambda found: words[found[0]], text)
+    return re.sub(r"\b([Aa]) image\b", r"\1n image", said)
+
+
 def guesses_in_words(share: float, adjacency: str = ADJACENCY, by: str = "curve") -> str:
     """That share as a sentence, rounded up; of what, by what the two worlds differ in; `by` which of `GUESSED_BY`."""
-    what = "whether one person took part" if adjacency == ADJACENCY else f"between two worlds ({adjacency})"
+    what = f"between two worlds ({adjacency})"
+    if adjacency == ADJACENCY:
+        what = "whether one person took part"
+    elif adjacency in ADJACENCIES.values():
+        what = f"whether one {unit_of(adjacency)} was among the data"
     of_hundred = min(100, math.ceil(share * 100 - 1e-9))
     return f"Whoever guesses {what} is right at most {of_hundred} of 100 times, 50 being a coin {GUESSED_BY[by]}."

@@ -36,7 +36,18 @@ from understudy.ground.check import finite, one_of, whole
 from understudy.ground.errors import ConfigError
 from understudy.ground.html import pre
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, epsilon
-from understudy.privacy.accounts.budget import ADJACENCY, Budget, guesses_in_words, rehearsed, right_guesses, shown
+from understudy.privacy.accounts.budget import (
+    ADJACENCY,
+    PLURALS,
+    Budget,
+    counted_in,
+    guesses_in_words,
+    in_units,
+    rehearsed,
+    right_guesses,
+    shown,
+    unit_of,
+)
 from understudy.privacy.accounts.events import describe, event_from_json, event_to_json, spent_together
 
 _version = cache(version)
@@ -47,6 +58,7 @@ ELSEWHERE = (
     f"that {ALONE}. The holders state this, and nobody has checked it: a person whom several of them hold "
     "pays more than stated here"
 )
+SEVERAL = "a person with several {units}: all of them together cost up to as many times ε"
 OUTSIDE = (
     "which people the parties share: alignment reveals the intersection",
     "the number of people",
@@ -121,10 +133,10 @@ class PrivacyStatement:
     `same_people`: the parties hold columns of the same people; otherwise at most `most_holders` of them hold a person,
     as the holders state. `one_release`: the parties' charges are for one joint release, each for a whole person.
     `common_steps`: the parties' samples are common ones, of at least so many steps; None: each party draws its own.
-    `adjacency` says what one person means: two worlds that ε holds apart differ in that. `together`: those against whom
-    ε holds each alone, and does not hold where they pool what they know. `local`: it holds where all others do, since
-    each person's own device adds all of the noise. `outside` lists what ε does not cover, `unguarded` what of the
-    release has no formal guarantee."""
+    `adjacency` says what is protected, a person or less: two worlds that ε holds apart differ in that. `together`:
+    those against whom ε holds each alone, and does not hold where they pool what they know. `local`: it holds where
+    all others do, since each person's own device adds all of the noise. `outside` lists what ε does not cover,
+    `unguarded` what of the release has no formal guarantee."""
 
     parties: tuple[PartyPrivacy, ...]
     run: str = ""
@@ -144,6 +156,20 @@ class PrivacyStatement:
         if not self.parties:
             raise ConfigError("a privacy statement needs at least one party.")
         object.__setattr__(self, "delta", max(party.budget.delta for party in self.parties))
+
+    @property
+    def unit(self) -> str:
+        """What ε protects: a person, or a row, an image, a series, a window, of which a person may have several."""
+        return unit_of(self.adjacency)
+
+    @property
+    def beyond(self) -> tuple[str, ...]:
+        """All that ε does not cover: `outside`, and people where less than a person is protected."""
+        if self.unit == "person":
+            return self.outside
+        several = SEVERAL.format(units=PLURALS[self.unit])
+        outside = (in_units(text, self.unit) for text in self.outside if text != several)
+        return (several, *outside)
 
     @property
     def rehearsal(self) -> str:
@@ -209,7 +235,7 @@ class PrivacyStatement:
                 "together": [[who, finite(price)] for who, price in self._pooled()],
             },
             "assumed": list(self.assumed),
-            "outside": list(self.outside),
+            "outside": list(self.beyond),
             "unguarded": list(self.unguarded),
         }
 
@@ -240,10 +266,10 @@ class PrivacyStatement:
         if self.same_people or len(holders) == 1:
             return ()
         if self.most_holders == 1:
-            return (ELSEWHERE,)
+            return (in_units(ELSEWHERE, self.unit),)
         return (
-            f"that at most {self.most_holders} of the parties hold a person. The holders state this, and nobody has "
-            "checked it",
+            f"that at most {self.most_holders} of the parties hold a {self.unit}. The holders state this, and nobody "
+            "has checked it",
         )
 
     def _party(self, party: PartyPrivacy) -> dict[str, Any]:
@@ -271,17 +297,18 @@ class PrivacyStatement:
     def __str__(self) -> str:
         title = f"Privacy of run {self.run}" if self.run else "Privacy"
         lines = [self.rehearsal, ""] if self.rehearsal else []
-        lines += [title, f"  one person   {self.adjacency}", f"  accountant   {self._accountant()}"]
+        protected = "one person" if self.unit == "person" else "protected"
+        lines += [title, f"  {protected:<10}   {self.adjacency}", f"  accountant   {self._accountant()}"]
         lines += ["", "Each party", *aligned(self._rows())]
         lines += ["", "Uses", *aligned([row for party in self.parties for row in _words(party)])]
-        lines += ["", f"A person over all parties, at δ={self.delta:g} ({self._reason()})"]
+        lines += ["", in_units(f"A person over all parties, at δ={self.delta:g} ({self._reason()})", self.unit)]
         prices = [[AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom()]
         prices += [[who, shown(price)] for who, price in self._pooled()]
         lines += aligned([["against", "ε"], *prices])
         lines += [f"  {guesses_in_words(max(map(self.guesses, self._whom())), self.adjacency)}"]
         if self.assumed:
             lines += ["", "Assumed", *(f"  - {text}" for text in self.assumed)]
-        lines += ["", "Outside ε", *(f"  - {text}" for text in self.outside)]
+        lines += ["", "Outside ε", *(f"  - {text}" for text in self.beyond)]
         if self.unguarded:
             lines += ["", "Without a formal guarantee", *(f"  - {text}" for text in self.unguarded)]
         return "\n".join(lines)
@@ -313,7 +340,17 @@ class PrivacyStatement:
     def _rows(self) -> list[list[str]]:
         """Heads, and a row for each party and whom it holds against; ε at δ=0 where any use is pure."""
         pure = any(math.isfinite(self._price(party, "server", 0.0)) for party in self.parties)
-        heads = ("party", "people", "against", "ε of the run", "δ", "ε at δ=0", "ε of a round", "rounds", "allowed")
+        heads = (
+            "party",
+            counted_in(self.adjacency),
+            "against",
+            "ε of the run",
+            "δ",
+            "ε at δ=0",
+            "ε of a round",
+            "rounds",
+            "allowed",
+        )
         rows = [[head for head in heads if pure or head != "ε at δ=0"]]
         for party in self.parties:
             people, delta = "not disclosed" if party.people is None else f"{party.people:,}", party.budget.delta

@@ -48,7 +48,7 @@ from understudy.privacy.secure.counts import Moved, mirrored, movable, noise_on,
 from understudy.privacy.secure.sketch import Sketch
 from understudy.privacy.secure.table_shares import Cells
 from understudy.protocols.aggregators.first import protocol_of
-from understudy.protocols.aggregators.terms import ADJACENCY, Look, Settings, Terms
+from understudy.protocols.aggregators.terms import Look, Settings, Terms
 from understudy.protocols.aggregators.upload import Form, Format
 from understudy.protocols.gram.settings import PairsOfAll, again_share
 
@@ -193,8 +193,9 @@ class Plan(Terms):
     def _release(self, gram: Tensor, spread: Tensor, card: Mapping[str, Any]) -> "TableRelease":
         from understudy.answers.release import Release, tables_of
 
-        person, sizes = card["privacy"]["person"], self.cells.sizes
-        about = {"adjacency": ADJACENCY, "epsilon": person["epsilon"]["outsider"], "delta": person["delta"]}
+        stated, sizes = card["privacy"], self.cells.sizes
+        person = stated["person"]
+        about = {"adjacency": stated["adjacency"], "epsilon": person["epsilon"]["outsider"], "delta": person["delta"]}
         about |= {"releases": [list(kind) for kind in self.kinds], "people": card["people"]}
         every = torch.ones(len(sizes), len(sizes), dtype=torch.bool)
         kept = tables_of(gram, spread, every, sizes, "pairs")

@@ -18,14 +18,14 @@ from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
 from understudy.data.encoding.population import Population
-from understudy.data.kinds import TABLE, AnySchema, Family, schema_from
+from understudy.data.kinds import TABLE, AnySchema, Family, protected_unit, schema_from
 from understudy.data.schema import public_of
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import one_of, plain_name
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.ground.settings import POSITIVE, WHOLE, Takes, setting, whole_to
 from understudy.privacy.accounts.accounting import DpEvent, Spend
-from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.budget import Budget, in_units
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.ring import Field, Numbers
 from understudy.protocols.aggregators.upload import Form
@@ -87,6 +87,7 @@ class Terms(ABC):
     form: ClassVar[type[Form]]  # of an upload
     sketched: ClassVar[Callable[..., Any]]  # one side of the check
     cells: Any
+    protects: str = "person"  # the unit of the hosts' rows
 
     def __init__(self, config: Any, schema: Any) -> None:
         self.config, self.schema = config, schema
@@ -116,7 +117,9 @@ class Terms(ABC):
             if not cls.family.describes(schema):
                 raise ConfigError(f"{name}: these uploads are of {cls.rows_are}. Nothing was charged.")
         all_alike({name: _described(schema) for name, schema in schemas.items()})
-        return cls(config, cls.bare(config, next(iter(schemas.values()))))
+        made = cls(config, cls.bare(config, next(iter(schemas.values()))))
+        made.protects = protected_unit({name: one for name, one in schemas.items() if name != config.aggregator})
+        return made
 
     def composition(self) -> dict[str, Any]:
         """How the price is to be read (`PriceTerms`): one release, which both aggregators together could undo."""
@@ -133,7 +136,7 @@ class Terms(ABC):
             "same_people": False,
             "most_holders": self.config.most_holders,
             "one_release": True,
-            "adjacency": ADJACENCY,
+            "adjacency": in_units(ADJACENCY, self.protects),
             "together": names,
             "unguarded": (both,) if self.config.key else (both, whose),
         }

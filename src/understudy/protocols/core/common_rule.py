@@ -31,7 +31,7 @@ def _rule(name: str, described: AnySchema | Features) -> Slots | Values:
             "Nothing was charged."
         )
     # Who holds the rows may call the person, and note things, as they like.
-    return rule_of(replace(described, person=None, note=""))
+    return rule_of(replace(described, person=None, rows_are_people=False, note=""))
 
 
 def all_alike(rules: Mapping[str, R]) -> R:
@@ -56,4 +56,4 @@ def _features(schema: Schema | Features, target: str | None) -> Features:
     if target not in (None, schema.target):
         raise ConfigError(f"target is {target!r}, but a population's is {schema.target!r}. Nothing was charged.")
     # Who holds the rows may call the person, and note things, as they like.
-    return TableFeatures(replace(schema.schema, person=None, note=""), schema.target)
+    return TableFeatures(replace(schema.schema, person=None, rows_are_people=False, note=""), schema.target)

@@ -17,7 +17,7 @@ from understudy.ground.settings import Declared, setting
 from understudy.models.nets.gan import BranchedGenerator, Critic, ImageCritic, Output, Values, width_of
 from understudy.models.network import first_weights, pick_device
 from understudy.privacy.accounts.accounting import DpEvent, Spend, calibrate
-from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.budget import ADJACENCIES, Budget
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.gradients.limits import LAYERS, within_limits
 from understudy.privacy.noise import Rng, poisson_samples
@@ -97,6 +97,7 @@ class GanParty(AlignedParty):
     def __init__(self, name: str, table: Rows, ledger: Ledger, *, budget: Budget, **more: Any) -> None:
         super().__init__(name, kind_of(table.schema).roster(table), ledger, **more)
         table.schema.require_public(f"the schema of {name}")
+        table.schema.require_unit(f"the schema of {name}")
         self.rows, self.budget, self.output = table, budget, output_of(table.schema)
         self.width = width_of(self.output)
         self.begun: Begin | None = None
@@ -173,7 +174,8 @@ class GanParty(AlignedParty):
         return self.charge(price["outsider"], count=outsider, insider=price["anyone"], insider_count=inside, what=what)
 
     def composition(self) -> dict[str, Any]:
-        return {"same_people": True, "common_sample": getattr(self.config, "sampling", "own") == "shared"}
+        common = getattr(self.config, "sampling", "own") == "shared"
+        return {"same_people": True, "common_sample": common, "adjacency": ADJACENCIES[self.rows.schema.unit]}
 
     def initial_critic(self) -> Critic | ImageCritic:
         """A critic that has seen no row; its seed is public."""

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.data.kinds import AnySchema, side_by_side
+from understudy.data.kinds import AnySchema, protected_unit, side_by_side
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import PartyError
 from understudy.models.kernels.clients import RmsProp
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.network import first_weights
+from understudy.privacy.accounts.budget import ADJACENCIES
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.gradients.limits import WEIGHT, sound
 from understudy.protocols.core import Parties, Watcher, public_values, settled
@@ -95,7 +96,10 @@ class Server:
         spends = settled(self.parties)
         stated = [PartyPrivacy.stated(n, info, spends[n], rounds=max(1, self.done)) for n, info in self.begun.items()]
         common = None if self.common is None else self.done * self.common
-        return PrivacyStatement(parties=tuple(stated), unguarded=self.unguarded, common_steps=common)
+        adjacency = ADJACENCIES[protected_unit(self.schemas)]
+        return PrivacyStatement(
+            parties=tuple(stated), adjacency=adjacency, unguarded=self.unguarded, common_steps=common
+        )
 
     def _save(self) -> None:
         if self.store is None or not (self.done or self.held):

@@ -63,6 +63,7 @@ class JointParty(Party):
     ) -> None:  # fmt: skip
         super().__init__(*(name, *self._roster(study, rows), ledger), **more)
         rows.schema.require_public(f"the schema of {name}")
+        rows.schema.require_unit(f"the schema of {name}")
         self.budget, self.agreed = budget, dict(agreed or {})
         self.kind_of_study, self.held = study, rows
         self.paid: Spend = {}  # over all sessions

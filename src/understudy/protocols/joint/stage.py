@@ -28,6 +28,7 @@ from understudy.data.schema import Grid, Schema
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.pack import Value
+from understudy.privacy.accounts.budget import ADJACENCIES
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.joint.pricing import BlockSpec, Pricing
@@ -175,11 +176,14 @@ class Study(ABC, Generic[R]):
     def composition(self) -> dict[str, Any]:
         """How the price is to be read (`PriceTerms`): holders of columns share their people, and one release is theirs
         together; so it is over rows where a person may be with several holders, who are all charged for that."""
+        from understudy.data.kinds import protected_unit
+
         split, moves = len(self.grid.groups) > 1, self.pricing.moves
         return {
             "same_people": split,
             "most_holders": moves,
             "one_release": split or moves > 1,
+            "adjacency": ADJACENCIES[protected_unit(self.schemas)],
             "unguarded": DEALT if split else (),
         }
 
@@ -237,8 +241,10 @@ class Study(ABC, Generic[R]):
 
 
 def public_part(schema: Any) -> dict[str, Any]:
-    """What of a schema has to be as a holder knows it: all but what it calls the person, and its note."""
-    return {key: value for key, value in schema.to_dict().items() if key not in ("person", "note")}
+    """What of a schema has to be as a holder knows it: all but what it calls the person, and its note. Whether people
+    or rows are protected is among it, as the statement says so."""
+    own = ("person", "rows_are_people", "note")
+    return {key: value for key, value in schema.to_dict().items() if key not in own} | {"unit": schema.unit}
 
 
 def settings_of(kind: type[Any], told: Mapping[str, Any], settled: Sequence[str] = ()) -> Any:

@@ -25,7 +25,7 @@ from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.local.reporter import Reporter
 from understudy.privacy.local.selection import MagRr, Ps, RateDecay
 from understudy.protocols.people.fed_wae import FedWae, FedWaeParty
-from understudy.protocols.people.host import ADJACENCY, Round
+from understudy.protocols.people.host import Round
 from understudy.protocols.people.reporting import MOST_PENALTY, SELECTION, Settings, to_message
 from understudy.protocols.people.rounds import CHUNK, Answer
 
@@ -101,10 +101,8 @@ class Config(Settings):
         return Rwae(*rule.schema.shape, self.hidden, self.latent)
 
 
-def adjacency_of(schema: Any) -> str:
-    """What one person is in the figures of a run over these series."""
-    if not schema.windows_are_people:
-        return ADJACENCY
+def window_adjacency(schema: Any) -> str:
+    """What is protected in a run over these series, where a window stands for a person."""
     return (
         f"replace the content of all reports on one window of {schema.length} steps; a person behind several "
         "windows is not covered by these figures, but by their sum"
@@ -118,7 +116,10 @@ class FedStdgParty(FedWaeParty):
 
     def composition(self) -> dict[str, Any]:
         series: Any = self.population.features
-        return super().composition() | {"adjacency": adjacency_of(series.schema)}
+        known = super().composition()
+        if series.schema.windows_are_people:
+            known["adjacency"] = window_adjacency(series.schema)
+        return known
 
     # Algorithm 8, LocalUpdate, for a whole cohort
     def reports(self, ask: Round) -> Value:
@@ -160,9 +161,10 @@ class FedStdg(FedWae):
         self.notes["waited"] = state.waited
 
     @property
-    def adjacency(self) -> str:  # type: ignore[override]
+    def adjacency(self) -> str:
         """What one person is in this run's figures, which the schema decides."""
-        return adjacency_of(self.rule.schema)
+        schema: Any = self.rule.schema
+        return window_adjacency(schema) if schema.windows_are_people else super().adjacency
 
     def card_extra(self) -> dict[str, Any]:
         config, share = self.config, getattr(self.reporter, "share", None)

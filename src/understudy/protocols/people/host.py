@@ -26,12 +26,12 @@ from torch import Tensor
 
 from understudy.data.encoding.features import Slots
 from understudy.data.encoding.population import Population
-from understudy.data.kinds import NoRows, Rows
+from understudy.data.kinds import NoRows, Rows, protected_unit
 from understudy.data.schema import Schema
 from understudy.ground.errors import ArtefactError, BudgetExceeded, LedgerError, PartyError, PrivacyError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import DpEvent, epsilon, flatten
-from understudy.privacy.accounts.budget import Budget, shown
+from understudy.privacy.accounts.budget import Budget, in_units, shown
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.protocols.core import Ask, Message, Opening, Paid, Party, Public, Reply
 
@@ -117,6 +117,7 @@ class HostParty(Party):
         super().__init__(name, ledger, **more)
         if not isinstance(data, Population):
             data.schema.require_public(f"the schema of {name}")
+            data.schema.require_unit(f"the schema of {name}")
         self.data, self.budget = data, budget
         self.begun: Opening | None = None
 
@@ -185,7 +186,9 @@ class HostParty(Party):
     def composition(self) -> dict[str, Any]:
         settings = {} if self.begun is None else self.begun.config
         most_holders = int(settings.get("most_holders", 1))
-        return {"same_people": False, "most_holders": most_holders, "adjacency": ADJACENCY, "local": True}
+        described = self.data.features if isinstance(self.data, Population) else self.data.schema
+        adjacency = in_units(ADJACENCY, protected_unit({self.name: described}))
+        return {"same_people": False, "most_holders": most_holders, "adjacency": adjacency, "local": True}
 
     def _admit(self, people: Tensor) -> None:
         once = people.ndim == 1 and people.dtype == torch.int64 and len(np.unique(people)) == len(people)

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.kinds import TABLE
+from understudy.data.kinds import TABLE, protected_unit
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import PureDp, Spend
-from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.budget import Budget, in_units
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import VIEWS, Opening, Parties, Party, Watcher, public_values, settled
 from understudy.protocols.core.common_rule import all_alike
@@ -47,7 +47,7 @@ class Run(ABC):
     least: ClassVar[int] = 0  # rounds without which there is nothing to fit
     rounds: int  # how many there are
     every: int = 1  # of them between two checkpoints
-    adjacency: str = ADJACENCY
+    unit: str = "person"  # of the parties' rows
     local: ClassVar[bool] = True
     unguarded: tuple[str, ...] = ()
 
@@ -60,6 +60,7 @@ class Run(ABC):
         With a `checkpoint` folder it is saved as it goes and when it is interrupted, and `resume=True` continues from
         there, with the settings that it began with."""
         run = cls(config, parties, {name: schemas[name] for name in parties.names}, **more)
+        run.unit = protected_unit(schemas)
         run.open(checkpoint, resume=resume)
         run.ended = run_rounds(
             run.rounds, run.step, done=run.done, save=run.save, every=run.every, watch=watch,
@@ -100,6 +101,10 @@ class Run(ABC):
         self.plan_rounds()
         if saved is not None:
             self.restore(state)
+
+    @property
+    def adjacency(self) -> str:
+        return in_units(ADJACENCY, self.unit)
 
     @abstractmethod
     def opening(self) -> Opening:

@@ -12,7 +12,7 @@ public schema (of a table, with the class among its columns, or of images or ser
     protocol    "sgde"                            silo       who offers it
     target      the class column                  label      the class that it draws; null: all of them
     epsilon     its price, at `delta`             delta      of that price
-    accountant  how ε was computed                adjacency  what one person means: `ADJACENCY`
+    accountant  how ε was computed                adjacency  what is protected: `ADJACENCIES`
     network     the description of the network: its `kind` is in `Requirements.networks`
     rehearsal   only where noise or ledger were not real: why; such an offer is refused
     note        a remark, where there is one
@@ -41,7 +41,7 @@ from understudy.ground.check import in_range, is_number, one_of, positive, whole
 from understudy.ground.errors import ArtefactError, ConfigError, MessageError, PrivacyError, SchemaError
 from understudy.ground.pack import Shapes, difference
 from understudy.models.plan import MOST_NAME, network_class, pieces, plan_of
-from understudy.privacy.accounts.budget import ADJACENCY, rehearsal_of
+from understudy.privacy.accounts.budget import ADJACENCIES, ADJACENCY, rehearsal_of
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.sums import ADDED, check_noise, check_quality, check_sums, require
@@ -98,14 +98,17 @@ class Requirements:
             raise ConfigError(f"these are not requirements of a pool: {said}.") from None
 
 
-def offer_card(requirements: Requirements, *, network: Mapping[str, Any], **stated: Any) -> dict[str, Any]:
-    """The card of an offer. What is `stated` must be public or paid for: it is published with the weights."""
-    own = {"protocol": "sgde", "target": requirements.target, "adjacency": ADJACENCY}
+def offer_card(
+    requirements: Requirements, *, network: Mapping[str, Any], unit: str = "person", **stated: Any
+) -> dict[str, Any]:
+    """The card of an offer. What is `stated` must be public or paid for: it is published with the weights. `unit` is
+    what the silo's own schema says that a run protects."""
+    own = {"protocol": "sgde", "target": requirements.target, "adjacency": ADJACENCIES[unit]}
     return {**own, "network": dict(network), **stated}
 
 
 def check_schema(requirements: Requirements, schema: AnySchema) -> None:
-    """SchemaError unless the schema has the pool's columns, or images. The person and the note may differ."""
+    """SchemaError unless the schema has the pool's columns, or images. Who a person is and the note may differ."""
     pool = requirements.schema
     if TABLE.describes(pool) and TABLE.describes(schema):
         same = pool.columns == schema.columns
@@ -118,10 +121,10 @@ def check_schema(requirements: Requirements, schema: AnySchema) -> None:
 def schema_of(requirements: Requirements, plain: Any) -> AnySchema:
     """The schema of an offer; its plain form is compared first. SchemaError unless it is the pool's."""
     pool = json.loads(json.dumps(requirements.schema.to_dict()))
-    own = ("person", "note")  # of each silo
+    texts, own = ("person", "note"), ("person", "rows_are_people", "note")  # of each silo
     if not isinstance(plain, dict) or _without(plain, own) != _without(pool, own):
         raise _other_schema(pool, plain)
-    for key in plain.keys() & {*own}:
+    for key in plain.keys() & {*texts}:
         said = f"the {key} of the offer's schema is no text of at most {MOST_TEXT:,} letters."
         require(isinstance(plain[key], str) and len(plain[key]) <= MOST_TEXT, said, SchemaError)
     return one_kind_of_row(schema_from(plain))
@@ -163,8 +166,9 @@ def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: Any
     check_schema(requirements, schema)
     check_price(requirements, card["epsilon"], card["delta"])
     meant, target = card["adjacency"], card["target"]
-    said = f"the offer's ε is for {meant!r}; this pool's is for {ADJACENCY!r}."
-    require(meant == ADJACENCY, said, PrivacyError)
+    wanted = ADJACENCIES[requirements.schema.unit]
+    said = f"the offer's ε is for {meant!r}; this pool's is for {wanted!r}."
+    require(meant in (wanted, ADJACENCY), said, PrivacyError)
     one_of(("sgde",), protocol=card["protocol"])
     said = f"the offer's target is {target!r}, the pool's {requirements.target!r}."
     require(target == requirements.target, said, ConfigError)

@@ -19,13 +19,13 @@ from typing import Any, ClassVar
 from torch import nn
 
 from understudy.data.encoding.population import Population
-from understudy.data.kinds import TABLE
+from understudy.data.kinds import TABLE, protected_unit
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import one_of
 from understudy.ground.durable import own_folder
 from understudy.ground.errors import MessageError, PartyError, SchemaError
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, DpEvent, Spend, epsilon
-from understudy.privacy.accounts.budget import Budget, rehearsed
+from understudy.privacy.accounts.budget import ADJACENCIES, Budget, rehearsed
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.counts import composed, spend_of
 from understudy.protocols.core import Ask, Message, Opening, Paid, Party, Public, Reply
@@ -94,6 +94,8 @@ class SgdeParty(Party):
         self.terms = dict(agreed or {})
         if not isinstance(data, Population):
             data.schema.require_public(f"the schema of {name}")
+            data.schema.require_unit(f"the schema of {name}")
+        self.unit = protected_unit({name: data.features if isinstance(data, Population) else data.schema})
         self.silo = SiloRows.from_held(data)  # before anybody asks: a refusal that follows from rows is no answer
         self.budget = budget
         self.subscribed: Subscribe | None = None
@@ -195,7 +197,8 @@ class SgdeParty(Party):
         for label, network in zip((None,) if kind in ADDED else required.labels, networks, strict=True):
             card = offer_card(
                 required, silo=self.name, label=label, epsilon=price, delta=delta,
-                accountant=ACCOUNTANTS["pld"], network=network.describe(), **more,  # type: ignore[operator]
+                unit=self.unit, accountant=ACCOUNTANTS["pld"],
+                network=network.describe(), **more,  # type: ignore[operator]
             )  # fmt: skip
             offers.append(offered.pack_offer(card if math.isfinite(price) else card | {"epsilon": None}, network))
         self.pushed = True
@@ -203,7 +206,8 @@ class SgdeParty(Party):
 
     def composition(self) -> dict[str, Any]:
         settings = {} if self.subscribed is None else self.subscribed.config
-        return {"same_people": False, "most_holders": int(settings.get("most_holders", 1))}
+        most_holders = int(settings.get("most_holders", 1))
+        return {"same_people": False, "most_holders": most_holders, "adjacency": ADJACENCIES[self.unit]}
 
     def _networks(self) -> Sequence[nn.Module]:
         """The networks, or lies: of swapped classes, or with weights drawn blindly. They have been paid for."""

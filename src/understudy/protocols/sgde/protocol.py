@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from understudy.data.encoding.features import Features, Label, TableFeatures
-from understudy.data.kinds import ARRAYS, IMAGES, AnySchema, one_label
+from understudy.data.kinds import ARRAYS, IMAGES, AnySchema, one_label, protected_unit
 from understudy.data.schema import public_of
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import A_LIST, NOT_NEGATIVE, POSITIVE, WHOLE, between, choice, setting
-from understudy.privacy.accounts.budget import shown
+from understudy.privacy.accounts.budget import ADJACENCIES, shown
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import Parties, Progress, Watcher, public_values, settled
 from understudy.protocols.core import settings as usual
@@ -92,7 +92,7 @@ def train(
 
     def look(done: int) -> None:
         if watch is not None:
-            watch(Progress(done, ROUNDS, lambda: _statement(state, present, config).per_party()))
+            watch(Progress(done, ROUNDS, lambda: _statement(state, present, config, schemas).per_party()))
 
     saved = store.load() if store is not None and resume else None
     state: dict[str, Any] = {} if saved is None else saved[1]
@@ -112,7 +112,7 @@ def train(
     judged = suspicions(requirements, offers, seed=config.seed)
     without = {place for place, one in enumerate(judged) if one.flagged and config.leave_out == "flagged"}
     taken = choose(config, offers, without)
-    privacy = _statement(state, present, config)
+    privacy = _statement(state, present, config, schemas)
     look(3)
     said = [
         vars(one) | {key: offer.card[key] for key in ("epsilon", "delta")} | {"taken": place in taken}
@@ -188,7 +188,9 @@ def _as_they_said(offers: Sequence[GeneratorParts], names: Sequence[str], requir
         raise ConfigError("a silo has pushed offers of other classes, or for another. Nothing was pooled.")
 
 
-def _statement(state: Mapping[str, Any], parties: Present, config: Config) -> PrivacyStatement:
+def _statement(
+    state: Mapping[str, Any], parties: Present, config: Config, schemas: Mapping[str, Any]
+) -> PrivacyStatement:
     """What the ledgers say, beside what the silos stated when they subscribed. A silo that went away is named."""
     spends, subscribed = settled(parties), state["subscribed"]
     remarks = []
@@ -201,7 +203,8 @@ def _statement(state: Mapping[str, Any], parties: Present, config: Config) -> Pr
         remarks.append(f"what {name} has charged: it went away {when}")
     parts = (PartyPrivacy.stated(name, info, spends[name]) for name, info in subscribed.items() if name in spends)
     return PrivacyStatement(
-        parties=tuple(parts), same_people=False, most_holders=config.most_holders, outside=(*OUTSIDE, *remarks),
+        parties=tuple(parts), same_people=False, most_holders=config.most_holders,
+        adjacency=ADJACENCIES[protected_unit(schemas)], outside=(*OUTSIDE, *remarks),
         unguarded=() if config.private else BARE,
     )  # fmt: skip
 

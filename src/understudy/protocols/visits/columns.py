@@ -63,7 +63,7 @@ class Split:
                 owners += [group] * len(part.columns)
         for group, own in having.items():
             owners += [group] * (len(own.person_schema.columns) - len(own.people.columns if own.people else ()))
-        people = replace(join(parts), person=None) if parts else None
+        people = replace(join(parts), person=None, rows_are_people=False) if parts else None
         one, *more = having.values()
         first = replace(one, people=people)
         others = (replace(own, people=None, person=first.person, rules=()) for own in more)
