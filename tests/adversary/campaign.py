@@ -6,13 +6,16 @@
 
 The worlds differ in one person's row; parties, seeds and asks are the same. A trial is a run of one protocol with some
 settings at the ends of their ranges, in which other asks come between those of the run: changed ones (not a number,
-infinite, subnormal, huge, of another shape), repeated ones, `Keep` and `Return`, an alignment. It looks for
+infinite, subnormal, huge, of another shape), repeated ones, `Keep` and `Return`, an alignment. In every second trial
+parties are behind their journals, as over a network, and the server goes back: it begins again, asks the same up to
+some place, something else there, and hands on what follows. It looks for
 
 - not finite: an answer, or what goes into noise, that is not a finite number;
 - bound: what goes into noise moves by more than the mechanism's bound when one person's row is another, or leaves;
 - noise: a mechanism whose result does not have the noise that it drew;
 - course: an answer, a refusal or its words that depend on a person's row in any other way;
 - receipt: an answer that bears no receipt of this moment, or a price that depends on rows;
+- pads: two releases of one party under the same pads, which differ by its own sums and noise alone;
 - price: a ledger that holds less than what was used, or whose ε is below that of a second, independent accountant.
 
 It prints what it tried and found, and the seed, and exits with 1 where something was found. What it finds in a trial is
@@ -26,20 +29,22 @@ import re
 import sys
 import tempfile
 import time
+import uuid
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("", "adversary", "contract")]
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("", "adversary", "contract", "runtime")]
 
 import numpy as np
 import pandas as pd
 import torch
 from mutations import Enemy
+from network_cases import Network
 from protocol_cases import CASES, Case
 from second_accountant import composed, least_epsilon, pairs
 from sites import Sites, named, tapped
@@ -48,13 +53,24 @@ from undisturbed import entries_in
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.population import Population
-from understudy.ground.errors import ConfigError, UnderstudyError
+from understudy.ground import errors
+from understudy.ground.errors import ConfigError, MessageError, UnderstudyError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Paid, Party, Public, Reply
+from understudy.protocols.joint.products import relayed
 from understudy.runs.federation import Federation
+from understudy.runtime.contract import Contract, digest_of
+from understudy.runtime.journal import AskId
 from understudy.runtime.local import addressed
+from understudy.runtime.session import Session
+from understudy.runtime.wire import decode, encode, refusal
 
+WIDE = Budget(90.0, 1e-5)  # of a contract under which a server may go back and pay again
+BACK = 0.06  # how often it does, before an ask
+UNIFORM = 1 << 24  # numbers under pads are larger than this, nearly all
+NEAR = 1 << 16  # and two of them are nearer than this if the pads were the same
 MOST_PRICED = 6  # uses that the second accountant multiplies out, which takes it seconds
 ONE_IN = 6
 
@@ -86,7 +102,7 @@ class Tally:
     words: list[str] = field(default_factory=list)
 
     def text(self) -> str:
-        kinds = ("trials", "asks", "answered", "paid", "refused", "failed inside", "priced")
+        kinds = ("trials", "asks", "answered", "paid", "refused", "failed inside", "went back", "priced")
         lines = [f"{'protocol':14}" + "".join(f"{kind:>14}" for kind in kinds) + f"{'FOUND':>8}"]
         for protocol in sorted({name for name, _ in self.tried}):
             numbers = (self.tried[protocol, kind] for kind in kinds)
@@ -164,12 +180,63 @@ def _another(table: ArrayTable[Any], rng: random.Random, person: int) -> ArrayTa
     return replace(table, values=values, classes=classes)
 
 
+class Lives:
+    """A party behind its journal: whoever asks may begin again, as a server does that was killed."""
+
+    def __init__(self, session: Session, kinds: Any) -> None:
+        self.session, self.kinds = session, kinds
+        self.log: list[tuple[str, dict[str, Any]]] = []
+        self.begin()
+
+    def begin(self) -> None:
+        self.life, self.number = uuid.uuid4().hex, 0
+
+    @property
+    def holder(self) -> Party:
+        return self.session._party
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the last answer is one of the journal's."""
+        return bool(self.log) and self.log[-1][0] == "answer repeated"
+
+    def answer(self, ask: Ask) -> Reply:
+        try:
+            data = encode(ask)
+        except (UnderstudyError, OverflowError, TypeError, ValueError):
+            raise MessageError("this cannot be sent.") from None
+        self.number += 1
+        self.log.clear()
+        answer = self.session.answer(AskId(self.life, self.number), data)
+        if answer.status == "reply":
+            reply = decode(answer.body, self.kinds)
+            assert isinstance(reply, Reply)
+            return reply
+        failed = [facts["kind"] for event, facts in self.log if event == "failed"]
+        if failed and not hasattr(errors, failed[0]):
+            raise RuntimeError(f"failed inside: {failed[0]}")
+        raise refusal(self.session.seat.name, answer.body)
+
+
+class _Log:
+    """In place of an audit log: what was written since the last ask."""
+
+    def __init__(self) -> None:
+        self.lives: Lives | None = None
+
+    def write(self, event: str, **facts: Any) -> None:
+        if self.lives is not None:
+            self.lives.log.append((event, facts))
+
+
 class Worlds:
     """`Parties` of two worlds, asked alike; the server of the run goes by the answers of the first."""
 
     def __init__(self, trial: "Trial", worlds: list[dict[str, Party]], ledgers: list[dict[str, Any]]) -> None:
         self.trial, self.worlds, self.ledgers = trial, worlds, ledgers
         self.earlier: dict[str, list[Ask]] = {name: [] for name in worlds[0]}
+        self.rounds: list[dict[str, Ask]] = []  # all that was asked and answered
+        self.released: dict[str, list[Tensor]] = {name: [] for name in worlds[0]}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -177,13 +244,52 @@ class Worlds:
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         replies = {}
-        for name, ask in addressed(message, self.names).items():
+        if self.trial.goes_back and self.rounds and self.trial.rng.random() < BACK:
+            self.go_back()
+            self.replay(len(self.rounds))
+        asks = addressed(message, self.names)
+        for name, ask in asks.items():
             for other in self.trial.enemy.between(ask, self.earlier[name]):
                 with suppress(Exception):  # a refusal; what must not be is told to the trial
                     self.put(name, other)
             replies[name] = self.put(name, ask)
             self.earlier[name].append(ask)
+        self.rounds.append(dict(asks))
         return replies
+
+    def replay(self, until: int) -> None:
+        """Begin again, and ask the same, as far as it is answered."""
+        for world in self.worlds:
+            for lives in world.values():
+                lives.begin()
+        for asks in self.rounds[:until]:
+            if self.all_answer(asks) is None:
+                return
+
+    def all_answer(self, asks: Mapping[str, Ask]) -> dict[str, Any] | None:
+        """All replies, or None where somebody refuses; what must not be is told to the trial."""
+        replies = {}
+        for name, ask in asks.items():
+            with suppress(Exception):
+                replies[name] = self.put(name, ask)
+        return replies if len(replies) == len(asks) else None
+
+    def go_back(self) -> None:
+        """The same up to some place, something else there, and from then on the same asks about what was answered."""
+        self.trial.count("went back")
+        place = self.trial.rng.randrange(len(self.rounds))
+        self.replay(place)
+        replies = self.all_answer(self.trial.enemy.another(self.rounds[place]))
+        for asks in self.rounds[place + 1 :]:
+            if replies is None:
+                return
+            boxes = {name: reply for name, reply in replies.items() if hasattr(reply, "outbox")}
+            inboxes = relayed(boxes) if boxes else {}
+            told = {
+                name: replace(ask, inbox=inboxes[name]) if hasattr(ask, "inbox") and name in inboxes else ask
+                for name, ask in asks.items()
+            }
+            replies = self.all_answer(told)
 
     def put(self, name: str, ask: Ask) -> Reply:
         """One ask in both worlds, and what is the matter with the answers."""
@@ -191,15 +297,18 @@ class Worlds:
         for world, parties in enumerate(self.worlds):
             ledger = self.ledgers[world][name]
             entries = entries_in(ledger)
-            trial.sites.begin(world, parties[name], ask)
+            party: Any = parties[name]
+            trial.sites.begin(world, getattr(party, "holder", party), ask)
             try:
                 reply: Reply | Exception = parties[name].answer(ask)
                 trial.sites.end()
             except Exception as error:
                 reply = error
             outcomes.append(reply)
-            if isinstance(reply, Reply):
+            if isinstance(reply, Reply) and not getattr(party, "repeated", False):
                 trial.receipts(reply, ledger, entries)
+                if world == 0:
+                    trial.pads(reply, self.released[name])
         first, second = outcomes
         trial.compare(ask, first, second)
         if self.ledgers[0][name].spend() != self.ledgers[1][name].spend():
@@ -216,6 +325,7 @@ class Trial:
     case: Case
     seed: int
     tally: Tally
+    goes_back: bool = False
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -242,16 +352,19 @@ class Trial:
             self.count("refused")
             return
         one, two, schemas = neighbours(self.case, self.rng)
+        allowed = WIDE if self.goes_back else budget
         federations = [
             Federation.rehearsal(
-                tables, schemas, budget=budget, seed=self.seed % 1000, same_people=self.case.same_people
+                tables, schemas, budget=allowed, seed=self.seed % 1000, same_people=self.case.same_people
             )
             for tables in (one, two)
         ]
         with tempfile.TemporaryDirectory() as folder, tapped(self.sites), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            worlds = [
-                federation.parties(self.case.protocol, config=config, run="r", folder=Path(folder) / str(number))
+            worlds: list[dict[str, Any]] = [
+                self._behind_journals(federation, config, budget, Path(folder) / str(number))
+                if self.goes_back
+                else federation.parties(self.case.protocol, config=config, run="r", folder=Path(folder) / str(number))
                 for number, federation in enumerate(federations)
             ]
             ledgers = [{name: holder.ledger for name, holder in f.holders.items()} for f in federations]
@@ -261,8 +374,56 @@ class Trial:
             except (UnderstudyError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as why:
                 self.over = why
                 self.count("ended early")  # the server's own code need not bear what the enemy did to its run
+            for _ in range(3 if self.goes_back and parties.rounds else 0):
+                parties.go_back()
         for name, ledger in ledgers[0].items():
             self.price(name, ledger, budget)
+
+    def _behind_journals(self, federation: Federation, config: Any, budget: Budget, folder: Path) -> dict[str, Any]:
+        """The parties, each with a session of a contract that has room for more than one price."""
+        record, schemas = self.case.record, federation.schemas
+        network = Network(folder, *schemas)
+        contract = Contract(
+            federation="test", run="r", protocol=self.case.protocol, settings=asdict(config),
+            schemas={name: digest_of(schema) for name, schema in schemas.items()},
+            budgets=dict.fromkeys(schemas, WIDE),
+        )  # fmt: skip
+        found: dict[str, Any] = {}
+        builds: Counter[str] = Counter()
+        for name, holder in federation.holders.items():
+
+            def build(contract: Contract, ledger: Ledger, folder: Path, holder: Any = holder) -> Party:
+                more = {"run": contract.run, "budget": budget, "rng": holder.rng(), "folder": folder, "config": config}
+                party: Any = record.build(holder.name, holder.table, ledger, **more)
+                builds[holder.name] += 1
+                load = party.load_state_dict
+
+                def put_back(state: dict[str, Any]) -> None:
+                    """And with other noise from there on, as a real party has it."""
+                    load(state)
+                    party.rng.normal(builds[holder.name])
+
+                party.load_state_dict = put_back
+                self.sites.holder = party
+                made: Party = party
+                return made
+
+            log: Any = _Log()
+            seat = network.seat(name, build=build, description=schemas[name], ledger=holder.ledger, log=log)
+            found[name] = log.lives = Lives(seat.open(contract), record.messages)
+        return found
+
+    def pads(self, reply: Reply, earlier: list[Tensor]) -> None:
+        """No two releases under pads are so near to each other that their pads were the same."""
+        for value in vars(reply).values():
+            for one in _tensors(value.value) if isinstance(value, Paid) else ():
+                words = one.flatten()
+                if words.dtype != torch.int64 or words.numel() < 4 or (words.abs() > UNIFORM).double().mean() < 0.9:
+                    continue
+                for other in earlier:
+                    if _same_pads(words, other):
+                        self.find("pads", f"{reply.kind()}: two releases differ by {(words - other)[:6].tolist()}")
+                earlier.append(words)
 
     def _budget(self) -> Budget:
         plain = self.case.budget
@@ -338,6 +499,14 @@ class Trial:
                 self.find("price", f"the ledger states {stated:g}, and {least:g} is lost: {spend}")
 
 
+def _same_pads(one: Tensor, other: Tensor) -> bool:
+    """Whether two releases, uniform each, are near to each other; the same one again tells nothing."""
+    if one.shape != other.shape or torch.equal(one, other):
+        return False
+    near = (one - other).abs() < NEAR
+    return float(near.double().mean()) > 0.5
+
+
 def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
@@ -378,14 +547,18 @@ def campaign(
     trials: int | None = None,
     seconds: float | None = None,
     only: Callable[[Case], bool] = lambda case: True,
+    goes_back: bool | None = False,
 ) -> Tally:
-    """So many trials, or as many as there is time for; each protocol in its turn."""
+    """So many trials, or as many as there is time for; each protocol in its turn. `goes_back`: None for every second
+    round of them.
+    """
     tally, rng = Tally(), random.Random(seed)
     cases, end, number = [case for case in TRIED if only(case)], time.monotonic() + (seconds or 0.0), 0
     while (number < trials) if trials is not None else (time.monotonic() < end):
         if number % len(cases) == 0:
             rng.shuffle(cases)
-        Trial(cases[number % len(cases)], rng.randrange(2**31), tally).run()
+        back = bool(number // len(cases) % 2) if goes_back is None else goes_back
+        Trial(cases[number % len(cases)], rng.randrange(2**31), tally, back).run()
         number += 1
     return tally
 
@@ -396,6 +569,7 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     options.add_argument("--only", default="", help="a protocol's name, or part of a case's")
     options.add_argument("--trial", type=int, help="one trial again, by its own seed, of each case of --only")
+    options.add_argument("--back", action="store_true", help="the server goes back in every trial")
     chosen = options.parse_args()
     torch.set_num_threads(1)
 
@@ -405,9 +579,9 @@ def main() -> int:
     if chosen.trial is not None:
         tally = Tally()
         for case in filter(only, TRIED):
-            Trial(case, chosen.trial, tally).run()
+            Trial(case, chosen.trial, tally, chosen.back).run()
     else:
-        tally = campaign(seed=chosen.seed, seconds=chosen.seconds, only=only)
+        tally = campaign(seed=chosen.seed, seconds=chosen.seconds, only=only, goes_back=chosen.back or None)
     print(tally.text())  # noqa: T201
     print(f"{chosen.seconds:g} s, seed {chosen.seed}: {sum(tally.found.values())} found.")  # noqa: T201
     return bool(tally.found.total())

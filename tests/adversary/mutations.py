@@ -33,6 +33,16 @@ SMALL: dict[str, tuple[Any, ...]] = {  # settings that also decide how long a ru
 WITHIN = {"learning_rate": RANGES["learning_rate"], "global_rate": (1e-9, 1e9)} | RANGES
 
 
+def _more(value: Any) -> Any:
+    """Of numbers, a little more: as noise that is no less than is due."""
+    match value:
+        case float():
+            return 1.0001 * value
+        case list():
+            return [_more(one) for one in value]
+    return value
+
+
 class Enemy:
     """Draws settings, and asks that come between those of a run."""
 
@@ -72,6 +82,26 @@ class Enemy:
             elif kind == "align":
                 asks.append(rng.choice((Introduce(), MaskOwn(salt=b"", people={"made up": 3}))))
         return asks
+
+    def another(self, asks: Mapping[str, Ask]) -> dict[str, Ask]:
+        """In place of these: a little more of every number, one field changed alike for all who have it, or for one of
+        them, or all as they were.
+        """
+        told, rng = dict(asks), self.rng
+        if rng.random() < 0.4:
+            for name, ask in told.items():
+                told[name] = replace(ask, **{key: _more(own) for key, own in vars(ask).items()})
+            return told
+        one = rng.choice(sorted(told))
+        other = self.changed(told[one])
+        if rng.random() < 0.2:
+            return told
+        if rng.random() < 0.5:
+            return told | {one: other}
+        names = [item.name for item in fields(other)]
+        new = {name: getattr(other, name) for name in names if getattr(other, name) is not getattr(told[one], name)}
+        alike = {name: ask for name, ask in told.items() if type(ask) is type(other)}
+        return told | {name: replace(ask, **new) for name, ask in alike.items()}
 
     def changed(self, ask: Ask) -> Ask:
         """One field of it at an end of what its type can hold."""

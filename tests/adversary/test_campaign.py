@@ -11,6 +11,8 @@ from dp_accounting import NoOpDpEvent
 from understudy.data.visits import counts
 from understudy.privacy.gradients import critic, dp_sgd
 from understudy.privacy.secure import moments
+from understudy.privacy.secure.sums import Channel
+from understudy.protocols.core.base import Party
 from understudy.protocols.gans.party import GanParty
 from understudy.protocols.people.host import HostParty
 
@@ -25,8 +27,12 @@ FEW = ("Central GAN", "VDGAN, PATE, two parties", "SignDS, Duchi", "DP-GenFL, ro
        "Visits, rows, three parties", "Visits, columns, two tables and events that are drawn")  # fmt: skip
 
 
-def tried(*names: str, seed: int, trials: int) -> Tally:
-    return campaign(seed=seed, trials=trials, only=lambda case: case.name in names)
+BACK = ("Gram, rows, three parties", "DPLT, two parties", "Visits, rows, three parties", "SignDS, Duchi",
+        "Tied, a table, images and series, a label", "Two aggregators, two hosts", "Central GAN")  # fmt: skip
+
+
+def tried(*names: str, seed: int, trials: int, goes_back: bool = False) -> Tally:
+    return campaign(seed=seed, trials=trials, only=lambda case: case.name in names, goes_back=goes_back)
 
 
 def kinds(tally: Tally) -> set[str]:
@@ -41,7 +47,39 @@ def test_a_short_campaign_finds_nothing() -> None:
     assert sum(n for (_, kind), n in tally.tried.items() if kind == "refused") > 2
 
 
+def test_a_short_campaign_that_goes_back_in_journals_finds_nothing() -> None:
+    tally = tried(*BACK, seed=4, trials=len(BACK), goes_back=True)
+    assert not tally.found, tally.text()
+    assert not any(kind == "failed inside" for _, kind in tally.tried), tally.text()
+    assert sum(n for (_, kind), n in tally.tried.items() if kind == "went back") >= 2 * len(BACK)
+    assert sum(n for (_, kind), n in tally.tried.items() if kind == "paid") > 10
+
+
 # Planted bugs
+
+
+def pads_serve_twice(patch: Patch) -> None:
+    """They do not follow from what was said, and nobody looks whether they were used."""
+    pad, charge = Channel.pad, Party.charge
+
+    def same(line: Channel, *place: Any, about: bytes = b"") -> Any:
+        heard = line._said, line._heard
+        line._said = line._heard = bytes(32)
+        words = pad(line, *place)
+        line._said, line._heard = heard
+        return words
+
+    patch.setattr(Channel, "pad", same)
+    patch.setattr(Party, "charge", lambda party, *of, **more: charge(party, *of, **more | {"once": False}))
+
+
+def test_a_server_that_goes_back_finds_pads_that_serve_twice(monkeypatch: Patch) -> None:
+    pads_serve_twice(monkeypatch)
+    for seed in range(1, 9):
+        tally = tried("Gram, rows, three parties", seed=seed, trials=1, goes_back=True)
+        if "pads" in kinds(tally):
+            return
+    raise AssertionError(tally.text())
 
 
 def a_person_is_not_clipped(patch: Patch) -> None:
