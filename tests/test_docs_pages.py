@@ -132,7 +132,9 @@ def test_the_program_of_a_page_runs(
 
 
 def test_the_schemas_of_the_pages_are_schemas() -> None:
-    columns, rules = text_of("schema.md", "toml")
+    columns, pattern, group, rules = text_of("schema.md", "toml")
+    by_pattern, by_kind = (us.Schema.from_dict(tomllib.loads(text)) for text in (pattern, group))
+    assert by_pattern == by_kind
     Path("schema.toml").write_text(columns)
     assert len(load_schema("schema.toml").columns) == 4  # type: ignore[union-attr]
     kinds = {name: {"kind": "boolean"} for name in ("pregnant", "bed")}

@@ -54,7 +54,15 @@ from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import USUAL_DELTA, Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.buy_schema import Quote, buy_schema, first_of, quote
-from understudy.privacy.kinds import Kinds, kinds_of, require_kinds, without_bounds, without_times
+from understudy.privacy.kinds import (
+    Kinds,
+    hint_at_groups,
+    kinds_of,
+    require_kinds,
+    with_one_of,
+    without_bounds,
+    without_times,
+)
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.counts import needed_noise, spend_of
 from understudy.protocols.core import Watcher
@@ -78,6 +86,7 @@ def synthesize(
     schema: Schema | ArraySchema | str | Path | None = None,
     kinds: Kinds | None = None,
     names_and_kinds_are_public: bool = False,
+    one_of: Sequence[str | Sequence[str]] | None = None,
     person: str | None = None,
     rows_are_people: bool = False,
     name: str | None = None,
@@ -91,6 +100,8 @@ def synthesize(
     """A generator of rows like those of one table, for ε in all. `settings` are those of `gram`, as `target`.
 
     `kinds` declares columns that are publicly known: a kind whose values are looked for within ε, or a whole column.
+    `one_of` declares groups of columns of which exactly one is 1 in every row, as `["soil_*"]` or `[["a", "b"]]`: each
+    is drawn as one column, and comes back as it was.
     `person` names the column that says whose each row is; `rows_are_people` says that every row is another person.
     Without either, each row is protected, and not each person.
     `name` is the holder's, and its ledger's: `ledgers/NAME.ledger`. A new ledger allows `lifetime_epsilon` for all that
@@ -123,9 +134,10 @@ def synthesize(
     offer: Quote | None = None
     table: Table | ArrayTable[Any]
     if declares is not None:
-        if person is not None or rows_are_people or kinds is not None:
+        if person is not None or rows_are_people or kinds is not None or one_of is not None:
             raise ConfigError(
-                "a schema says who and what: leave person, rows_are_people and kinds out. Nothing was read or charged."
+                "a schema says who and what: leave person, rows_are_people, kinds and one_of out. Nothing was read or "
+                "charged."
             )
         public = one_kind_of_row(declares)
         public.require_public(f"the schema of {name}")
@@ -137,6 +149,9 @@ def synthesize(
         _require_unit(source, person, rows_are_people)
         declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public)
         source = without_times(source, declared, kinds)
+        if one_of is None:
+            hint_at_groups(declared)
+        declared = with_one_of(declared, one_of or ())
         _require(source, declared, person, config)
         declared = without_bounds(declared)
         offer = quote(declared, epsilon=epsilon * SCHEMA_SHARE, delta=delta / 2, gaussian=True)

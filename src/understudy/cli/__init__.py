@@ -90,6 +90,7 @@ def synthesize(
     epsilon: Annotated[float, option("What all of it may cost a person.")],
     delta: Annotated[float, option("The δ of the price.")] = 1e-6,
     schema: Annotated[Path | None, option("The public schema; without one 0.4 of ε buys its texts.")] = None,
+    one_of: Annotated[list[str] | None, option('Columns of which exactly one is 1 in every row: "soil_*".')] = None,
     person: Annotated[str | None, option("The column that identifies people, where the schema is bought.")] = None,
     rows_are_people: RowsArePeople = False,
     target: Annotated[str | None, option("A column to predict from the others.")] = None,
@@ -121,9 +122,9 @@ def synthesize(
     folder = to or free_folder(Path("runs") / table.name.split(".")[0])
     with terminal.training() as watch, counted_in(parts):
         result = carry_out(
-            table, epsilon=epsilon, delta=delta, schema=schema, person=person, rows_are_people=rows_are_people,
-            names_and_kinds_are_public=confirm, name=name, ledgers=ledgers, lifetime_epsilon=lifetime, folder=folder,
-            rows=rows, watch=watch, target=target,
+            table, epsilon=epsilon, delta=delta, schema=schema, one_of=one_of or None, person=person,
+            rows_are_people=rows_are_people, names_and_kinds_are_public=confirm, name=name, ledgers=ledgers,
+            lifetime_epsilon=lifetime, folder=folder, rows=rows, watch=watch, target=target,
         )  # fmt: skip
     drawn = pd.read_parquet(folder / "synthetic.parquet")
     write_table(

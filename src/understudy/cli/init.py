@@ -154,7 +154,7 @@ def _drafted(path: Path, person: str | None, rows_are_people: bool, missing: lis
         person = None if said == "-" else said
         if person is None:
             rows_are_people = typer.confirm(f"{path.name}: is every row another person", default=False)
-    found = draft(with_missing(path, missing), person, rows_are_people=rows_are_people)
+    found = draft(with_missing(path, missing), person, rows_are_people=rows_are_people, groups=True)
     plain.print(f"\n{path.name}")
     show_draft(found)
     return found

@@ -113,7 +113,7 @@ def schema_infer(
         order = f"Events are ordered by {schema.time}." if schema.time else schema.note
         plain.print(f"{order} most_events = {schema.most_events} is the most that a person has here.")
     else:
-        found = draft(read(tables[0]), person=person, rows_are_people=rows_are_people)
+        found = draft(read(tables[0]), person=person, rows_are_people=rows_are_people, groups=True)
         write_draft(found.schema, to)
         show_draft(found)
     out.print(f"Draft written to {to}. It was read from rows and is private: read its header before you continue.")

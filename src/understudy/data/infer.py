@@ -34,7 +34,19 @@ import numpy as np
 import pandas as pd
 
 from understudy.data import column as kinds
-from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
+from understudy.data.column import (
+    Boolean,
+    Categorical,
+    Column,
+    Date,
+    Datetime,
+    Integer,
+    OneOf,
+    Ordinal,
+    Real,
+    suggested,
+    with_groups,
+)
 from understudy.data.drafted import READ_FROM, Drafted
 from understudy.data.encoding.values import Cells, Floats
 from understudy.data.id_names import is_id_name
@@ -42,6 +54,8 @@ from understudy.data.reading import forms
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, seconds, texts
 from understudy.data.reading.files import Source, open_source
 from understudy.data.reading.forms import TIME_FORMS, day_form
+from understudy.data.reading.one_hot import fold_raw
+from understudy.data.reading.written import Raw
 from understudy.data.schema import Schema
 from understudy.data.visits.schema import MOST_EVENTS, VisitSchema
 from understudy.ground.check import nearest, whole
@@ -105,15 +119,16 @@ class Draft:
 def infer_schema(
     source: Source, person: str | None = None, *, name: str | None = None, most_categories: int = 64
 ) -> Schema:
-    return draft(source, person, name=name, most_categories=most_categories).schema
+    return draft(source, person, name=name, most_categories=most_categories, groups=True).schema
 
 
 def draft(
     source: Source, person: str | None = None, *, name: str | None = None, most_categories: int = 64, shared: float = 1,
-    rows_are_people: bool = False,
+    rows_are_people: bool = False, groups: bool = False,
 ) -> Draft:  # fmt: skip
     """The same, with a reason for every column left out. Where a share of rows have one text, there may be more.
-    Ids are left out once it is known who a person is; before that they stay, and somebody has to decide about them."""
+    Ids are left out once it is known who a person is; before that they stay, and somebody has to decide about them.
+    With `groups`, columns of which exactly one is 1 in all rows are one column: private as all of a draft is."""
     whole(most_categories=most_categories)
     raw = open_source(source, None, name)
     if person is not None and person not in raw.columns:
@@ -153,6 +168,10 @@ def draft(
             remarks[column.name] = said
             notes.append(f"{column.name}: {said}.")
     unread = {column.name: said for column in columns if (said := _unread(column, cells_of[column.name]))}
+    if groups:
+        columns = _grouped(columns, raw)
+        asked = "in these rows exactly one of its columns is 1: is it so by what made them?"
+        remarks |= {column.name: asked for column in columns if isinstance(column, OneOf)}
     marks = Drafted.from_columns(_today(), columns)
     who: dict[str, Any] = {"person": person, "rows_are_people": rows_are_people}
     schema = Schema(columns=columns, **who, origin="rows", note=" ".join(notes), drafted=marks)
@@ -182,6 +201,22 @@ def _unread(column: Column, cells: Cells) -> str | None:
         words = {str(text) for text in texts(seen)}
         return _SPELLINGS if _labels(words) is None else None
     return None
+
+
+def _grouped(columns: tuple[Column, ...], raw: Raw) -> tuple[Column, ...]:
+    """The columns with one for each group of which exactly one, or at most one, is 1 in all rows."""
+    for names in suggested({column.name: column for column in columns}).values():
+        try:
+            grouped = with_groups(columns, [names])
+        except SchemaError:  # they are written in different ways
+            continue
+        (group,) = (column for column in grouped if isinstance(column, OneOf) and column.part_names == names)
+        for nullable in (False, True):
+            found = replace(group, nullable=nullable)
+            if not fold_raw(raw, [found]).faults:
+                columns = tuple(found if column == group else column for column in grouped)
+                break
+    return columns
 
 
 def draft_visits(

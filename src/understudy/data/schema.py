@@ -19,7 +19,19 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import tomli_w
 
-from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
+from understudy.data.column import (
+    Boolean,
+    Categorical,
+    Column,
+    Date,
+    Datetime,
+    Integer,
+    OneOf,
+    Ordinal,
+    Real,
+    with_groups,
+)
+from understudy.data.column import table_columns as columns_of_tables
 from understudy.data.drafted import READ_FROM, Drafted, marked_by_hand
 from understudy.data.id_names import id_names
 from understudy.data.rules import Rule, about, read_rules
@@ -28,11 +40,12 @@ from understudy.ground.durable import read_json, read_toml
 from understudy.ground.errors import ConfigError, DraftSchemaError, SchemaError
 from understudy.ground.html import grid
 
-__all__ = ["Boolean", "Categorical", "Column", "Date", "Datetime", "Integer", "Ordinal", "Real"]  # of others
+__all__ = ["Boolean", "Categorical", "Column", "Date", "Datetime", "Integer", "OneOf", "Ordinal", "Real"]  # of others
 
 Origin = Literal["public", "rows"]
 
-KINDS: dict[str, type[Column]] = {k.kind: k for k in (Categorical, Ordinal, Boolean, Integer, Real, Date, Datetime)}
+_COLUMNS: tuple[type[Column], ...] = (Categorical, Ordinal, Boolean, Integer, Real, Date, Datetime, OneOf)
+KINDS: dict[str, type[Column]] = {column.kind: column for column in _COLUMNS}
 BOUGHT = "Bought on"  # how the note of a schema begins whose domains were bought from rows
 MOST_LEVELS = 1 << 22  # bins of all columns together
 T = TypeVar("T")
@@ -144,11 +157,12 @@ class Schema(Document):
             raise SchemaError("a schema needs at least one column.")
         if strange := [c for c in self.columns if not isinstance(c, Column)]:
             raise SchemaError(f"a schema is made of columns, not of {strange[0]!r}.")
-        if twice := repeated(self.names):
+        parts = [part.name for column in self.columns if isinstance(column, OneOf) for part in column.parts]
+        if twice := repeated([*self.names, *parts]):
             raise SchemaError(f'column "{twice[0]}" is declared twice.')
         if self.person is not None and (not isinstance(self.person, str) or not self.person):
             raise SchemaError(f"person must name the id column, not {self.person!r}.")
-        if self.person in self.names:
+        if self.person in (*self.names, *parts):
             raise SchemaError(
                 f'"{self.person}" is declared as a column and as the person. '
                 "An id is never learned: take it out of the columns."
@@ -198,6 +212,14 @@ class Schema(Document):
         gone = {self.column(name).name for name in names}
         return self.select(name for name in self.names if name not in gone)
 
+    def expanded(self, keep: str | None = None) -> Self:
+        """With the columns that a table has in place of each group of which one is 1, but for the column `keep`."""
+        listed = [(column,) if column.name == keep else columns_of_tables([column]) for column in self.columns]
+        columns = tuple(column for some in listed for column in some)
+        if columns == self.columns:
+            return self
+        return replace(self, columns=columns, rules=about(self.rules, (column.name for column in columns)))
+
     def binned(self, bins: Mapping[str, Any]) -> Self:
         """With these bins of its columns, by their names."""
 
@@ -243,7 +265,7 @@ class Schema(Document):
         if "kind" in data:
             said = f"rows of the kind {data['kind']!r}"
             raise SchemaError(f"this schema describes {said}, and a table is needed here.")
-        known = ("person", "rows_are_people", "origin", "note", "drafted", "rules", "columns")
+        known = ("person", "rows_are_people", "origin", "note", "drafted", "rules", "one_of", "columns")
         known_keys(data, known, "the schema", raised=SchemaError)
         columns = data.get("columns", ())
         if isinstance(columns, Mapping):
@@ -253,8 +275,10 @@ class Schema(Document):
         bins = [column.get("bins") for column in columns if isinstance(column, Mapping)]
         if (levels := sum(number for number in bins if isinstance(number, int))) > MOST_LEVELS:
             raise SchemaError(f"its columns have {levels:,} bins together, more than {MOST_LEVELS:,}.")
+        declared = with_groups(tuple(map(_column, columns)), data.get("one_of", ()))
         drafted = Drafted.from_dict(data["drafted"]) if "drafted" in data else None
-        return cls(**{**data, "columns": tuple(map(_column, columns)), "drafted": drafted})
+        given = {key: value for key, value in data.items() if key != "one_of"}
+        return cls(**given | {"columns": declared, "drafted": drafted})
 
     @property
     def _title(self) -> str:

@@ -31,7 +31,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from understudy.data.reading import judged
 from understudy.data.reading.files import Source, described_source, is_long, open_source
-from understudy.data.reading.judged import LISTED, Batch, Violation, raw_parts, read_columns, readers_of
+from understudy.data.reading.judged import (
+    LISTED,
+    Batch,
+    Violation,
+    groups_in,
+    raw_parts,
+    read_columns,
+    readers_of,
+    wanted,
+)
+from understudy.data.reading.one_hot import fold_raw
 from understudy.data.reading.sources import ALL, EngineFrame, Part, TableSource
 from understudy.data.reading.written import Marks, Raw, room_for
 from understudy.data.schema import Schema
@@ -126,7 +136,7 @@ class StreamedTable(Table):
         from understudy.data.reading.spread import spread_of
 
         is_part = self.part != ALL or self.key is not None
-        return None if is_part else spread_of(self.origin, self.named, list(readers_of(self.schema, False)))
+        return None if is_part else spread_of(self.origin, self.named, list(wanted(readers_of(self.schema, False))))
 
     @property
     def _counted(self) -> Seen:
@@ -139,7 +149,8 @@ class StreamedTable(Table):
         """Every cell is looked at."""
         marks = Marks(self.key)
         if isinstance(self.origin, EngineFrame):
-            judged.judged(open_source(self.origin, {}), readers_of(self.schema, one_row_each=False))
+            readers = readers_of(self.schema, one_row_each=False)
+            judged.judged(fold_raw(open_source(self.origin, {}), groups_in(readers)), readers)
         if self.spread is not None:
             from understudy.data.reading.spread import found_by, task_of
 

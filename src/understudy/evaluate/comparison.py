@@ -170,6 +170,7 @@ def evaluate(
     `sdmetrics` says. `str` of the result has all figures with what they mean.
     """
     declared = Schema.load(schema) if isinstance(schema, str | Path) else schema
+    declared = declared.expanded(keep=target)
     declared = with_bounds(declared, [real, synthetic, *([] if holdout is None else [holdout])])
     made = read_table(synthetic, replace(declared, person=None)).frame
     rows, people, own = read_rows(real, declared)

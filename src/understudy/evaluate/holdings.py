@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from understudy.data.column import OTHER, Binned, Categorical, Column, Ordinal, Real, is_unbounded
 from understudy.data.reading.cells import distinct, floats, missing_words, numbers_in, texts
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
-from understudy.data.reading.judged import judged, readers_of, wanted
+from understudy.data.reading.judged import groups_in, judged, readers_of, wanted
+from understudy.data.reading.one_hot import fold_raw
 from understudy.data.reading.sources import in_database
 from understudy.data.reading.written import Raw
 from understudy.data.schema import Grid, Schema, join, was_bought
@@ -93,13 +94,15 @@ class Holdings:
 
 def raw_rows(source: Source, schema: Schema, name: str | None, most: int | None) -> tuple[Raw, int]:
     """The columns of the schema as they came, and how many rows there are: of a long table at most about `most`."""
-    want = wanted(readers_of(schema, one_row_each=False))
+    readers = readers_of(schema, one_row_each=False)
+    want, groups = wanted(readers), groups_in(readers)
     if most is None or not is_long(source, len(want)):
-        raw = open_source(source, want, name)
+        raw = fold_raw(open_source(source, want, name), groups)
         return raw, len(raw.numbers)
     total = sum(len(raw.numbers) for raw in batches_of(source, want, long=True))
     rng, parts = np.random.default_rng(0), []
-    for raw in batches_of(source, want, long=True):
+    for batch in batches_of(source, want, long=True):
+        raw = fold_raw(batch, groups)
         drawn = np.flatnonzero(rng.random(len(raw.numbers)) < min(1.0, most / max(1, total)))
         columns = {c: cells.iloc[drawn] for c, cells in raw.columns.items()}
         parts.append(replace(raw, columns=columns, numbers=raw.numbers[drawn]))

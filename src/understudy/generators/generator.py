@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from understudy.answers.answers import Answers
 from understudy.answers.raking import Weights
 from understudy.data.kinds import ARRAYS, IMAGES, SERIES, TABLE, VISITS, Kind
+from understudy.data.reading.one_hot import fold, unfold
 from understudy.generators.classifier import Classifier
 from understudy.generators.drawings import labelled
 from understudy.generators.generator_file import read_generator, write_generator
@@ -50,7 +51,9 @@ class Generator(GeneratorParts):
         network the rows that fit are kept, within a bound on the work. `attrs["answer"]` says which,
         `attrs["probability"]` what the model gives the condition. Rows keep the schema's rules (`data.rules`): those
         that do not are drawn again. `attrs["kept"]` is the share of draws that did."""
-        return drawing_of(self.schema).sample(self, n, FastRng(seed), Asked(where, weights, like, draw))
+        folded = None if like is None else fold(like, self.schema)
+        asked = Asked(where, weights, folded, draw)
+        return unfold(drawing_of(self.schema).sample(self, n, FastRng(seed), asked), self.schema)
 
     def tables(
         self, n: int, *, where: str | None = None, weights: Weights | None = None, seed: int | None = None
@@ -58,26 +61,27 @@ class Generator(GeneratorParts):
         """The same as the tables that a holder would bring: "people", and their events by what these are called, in
         order; of all other rows one table, without a name. `where` is of events as of `visits`; where it speaks of
         several kinds of them, of people one of whose events of each kind, taken together, meet it."""
-        return drawing_of(self.schema).tables(self, n, FastRng(seed), Asked(where, weights))
+        tables = drawing_of(self.schema).tables(self, n, FastRng(seed), Asked(where, weights))
+        return {name: unfold(frame, self.schema) for name, frame in tables.items()}
 
     def complete(self, frame: pd.DataFrame, *, draws: int = 1, seed: int | None = None) -> pd.DataFrame:
         """Each row of the frame, with what it lacks drawn from the model given what it has; with `draws`, so often.
         What is there stays. A gap gets a value; a column that the frame lacks is drawn as the model draws it. A mixture
         gives its exact law; any other network is represented by some thousand of its latent points."""
-        return self._ask().complete(frame, draws, FastRng(seed))
+        return unfold(self._ask().complete(fold(frame, self.schema), draws, FastRng(seed)), self.schema)
 
     def predict_proba(self, frame: pd.DataFrame, target: str, *, seed: int | None = None) -> pd.DataFrame:
         """The probability of each value (or bin) of a column, for each row, by Bayes' rule from the columns it has.
         `seed` matters to networks that are no mixture, which are represented by draws."""
-        return self._ask().predicted(frame, target, FastRng(seed)).probabilities()
+        return self._ask().predicted(fold(frame, self.schema), target, FastRng(seed)).probabilities()
 
     def expectation(self, frame: pd.DataFrame, target: str, *, seed: int | None = None) -> "pd.Series[float]":
         """The mean of a numeric column, for each row, as `predict_proba`."""
-        return self._ask().predicted(frame, target, FastRng(seed)).mean()
+        return self._ask().predicted(fold(frame, self.schema), target, FastRng(seed)).mean()
 
     def quantile(self, frame: pd.DataFrame, target: str, q: float, *, seed: int | None = None) -> "pd.Series[float]":
         """The value below which a numeric column lies with probability `q`, for each row, as `predict_proba`."""
-        return self._ask().predicted(frame, target, FastRng(seed)).quantile(q)
+        return self._ask().predicted(fold(frame, self.schema), target, FastRng(seed)).quantile(q)
 
     def table(
         self, *columns: str, where: str | None = None, rows: float | None = None, seed: int | None = None

@@ -145,7 +145,8 @@ def buy_schema(
     named = tuple(replace(column, name=c) for c, column in declared.items())
     note = "Declared; nothing was bought."
     plain = Schema(columns=named, person=person, rows_are_people=rows_are_people, note=note)
-    title = _check_header(open_source(source, {}, name), as_they_came(source, kinds, person))
+    names = [column.name for column in plain.expanded().columns]
+    title = _check_header(open_source(source, {}, name), as_they_came(source, names, person))
     offer = quote(kinds, epsilon=epsilon, delta=delta, gaussian=gaussian)
     if offer is None:
         return plain

@@ -15,14 +15,15 @@ no kind describes → ConfigError; `require_kinds`: a cell that is not of its ki
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from understudy.data.column import MOST_DECIMALS, RESOLUTIONS, Column
+from understudy.data.column import MOST_DECIMALS, RESOLUTIONS, Column, shorten, suggested, with_groups
 from understudy.data.id_names import id_names, is_id_name
 from understudy.data.infer import IDS, draft, looks_like
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
@@ -31,7 +32,7 @@ from understudy.data.reading.storage import dtype_kind
 from understudy.data.schema import KINDS, Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.data.table import open_table
 from understudy.ground.check import one_of, repeated
-from understudy.ground.errors import ConfigError, PrivacyWarning, UtilityWarning
+from understudy.ground.errors import ConfigError, PrivacyWarning, SchemaError, UtilityWarning
 from understudy.privacy.steps import drop_times, step_of_frame, with_step
 
 MOST_TEXTS, _SHARED = 1_000, 0.005  # a column of more different texts, none of them that of so many, is free text
@@ -82,6 +83,48 @@ def without_bounds(kinds: Kinds) -> dict[str, str | Column]:
         else Asked.from_words(name, kind).column(name) or kind
         for name, kind in kinds.items()
     }
+
+
+def with_one_of(kinds: Kinds, declared: Sequence[Any]) -> dict[str, str | Column]:
+    """The same with one column for each declared group of which exactly one column is 1; or ConfigError."""
+    columns = [_as_part(name, kind) for name, kind in kinds.items()]
+    try:
+        grouped = with_groups(columns, declared)
+    except SchemaError as error:
+        raise ConfigError(f"{error} Nothing was read or charged.") from None
+    return {column.name: kinds.get(column.name, column) for column in grouped}
+
+
+def _as_part(name: str, kind: str | Column) -> Column:
+    """A column that a group may have: of yes and no, or of whole numbers, which are then read as 0 and 1."""
+    if isinstance(kind, Column):
+        return replace(kind, name=name)
+    labels = {Boolean.kind: ("False", "True"), Integer.kind: ("0", "1")}
+    return Boolean(name=name, labels=labels[kind]) if kind in labels else Real(name=name)
+
+
+def hint_at_groups(kinds: Kinds) -> None:
+    """A UtilityWarning where names and kinds, and nothing else, suggest columns of which exactly one is 1."""
+    groups = suggested(kinds)
+    if not groups:
+        return
+    named = "; ".join(shorten(names) for names in groups.values())
+    asked = ", ".join(_pattern(stem, names, kinds) for stem, names in groups.items())
+    warnings.warn(
+        f"columns are named alike, and of yes and no: {named}. If in every row exactly one of them is 1, by what made "
+        f"them, declare it: one_of=[{asked}] (--one-of). They are drawn as one column then, and exactly one is 1. If "
+        "not, one_of=[] says so.",
+        UtilityWarning,
+        stacklevel=4,
+    )
+
+
+def _pattern(stem: str, names: Sequence[str], kinds: Kinds) -> str:
+    """How a group is declared: by what its names begin with, where no other column begins so; or by all of them."""
+    rest = names[0].removeprefix(stem)
+    pattern = f"{stem}{rest[: len(rest) - len(rest.lstrip(' _.:=-'))]}*"
+    alone = [name for name in kinds if fnmatchcase(name, pattern)] == list(names)
+    return f'"{pattern}"' if alone else str(list(names))
 
 
 def as_bought(column: Column) -> str | Column:

@@ -17,6 +17,7 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.column import is_unbounded
 from understudy.data.kinds import ARRAYS, EVENTS, TABLE, ArraySchema, load_any
 from understudy.data.reading.files import Source
+from understudy.data.reading.one_hot import fold
 from understudy.data.reading.sources import WRITTEN, TableSource, in_database, is_url
 from understudy.data.schema import Schema
 from understudy.evaluate.comparison import Comparison, compare, evaluate
@@ -95,7 +96,8 @@ def _source(body: Mapping[str, Any]) -> Any:
 
 
 def _of_tables(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -> Measured:
-    schemas = {name: _schema(run, schema, name) for name in sources}
+    target = run.target if asked.target is None else asked.target
+    schemas = {name: _schema(run, schema, name).expanded(keep=target) for name in sources}
     found = open_holdings(sources, schemas, same_people=run.owners is not None, databases=asked.databases)
     if isinstance(found, str):
         return Measured(reason=found)
@@ -104,8 +106,9 @@ def _of_tables(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -
         unseen, strangers, others = read_rows(asked.holdout, wide)
         wide = others.schema
     own = asked.target is None and run.target in found.schema.names
+    synthetic = fold(cast(Any, run.synthetic), wide)
     comparison = compare(
-        found.real, cast(Any, run.synthetic), wide, holdout=unseen, outsiders=found.outsiders if unseen is None else (),
+        found.real, synthetic, wide, holdout=unseen, outsiders=found.outsiders if unseen is None else (),
         owners=found.owners, target=run.target if own else asked.target, people=(found.people, strangers),
         notes=found.notes, losses=found.losses,
     )  # fmt: skip

@@ -192,7 +192,7 @@ def predicted(
     if not TABLE.describes(schema) or target not in schema.names:
         names = schema.names if TABLE.describes(schema) else ()
         raise ConfigError(f'there is no column "{target}".{nearest(target, names)} Nothing was predicted.')
-    frame = _known_columns(source, schema.drop([target]))
+    frame = _known_columns(source, schema.drop([target]).expanded())
     if probabilities:
         return artefact.predict_proba(frame, target)
     if isinstance(schema.column(target), Integer | Real):

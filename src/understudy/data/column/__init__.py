@@ -28,6 +28,10 @@ from understudy.data.column.numbers import Integer as Integer
 from understudy.data.column.numbers import Real as Real
 from understudy.data.column.numbers import day_number as day_number
 from understudy.data.column.numbers import second_number as second_number
+from understudy.data.column.one_of import OneOf as OneOf
+from understudy.data.column.one_of import suggested as suggested
+from understudy.data.column.one_of import table_columns as table_columns
+from understudy.data.column.one_of import with_groups as with_groups
 
 
 def is_unbounded(column: Column) -> TypeGuard[Binned]:

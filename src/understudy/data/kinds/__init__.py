@@ -41,7 +41,7 @@ from understudy.data.kinds.kind import placed
 from understudy.data.kinds.kind import places as places
 from understudy.data.reading.files import Source
 from understudy.data.reading.judged import Violation
-from understudy.data.schema import Document, Grid, Schema, join, read
+from understudy.data.schema import Document, Grid, OneOf, Schema, join, read
 from understudy.data.table import Table
 from understudy.data.visits import SeveralVisits, TwoSources, Visits, VisitSchema, read_visits
 from understudy.data.visits.reading import number_bounds, two_sources
@@ -168,7 +168,9 @@ class MixedSchema(Document):
         if not self.parts:
             raise SchemaError("a mixed schema needs at least one part.")
         if tables := TABLE.among(self.parts):
-            join(tables)
+            groups = [c.name for c in join(tables).columns if isinstance(c, OneOf)]
+            if groups:
+                raise SchemaError(f'"{groups[0]}" is a group of which one is 1, which is for holders of tables alone.')
         if twice := repeated(self.names):
             raise SchemaError(f'column "{twice[0]}" has two meanings: rename a column or a party.')
 

@@ -19,11 +19,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.column import Binned, Categorical, Column, Integer, Real, is_unbounded, widest
+from understudy.data.column import Binned, Categorical, Column, Integer, OneOf, Real, is_unbounded, widest
 from understudy.data.encoding.values import Cells, Codes, Places, codes_of, found_levels, is_within, typed
 from understudy.data.reading import cells as reading
 from understudy.data.reading.cells import NOT_NULLABLE, Fault, read_cells, read_ids
 from understudy.data.reading.files import Source, batches_of, open_source
+from understudy.data.reading.one_hot import fold_raw
 from understudy.data.reading.sources import ALL, Part
 from understudy.data.reading.written import Raw
 from understudy.data.schema import Schema
@@ -58,7 +59,7 @@ def read_columns(
 ) -> tuple[Raw, dict[str, Cells]]:
     """The columns that the readers name, each in its own type; other columns are not read. The first cell that does not
     fit is a SchemaError, which says how many more there are."""
-    raw = open_source(source, wanted(readers), name)
+    raw = fold_raw(open_source(source, wanted(readers), name), groups_in(readers))
     return raw, judged(raw, readers, hint)
 
 
@@ -83,20 +84,27 @@ class Reader(NamedTuple):
 
     numeric: bool
     read: Callable[[Cells, Places], tuple[Cells, list[Fault]]]
+    group: OneOf | None = None  # of columns of which one is 1: it is read from these
 
 
 def cell_reader(column: Column, gap: str = NOT_NULLABLE) -> Reader:
     """Values of the declared kind; `gap` is said of an empty cell."""
     plain = isinstance(column, Integer | Real) and column.form is None
-    return Reader(plain, partial(read_cells, column, gap=gap))
+    return Reader(plain, partial(read_cells, column, gap=gap), column if isinstance(column, OneOf) else None)
 
 
 def id_reader(name: str, one_row_each: bool) -> Reader:
     return Reader(False, partial(read_ids, name, one_row_each=one_row_each))
 
 
+def groups_in(readers: Mapping[str, Reader]) -> list[OneOf]:
+    return [reader.group for reader in readers.values() if reader.group is not None]
+
+
 def wanted(readers: Mapping[str, Reader]) -> dict[str, bool]:
-    return {name: reader.numeric for name, reader in readers.items()}
+    """The columns to read; of a group its own, and the group itself, which rows that were folded before have."""
+    parts = {part.name: False for group in groups_in(readers) for part in group.parts}
+    return parts | {name: reader.numeric for name, reader in readers.items()}
 
 
 def scan(raw: Raw, readers: Mapping[str, Reader]) -> tuple[dict[str, Cells], list[Fault]]:
@@ -113,14 +121,17 @@ def scan(raw: Raw, readers: Mapping[str, Reader]) -> tuple[dict[str, Cells], lis
 
 
 def _header_faults(raw: Raw, declared: Mapping[str, Reader]) -> Iterator[Fault]:
-    for name in declared:
-        if name not in raw.header:
-            spare = [str(label) for label in raw.header if label not in declared]
-            yield Fault(column=name, reason=f"the header has no such column.{nearest(name, spare)}")
-        elif raw.header.count(name) > 1:
-            yield Fault(column=name, reason=f"appears {raw.header.count(name)} times in the header.")
+    known = wanted(declared)
+    for name, reader in declared.items():
+        unfolded = reader.group is not None and name not in raw.header
+        for own in reader.group.categories if reader.group is not None and unfolded else (name,):
+            if own not in raw.header:
+                spare = [str(label) for label in raw.header if label not in known]
+                yield Fault(column=str(own), reason=f"the header has no such column.{nearest(own, spare)}")
+            elif raw.header.count(own) > 1:
+                yield Fault(column=str(own), reason=f"appears {raw.header.count(own)} times in the header.")
     for label in dict.fromkeys(raw.header):
-        if label not in declared:
+        if label not in known:
             yield Fault(column=str(label), reason="is not in the schema, and is not read.", error=False)
 
 
@@ -146,7 +157,8 @@ def raw_parts(
     """A table in batches, as it stands; one that is not long in one."""
     for raw in batches_of(source, wanted(readers), name, long=long, part=part):
         # A part without rows is of use for its header and its faults alone.
-        yield raw if len(raw.numbers) or not long else replace(raw, columns={})
+        read = raw if len(raw.numbers) or not long else replace(raw, columns={})
+        yield fold_raw(read, groups_in(readers))
 
 
 class Batch:

@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from understudy.data.column import Boolean, Categorical, Column, Date
+from understudy.data.column import Boolean, Categorical, Column, Date, table_columns
 from understudy.data.encoding.values import Cells
 from understudy.data.reading.cells import texts
 from understudy.data.reading.writing import as_written
@@ -85,7 +85,7 @@ def storages_of(frame: pd.DataFrame) -> dict[Any, Storage]:
 
 def store(frame: pd.DataFrame, schema: object, storages: Mapping[Any, Storage]) -> pd.DataFrame:
     """The table in these storages, as far as they hold its cells."""
-    columns: dict[Any, Column] = {column.name: column for column in getattr(schema, "columns", ())}
+    columns: dict[Any, Column] = {column.name: column for column in table_columns(getattr(schema, "columns", ()))}
     cells = dict(frame.items())
     for name in columns.keys() & cells.keys() & storages.keys():
         cells[name] = _stored(columns[name], cells[name], storages[name])

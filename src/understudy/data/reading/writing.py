@@ -20,7 +20,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from understudy.data import column as kinds
-from understudy.data.column import OTHER, Binned, Boolean, Categorical, Column, Date, Datetime, Real
+from understudy.data.column import OTHER, Binned, Boolean, Categorical, Column, Date, Datetime, Real, table_columns
 from understudy.data.encoding.values import Cells, dtype
 from understudy.data.reading.cells import distinct, missing_words, numbers_in, texts
 from understudy.data.reading.files import Source, as_they_came, batches_of, open_source
@@ -62,7 +62,7 @@ def csv_text(frame: pd.DataFrame, schema: object, *, separator: str = ",", quote
 
     Columns that no table's schema declares (those of series, say) are written as pandas does.
     """
-    known: dict[str, Column] = {column.name: column for column in getattr(schema, "columns", ())}
+    known: dict[str, Column] = {column.name: column for column in table_columns(getattr(schema, "columns", ()))}
     cells = {name: as_written(known[name], frame[name]) if name in known else frame[name] for name in frame}
     table = pd.DataFrame(cells, columns=frame.columns)
     if quoted:
@@ -154,8 +154,9 @@ def coarsen_long(source: Source, schema: Schema, path: Path) -> Path:
 
 
 def _wanted(source: Source, schema: Schema) -> dict[str, bool]:
-    numbers = [one.name for one in schema.columns if isinstance(one, kinds.Integer | Real) and one.form is None]
-    return as_they_came(source, schema.names, schema.person, numbers)
+    columns = schema.expanded().columns
+    numbers = [one.name for one in columns if isinstance(one, kinds.Integer | Real) and one.form is None]
+    return as_they_came(source, [one.name for one in columns], schema.person, numbers)
 
 
 _TYPES = {

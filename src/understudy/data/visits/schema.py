@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from understudy.data.column import EXACT, Binned, Column, Date, Datetime, Integer
+from understudy.data.column import EXACT, Binned, Column, Date, Datetime, Integer, OneOf
 from understudy.data.encoding.fine import Run, bounded, fine_schema, public_cells, within
 from understudy.data.rules import Rule, read_rules
 from understudy.data.schema import Document, Schema
@@ -114,6 +114,8 @@ class VisitSchema(PeopleSchema):
         for part, schema in self.tables.items():
             if type(schema) is not Schema:
                 raise SchemaError(f"{part} must be a schema of columns, not {schema!r}.")
+            if groups := [column.name for column in schema.columns if isinstance(column, OneOf)]:
+                raise SchemaError(f'"{groups[0]}" is a group of which one is 1: these are for one row a person.')
             rules += schema.rules  # of both tables they stand in one place
             object.__setattr__(self, part, replace(schema, person=self.person, rules=()))
         self._check_time()
