@@ -20,14 +20,13 @@ def test_a_cell_has_a_row_for_every_column_and_one_for_all(bench: ModuleType, tm
     (cell,) = bench.cells(["codes"], "now", [4.0], 1)
     small = {"components": 4, "steps": 2}
     rows = bench.measure(cell, {"data": tmp_path, "people": 400, "settings": small})
-    assert [row["column"] for row in rows] == [
-        *("kind", "satisfied", "school", "affairs", "share", "left"),
-        *("single columns", "pairs of columns", "correlations", "predictions of “left”"),
-        "(all)",
-    ]
+    names = [row["column"] for row in rows]
+    assert names[:6] == ["kind", "satisfied", "school", "affairs", "share", "left"]
+    assert set(names[6:-1]) >= {"single columns", "pairs of columns", "correlations", "predictions of “left”"}
+    assert names[-1] == "(all)"
     assert {row["people"] for row in rows} == {400}
     assert all(0 <= row["ks"] <= 1 for row in rows[:5] if not row["left_out"])
-    for line in rows[6:10]:
+    for line in rows[6:-1]:
         assert line["kind"] == "line"
         assert line["wrong_line"] == int(
             line["mark"] == "good" and line["off"] > (0.05 if "pred" in line["column"] else 0.1)
@@ -97,9 +96,9 @@ def test_a_model_is_compared_on_rows_held_out_whichever_column_it_predicts(bench
     table = bench.load("codes", tmp_path)
     rng = np.random.default_rng(1)
     scrambled = table.train.apply(lambda column: rng.permutation(column))
-    lost = bench.model_truth("predictions of “school”", table, scrambled, 0)
+    lost = bench.model_truth("school", table, scrambled, 0)
     assert lost.off > 0.15
-    assert bench.model_truth("predictions of “school”", table, table.train, 0).off == 0
+    assert bench.model_truth("school", table, table.train, 0).off == 0
 
 
 def test_forty_tables_half_of_them_apart_and_the_generated_ones_have_the_law_that_is_said(

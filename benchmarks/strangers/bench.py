@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -53,8 +53,8 @@ from common.options import quick
 from understudy.evaluate.figure import What
 from understudy.evaluate.utility.values import apart
 from understudy.ground.errors import SchemaError, UtilityWarning
+from understudy.report.lines import Line, verdict_lines
 from understudy.report.marks import column_mark, raw_mark
-from understudy.report.verdict import Finding, verdict
 
 QUICK = quick()
 EPSILONS = (1.0, 0.5, 4.0)
@@ -148,14 +148,16 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
         "seconds": round(seconds, 1),
         "cpu": round(cpu, 1),
     }
-    lines = lines_beside_truth(verdict(compared, None), rows, table, read, cell.seed)
+    predicted = sorted({figure.what.column for figure in compared.predictions})
+    lines = lines_beside_truth(verdict_lines(compared), predicted, rows, table, read, cell.seed)
     return [known | row for row in (*rows, *lines, whole)]
 
 
 def lines_beside_truth(
-    findings: Iterable[Finding], columns: list[dict[str, Any]], table: Stranger, made: pd.DataFrame, seed: int
-) -> list[dict[str, Any]]:
-    """Each line of the page's verdict that has a truth, with that truth."""
+    said: Iterable[Line], predicted: Sequence[str], columns: list[dict[str, Any]], table: Stranger, made: pd.DataFrame,
+    seed: int,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Each line of the page's verdict that has a truth, with that truth. `predicted`: where nobody named a column."""
     real_strengths, made_strengths = (associations(frame, table) for frame in (table.train, made))
     truths = {
         "columns": worst_column(columns),
@@ -163,13 +165,18 @@ def lines_beside_truth(
         "correlations": worst_correlation(real_strengths, made_strengths),
     }
     rows = []
-    for finding in findings:
-        kind = kind_of_line(finding.subject)
+    for own in said:
+        kind = kind_of_line(own.line)
         if kind is None:
             continue
-        truth = model_truth(finding.subject, table, made, seed) if kind == "models" else truths[kind]
-        wrong = int(truth.contradicts(finding.mark, kind))
-        line = {"column": finding.subject, "kind": LINE, "mark": finding.mark, "wrong_line": wrong}
+        if kind == "models":
+            targets = [own.line.split("“")[1].split("”")[0]] if "“" in own.line else predicted
+            learned_of = [model_truth(target, table, made, seed) for target in targets]
+            truth = max(learned_of, key=lambda one: one.off, default=Truth())
+        else:
+            truth = truths[kind]
+        wrong = int(truth.contradicts(own.mark, kind))
+        line = {"column": own.line, "kind": LINE, "mark": own.mark, "wrong_line": wrong}
         rows.append(line | {"off": truth.off, "worst": truth.worst})
     return rows
 
@@ -199,9 +206,8 @@ def as_words(frame: pd.DataFrame, name: str) -> "pd.Series[Any]":
     return cells.astype(object).where(cells.isna(), cells.astype(str))
 
 
-def model_truth(subject: str, table: Stranger, made: pd.DataFrame, seed: int) -> Truth:
+def model_truth(target: str, table: Stranger, made: pd.DataFrame, seed: int) -> Truth:
     """By how much gradient boosting that learned from synthetic rows is worse than one that learned from real ones."""
-    target = subject.split("“")[1].split("”")[0]
     if target != table.target:
         table = replace(table, target=target, above=class_border(table.train[target]))
     real, synthetic = (learned(rows, table, seed) for rows in (table.train, made))
