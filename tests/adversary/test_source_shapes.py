@@ -151,7 +151,6 @@ def marks() -> list[bytes]:
     return [
         *(text.encode(coding) for text in texts for coding in ("utf-8", "utf-16-le")),
         *(struct.pack(form, NUMBER) for form in ("<q", "<d")),
-        struct.pack("<i", NUMBER),
     ]
 
 
