@@ -206,7 +206,7 @@ def short_fits() -> Iterator[None]:
     from understudy.generators.generator import Generator
     from understudy.models.moments import released
     from understudy.models.offered import OfferedGram
-    from understudy.models.tables import fine_tables
+    from understudy.models.tables import smooth_laws
     from understudy.models.tables import target as target_effects
     from understudy.protocols.aggregators.protocol import Config as Aggregators
     from understudy.protocols.gram.protocol import Config as Gram
@@ -224,8 +224,8 @@ def short_fits() -> Iterator[None]:
         patch.setattr(target_effects, "_ROWS", 1_000)
         patch.setattr(counted, "_DRAWN", 2_000)
         patch.setattr(released, "_STEPS", 20)
-        for name, few in (("_STEPS", 4), ("_MOST_ENDS", 8)):
-            patch.setattr(fine_tables, name, few)
+        for name, few in (("_STEPS", 4), ("_TURNS", 1)):
+            patch.setattr(smooth_laws, name, few)
         yield
 
 
@@ -335,9 +335,9 @@ def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     searched for coarsely, which can only find less; what was released first is read in a few steps.
     """
     from understudy.evaluate.audit import auditing, bounds
-    from understudy.models.tables import fine_tables
+    from understudy.models.tables import smooth_laws
 
-    for name, few in (("_STEPS", 4), ("_MOST_ENDS", 8)):
-        monkeypatch.setattr(fine_tables, name, few)
+    for name, few in (("_STEPS", 4), ("_TURNS", 1)):
+        monkeypatch.setattr(smooth_laws, name, few)
     monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
     monkeypatch.setattr(bounds, "_NEAR", 0.25)

@@ -1,12 +1,18 @@
 """One-way tables out of noisy trees: exact without noise, never negative, right in their sum."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 
 from understudy.data.encoding.fine import to_simplex
-from understudy.models.tables.fine_tables import fine_table, layer_sizes, layers_of
+from understudy.models.tables.fine_tables import Tree, fine_tables, layer_sizes, layers_of
+
+
+def fine_table(layers: Sequence[torch.Tensor], fan: int, **more: Any) -> torch.Tensor:
+    return fine_tables([Tree(layers, fan, **more)])[0]
 
 
 @pytest.mark.parametrize("leaves", [1, 5, 8, 9, 64, 65, 1000])
@@ -194,5 +200,5 @@ def test_a_long_tail_has_no_end(exponent: float, monkeypatch: pytest.MonkeyPatch
     found = fine_table(layers, 16, noise=56.0, total=6_000.0, edges=edges)
     far = int(1_024 * 1.5 / exponent)  # of 4 powers of ten: 3.2 % are beyond
     assert float(found[far:].sum()) == pytest.approx(float(beyond[far]), rel=0.2)
-    monkeypatch.setattr("understudy.models.tables.fine_tables._PAST", 0.0)  # no end is looked for
+    monkeypatch.setattr("understudy.models.tables.smooth_laws._PAST", 0.0)  # no end is looked for
     assert torch.equal(fine_table(layers, 16, noise=56.0, total=6_000.0, edges=edges), found)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from understudy.models.tables import fine_tables
+from understudy.models.tables import smooth_laws
 from understudy.models.tables import target as target_effects
 
 OF_THE_ALIGNMENT = {"test_alignment_protocol.py"}
@@ -19,5 +19,5 @@ def masks(request: pytest.FixtureRequest) -> None:
 def few_rows_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Effects on a target are fitted to few drawn rows, smooth laws in few steps; how well is tested with the fits."""
     monkeypatch.setattr(target_effects, "_ROWS", 1_000)
-    for name, few in (("_STEPS", 4), ("_MOST_ENDS", 8)):
-        monkeypatch.setattr(fine_tables, name, few)
+    for name, few in (("_STEPS", 4), ("_TURNS", 1)):
+        monkeypatch.setattr(smooth_laws, name, few)

@@ -345,13 +345,13 @@ def likely_run(counts: "Tensor", missing: "Tensor | None", noise: float, total: 
     most = torch.where(there, (there * falling).cumsum(1) - falling * there.cumsum(1), torch.inf)
     own = torch.where(there & (order < len(counts)), falling, torch.inf)
 
-    def unlikely(steps: float) -> "Tensor":
-        people = max(total + steps * sure, 1.0)
-        kept = (most < people).double()  # as `to_simplex`: those that are left lose as much each
-        loss = (kept @ falling - people) / kept.sum(1)
-        off: Tensor = kept.sum(1) * loss.square() + (there.double() - kept) @ falling.square()
-        return off / (2 * noise**2) + steps**2 / 2 + _EMPTY * (own < noise + loss[:, None]).sum(1)
-
-    off = torch.stack([unlikely(steps) for steps in (_STEPS if sure else (0.0,))]).min(0).values
-    best = int((off + outside / (2 * noise**2) + inside.sum(1)).argmin())
+    steps = torch.tensor(_STEPS if sure else (0.0,), dtype=torch.float64)[:, None]
+    people = (total + steps * sure).clamp(min=1)
+    kept = most < people[:, :, None]  # as `to_simplex`: those that are left lose as much each
+    held = kept.sum(2)
+    loss = (kept.double() @ falling - people) / held
+    off = held * loss.square() + (there & ~kept).double() @ falling.square()
+    empty = (own < noise + loss[:, :, None]).sum(2)
+    cost = off / (2 * noise**2) + steps.square() / 2 + _EMPTY * empty
+    best = int((cost.min(0).values + outside / (2 * noise**2) + inside.sum(1)).argmin())
     return int(first[best]), int(last[best])

@@ -10,8 +10,10 @@ told from noise. So neighbouring levels are one while the tables are fitted, as 
 parted afterwards as the one-way table says.
 
 *Never drawn* (`levels_of_none`). A schema says what may be, not what is: values may lack, or be none of the categories,
-and of bought columns lie beyond all that were seen. A fit follows the noise of such levels; where the released count is
-consistent with nobody, nobody is drawn there. People who are fewer than the noise can tell are lost with it.
+and of bought columns lie beyond all that were seen. A fit follows the noise of such levels; where that nobody is there
+is likelier than what was counted, nobody is drawn there. Of missing values and "(other)" a count is held against all
+numbers that may stand behind it, each power of them as likely as any other, and against how many columns have some at
+all (`likely_nobody`): of a table in which many cells lack, 2 % that lack in one more are believed.
 
 Guarantee: reads released tables and the public schema alone, so that all who know them choose the same.
 Edges: two levels at least where there are two cells; noise 0 → as many as there may be. All columns together have up to
@@ -252,7 +254,9 @@ def _levels_each(sizes: Sequence[int], width: int) -> int:
 
 
 _NONE = 2.0  # deviations: a count that lies no further above 0 is consistent with nobody
-_CHANCE = 0.02  # that of all columns of a table one is drawn without values, or as "(other)", by noise alone
+_CHANCE = 0.02  # that of all columns of a table one is drawn as "yes" or "no" by noise alone
+_FEW_COLUMNS = 0.5, 1.0  # columns with and without such people, besides those of the table: before anything was counted
+_TURNS = 12  # of expectation and maximisation
 _NEVER = 80.0  # so much lower are the log-odds of a level that is not drawn
 
 
@@ -272,21 +276,46 @@ def all_that_was_counted(gram: Tensor, noise: Tensor, sizes: Sequence[int]) -> t
     return (own * gram.diagonal() + (weight * sums).sum(1)) / total, total.rsqrt()
 
 
+def likely_nobody(counts: Tensor, deviations: Tensor, people: float) -> Tensor:
+    """Of one level of each column, whether that nobody has it is likelier than that some do: (columns,).
+
+    A count is N(m, σ²) with m = 0, or log m even between one person and all of them. The share of columns with m > 0 is
+    the one under which all counts are likeliest.
+    """
+    places = torch.linspace(0, math.log(max(people, 2.0)), 128, dtype=torch.float64)
+    sigma = deviations.double().clamp(min=0.5)[:, None]
+    count = counts.double()[:, None]
+    some = (-((count - places.exp()) ** 2) / (2 * sigma**2)).logsumexp(1) - math.log(len(places))
+    none = -(count[:, 0] ** 2) / (2 * sigma[:, 0] ** 2)
+    with_some, without = _FEW_COLUMNS
+    odds = some - none
+    share = torch.tensor(0.5, dtype=torch.float64)
+    for _ in range(_TURNS):
+        likely = torch.sigmoid(odds + torch.logit(share))
+        share = (likely.sum() + with_some) / (len(odds) + with_some + without)
+    return odds + torch.logit(share) <= 0
+
+
 def levels_of_none(schema: Schema, sizes: Sequence[int], counts: Tensor, deviations: Tensor) -> list[list[int]]:
     """Of each column the levels with nobody: missing, "(other)", and where the schema was bought, "yes" or "no", and
     whole numbers beyond the first and the last that were seen. `counts` and `deviations` are (width,).
     """
     found, start, bought = [], 0, was_bought(schema)
     surely = max(_NONE, NormalDist().inv_cdf(1 - _CHANCE / (2 * len(sizes))))
+    last = torch.tensor(sizes).cumsum(0)
+    unlike = dict[int, bool]()
+    for places in (_missing_levels(schema, last), _other_levels(schema, sizes, last)):
+        if places:
+            at = torch.tensor(list(places.values()))
+            people = float(counts.clamp(min=0).sum()) / len(sizes)
+            empty = likely_nobody(counts[at].cpu(), deviations[at].cpu(), people)
+            unlike |= dict(zip(at.tolist(), empty.tolist(), strict=True))
     for column, size in zip(schema.columns, sizes, strict=True):
         count, sigma = counts[start : start + size], deviations[start : start + size]
         none = (count <= _NONE * sigma).tolist()
         single = size == column.size  # a level each: none was merged
         nobody = (count <= surely * sigma).tolist()
-        levels = [size - 1] if column.nullable and nobody[-1] else []
-        if single and isinstance(column, Categorical) and OTHER in column.categories:
-            other = column.categories.index(OTHER)
-            levels += [other] * nobody[other]
+        levels = [level for level in range(size) if unlike.get(start + level, False)]
         if bought and isinstance(column, Boolean):
             levels += [level for level in range(column.levels) if nobody[level]]
         if single and bought and isinstance(column, Integer):
@@ -296,6 +325,21 @@ def levels_of_none(schema: Schema, sizes: Sequence[int], counts: Tensor, deviati
         rest = [level for level in range(size) if level not in levels]
         found.append(levels if any(not none[level] for level in rest) else [])
         start += size
+    return found
+
+
+def _missing_levels(schema: Schema, last: Tensor) -> dict[str, int]:
+    """Where those without a value stand in a row of all levels, by column."""
+    every = zip(schema.columns, last.tolist(), strict=True)
+    return {column.name: end - 1 for column, end in every if column.nullable}
+
+
+def _other_levels(schema: Schema, sizes: Sequence[int], last: Tensor) -> dict[str, int]:
+    """Where "(other)" stands, of columns whose levels were not merged."""
+    found = {}
+    for column, size, end in zip(schema.columns, sizes, last.tolist(), strict=True):
+        if size == column.size and isinstance(column, Categorical) and OTHER in column.categories:
+            found[column.name] = end - size + column.categories.index(OTHER)
     return found
 
 

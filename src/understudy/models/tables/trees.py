@@ -26,8 +26,9 @@ from understudy.data.encoding.codec import Codec, Codes, Levels
 from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
 from understudy.ground.errors import MessageError
-from understudy.models.tables.fine_tables import Counted, fine_table, layer_sizes, layers_of
+from understudy.models.tables.fine_tables import Tree, fine_tables, layer_sizes, layers_of
 from understudy.models.tables.merged_levels import bought_levels
+from understudy.models.tables.smooth_laws import Counted
 
 _LOOKS = 3  # at which cells have people in them, and how many these are; at what stands out
 _FEW, _NEXT = 5.0, 0.25  # deviations: in the last cell where people are, and how many may be in the next
@@ -166,14 +167,16 @@ class TreesRead:
         ]
         columns = [pair for group in trees for pair in group.columns]
         total, sure = _total(each, [grid.is_tree(own) for own, _ in columns], people)
-        tables = [
-            fine_table(
-                nodes.layers, grid.FAN, noise=sigma, missing=nodes.missing, total=total, sure=sure,
-                ordered=grid.is_tree(own), listed=grid.is_bought(own) and not grid.is_tree(own),
-                edges=torch.from_numpy(grid.cell_edges(fine)), also=() if also is None else also.get(j, ()),
-            )
-            for j, ((nodes, sigma), (own, fine)) in enumerate(zip(each, columns, strict=True))
-        ]  # fmt: skip
+        tables = fine_tables(
+            [
+                Tree(
+                    nodes.layers, grid.FAN, sigma, nodes.missing, total, sure,
+                    ordered=grid.is_tree(own), listed=grid.is_bought(own) and not grid.is_tree(own),
+                    edges=torch.from_numpy(grid.cell_edges(fine)), also=() if also is None else also.get(j, ()),
+                )
+                for j, ((nodes, sigma), (own, fine)) in enumerate(zip(each, columns, strict=True))
+            ]
+        )  # fmt: skip
         ends = {
             j: _even_but_for_spikes(
                 nodes.ends, sigma * math.sqrt(nodes.times), float(tables[j][: columns[j][1].levels].sum())

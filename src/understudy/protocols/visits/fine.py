@@ -30,8 +30,8 @@ from understudy.data.schema import Schema
 from understudy.data.visits import VisitCodes
 from understudy.data.visits.counts import parts
 from understudy.ground.errors import MessageError
-from understudy.models.tables.fine_tables import Counted
 from understudy.models.tables.merged_levels import level_count, merged_neighbours
+from understudy.models.tables.smooth_laws import Counted
 from understudy.models.tables.trees import Trees, TreesRead, runs_of
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec

@@ -1,0 +1,427 @@
+"""Smooth laws of ordered columns: what noisy counts of a tree say where no single count stands out.
+
+Far out a cell holds fewer people than its noise hides, and so does every cell beside it; but laws hardly bend there. On
+the scale of asinh((x − c)/s), which is even within s of c and logarithmic beyond, with c the median or zero, or on the
+scale of x itself, the logarithm f of the density is a number for each of some even bins, and what is least is
+
+    Σ over all counts of (count − people by f)² / 2σ²  +  κ Σ log(1 + (f″/τ)²)  +  ε Σ (1 − exp(−people of a bin / σ))
+
+The second term lets f be a line nearly everywhere, as of a Pareto tail, and bend where that pays (Student's law of what
+bends); by the third a bin with hardly anybody in it has nobody. A leaf that stands out by far is a spike, and has its
+people by itself: they are known as well as one count is, and so is whatever is left of a node beside them.
+
+*Ends.* Ages, rates and codes end all at once. Past an end nobody is drawn: with P people past it by the law, and B
+within a bin before it, these P are put among B, and by all counts that is less likely by a factor of
+exp(s − log⁺(P/ρB)) at most: what does not fall steeply needs evidence, and so do more than θ of what B go on to. Of
+such ends the innermost is taken that is nearly as likely (s) as the likeliest. Zero, as an end of counts, and powers of
+ten from 1 on, as of rates, have a larger s; where many are shortly before one, so that no tail begins there, or by
+themselves on it, it is an end wherever counts past it are as likely (s) with nobody there. Between its ends a law is
+fitted anew, so that no bin lies across one; then ends are looked for once more.
+
+All columns' laws are fitted together, step by step, and all places of a column are tried as ends at once.
+
+Guarantee: reads released counts alone.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from understudy.data.encoding.fine import to_simplex
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+_ROUNDS = 3  # of looking for spikes
+_TURNS = 3  # of looking for ends
+_BIN = 0.25  # length of a bin on a scale
+_MOST_BINS, _FEWEST_BINS = 96, 8
+_SPARED = 2.0  # deviations: with fewer people besides spikes, all are in these
+_CURVED = 3.0  # in log-likelihood: by so much more, even bins are taken, as they have no long tails
+_EVEN = 1.0  # of those lengths, a bin of even numbers
+_BENDS, _BEND = 1.5, 0.3  # κ, τ
+_NOBODY = 0.5  # ε
+_FEW, _FALL = 1.5, 1.35  # with fewer deviations of people beyond, the exponent of a tail, at least
+_SURE = 0.3  # σ: so well the number of people is known, at best
+_STEPS, _STOP = 60, 0.01  # steps of Newton's method, at most, and what the last one gains
+_PAST = 0.1  # of all people, past an end at most
+_STEEP, _THIN, _SLACK, _ROUND = 0.05, 0.5, 1.5, 4.0  # ρ, θ, and s of an end, and of a round one
+_FLAT, _CELLS = 0.2, 8  # of the highest density, so that no tail begins there, and cells before such an end
+_ALONE = 1.2  # deviations more, by which a node stands out where nobody else is
+_MOST_NODES = 8192  # a layer of more says little about a smooth law
+
+
+class Counted(NamedTuple):
+    """People between leaves: from each of `places` (n + 1,) to the next; `noise` is its deviation, (n,) or one."""
+
+    places: Tensor
+    counts: Tensor
+    noise: Tensor | float
+
+
+def _variance(one: Counted) -> Floats:
+    return torch.as_tensor(one.noise, dtype=torch.float64).square().numpy()
+
+
+@dataclass(eq=False)
+class Ordered:
+    """One column's counts: of its tree, `layers` from the top, and `also` others. `total` people, but for a deviation
+    `sure`; `edges` (leaves + 1,): the values between which leaves lie."""
+
+    layers: Sequence[Tensor]
+    fan: int
+    noise: float
+    total: float
+    sure: float
+    edges: Floats
+    also: Sequence[Counted] = ()
+    counted: list[tuple[Places, Floats, Floats]] = field(init=False)  # places, counts, variances
+    last: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sure = max(self.sure, _SURE * self.noise)
+        self.last = self.layers[-1].double().numpy()
+        trees = []
+        for depth, layer in enumerate(self.layers):
+            places = torch.arange(len(layer) + 1) * self.fan ** (len(self.layers) - 1 - depth)
+            if len(layer) <= _MOST_NODES:
+                trees.append(Counted(places.clamp(max=len(self.last)), layer, self.noise))
+        self.counted = [
+            (one.places.numpy(), one.counts.double().numpy(), np.broadcast_to(_variance(one), one.counts.shape))
+            for one in (*self.also, *trees)
+        ]
+
+    def scales(self) -> tuple[Floats, Floats, Floats]:
+        """Where the edges lie on the scales that are tried: about the median, about zero, and even."""
+        layers, edges = self.layers, self.edges
+        depth = max((d for d, layer in enumerate(layers) if len(layer) <= 2 * self.fan**2), default=0)
+        nodes = np.arange(len(layers[depth])) * self.fan ** (len(layers) - 1 - depth)
+        rough = to_simplex(layers[depth].double()[None], torch.tensor([self.total], dtype=torch.float64))[0].numpy()
+        below = np.append(0, np.cumsum(rough)) / max(rough.sum(), 1e-9)
+        at = edges[np.append(nodes, len(edges) - 1)]
+        tenth, quarter, middle, three, last = np.interp((0.1, 0.25, 0.5, 0.75, 0.9), below, at)
+        least = max(float(np.diff(edges).min()), 1e-9 * (edges[-1] - edges[0]))
+        about = max(three - middle, middle - quarter, least) / 2
+        small = max(min(abs(tenth), abs(last), abs(middle)) / 2, least, 1e-6 * abs(middle))
+        return np.arcsinh((edges - middle) / about), np.arcsinh(edges / small), edges / (_EVEN * about)
+
+
+class Law:
+    """The law of one column on one scale between two leaves: `logs` of the people in each bin, besides `spikes`."""
+
+    def __init__(self, column: Ordered, scale: Floats, near: Floats, start: int, stop: int, spikes: Floats) -> None:
+        self.column, self.scale, self.near, self.start, self.stop = column, scale, near, start, stop
+        first, last = float(scale[start]), float(scale[stop])
+        bins = max(_FEWEST_BINS, min(_MOST_BINS, math.ceil((last - first) / _BIN)))
+        self.bins = np.linspace(first, last, bins + 1)
+        self.logs = np.full(bins, math.log(max(column.total, 1.0) / bins))
+        self.parts = [self._shares(places) for places, _, _ in column.counted]
+        self.left = math.inf  # of all three terms, once fitted
+        self.with_spikes(spikes)
+
+    def _shares(self, places: Places) -> csr_array:
+        """The share of each bin that lies from each of these places to the next: (nodes, bins)."""
+        nodes = np.clip(self.scale[places], self.bins[0], self.bins[-1])
+        cuts = np.sort(np.concatenate([nodes, self.bins]))
+        length = np.diff(cuts)
+        there = length > 0
+        length, middle = length[there], cuts[:-1][there] + length[there] / 2
+        rows = np.searchsorted(nodes, middle, side="right") - 1
+        inside = (rows >= 0) & (rows < len(nodes) - 1)
+        columns = np.clip(np.searchsorted(self.bins, middle, side="right") - 1, 0, len(self.logs) - 1)
+        share = length / (self.bins[1] - self.bins[0])
+        shape = (len(nodes) - 1, len(self.logs))
+        return csr_array((share[inside], (rows[inside], columns[inside])), shape=shape)
+
+    def within(self, start: int, stop: int, scale: Floats, near: Floats) -> "Law":
+        """The same between these leaves, on another scale, to be fitted."""
+        spikes = np.zeros_like(self.spikes)
+        spikes[start:stop] = self.spikes[start:stop]
+        fresh = Law(self.column, scale, near, start, stop, spikes)
+        places = np.interp(np.interp(fresh.bins, scale, self.column.edges), self.column.edges, self.scale)
+        people = np.diff(np.interp(places, self.bins, np.append(0, np.cumsum(np.exp(self.logs)))))
+        fresh.logs = np.log(np.maximum(people, 1e-3))
+        return fresh
+
+    def with_spikes(self, spikes: Floats) -> None:
+        """What counts say of all others: these are known beside spikes as well as those are."""
+        column, self.spikes = self.column, spikes
+        variance = column.noise**2
+        below, many = (np.append(0, np.cumsum(part)) for part in (spikes, spikes > 0))
+        rest = column.sure**2 + many[-1] * variance
+        self.spared = _SPARED * math.sqrt(rest) if many[-1] else 0.0
+        self.square = np.full((len(self.logs), len(self.logs)), 1 / rest)
+        self.linear = np.full(len(self.logs), (column.total - below[-1]) / rest)
+        for share, (places, counts, noise) in zip(self.parts, column.counted, strict=True):
+            heard = 1 / (noise + np.diff(many[places]) * variance)
+            self.square += (share.T @ share.multiply(heard[:, None])).toarray()
+            self.linear += share.T @ (heard * (counts - np.diff(below[places])))
+
+    def leaves(self) -> Floats:
+        """The people of each leaf that is no spike."""
+        below = np.append(0, np.cumsum(np.exp(self.logs)))
+        return np.diff(np.interp(self.scale, self.bins, below))
+
+    def people(self) -> Floats:
+        """The people of each leaf, `total` in all."""
+        others = self.leaves()
+        found = self.spikes if others.sum() < self.spared else others + self.spikes
+        scaled: Floats = found * (self.column.total / max(found.sum(), 1e-9))
+        return scaled
+
+    def standing_out(self) -> Floats:
+        more = self.column.last - self.leaves()
+        middle = (self.scale[:-1] + self.scale[1:]) / 2
+        about = np.clip(np.searchsorted(self.bins, middle) - 1, 0, len(self.logs) - 1)
+        alone = np.exp(self.logs)[about] < self.column.noise
+        clear = clearly(len(more)) + np.where(alone, _ALONE, 0)
+        return np.where(more > clear * self.column.noise, more, 0.0)
+
+    def fall(self) -> None:
+        """Far out, where hardly more people are left than the noise hides, the law falls outwards."""
+        edges = self.column.edges
+        for side in (1, -1):
+            if side * edges[-1 if side > 0 else 0] <= 0:  # towards zero there is no tail
+                continue
+            logs, middle = self.logs[::side], side * self.bins[1:-1][::side]
+            beyond = np.exp(logs)[::-1].cumsum()[::-1]
+            near = np.flatnonzero((beyond[1:] >= _FEW * self.column.noise) | (middle < 1))
+            far = int(near[-1]) if len(near) else 0
+            least = _FALL * float(self.bins[1] - self.bins[0]) * np.arange(len(logs))
+            fallen = np.minimum.accumulate((logs + least)[far:]) - least[far:]
+            self.logs = np.concatenate([logs[:far], fallen])[::side]
+
+    def end(self, side: int, again: bool) -> int:
+        """Before which leaf nobody is any more to this side; all are before the last one's end where there is none.
+        `again`: another end was found before, and a better one needs evidence."""
+        column, leaves = self.column, len(self.spikes)
+        people = self.people()[::side]
+        spikes = (self.spikes > 0)[::side]
+        held, smooth = (np.append(0, np.cumsum(part)) for part in (people, np.where(spikes, 0, people)))
+        near, values = side * self.near[::side], side * column.edges[::side]
+        past = held[-1] - held
+        with np.errstate(divide="ignore", invalid="ignore"):
+            powers = np.log10(values)
+            tens = (values == 0) | (np.abs(powers - np.rint(powers)) < 1e-9) & (powers > -0.5)
+        if side > 0:
+            tens = np.append(False, tens[:-1])  # the last cell within is that number
+        ends = np.flatnonzero((past > 1e-9) & (past < np.where(tens, 2 * _PAST, _PAST) * held[-1]))
+        ends = ends[ends > 0]
+        if not len(ends):
+            return leaves
+        begin = np.minimum(np.searchsorted(near, near[ends] - _BIN), ends - 2).clip(min=0)
+        past, before = past[ends], held[ends] - held[begin]
+        gain, outside = self._gains(side, held, smooth, ends, begin)
+        with np.errstate(divide="ignore"):
+            steep, tens = past / before.clip(min=1e-9), tens[ends]
+            thin = tens | (past * (near[ends] - near[begin]) < _THIN * before * (near[-1] - near[ends]))
+            slack = np.full(len(ends), -_SLACK) if again else np.where(tens, _ROUND, _SLACK)
+            likely = (steep < 1) & (past < _PAST * held[-1])
+            likely &= gain > np.log(steep / _STEEP).clip(min=0) - np.where(thin, slack, -np.abs(slack))
+        inside, spike = smooth[ends] - smooth[begin], np.where(spikes[ends - 1], people[ends - 1], 0)
+        highest = (np.exp(self.logs) / np.diff(np.interp(self.bins, self.scale, column.edges))).max()
+        many = inside > _FLAT * highest * (values[ends] - values[begin])
+        sharp = tens & (not again) & (many | (spike > past)) & (outside > -_SLACK)
+        sharp &= (ends > _CELLS) & (values[ends - 1] != 0)  # 0 and 1 tell nothing of who is above
+        likely |= sharp
+        if not likely.any():
+            return leaves
+        likely &= sharp | (gain >= gain[likely].max() - slack.clip(min=0))
+        return int(ends[likely].min())
+
+    def _gains(self, side: int, held: Floats, smooth: Floats, ends: Places, begin: Places) -> tuple[Floats, Floats]:
+        """By how much likelier all counts are if those past an end are among those shortly before it, but no spikes
+        unless there is little else; and what the counts say that lie past it."""
+        past = held[-1] - held[ends]
+        gain, outside = np.zeros(len(ends)), np.zeros(len(ends))
+        others = past < smooth[ends] - smooth[begin]
+        room = np.where(others, smooth[ends] - smooth[begin], held[ends] - held[begin])
+        ratio = past / room.clip(min=1e-9)
+
+        def among(at: Places) -> Floats:
+            return np.where(others, smooth[at], held[at])
+
+        for places, counts, noise in self.column.counted:
+            nodes = places if side > 0 else len(held) - 1 - places[::-1]
+            heard = 1 / noise[::side]
+            here = np.diff(held[nodes])
+            off = counts[::side] - here
+            beyond = np.append(np.cumsum((-heard * here * (off + here / 2))[::-1])[::-1], 0)
+            node = np.searchsorted(nodes, ends, side="right") - 1  # in which an end lies, or begins
+            within = node < len(here)
+            cut = within & (nodes[node] < ends)
+            node_of = np.minimum(node, len(here) - 1)
+            gain += beyond[node + cut]
+            outside += beyond[node + cut]
+            first = np.searchsorted(nodes, begin)  # the first node that lies between begin and end
+            sums = []
+            for law in (smooth, held):
+                moved = np.diff(law[nodes])
+                sums.append([np.append(0, np.cumsum(heard * part)) for part in (moved * off, moved**2)])
+            some = first < node
+            for part, weight in ((0, ratio), (1, -(ratio**2) / 2)):
+                each = [one[part][node] - one[part][np.minimum(first, node)] for one in sums]
+                gain += np.where(some, weight * np.where(others, *each), 0)
+            inner = np.maximum(nodes[node_of], begin)
+            moved = ratio * (among(ends) - among(inner)) - (held[nodes[node_of + 1]] - held[ends])
+            gain += np.where(cut, heard[node_of] * moved * (off[node_of] - moved / 2), 0)
+            head = (first > 0) & (nodes[first - 1] < begin) & (nodes[first] <= ends) & (nodes[first] > begin)
+            head &= ~(cut & (first - 1 == node))
+            moved = ratio * (among(np.minimum(nodes[np.minimum(first, len(here))], ends)) - among(begin))
+            at = (first - 1).clip(min=0)
+            gain += np.where(head, heard[at] * moved * (off[at] - moved / 2), 0)
+        return gain, outside
+
+
+def clearly(nodes: int) -> float:
+    """How many deviations of noise one of so many nodes must stand out by."""
+    return math.sqrt(2 * math.log(max(nodes, 2)))
+
+
+def smooth_laws(columns: Sequence[Ordered]) -> list[tuple[Floats, Floats]]:
+    """The people of each leaf of each column, `total` in all, and in spikes alone."""
+    scales = [column.scales() for column in columns]
+    whole = [
+        [Law(one, scale, scale, 0, len(one.last), np.zeros(len(one.last))) for scale in own[:2]]
+        for one, own in zip(columns, scales, strict=True)
+    ]
+    fit([law for laws in whole for law in laws])
+    best = [min(laws, key=lambda law: law.left) for laws in whole]
+    for _ in range(_ROUNDS):
+        changed = []
+        for law in best:
+            spikes = law.standing_out()
+            if not np.array_equal(spikes > 0, law.spikes > 0):
+                law.with_spikes(spikes)
+                changed.append(law)
+        fit(changed)
+    for law in best:
+        law.fall()
+    for turn in range(_TURNS):
+        fresh: dict[int, list[Law]] = {}
+        for j, law in enumerate(best):
+            start, stop = _support(law, again=turn > 0)
+            if turn and (start, stop) == (law.start, law.stop):
+                continue
+            tried = (law.scale,) if turn else scales[j]
+            near = [scales[j][0] if scale is scales[j][2] else scale for scale in tried]
+            fresh[j] = [law.within(start, stop, *pair) for pair in zip(tried, near, strict=True)]
+        fit([law for laws in fresh.values() for law in laws])
+        for j, laws in fresh.items():
+            best[j] = min(laws, key=lambda law: law.left + _CURVED * (law.scale is scales[j][2]))
+            best[j].fall()
+    return [(law.people(), law.spikes) for law in best]
+
+
+def _support(law: Law, again: bool) -> tuple[int, int]:
+    """Between which leaves its people are."""
+    leaves = len(law.spikes)
+    stop = min(law.end(1, again), law.stop)
+    start = max(leaves - law.end(-1, again), law.start)
+    return (start, stop) if start < stop else (law.start, law.stop)
+
+
+def fit(laws: Sequence[Law]) -> None:
+    """Newton's method for all of them, step by step shorter where it does not help."""
+    order = sorted(laws, key=lambda law: len(law.logs))
+    for first in range(0, len(order), 24):
+        _fit_some(order[first : first + 24])
+
+
+def _fit_some(laws: Sequence[Law]) -> None:
+    many, most = len(laws), max(len(law.logs) for law in laws)
+    square, linear = np.zeros((many, most, most)), np.zeros((many, most))
+    logs, bends = np.full((many, most), -60.0), np.zeros((many, most - 2))
+    for n, law in enumerate(laws):
+        size = len(law.logs)
+        square[n, :size, :size], linear[n, :size], logs[n, :size] = law.square, law.linear, law.logs
+        bends[n, : size - 2] = 1
+    noise = torch.tensor([law.column.noise for law in laws], dtype=torch.float64)[:, None]
+    system = _Systems(torch.from_numpy(square), torch.from_numpy(linear), torch.from_numpy(bends), noise)
+    found, left = system.least(torch.from_numpy(logs))
+    for law, own, off in zip(laws, found.numpy(), left.tolist(), strict=True):
+        law.logs, law.left = own[: len(law.logs)].copy(), off
+
+
+@dataclass(frozen=True, eq=False)
+class _Systems:
+    """Laws of as many bins, at least: those that are none have a constant logarithm, and nobody in them."""
+
+    square: Tensor
+    linear: Tensor
+    there: Tensor
+    noise: Tensor
+
+    def some(self, which: Tensor) -> "_Systems":
+        return _Systems(self.square[which], self.linear[which], self.there[which], self.noise[which])
+
+    def off(self, logs: Tensor) -> Tensor:
+        """What is left of all three terms."""
+        people = logs.exp()
+        nobody = (1 - torch.exp(-people / self.noise)).sum(1)
+        bends = self.there * logs.diff(n=2, dim=1)
+        left = ((self.square @ people[..., None])[..., 0] / 2 - self.linear).mul(people).sum(1)
+        return left + _BENDS * torch.log1p((bends / _BEND) ** 2).sum(1) + _NOBODY * nobody
+
+    def step(self, logs: Tensor, damp: Tensor) -> Tensor:
+        people, bends = logs.exp(), self.there * logs.diff(n=2, dim=1)
+        weight = self.there * 2 * _BENDS / (_BEND**2 + bends**2)
+        few = people / self.noise
+        slope = people * ((self.square @ people[..., None])[..., 0] - self.linear)
+        slope = slope + _bent(weight * bends) + _NOBODY * few * torch.exp(-few)
+        hessian = people[:, :, None] * self.square * people[:, None, :]
+        diagonal = hessian.diagonal(dim1=1, dim2=2)
+        diagonal += _around(weight, (1.0, 4.0, 1.0))
+        for offset, parts in ((1, (-2.0, -2.0)), (2, (1.0,))):
+            beside = _around(weight, parts)
+            for side in (offset, -offset):
+                other = hessian.diagonal(side, 1, 2)
+                other += beside
+        diagonal *= 1 + damp[:, None]
+        diagonal += damp[:, None] * 1e-3 + 1e-12
+        factor, wrong = torch.linalg.cholesky_ex(hessian)
+        found = torch.cholesky_solve(slope[..., None], factor)[..., 0]
+        found = torch.where((wrong == 0)[:, None], found, 0.0)
+        return logs - found.clamp(-2, 2)
+
+    def least(self, logs: Tensor) -> tuple[Tensor, Tensor]:
+        now = self.off(logs)
+        damp = torch.full_like(now, 1e-3)
+        tries = torch.zeros_like(now)
+        going = torch.arange(len(logs))
+        for _ in range(_STEPS):
+            own = self.some(going) if len(going) < len(logs) else self
+            tried = own.step(logs[going], damp[going])
+            off = own.off(tried)
+            better = off < now[going]
+            gain = now[going] - off
+            good = going[better]
+            logs[good], now[good] = tried[better], off[better]
+            damp[going] = torch.where(better, (damp[going] / 3).clamp(min=1e-9), damp[going] * 4)
+            tries[going] = torch.where(better, 0.0, tries[going] + 1)
+            done = torch.where(better, gain < _STOP, tries[going] >= 8)
+            going = going[~done]
+            if not len(going):
+                break
+        return logs, now
+
+
+def _around(weight: Tensor, parts: Sequence[float]) -> Tensor:
+    """Σ over parts of each part times the weights, moved on by one each time: so much longer than these."""
+    size = weight.shape[1] + len(parts) - 1
+    found = weight.new_zeros(len(weight), size)
+    for place, part in enumerate(parts):
+        found[:, place : place + weight.shape[1]] += part * weight
+    return found
+
+
+def _bent(parts: Tensor) -> Tensor:
+    """The transposed second difference."""
+    return _around(parts, (1.0, -2.0, 1.0))

@@ -1,0 +1,101 @@
+"""Numbers that many people share, by the releases of gram alone: where they are, and how many have each."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from understudy.data.column import Integer, Real
+from understudy.data.encoding.codec import merged
+from understudy.data.schema import Schema
+from understudy.models.tables.trees import TreesRead, levels_counted, runs_of
+from understudy.protocols.gram.layout import Layout
+
+COLUMNS = 12  # of one table
+NOISE = {2_000: (17.0, 5.0), 9_105: (49.0, 27.0), 41_188: (79.0, 75.0)}  # of trees and pairs, with 1, 8 and 21 columns
+
+
+def column(rng: np.random.Generator, people: int) -> tuple[np.ndarray, int]:  # type: ignore[type-arg]
+    """Two to thirty numbers with up to two decimals, of both signs, and by how many people each is shared."""
+    many, decimals = int(rng.integers(2, 31)), int(rng.integers(0, 3))
+    span = int(np.exp(rng.uniform(math.log(many + 1), math.log(3_000))))
+    start = int(rng.integers(-span, 1)) if rng.random() < 0.6 else int(rng.integers(0, 5 * span))
+    steps = start + np.sort(rng.choice(span, many, replace=False))
+    shares = rng.dirichlet(np.full(many, rng.choice([0.3, 1.0, 3.0])))
+    return np.round(steps[rng.choice(many, people, p=shares)] / 10.0**decimals, decimals), decimals
+
+
+def released(frame: pd.DataFrame, schema: Schema, seed: int) -> tuple[Layout, TreesRead]:
+    """The layout on the bounds that were found, and what trees and pairs say together."""
+    rng = np.random.default_rng([seed, 1])
+    sigma, pair = NOISE[len(frame)]
+
+    def noisy(counts: torch.Tensor) -> torch.Tensor:
+        return counts.double() + torch.from_numpy(rng.normal(0, sigma, counts.shape)).round()
+
+    layout = Layout({"one": schema}, fine=0.3)
+    tops = layout.tops[0]
+    layout = layout.on_runs(runs_of([tops], [noisy(tops.count(tops.cells(frame)))], [sigma], None))
+    (trees,) = layout.trees
+    sums = noisy(trees.count(trees.cells(frame)))
+    first = TreesRead.of([trees], [sums], [sigma], None)
+    levels = first.levels(layout.joint, pair)
+    codes = merged(trees.cells(frame), levels.groups)
+    sizes = zip(codes.T, levels.sizes, strict=True)
+    counts = np.concatenate([np.bincount(own, minlength=size) for own, size in sizes]).astype(float)
+    deviation = pair * math.sqrt(np.mean(levels.sizes) / 8)
+    counts += rng.normal(0, deviation, len(counts))
+    also = levels_counted(levels, torch.from_numpy(counts), torch.full((len(counts),), deviation))
+    return layout, TreesRead.of([trees], [sums], [sigma], None, also)
+
+
+@pytest.mark.parametrize("people", NOISE)
+def test_a_number_that_one_in_a_hundred_have_is_drawn_within_four_deviations(people: int) -> None:
+    rng = np.random.default_rng([people, 5])
+    made = {f"x{j}": column(rng, people) for j in range(COLUMNS)}
+    frame = pd.DataFrame({name: values for name, (values, _) in made.items()})
+    schema = Schema(columns=tuple(Real(name=name, decimals=decimals) for name, (_, decimals) in made.items()))
+    layout, read = released(frame, schema, people)
+    wrong = []
+    atoms = 0
+    for place, own in enumerate(layout.trees[0].fine.columns):
+        edges = own.edges  # type: ignore[attr-defined]
+        for value, count in zip(*np.unique(frame[own.name], return_counts=True), strict=True):
+            if count < 0.01 * people or not own.low <= value <= own.high:  # type: ignore[attr-defined]
+                continue
+            atoms += 1
+            cell = int(np.searchsorted(edges[1:-1], value, side="right"))
+            off = (float(read.tables[place][cell]) - count) / read.noise[place]
+            if abs(off) > 4:
+                wrong.append((own.name, value, count, round(off, 1)))
+    assert atoms > 8 * COLUMNS
+    # Of atoms with four to five deviations of people a few lie so low that noise explains them.
+    assert len(wrong) <= 0.01 * atoms, wrong
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_last_of_ten_numbers_has_its_own_people(seed: int) -> None:
+    values = np.array([-3.4, -3.0, -2.9, -1.8, -1.7, -1.1, -0.2, -0.1, 1.1, 1.4])
+    shares = np.array([0.026, 0.0042, 0.0404, 0.223, 0.0188, 0.0154, 0.0002, 0.0894, 0.1885, 0.3941])
+    frame = pd.DataFrame({"x": np.random.default_rng(seed).choice(values, 41_188, p=shares / shares.sum())})
+    layout, read = released(frame, Schema(columns=(Real(name="x", decimals=1),)), seed)
+    edges = layout.trees[0].fine.columns[0].edges  # type: ignore[attr-defined]
+    for value, count in zip(*np.unique(frame["x"], return_counts=True), strict=True):
+        cell = int(np.searchsorted(edges[1:-1], value, side="right"))
+        assert abs(float(read.tables[0][cell]) - count) < 4 * read.noise[0], value
+    past = float(read.tables[0][int(np.searchsorted(edges, 1.4, side="right")) :].sum())
+    assert past < 0.001 * 41_188
+
+
+@pytest.mark.parametrize("people", [41_188])
+def test_a_constant_and_years_end_where_they_end(people: int) -> None:
+    rng = np.random.default_rng(people)
+    frame = pd.DataFrame({"constant": np.full(people, 2013), "year": rng.integers(1990, 2021, people)})
+    schema = Schema(columns=(Integer(name="constant"), Integer(name="year")))
+    layout, read = released(frame, schema, 3)
+    for place, own in enumerate(layout.trees[0].fine.columns):
+        edges = own.edges[:-1]  # type: ignore[attr-defined]
+        outside = (edges < frame[own.name].min()) | (edges > frame[own.name].max())
+        assert float(read.tables[place][: len(edges)][outside].sum()) < 1.5 * read.noise[place], own.name
