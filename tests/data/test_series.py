@@ -255,6 +255,23 @@ def test_an_array_that_is_cut_already_is_a_holders_table_unless_people_are_named
         read_images(np.zeros((3, 2, 2)), replace(pictures, person="who"))
 
 
+def test_a_channel_with_decimals_is_written_with_them_and_within_its_bounds(tmp_path: Path) -> None:
+    channels = (Real(name="glucose", low=60.05, high=180, decimals=1), Real(name="free", low=0, high=1))
+    schema = SeriesSchema(channels=channels, length=4, series="stay")
+    assert SeriesSchema.from_dict(schema.to_dict()) == schema
+    assert schema.to_dict()["channels"]["free"] == {"low": 0, "high": 1}
+    values = np.random.default_rng(0).random((50, 4, 2))
+    values[0, :2, 0] = 0, 1
+    drawn = schema.frame(values)
+    assert drawn["glucose"].tolist() == [round(value, 1) for value in drawn["glucose"]]
+    assert drawn["glucose"].between(60.05, 180).all()
+    assert drawn["glucose"].iloc[:2].tolist() == [60.1, 180.0]
+    np.testing.assert_allclose(drawn["glucose"], 60.05 + 119.95 * values[:, :, 0].ravel(), atol=0.051)
+    np.testing.assert_allclose(drawn["free"], values[:, :, 1].ravel())
+    with pytest.raises(SchemaError, match="may have decimals"):
+        SeriesSchema.from_dict({"length": 2, "channels": {"x": {"low": 0, "high": 1, "bins": 3}}})
+
+
 def test_sines_follow_the_recipe() -> None:
     waves, schema = sines(200, length=24, channels=3, seed=1)
     assert waves.shape == (200, 24, 3)

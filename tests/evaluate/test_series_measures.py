@@ -173,3 +173,13 @@ def test_series_of_other_shapes_are_refused():
         evaluate_series(sines(9, 0), sines(9, 0, steps=5))
     with pytest.raises(ConfigError):
         mmd(sines(9, 0), sines(9, 0), bandwidth=0)
+
+
+def test_the_memory_of_one_step_stands_real_beside_synthetic():
+    rng = np.random.default_rng(0)
+    real = np.cumsum(rng.normal(size=(40, 12, 2)), axis=1)
+    made = real.copy()
+    made[:, :, 1] = rng.normal(size=(40, 12))
+    figure = next(f for f in evaluate_series(real, made, steps=2) if f.what.measure == "autocorrelation")
+    assert figure.both == (autocorrelation(real, 1)[0, 1], autocorrelation(made, 1)[0, 1])
+    assert f"channel 2 and itself one step later: real {figure.both[0]:.3f}" in figure.note

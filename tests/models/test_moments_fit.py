@@ -200,3 +200,19 @@ def test_where_the_mean_is_known_values_have_it_within_the_bins_of_their_histogr
     for _, outer in (even, placed):
         assert bool((outer.diff() >= 0).all())
         assert float((outer <= 0.25).double().mean()) == pytest.approx(0.9, abs=0.01)
+
+
+def test_nobody_whom_a_gaussian_has_past_an_end_is_drawn_on_it() -> None:
+    frame = Frame((8, 20), 1, 40)
+    network = CellGaussians(frame, classes=1, cells=1, directions=1).requires_grad_(False)
+    network.tail.fill_(3000.0)
+    z = torch.randn(2000, network.latent, generator=RNG)
+    raw = network.raw(z)
+    past = float(((raw < 0) | (raw > 1)).double().mean())
+    assert past > 0.05
+    shares = torch.histc(raw.clamp(0, 1), 16, 0, 1).double() / raw.numel()
+    assert not match_shades(network, 400 * shares.repeat(20, 1), noise=12.0, people=400.0), "too loud for a channel"
+    drawn = network.rows(z)
+    assert not ((drawn == 0) | (drawn == 1)).any()
+    order = raw.reshape(-1, 20)[:, 0].argsort()
+    assert (drawn.reshape(-1, 20)[:, 0][order].diff() >= 0).all(), "ranks stay, and with them the memory of series"

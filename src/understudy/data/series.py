@@ -13,6 +13,7 @@ that names the file, and the series or the row. A gap is refused, or, where seri
 what is left of a stretch after its last whole window is not used.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
@@ -127,7 +128,7 @@ class SeriesSchema(ArraySchema):
         steps = np.arange(length) if self.step is None else np.arange(length) * self.step
         places = np.repeat(np.arange(count), length), np.tile(steps, count)
         flat = self.unscaled(values).reshape(count * length, width)
-        channels = {name: flat[:, j] for j, name in enumerate(self.names)}
+        channels = {channel.name: _written(channel, flat[:, j]) for j, channel in enumerate(self.channels)}
         frame = pd.DataFrame(dict(zip(self._places, places, strict=True)) | channels)
         if classes is not None:
             for label, named in self.class_table(classes).items():
@@ -138,8 +139,7 @@ class SeriesSchema(ArraySchema):
         defaults = {field.name: field.default for field in fields(self)}
         given = {key: value for key, value in self.stated().items() if value not in (defaults[key], [])}
         del given["channels"]  # which come last
-        bounds = {channel.name: {"low": channel.low, "high": channel.high} for channel in self.channels}
-        return {"kind": self.kind} | given | {"channels": bounds}
+        return {"kind": self.kind} | given | {"channels": {own.name: _stated(own) for own in self.channels}}
 
     def __str__(self) -> str:
         width = max(map(len, self.names))
@@ -169,13 +169,29 @@ class SeriesSchema(ArraySchema):
         if not isinstance(channels, Mapping):
             raise SchemaError("channels are names, each with low and high.")
         for name, bounds in channels.items():
-            if not isinstance(bounds, Mapping) or bounds.keys() != {"low", "high"}:
-                raise SchemaError(f'channel "{name}" needs low and high, and nothing else.')
+            if not isinstance(bounds, Mapping) or bounds.keys() - {"decimals"} != {"low", "high"}:
+                raise SchemaError(f'channel "{name}" needs low and high, may have decimals, and has nothing else.')
         own = tuple(Real(name=name, **bounds) for name, bounds in channels.items())
         return super().from_dict({**data, "channels": own} if "channels" in data else data)
 
 
 Series = ArrayTable[SeriesSchema]
+
+
+def _stated(channel: Real) -> dict[str, Any]:
+    stated: dict[str, Any] = {"low": channel.low, "high": channel.high}
+    if channel.decimals is not None:
+        stated["decimals"] = channel.decimals
+    return stated
+
+
+def _written(channel: Real, values: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    """Values with the channel's decimals, the nearest of those that lie within its bounds."""
+    if channel.decimals is None:
+        return values
+    unit = 10.0**channel.decimals
+    steps = np.rint(values.astype(np.float64) * unit)
+    return np.asarray(steps.clip(math.ceil(channel.low * unit), math.floor(channel.high * unit)) / unit)
 
 
 def read_series(source: Source | NDArray[Any], schema: SeriesSchema, name: str | None = None) -> Series:

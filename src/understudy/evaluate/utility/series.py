@@ -135,9 +135,14 @@ def evaluate_series(
     again = some[bootstrap(len(some), len(other), rng)]
     value, floor, ceiling = (autocorrelation_difference(some, rows) for rows in (other, again, loose))
     near, covered, copied = _distance_figures(some, other, loose, note)
+    memory = [autocorrelation(rows, 1)[0] for rows in (tables[0], made)]  # (channels,) each
+    worst = int(np.abs(memory[1] - memory[0]).argmax())
+    both = float(memory[0][worst]), float(memory[1][worst])
+    apart = f"channel {worst + 1} and itself one step later: real {both[0]:.3f}, synthetic {both[1]:.3f}"
     return (
         near, covered, _next_step_figure(train, made, test, steps, seed),
-        Figure(What("autocorrelation"), value=value, floor=floor, ceiling=ceiling, note=note), copied,
+        Figure(What("autocorrelation"), value=value, floor=floor, ceiling=ceiling, note=f"{note}; {apart}", both=both),
+        copied,
     )  # fmt: skip
 
 

@@ -224,9 +224,23 @@ def _common_map(raw: Tensor, shares: Tensor, noise: float) -> tuple[Tensor, Tens
     at = (torch.arange(KNOTS, dtype=torch.float64) + 0.5) / KNOTS
     edges, values = (torch.linspace(0, 1, n, dtype=torch.float64) for n in (bins + 1, _FINE))
     below = torch.searchsorted(own, values.expand(channels, -1).contiguous(), right=True) / own.shape[1]
+    below = torch.stack([_off_the_ends(some, values) for some in below])
     below = (below + mapped_through(values, edges, more)).clamp(0, 1).cummax(1).values
     inner = own[:, (at * (own.shape[1] - 1)).round().long()]
     return inner.float(), torch.stack([mapped_through(at, some, values) for some in below]).float()
+
+
+def _off_the_ends(below: Tensor, values: Tensor) -> Tensor:
+    """The spread of a channel, its share `below` each value, with those who are past an end evenly among as many next
+    to it. A Gaussian has no end, and all whom it has past one would be drawn on it."""
+    found = below.double().clone()
+    past = 2 * float(below[0])
+    near = below < past
+    found[near] = past * values[near] / max(float(values[near][-1:].sum()), 1e-12)
+    past = 2 * float(1 - below[-1])
+    near = below > 1 - past
+    found[near] = 1 - past * (1 - values[near]) / max(float((1 - values[near])[:1].sum()), 1e-12)
+    return found
 
 
 def _placed(at: Tensor, shares: Tensor, edges: Tensor, mean: float | None) -> Tensor:
