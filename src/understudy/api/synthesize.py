@@ -39,6 +39,7 @@ from understudy.data.id_names import id_names, likely_person
 from understudy.data.infer import are_spellings
 from understudy.data.kinds import TABLE, ArraySchema, load_schema, one_kind_of_row, read_rows
 from understudy.data.reading.files import Source, batches_of, described_source, is_long, is_of_engine, open_source
+from understudy.data.reading.held_out import hold_out
 from understudy.data.reading.sources import EngineFrame, TableSource, source_at
 from understudy.data.reading.writing import coarsen, coarsen_long
 from understudy.data.reading.written import quiet_frame
@@ -94,6 +95,7 @@ def synthesize(
     lifetime_epsilon: float | None = None,
     folder: str | Path | None = None,
     rows: int | None = None,
+    holdout: float = 0.0,
     watch: Watcher | None = None,
     **settings: Any,
 ) -> Result:
@@ -107,6 +109,9 @@ def synthesize(
     `name` is the holder's, and its ledger's: `ledgers/NAME.ledger`. A new ledger allows `lifetime_epsilon` for all that
     is ever done with these people, by default this run alone. With a `folder` all artefacts are written there, `rows`
     synthetic rows among them. With a schema of images or series the settings are those of `moments`.
+
+    `holdout` is the chance with which each person is held out of the run, by a secret coin of its own: the page then
+    attacks the rows with people who took no part. It costs nothing; counts are of those who took part.
     """
     declares = load_schema(schema) if isinstance(schema, str | Path) else schema
     protocol = "gram" if declares is None else of_rows("gram", {"one": declares})
@@ -131,6 +136,9 @@ def synthesize(
     ledger = own_folder(Path(ledgers)) / f"{name}.ledger"
     if unnamed:
         _require_unspent(ledger, name)
+    away: Path | None = None
+    if holdout:
+        source, away = hold_out(source, holdout, SecureRng(), ledger.parent, f"{name}-{run}")
     offer: Quote | None = None
     table: Table | ArrayTable[Any]
     if declares is not None:
@@ -168,10 +176,13 @@ def synthesize(
     holder = Holder(name, table, book, rest, total=whole, came=source if declares is None else None)
     if home is not None:
         _make(home)
-        _note(home, holder, table, source, settings, run, protocol)
+        _note(home, holder, table, source, settings, run, protocol, away)
     result = train(protocol, Federation.of([holder]), folder=home, watch=watch, run=run, **settings)
     if declares is None:
         result = _with_purchase(result, whole)
+    if holdout:
+        result = _with_held_out(result, holdout)
+    if declares is None:
         drawn = result.generator.sample(1_000, seed=0).astype(object)
         _say_lost(f'mostly "{OTHER}"', [str(c) for c in drawn if (drawn[c] == OTHER).mean() > 0.5])
     if not told and (said := result.artefact.card.get("warning")):
@@ -351,6 +362,18 @@ def _with_purchase(result: Result, whole: Budget) -> Result:
     return replace(result, privacy=privacy, artefact=replace(made, card=card))
 
 
+def _with_held_out(result: Result, share: float) -> Result:
+    """The same result, whose statement says that people were held out of it."""
+    said = (
+        f"each person was held out of the run with a chance of {100 * share:g} %, by a secret coin, so that attacks "
+        "have a control: nothing was released of who was, and counts are of those who took part"
+    )
+    privacy = replace(result.privacy, outside=(*result.privacy.outside, said))
+    made = result.artefact
+    card = dict(made.card) | {"privacy": privacy.to_dict(), "held_out": share}
+    return replace(result, privacy=privacy, artefact=replace(made, card=card))
+
+
 def _make(folder: Path) -> None:
     """The folder for the artefacts: made before anything is paid for."""
     try:
@@ -368,7 +391,7 @@ def _place(source: Source) -> dict[str, Any]:
 
 def _note(
     home: Path, holder: Holder, table: Table | ArrayTable[Any], source: Source, settings: Mapping[str, Any], run: str,
-    protocol: str,
+    protocol: str, away: Path | None = None,
 ) -> None:  # fmt: skip
     """What was done, as a run file, beside the artefacts: `understudy report` finds table and ledger by it.
 
@@ -386,4 +409,5 @@ def _note(
     given = {key: value for key, value in settings.items() if value is not None}
     file = RunFile(protocol=protocol, parties={holder.name: section}, settings=given, out=".", folder=home)
     write(home / "run.toml", file.to_toml().encode())
-    replace_json(home / "run.json", {"run": run, "rehearsal": False})
+    told = {} if away is None else {"held_out": str(away.resolve())}
+    replace_json(home / "run.json", {"run": run, "rehearsal": False} | told)

@@ -102,6 +102,9 @@ def synthesize(
     confirm: NamesArePublic = False,
     parts: Parts = None,
     quote_formulas: QuoteFormulas = False,
+    holdout: Annotated[
+        float | None, option("The chance to hold a person out, for attacks; default: 0.05 of a CSV file, 0: nobody.")
+    ] = None,
 ) -> None:
     """Make a synthetic table from one table, with a price that is in the ledger first, and a page that judges it.
 
@@ -112,6 +115,7 @@ def synthesize(
 
     from understudy.api.synthesize import synthesize as carry_out
     from understudy.data.reading.files import separator_of
+    from understudy.data.reading.held_out import USUAL, can_hold_out
     from understudy.data.reading.writing import write_table
     from understudy.report.page import write_report
 
@@ -120,11 +124,14 @@ def synthesize(
             "a schema says who and what: leave --person, --rows-are-people and --names-and-kinds-are-public out."
         )
     folder = to or free_folder(Path("runs") / table.name.split(".")[0])
+    if holdout is None:
+        holdout = USUAL if parts is None and can_hold_out(table) else 0.0
     with terminal.training() as watch, counted_in(parts):
         result = carry_out(
             table, epsilon=epsilon, delta=delta, schema=schema, one_of=one_of or None, person=person,
             rows_are_people=rows_are_people, names_and_kinds_are_public=confirm, name=name, ledgers=ledgers,
             lifetime_epsilon=lifetime, folder=folder, rows=rows, watch=watch, target=target,
+            holdout=holdout,
         )  # fmt: skip
     drawn = pd.read_parquet(folder / "synthetic.parquet")
     write_table(

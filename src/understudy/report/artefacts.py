@@ -38,6 +38,7 @@ class Artefacts:
     audit: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] | None = None
     run: str = ""
+    held_out: str = ""  # the holder's file of people who took no part, where there is one
     rehearsed: bool = False
     model: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -131,6 +132,7 @@ def load_artefacts(folder: str | Path) -> Artefacts:
         transcript=piece("transcript.json", read_json, _is_list_of_rows, "it holds no list of rows"),
         audit=piece("audit.json", read_json, _is_audit, "it holds no audit") if audited else None,
         settings=piece("run.toml", read_toml, names_parties, "it names no parties"), run=str(told.get("run", "")),
+        held_out=str(told.get("held_out", "")),
         rehearsed=bool(told.get("rehearsal", False)), model=home == "model", missing=missing,
     )  # fmt: skip
     if card is None and pieces.privacy is None and pieces.synthetic is None and told:

@@ -59,8 +59,8 @@ def write_report(
     """Write the page of a run; returns where. Default: report.html, or report-public.html, in the folder.
 
     Real rows come from the tables that the run file names, of all `parties` or those given here; `tables` maps
-    parties to tables elsewhere. `holdout` are people who took no part, `target` the column that downstream
-    models learn (by default the run's own, if it named one).
+    parties to tables elsewhere. `holdout` are people who took no part, by default those whom the run held out, and
+    `target` is the column that downstream models learn (by default the run's own, if it named one).
     """
     run = load_artefacts(folder)
     if publish:
@@ -68,6 +68,8 @@ def write_report(
         real = Measured(reason="this page is for everyone, and real rows are only for their holders.")
         books = {}
     else:
+        if holdout is None and run.held_out and Path(run.held_out).exists():
+            holdout = run.held_out
         real = measure(run, parties=parties, tables=tables, holdout=holdout, target=target)
         books = {} if run.rehearsal else timelines(run, parties)
     path = run.folder / (PUBLIC if publish else PRIVATE) if out is None else Path(out)
