@@ -209,3 +209,10 @@ def test_a_schema_of_other_rows_without_bounds_is_refused_by_the_name_of_a_colum
     rows = pd.DataFrame({"x": [1, 2, 3]})
     with pytest.raises(SchemaError, match='column "age": the header has no such column'):
         us.evaluate(rows, rows, Schema(columns=(Integer(name="age"),)))
+
+
+def test_held_out_rows_may_have_texts_that_neither_the_schema_nor_the_real_rows_list() -> None:
+    schema = Schema(columns=(Categorical(name="town", categories=("a", "b")),))
+    real, unseen = (pd.DataFrame({"town": ["a", "b"] * 40 + [strange] * 5}) for strange in ("c", "d"))
+    found = us.evaluate(real, real.assign(town=["a", "b"] * 42 + ["a"]), schema, holdout=unseen)
+    assert found.shares[0].column.categories == ("a", "b", UNLISTED)  # type: ignore[attr-defined]

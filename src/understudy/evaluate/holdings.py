@@ -236,7 +236,8 @@ def _with_categories(column: Categorical, seen: "pd.Series[Any]", there: Any) ->
         stands = f": “{OTHER}” stands for them" if OTHER in column.categories else " that the schema lacks"
         count = len(set(different))
         said = f"have {'one of ' if count > 1 else ''}{count:,} text{'s' * (count > 1)} that did not show{stands}"
-        return replace(column, categories=(*column.categories, UNLISTED)), {said: int(strange.sum())}
+        known = column.categories if UNLISTED in column.categories else (*column.categories, UNLISTED)
+        return replace(column, categories=known), {said: int(strange.sum())}
     numbers = floats(seen)[there]
     strange = np.isfinite(numbers) & ~np.isin(numbers, list(column.categories))
     if not strange.any():

@@ -160,13 +160,17 @@ def strength_mark(pair: Pair) -> Mark:
 def scores_mark(figures: Sequence[Figure]) -> Mark:
     """Of one model: the worst of its scores, of those in which real rows beat a guess by `TAUGHT` at least."""
     found: list[Mark] = []
-    for figure in figures:
-        if figure.value is None or figure.floor is None or figure.ceiling is None:
-            continue
-        if figure.ceiling - figure.floor >= TAUGHT:
-            lost = figure.ceiling - figure.value
-            found.append("good" if lost <= LITTLE else not_off(lost, mark(figure)))
+    for figure in filter(teaches, figures):
+        lost = (figure.ceiling or 0.0) - (figure.value or 0.0)
+        found.append("good" if lost <= LITTLE else not_off(lost, mark(figure)))
     return worst(found)
+
+
+def teaches(figure: Figure) -> bool:
+    """Whether a model that learned from real rows beats a guess by `TAUGHT` in this score."""
+    if figure.value is None or figure.floor is None or figure.ceiling is None:
+        return False
+    return figure.ceiling - figure.floor >= TAUGHT
 
 
 def together(marks: Sequence[Mark]) -> Mark:

@@ -417,7 +417,7 @@ def predicted_columns(figures: Sequence[Figure]) -> Iterable[Finding]:
         return
     behind = {name: max(marks.place(score) or 0.0 for score in by_column[name]) for name in known}
     furthest = max(known, key=lambda name: (marks.ORDER.index(each[name]), behind[name]))
-    score = max(by_column[furthest], key=lambda one: marks.place(one) or 0.0)
+    score = max(filter(marks.teaches, by_column[furthest]), key=lambda one: marks.place(one) or 0.0)
     title = SCORES[score.what.score][0]
     listed_names = listed([f"“{name}”" for name in known])
     detail = (
