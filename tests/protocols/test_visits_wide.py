@@ -68,8 +68,17 @@ def test_a_plan_says_seconds_that_grow_with_people_columns_and_events(monkeypatc
         assert "Takes about" in str(said)
         return said.seconds or 0.0
 
-    one, two = schema(COST), schema(COST, replace(COST, name="fee", bins=None))
+    one, two = schema(COST), schema(COST, replace(COST, name="fee"))
     assert seconds(one) < seconds(two) < seconds(two, 9_000) < seconds(replace(two, most_events=500), 9_000)
+
+
+def test_a_plan_of_events_at_another_holder_than_people_says_how_long_their_alignment_takes() -> None:
+    whole = schema(COST)
+    assert whole.people is not None
+    apart = {"a": replace(whole.people, person=whole.person), "b": replace(whole, people=None)}
+    takes = plan("visits", apart, budget=USUAL, people=20_000).takes
+    assert takes["alignment"] == pytest.approx(20_000 * 2**2 * 1e-4)
+    assert "alignment" not in plan("visits", {"a": whole}, budget=USUAL, people=20_000).takes
 
 
 def test_the_uncertainty_is_that_of_the_best_estimate_from_all_tables_of_the_column() -> None:

@@ -20,6 +20,7 @@ _POOR, _NOISE = 0.1, 0.15  # columns that are further off are poor, and pairs mo
 
 # Seconds for one number's noise, a column's fine cells, and a value that is read and drawn; bytes of the libraries
 DRAW, TREE, READ, BASE = 4e-6, 0.2, 8e-7, 4e8
+_MASK = 1e-4  # seconds to mask an id once
 
 CUTS = {
     "rows": "rows of different people",
@@ -155,6 +156,11 @@ class Forecast:
         if self.warnings:
             lines += ["", *(f"! {warning}" for warning in self.warnings)]
         return "\n".join(lines)
+
+
+def alignment_seconds(people: int | None, holders: int) -> float:
+    """About how long holders of the same people take to find them: each masks everybody's ids."""
+    return (people or 0) * holders**2 * _MASK
 
 
 def figure(value: float) -> str:

@@ -15,14 +15,25 @@ from understudy.data.encoding.fine import has_many_bins, is_bought, is_tree
 from understudy.data.schema import Block, Schema
 from understudy.models.tables import fit_gram
 from understudy.models.tables.merged_levels import fitted_width, level_count, most_levels
-from understudy.protocols.core.forecast import BASE, DRAW, MORE, READ, TREE, Error, Expectation, Forecast, Stage, figure
+from understudy.protocols.core.forecast import (
+    BASE,
+    DRAW,
+    MORE,
+    READ,
+    TREE,
+    Error,
+    Expectation,
+    Forecast,
+    Stage,
+    alignment_seconds,
+    figure,
+)
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.joint.found import Found
 
 _CLEAR = 2.0  # deviations of its noise: a count of fewer people tells nothing
 _FEW = 4.0  # so many deviations: people who are no more than that cannot be told from noise
 _COUNT, _PRODUCT = 3e-11, 1e-9  # seconds for a person and a cell of a block: of one holder, of two
-_MASK = 1e-4  # seconds to mask an id once
 _CELL, _FITTED_CELL = 60, 210  # bytes of memory for a cell of the joint matrix, and for one that is fitted
 _VALUE = 40  # bytes for a value of a table
 
@@ -229,7 +240,7 @@ def _takes(
     nodes = sum(trees.nodes for trees in layout.trees) if layout.buys else 0
     takes = {}
     if layout.grid.partition != "rows" and many:
-        takes["alignment"] = many * holders**2 * _MASK
+        takes["alignment"] = alignment_seconds(people, holders)
     across, own = sum(a * b for a, b in combinations(groups, 2)), sum(g**2 for g in groups)
     takes["counting"] = many * (across * _PRODUCT + own * _COUNT) + (width**2 / 2 + nodes) * holders * DRAW
     takes["counting"] += TREE * sum(map(is_tree, layout.joint.columns)) * layout.buys + READ * many * layout.columns

@@ -23,7 +23,7 @@ from understudy.models.tables.merged_levels import level_count
 from understudy.models.visits.chains import MixtureOfChains
 from understudy.models.visits.fit import VisitTables, VisitTies, fit_visits, seconds_of
 from understudy.models.visits.together import ChainsTogether
-from understudy.protocols.core.forecast import BASE, DRAW, READ, TREE, Error, Forecast, Stage
+from understudy.protocols.core.forecast import BASE, DRAW, READ, TREE, Error, Forecast, Stage, alignment_seconds
 from understudy.protocols.joint.found import Found
 from understudy.protocols.visits.fine import fine_tables, nodes_moved
 from understudy.protocols.visits.wide import wide_columns
@@ -157,9 +157,13 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     longest = sum(part.most_events for part in schema.parts)
     values = (people or 0) * min(longest, _EVENTS) * len(columns)
     counting = TREE * len(study.bought) + study.layout.size * len(said.budgets) * DRAW + READ * values
+    takes = {"counting": counting}
+    if said.cut != "rows" and people:
+        takes["alignment"] = alignment_seconds(people, len(said.budgets))
+    takes["the fit"] = seconds_of(width, longest, study.config.steps, bought=bool(study.bought))
     return {
         "facts": tuple(facts),
-        "takes": {"counting": counting, "the fit": seconds_of(width, longest, study.config.steps)},
+        "takes": takes,
         "memory": BASE + _CELL * width**2 + _EVENT * values,
         "stages": tuple(stages),
         "errors": tuple(Error(what=what, least=min(own), largest=max(own)) for what, own in noises.items()),
