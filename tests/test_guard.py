@@ -51,6 +51,11 @@ def test_a_planted_worsening_is_noticed(planted: Callable[..., str | None]) -> N
     assert planted((1.0, [9.0, 9.0, 9.0]), (0, 1)) == "2 got worse: a ratio; a count"
 
 
+def test_counts_alone_are_looked_at_where_nothing_is_to_be_timed(planted: Callable[..., str | None]) -> None:
+    assert planted((1.0, []), (4, 4), "--counts") is None
+    assert planted((1.0, []), (4, 5), "--counts") == "1 got worse: a count"
+
+
 def test_what_a_busy_machine_blurred_once_is_measured_again(planted: Callable[..., str | None]) -> None:
     assert planted((1.0, [1.3, 1.1]), (4, 4)) is None
 

@@ -1,6 +1,7 @@
 """What got slower since it was last looked at: ratios of hot paths, and counts of what never varies.
 
     make guard                 # measures again beside guard.csv: says what got worse, and then ends with 1
+    python benchmarks/guard/bench.py --counts    # what never varies alone, in seconds, as every check does
     make guard WRITE=1         # writes guard.csv anew for this kind of machine; other kinds' rows stay
 
 A ratio is of our processor time over that of something plain which does the same work, or as much: both take turns in
@@ -32,6 +33,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch
 sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import torch
 from dp_accounting import dp_event
@@ -113,6 +115,24 @@ def gram_fit() -> float:
             odds.T @ odds, odds @ back
 
     return race(lambda: fit_gram(noisy, SIZES, noise=10.0, people=20_000, steps=60, seed=0), plain, 3)
+
+
+def one_line() -> float:
+    """`us.synthesize` of twelve numbers without bounds, in 60 steps, over the matrix products of these."""
+    draw = np.random.default_rng(0)
+    laws = {f"law{n}": np.round(draw.lognormal(3, 1, 3_000), n % 3) for n in range(6)}
+    frame = pd.DataFrame(laws | {f"code{n}": draw.integers(0, 9 << n, 3_000) for n in range(6)})
+    odds, back = torch.rand(512, 150), torch.rand(150, 150)
+
+    def ours() -> None:
+        with tempfile.TemporaryDirectory() as home:
+            us.synthesize(frame, epsilon=1, names_and_kinds_are_public=True, ledgers=home, steps=60, seed=0)
+
+    def plain() -> None:
+        for _ in range(60):
+            odds.T @ odds, odds @ back
+
+    return race(ours, plain, 2)
 
 
 def moments() -> float:
@@ -290,6 +310,7 @@ RATIOS: dict[str, Callable[[], float | None]] = {
     "clients as a cohort / one by one": cohort,
     "two-way tables / bincount of each pair": gram_count,
     "gram's fit / its matrix products": gram_fit,
+    "one line / its matrix products": one_line,
     "moments by cell / one product": moments,
     "sampling / numpy's choice": sampling,
     "alignment / an exponentiation an id": alignment,
@@ -340,6 +361,7 @@ def chip(name: str) -> str:
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=HERE / "guard.csv")
     parser.add_argument("--write", action="store_true", help="replace the file's figures by these")
+    parser.add_argument("--counts", action="store_true", help="what is counted alone, and never timed")
     parser.add_argument("--only", default="", help="figures with this in their name")
     return parser
 
@@ -356,7 +378,8 @@ def main() -> None:
     }
     machine["machine"] += f", torch {torch.__version__}"
     worse = []
-    for name in [one for one in (*RATIOS, *COUNTS) if args.only in one]:
+    figures = (*COUNTS,) if args.counts else (*RATIOS, *COUNTS)
+    for name in [one for one in figures if args.only in one]:
         kind = "count" if name in COUNTS else "ratio"
         key = (name, "" if kind == "count" else chip(name))
         before = float(rows[key]["value"]) if key in rows else None
