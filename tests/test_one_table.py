@@ -283,9 +283,6 @@ def test_no_column_is_left_out_without_a_word(tmp_path: Path) -> None:
             "name": ["Lucy" if n < 600 else f"name {n}" for n in range(PEOPLE)],  # many share one
         }
     )
-    twice = pd.concat([frame, frame[["code"]].assign(code="x")], axis=1)
-    with pytest.warns(UtilityWarning, match=r'"code" \(more than one column has this name\)'):
-        assert "code" not in kinds_of(twice)
     path = tmp_path / "t.csv"
     frame.to_csv(path, index=False)
     with pytest.warns(UtilityWarning, match=r'"empty" \(it has no value\); "notes" \(3,000 different texts'):

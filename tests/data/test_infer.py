@@ -21,7 +21,7 @@ def test_a_draft_accepts_the_rows_it_was_read_from(table: tuple[Schema, np.ndarr
     schema, _, frame = table
     if frame[list(schema.names)].isna().all().all():
         return
-    draft = infer_schema(frame, person=schema.person)
+    draft = infer_schema(frame, person=schema.person, header=True)
     assert [v for v in check_table(frame, draft) if v.error] == []
     assert set(draft.names) | {schema.person} >= set(frame.columns[frame.notna().any()])
 
@@ -111,7 +111,7 @@ def test_what_cannot_be_described_is_left_out_and_named() -> None:
             "": [1, 2, 3],  # as R writes the numbers of rows
         }
     )
-    draft = infer_schema(frame, most_categories=2)
+    draft = infer_schema(frame, most_categories=2, header=True)
     assert draft.names == ("x",)
     for said in ("empty (it has no value)", "names (3 different", "mixed (", "lists (", "huge (", " (it has no name)"):
         assert said in draft.note

@@ -35,6 +35,7 @@ import pyarrow as pa
 from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
 from understudy.data.column import OTHER
+from understudy.data.header import apply_header, require_header
 from understudy.data.id_names import id_names, likely_person
 from understudy.data.infer import are_spellings
 from understudy.data.kinds import TABLE, ArraySchema, load_schema, one_kind_of_row, read_rows
@@ -90,6 +91,7 @@ def synthesize(
     one_of: Sequence[str | Sequence[str]] | None = None,
     person: str | None = None,
     rows_are_people: bool = False,
+    header: bool | None = None,
     name: str | None = None,
     ledgers: str | Path = "ledgers",
     lifetime_epsilon: float | None = None,
@@ -106,6 +108,8 @@ def synthesize(
     is drawn as one column, and comes back as it was.
     `person` names the column that says whose each row is; `rows_are_people` says that every row is another person.
     Without either, each row is protected, and not each person.
+    `header` says whether the first line of a file is one. Without, names that look like cells are refused; False names
+    columns column_1, column_2, and so on.
     `name` is the holder's, and its ledger's: `ledgers/NAME.ledger`. A new ledger allows `lifetime_epsilon` for all that
     is ever done with these people, by default this run alone. With a `folder` all artefacts are written there, `rows`
     synthetic rows among them. With a schema of images or series the settings are those of `moments`.
@@ -129,6 +133,10 @@ def synthesize(
     unnamed = name is None and isinstance(source, pd.DataFrame | EngineFrame)
     name = name or _name(source)
     plain_name(holder=name, nothing="Nothing was read or charged.")
+    if declares is None or TABLE.describes(declares):
+        source = apply_header(source, header)
+    elif header is not None:
+        raise ConfigError("images and series have no header: leave it out. Nothing was read or charged.")
     home = None if folder is None else Path(folder)
     if home is not None and (home / "run.toml").exists():
         raise ArtefactError(f"{home} already has a run in it: choose another folder. Nothing was read or charged.")
@@ -136,6 +144,8 @@ def synthesize(
     ledger = own_folder(Path(ledgers)) / f"{name}.ledger"
     if unnamed:
         _require_unspent(ledger, name)
+    if declares is None:
+        _require_unit(require_header(source, header), person, rows_are_people)
     away: Path | None = None
     if holdout:
         source, away = hold_out(source, holdout, SecureRng(), ledger.parent, f"{name}-{run}")
@@ -154,8 +164,7 @@ def synthesize(
         book = _book(ledger, name, whole, lifetime_epsilon)
         rest, told = whole, TABLE.describes(public) and _say_expected(config, public, whole)
     else:
-        _require_unit(source, person, rows_are_people)
-        declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public)
+        declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public, header=header)
         source = without_times(source, declared, kinds)
         if one_of is None:
             hint_at_groups(declared)
@@ -247,14 +256,14 @@ def _name(source: Source) -> str:
     return (named.name if isinstance(source, TableSource) else Path(source).name).split(".")[0]
 
 
-def _require_unit(source: Source, person: str | None, rows_are_people: bool) -> None:
+def _require_unit(header: Sequence[object], person: str | None, rows_are_people: bool) -> None:
     """Refuse by the header alone: two answers to who a person is, or none where a column is named like an id."""
     if person is not None and rows_are_people:
         raise ConfigError(
             f'person="{person}" says whose each row is, and rows_are_people that every row is another person: say '
             "one of them. Nothing was read or charged."
         )
-    ids = id_names(open_source(source, {}).header)
+    ids = id_names(header)
     if ids and person is None and not rows_are_people:
         named = " and ".join(f'"{column}"' for column in ids) + (
             " is named like an id" if len(ids) == 1 else " are ids"

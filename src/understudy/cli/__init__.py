@@ -93,6 +93,7 @@ def synthesize(
     one_of: Annotated[list[str] | None, option('Columns of which exactly one is 1 in every row: "soil_*".')] = None,
     person: Annotated[str | None, option("The column that identifies people, where the schema is bought.")] = None,
     rows_are_people: RowsArePeople = False,
+    header: terminal.Header = None,
     target: Annotated[str | None, option("A column to predict from the others.")] = None,
     to: Annotated[Path | None, option("Where to write; default: the next free runs/NAME.", "--out")] = None,
     name: Annotated[str | None, option("Whose rows these are, and the ledger's name; default: the file's.")] = None,
@@ -131,7 +132,7 @@ def synthesize(
             table, epsilon=epsilon, delta=delta, schema=schema, one_of=one_of or None, person=person,
             rows_are_people=rows_are_people, names_and_kinds_are_public=confirm, name=name, ledgers=ledgers,
             lifetime_epsilon=lifetime, folder=folder, rows=rows, watch=watch, target=target,
-            holdout=holdout,
+            holdout=holdout, header=header,
         )  # fmt: skip
     drawn = pd.read_parquet(folder / "synthetic.parquet")
     write_table(

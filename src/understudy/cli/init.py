@@ -15,10 +15,10 @@ import tomli_w
 import typer
 
 from understudy.cli.schema import HOLDER, PUBLIC, MissingOption, show_draft
-from understudy.cli.terminal import RowsArePeople, argument, option, out, plain
+from understudy.cli.terminal import Header, RowsArePeople, argument, option, out, plain
 from understudy.cli.terminal import ask as ask_for
 from understudy.data.id_names import id_names, likely_person
-from understudy.data.reading.sources import SUFFIX, TableSource, is_url, require_no_secret, with_missing
+from understudy.data.reading.sources import SUFFIX, TableSource, is_url, require_no_secret, with_header, with_missing
 from understudy.ground.check import nearest, plain_names
 from understudy.ground.errors import ConfigError
 
@@ -42,6 +42,7 @@ def init(
     epsilon: Annotated[float | None, option("What the run may cost each person.")] = None,
     people: Annotated[int | None, option("About how many people, if that is public.", min=1)] = None,
     missing: MissingOption = None,
+    header: Header = None,
     yes: Annotated[bool, option("Ask nothing; what was read from rows stays a draft.", "--yes")] = False,
 ) -> None:
     """Begin with your own tables: a schema for each of them, and a run file, by questions. Nothing is spent."""
@@ -65,7 +66,8 @@ def init(
     schemas: dict[str, Schema] = {}
     with _kept_if_all_goes_well(bases):
         for name, path in holders.items():
-            found = _drafted(path, person, rows_are_people, missing or [], ask=not yes)
+            source = with_missing(with_header(path, header), missing or [])
+            found = _drafted(path.name, source, person, rows_are_people, ask=not yes)
             schemas[name] = found.schema
             if yes:
                 continue
@@ -76,7 +78,7 @@ def init(
         target, epsilon = _purpose(schemas, target, epsilon, ask=not yes)
     for name, schema in schemas.items():
         schema.save(files[name]) if schema.origin == "public" else write_draft(schema, files[name])
-    run.write_text(run_text(holders, files, folder, epsilon or 1.0, target or None, people, missing or []))
+    run.write_text(run_text(holders, files, folder, epsilon or 1.0, target or None, people, missing or [], header))
     _next(run, files)
 
 
@@ -141,28 +143,28 @@ def _databases(urls: list[str], queries: list[str], folder: Path, *, ask: bool) 
     return found
 
 
-def _drafted(path: Path, person: str | None, rows_are_people: bool, missing: list[str], *, ask: bool) -> "Draft":
+def _drafted(name: str, source: TableSource, person: str | None, rows_are_people: bool, *, ask: bool) -> "Draft":
     """A draft of the table's schema, shown, once it is known who the people are."""
+    from understudy.data.header import require_header
     from understudy.data.infer import draft
-    from understudy.data.reading.files import open_source
 
-    header = [str(name) for name in open_source(path, {}).header]
+    names = require_header(source)
     if person is None and not rows_are_people and ask:
-        ids = id_names(header)
-        question = f"{path.name}: which column says who a row is about (- for none)"
+        ids = id_names(names)
+        question = f"{name}: which column says who a row is about (- for none)"
         said = typer.prompt(question, default=likely_person(ids) if ids else "-")
         person = None if said == "-" else said
         if person is None:
-            rows_are_people = typer.confirm(f"{path.name}: is every row another person", default=False)
-    found = draft(with_missing(path, missing), person, rows_are_people=rows_are_people, groups=True)
-    plain.print(f"\n{path.name}")
+            rows_are_people = typer.confirm(f"{name}: is every row another person", default=False)
+    found = draft(source, person, rows_are_people=rows_are_people, groups=True)
+    plain.print(f"\n{name}")
     show_draft(found)
     return found
 
 
 def run_text(
     tables: dict[str, Path], schemas: dict[str, Path], folder: Path, epsilon: float, target: str | None,
-    people: int | None, missing: list[str],
+    people: int | None, missing: list[str], header: bool | None = None,
 ) -> str:  # fmt: skip
     """A run file with a word to every key. Paths are relative to it where they lie beneath it."""
 
@@ -186,6 +188,8 @@ def run_text(
     for name, table in tables.items():
         key = tomli_w.dumps({name: 1}).rpartition(" = ")[0]
         lines += ["", f"[parties.{key}]", line("table", place(table), "stays with its holder")]
+        if header is not None:
+            lines += [line("header", header, "whether the first line holds names")]
         if missing:
             lines += [line("missing", list(with_missing(table, missing).missing), "cells that hold no value")]
         lines += [line("schema", place(schemas[name]), "public: bounds, categories, kinds")]

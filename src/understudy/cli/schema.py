@@ -8,7 +8,7 @@ import typer
 
 from understudy.cli import terminal
 from understudy.cli.terminal import FileArg, RowsArePeople, RowsArg, argument, err, option, out, plain, print_table
-from understudy.data.reading.sources import TableSource, with_missing
+from understudy.data.reading.sources import TableSource, with_header, with_missing
 from understudy.ground import durable
 from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.privacy.accounts.budget import Budget, rehearsal_of
@@ -84,6 +84,7 @@ def schema_infer(
     person: Annotated[str | None, option("The column that identifies people.")] = None,
     rows_are_people: RowsArePeople = False,
     missing: MissingOption = None,
+    header: terminal.Header = None,
 ) -> None:
     """Write a draft schema read from rows. A run refuses it until it is marked public or paid for."""
     from understudy.data.infer import draft, draft_visits, write_draft
@@ -98,7 +99,7 @@ def schema_infer(
     )
 
     def read(file: Path) -> TableSource:
-        return with_missing(file, missing or ())
+        return with_missing(with_header(file, header), missing or ())
 
     if tables[0].is_dir() and events is None and people is not None:
         raise ConfigError(f"{tables[0]}: there is no file of events in it. No draft was made.")

@@ -39,6 +39,10 @@ RowsArePeople = Annotated[
     bool,
     option("Every row is another person. Without it and without --person, rows are protected.", "--rows-are-people"),
 ]
+Header = Annotated[
+    bool | None,
+    option("Whether the first line holds names; without it columns are column_1, column_2, ….", "--header/--no-header"),
+]
 NamesArePublic = Annotated[
     bool, option("State that names and kinds are publicly known.", "--names-and-kinds-are-public")
 ]

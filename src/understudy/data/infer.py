@@ -49,6 +49,7 @@ from understudy.data.column import (
 )
 from understudy.data.drafted import READ_FROM, Drafted
 from understudy.data.encoding.values import Cells, Floats
+from understudy.data.header import apply_header, require_header
 from understudy.data.id_names import is_id_name
 from understudy.data.reading import forms
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, seconds, texts
@@ -117,19 +118,26 @@ class Draft:
 
 
 def infer_schema(
-    source: Source, person: str | None = None, *, name: str | None = None, most_categories: int = 64
+    source: Source,
+    person: str | None = None,
+    *,
+    name: str | None = None,
+    most_categories: int = 64,
+    header: bool | None = None,
 ) -> Schema:
-    return draft(source, person, name=name, most_categories=most_categories, groups=True).schema
+    source = apply_header(source, header)
+    return draft(source, person, name=name, most_categories=most_categories, groups=True, header=header).schema
 
 
 def draft(
     source: Source, person: str | None = None, *, name: str | None = None, most_categories: int = 64, shared: float = 1,
-    rows_are_people: bool = False, groups: bool = False,
+    rows_are_people: bool = False, groups: bool = False, header: bool | None = None,
 ) -> Draft:  # fmt: skip
     """The same, with a reason for every column left out. Where a share of rows have one text, there may be more.
     Ids are left out once it is known who a person is; before that they stay, and somebody has to decide about them.
     With `groups`, columns of which exactly one is 1 in all rows are one column: private as all of a draft is."""
     whole(most_categories=most_categories)
+    require_header(source, header)
     raw = open_source(source, None, name)
     if person is not None and person not in raw.columns:
         raise SchemaError(
@@ -148,7 +156,7 @@ def draft(
         raise SchemaError(f"{raw.name}: no column can be described. No draft was made.")
     rows = f"{len(raw.numbers):,} rows of {raw.name}"
     notes = [f"{READ_FROM} {rows}; private until marked public or bought."]
-    why = {str(c): found.get(c, "more than one column has this name") for c in raw.header if c != person}
+    why = {str(c): found[c] for c in raw.header if c != person}
     left = {column: reason for column, reason in why.items() if isinstance(reason, str)}
     if left:
         notes.append(f"Left out: {'; '.join(f'{column} ({reason})' for column, reason in left.items())}.")
@@ -223,7 +231,7 @@ def draft_visits(
     people: Source | None, events: Source, person: str | None = None
 ) -> tuple[VisitSchema, dict[str, Draft]]:
     """A draft of people with events, and those of its tables, by `person`, the column that both have."""
-    headers = [open_source(source, {}).header for source in (people, events) if source is not None]
+    headers = [require_header(source) for source in (people, events) if source is not None]
     common = [column for column in headers[0] if len(headers) > 1 and column in headers[1]]
     if person is None and len(common) != 1:
         raise SchemaError("which column identifies people, in both tables? Say so (--person). No draft was made.")

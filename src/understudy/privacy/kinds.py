@@ -8,9 +8,9 @@ no schema says so, kinds are taken from a table without a price (`kinds_of`).
 
 Guarantee: a DataFrame's kinds are those of its dtypes, with the step in which numbers and times are written, and a
 warning lists them; a file's are seen from its rows, which is refused unless somebody says that they are publicly known.
-Edges: a column without a value, of free text, named like an id, or whose name comes twice is left out, with a
-UtilityWarning; a type that
-no kind describes → ConfigError; `require_kinds`: a cell that is not of its kind → SchemaError.
+Edges: a column without a value, of free text, or named like an id is left out, with a UtilityWarning; names that
+repeat or look like cells (`data/header.py`) → SchemaError; a type that no kind describes → ConfigError;
+`require_kinds`: a cell that is not of its kind → SchemaError.
 """
 
 import re
@@ -24,14 +24,15 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.column import MOST_DECIMALS, RESOLUTIONS, Column, shorten, suggested, with_groups
+from understudy.data.header import require_header
 from understudy.data.id_names import id_names, is_id_name
 from understudy.data.infer import IDS, draft, looks_like
-from understudy.data.reading.files import Source, batches_of, is_long, open_source
+from understudy.data.reading.files import Source, batches_of, is_long
 from understudy.data.reading.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
 from understudy.data.reading.storage import dtype_kind
 from understudy.data.schema import KINDS, Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.data.table import open_table
-from understudy.ground.check import one_of, repeated
+from understudy.ground.check import one_of
 from understudy.ground.errors import ConfigError, PrivacyWarning, SchemaError, UtilityWarning
 from understudy.privacy.steps import drop_times, step_of_frame, with_step
 
@@ -170,11 +171,18 @@ def in_words(kind: str | Column) -> str:
 
 
 def kinds_of(
-    source: Source, declared: Kinds | None = None, *, person: str | None = None, confirmed: bool = False
+    source: Source,
+    declared: Kinds | None = None,
+    *,
+    person: str | None = None,
+    confirmed: bool = False,
+    header: bool | None = None,
 ) -> dict[str, str | Column]:
-    """Each column's kind: declared, by dtypes, or by rows where `confirmed`; or ConfigError, with a list."""
+    """Each column's kind: declared, by dtypes, or by rows where `confirmed`; or ConfigError, with a list. SchemaError
+    where names look like cells of a first row, unless somebody said that they are a `header`."""
+    names = require_header(source, header)
     if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
-        found = draft(_beginning(source), person, most_categories=MOST_TEXTS, shared=_SHARED)
+        found = draft(_beginning(source, len(names)), person, most_categories=MOST_TEXTS, shared=_SHARED, header=True)
         kept = [column for column in found.schema.columns if not is_id_name(column.name)]
         seen = {column.name: as_bought(with_step(column, found.cells[column.name])) for column in kept}
         seen |= {c: "categorical" for c, kind in seen.items() if kind == Ordinal.kind}  # an order cannot be bought
@@ -190,9 +198,7 @@ def kinds_of(
         )
     if not isinstance(source, pd.DataFrame):
         return dict(declared or {})
-    twice = repeated(source.columns)
-    _say_left_out(dict.fromkeys(map(str, twice), "more than one column has this name"))
-    others = [c for c in source.columns if c != person and c not in (declared or {}) and c not in twice]
+    others = [c for c in source.columns if c != person and c not in (declared or {})]
     _say_left_out(dict.fromkeys(id_names(others), IDS))
     others = [c for c in others if not is_id_name(c)]
     typed = {c: step_of_frame(_dtype_kind(c, source[c].dtype), source[c]) for c in others}
@@ -248,9 +254,9 @@ def _say_unread(alike: Mapping[str, str]) -> None:
         warnings.warn(said, UtilityWarning, stacklevel=4)
 
 
-def _beginning(source: Source) -> Source:
+def _beginning(source: Source, columns: int) -> Source:
     """The first rows of a long table: kinds are seen from them, and held against all rows before anything is bought."""
-    if not is_long(source, max(1, len(open_source(source, {}).header))):
+    if not is_long(source, max(1, columns)):
         return source
     return pd.DataFrame(next(batches_of(source, None, long=True)).columns)
 

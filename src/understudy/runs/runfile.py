@@ -37,6 +37,7 @@ class PartySection:
     ledger_delta: float | None = None
     people_are_elsewhere: bool = False
     aggregates: bool = False
+    header: bool | None = None
     separator: str | None = None
     encoding: str | None = None
     decimal: str | None = None
@@ -47,7 +48,8 @@ class PartySection:
 
     def source(self, folder: Path) -> Path | TableSource:
         """Where the rows are, and how they are read if that is stated; paths are relative to this folder."""
-        stated = {key: value for key in _READING if (value := getattr(self, key))}
+        told: dict[str, Any] = {key: getattr(self, key) for key in _READING}
+        stated = {key: value for key, value in told.items() if value not in (None, "", ())}
         if not stated and not is_url(self.table):
             require_no_secret(self.table)
             return (folder / self.table).resolve()
@@ -181,7 +183,8 @@ class RunFile:
             said["ledger"] = str(self.ledger_path(party))
         else:
             del said["noise"]  # a holder elsewhere chooses it itself
-        return {key: value for key, value in said.items() if value not in (None, "", ()) and value is not False}
+        plain = [key for key, value in said.items() if value is False and key != "header"]
+        return {key: value for key, value in said.items() if value not in (None, "", ()) and key not in plain}
 
 
 _PLAIN = ("rows", "people", "holdout", "public")
@@ -194,6 +197,7 @@ _NUMBER = (int | float, "a number")
 _KINDS: dict[str, Any] = dict.fromkeys(("epsilon", "delta", "ledger_epsilon", "ledger_delta"), _NUMBER) | {
     "people_are_elsewhere": (bool, "true or false"),
     "aggregates": (bool, "true or false"),
+    "header": (bool, "true or false"),
     "missing": (list, "a list of texts and numbers"),
 }
 _TEXT, _TABLE = "a text", "a table of keys"

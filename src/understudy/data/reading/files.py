@@ -7,8 +7,8 @@ polars frames are kept: whole numbers stay whole where others are missing. How e
 
 A table is a row of parts. What is in memory, or fits there, is one part; a long one comes a few rows at a time.
 
-Guarantee: what a cell is depends on no other row, and so on no part. Which character separates cells is seen from the
-header line alone.
+Guarantee: what a cell is depends on no other row, and so on no part. Which character separates cells, and without a
+header how many columns there are, is seen from the first line alone.
 Edges: a quote in a CSV file that is never closed makes one cell of all that follows it. A program that wrote 1 as 1.0
 because some row has no value has changed the file, and nothing here can tell. Workbooks are one part.
 """
@@ -30,7 +30,7 @@ import pyarrow.csv
 
 from understudy.data.reading import written
 from understudy.data.reading.cells import Fault
-from understudy.data.reading.sources import ALL, SUFFIX, EngineFrame, Part, TableSource, source_at
+from understudy.data.reading.sources import ALL, SUFFIX, EngineFrame, Part, TableSource, numbered_names, source_at
 from understudy.data.reading.written import Raw, Want, numbered, present, raw_of_arrow, raw_of_frame
 from understudy.ground.check import nearest
 from understudy.ground.errors import SchemaError
@@ -143,6 +143,8 @@ def _declared(raw: Raw, source: TableSource, want: Want) -> Raw:
 
 
 def _parts(source: TableSource, want: Want, name: str, long: bool, part: Part) -> Iterator[Raw]:
+    if source.header is False and (source.is_database or _suffix_of(source) == ".parquet"):
+        raise SchemaError(f"{name}: such a table always has names: leave --no-header out. Nothing was read.")
     if source.is_database:
         from understudy.data.reading.stores import query_batches, query_rows
 
@@ -228,13 +230,16 @@ def _from_excel(source: TableSource, want: Want, name: str, long: bool) -> Itera
                     f'{name}: there is no sheet "{sheet}".{nearest(str(sheet), map(str, book.sheet_names))} '
                     "Nothing was read."
                 )
-            frame = book.parse(sheet, dtype=object, na_filter=False)
+            first = None if source.header is False else 0
+            frame = book.parse(sheet, header=first, dtype=object, na_filter=False)
     except ImportError:
         raise SchemaError(
             f"{name}: openpyxl is needed to read a workbook ({install_line('excel')}). Nothing was read."
         ) from None
     except BadZipFile:
         raise ValueError("no workbook") from None
+    if source.header is False:
+        frame.columns = pd.Index(numbered_names(frame.shape[1]))
     yield raw_of_frame(frame, want, name)
 
 
@@ -248,17 +253,22 @@ def _from_csv(source: TableSource, want: Want, name: str, long: bool) -> Iterato
     points = source.decimal == "."  # else a number is text still
     numeric = {column: points and bool(want and want[column]) for column in include}
     broken: dict[int, Fault] = {}  # by the number of the row
+    lines, first_line, given = 1, "header", None
+    if source.header is False:
+        lines, first_line, given = 0, "first row", header
 
     def note(row: Any) -> str:
-        number = row.number - 1  # pyarrow counts the header as row 1
-        reason = f"has {row.actual_columns} cells, where the header has {len(header)}."
+        number = row.number - lines  # pyarrow counts a header as row 1
+        reason = f"has {row.actual_columns} cells, where the {first_line} has {len(header)}."
         broken[number] = Fault(rows=np.array([number]), reason=reason)
         return "skip"
 
     # Threads lose row numbers. An empty line is a missing cell of a single column. Text, once each cell is found to be.
     kept, types = len(header) == 1, dict.fromkeys(include, pa.binary())
     options: dict[str, Any] = {
-        "read_options": pyarrow.csv.ReadOptions(use_threads=False, block_size=BLOCK, encoding=source.encoding),
+        "read_options": pyarrow.csv.ReadOptions(
+            use_threads=False, block_size=BLOCK, encoding=source.encoding, column_names=given
+        ),
         "parse_options": pyarrow.csv.ParseOptions(
             delimiter=separator, newlines_in_values=True, ignore_empty_lines=not kept, invalid_row_handler=note
         ),
@@ -287,15 +297,17 @@ def _csv_tables(path: str, options: dict[str, Any], long: bool) -> Iterator[pa.T
 
 
 def _header(source: TableSource, want: Want) -> tuple[list[str], str]:
-    """The names in a CSV file's first line, and what separates them. What stands below it is not judged here."""
+    """The names in a CSV file's first line, or as many of our own, and what separates them. Nothing is judged."""
     path, plain = Path(source.table), source.encoding == "utf-8"
     errors = "surrogateescape" if plain else "strict"
     text: dict[str, Any] = {"encoding": "utf-8-sig" if plain else source.encoding, "newline": "", "errors": errors}
     with gzip.open(path, "rt", **text) if path.suffix == ".gz" else open(path, **text) as file:
         line = file.readline()
-        separator = source.separator or _separator(line, path, want)
+        separator = source.separator or _separator(line, path, None if source.header is False else want)
         file.seek(0)
         header = next(csv.reader(file, delimiter=separator), [])
+    if source.header is False:
+        return numbered_names(len(header)), separator
     "".join(header).encode()  # half a letter is no name: ValueError
     return header, separator
 

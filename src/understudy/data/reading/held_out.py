@@ -5,8 +5,8 @@ that depends on nothing: not on what the row says, not on how many rows there ar
 the rows that stay is a release of a Poisson sample of the people, which costs nobody more than a release of all of them
 does. A rule by the number of rows (“from 2,000 on”) would not do: one person more would change who is in it by a
 twentieth of all others, and that is no small change of a release.
-Edges: a source other than a DataFrame, a .csv or a .tsv file → ConfigError. Both parts of a file are written beside the
-holder's ledger, for its owner alone; cells stay as they are written.
+Edges: a source other than a DataFrame, a .csv or a .tsv file, with a header or without → ConfigError. Both parts of
+a file are written beside the holder's ledger, for its owner alone, with a header; cells stay as they are written.
 """
 
 from pathlib import Path
@@ -31,6 +31,8 @@ FILES = (".csv", ".tsv")
 
 def can_hold_out(source: object) -> bool:
     """Whether rows of such a source can be held out; by what it is, and by nothing that it holds."""
+    if isinstance(source, TableSource) and source == TableSource(table=source.table, header=source.header):
+        source = source.table
     named = isinstance(source, str | Path) and Path(source).suffix.lower() in FILES
     return named or isinstance(source, pd.DataFrame)
 
@@ -41,7 +43,7 @@ def hold_out(source: Source, share: float, rng: "Uniform", home: Path, name: str
     """
     if not 0 < share < 1:
         raise ConfigError(f"holdout is a share of the people between 0 and 1, not {share:g}. Nothing was charged.")
-    if not can_hold_out(source) or isinstance(source, TableSource):
+    if not can_hold_out(source):
         raise ConfigError("people can be held out of a DataFrame, a .csv or a .tsv file. Nothing was charged.")
     away = home / f"{name}-held-out.csv"
     if isinstance(source, pd.DataFrame):

@@ -3,7 +3,7 @@
 In a run file these keys stand beside `table`. Everywhere else a file with them, NAME.source.toml, stands for the table:
 `understudy schema infer clinic.source.toml`. Paths are relative to that file.
 
-Guarantee: how a cell is read depends on what is declared here, on the header line and on that cell. A password
+Guarantee: how a cell is read depends on what is declared here, on the first line and on that cell. A password
 stands in no file that a run writes and in no message. Of a URL only a user, a host, a port, a path and the keys of
 `KEYS` are taken; all else is refused, and no message repeats any part of it.
 Edges: a wrong key or value → ConfigError before anything is read. A password written as a user, a host or a file's name
@@ -28,13 +28,14 @@ from understudy.ground.errors import ConfigError, SchemaError
 SUFFIX = ".source.toml"
 Part = tuple[int, int]  # of a long table: i of n, from 0
 ALL: Part = (0, 1)
-WRITTEN = ("separator", "encoding", "decimal", "missing", "sheet")  # how a file is written
+WRITTEN = ("header", "separator", "encoding", "decimal", "missing", "sheet")  # how a file is written
 _NOTHING = "Nothing was read."
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableSource:
     table: str
+    header: bool | None = None  # None: the first line is one, if it reads as one
     separator: str | None = None
     encoding: str = "utf-8"
     decimal: str = "."
@@ -123,6 +124,9 @@ class TableSource:
             if key == "missing":
                 if not isinstance(value, list | tuple) or not {*map(type, value)} <= {str, int, float}:
                     raise ConfigError(f'{where}: "missing" must be a list of texts and numbers. {_NOTHING}')
+            elif key == "header":
+                if not isinstance(value, bool):
+                    raise ConfigError(f'{where}: "header" must be true or false, not {value!r}. {_NOTHING}')
             elif not isinstance(value, str):
                 given = "" if key == "password" else f", not {value!r}"
                 raise ConfigError(f'{where}: "{key}" must be a text{given}. {_NOTHING}')
@@ -184,10 +188,21 @@ def in_database(place: Any) -> bool:
     return str(place).endswith(SUFFIX) and TableSource.load(Path(place)).is_database
 
 
-def with_missing(place: str | Path, words: Iterable[str]) -> TableSource:
+def with_missing(place: str | Path | TableSource, words: Iterable[str]) -> TableSource:
     """The same, where these words mean that there is no value, too; a word that is a number means that number."""
     source = source_at(place)
     return replace(source, missing=(*source.missing, *map(_number_or_text, words)))
+
+
+def with_header(place: Any, header: bool | None) -> TableSource:
+    """The same, where somebody said whether its first line is a header."""
+    source = source_at(place)
+    return source if header is None else replace(source, header=header)
+
+
+def numbered_names(count: int) -> list[str]:
+    """How the columns of a table without a header are called."""
+    return [f"column_{place}" for place in range(1, count + 1)]
 
 
 def _number_or_text(word: str) -> str | float:
