@@ -52,7 +52,7 @@ from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from understudy.evaluate.figure import What
 from understudy.evaluate.utility.values import apart
-from understudy.ground.errors import SchemaError, UtilityWarning
+from understudy.ground.errors import ConfigError, SchemaError, UtilityWarning
 from understudy.report.lines import Line, verdict_lines
 from understudy.report.marks import column_mark, raw_mark
 
@@ -115,7 +115,10 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
                 table.train, epsilon=cell.epsilon, names_and_kinds_are_public=True, rows_are_people=True,
                 ledgers=ledgers, **args["settings"],
             )  # fmt: skip
-        except SchemaError as error:  # nothing shows: all columns are lost, and it says so
+        except (
+            ConfigError,
+            SchemaError,
+        ) as error:  # nothing shows, or nothing can: all columns are lost, and it says so
             lost = [{"column": str(name)} | column_figures(table.train[name], None) for name in table.train]
             return [known | row for row in (*lost, {"column": ALL, "tstr_auc": 0.5, "warned": str(error)})]
         made = result.sample(table.people, seed=cell.seed)

@@ -23,7 +23,7 @@ import shlex
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,21 +39,22 @@ from understudy.data.header import apply_header, require_header
 from understudy.data.id_names import id_names, likely_person
 from understudy.data.infer import are_spellings
 from understudy.data.kinds import TABLE, ArraySchema, load_schema, one_kind_of_row, read_rows
+from understudy.data.reading.decoded import require_decoded
 from understudy.data.reading.files import Source, batches_of, described_source, is_long, is_of_engine, open_source
 from understudy.data.reading.held_out import hold_out
-from understudy.data.reading.sources import EngineFrame, TableSource, source_at
+from understudy.data.reading.sources import EngineFrame, TableSource, source_at, with_encoding, with_missing
 from understudy.data.reading.writing import coarsen, coarsen_long
 from understudy.data.reading.written import quiet_frame
 from understudy.data.schema import BOUGHT, Boolean, Categorical, Column, Schema, was_bought
 from understudy.data.table import Table, open_table, read_table
 from understudy.ground import errors
-from understudy.ground.check import plain_name
+from understudy.ground.check import nearest, plain_name
 from understudy.ground.durable import own_folder, replace_json
 from understudy.ground.durable import replace as write
 from understudy.ground.errors import ArtefactError, ConfigError, SchemaError, UtilityWarning
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, flatten
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
-from understudy.privacy.accounts.budget import USUAL_DELTA, Budget
+from understudy.privacy.accounts.budget import USUAL_DELTA, Budget, shown
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.buy_schema import Quote, buy_schema, first_of, quote
 from understudy.privacy.kinds import (
@@ -98,6 +99,9 @@ def synthesize(
     folder: str | Path | None = None,
     rows: int | None = None,
     holdout: float = 0.0,
+    encoding: str | None = None,
+    missing: Sequence[str] = (),
+    without: Sequence[str] = (),
     watch: Watcher | None = None,
     **settings: Any,
 ) -> Result:
@@ -112,7 +116,9 @@ def synthesize(
     columns column_1, column_2, and so on.
     `name` is the holder's, and its ledger's: `ledgers/NAME.ledger`. A new ledger allows `lifetime_epsilon` for all that
     is ever done with these people, by default this run alone. With a `folder` all artefacts are written there, `rows`
-    synthetic rows among them. With a schema of images or series the settings are those of `moments`.
+    synthetic rows among them. A file's text is of the `encoding`, `missing` words in it mean that there is no value.
+    Without a schema, columns of the names `without` are left out. With a schema of images or series the settings are
+    those of `moments`.
 
     `holdout` is the chance with which each person is held out of the run, by a secret coin of its own: the page then
     attacks the rows with people who took no part. It costs nothing; counts are of those who took part.
@@ -130,6 +136,7 @@ def synthesize(
         source = pa.table(source).to_pandas()
     if isinstance(source, pd.DataFrame):
         source = quiet_frame(source)
+    source = _as_written(source, encoding, missing)
     unnamed = name is None and isinstance(source, pd.DataFrame | EngineFrame)
     name = name or _name(source)
     plain_name(holder=name, nothing="Nothing was read or charged.")
@@ -147,24 +154,31 @@ def synthesize(
     if declares is None:
         _require_unit(require_header(source, header), person, rows_are_people)
     away: Path | None = None
-    if holdout:
-        source, away = hold_out(source, holdout, SecureRng(), ledger.parent, f"{name}-{run}")
     offer: Quote | None = None
     table: Table | ArrayTable[Any]
     if declares is not None:
-        if person is not None or rows_are_people or kinds is not None or one_of is not None:
+        if person is not None or rows_are_people or kinds is not None or one_of is not None or without:
             raise ConfigError(
-                "a schema says who and what: leave person, rows_are_people, kinds and one_of out. Nothing was read or "
-                "charged."
+                "a schema says who and what: leave person, rows_are_people, kinds, one_of and without out. Nothing was "
+                "read or charged."
             )
         public = one_kind_of_row(declares)
         public.require_public(f"the schema of {name}")
         public.require_unit(f"the schema of {name}")
+        if holdout:
+            source, away = hold_out(source, holdout, SecureRng(), ledger.parent, f"{name}-{run}")
         table = read_rows(source, public, name if isinstance(source, pd.DataFrame) else None)
+        if TABLE.describes(public) and not table.long:
+            _require_people(config, public, whole, table.rows)
         book = _book(ledger, name, whole, lifetime_epsilon)
         rest, told = whole, TABLE.describes(public) and _say_expected(config, public, whole)
     else:
-        declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public, header=header)
+        _require_named(source, without, {*(kinds or {}), person})
+        people = require_decoded(source)
+        declared = kinds_of(
+            source, kinds, person=person, confirmed=names_and_kinds_are_public, header=header, without=without,
+            price=f"ε = {shown(epsilon)} at δ = {delta:g}",
+        )  # fmt: skip
         source = without_times(source, declared, kinds)
         if one_of is None:
             hint_at_groups(declared)
@@ -172,8 +186,11 @@ def synthesize(
         _require(source, declared, person, config)
         declared = without_bounds(declared)
         offer = quote(declared, epsilon=epsilon * SCHEMA_SHARE, delta=delta / 2, gaussian=True)
-        book = _book(ledger, name, whole, lifetime_epsilon)
         rest = whole if offer is None else what_is_left(whole, offer)
+        _require_people(config, _columns(declared), rest, people)
+        if holdout:
+            source, away = hold_out(source, holdout, SecureRng(), ledger.parent, f"{name}-{run}")
+        book = _book(ledger, name, whole, lifetime_epsilon)
         told = _say_expected(config, _columns(declared), rest)
         if home is not None:
             _make(home)
@@ -218,6 +235,23 @@ def _say_expected(config: gram.Config, schema: Schema, budget: Budget) -> bool:
     return True
 
 
+def _require_people(config: gram.Config, schema: Schema, budget: Budget, people: int) -> None:
+    """ConfigError where so few people are in the rows that nothing can come of it, unless their number is public.
+
+    Guarantee: none. It follows from the number of rows, and is said to their holder alone, before anything is paid.
+    """
+    if config.public_people is not None or not config.private:
+        return
+    expected = gram.forecast(config, {"one": schema}, {"one": budget}, people).expected
+    if expected is None or not expected.hopeless:
+        return
+    raise ConfigError(
+        f"nothing can come of so few people. {expected} {MORE} To go on nevertheless, say about how many there are, "
+        "where that is publicly known: "
+        "public_people=N (--people N). This follows from the rows: keep it to yourself. Nothing was charged."
+    )
+
+
 def _say_lost(what: str, columns: Sequence[str]) -> None:
     """A UtilityWarning that names columns of which nothing, or little, could be bought, where there are any."""
     said = f"{what}, as too few people share a value of them: {', '.join(columns)}. More people or a larger ε would"
@@ -254,6 +288,29 @@ def _name(source: Source) -> str:
         return "table"
     named = source_at(source)  # which refuses what is no table
     return (named.name if isinstance(source, TableSource) else Path(source).name).split(".")[0]
+
+
+def _as_written(source: Source, encoding: str | None, missing: Sequence[str]) -> Source:
+    """The same source, read as its holder says that it is written."""
+    if encoding is None and not missing:
+        return source
+    if not isinstance(source, str | Path | TableSource):
+        raise ConfigError("encoding and missing say how a file is read, and this is none. Nothing was read or charged.")
+    if encoding is not None:
+        source = with_encoding(source, encoding)
+    return with_missing(source, missing)
+
+
+def _require_named(source: Source, without: Sequence[str], used: Collection[str | None]) -> None:
+    """Refuse by the header alone: to go on without a column that is not there, or that is asked for."""
+    header = [str(column) for column in open_source(source, {}).header] if without else []
+    for column in without:
+        if column not in header:
+            raise ConfigError(
+                f'there is no column "{column}" to go on without.{nearest(column, header)} Nothing was read or charged.'
+            )
+        if column in used:
+            raise ConfigError(f'"{column}" is declared, and left out: say one of them. Nothing was read or charged.')
 
 
 def _require_unit(header: Sequence[object], person: str | None, rows_are_people: bool) -> None:

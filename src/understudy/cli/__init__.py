@@ -12,6 +12,7 @@ import understudy
 from understudy.cli import asking, exchange_silo, hub, ledger, schema, terminal
 from understudy.cli.init import init
 from understudy.cli.party import Parts, aggregate, approve, collect, count, counted_in, join
+from understudy.cli.schema import MissingOption
 from understudy.cli.status import console, status
 from understudy.cli.terminal import (
     FileArg,
@@ -101,6 +102,10 @@ def synthesize(
     lifetime: terminal.Lifetime = None,
     rows: Annotated[int | None, option("Synthetic rows; default: about one a person, up to a million.", min=1)] = None,
     confirm: NamesArePublic = False,
+    encoding: Annotated[str | None, option("The encoding of the file's text, such as cp1252; default: UTF-8.")] = None,
+    missing: MissingOption = None,
+    without: Annotated[list[str] | None, option("A column to go on without; may be repeated.")] = None,
+    people: Annotated[int | None, option("About how many people, if that is public.", min=1)] = None,
     parts: Parts = None,
     quote_formulas: QuoteFormulas = False,
     holdout: Annotated[
@@ -117,6 +122,7 @@ def synthesize(
     from understudy.api.synthesize import synthesize as carry_out
     from understudy.data.reading.files import separator_of
     from understudy.data.reading.held_out import USUAL, can_hold_out
+    from understudy.data.reading.sources import with_encoding
     from understudy.data.reading.writing import write_table
     from understudy.report.page import write_report
 
@@ -131,13 +137,12 @@ def synthesize(
         result = carry_out(
             table, epsilon=epsilon, delta=delta, schema=schema, one_of=one_of or None, person=person,
             rows_are_people=rows_are_people, names_and_kinds_are_public=confirm, name=name, ledgers=ledgers,
-            lifetime_epsilon=lifetime, folder=folder, rows=rows, watch=watch, target=target,
-            holdout=holdout, header=header,
+            lifetime_epsilon=lifetime, folder=folder, rows=rows, encoding=encoding, missing=missing or [],
+            without=without or [], watch=watch, target=target, public_people=people, holdout=holdout, header=header,
         )  # fmt: skip
     drawn = pd.read_parquet(folder / "synthetic.parquet")
-    write_table(
-        drawn, folder / "synthetic.csv", result.generator.schema, separator=separator_of(table), quoted=quote_formulas
-    )
+    separator = separator_of(table if encoding is None else with_encoding(table, encoding))
+    write_table(drawn, folder / "synthetic.csv", result.generator.schema, separator=separator, quoted=quote_formulas)
     write_report(folder)
     terminal.summary(result, folder)
 

@@ -99,6 +99,9 @@ PLAIN_TIMES = {  # how pandas writes them
     "hour": "YYYY-MM-DD HH:MM",
 }
 IDS = "named like an id"
+# of the cells of a column of numbers, so many of so many different words are odd ones, and more are categories
+ODD_SHARE, MOST_ODD_WORDS = 0.01, 10
+_DIGITS = re.compile(r"[-+$€£]?\s*[0-9][0-9.,:/ %$€£TZ+-]*")  # numbers, days and times in any form
 FEW = 10  # so many different whole numbers are read as an order of categories
 HEADER = Path(__file__).with_name("draft_header.toml").read_text(encoding="utf-8")
 
@@ -300,6 +303,26 @@ def _guess(name: str, cells: Cells, most_categories: int, shared: float) -> Colu
         alike = [f", like {said}" for form, said in _FORMS.items() if all(re.fullmatch(form, w) for w in words)]
         return f"{len(present):,} different texts{''.join(alike[:1])}; declare its categories if they are known"
     return Categorical(categories=tuple(sorted(present)), **common)
+
+
+def few_odd_words(cells: Cells) -> bool:
+    """Whether these cells would be numbers, days or times, were it not for a few cells that hold something else.
+
+    Guarantee: none. It is computed from rows, and said to their holder alone.
+    Edges: a column of at most `FEW` different numbers is a list of categories, and a leading zero makes codes.
+    """
+    where, values = distinct(cells, set(MISSING_WORDS))
+    has_letters = [isinstance(value, str) and _DIGITS.fullmatch(value) is None for value in values]
+    is_odd = np.array(has_letters, dtype=bool) & np.isnan(floats(values))
+    there = where[where >= 0]
+    odd_words = np.unique(there[is_odd[there]])
+    odd_cells = int(is_odd[there].sum())
+    if not 0 < len(odd_words) <= MOST_ODD_WORDS or odd_cells > math.ceil(ODD_SHARE * len(there)):
+        return False
+    rest = values[np.unique(there[~is_odd[there]])]
+    if rest.empty:
+        return False
+    return isinstance(_guess("rest", rest.reset_index(drop=True), FEW, 1), Integer | Real | Date | Datetime)
 
 
 def _in_a_form(common: dict[str, Any], present: Cells, words: set[str]) -> Column | None:

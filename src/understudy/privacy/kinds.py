@@ -10,12 +10,14 @@ Guarantee: a DataFrame's kinds are those of its dtypes, with the step in which n
 warning lists them; a file's are seen from its rows, which is refused unless somebody says that they are publicly known.
 Edges: a column without a value, of free text, or named like an id is left out, with a UtilityWarning; names that
 repeat or look like cells (`data/header.py`) → SchemaError; a type that no kind describes → ConfigError;
-`require_kinds`: a cell that is not of its kind → SchemaError.
+`require_kinds`: a cell that is not of its kind → SchemaError. A column that looks misread → ConfigError, said to the
+holder alone.
 """
 
 import re
+import shlex
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -26,11 +28,11 @@ import pandas as pd
 from understudy.data.column import MOST_DECIMALS, RESOLUTIONS, Column, shorten, suggested, with_groups
 from understudy.data.header import require_header
 from understudy.data.id_names import id_names, is_id_name
-from understudy.data.infer import IDS, draft, looks_like
+from understudy.data.infer import IDS, draft, few_odd_words, looks_like
 from understudy.data.reading.files import Source, batches_of, is_long
 from understudy.data.reading.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
 from understudy.data.reading.storage import dtype_kind
-from understudy.data.schema import KINDS, Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
+from understudy.data.schema import KINDS, Boolean, Categorical, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.data.table import open_table
 from understudy.ground.check import one_of
 from understudy.ground.errors import ConfigError, PrivacyWarning, SchemaError, UtilityWarning
@@ -177,10 +179,16 @@ def kinds_of(
     person: str | None = None,
     confirmed: bool = False,
     header: bool | None = None,
+    without: Collection[str] = (),
+    price: str = "",
 ) -> dict[str, str | Column]:
     """Each column's kind: declared, by dtypes, or by rows where `confirmed`; or ConfigError, with a list. SchemaError
-    where names look like cells of a first row, unless somebody said that they are a `header`."""
+    where names look like cells of a first row, unless somebody said that they are a `header`.
+
+    Columns `without` which the caller goes on have none. `price` is what going on costs, for a refusal.
+    """
     names = require_header(source, header)
+    settled = {*(declared or {}), *without}
     if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
         found = draft(_beginning(source, len(names)), person, most_categories=MOST_TEXTS, shared=_SHARED, header=True)
         kept = [column for column in found.schema.columns if not is_id_name(column.name)]
@@ -188,9 +196,11 @@ def kinds_of(
         seen |= {c: "categorical" for c, kind in seen.items() if kind == Ordinal.kind}  # an order cannot be bought
         if confirmed:
             left_out = found.left_out | dict.fromkeys(id_names(found.schema.names), IDS)
-            _say_left_out({c: why for c, why in left_out.items() if c not in (declared or {})})
-            _say_unread({c: said for c, said in found.unread.items() if c not in (declared or {})})
-            return seen | dict(declared or {})
+            texts = {c for c, kind in seen.items() if kind == Categorical.kind} | found.left_out.keys()
+            _require_few_odd({c: found.cells[c] for c in found.cells if c in texts - settled and c != person}, price)
+            _say_left_out({c: why for c, why in left_out.items() if c not in settled})
+            _say_unread({c: said for c, said in found.unread.items() if c not in settled})
+            return {c: kind for c, kind in seen.items() if c not in without} | dict(declared or {})
         listed = ", ".join(f"{column} ({in_words(kind)})" for column, kind in seen.items())
         raise ConfigError(
             f"without a schema, names and kinds of columns are taken from the rows for free: {listed}. If they are "
@@ -198,11 +208,13 @@ def kinds_of(
         )
     if not isinstance(source, pd.DataFrame):
         return dict(declared or {})
-    others = [c for c in source.columns if c != person and c not in (declared or {})]
+    others = [c for c in source.columns if c != person and c not in settled]
     _say_left_out(dict.fromkeys(id_names(others), IDS))
     others = [c for c in others if not is_id_name(c)]
     typed = {c: step_of_frame(_dtype_kind(c, source[c].dtype), source[c]) for c in others}
-    _say_unread(_unread(source, [c for c, kind in typed.items() if kind == "categorical"]))
+    texts = {c for c, kind in typed.items() if kind == Categorical.kind}
+    _require_few_odd({c: source[c] for c in others if c in texts}, price)
+    _say_unread(_unread(source, [c for c in others if c in texts]))
     if typed:
         warnings.warn(
             "names and kinds of columns are taken from the frame for free, and have to be publicly known: "
@@ -211,6 +223,21 @@ def kinds_of(
             stacklevel=3,
         )
     return typed | dict(declared or {})
+
+
+def _require_few_odd(texts: Mapping[str, "pd.Series[Any]"], price: str) -> None:
+    """ConfigError that names columns which would be numbers or days, were it not for a few cells."""
+    odd = [column for column, cells in texts.items() if few_odd_words(cells)]
+    if not odd:
+        return
+    named = ", ".join(f'"{column}"' for column in odd)
+    options = " ".join(f"--without {shlex.quote(column)}" for column in odd)
+    raise ConfigError(
+        f"a few cells of {named} are neither numbers nor days, and all the others are: it would be read as a list of "
+        f"texts, and little or nothing of it would be kept. Correct these cells; or say which words mean that there is "
+        f"no value: missing=[…] (--missing WORD); or go on without: without=[{named}] ({options}). Going on costs "
+        f"{price}. This follows from the rows: keep it to yourself. Nothing was charged."
+    )
 
 
 def require_kinds(source: Source, declared: Kinds) -> None:

@@ -185,7 +185,7 @@ def _in_words(source: TableSource) -> Iterator[None]:
         raise SchemaError(f"{path}: the file cannot be read ({why}). Nothing was read.") from error
     except (ValueError, EOFError, csv.Error, pa.ArrowException):
         # The cause is left out: pyarrow's messages quote whole rows.
-        wrong = 'not UTF-8 (if it is of Windows, say encoding = "cp1252")'
+        wrong = 'not UTF-8 (if it is of Windows, say encoding = "cp1252", or --encoding cp1252 of `synthesize`)'
         if source.encoding != "utf-8":
             wrong = f"not {source.encoding}"
         if _suffix_of(source) in (".xlsx", ".parquet"):

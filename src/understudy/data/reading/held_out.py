@@ -9,6 +9,7 @@ Edges: a source other than a DataFrame, a .csv or a .tsv file, with a header or 
 a file are written beside the holder's ledger, for its owner alone, with a header; cells stay as they are written.
 """
 
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from understudy.data.reading.decoded import require_decoded
 from understudy.data.reading.files import Source, open_source, separator_of
 from understudy.data.reading.judged import judged
 from understudy.data.reading.sources import TableSource
@@ -31,8 +33,8 @@ FILES = (".csv", ".tsv")
 
 def can_hold_out(source: object) -> bool:
     """Whether rows of such a source can be held out; by what it is, and by nothing that it holds."""
-    if isinstance(source, TableSource) and source == TableSource(table=source.table, header=source.header):
-        source = source.table
+    if isinstance(source, TableSource):
+        return source.decimal == "." and can_hold_out(source.table)
     named = isinstance(source, str | Path) and Path(source).suffix.lower() in FILES
     return named or isinstance(source, pd.DataFrame)
 
@@ -52,12 +54,17 @@ def hold_out(source: Source, share: float, rng: "Uniform", home: Path, name: str
         return source[~coins], away
     stay, separator = home / f"{name}-taking-part.csv", separator_of(source)
     header = list(map(str, open_source(source, {}).header))
+    require_decoded(source)
     raw = open_source(source, dict.fromkeys(header, False))
     judged(raw, {})  # a row that cannot be read is refused as everywhere
     frame = pd.DataFrame(raw.columns, columns=header)
     coins = _coins(len(frame), share, rng)
     _write(stay, frame[~coins], separator)
     _write(away, frame[coins], separator)
+    if isinstance(source, TableSource):
+        kept = source.header or None  # both parts have a header, whatever the file had
+        as_written = replace_fields(source, table=str(stay), header=kept, encoding="utf-8", separator=separator)
+        return as_written, away
     return stay, away
 
 

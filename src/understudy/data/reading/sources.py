@@ -188,6 +188,11 @@ def in_database(place: Any) -> bool:
     return str(place).endswith(SUFFIX) and TableSource.load(Path(place)).is_database
 
 
+def with_encoding(place: str | Path | TableSource, encoding: str) -> TableSource:
+    """The same, where the text of the file is written in this encoding."""
+    return replace(source_at(place), encoding=encoding)
+
+
 def with_missing(place: str | Path | TableSource, words: Iterable[str]) -> TableSource:
     """The same, where these words mean that there is no value, too; a word that is a number means that number."""
     source = source_at(place)

@@ -85,6 +85,11 @@ class Expectation:
         """Whether somebody has to be told before they rely on it."""
         return self.of_columns > _POOR or (self.columns > 1 and self.of_pairs > _NOISE)
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether nothing can come of it: in single columns the noise is as large as all people together."""
+        return self.of_columns >= 1
+
     def __str__(self) -> str:
         columns = f"{self.columns} column{'s' * (self.columns > 1)}"
         single = "single columns are mostly noise"

@@ -1,0 +1,218 @@
+"""A table that was misread is refused before anything is paid for it, and the corrected run is not short of budget."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import understudy as us
+from test_cli import Run
+from understudy.ground.errors import ConfigError, SchemaError, UtilityWarning
+
+pytestmark = [
+    pytest.mark.usefixtures("short_fits", "short_training"),
+    pytest.mark.filterwarnings("ignore::understudy.ground.errors.PrivacyWarning"),
+    pytest.mark.filterwarnings("ignore::understudy.ground.errors.UtilityWarning"),
+]
+PEOPLE = 3_000
+SMALL: dict[str, Any] = {"components": 8, "steps": 10, "device": "cpu"}
+
+
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    return pd.DataFrame(
+        {
+            "sex": rng.choice(["männlich", "weiblich"], PEOPLE),
+            "age": rng.integers(18, 90, PEOPLE),
+            "annual_cost": np.round(rng.lognormal(7, 1, PEOPLE), 2),
+        }
+    )
+
+
+def with_odd_costs() -> pd.DataFrame:
+    """The same table; two costs are words, as a file that somebody typed in has them."""
+    costs = table()["annual_cost"].astype(str)
+    costs.iloc[[7, 1_900]] = ["n/a", "1e6?"]
+    return table().assign(annual_cost=costs)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """What the ledger of "people" holds as spent, 0 where there is none. Everything happens in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def spent() -> float:
+        path = tmp_path / "ledgers" / "people.ledger"
+        if not path.exists():
+            return 0.0
+        with us.Ledger(path) as book:
+            return book.spent()
+
+    return spent
+
+
+Spent = Callable[[], float]
+Told = Callable[..., str]
+
+
+@pytest.fixture
+def told(understudy: Run) -> Told:
+    """What a command says, in one line, once it ended with this code."""
+
+    def say(*args: object, code: int = 0) -> str:
+        ended, out, err = understudy(*args)
+        assert ended == code, err
+        return " ".join((out + err).split())
+
+    return say
+
+
+COMMAND = ("synthesize", "people.csv", "--epsilon", "1", "--names-and-kinds-are-public")
+
+
+def test_text_of_another_encoding_is_refused_before_it_is_paid_for(ledger: Spent, told: Told) -> None:
+    table().to_csv("people.csv", index=False, encoding="cp1252")
+    refused = told(*COMMAND, code=1)
+    assert "--encoding" in refused
+    assert '"sex"' in refused
+    assert "Nothing was charged." in refused
+    assert "nnlich" not in refused
+    assert not Path("ledgers/people.ledger").exists()
+    assert not Path("runs").exists()
+
+    told(*COMMAND, "--encoding", "cp1252")
+    assert 0 < ledger() <= 1
+    drawn = pd.read_parquet("runs/people/synthetic.parquet")
+    assert {"männlich", "weiblich"} <= set(drawn["sex"].astype(str))
+    assert list(drawn) == list(table())
+
+
+def test_text_of_another_encoding_is_refused_under_declared_kinds_and_schemas(ledger: Spent) -> None:
+    table().to_csv("people.csv", index=False, encoding="cp1252")
+    kinds = {"sex": "categorical", "age": "integer"}
+    with pytest.raises(SchemaError, match=r"encoding=.*Nothing was charged"):
+        us.synthesize("people.csv", epsilon=1, kinds=kinds, **SMALL)
+    declared = us.Schema(columns=(us.Categorical(name="sex", categories=("männlich", "weiblich")),))
+    with pytest.raises(SchemaError, match="UTF-8"):
+        us.synthesize("people.csv", epsilon=1, schema=declared, **SMALL)
+    assert not Path("ledgers/people.ledger").exists()
+    made = us.synthesize("people.csv", epsilon=1, schema=declared, encoding="cp1252", **SMALL)
+    assert set(made.sample(200)["sex"]) == {"männlich", "weiblich"}
+    assert 0 < ledger() <= 1
+
+
+def test_a_frame_has_no_encoding(ledger: Spent) -> None:
+    with pytest.raises(ConfigError, match=r"encoding.*Nothing was read or charged"):
+        us.synthesize(table(), epsilon=1, encoding="cp1252", **SMALL)
+
+
+def test_a_few_words_among_numbers_stop_the_run_which_names_its_price(ledger: Spent, told: Told) -> None:
+    with_odd_costs().to_csv("people.csv", index=False)
+    refused = told(*COMMAND, code=1)
+    assert '"annual_cost"' in refused
+    assert "--without annual_cost" in refused
+    assert "--missing" in refused
+    assert "ε = 1 " in refused
+    assert "Nothing was charged." in refused
+    assert "1e6?" not in refused
+    assert not Path("ledgers/people.ledger").exists()
+
+    told(*COMMAND, "--without", "annual_cost")
+    assert 0 < ledger() <= 1
+    assert list(pd.read_parquet("runs/people/synthetic.parquet")) == ["sex", "age"]
+
+
+def test_words_that_are_declared_missing_keep_their_column(ledger: Spent, told: Told) -> None:
+    with_odd_costs().to_csv("people.csv", index=False)
+    told(*COMMAND, "--missing", "n/a", "--missing", "1e6?")
+    assert 0 < ledger() <= 1
+    assert pd.read_parquet("runs/people/synthetic.parquet")["annual_cost"].dtype.kind == "f"
+
+
+def days_with_a_word() -> pd.DataFrame:
+    days = pd.Series(pd.date_range("1990-01-01", periods=PEOPLE).strftime("%d.%m.%Y"))
+    days.iloc[5] = "summer 1991"
+    return table().assign(annual_cost=days)
+
+
+def numbers_with_a_word() -> pd.DataFrame:
+    """As a spreadsheet has them: numbers as numbers, and one text among them."""
+    costs = table()["annual_cost"].astype(object)
+    costs.iloc[11] = "unclear"
+    return table().assign(annual_cost=costs)
+
+
+@pytest.mark.parametrize("odd", [with_odd_costs, days_with_a_word, numbers_with_a_word])
+def test_a_frame_with_a_few_words_among_numbers_or_days_stops(ledger: Spent, odd: Callable[[], pd.DataFrame]) -> None:
+    with pytest.raises(ConfigError, match=r'"annual_cost".*without=\["annual_cost"\].*Nothing was charged'):
+        us.synthesize(odd(), epsilon=1, name="people", **SMALL)
+    assert not Path("ledgers/people.ledger").exists()
+    made = us.synthesize(odd(), epsilon=1, name="people", without=["annual_cost"], **SMALL)
+    assert list(made.sample(5)) == ["sex", "age"]
+    assert 0 < ledger() <= 1
+
+
+def test_a_declared_column_stops_nothing(ledger: Spent) -> None:
+    made = us.synthesize(with_odd_costs(), epsilon=1, name="people", kinds={"annual_cost": "categorical"}, **SMALL)
+    assert ledger() > 0
+    assert "annual_cost" not in made.generator.schema.names or made.generator.schema["annual_cost"].kind != "real"
+
+
+def test_a_column_without_that_name_is_refused(ledger: Spent) -> None:
+    with pytest.raises(ConfigError, match=r'"anual_cost".*"annual_cost".*Nothing was read or charged'):
+        us.synthesize(table(), epsilon=1, name="people", without=["anual_cost"], **SMALL)
+
+
+def test_codes_categories_and_free_text_go_on_as_before(ledger: Spent) -> None:
+    rng = np.random.default_rng(1)
+    frame = table().assign(
+        code=np.where(np.arange(PEOPLE) % 2 == 0, "007", "A01"),
+        rating=rng.choice(["1", "2", "3", "4", "5"], PEOPLE),
+        note=[f"seen {i}" for i in range(PEOPLE)],
+    )
+    frame.loc[3, "rating"] = "5+"
+    with pytest.warns(UtilityWarning, match="left out"):
+        us.synthesize(frame, epsilon=2, name="people", **SMALL)
+    assert ledger() > 1
+
+
+def test_twelve_people_are_told_before_they_pay(ledger: Spent, told: Told) -> None:
+    table().head(12).to_csv("people.csv", index=False)
+    refused = told(*COMMAND, code=1)
+    assert "12 people" in refused
+    assert "mostly noise" in refused
+    assert "--people" in refused
+    assert "Nothing was charged." in refused
+    assert not Path("ledgers/people.ledger").exists()
+
+    declared = us.Schema(columns=(us.Boolean(name="ill"), us.Boolean(name="old")), rows_are_people=True)
+    twelve = pd.DataFrame({"ill": [True, False] * 6, "old": [False] * 12})
+    with pytest.raises(ConfigError, match=r"12 people.*public_people.*Nothing was charged"):
+        us.synthesize(twelve, epsilon=0.1, schema=declared, name="people", **SMALL)
+    assert not Path("ledgers/people.ledger").exists()
+
+    told(*COMMAND, "--people", "12")
+    assert 0 < ledger() <= 1
+
+
+def test_a_few_hundred_people_are_not_stopped(ledger: Spent) -> None:
+    us.synthesize(table().head(300), epsilon=1, name="people", **SMALL)
+    assert 0 < ledger() <= 1
+
+
+def test_nothing_of_a_refusal_is_written_down(ledger: Spent, told: Told) -> None:
+    with_odd_costs().to_csv("people.csv", index=False)
+    told(*COMMAND, code=1)
+    assert [path.name for path in Path().iterdir() if path.name != "ledgers"] == ["people.csv"]
+    assert not list(Path().glob("ledgers/*"))
+
+
+def test_plain_files_are_read_as_before(ledger: Spent) -> None:
+    table().to_csv("people.csv", index=False)
+    with pytest.raises(ConfigError, match="taken from the rows"):
+        us.synthesize("people.csv", epsilon=1, **SMALL)
+    made = us.synthesize("people.csv", epsilon=1, names_and_kinds_are_public=True, **SMALL)
+    assert list(made.sample(3)) == list(table())
