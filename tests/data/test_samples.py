@@ -76,7 +76,7 @@ def test_the_holders_share_most_people_in_another_order() -> None:
 
 def test_without_statsmodels_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r'pip install "understudy\[demo\]"'):
+    with pytest.raises(ConfigError, match=r"pip install 'understudy\[demo\]'"):
         rand_health()
 
 
