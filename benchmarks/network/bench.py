@@ -77,6 +77,9 @@ class Echoing(Party):
 
     messages = (*Party.messages, Echo, Echoed)
 
+    def composition(self) -> dict[str, Any]:
+        return {}  # nothing is charged
+
     def respond(self, ask: Ask) -> Reply:
         assert isinstance(ask, Echo)
         return Echoed(payload=Public(ask.payload, "the server's own"))

@@ -153,7 +153,7 @@ def test_the_price_of_a_report_is_stated_against_everybody_alone_and_together() 
     assert page is not None
     for who in ("an outsider who sees the release", "the server", "another party", "all others together"):
         assert f"{who}  " in table
-        assert (who, "8") in [(words, price) for words, price, _ in page["person"]]
+        assert (who, "8") in [(words, price) for words, price, *_ in page["person"]]
     assert table.count("  8\n") == 4
 
 

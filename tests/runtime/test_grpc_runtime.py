@@ -360,7 +360,7 @@ def test_both_ends_log_what_crossed_and_status_counts_it(tmp_path: Path) -> None
         for end in logs
     }
     assert events["server"] == ["started", "joined", "answer", "answer", "ended"]
-    assert events["party"] == ["contract accepted", "ask", "reply", "ask", "reply", "ended"]
+    assert events["party"] == ["connected", "contract accepted", "ask", "reply", "ask", "reply", "ended"]
     assert verify_log(tmp_path / "server.jsonl") == 5
 
 

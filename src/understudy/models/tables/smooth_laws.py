@@ -26,15 +26,17 @@ Guarantee: reads released counts alone.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from understudy.data.encoding.fine import to_simplex
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -126,8 +128,10 @@ class Law:
         self.left = math.inf  # of all three terms, once fitted
         self.with_spikes(spikes)
 
-    def _shares(self, places: Places) -> csr_array:
+    def _shares(self, places: Places) -> "csr_array":
         """The share of each bin that lies from each of these places to the next: (nodes, bins)."""
+        from scipy.sparse import csr_array  # which the process that checks offers does without
+
         nodes = np.clip(self.scale[places], self.bins[0], self.bins[-1])
         cuts = np.sort(np.concatenate([nodes, self.bins]))
         length = np.diff(cuts)
