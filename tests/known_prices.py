@@ -54,11 +54,12 @@ class KnownPrices:
         return self.prices[key]
 
     def _look(self) -> None:
-        """Read what has been added since the last look."""
-        if not self.file.exists() or os.path.getsize(self.file) == self.read:
+        """Read what has been added since the last look. Threads may look at the same time, and read a line twice."""
+        start = self.read
+        if not self.file.exists() or os.path.getsize(self.file) == start:
             return
         with self.file.open("rb") as file:
-            file.seek(self.read)
+            file.seek(start)
             whole, _, _ = file.read().rpartition(b"\n")
-        self.read += len(whole) + 1 if whole else 0
+        self.read = start + len(whole) + 1 if whole else start
         self.prices.update(map(json.loads, whole.splitlines()))
