@@ -121,7 +121,8 @@ def synthesize(
     those of `moments`.
 
     `holdout` is the chance with which each person is held out of the run, by a secret coin of its own: the page then
-    attacks the rows with people who took no part. It costs nothing; counts are of those who took part.
+    attacks the rows with people who took no part. It costs nothing; counts are of those who took part. Of images and
+    series nobody is held out.
     """
     declares = load_schema(schema) if isinstance(schema, str | Path) else schema
     protocol = "gram" if declares is None else of_rows("gram", {"one": declares})
@@ -165,6 +166,8 @@ def synthesize(
         public = one_kind_of_row(declares)
         public.require_public(f"the schema of {name}")
         public.require_unit(f"the schema of {name}")
+        if not TABLE.describes(public):
+            holdout = 0.0  # a coin for each row would tear a person's images or series apart
         if holdout:
             source, away = hold_out(source, holdout, SecureRng(), ledger.parent, f"{name}-{run}")
         table = read_rows(source, public, name if isinstance(source, pd.DataFrame) else None)
