@@ -10,6 +10,7 @@ import pytest
 from console_cases import Visitor, holder, hub, visitor, words_of
 from evidence_cases import two_holders
 
+from understudy.evidence.facts import About
 from understudy.evidence.folder import write_evidence
 from understudy.evidence.signing import verify_folder
 from understudy.network.status import Status
@@ -146,8 +147,11 @@ def test_nothing_is_signed_that_was_not_shown_or_that_another_page_asks_for(
         for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
             fields = {"form": steward.keys.form, "folder": str(folder), "digest": digest}
             assert steward.client.post("evidence", data=fields, headers=headers).status_code == 403
-        (folder / "README.md").write_text("another text")
+        shutil.rmtree(folder)
+        write_evidence(out, folder, about=About(title="Evidence of the same run in other words"))
         refused(steward, 409, digest=digest)
+        (folder / "README.md").write_text("another text")
+        refused(steward, 404, digest=digest)
         for other in ("", "evidence", "../evidence", "\0"):
             refused(steward, 422, folder=other)
         for other in (str(tmp_path), "/nowhere", "/" + "x" * 300, "/a\0b", str(out)):

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import understudy as us
 from understudy.cli import app
+from understudy.evidence.folder import derived_files
 from understudy.privacy.accounts.statement import PrivacyStatement
 
 NAMES = ("clinic", "insurer")
@@ -34,13 +35,17 @@ def one_report_of_two(home: Path) -> Path:
 
 
 def restated(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a statement as a hub could, with every figure that follows, in privacy.json and in the card."""
+    """Change a statement as a hub could, with every figure that follows, in privacy.json, the card and all files that
+    evidence has of them."""
     stated: dict[str, Any] = json.loads((folder / "privacy.json").read_text())
     change(stated)
     stated |= PrivacyStatement.from_dict(stated).to_dict()
     (folder / "privacy.json").write_text(json.dumps(stated))
     (card,) = folder.glob("*/card.json")
     card.write_text(json.dumps(json.loads(card.read_text()) | {"privacy": stated}))
+    if (folder / "about.json").exists():
+        for name, text in derived_files(folder).items():
+            (folder / name).write_text(text)
 
 
 def _run(home: Path, protocol: str, settings: dict[str, Any], *, apart: bool = False) -> Path:

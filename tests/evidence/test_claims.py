@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -92,7 +93,7 @@ def _other(value: Any, path: tuple[Any, ...]) -> Any:
     return 0.01
 
 
-WORD_OF_THE_RUN = {"people", "outside"}  # no ledger holds them (docs/evidence.md)
+WORD_OF_THE_RUN = {"outside"}  # no ledger holds them (docs/evidence.md)
 # Which uses were in which round decides the price of the dearest alone; what is in none counts as one.
 OF_ROUNDS = {"uses_of_rounds"}
 
@@ -227,16 +228,88 @@ def test_verify_refuses_a_forgery_that_every_holder_was_made_to_sign(
     """As if a holder's own check had been switched off: it signs what its ledger says beside the forged files."""
     honest = write_evidence(gram / "out", tmp_path / "honest")
     folder = write_evidence(_forged(gram, tmp_path / "out", change), tmp_path / "evidence")
-    trusted = tmp_path / "trusted"
-    trusted.mkdir()
-    for name in NAMES:
-        public = new_key(tmp_path / "keys" / f"{name}.key")
-        shutil.copy(public, trusted)
-        statement = statement_to_sign(honest, ledger=gram / f"{name}.ledger")
-        subject = _digests_of(folder)
-        sign_statement(folder, statement | {"subject": subject}, public.with_suffix(".key").read_bytes(), name)
+    statements = {name: statement_to_sign(honest, ledger=gram / f"{name}.ledger") for name in NAMES}
+    trusted = _signed_by_all(folder, statements, tmp_path)
     with pytest.raises(EvidenceError, match=word):
         verify_folder(folder, trusted)
+
+
+DERIVED = (
+    "deployment.yaml",
+    "checklist.json",
+    "checklist.html",
+    "report.html",
+    "README.md",
+    "croissant.json",
+    "dcat.ttl",
+)
+
+
+def _smaller_price(folder: Path, name: str) -> None:
+    """One derived file claims a tenth of ε, or else that guesses are right less often."""
+    text = (folder / name).read_text()
+    forged = re.sub(r"ε = 0\.99\d*", "ε = 0.0999", text)
+    forged = forged if forged != text else re.sub(r"at most \d+ of 100", "at most 51 of 100", text)
+    assert forged != text, name
+    (folder / name).write_text(forged)
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_a_derived_file_that_claims_less_than_the_statement_is_refused_by_who_signs_and_who_verifies(
+    gram: Path, tmp_path: Path, name: str
+) -> None:
+    folder = write_evidence(gram / "out", tmp_path / "evidence")
+    statements = {holder: statement_to_sign(folder, ledger=gram / f"{holder}.ledger") for holder in NAMES}
+    _smaller_price(folder, name)
+    for ledger in (gram / f"{NAMES[0]}.ledger", None):
+        with pytest.raises(EvidenceError, match=f"{name} is not what follows"):
+            statement_to_sign(folder, ledger=ledger)
+    with pytest.raises(EvidenceError, match=f"{name} is not what follows"):
+        verify_folder(folder, _signed_by_all(folder, statements, tmp_path))
+
+
+def test_a_folder_that_says_more_than_its_run_published_is_not_signed(gram: Path, tmp_path: Path) -> None:
+    folder = write_evidence(gram / "out", tmp_path / "evidence")
+    said = json.loads((folder / "about.json").read_text())
+    for versions in ({"understudy": "0.1, audited, ε = 0.1"}, {"understudy": "0.1", "ε": "0.1"}, {}):
+        (folder / "about.json").write_text(json.dumps(said | {"versions": versions}))
+        with pytest.raises(EvidenceError, match="who wrote the evidence cannot be read"):
+            statement_to_sign(folder)
+    (folder / "about.json").write_text(json.dumps(said))
+    (folder / "audit.html").write_text("ε = 0.1")
+    with pytest.raises(EvidenceError, match=r"audit\.html follows from nothing"):
+        statement_to_sign(folder)
+    (folder / "audit.html").rename(folder / "report.html")
+    with pytest.raises(EvidenceError, match=r"report\.html is not what follows"):
+        statement_to_sign(folder)
+    (folder / "report.html").unlink()
+    with pytest.raises(EvidenceError, match=r"report\.html is missing"):
+        statement_to_sign(folder)
+
+
+@pytest.mark.parametrize("kind", ["gram", "critics", "reports"])
+def test_a_number_of_people_that_the_ledger_does_not_have_is_refused(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    run: Path = request.getfixturevalue(kind)
+    ledger = run / f"{NAMES[0]}.ledger"
+    for people in (30_000, None):
+        forged = _forged(run, tmp_path / f"out-{people}", _put(("parties", 0, "people"), people))
+        folder = write_evidence(forged, tmp_path / f"evidence-{people}")
+        with pytest.raises(EvidenceError, match="another number of people"):
+            statement_to_sign(folder, ledger=ledger)
+
+
+def _signed_by_all(folder: Path, statements: Mapping[str, Any], home: Path) -> Path:
+    """The folder as it stands, signed by all with what they said of it before; the trusted keys."""
+    trusted = home / "trusted"
+    trusted.mkdir()
+    for name, statement in statements.items():
+        public = new_key(home / "keys" / f"{name}.key")
+        shutil.copy(public, trusted)
+        signed = statement | {"subject": _digests_of(folder)}
+        sign_statement(folder, signed, public.with_suffix(".key").read_bytes(), name)
+    return trusted
 
 
 def _digests_of(folder: Path) -> Any:

@@ -7,6 +7,7 @@ registry's own file.
 """
 
 import io
+import itertools
 import json
 import re
 from datetime import datetime, time
@@ -126,8 +127,10 @@ def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
         graph.bind(prefix, space)
     dataset = URIRef(_address(about.url) + "#dataset")
 
+    numbers = itertools.count()
+
     def node(kind: Any, values: dict[Any, Any]) -> BNode:
-        fresh = BNode()
+        fresh = BNode(f"node{next(numbers):06d}")  # by its order: the same facts give the same file
         graph.add((fresh, RDF.type, kind))
         for key, value in values.items():
             graph.add((fresh, key, value))

@@ -4,12 +4,13 @@ A server writes the statement, so nobody who signs or checks it believes a figur
 
 - every ε and every share of right guesses with what the stated uses cost at the stated δ, computed anew;
 - a holder's stated uses, against an outsider and against insiders, with what its ledger holds for the run;
-- what decides how prices compose, what one person means and at which δ, with the terms that the holder's ledger keeps.
+- what decides how prices compose, what one person means, how many there are and at which δ, with the terms that the
+  holder's ledger keeps.
 
 Guarantee: no figure that passes is below what the uses cost, and a holder's own part is what its ledger says. A figure
 may be above.
-Edges: how many people a party has, and what is listed as outside ε, are the run's word: no ledger holds them. That a
-number is wrong by rounding between machines is let through.
+Edges: what is listed as outside ε is the run's word: no ledger holds it. That a number is wrong by rounding between
+machines is let through.
 """
 
 import re
@@ -137,6 +138,8 @@ def require_witnessed(name: str, said: Any, stated: Mapping[str, Any], protocol:
             )
         for one in terms:
             _require_terms(name, one, stated, party, protocol)
+        if party["people"] not in [one["people"] for one in terms]:
+            raise EvidenceError(f"{name}: its ledger has another number of people than is stated.")
         if party["budget"] not in [budget for one in terms for budget in one["budgets"]]:
             raise EvidenceError(f"{name}: its ledger allowed this run another budget than is stated.")
     except EvidenceError:

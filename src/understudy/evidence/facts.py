@@ -7,11 +7,11 @@ markup → refused, and nothing is written.
 """
 
 import math
+import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, date, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,14 @@ from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
 from understudy.privacy.accounts.budget import ADJACENCIES, PLURALS, guesses_in_words, stated_guesses, unit_of
 from understudy.privacy.accounts.statement import AGAINST, SEVERAL
 from understudy.report.artefacts import Artefacts, load_artefacts
+from understudy.report.page import LIBRARIES, installed_versions
 
 BLANK = "To be filled in by a person"
 NOTHING = "No evidence was written."
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")  # as the registry has them
 _LONGEST = 2_000  # letters of a text about the release
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.+!-]{0,39}")
+SIGNATURES = "signatures"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +67,10 @@ class About:
     def load(cls, path: str | Path) -> "About":
         body = load_toml(Path(path), "what people say of the release")
         known_keys(body, [field.name for field in fields(cls)], f"keys of {path}")
+        return cls.from_dict(body)
+
+    @classmethod
+    def from_dict(cls, body: Mapping[str, Any]) -> "About":
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in body.items()}
         return cls(**values)
 
@@ -81,7 +88,12 @@ class Facts:
     artefacts: Artefacts
     statement: Mapping[str, Any]
     about: About
-    made: date
+    written: datetime
+    versions: tuple[tuple[str, str], ...]
+
+    @property
+    def made(self) -> date:
+        return self.written.date()
 
     @property
     def holders(self) -> tuple[str, ...]:
@@ -161,7 +173,12 @@ class Facts:
 
     @property
     def code(self) -> str:
-        return f"understudy {version('understudy')}"
+        return f"understudy {dict(self.versions)['understudy']}"
+
+    def words_of_writer(self) -> dict[str, Any]:
+        """All that the files say and the run does not: what people say of the release, when and by what they were
+        written. `read_facts` takes it back."""
+        return {"about": asdict(self.about), "written": self.written.isoformat(), "versions": dict(self.versions)}
 
     def columns(self) -> Iterator[tuple[str, str, Any]]:
         """Each synthetic table's columns: the table's name, the column's, and its type in that table."""
@@ -169,7 +186,8 @@ class Facts:
             yield from ((table, str(name), dtype) for name, dtype in frame.dtypes.items())
 
 
-def read_facts(folder: str | Path, about: About | None = None) -> Facts:
+def read_facts(folder: str | Path, about: About | None = None, said: Mapping[str, Any] | None = None) -> Facts:
+    """The facts of the run in this folder; `said` are those that an earlier writer added (`words_of_writer`)."""
     run = load_artefacts(folder)
     if run.card is None or run.privacy is None or run.missing.keys() & {"privacy.json", "run.json"}:
         lacking = ", ".join(f"{name} ({why})" for name, why in run.missing.items())
@@ -182,8 +200,8 @@ def read_facts(folder: str | Path, about: About | None = None) -> Facts:
             f"{run.folder}: privacy.json and the card state different prices: one of them was changed. {NOTHING}"
         )
     facts = Facts(
-        run=run.run, protocol=run.protocol, artefacts=run, statement=run.privacy, about=about or About(),
-        made=datetime.now(UTC).date(),
+        run=run.run, protocol=run.protocol, artefacts=run, statement=run.privacy,
+        **_writer(about or About()) if said is None else _earlier_writer(said),
     )  # fmt: skip
     try:
         plain_names([facts.run, *facts.holders], "run or holder", nothing=NOTHING)
@@ -196,6 +214,28 @@ def read_facts(folder: str | Path, about: About | None = None) -> Facts:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtefactError(f"{run.folder}: the privacy statement cannot be read ({error!r}). {NOTHING}") from error
     return facts
+
+
+def _writer(about: About) -> dict[str, Any]:
+    """Of whoever writes now."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    return {"about": about, "written": now, "versions": tuple(installed_versions())}
+
+
+def _earlier_writer(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What `words_of_writer` gave. ArtefactError for anything else: names of libraries and their versions, no text."""
+    try:
+        known_keys(said, ["about", "written", "versions"], "keys")
+        written, versions = datetime.fromisoformat(said["written"]), said["versions"]
+        if written.tzinfo != UTC:
+            raise ValueError("the time is not in UTC")
+        known_keys(versions, ["Python", *LIBRARIES], "libraries")
+        if "understudy" not in versions or not all(_VERSION.fullmatch(one) for one in versions.values()):
+            raise ValueError("a version is none")
+        about = About.from_dict(said["about"])
+    except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
+        raise ArtefactError(f"what is said of who wrote the evidence cannot be read ({error}).") from error
+    return {"about": about, "written": written, "versions": tuple(versions.items())}
 
 
 def _clean(text: str) -> bool:

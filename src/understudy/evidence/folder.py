@@ -4,16 +4,20 @@ import hashlib
 import json
 import shutil
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 from understudy.evidence.catalogue import croissant, dcat, deployment_entry, validate_croissant
 from understudy.evidence.checklists import checklist_page, checklists
-from understudy.evidence.facts import NOTHING, About, Facts, read_facts
-from understudy.evidence.signing import SIGNATURES
-from understudy.ground.errors import ArtefactError
-from understudy.report.page import write_report
+from understudy.evidence.claims import EvidenceError
+from understudy.evidence.facts import NOTHING, SIGNATURES, About, Facts, read_facts
+from understudy.ground.durable import read_json
+from understudy.ground.errors import ArtefactError, PrivacyError, SchemaError
+from understudy.report.page import published_page
 
 _PUBLISHED = ("privacy.json", "run.json", "audit.json", "synthetic.parquet", "synthetic", "generator", "model")
+ABOUT = "about.json"  # what people say of the release, when and by what the files were written
+_DAMAGED = (OSError, KeyError, TypeError, ValueError, AttributeError)
 
 
 def write_evidence(run: str | Path, out: str | Path, *, about: About | None = None) -> Path:
@@ -27,8 +31,11 @@ def write_evidence(run: str | Path, out: str | Path, *, about: About | None = No
             folder = Path(place) / "evidence"
             folder.mkdir()
             _copy(facts.artefacts.folder, folder)
-            write_report(facts.artefacts.folder, out=folder / "report.html", publish=True)
-            _write_files(facts, folder)
+            said = json.dumps(facts.words_of_writer(), indent=1, ensure_ascii=False) + "\n"
+            (folder / ABOUT).write_text(said, encoding="utf-8")
+            for name, text in derived_files(folder).items():
+                (folder / name).write_text(text, encoding="utf-8")
+            _validate(folder)
             folder.rename(out)
     except OSError as error:
         raise ArtefactError(f"{out} cannot be written ({error.strerror or error}). {NOTHING}") from error
@@ -47,9 +54,18 @@ def _copy(source: Path, folder: Path) -> None:
             shutil.copyfile(here, folder / name)
 
 
-def _write_files(facts: Facts, folder: Path) -> None:
+def derived_files(folder: Path) -> dict[str, str]:
+    """Every file of a folder of evidence that is written from the others: its name and its text.
+
+    Guarantee: they follow from what the run published and from the words of who wrote the evidence, in this folder.
+    Edges: a folder of which these cannot be read, or of a rehearsal → ArtefactError or PrivacyError."""
     import yaml
 
+    try:
+        said = read_json(folder / ABOUT)
+    except (OSError, ValueError) as error:
+        raise ArtefactError(f"{folder / ABOUT} cannot be read ({error}).") from error
+    facts = read_facts(folder, said=said)
     files = {
         table: (name, hashlib.sha256((folder / name).read_bytes()).hexdigest())
         for table in facts.artefacts.drawn or {}
@@ -60,13 +76,37 @@ def _write_files(facts: Facts, folder: Path) -> None:
         "deployment.yaml": yaml.safe_dump(deployment_entry(facts), allow_unicode=True, sort_keys=False, width=100),
         "checklist.json": json.dumps([answer.to_dict() for answer in answers], indent=1, ensure_ascii=False) + "\n",
         "checklist.html": checklist_page(answers, facts.title),
+        "report.html": published_page(facts.artefacts, now=facts.written, versions=facts.versions),
         "README.md": _readme(facts, [answer.question for answer in answers if answer.open]),
     }
     if files:
         texts |= {"croissant.json": croissant(facts, files), "dcat.ttl": dcat(facts, files)}
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    if files:
+    return texts
+
+
+def require_derived(folder: Path, names: Collection[str]) -> None:
+    """EvidenceError unless these files of the folder (all but its signatures) are what the run published, and what
+    follows from that: each derived file is written anew, and compared."""
+    try:
+        derived = derived_files(folder)
+    except (ArtefactError, PrivacyError, SchemaError, *_DAMAGED) as error:
+        raise EvidenceError(f"{folder}: its files cannot be written again, to compare them ({error}).") from error
+    if lacking := sorted(derived.keys() - set(names)):
+        raise EvidenceError(f"{folder}: {', '.join(lacking)} is missing.")
+    known = {ABOUT, *derived}
+    if foreign := sorted(name for name in names if name not in known and name.split("/")[0] not in _PUBLISHED):
+        raise EvidenceError(f"{folder}: {', '.join(foreign)} follows from nothing that the run published.")
+    others = [name for name, text in derived.items() if (folder / name).read_bytes() != text.encode()]
+    if others:
+        written = dict(read_json(folder / ABOUT)["versions"])
+        raise EvidenceError(
+            f"{folder}: {', '.join(others)} is not what follows from privacy.json and the artefacts: it was changed, "
+            f"or written by other code (understudy {written['understudy']}; compare with that version)."
+        )
+
+
+def _validate(folder: Path) -> None:
+    if (folder / "croissant.json").exists():
         try:
             validate_croissant(folder / "croissant.json")
         except ValueError as error:

@@ -5,7 +5,8 @@ ledger holds of the run, the hub that these are the files it made. Signing and c
 
 Guarantee: `verify` says yes only if every file is as every signer saw it, none is missing and none was added, each
 holder of the statement signed with the key that is trusted for its name, each holder's ledger pays for all that the
-statement says was used of its rows, and no figure of it is below what those uses cost (`claims`). It needs no network.
+statement says was used of its rows, no figure of it is below what those uses cost (`claims`), and every file that is
+written from the statement and the artefacts is what they give when it is written anew. It needs no network.
 Edges: a changed byte, a foreign file, a link, a missing holder, an unknown or another's key, a damaged envelope →
 EvidenceError, which names it.
 """
@@ -24,18 +25,25 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from understudy.evidence.claims import EvidenceError, require_same_card, require_true, require_witnessed, witness
+from understudy.evidence.facts import SIGNATURES
+from understudy.evidence.folder import require_derived
 from understudy.ground import durable
 from understudy.ground.check import plain_name
 from understudy.ground.durable import read_json
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.ledger import Ledger
 
-SIGNATURES = "signatures"
 HUB = "hub"
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:understudy:release:v2"
 PAYLOAD = "application/vnd.in-toto+json"
-MADE = ("run.json", "privacy.json", "deployment.yaml", "checklist.json")  # what every folder of evidence has
+MADE = (
+    "run.json",
+    "privacy.json",
+    "about.json",
+    "deployment.yaml",
+    "checklist.json",
+)  # what every folder of evidence has
 _MOST = 4 << 20  # bytes of an envelope
 
 
@@ -76,9 +84,11 @@ def statement_to_sign(folder: str | Path, *, ledger: str | Path | None = None) -
             name, said = book.holder, witness(book, run)
         require_witnessed(name, said, stated, protocol)
     plain_name(signer=name)
+    digests = _digests(folder)
+    require_derived(folder, digests)
     return {
         "_type": STATEMENT,
-        "subject": [{"name": place, "digest": {"sha256": mark}} for place, mark in sorted(_digests(folder).items())],
+        "subject": [{"name": place, "digest": {"sha256": mark}} for place, mark in sorted(digests.items())],
         "predicateType": PREDICATE,
         "predicate": {"run": run, "signer": name, "ledger": said, "rehearsal": None},
     }
@@ -135,6 +145,7 @@ def verify_folder(folder: str | Path, trusted: str | Path) -> Verified:
             raise EvidenceError(f"{place}: it is signed for another holder, another run or a rehearsal.")
         if name in holders:
             require_witnessed(name, predicate.get("ledger"), stated, protocol)
+    require_derived(folder, digests)
     return Verified(run, tuple(envelopes), len(digests))
 
 

@@ -42,6 +42,7 @@ from understudy.report.sheets import drawn_arrays, error_bars, label_table, shee
 from understudy.report.verdict import attack_finding, headline, verdict
 
 PRIVATE, PUBLIC = "report.html", "report-public.html"
+_FOR_EVERYONE = "this page is for everyone, and real rows are only for their holders."
 LIBRARIES = ("understudy", "torch", "dp-accounting", "numpy", "pandas", "scikit-learn", "scipy")
 
 
@@ -65,7 +66,7 @@ def write_report(
     run = load_artefacts(folder)
     if publish:
         _require_real(run)
-        real = Measured(reason="this page is for everyone, and real rows are only for their holders.")
+        real = Measured(reason=_FOR_EVERYONE)
         books = {}
     else:
         if holdout is None and run.held_out and Path(run.held_out).exists():
@@ -74,6 +75,13 @@ def write_report(
         books = {} if run.rehearsal else timelines(run, parties)
     path = run.folder / (PUBLIC if publish else PRIVATE) if out is None else Path(out)
     return _write(path, now, private=not publish, real=real, run=run, books=books)
+
+
+def published_page(run: Artefacts, *, now: datetime, versions: Sequence[tuple[str, str]]) -> str:
+    """The published page of a run, written at this time by libraries of these versions: the same text for the same."""
+    _require_real(run)
+    real = Measured(reason=_FOR_EVERYONE)
+    return _page(now, private=False, real=real, run=run, versions=versions)
 
 
 def _require_real(run: Artefacts) -> None:
@@ -96,10 +104,16 @@ def write_evaluation_page(comparison: Comparison | People, out: str | Path, *, n
     return _write(Path(out), now, private=True, real=real, title=title)
 
 
-def _write(
-    path: Path, now: datetime | None, *, private: bool, real: Measured, run: Artefacts | None = None,
+def _write(path: Path, now: datetime | None, *, private: bool, **parts: Any) -> Path:
+    _save(path, _page(now, private=private, **parts), private)
+    return path
+
+
+def _page(
+    now: datetime | None, *, private: bool, real: Measured, run: Artefacts | None = None,
     books: Mapping[str, Timeline | str] | None = None, title: str = "",
-) -> Path:  # fmt: skip
+    versions: Sequence[tuple[str, str]] | None = None,
+) -> str:  # fmt: skip
     left = run or Artefacts()
     statement = left.privacy if sound(left) else None
     short = {name: b.check for name, b in (books or {}).items() if isinstance(b, Timeline) and not b.agrees}
@@ -117,9 +131,9 @@ def _write(
         "learning": view.learning(left.card) if left.model else [], "audit": view.audit(left.audit),
         "bars": error_bars(left), "sheets": sheets(left, real.arrays), "label_table": label_table(left, real.arrays),
         "array_figures": [line for figure in real.figures for line in view.lines([figure])], "settings": left.config,
+        "versions": installed_versions() if versions is None else versions,
     }  # fmt: skip
-    _save(path, _template().render(context), private)
-    return path
+    return _template().render(context)
 
 
 def _save(path: Path, text: str, private: bool) -> None:
@@ -195,7 +209,7 @@ def _facts(run: Artefacts | None, statement: Mapping[str, Any] | None, real: Mea
 
 
 @cache
-def _versions() -> list[tuple[str, str]]:
+def installed_versions() -> list[tuple[str, str]]:
     found = [("Python", platform.python_version())]
     for name in LIBRARIES:
         try:
@@ -209,6 +223,6 @@ def _versions() -> list[tuple[str, str]]:
 def _template() -> jinja2.Template:
     pages = words.pages_in(
         Path(__file__).parent, words=words, level=LEVEL, least=LEAST, plots=plots, was_bought=was_bought, marks=marks,
-        omitted=words.OMITTED, versions=_versions(),
+        omitted=words.OMITTED,
     )  # fmt: skip
     return pages.get_template("page.html")

@@ -15,12 +15,14 @@ from understudy.privacy.accounts.budget import ADJACENCY, Budget
 @dataclass(frozen=True, kw_only=True)
 class PriceTerms:
     """The facts of one run at one holder, named as in `PrivacyStatement`. `budgets`: what the protocol may cost, and
-    what the run may cost with all that is bought for it, where that is more."""
+    what the run may cost with all that is bought for it, where that is more. `people`: how many this holder stated to
+    the run; None where it did not."""
 
     protocol: str
     budgets: tuple[Budget, ...]
     noise: str
     same_people: bool
+    people: int | None = None
     rehearsal: tuple[str, ...] = ()
     adjacency: str = ADJACENCY
     most_holders: int = 1

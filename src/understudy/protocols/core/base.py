@@ -163,8 +163,14 @@ class Party(ABC):
             noise=self.rng.name,
             rehearsal=self.rehearsal,
             drafted=self.drafted,
+            people=self.stated_people,
             **self.composition(),
         )
+
+    @property
+    def stated_people(self) -> int | None:
+        """How many people this party states to the run; None where their number stays here."""
+        return None
 
     @abstractmethod
     def composition(self) -> dict[str, Any]:

@@ -155,7 +155,7 @@ class GanParty(AlignedParty):
         self.ledger.afford(price["outsider"], uses["outsider"], insider=price["anyone"], insider_count=uses["anyone"])
         self.begun = ask
         return Begun(
-            people=Public(people, "the size of the intersection, which alignment discloses outside ε"),
+            people=Public(self.stated_people, "the size of the intersection, which alignment discloses outside ε"),
             budget=Public(asdict(budget) if self.config.private else None, "the holder's own choice"),
             noise_multiplier=Public(self.noise_multiplier, "computed from the budget and public settings"),
             noise=self.stated_noise(),
@@ -172,6 +172,10 @@ class GanParty(AlignedParty):
         """Charge so many uses, in the eyes of an outsider and of anyone."""
         price, inside = self.price, outsider if anyone is None else anyone
         return self.charge(price["outsider"], count=outsider, insider=price["anyone"], insider_count=inside, what=what)
+
+    @property
+    def stated_people(self) -> int | None:
+        return self.aligned.rows
 
     def composition(self) -> dict[str, Any]:
         common = getattr(self.config, "sampling", "own") == "shared"

@@ -106,6 +106,10 @@ class JointParty(Party):
     def composition(self) -> dict[str, Any]:
         return self.study.composition()
 
+    @property
+    def stated_people(self) -> int | None:
+        return self._people
+
     # Before anything leaves
 
     @property
@@ -128,7 +132,9 @@ class JointParty(Party):
         self.ledger.afford(ComposedDpEvent([*map(study.pricing.event, count(), self.needed)]))
         self.pair = KeyPair(self.rng.bytes(32) if self.rng.seeded else None)
         return said.Begun(
-            people=Public(people, "the size of the intersection, outside ε; over rows the number stays here"),
+            people=Public(
+                self.stated_people, "the size of the intersection, outside ε; over rows the number stays here"
+            ),
             needed=Public(self.needed, "by the budget, public settings, and how many people all share"),
             budget=Public(asdict(self.budget) if private else None, "the holder's own choice"),
             noise=self.stated_noise(),

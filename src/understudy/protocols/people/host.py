@@ -155,7 +155,7 @@ class HostParty(Party):
         self.begun = ask
         limit = None if budget.epsilon == math.inf else asdict(budget)
         return Begun(
-            people=Public(len(self.places), f"how many people can take part; {WHO_REPORTS}"),
+            people=Public(self.stated_people, f"how many people can take part; {WHO_REPORTS}"),
             left_out=Public(self.population.people - len(self.places), f"whose budgets are too small; {WHO_REPORTS}"),
             budget=Public(limit, "the holder's own choice"),
             noise=self.stated_noise(),
@@ -182,6 +182,10 @@ class HostParty(Party):
         """Charge each of these people one use, before a row of theirs is touched."""
         what = f"round {ask.round}: {self.what}"
         return self.charge(self.hosting.event, people=people, what=what)
+
+    @property
+    def stated_people(self) -> int | None:
+        return len(self.places)
 
     def composition(self) -> dict[str, Any]:
         settings = {} if self.begun is None else self.begun.config
