@@ -2,11 +2,13 @@
 
 import bz2
 import gzip
+import io
 import json
 import shutil
 import struct
 import subprocess
 import sys
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 import zarr
 from PIL import Image
 
+from understudy.data import array_folder
 from understudy.data.images import ImageSchema, png, read_images
 from understudy.data.reading import files
 from understudy.ground.errors import PartyError, SchemaError
@@ -117,6 +120,64 @@ def test_a_chunk_that_is_cut_off_is_refused(form: int, codec: str, share: float,
     chunk.write_bytes(data[: int(share * len(data))])
     with pytest.raises(SchemaError, match="cannot be read"):
         read_images(tmp_path / "a.zarr", SCHEMA)
+
+
+def packed(path: Path, name: str, first: bytes, zeros: int) -> None:
+    """A zip of one member: these bytes and then so many MiB of zeros, a kilobyte of the file for each."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    body = packer.compress(first) + packer.flush(zlib.Z_FULL_FLUSH)
+    mebibyte = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
+        file.writestr(name, body + zeros * mebibyte + packer.flush(zlib.Z_FINISH))
+        (member,) = file.filelist
+        member.compress_type, member.file_size = zipfile.ZIP_DEFLATED, len(first) + (zeros << 20)
+
+
+def array_header(shape: tuple[int, ...]) -> bytes:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    return header.getvalue()
+
+
+BOMBS: dict[str, tuple[str, bytes]] = {
+    "an array that is as large as it states": ("images.npy", array_header((1 << 28, 4, 3))),
+    "more than an array states": ("images.npy", array_header((12, 4, 3))),
+    "no array": ("images.npy", b"no header"),
+    "a member that is called otherwise": ("images", array_header((1 << 28, 4, 3))),
+    "a header without end": ("images.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\xbf"),
+}
+
+
+@pytest.mark.parametrize("what", BOMBS)
+def test_a_zip_that_unpacks_to_gigabytes_is_refused_before_it_does(what: str, tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "good.npz", images=PIXELS)
+    name, first = BOMBS[what]
+    packed(tmp_path / "bad.npz", name, first, 3 << 10)
+    assert (tmp_path / "bad.npz").stat().st_size < 1 << 22
+    words = [sys.executable, "-c", _READ, str(tmp_path / "good.npz"), str(tmp_path / "bad.npz")]
+    said, more = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "Nothing was read" in said
+    assert int(more) < ROOM
+
+
+@pytest.mark.parametrize("form", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_that_numpy_does_not_write_is_refused(form: int, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", form) as file:
+        file.writestr("images.npy", array_header((12, 4, 3)) + PIXELS.tobytes())
+    with pytest.raises(SchemaError, match="cannot be read"):
+        read_images(tmp_path / "a.npz", SCHEMA)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_file_of_arrays_beyond_the_limit_is_read_where_it_is_hardly_packed(
+    save: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(array_folder, "_UNPACKED", 100)
+    save(tmp_path / "a.npz", images=PIXELS)
+    assert np.array_equal(SCHEMA.unscaled(read_images(tmp_path / "a.npz", SCHEMA).values), PIXELS)
+    np.savez_compressed(tmp_path / "b.npz", images=np.zeros((10_000, 4, 3), np.uint8))
+    with pytest.raises(SchemaError, match=r"120,\d+ bytes.*Nothing was read"):
+        read_images(tmp_path / "b.npz", SCHEMA)
 
 
 def described(path: Path, **changes: Any) -> None:

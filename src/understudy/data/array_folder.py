@@ -6,19 +6,22 @@ any other asks for `values`, and so reads all of them.
 
 Guarantee: nobody has rows in two batches, so that what is counted of a part is all that its people have. Nothing in a
 file is executed: no pickled objects, and of Zarr's codecs those alone that pack or shuffle. A chunk of Zarr's is
-unpacked only to the size that it states (`reading.zarr_chunks`), an image only if its header says what the schema does.
+unpacked only to the size that it states (`reading.zarr_chunks`), a .npz file only to what its headers state, an image
+only if its header says what the schema does.
 Edges: another kind of file, a damaged one, an image of another size, a person with rows in two batches → SchemaError
 when it is opened. Files that changed since → PartyError, which quotes nothing. A missing chunk of Zarr's is its fill.
 """
 
+import io
 import math
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -32,6 +35,9 @@ from understudy.ground.errors import ConfigError, PartyError, SchemaError
 from understudy.ground.extras import install_library
 
 _NUMPY, _ZARR, _PICTURES = (".npy", ".npz"), ".zarr", (".png", ".jpg", ".jpeg")
+_HEADER = 1 << 16  # bytes in which the header of an array must end: numpy takes 10,000 letters
+_UNPACKED = 1 << 31  # bytes that a .npz file may unpack to, as one chunk of Zarr's; or, where that is more,
+_PACKED = 16  # times its own size: scans and photographs pack five to one, zeros a thousand
 _LIST, _FILE = "metadata.csv", "file_name"  # as datasets of Hugging Face have them
 
 Rows = tuple[Any, dict[str, Any]]  # an array of them, and by name those of whose they are and of their classes
@@ -119,11 +125,45 @@ def rows_in(path: Path, schema: ArraySchema, *more: str) -> Rows:
 
 
 def _numpy(path: Path) -> dict[str, Any]:
+    if zipfile.is_zipfile(path):
+        _require_bounded(path)
     found = np.load(path, allow_pickle=False)
     if isinstance(found, np.ndarray):
         return {"": np.atleast_1d(found)}
     with found:
         return {name: np.atleast_1d(array) for name, array in found.items()}
+
+
+def _require_bounded(path: Path) -> None:
+    """SchemaError unless each member of a .npz file unpacks to what the header of its array states, and all of them
+    together to no more than a file may. Headers alone are unpacked, each to a bounded length."""
+    total = 0
+    with zipfile.ZipFile(path) as packed:
+        for member in packed.infolist():
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError("numpy packs by deflate alone")  # which unpacks piece by piece
+            with packed.open(member) as file:
+                stated = _stated_size(io.BytesIO(file.read(_HEADER)))
+            if member.file_size != stated:
+                raise SchemaError(
+                    f"{path.name}: a member unpacks to {member.file_size:,} bytes, and its array has {stated:,}. "
+                    "Nothing was read."
+                )
+            total += member.file_size
+    most = max(_UNPACKED, _PACKED * path.stat().st_size)
+    if total > most:
+        raise SchemaError(
+            f"{path.name}: its arrays unpack to {total:,} bytes, and a file of its size may have {most:,}. Write them "
+            "as .npy, or in several files. Nothing was read."
+        )
+
+
+def _stated_size(file: BinaryIO) -> int:
+    """Bytes of an array in numpy's format with its header, by the header. ValueError where there is none."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return file.tell() + math.prod(shape) * dtype.itemsize
 
 
 def _zarr(path: Path) -> dict[str, Any]:
