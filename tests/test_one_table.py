@@ -65,7 +65,7 @@ def bought(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
     """A table of which nothing was declared, all of it in a folder."""
     home = tmp_path_factory.mktemp("bought")
     with pytest.warns(PrivacyWarning, match=r"for free.*ill \(boolean\), age \(integer\), colour \(categorical\)"):
-        made = us.synthesize(FRAME, epsilon=2, ledgers=home / "ledgers", folder=home / "run", **SMALL)
+        made = us.synthesize(FRAME, epsilon=2, ledgers=home / "ledgers", folder=home / "run", holdout=0, **SMALL)
     return made, home
 
 
@@ -383,7 +383,9 @@ def test_the_rows_beside_the_ledger_are_those_of_the_frame_as_they_came(tmp_path
     days = pd.Series(pd.date_range("1950-01-01", "1989-12-31", periods=3000)).dt.strftime("%d.%m.%Y")
     frame = pd.DataFrame({"born": days, "ill": [True, False] * 1500})
     home, kinds = tmp_path / "run", {"born": "date DD.MM.YYYY", "ill": "boolean"}
-    us.synthesize(frame, epsilon=1, kinds=kinds, ledgers=tmp_path, folder=home, components=8, steps=20, device="cpu")
+    us.synthesize(
+        frame, epsilon=1, kinds=kinds, ledgers=tmp_path, folder=home, holdout=0, components=8, steps=20, device="cpu"
+    )
     assert pd.read_csv(tmp_path / "table-rows.csv").equals(frame)
     assert not check_table(tmp_path / "table-rows.csv", us.Schema.load(home / "schema.toml"))
 
@@ -415,7 +417,9 @@ def test_a_long_file_is_read_in_batches_and_its_page_compares_some_of_it(
         raise AssertionError("the table was read whole")
 
     monkeypatch.setattr(StreamedTable, "frame", property(whole))
-    code, _, err = understudy("synthesize", "big.parquet", "--epsilon", 1, "--schema", "big.toml", "--out", "made")
+    code, _, err = understudy(
+        "synthesize", "big.parquet", "--epsilon", 1, "--schema", "big.toml", "--out", "made", "--holdout", 0
+    )
     assert (code, err) == (0, "")
     assert len(pd.read_parquet("made/synthetic.parquet")) == 700
     page = Path("made/report.html").read_text()
@@ -444,7 +448,17 @@ def test_a_long_file_without_a_schema_is_bought_and_fitted_in_batches(
     frame = FRAME.assign(who=[f"p{n}" for n in range(PEOPLE)])
     frame.to_parquet("big.parquet")
     monkeypatch.delattr(StreamedTable, "frame")
-    ask = ("synthesize", "big.parquet", "--epsilon", 4, "--person", "who", "--names-and-kinds-are-public")
+    ask = (
+        "synthesize",
+        "big.parquet",
+        "--epsilon",
+        4,
+        "--person",
+        "who",
+        "--names-and-kinds-are-public",
+        "--holdout",
+        0,
+    )
     code, _, err = understudy(*ask, "--out", "made", "--rows", 50)
     assert code == 0, err
     fitted = tmp_path / "ledgers" / "big-fitted.parquet"

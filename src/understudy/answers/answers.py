@@ -157,7 +157,8 @@ class Answers:
         own = {"share", *_BARS} if beside is not None else {"share", "count"}
         if clash := own & set(names):
             raise ConfigError(f'a table has a column "{clash.pop()}" of its own. Nothing was computed.')
-        share, found, said = self._table_of(places, where, rng, beside)
+        share, boxes, pieces, said = self._table_of(places, where, rng)
+        found = None if beside is None else bars.Found.of(beside, places, boxes, pieces)
         named = map(self.levels.labels, places)
         axes = [pd.Series(labels, dtype="object" if None in labels else None) for labels in named]
         cells = np.unravel_index(np.arange(share.numel()), share.shape)
@@ -172,7 +173,11 @@ class Answers:
         if found is not None and isinstance(noisy := found.table, Noisy):
             columns = (noisy.counts, noisy.deviation, noisy.counts - noisy.half, noisy.counts + noisy.half)
             frame[list(_BARS[1:])] = np.stack([column.flatten() for column in columns], axis=1)
-            frame.attrs["bias"] = bias_of(frame["count"].to_numpy().reshape(share.shape), noisy)
+            assert beside is not None
+            counted = bars.released_table(beside.as_counted, places, boxes, pieces)
+            assert isinstance(counted, Noisy)
+            fitted = frame["count"].to_numpy().reshape(share.shape) * (1 - beside.held_out)
+            frame.attrs["bias"] = bias_of(fitted, counted) / (1 - beside.held_out)
         elif found is not None:
             frame.attrs["released"] = found.table
         return frame
@@ -182,9 +187,9 @@ class Answers:
         if self.release is None:
             raise ConfigError("this generator came without what was released. Nothing was computed.")
         places = self._places(names)
-        share, found, said = self._table_of(places, where, rng, self.release)
+        share, boxes, pieces, said = self._table_of(places, where, rng)
         counts = share.numpy() * self.release.people * said.get("probability", 1.0)
-        assert found is not None
+        found = bars.Found.of(self.release, places, boxes, pieces)
         made = bars.figures(places, counts, found, self.levels, self.release)
         frame = pd.DataFrame([vars(one) for one in made]).rename(columns={"name": "figure"}).drop(columns="why")
         frame.attrs |= said | ({"released": found.table} if isinstance(found.table, str) else {})
@@ -205,9 +210,9 @@ class Answers:
         return f"{how}, but for {left} of the rules, which rows alone keep" if left else how
 
     def _table_of(
-        self, places: Sequence[int], where: str | None, rng: Uniform, release: Release | None
-    ) -> tuple[Tensor, bars.Found | None, dict[str, Any]]:
-        """The shares of a table, what was released of it or why nothing was, and how the answer was found."""
+        self, places: Sequence[int], where: str | None, rng: Uniform
+    ) -> tuple[Tensor, Sequence[Box], Pieced, dict[str, Any]]:
+        """The shares of a table, the boxes and pieces that the condition makes, and how the answer was found."""
         about = [self.levels.schema.names[place] for place in places]
         said: dict[str, Any] = {"answer": self._how(about)}
         question = Question.read(where, self.levels)
@@ -225,9 +230,7 @@ class Answers:
         assert left is not None
         products = left.levels(pieces, self.levels.sizes)
         table = products.table(places)
-        if release is None:
-            return table, None, said
-        return table, bars.Found.of(release, places, boxes, question.pieces), said
+        return table, boxes, question.pieces, said
 
     def _most_boxes(self, pieces: Pieced, products: Products | None) -> int:
         """How many boxes a question may take, so that products given them are held at once."""

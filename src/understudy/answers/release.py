@@ -12,8 +12,11 @@ They are public: the release is what ε was paid for, and nothing here was clipp
 Kinds are those of `WORDS`. Tables on fine cells are trees (`data.encoding.fine`), layer by layer from the top, those
 without a value where there may be some, and last ends where they are counted. Of digits levels have what was read.
 
-An interval is for the noise alone, and may reach below 0 as noise does: it covers the holders' own count in 95 of 100
+An interval is for the noise, and may reach below 0 as noise does: it covers the holders' own count in 95 of 100
 releases. How far the holders' people stand for others is not in it.
+
+Where each person was held out with the chance p, by a coin of its own, counts are divided by 1 − p, and estimate those
+of all people. Of N people N · p / (1 − p) is the variance that the coins add, independently in each cell.
 
 Guarantee: a file from a stranger is read within its own size; its numbers are finite and fit the schema, or ValueError.
 """
@@ -21,7 +24,7 @@ Guarantee: a file from a stranger is read within its own size; its numbers are f
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
 from pathlib import Path
@@ -151,8 +154,27 @@ class Release:
 
     @property
     def people(self) -> int:
-        """How many there are, as it was disclosed, or as the released tables say."""
-        return int(self.about["people"])
+        """How many there are, as it was disclosed, or as the released tables say; held-out people among them."""
+        return round(int(self.about["people"]) * self._factor)
+
+    @property
+    def held_out(self) -> float:
+        """The chance with which each person was held out."""
+        return float(self.about.get("held_out", 0.0))
+
+    @property
+    def as_counted(self) -> "Release":
+        """The same without those who were held out: counts as they came, intervals for the noise alone."""
+        return replace(self, about={**self.about, "held_out": 0.0})
+
+    @property
+    def drawing(self) -> float:
+        """The variance that the coins add to the estimate of a count, for each person that it counts."""
+        return self.held_out * self._factor
+
+    @property
+    def _factor(self) -> float:
+        return 1 / (1 - self.held_out)
 
     @property
     def card(self) -> dict[str, Any]:
@@ -174,7 +196,17 @@ class Release:
                 wider = tuple(sorted((*rising, extra)))
                 if (own := self._direct(wider)) is not None:
                     found.append(own.sum(wider.index(extra)))
-        return mean_of(found).moved([rising.index(place) for place in places]) if found else None
+        if not found:
+            return None
+        return self._of_all(mean_of(found).moved([rising.index(place) for place in places]))
+
+    def _of_all(self, counted: Noisy) -> Noisy:
+        """What was counted of those who took part, as an estimate of all people."""
+        if not self.held_out:
+            return counted
+        counts = counted.counts * self._factor
+        variance = counted.variance * self._factor**2 + self.drawing * np.maximum(counts, 0)
+        return Noisy(counts, variance, whole=False)
 
     def _direct(self, rising: tuple[int, ...]) -> Noisy | None:
         found = [self._table(kind, own.places[rising]) for kind, own in self.kinds.items() if rising in own.places]
@@ -201,7 +233,7 @@ class Release:
         order = np.argsort(begin)[: len(begin) - column.nullable]
         counts = own.table(number)[there[order]].astype(np.float64)
         noise = np.full(len(order), float(own.deviation[number]) ** 2)
-        return begin[order], level[order], Noisy(counts, noise, whole=True)
+        return begin[order], level[order], self._of_all(Noisy(counts, noise, whole=True))
 
     def tensors(self) -> dict[str, Tensor]:
         found = {"sizes": torch.tensor(self.levels.sizes, dtype=torch.int32)}
@@ -222,6 +254,9 @@ class Release:
         people = about.get("people")
         if type(people) is not int or not 0 <= people <= _MOST:
             raise ValueError("a release does not say of how many people it is.")
+        share = about.get("held_out", 0.0)
+        if not isinstance(share, float) or not 0 <= share < 1:
+            raise ValueError("a release does not say with which chance people were held out.")
         found = about.get("found", [])
         if not isinstance(found, list) or not {*map(str, found)} <= {*levels.schema.names}:
             raise ValueError("a release found bounds of columns that there are not.")

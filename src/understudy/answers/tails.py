@@ -220,6 +220,11 @@ class _Column:
         """The people of each level, of whom there is one at least."""
         return np.maximum(self.people.counts, 1.0)
 
+    @property
+    def noise(self) -> float:
+        """The deviation of the noise in one node. Coins of held-out people add little to a node of few."""
+        return math.sqrt(self.nodes.variance.min())
+
     def variance_inside(self, values: Numbers, some: Noisy) -> Numbers:
         """The variance of each level's mean, of `some` of its people, by the spread of what is drawn inside it."""
         size = len(values)
@@ -237,7 +242,7 @@ class _Column:
         density = people / (self.high - self.low)
         outer = np.append(density, np.zeros(2))
         standing = density > _OUTSTANDING * np.maximum(outer[1:-1], outer[2:])
-        clear = people > _CLEAR * math.sqrt(self.nodes.variance.max())
+        clear = people > _CLEAR * self.noise
         if math.isinf(self.bound[1]):
             standing[-1] = False
         return np.where(standing & clear, people, 0.0)
@@ -256,7 +261,7 @@ class _Column:
         atoms, last = self.atoms(), self.level == size - 1
         in_level = np.bincount(self.level, atoms, size).astype(np.float64)
         in_node = np.add.reduceat(atoms, self.node_edges[inside])
-        noise = float(self.nodes.variance.max())
+        noise = self.noise**2
         rest = self.counts[-1] - in_level[-1]
         if rest < _DOUBT * math.sqrt(noise * len(inside)) and not self.share[last & (atoms == 0)].any():
             return None  # nobody is left besides atoms

@@ -41,7 +41,7 @@ from understudy.data.infer import are_spellings
 from understudy.data.kinds import TABLE, ArraySchema, load_schema, one_kind_of_row, read_rows
 from understudy.data.reading.decoded import require_decoded
 from understudy.data.reading.files import Source, batches_of, described_source, is_long, is_of_engine, open_source
-from understudy.data.reading.held_out import hold_out
+from understudy.data.reading.held_out import USUAL, hold_out, holds_out_unasked
 from understudy.data.reading.sources import EngineFrame, TableSource, source_at, with_encoding, with_missing
 from understudy.data.reading.writing import coarsen, coarsen_long
 from understudy.data.reading.written import quiet_frame
@@ -98,7 +98,7 @@ def synthesize(
     lifetime_epsilon: float | None = None,
     folder: str | Path | None = None,
     rows: int | None = None,
-    holdout: float = 0.0,
+    holdout: float | None = None,
     encoding: str | None = None,
     missing: Sequence[str] = (),
     without: Sequence[str] = (),
@@ -121,8 +121,9 @@ def synthesize(
     those of `moments`.
 
     `holdout` is the chance with which each person is held out of the run, by a secret coin of its own: the page then
-    attacks the rows with people who took no part. It costs nothing; counts are of those who took part. Of images and
-    series nobody is held out.
+    attacks the rows with people who took no part. It costs nothing, and counts are scaled to all people. It is 5 % by
+    default where there is a `folder`, and so a page, of a DataFrame, a .csv, .tsv or .parquet file; 0 holds nobody out.
+    Of a database it has to be asked for, as rows are copied beside the ledger. Of images and series nobody is held out.
     """
     declares = load_schema(schema) if isinstance(schema, str | Path) else schema
     protocol = "gram" if declares is None else of_rows("gram", {"one": declares})
@@ -154,6 +155,8 @@ def synthesize(
         _require_unspent(ledger, name)
     if declares is None:
         _require_unit(require_header(source, header), person, rows_are_people)
+    if holdout is None:
+        holdout = USUAL if home is not None and holds_out_unasked(source) else 0.0
     away: Path | None = None
     offer: Quote | None = None
     table: Table | ArrayTable[Any]
@@ -432,15 +435,20 @@ def _with_purchase(result: Result, whole: Budget) -> Result:
 
 
 def _with_held_out(result: Result, share: float) -> Result:
-    """The same result, whose statement says that people were held out of it."""
+    """The same result, whose statement says that people were held out of it, and whose counts are of all of them."""
     said = (
         f"each person was held out of the run with a chance of {100 * share:g} %, by a secret coin, so that attacks "
-        "have a control: nothing was released of who was, and counts are of those who took part"
+        f"have a control. Nothing was released of those. Counts are divided by {100 * (1 - share):g} %, "
+        "so that they are of everybody, and their intervals include the coins"
     )
     privacy = replace(result.privacy, outside=(*result.privacy.outside, said))
-    made = result.artefact
+    made = result.generator
     card = dict(made.card) | {"privacy": privacy.to_dict(), "held_out": share}
-    return replace(result, privacy=privacy, artefact=replace(made, card=card))
+    release = made.release
+    if release is not None:
+        release = replace(release, about={**release.about, "held_out": share})
+    people = round(result.people / (1 - share))
+    return replace(result, privacy=privacy, people=people, artefact=replace(made, card=card, release=release))
 
 
 def _make(folder: Path) -> None:

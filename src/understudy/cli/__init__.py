@@ -109,7 +109,7 @@ def synthesize(
     parts: Parts = None,
     quote_formulas: QuoteFormulas = False,
     holdout: Annotated[
-        float | None, option("The chance to hold a person out, for attacks; default: 0.05 of a CSV file, 0: nobody.")
+        float | None, option("The chance to hold a person out, for attacks; default: 0.05 of a file, 0: nobody.")
     ] = None,
 ) -> None:
     """Make a synthetic table from one table, with a price that is in the ledger first, and a page that judges it.
@@ -121,7 +121,6 @@ def synthesize(
 
     from understudy.api.synthesize import synthesize as carry_out
     from understudy.data.reading.files import separator_of
-    from understudy.data.reading.held_out import USUAL, can_hold_out
     from understudy.data.reading.sources import with_encoding
     from understudy.data.reading.writing import write_table
     from understudy.report.page import write_report
@@ -131,8 +130,8 @@ def synthesize(
             "a schema says who and what: leave --person, --rows-are-people and --names-and-kinds-are-public out."
         )
     folder = to or free_folder(Path("runs") / table.name.split(".")[0])
-    if holdout is None:
-        holdout = USUAL if parts is None and can_hold_out(table) else 0.0
+    if holdout is None and parts is not None:
+        holdout = 0.0  # so long a table is not copied
     with terminal.training() as watch, counted_in(parts):
         result = carry_out(
             table, epsilon=epsilon, delta=delta, schema=schema, one_of=one_of or None, person=person,

@@ -17,6 +17,8 @@ import os
 import re
 import stat
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,20 @@ def replace(path: Path, data: bytes, *, sync: bool = False) -> Path:
     if sync:
         sync_folder(path.parent)
     return path
+
+
+@contextmanager
+def own_temporary(path: Path) -> Iterator[Path]:
+    """An empty file for its owner alone, which takes the place of `path` at the end; after an error it is gone."""
+    _make(path.parent)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    os.close(own_file(draft, os.O_WRONLY | os.O_EXCL))
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def sync_folder(path: Path) -> None:

@@ -24,6 +24,7 @@ import jinja2
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.files import Source
+from understudy.data.reading.sources import WRITTEN, TableSource
 from understudy.data.schema import was_bought
 from understudy.evaluate.attacks.attack import LEAST
 from understudy.evaluate.attacks.rates import LEVEL
@@ -70,7 +71,7 @@ def write_report(
         books = {}
     else:
         if holdout is None and run.held_out and Path(run.held_out).exists():
-            holdout = run.held_out
+            holdout = _held_out(run)
         real = measure(run, parties=parties, tables=tables, holdout=holdout, target=target)
         books = {} if run.rehearsal else timelines(run, parties)
     path = run.folder / (PUBLIC if publish else PRIVATE) if out is None else Path(out)
@@ -82,6 +83,13 @@ def published_page(run: Artefacts, *, now: datetime, versions: Sequence[tuple[st
     _require_real(run)
     real = Measured(reason=_FOR_EVERYONE)
     return _page(now, private=False, real=real, run=run, versions=versions)
+
+
+def _held_out(run: Artefacts) -> TableSource:
+    """The people whom the run held out, read as its table is."""
+    (section,) = run.parties.values() or [{}]
+    written = {key: section[key] for key in WRITTEN if key in section}
+    return TableSource.from_dict(written | {"table": run.held_out}, "run.toml")
 
 
 def _require_real(run: Artefacts) -> None:

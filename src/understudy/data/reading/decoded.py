@@ -4,11 +4,13 @@ Guarantee: none. What is said follows from the rows, and is said to their holder
 Edges: a cell that is not UTF-8 → SchemaError, which names columns and no cell. A DataFrame's texts are decoded already.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
+from understudy.data.reading.written import Raw
 from understudy.ground.errors import SchemaError
 
 
@@ -21,14 +23,23 @@ def require_decoded(source: Source) -> int:
     undecoded = set[str]()
     for raw in batches_of(source, dict.fromkeys(header, False), long=is_long(source, max(1, len(header)))):
         rows += len(raw.numbers)
-        undecoded |= {column for column, cells in raw.columns.items() if _has_bytes(cells)}
-    if undecoded:
-        named = ", ".join(f'"{column}"' for column in header if column in undecoded)
+        undecoded |= undecoded_in(raw)
+    refuse_undecoded(column for column in header if column in undecoded)
+    return rows
+
+
+def undecoded_in(raw: Raw) -> set[str]:
+    """The columns with a cell that is not of the file's encoding."""
+    return {column for column, cells in raw.columns.items() if _has_bytes(cells)}
+
+
+def refuse_undecoded(columns: Iterable[str]) -> None:
+    named = ", ".join(f'"{column}"' for column in columns)
+    if named:
         raise SchemaError(
             f'cells of {named} are not UTF-8. Say the file\'s encoding: encoding="cp1252" (--encoding cp1252) is that '
             "of Windows. This follows from the rows: keep it to yourself. Nothing was charged."
         )
-    return rows
 
 
 def _has_bytes(cells: "pd.Series[Any]") -> bool:

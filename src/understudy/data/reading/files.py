@@ -88,7 +88,7 @@ def is_long(source: Source, columns: int) -> bool:
     if isinstance(described, EngineFrame):
         return True
     try:
-        if described.is_database or (suffix := _suffix_of(described)) == ".parquet":
+        if described.is_database or (suffix := suffix_of(described)) == ".parquet":
             from understudy.data.reading import stores
 
             rows = stores.count_rows(described) if described.is_database else stores.rows_of(described.table)
@@ -118,7 +118,7 @@ def separator_of(source: Source) -> str:
     if _in_memory(source) or is_of_engine(source):
         return ","
     described = source_at(source)
-    if described.is_database or not _suffix_of(described).startswith(".csv"):
+    if described.is_database or not suffix_of(described).startswith(".csv"):
         return ","
     with _in_words(described):
         return _header(described, None)[1]
@@ -143,7 +143,7 @@ def _declared(raw: Raw, source: TableSource, want: Want) -> Raw:
 
 
 def _parts(source: TableSource, want: Want, name: str, long: bool, part: Part) -> Iterator[Raw]:
-    if source.header is False and (source.is_database or _suffix_of(source) == ".parquet"):
+    if source.header is False and (source.is_database or suffix_of(source) == ".parquet"):
         raise SchemaError(f"{name}: such a table always has names: leave --no-header out. Nothing was read.")
     if source.is_database:
         from understudy.data.reading.stores import query_batches, query_rows
@@ -151,7 +151,7 @@ def _parts(source: TableSource, want: Want, name: str, long: bool, part: Part) -
         answers = query_batches(source) if long else iter([query_rows(source)])
         yield from islice(numbered(_from_answer(answer, want, name) for answer in answers), part[0], None, part[1])
         return
-    reader = _READERS.get(_suffix_of(source))
+    reader = _READERS.get(suffix_of(source))
     if reader is None:
         raise SchemaError(
             f"{Path(source.table).name}: a table is a .csv, .tsv (or .csv.gz, .tsv.gz), .xlsx or .parquet file, a "
@@ -165,7 +165,7 @@ def _parts(source: TableSource, want: Want, name: str, long: bool, part: Part) -
             yield from islice(reader(source, want, name, long), part[0], None, part[1])
 
 
-def _suffix_of(source: TableSource) -> str:
+def suffix_of(source: TableSource) -> str:
     """How a file's name ends: .csv, .csv.gz. A folder is one of Parquet files."""
     path = Path(source.table)
     if path.is_dir():
@@ -188,7 +188,7 @@ def _in_words(source: TableSource) -> Iterator[None]:
         wrong = 'not UTF-8 (if it is of Windows, say encoding = "cp1252", or --encoding cp1252 of `synthesize`)'
         if source.encoding != "utf-8":
             wrong = f"not {source.encoding}"
-        if _suffix_of(source) in (".xlsx", ".parquet"):
+        if suffix_of(source) in (".xlsx", ".parquet"):
             wrong = "of another kind than its name says"
         raise SchemaError(f"{path.name}: the file is damaged, or {wrong}. Nothing was read.") from None
 

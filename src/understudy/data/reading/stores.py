@@ -232,6 +232,23 @@ def _in_file(path: str, columns: list[str], groups: range, before: int, most: in
             before += len(batch)
 
 
+def schema_of(table: str) -> pa.Schema:
+    """The types of all files together: a column that is empty in one has the type that it has in another."""
+    header = header_of(table)
+    own = _about(files_of(table)[0]).schema.to_arrow_schema()
+    schemas = [about.schema.to_arrow_schema() for _, about in _abouts(table)]
+    every = pa.unify_schemas(schemas)
+    return pa.schema([every.field(name) for name in header], metadata=own.metadata)
+
+
+def all_tables(table: str) -> Iterator[pa.Table]:
+    """All rows, some at a time, with the types of their file."""
+    for path in files_of(table):
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(BATCH, use_threads=False):
+                yield pa.Table.from_batches([batch])
+
+
 def whole_table(table: str, columns: list[str]) -> pa.Table:
     tables = []
     for path in files_of(table):
