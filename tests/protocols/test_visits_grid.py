@@ -17,7 +17,9 @@ from understudy.api.train import train
 from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.sums import Channel
+from understudy.protocols.joint import pricing
 from understudy.protocols.joint.messages import Agree, Begin, Release, Swap
+from understudy.protocols.joint.pricing import Pricing
 from understudy.protocols.joint.server import Found
 from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.columns import grid_of
@@ -407,6 +409,79 @@ def test_noise_over_a_grid_is_for_as_many_holders_of_every_column_as_is_said() -
         assert float(torch.cat([one.flatten() for one in errors]).std()) == pytest.approx(1, abs=0.15)
         loudest.append(max(found.noise.values()))
     assert loudest[1] == pytest.approx(2 * loudest[0], rel=0.02)
+
+
+def with_copies(cut: Cut, copies: int) -> Cut:
+    """The same with one person more, who is with so many holders of every column, under an id of its own at each: what
+    a server that departs from alignment can make of a person who is with several."""
+    tables, schemas = dict(cut[0]), cut[1]
+    events = tables["clinic0"]["events"]
+    longest = events["patient"].value_counts().idxmax()
+    for copy in range(copies):
+        new = 1000 + copy
+        for name, rows in (("registry", {"sex": "f"}), ("bank", {"income": 3})):
+            place = f"{name}{copy}"
+            person = schemas[place].person
+            tables[place] = pd.concat([tables[place], pd.DataFrame([{person: new} | rows])], ignore_index=True)
+        held = tables[f"clinic{copy}"]
+        own = pd.DataFrame([{"patient": new, "smoker": True}])
+        visits_of = events[events["patient"] == longest].assign(patient=new)
+        tables[f"clinic{copy}"] = {
+            "people": pd.concat([held["people"], own], ignore_index=True),
+            "events": pd.concat([held["events"], visits_of], ignore_index=True),
+        }
+    return tables, schemas
+
+
+def sums_and_shares(cut: Cut, config: visits.Config) -> tuple[Any, dict[Any, list[float]]]:
+    """The sums of a run whose noise is 0, and the scale of the noise that each holder was to add, by block."""
+    shares: dict[Any, list[float]] = {}
+    draw, block = Pricing.noise, list[Any]()
+
+    def noise(self: Pricing, spec: Any, *more: Any) -> Any:
+        block[:] = [spec.groups]
+        return draw(self, spec, *more)
+
+    def scale_of(cells: torch.Tensor, scale: Any, rng: Any) -> torch.Tensor:
+        if cells.any():
+            shares.setdefault(block[0], []).append(float(scale))
+        return torch.zeros(cells.shape, dtype=torch.int64)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pricing, "noise", noise)
+        patch.setattr(pricing, "noise_on", scale_of)
+        found, fed, _ = released(cut, config, USUAL)
+    (event,) = {e for h in fed.holders.values() for e in h.ledger.spend() if hasattr(e, "noise_multiplier")}
+    return (found, event.noise_multiplier), shares
+
+
+@pytest.mark.parametrize(("most", "colluding"), [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)])
+def test_over_a_grid_what_a_person_moves_is_paid_for_by_the_noise_that_honest_holders_leave(
+    most: int, colluding: int
+) -> None:
+    """Exact: the sums before noise are whole numbers, and the paid price is that of one Gaussian of this multiplier,
+    so Σ (moved / left)² over all cells of all blocks is at most 1 / multiplier². `allowed` is that sum for what blocks
+    state as the largest move."""
+    cut = split_rows(*beside_visits(24), registry=2, clinic=3, bank=2)
+    config = visits.Config(**SMALL, most_holders=most, colluding=colluding)
+    (before, multiplier), _ = sums_and_shares(cut, config)
+    (after, again), shares = sums_and_shares(with_copies(cut, most), config)
+    assert again == multiplier
+    assert after.record.people == before.record.people + most
+    blocks = after.stage("tables").blocks
+    lost = allowed = 0.0
+    for name, block in blocks.items():
+        difference = after.record.sums["tables"][name] - before.record.sums["tables"][name]
+        moved = math.sqrt(float((difference.double() ** 2).sum()))
+        assert 0 < moved <= most * block.sensitivity * (1 + 1e-12), name
+        own = shares[block.groups]
+        assert len(own) == sum((2, 3, 2)[group] for group in {*block.groups}), "every holder of the block adds a share"
+        honest = max(1, len(own) - colluding)
+        left = sum(sorted(share**2 for share in own)[:honest])
+        lost += moved**2 / left
+        allowed += (most * block.sensitivity) ** 2 / left
+    assert 0.6 < lost * multiplier**2 < allowed * multiplier**2
+    assert 0.99 < allowed * multiplier**2 <= 1 + 1e-9, "and no holder adds more noise than that needs"
 
 
 def test_what_is_no_grid_is_refused_before_anything_is_charged() -> None:
