@@ -281,7 +281,7 @@ def buy(home: Path, *more: object) -> list[object]:
     """The command that buys the clinic's schema into the ledger that the run uses."""
     return ["schema", "buy", home / "clinic.csv", home / "clinic.toml", "--ledger", home / "ledgers" / "clinic.ledger",
             "--out", home / "bought.toml", "--cleaned", home / "clean.csv", "--epsilon", 0.5, "--delta", 1e-4,
-            "--names-and-kinds-are-public", *more]  # fmt: skip
+            "--names-and-kinds-are-public", "--people", 36, *more]  # fmt: skip
 
 
 def test_after_a_purchase_a_run_is_refused_until_the_lifetime_budget_is_raised_for_a_reason(

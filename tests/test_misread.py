@@ -216,3 +216,69 @@ def test_plain_files_are_read_as_before(ledger: Spent) -> None:
         us.synthesize("people.csv", epsilon=1, **SMALL)
     made = us.synthesize("people.csv", epsilon=1, names_and_kinds_are_public=True, **SMALL)
     assert list(made.sample(3)) == list(table())
+
+
+def bought(*more: object) -> tuple[object, ...]:
+    """The purchase of the schema that is drafted from the table as it should be."""
+    return ("schema", "buy", "people.csv", "draft.toml", "--ledger", "ledgers/people.ledger", "--out", "bought.toml",
+            "--cleaned", "clean.csv", "--epsilon", 1, "--names-and-kinds-are-public", *more)  # fmt: skip
+
+
+MISREAD: dict[str, tuple[Callable[[], None], str, tuple[object, ...]]] = {
+    "no header": (
+        lambda: table().to_csv("people.csv", index=False, header=False), "--no-header", ("--no-header",),
+    ),
+    "another encoding": (
+        lambda: table().to_csv("people.csv", index=False, encoding="cp1252"), "--encoding", ("--encoding", "cp1252"),
+    ),
+    "words among numbers": (
+        lambda: with_odd_costs().to_csv("people.csv", index=False), "annual_cost",
+        ("--missing", "n/a", "--missing", "1e6?"),
+    ),
+    "twelve people": (lambda: table()[:12].to_csv("people.csv", index=False), "so few people", ("--people", 12)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", MISREAD)
+def test_the_purchase_of_a_schema_refuses_a_misread_table_as_synthesize_does(
+    what: str, ledger: Spent, told: Told
+) -> None:
+    write, words, ways = MISREAD[what]
+    if what == "no header":
+        table().set_axis(["column_1", "column_2", "column_3"], axis=1).to_csv("good.csv", index=False)
+    else:
+        table().to_csv("good.csv", index=False)
+    told("schema", "infer", "good.csv", "--out", "draft.toml")
+    write()
+    assert words in told(*bought(), code=1)
+    assert ledger() == 0.0
+    assert not {*Path.cwd().rglob("*.ledger"), *Path.cwd().glob("bought.toml"), *Path.cwd().glob("clean.csv")}
+    if what != "twelve people":
+        told(*bought(*ways))
+        assert 0.9 < ledger() <= 1.0
+
+
+@pytest.mark.parametrize("what", ["twelve people", "a value that is out of bounds", "a spent ledger"])
+def test_a_refused_run_under_a_declared_schema_leaves_no_copy_of_rows(what: str, ledger: Spent, told: Told) -> None:
+    rows = table()
+    schema = us.Schema(
+        columns=(
+            us.Categorical(name="sex", categories=("männlich", "weiblich")),
+            us.Integer(name="age", low=0, high=120),
+            us.Real(name="annual_cost", low=0, high=1e7),
+        ),
+        rows_are_people=True,
+    )
+    if what == "a value that is out of bounds":
+        rows.loc[2_000, "age"] = 300
+    if what == "a spent ledger":
+        Path("ledgers").mkdir()
+        with us.Ledger("ledgers/people.ledger", holder="people", budget=us.Budget(0.1, 1e-6)):
+            pass
+    (rows[:12] if what == "twelve people" else rows).to_csv("people.csv", index=False)
+    schema.save("people.toml")
+    before = {*Path.cwd().rglob("*")}
+    told("synthesize", "people.csv", "--schema", "people.toml", "--epsilon", 1, code=1)
+    assert ledger() == 0.0
+    left = {path.name for path in {*Path.cwd().rglob("*")} - before if path.is_file()}
+    assert not [name for name in left if name.endswith((".csv", ".parquet"))], left

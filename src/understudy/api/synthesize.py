@@ -41,7 +41,7 @@ from understudy.data.infer import are_spellings
 from understudy.data.kinds import TABLE, ArraySchema, load_schema, one_kind_of_row, read_rows
 from understudy.data.reading.decoded import require_decoded
 from understudy.data.reading.files import Source, batches_of, described_source, is_long, is_of_engine, open_source
-from understudy.data.reading.held_out import USUAL, hold_out, holds_out_unasked
+from understudy.data.reading.held_out import USUAL, hold_out, holds_out_unasked, removed_if_refused
 from understudy.data.reading.sources import EngineFrame, TableSource, source_at, with_encoding, with_missing
 from understudy.data.reading.writing import coarsen, coarsen_long
 from understudy.data.reading.written import quiet_frame
@@ -171,12 +171,13 @@ def synthesize(
         public.require_unit(f"the schema of {name}")
         if not TABLE.describes(public):
             holdout = 0.0  # a coin for each row would tear a person's images or series apart
-        if holdout:
-            source, away = hold_out(source, holdout, SecureRng(), ledger.parent, f"{name}-{run}")
-        table = read_rows(source, public, name if isinstance(source, pd.DataFrame) else None)
-        if TABLE.describes(public) and not table.long:
-            _require_people(config, public, whole, table.rows)
-        book = _book(ledger, name, whole, lifetime_epsilon)
+        with removed_if_refused(ledger.parent, f"{name}-{run}"):
+            if holdout:
+                source, away = hold_out(source, holdout, SecureRng(), ledger.parent, f"{name}-{run}")
+            table = read_rows(source, public, name if isinstance(source, pd.DataFrame) else None)
+            if TABLE.describes(public) and not table.long:
+                require_people(config, public, whole, table.rows)
+            book = _book(ledger, name, whole, lifetime_epsilon)
         rest, told = whole, TABLE.describes(public) and _say_expected(config, public, whole)
     else:
         _require_named(source, without, {*(kinds or {}), person})
@@ -193,11 +194,12 @@ def synthesize(
         declared = without_bounds(declared)
         offer = quote(declared, epsilon=epsilon * SCHEMA_SHARE, delta=delta / 2, gaussian=True)
         rest = whole if offer is None else what_is_left(whole, offer)
-        _require_people(config, _columns(declared), rest, people)
-        if holdout:
-            source, away = hold_out(source, holdout, SecureRng(), ledger.parent, f"{name}-{run}")
-        book = _book(ledger, name, whole, lifetime_epsilon)
-        told = _say_expected(config, _columns(declared), rest)
+        require_people(config, columns_of(declared), rest, people)
+        with removed_if_refused(ledger.parent, f"{name}-{run}"):
+            if holdout:
+                source, away = hold_out(source, holdout, SecureRng(), ledger.parent, f"{name}-{run}")
+            book = _book(ledger, name, whole, lifetime_epsilon)
+        told = _say_expected(config, columns_of(declared), rest)
         if home is not None:
             _make(home)
         table = _bought(
@@ -224,7 +226,7 @@ def synthesize(
     return result
 
 
-def _columns(declared: Kinds) -> Schema:
+def columns_of(declared: Kinds) -> Schema:
     """Columns of these names and kinds; what is released of texts hardly depends on how many there are."""
     columns = (kind if isinstance(kind, Column) else Boolean(name=name) for name, kind in declared.items())
     return Schema(columns=tuple(columns))
@@ -241,7 +243,7 @@ def _say_expected(config: gram.Config, schema: Schema, budget: Budget) -> bool:
     return True
 
 
-def _require_people(config: gram.Config, schema: Schema, budget: Budget, people: int) -> None:
+def require_people(config: gram.Config, schema: Schema, budget: Budget, people: int) -> None:
     """ConfigError where so few people are in the rows that nothing can come of it, unless their number is public.
 
     Guarantee: none. It follows from the number of rows, and is said to their holder alone, before anything is paid.
@@ -344,7 +346,7 @@ def _require(source: Source, declared: Kinds, person: str | None, config: gram.C
     if not config.private:
         raise ConfigError("private = false is for rehearsals on public rows. Nothing was charged.")
     require_kinds(source, declared)
-    gram.forecast(config, {"one": _columns(declared)}, {"one": Budget(1.0, USUAL_DELTA)})
+    gram.forecast(config, {"one": columns_of(declared)}, {"one": Budget(1.0, USUAL_DELTA)})
     if person is None:
         return
     if open_source(source, {}).header.count(person) != 1:

@@ -8,7 +8,7 @@ import typer
 
 from understudy.cli import terminal
 from understudy.cli.terminal import FileArg, RowsArePeople, RowsArg, argument, err, option, out, plain, print_table
-from understudy.data.reading.sources import TableSource, with_header, with_missing
+from understudy.data.reading.sources import TableSource, with_encoding, with_header, with_missing
 from understudy.ground import durable
 from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.privacy.accounts.budget import Budget, rehearsal_of
@@ -180,17 +180,26 @@ def schema_buy(
     lifetime: terminal.Lifetime = None,
     holder: Annotated[str | None, option("The holder's name, if the ledger is new.")] = None,
     confirm: terminal.NamesArePublic = False,
+    header: terminal.Header = None,
+    encoding: Annotated[str | None, option("The encoding of the file's text, such as cp1252; default: UTF-8.")] = None,
+    missing: MissingOption = None,
+    people: Annotated[int | None, option("About how many people, if that is public.", min=1)] = None,
 ) -> None:
     """Buy bounds and category lists with noise, charged to the ledger before a row is read.
 
     Only column names and kinds are taken from the draft; everything else is measured privately. Values that did
-    not show (rare categories, outliers) become "(other)" or are clipped in the cleaned table.
+    not show (rare categories, outliers) become "(other)" or are clipped in the cleaned table. A table that
+    looks misread, or has too few people, is refused before anything is charged, as by `understudy synthesize`.
     """
+    from understudy.api.synthesize import columns_of, require_people
+    from understudy.data.header import require_header
+    from understudy.data.reading.decoded import require_decoded
     from understudy.data.reading.writing import coarsen
     from understudy.data.schema import Schema
     from understudy.privacy.buy_schema import buy_schema, quote
-    from understudy.privacy.kinds import as_bought, in_words
+    from understudy.privacy.kinds import as_bought, in_words, require_kinds, without_bounds
     from understudy.privacy.noise import SecureRng
+    from understudy.protocols.gram.protocol import Config
 
     columns = Schema.load(draft)
     columns.require_unit(str(draft))
@@ -201,15 +210,21 @@ def schema_buy(
             f"{', '.join(f'{name} ({in_words(kind)})' for name, kind in kinds.items())}. "
             "If they are publicly known, say so with --names-and-kinds-are-public. Nothing was read or charged."
         )
+    source = with_missing(with_header(table, header), missing or ())
+    source = source if encoding is None else with_encoding(source, encoding)
+    require_header(source, header)
+    rows = require_decoded(source)
+    require_kinds(source, kinds)
+    require_people(Config(public_people=people), columns_of(without_bounds(kinds)), Budget(epsilon, delta), rows)
     new = not ledger.exists()
     book = _book(ledger, holder or ledger.stem, epsilon, delta, lifetime)
     plain.print(str(quote(kinds, epsilon=epsilon, delta=delta) or "nothing to buy"))
     bought = buy_schema(
-        table, kinds, book, epsilon=epsilon, delta=delta, run="schema", rng=SecureRng(), person=columns.person,
+        source, kinds, book, epsilon=epsilon, delta=delta, run="schema", rng=SecureRng(), person=columns.person,
         rows_are_people=columns.rows_are_people,
     )  # fmt: skip
     bought.save(to)
-    durable.replace(cleaned, coarsen(table, bought).to_csv(index=False).encode())
+    durable.replace(cleaned, coarsen(source, bought).to_csv(index=False).encode())
     plain.print(f"Schema written to {to}, the table fitted to it to {cleaned}.\n{book.summary()}")
     if new and lifetime is None:
         out.print(

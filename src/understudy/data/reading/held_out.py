@@ -83,6 +83,18 @@ def hold_out(source: Source, share: float, rng: "Uniform", home: Path, name: str
     return (stay if is_plain and not described.is_database else plain), away
 
 
+@contextmanager
+def removed_if_refused(home: Path, name: str) -> Iterator[None]:
+    """Remove what `hold_out` wrote under this name if what follows fails: it is for a step that charges nothing."""
+    try:
+        yield
+    except BaseException:
+        for part in ("taking-part", "held-out"):
+            for suffix in (".csv", PARQUET):
+                (home / f"{name}-{part}{suffix}").unlink(missing_ok=True)
+        raise
+
+
 class _Coins:
     """A secret coin for each row, in the order of the rows."""
 
