@@ -151,7 +151,7 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
         "seconds": round(seconds, 1),
         "cpu": round(cpu, 1),
     }
-    predicted = sorted({figure.what.column for figure in compared.predictions})
+    predicted = sorted({figure.what.column for figure in compared.predictions.figures})
     lines = lines_beside_truth(verdict_lines(compared), predicted, rows, table, read, cell.seed)
     return [known | row for row in (*rows, *lines, whole)]
 

@@ -193,3 +193,29 @@ def test_what_the_schema_could_not_say_counts_columns_and_not_what_is_said_of_th
     assert found.detail.endswith("And 2 more columns.")
     (fewer,) = lost(both_ends[:10])
     assert "more column" not in fewer.detail
+
+
+def scales(rows: int, seed: int, *, lost: bool) -> pd.DataFrame:
+    """Six pairs of columns that hang together, and a mood that depends a little on six of them, unless it is lost."""
+    rng = np.random.default_rng(seed)
+    first = rng.normal(0, 1, (rows, 6))
+    second = 0.8 * first + 0.6 * rng.normal(0, 1, (rows, 6))
+    mood = 0.35 * first.sum(1) + rng.normal(0, 1, rows)
+    if lost:
+        mood = rng.permutation(mood)
+    table = {f"a{i}": first[:, i] for i in range(6)} | {f"b{i}": second[:, i] for i in range(6)}
+    return pd.DataFrame(table | {"mood": mood}).clip(-5, 5)
+
+
+SCALES = Schema(columns=tuple(Real(name=name, low=-5, high=5, bins=8) for name in scales(1, 0, lost=False)))
+
+
+def test_predictions_are_not_good_where_one_column_among_many_is_lost() -> None:
+    real = scales(ROWS, 1, lost=False)
+    lost_one = findings(compare(real, scales(ROWS, 2, lost=True), SCALES))["predictions of columns"]
+    assert lost_one.mark == "poor"
+    assert "Furthest off is “mood”" in lost_one.detail
+    assert "looked at 13 columns" in lost_one.detail
+    fresh = findings(compare(real, scales(ROWS, 3, lost=False), SCALES))["predictions of columns"]
+    assert fresh.mark == "good"
+    assert "looked at 13 columns" in fresh.detail

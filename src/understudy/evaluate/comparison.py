@@ -29,7 +29,7 @@ from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.distance import Attacked, Space
 from understudy.evaluate.utility.downstream import MODELS
 from understudy.evaluate.utility.fidelity import Evaluation, Yardstick, evaluate_tables
-from understudy.evaluate.utility.predictions import predict_columns
+from understudy.evaluate.utility.predictions import Predictions, predict_columns
 from understudy.evaluate.utility.second_opinion import second_opinion
 from understudy.evaluate.utility.values import Numbers, Spread, column_means, table_values
 from understudy.ground.check import nearest, whole
@@ -123,7 +123,7 @@ class Comparison:
 
     `closeness` holds the distances of synthetic to training rows, by the label of the group they were measured on,
     `pairs` how strongly two columns hang together by their values, `strongest` how far the strongest real pairs are
-    off (of all columns, within one party, across parties), and `predictions` what models learn of a few columns.
+    off (of all columns, within one party, across parties), and `predictions` what models learn of columns.
     `notes` say what the reader must know, and `losses` what the schema, through which the generator saw the rows, could
     not say of them.
     """
@@ -134,7 +134,7 @@ class Comparison:
     attacks: tuple[Attack, ...]
     pairs: tuple[Pair, ...] = ()
     strongest: Mapping[str, tuple[StrongPair, ...]] = field(default_factory=dict)
-    predictions: tuple[Figure, ...] = ()
+    predictions: Predictions = field(default_factory=Predictions)
     closeness: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict)
     owners: Mapping[str, str] | None = None
     target: str | None = None
@@ -201,7 +201,7 @@ def compare(
     figures = tuple(f for f in evaluation.figures if f.what.measure != "tstr")
     shares: tuple[Shares, ...] = ()
     strongest: dict[str, tuple[StrongPair, ...]] = {}
-    predictions: tuple[Figure, ...] = ()
+    predictions = Predictions()
     if known is not None:
         frames = [real, synthetic, *([] if holdout is None else [holdout])]
         codes = [Codec(known).codes(frame) for frame in frames]

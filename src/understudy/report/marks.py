@@ -30,8 +30,9 @@ REACH = 0.02  # of the real range: so far past its end a single row may lie, or 
 TAIL = 3  # times what lies between the real 99 % quantile and the end: so far it may lie where the tail is long
 WIDER = 1.5  # a column whose deviation is larger, or smaller, by this factor is not close
 SURE = 4  # deviations of its noise: a pair that is further off than by these is not off by chance
-TAUGHT = 0.1  # so much must real rows beat a guess by, or a column that nobody named is not worth predicting
+TAUGHT = 0.05  # so much must real rows beat a guess by, or a column that nobody named is not worth predicting
 LITTLE = 0.03  # a score that is so little below the one from real rows is close: models differ by as much by chance
+BEHIND = 0.05  # a score that is further than this below the one from real rows is not close
 LEARNABLE = 0.02  # so much must real rows beat a naive guess by, or there is nothing to predict
 STRONG, REASONABLE = 1.0, 10.0  # ε
 
@@ -123,9 +124,9 @@ def _chance_of(share: float, spread: Spread) -> float:
     return float((drawn / (real + drawn)) ** round(share * drawn))
 
 
-def not_off(value: float | None, found: Mark) -> Mark:
-    """The mark, which is never good for what differs by more than `OFF`."""
-    return "partly" if found == "good" and (value or 0.0) > OFF else found
+def not_off(value: float | None, found: Mark, off: float = OFF) -> Mark:
+    """The mark, which is never good for what differs by more than `off`."""
+    return "partly" if found == "good" and (value or 0.0) > off else found
 
 
 def pair_mark(pair: StrongPair) -> Mark:
@@ -162,7 +163,7 @@ def scores_mark(figures: Sequence[Figure]) -> Mark:
     found: list[Mark] = []
     for figure in filter(teaches, figures):
         lost = (figure.ceiling or 0.0) - (figure.value or 0.0)
-        found.append("good" if lost <= LITTLE else not_off(lost, mark(figure)))
+        found.append("good" if lost <= LITTLE else not_off(lost, mark(figure), BEHIND))
     return worst(found)
 
 

@@ -174,7 +174,7 @@ def _tables(real: Measured, run: Artefacts) -> dict[str, Any]:
         "papers": view.lines(papers), "maps": view.heat_maps(*matrices, seen.columns, owners) if known else [],
         "pairs": view.furthest_pairs(comparison.pairs, owners), "shares": comparison.shares,
         "shown": min(plots.CELLS, len(seen.columns)), "downstream": list(view.downstream(seen.figures)),
-        "predictions": view.predictions(comparison.predictions), "quantiles": view.QUANTILES,
+        "predictions": view.predictions(comparison.predictions.figures), "quantiles": view.QUANTILES,
         "attacks": list(view.attacks(comparison.attacks)), "attacked": attack_finding(comparison.attacks),
         "closeness": view.closeness(comparison.closeness),
     }  # fmt: skip

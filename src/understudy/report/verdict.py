@@ -14,6 +14,7 @@ from understudy.evaluate.figure import Figure, StrongPair, What
 from understudy.evaluate.holdings import Loss
 from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.fidelity import Evaluation
+from understudy.evaluate.utility.predictions import Predictions
 from understudy.privacy.accounts.budget import PLURALS, unit_of
 from understudy.report import marks
 from understudy.report.marks import Mark
@@ -399,16 +400,16 @@ def predicted(figure: Figure | None, subject: str) -> Iterable[Finding]:
     )
     if marks.mark(figure) == "unknown":
         detail += " Models trained on real rows hardly beat the constant guess, so there is nothing to keep."
-    marked = marks.not_off((figure.ceiling or 0.0) - figure.value, marks.mark(figure))
+    marked = marks.not_off((figure.ceiling or 0.0) - figure.value, marks.mark(figure), marks.BEHIND)
     words = _words(figure, "a constant guess") if marked == marks.mark(figure) else MARKED[marked]
     words = words.replace("the real rows", "those from real rows")
     yield Finding(marked, subject, words, detail, section, worst=Worst(subject, figure.ceiling, figure.value))
 
 
-def predicted_columns(figures: Sequence[Figure]) -> Iterable[Finding]:
-    """What models learn of a few columns where nobody named one: as good as the one that is furthest off."""
+def predicted_columns(predictions: Predictions) -> Iterable[Finding]:
+    """What models learn of columns where nobody named one: as good as the one that is furthest off."""
     by_column: dict[str, list[Figure]] = {}
-    for figure in figures:
+    for figure in predictions.figures:
         if figure.value is not None:
             by_column.setdefault(figure.what.column, []).append(figure)
     each = {name: marks.scores_mark(scores) for name, scores in by_column.items()}
@@ -420,8 +421,11 @@ def predicted_columns(figures: Sequence[Figure]) -> Iterable[Finding]:
     score = max(filter(marks.teaches, by_column[furthest]), key=lambda one: marks.place(one) or 0.0)
     title = SCORES[score.what.score][0]
     listed_names = listed([f"“{name}”" for name in known])
+    looked_at = ""
+    if predictions.looked_at:
+        looked_at = f"A linear model looked at {predictions.looked_at:,} columns, each predicted from all others. "
     detail = (
-        f"A model predicted {listed_names} from all other columns. Furthest off is “{furthest}”: {title} "
+        f"{looked_at}A model of trees predicted {listed_names}. Furthest off is “{furthest}”: {title} "
         f"{number(score.ceiling)} with real rows, {number(score.value)} with synthetic rows, {number(score.floor)} by "
         "a constant guess."
     )
