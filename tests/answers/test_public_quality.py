@@ -1,5 +1,7 @@
 """What is said publicly of quality follows from releases, their noise and the fit: exact on made-up tables."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -62,3 +64,17 @@ def test_what_the_fit_misses_is_named_and_words_name_every_noisy_column() -> Non
     assert all(f"“{name}” by about" in noisy for name in NAMES)
     assert quality(20.0).sentences[0].startswith("By the release, noise moves the shares of every column by about")
     assert found.card["quality"]["missed"] == [["a", "b"]]
+
+
+def test_the_headline_claims_no_more_than_the_noisiest_column_and_counts_what_is_below_the_noise() -> None:
+    for sigma in (20.0, 1_000.0, 50_000.0):
+        found = quality(sigma)
+        said = found.headline(PEOPLE, "1")
+        within = re.search(r"to within about ([\d,]+) % by noise \(furthest “(.)”\)", said)
+        assert within is not None
+        assert int(within[1].replace(",", "")) >= 100 * max(found.columns.values())
+        assert found.columns[within[2]] == max(found.columns.values())
+        assert f"{len(found.below)} of 3 pairs show no dependence beyond the noise" in said
+    true = tables()
+    lost = torch.outer(true.diagonal(), true.diagonal()) / PEOPLE
+    assert quality(20.0, lost).headline(PEOPLE, "1").endswith("; the fit misses 1.")

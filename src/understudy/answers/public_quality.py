@@ -11,6 +11,7 @@ Guarantee: post-processing of releases that were paid for: no row is read for it
 Edges: tables that were not released, and such without noise, are not counted; no released pair → no words about pairs.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +82,26 @@ class PublicQuality:
         """The columns whose shares noise moves by more than `NOISY`, the furthest first."""
         order = sorted(self.columns, key=lambda name: -self.columns[name])
         return {name: self.columns[name] for name in order if self.columns[name] > NOISY}
+
+    def headline(self, people: int, epsilon: str, pairs_are_noise: bool = False) -> str:
+        """One sentence for all: no column is moved further than it says, and pairs that show nothing are counted.
+        `pairs_are_noise`: in their cells, whatever the dependence is.
+        """
+        n_columns = len(self.columns)
+        plural = "s" * (n_columns > 1)
+        worst = max(self.columns, key=lambda name: self.columns[name])
+        said = f"{people:,} people and {n_columns} column{plural} at ε = {epsilon}: single columns to within about "
+        said += f"{math.ceil(100 * self.columns[worst]):,} % by noise"
+        said += f" (furthest “{worst}”)" if n_columns > 1 else ""
+        if self.pairs and pairs_are_noise:
+            said += "; pairs are mostly noise"
+        elif self.pairs and self.below:
+            said += f"; {len(self.below):,} of {self.pairs:,} pairs show no dependence beyond the noise"
+        elif self.pairs:
+            said += "; all released pairs show dependence beyond the noise"
+        if self.missed:
+            said += f"; the fit misses {len(self.missed):,}"
+        return f"{said}."
 
     @property
     def sentences(self) -> list[str]:

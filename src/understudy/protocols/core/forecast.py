@@ -81,9 +81,13 @@ class Expectation:
         return len(self.levels)
 
     @property
+    def pairs_are_noise(self) -> bool:
+        return self.columns > 1 and self.of_pairs > _NOISE
+
+    @property
     def poor(self) -> bool:
         """Whether somebody has to be told before they rely on it."""
-        return self.of_columns > _POOR or (self.columns > 1 and self.of_pairs > _NOISE)
+        return self.of_columns > _POOR or self.pairs_are_noise
 
     @property
     def hopeless(self) -> bool:

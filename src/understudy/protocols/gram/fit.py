@@ -176,9 +176,10 @@ def fitted(
         card["threes"] = names if isinstance(found.stage("threes"), Threes) else few
     card |= Missed.of(people * law, measured.gram, measured.loudness, codec.sizes).card
     released = measured.gram, measured.loudness
-    card |= PublicQuality.from_release(schema.names, codec.sizes, seen, released, people * law).card
+    quality = PublicQuality.from_release(schema.names, codec.sizes, seen, released, people * law)
+    card |= quality.card
     noise, bought = record.noise[bool(study.layout.unbounded) : record.made], measured.levels is not None
-    card |= expectation(schema, people, privacy.epsilon(), noise, bought)
+    card |= expectation(schema, people, privacy.epsilon(), noise, bought, quality)
     if study.grid.partition != "rows":
         first = study.grid.one_each(study.schemas)
         card["owners"] = {column: name for name, held in first.items() for column in held.names}

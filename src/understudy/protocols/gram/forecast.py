@@ -8,13 +8,14 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from understudy.data.column import Column
 from understudy.data.encoding.fine import has_many_bins, is_bought, is_tree
 from understudy.data.schema import Block, Schema
 from understudy.models.tables import fit_gram
 from understudy.models.tables.merged_levels import fitted_width, level_count, most_levels
+from understudy.privacy.accounts.budget import shown
 from understudy.protocols.core.forecast import (
     BASE,
     DRAW,
@@ -30,6 +31,9 @@ from understudy.protocols.core.forecast import (
 )
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.joint.found import Found
+
+if TYPE_CHECKING:
+    from understudy.answers.public_quality import PublicQuality
 
 _CLEAR = 2.0  # deviations of its noise: a count of fewer people tells nothing
 _FEW = 4.0  # so many deviations: people who are no more than that cannot be told from noise
@@ -71,15 +75,18 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     }
 
 
-def expectation(schema: Schema, people: int, spent: float, sigmas: Sequence[float], buys: bool) -> dict[str, str]:
+def expectation(
+    schema: Schema, people: int, spent: float, sigmas: Sequence[float], buys: bool, quality: "PublicQuality"
+) -> dict[str, str]:
     """What a card says of what can be expected of a run with this noise, of fine tables and pairs, or of pairs, and a
-    warning where that is poor."""
+    warning where that is poor. The words are those of the worst column that was released, not of an average."""
     pair = sigmas[min(int(buys), len(sigmas) - 1)]
     if not pair:
         return {}
     levels = _levels(schema.columns, buys)
     expected = Expectation(people=people, epsilon=spent, single=sigmas[0], pair=pair, levels=levels)
-    return {"expected": str(expected)} | ({"warning": f"{expected} {MORE}"} if expected.poor else {})
+    said = quality.headline(people, shown(spent), expected.pairs_are_noise)
+    return {"expected": said} | ({"warning": f"{said} {MORE}"} if expected.poor else {})
 
 
 def _levels(columns: Iterable[Column], buys: bool) -> tuple[float, ...]:
