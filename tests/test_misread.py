@@ -10,6 +10,7 @@ import pytest
 
 import understudy as us
 from test_cli import Run
+from understudy.data.table import read_table
 from understudy.ground.errors import ConfigError, SchemaError, UtilityWarning
 
 pytestmark = [
@@ -270,7 +271,7 @@ def test_a_refused_run_under_a_declared_schema_leaves_no_copy_of_rows(what: str,
         rows_are_people=True,
     )
     if what == "a value that is out of bounds":
-        rows.loc[2_000, "age"] = 300
+        rows.loc[2_000:, "age"] = 300  # also where some of them are held out
     if what == "a spent ledger":
         Path("ledgers").mkdir()
         with us.Ledger("ledgers/people.ledger", holder="people", budget=us.Budget(0.1, 1e-6)):
@@ -282,3 +283,40 @@ def test_a_refused_run_under_a_declared_schema_leaves_no_copy_of_rows(what: str,
     assert ledger() == 0.0
     left = {path.name for path in {*Path.cwd().rglob("*")} - before if path.is_file()}
     assert not [name for name in left if name.endswith((".csv", ".parquet"))], left
+
+
+def test_a_text_outside_of_declared_categories_is_other_where_that_is_one_of_them(ledger: Spent) -> None:
+    kinds = {
+        "sex": us.Categorical(name="sex", categories=("weiblich", "(other)")),
+        "age": us.Integer(name="age", low=0, high=120),
+        "annual_cost": us.Real(name="annual_cost", low=0, high=1e7),
+    }
+    declared: dict[str, Any] = {"rows_are_people": True, "name": "people", "epsilon": 1.0, **SMALL}
+    result = us.synthesize(table(), kinds=kinds, names_and_kinds_are_public=True, **declared)
+    assert set(result.sample(200)["sex"].unique()) == {"weiblich", "(other)"}
+    paid = ledger()
+    without = kinds | {"sex": us.Categorical(name="sex", categories=("weiblich", "divers"))}
+    with pytest.raises(SchemaError, match="is not one of the declared"):
+        us.synthesize(table(), kinds=without, names_and_kinds_are_public=True, lifetime_epsilon=None, **declared)
+    assert ledger() == paid
+
+
+def test_other_stands_for_every_text_of_a_declared_schema_and_for_no_gap(tmp_path: Path) -> None:
+    schema = us.Schema(columns=(us.Categorical(name="sex", categories=("weiblich", "(other)")),))
+    rows = read_table(pd.DataFrame({"sex": ["weiblich", "männlich", "(other)", " "]}), schema)
+    assert rows.frame["sex"].tolist() == ["weiblich", "(other)", "(other)", "(other)"]
+    with pytest.raises(SchemaError, match="sex"):
+        read_table(pd.DataFrame({"sex": ["weiblich", None]}), schema)
+
+
+@pytest.mark.parametrize("made", [lambda ages: pd.cut(ages, 4), lambda ages: pd.arrays.IntervalArray(pd.cut(ages, 4))])
+def test_intervals_of_pandas_are_refused_before_they_are_paid_for(made: Callable[[Any], Any], ledger: Spent) -> None:
+    rows = table().assign(age=made(table()["age"]))
+    with pytest.raises(ConfigError, match=r'"age".*no kind describes.*Nothing was'):
+        us.synthesize(rows, epsilon=1.0, names_and_kinds_are_public=True, name="people", rows_are_people=True)
+    assert ledger() == 0.0
+    words = rows.assign(age=pd.Series(made(table()["age"])).astype(str))
+    result = us.synthesize(
+        words, epsilon=1.0, names_and_kinds_are_public=True, name="people", rows_are_people=True, **SMALL
+    )
+    assert "age" in result.sample(10).columns

@@ -323,6 +323,26 @@ def test_before_the_run_and_after_the_collection_nothing_is_taken(tmp_path: Path
             assert (stored(box), refused(box)) == (2, {"late": 2})
 
 
+def test_an_upload_that_was_kept_is_acknowledged_again_after_the_collection(tmp_path: Path, phone: ModuleType) -> None:
+    """Whose answer was lost sends again, and must not hear that nothing was stored."""
+    box = Box(tmp_path / "uploads", codes=CODES[:2])
+    with (
+        serving(box, port=0, limits=FAST) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}/v1") as client,
+        gathering(box) as ended,
+    ):
+        uploads = [made(phone, person) for person in (0, 1)]
+        for person, data in enumerate(uploads):
+            assert put(client, data, person=person).status_code == 201
+        until(lambda: bool(ended), 60)
+        for person, data in enumerate(uploads):
+            again = put(client, data, person=person)
+            assert (again.status_code, again.json()) == (200, {"new": False})
+        assert put(client, made(phone), person=0).status_code == 410
+        assert put(client, uploads[0], person=1).status_code == 410
+        assert (stored(box), refused(box)) == (2, {"late": 2})
+
+
 def test_an_upload_that_arrives_as_the_collection_ends_is_in_it_or_refused(tmp_path: Path, phone: ModuleType) -> None:
     """Acknowledged and then left out would be an upload that was paid for nothing."""
     box = Box(tmp_path / "uploads", codes=CODES)

@@ -31,7 +31,7 @@ from understudy.data.id_names import id_names, is_id_name
 from understudy.data.infer import IDS, draft, few_odd_words, looks_like
 from understudy.data.reading.files import Source, batches_of, is_long
 from understudy.data.reading.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
-from understudy.data.reading.storage import dtype_kind
+from understudy.data.reading.storage import dtype_kind, is_range
 from understudy.data.schema import KINDS, Boolean, Categorical, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.data.table import open_table
 from understudy.ground.check import one_of
@@ -189,6 +189,10 @@ def kinds_of(
     """
     names = require_header(source, header)
     settled = {*(declared or {}), *without}
+    if isinstance(source, pd.DataFrame):
+        for column in source.columns:
+            if column != person and column not in settled and is_range(source[column].dtype):
+                raise _no_kind(column, source[column].dtype)
     if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
         found = draft(_beginning(source, len(names)), person, most_categories=MOST_TEXTS, shared=_SHARED, header=True)
         kept = [column for column in found.schema.columns if not is_id_name(column.name)]
@@ -294,5 +298,10 @@ def _dtype_kind(column: object, dtype: Any) -> str:
     kind = dtype_kind(dtype)
     if kind is not None:
         return kind
-    said = f'column "{column}" is of the type {dtype}, which no kind describes: convert it, or drop it'
-    raise ConfigError(f"{said}. Nothing was read or charged.")
+    raise _no_kind(column, dtype)
+
+
+def _no_kind(column: object, dtype: Any) -> ConfigError:
+    """The refusal of a type. Its values, such as the bounds of intervals, are not told."""
+    said = f'column "{column}" is of the type {dtype}, which no kind describes: convert it (.astype(str)), or drop it'
+    return ConfigError(f"{said}. Nothing was read or charged.")

@@ -7,7 +7,7 @@ column, a list, a number beyond all bounds or a text among numbers, is that cell
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -166,11 +166,18 @@ def parse(column: Column, seen: Cells) -> tuple[NDArray[Any], Reasons]:
     known = set(column.categories)
     if isinstance(column.categories[0], str):
         values = seen.to_numpy(object)
+        if kinds.OTHER in known and not isinstance(column, kinds.Ordinal):
+            values = np.array([_listed_or_other(value, known) for value in values], dtype=object)
         listed = np.array([isinstance(value, str) and value in known for value in values], dtype=bool)
     else:
         values = floats(seen)
         listed = np.isin(values, [*known])
     return values, [(f"is not one of the declared {kinds.shorten(column.labels)}.", ~listed)]
+
+
+def _listed_or_other(value: Any, known: Collection[Any]) -> Any:
+    """A text as it is where it is listed, else "(other)"; what is no text stays, for a reason against it."""
+    return kinds.OTHER if isinstance(value, str) and value not in known else value
 
 
 def _parse_boolean(column: Column, seen: Cells) -> tuple[Places, Reasons]:

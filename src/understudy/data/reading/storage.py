@@ -68,6 +68,8 @@ class Storage:
 
 def dtype_kind(dtype: Any) -> str | None:
     """The kind of column that a dtype describes, "categorical" for texts; None for no kind."""
+    if is_range(dtype):
+        return None
     if _is_listed(dtype):
         return "categorical"
     for kind, is_one in _TESTS.items():
@@ -75,6 +77,13 @@ def dtype_kind(dtype: Any) -> str | None:
             return kind
     is_text = pd.api.types.is_object_dtype(dtype) or pd.api.types.is_string_dtype(dtype)
     return "categorical" if is_text else None
+
+
+def is_range(dtype: Any) -> bool:
+    """Whether values are intervals or periods, as of `pandas.cut`: they are no text, and no kind describes them."""
+    if isinstance(dtype, pd.CategoricalDtype):
+        dtype = dtype.categories.dtype
+    return isinstance(dtype, pd.IntervalDtype | pd.PeriodDtype)
 
 
 def storages_of(frame: pd.DataFrame) -> dict[Any, Storage]:

@@ -165,8 +165,9 @@ class Box:
         return person
 
     def expect(self, context: str, length: int | None, person: str | None = None) -> Batch:
-        """Whether this person's upload for this run, of that length, is taken now; before any of it is read."""
-        batch = self._open()
+        """Whether this person's upload for this run, of that length, is taken now, or may be one that was kept before;
+        before any of it is read."""
+        batch = self._begun()
         self._require_asked(batch, person)
         if context != batch.context.hex():
             self._refuse("another run", 409, "This is for another run, or for other settings.")
@@ -190,9 +191,13 @@ class Box:
             self._refuse("twice", 409, "There is another upload of yours for this run.")
         return done != REPEATED
 
-    def _open(self) -> Batch:
+    def _begun(self) -> Batch:
         if (batch := self._batch) is None:
             raise ExchangeError(503, "No run has begun here. Nothing was stored.", retry_after=60)
+        return batch
+
+    def _open(self) -> Batch:
+        batch = self._begun()
         if batch.store.over:
             self._refuse("late", 410, _OVER)
         return batch
@@ -266,13 +271,15 @@ class Store:
         written in one transaction.
         """
         with self._writing():
-            if self.over:
-                return LATE
             found = self._sql.execute(
                 "SELECT person, data FROM upload WHERE person = ? OR key = ?", (person, key)
             ).fetchall()
+            if found == [(person, data)]:
+                return REPEATED
+            if self.over:
+                return LATE
             if found:
-                return REPEATED if found == [(person, data)] else TWICE
+                return TWICE
             (kept,) = self._sql.execute("SELECT coalesce(max(place), 0) FROM upload").fetchone()  # without gaps
             if kept >= self._most:
                 return LATE
