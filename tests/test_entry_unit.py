@@ -290,3 +290,36 @@ def test_a_holder_signs_a_statement_that_promises_less_and_none_that_promises_mo
     assert not promises_no_more(reports, in_units(reports, "row"))
     assert not promises_no_more(ROW, reports)
     assert not promises_no_more("add or remove one row of nobody", ADJACENCY)
+
+
+@pytest.mark.parametrize(("rows_are_people", "unit"), [(False, "row"), (True, "person")])
+def test_a_ledger_says_whom_its_runs_protect(rows_are_people: bool, unit: str, understudy: Run, tmp_path: Path) -> None:
+    declared = replace(SCHEMA, rows_are_people=rows_are_people)
+    us.synthesize(events(), schema=declared, epsilon=1, ledgers=tmp_path, name="people", **SMALL)
+    with us.Ledger(tmp_path / "people.ledger") as book:
+        assert book.summary().startswith(f"people allows {book.budget}. Spent by the {unit} with the highest spend")
+    _, out, _ = understudy("ledger", "show", tmp_path / "people.ledger")
+    said = " ".join(out.split())
+    assert f"Spent by the {unit} with the highest spend" in said
+    assert ("whether one row was among the data" in said) is (unit == "row")
+    assert ("whether one person took part" in said) is (unit == "person")
+
+
+@pytest.mark.filterwarnings("ignore::understudy.ground.errors.UtilityWarning")
+def test_the_command_takes_declared_kinds_as_python_does(
+    understudy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    events(people=1_000_000).rename(columns={"days": "days=at most"}).to_csv("stays.csv", index=False)
+    begun = ("synthesize", "stays.csv", "--epsilon", 1, "--rows-are-people", "--out", "run")
+    for bad in ("ward", "=integer", "ward="):
+        code, _, err = understudy(*begun, "--kind", bad)
+        assert code == 1
+        assert "NAME=KIND" in err
+    code, _, err = understudy(*begun, "--kind", "ward=colour")
+    assert code == 1
+    assert "kind of ward" in err
+    assert not list(tmp_path.rglob("*.ledger"))
+    code, _, err = understudy(*begun, "--kind", "ward=categorical", "--kind", "days=at most=integer")
+    assert code == 0, err
+    assert pd.read_parquet("run/synthetic.parquet").columns.tolist() == ["ward", "days=at most"]

@@ -105,6 +105,10 @@ def synthesize(
     encoding: Annotated[str | None, option("The encoding of the file's text, such as cp1252; default: UTF-8.")] = None,
     missing: MissingOption = None,
     without: Annotated[list[str] | None, option("A column to go on without; may be repeated.")] = None,
+    kind: Annotated[
+        list[str] | None,
+        option('NAME=KIND: a column of this kind, as "age=integer", "seen=date DD.MM.YYYY"; may be repeated.'),
+    ] = None,
     people: Annotated[int | None, option("About how many people, if that is public.", min=1)] = None,
     parts: Parts = None,
     quote_formulas: QuoteFormulas = False,
@@ -125,9 +129,10 @@ def synthesize(
     from understudy.data.reading.writing import write_table
     from understudy.report.page import write_report
 
-    if schema is not None and (person is not None or rows_are_people or confirm):
+    if schema is not None and (person is not None or rows_are_people or confirm or kind):
         raise ConfigError(
-            "a schema says who and what: leave --person, --rows-are-people and --names-and-kinds-are-public out."
+            "a schema says who and what: leave --person, --rows-are-people, --kind and --names-and-kinds-are-public "
+            "out."
         )
     folder = to or free_folder(Path("runs") / table.name.split(".")[0])
     if holdout is None and parts is not None:
@@ -137,13 +142,25 @@ def synthesize(
             table, epsilon=epsilon, delta=delta, schema=schema, one_of=one_of or None, person=person,
             rows_are_people=rows_are_people, names_and_kinds_are_public=confirm, name=name, ledgers=ledgers,
             lifetime_epsilon=lifetime, folder=folder, rows=rows, encoding=encoding, missing=missing or [],
-            without=without or [], watch=watch, target=target, public_people=people, holdout=holdout, header=header,
+            without=without or [], kinds=_kinds(kind or []),
+            watch=watch, target=target, public_people=people, holdout=holdout, header=header,
         )  # fmt: skip
     drawn = pd.read_parquet(folder / "synthetic.parquet")
     separator = separator_of(table if encoding is None else with_encoding(table, encoding))
     write_table(drawn, folder / "synthetic.csv", result.generator.schema, separator=separator, quoted=quote_formulas)
     write_report(folder)
     terminal.summary(result, folder)
+
+
+def _kinds(declared: list[str]) -> dict[str, str] | None:
+    """What is said of columns as NAME=KIND; a name may hold an equals sign, and a kind holds none."""
+    found: dict[str, str] = {}
+    for text in declared:
+        name, equals, said = text.rpartition("=")
+        if not equals or not name or not said or name in found:
+            raise ConfigError(f"--kind is NAME=KIND, each name once, not {text!r}. Nothing was read or charged.")
+        found[name] = said
+    return found or None
 
 
 @app.command()

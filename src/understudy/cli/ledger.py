@@ -53,7 +53,7 @@ def ledger_show(
         (_as_table if out.width >= NARROW else _as_lines)(f"Ledger of {book.holder}", lines)
         if last and len(entries) > last:
             out.print(f"{len(entries) - last:,} earlier entries; --last 0 shows all.")
-        _print_wrapped(book.summary(), f"By all of it together: {guesses_in_words(book.guesses())}")
+        _print_wrapped(book.summary(), f"By all of it together: {guesses_in_words(book.guesses(), book.adjacency)}")
 
 
 def _print_wrapped(*texts: str, indent: str = "") -> None:

@@ -29,7 +29,16 @@ from understudy.ground.errors import BudgetExceeded, ConfigError, LedgerError, P
 from understudy.ground.html import grid, line
 from understudy.privacy.accounts import entries as booked
 from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon
-from understudy.privacy.accounts.budget import AGAINST, Budget, right_guesses, shown, shown_left
+from understudy.privacy.accounts.budget import (
+    ADJACENCY,
+    AGAINST,
+    Budget,
+    in_units,
+    right_guesses,
+    shown,
+    shown_left,
+    unit_of,
+)
 from understudy.privacy.accounts.events import event_to_json
 from understudy.privacy.accounts.ledger_store import Store, add_budget, add_entry
 from understudy.privacy.accounts.price_terms import PriceTerms
@@ -302,6 +311,13 @@ class Ledger(AbstractContextManager["Ledger"]):
         with self._store.transaction(write=False):
             return [json.loads(terms) for terms in self._store.terms(run)]
 
+    @property
+    def adjacency(self) -> str:
+        """What ε protects in all runs that say it: people, or less where one of them protects less."""
+        said = {terms["adjacency"] for run in self.runs() for terms in self.terms(run)}
+        less = sorted(one for one in said if unit_of(one) != "person")
+        return less[0] if less else ADJACENCY
+
     def runs(self) -> list[str]:
         with self._store.transaction(write=False):
             return self._store.runs()
@@ -310,8 +326,9 @@ class Ledger(AbstractContextManager["Ledger"]):
         budget = self.budget
         figures = {against: self.spent(against=against) for against in AGAINST}
         left = max(0.0, budget.epsilon - figures[budget.against])
+        whom = in_units("the person with the highest spend", unit_of(self.adjacency))
         return (
-            f"{self.holder} allows {budget}. Spent by the person with the highest spend: ε={shown(figures['anyone'])} "
+            f"{self.holder} allows {budget}. Spent by {whom}: ε={shown(figures['anyone'])} "
             f"against anyone, ε={shown(figures['outsider'])} against an outsider. Left: {shown_left(left)}."
         )
 
