@@ -25,7 +25,7 @@ SETTINGS = {"target": "smoker", "epochs": 1, "learning_rate": 0.1, "rounds": 1, 
 def audited(epsilon: float, trials: int, **settings: object) -> AuditResult:
     config = sign_ds.Config(**(SETTINGS | {"epsilon": epsilon} | settings))  # type: ignore[arg-type]
     case = cohort_case(sign_ds.PROTOCOL, config, SCHEMA, Budget(epsilon, 0.0), target="phones")
-    return audit_protocol(case, trials=trials, seconds=60)
+    return audit_protocol(case, trials=trials, seconds=3600)
 
 
 def test_the_canarys_reports_give_it_away_but_not_beyond_the_claim() -> None:
@@ -64,7 +64,7 @@ def test_bare_updates_have_no_claim_to_refute() -> None:
 def one_reported(epsilon: float, trials: int) -> AuditResult:
     config = one_report.Config(epsilon_total=epsilon)
     case = report_case(config, SCHEMA, Budget(epsilon, 0.0), target="phones")
-    return audit_protocol(case, trials=trials, seconds=60)
+    return audit_protocol(case, trials=trials, seconds=3600)
 
 
 def test_a_server_that_asks_about_nothing_but_the_canary_learns_no_more_than_the_claim() -> None:
@@ -88,7 +88,7 @@ def coded(epsilon: float, trials: int) -> AuditResult:
     schema = ImageSchema(height=2, width=2, label="c", classes=(0, 1))
     config = class_means.Config(epsilon_total=epsilon, features=3)
     case = codes_case(config, schema, Budget(epsilon, 0.0), target="phones")
-    return audit_protocol(case, trials=trials, seconds=60)
+    return audit_protocol(case, trials=trials, seconds=3600)
 
 
 def test_a_server_that_looks_for_the_canarys_codewords_learns_no_more_than_the_claim() -> None:

@@ -187,7 +187,7 @@ def _border(holds: Callable[[float], bool], low: float, high: float, width: floa
 
 Key = tuple[str, str] | float  # a stage and one of its blocks, or the noise of a block
 WIDTH = 1.05  # how far apart the ends of an interval may be
-CONFIDENCE, _MOST_RUNS = 0.999, 400
+CONFIDENCE, MAX_RUNS = 0.999, 400
 _ROUNDED = 1e-3  # a σ is rounded up to a part of 1/64
 
 
@@ -247,7 +247,9 @@ def claimed_mu(spend: Spend) -> float:
     return math.sqrt(total)
 
 
-def tightness(look: Callable[[int], tuple[Mapping[Key, Block], Spend]], *, seconds: float = 30.0) -> Tightness:
+def tightness(
+    look: Callable[[int], tuple[Mapping[Key, Block], Spend]], *, seconds: float = 30.0, max_runs: int = MAX_RUNS
+) -> Tightness:
     """Measure what one person moves, of all runs the most, and the noise, until the two ends are near each other.
     `look(trial)`: the blocks of a run with and without the person, by the same noise, and what the ledger holds.
     """
@@ -264,7 +266,7 @@ def tightness(look: Callable[[int], tuple[Mapping[Key, Block], Spend]], *, secon
         doubt = (1 - CONFIDENCE) / (2 * len(many) + 1)
         ends = [{key: float(quantile(doubt, n)) for key, n in many.items()} for quantile in (chi2.ppf, chi2.isf)]
         low, high = (sum(w * end[key] / many[key] for key, w in weights.items()) for end in ends)
-        if high <= WIDTH**2 * low or len(moves) >= _MOST_RUNS or time.monotonic() > begun + seconds:
+        if high <= WIDTH**2 * low or len(moves) >= max_runs or time.monotonic() > begun + seconds:
             break
     noise = {key: float(np.square(np.concatenate(parts)).sum()) for key, parts in noises.items()}
     least, most = (

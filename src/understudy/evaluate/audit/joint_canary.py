@@ -30,7 +30,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import NoRows, kind_of
 from understudy.data.schema import Block as Groups
 from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, Seen, seat
-from understudy.evaluate.audit.bounds import Block, Key, Tightness, blocks_of_release, tightness
+from understudy.evaluate.audit.bounds import MAX_RUNS, Block, Key, Tightness, blocks_of_release, tightness
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
@@ -73,9 +73,9 @@ class SumsAudit(ABC):
             tight=self.tight,
         )  # fmt: skip
 
-    def tight(self, seed: int = 0, seconds: float = 30.0) -> Tightness:
+    def tight(self, seed: int = 0, seconds: float = 30.0, max_runs: int = MAX_RUNS) -> Tightness:
         """How near the claim is to what the canary moves, over the noise. ConfigError where noise is not Gaussian."""
-        return tightness(lambda trial: self.look(2**20 * (seed + 1) + trial), seconds=seconds)
+        return tightness(lambda trial: self.look(2**20 * (seed + 1) + trial), seconds=seconds, max_runs=max_runs)
 
     @abstractmethod
     def look(self, number: int) -> tuple[dict[Key, Block], Spend]:
