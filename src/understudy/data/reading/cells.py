@@ -59,6 +59,9 @@ def read_cells(column: Column, cells: Cells, numbers: Places, *, gap: str = NOT_
     return (cells if faults else typed(column, np.append(values, 0)[where], missing)), faults
 
 
+_TEXT_OR_NOTHING = {str, float, type(None), type(pd.NA), type(pd.NaT)}
+
+
 def missing_words(column: Column) -> set[str]:
     """What stands for "missing": all such words that the column does not declare."""
     declared = () if isinstance(column, Binned) else column.labels
@@ -115,7 +118,7 @@ def distinct(cells: Cells, words: set[str]) -> tuple[NDArray[np.intp], Cells]:
     """The different values, and which one each cell holds: −1 where it is missing. Only equal texts are one value:
     among objects 1, 1.0 and True are equal too, and the first of them would speak for all."""
     if cells.dtype == object:
-        return _one_by_one(cells, words)
+        return _texts_apart(cells, words) or _one_by_one(cells, words)
     if cells.dtype.kind in "iuf":  # quicker to judge than to compare
         where = np.where(cells.isna(), -1, np.arange(len(cells)))
         if isinstance(cells.dtype, np.dtype):
@@ -129,6 +132,23 @@ def distinct(cells: Cells, words: set[str]) -> tuple[NDArray[np.intp], Cells]:
     seen = pd.Series(np.asarray(uniques))
     gone = np.append(seen.isin(words) if seen.dtype == object else np.zeros(len(seen), dtype=bool), True)
     return np.where(gone[where], -1, where), seen
+
+
+def _texts_apart(cells: Cells, words: set[str]) -> tuple[NDArray[np.intp], Cells] | None:
+    """`distinct` where all that is there is text; None where something else is.
+
+    Pandas' own table of texts ends a text at a zero byte, and refuses half of a surrogate pair: a dict does neither.
+    """
+    values = cells.tolist()
+    if not set(map(type, values)) <= _TEXT_OR_NOTHING:
+        return None
+    different = dict.fromkeys(values)
+    if not all(type(value) is str or _is_missing(value) for value in different):
+        return None
+    seen = [value for value in different if type(value) is str and value not in words]
+    place = dict.fromkeys(different, -1) | dict(zip(seen, range(len(seen)), strict=True))
+    where = np.fromiter(map(place.__getitem__, values), dtype=np.intp, count=len(values))
+    return where, pd.Series(seen, dtype=object)
 
 
 def _one_by_one(cells: Iterable[Any], words: set[str]) -> tuple[NDArray[np.intp], Cells]:
@@ -182,6 +202,13 @@ def _listed_or_other(value: Any, known: Collection[Any]) -> Any:
 
 def _parse_boolean(column: Column, seen: Cells) -> tuple[Places, Reasons]:
     """The labels as they are declared, and the common words where the labels are among them."""
+    if (
+        isinstance(seen.dtype, np.dtype) and seen.dtype.kind in "iuf"
+    ):  # each different number once: by its bits, as −0.0 is written otherwise than 0.0
+        numbers = seen.to_numpy()
+        where, bits = pd.factorize(numbers.view(f"u{numbers.dtype.itemsize}"))
+        values, reasons = _parse_boolean(column, pd.Series(bits.view(numbers.dtype)).astype(object))
+        return values[where], [(reason, mask[where]) for reason, mask in reasons]
     no, yes = column.labels
     false_words, true_words = {no}, {yes}
     words = [str(text).strip() for text in texts(seen)]
