@@ -61,7 +61,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Paid, Party, Public, Reply
 from understudy.protocols.joint.products import relayed
 from understudy.runs.federation import Federation
-from understudy.runtime.contract import Contract, digest_of
+from understudy.runtime.contract import Contract, digest_of, units_of
 from understudy.runtime.journal import AskId
 from understudy.runtime.local import addressed
 from understudy.runtime.session import Session
@@ -387,6 +387,7 @@ class Trial:
             federation="test", run="r", protocol=self.case.protocol, settings=asdict(config),
             schemas={name: digest_of(schema) for name, schema in schemas.items()},
             budgets=dict.fromkeys(schemas, WIDE),
+            units=units_of(schemas),
         )  # fmt: skip
         found: dict[str, Any] = {}
         builds: Counter[str] = Counter()

@@ -21,7 +21,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.core.base import Ask, Message, Paid, Party, Public, Reply
 from understudy.runs.registry import PROTOCOLS
-from understudy.runtime.contract import Contract, Policy, digest_of
+from understudy.runtime.contract import Contract, Policy, digest_of, units_of
 from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.identity import Authority, ServerIdentity, load_server
@@ -112,6 +112,7 @@ def protocol_contract(case: Any, federation: Any) -> Contract:
         federation="test", run="contract", protocol=case.protocol, settings=asdict(case.config()),
         schemas={name: digest_of(schema) for name, schema in federation.schemas.items()},
         budgets=dict.fromkeys(federation.schemas, case.budget),
+        units=units_of(federation.schemas),
     )  # fmt: skip
 
 

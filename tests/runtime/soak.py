@@ -34,7 +34,7 @@ from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Party
-from understudy.runtime.contract import Contract, digest_of
+from understudy.runtime.contract import Contract, digest_of, units_of
 from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.identity import Authority, Invitation, load_server
@@ -59,6 +59,7 @@ def contract_of(case: Case) -> Contract:
     return Contract(
         federation="soak", run="contract", protocol=case.protocol, settings=asdict(case.config()),
         schemas={name: digest_of(schema) for name, schema in schemas.items()}, budgets=dict.fromkeys(schemas, WIDE),
+        units=units_of(schemas),
     )  # fmt: skip
 
 

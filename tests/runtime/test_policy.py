@@ -26,11 +26,12 @@ from understudy.ground.errors import (
     PartyError,
     SchemaError,
 )
+from understudy.network.decisions import contract_words
 from understudy.network.holder import take_seat
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Opening
-from understudy.runtime.contract import Contract, Policy, digest_of
+from understudy.runtime.contract import Contract, Policy, digest_of, units_of
 from understudy.runtime.journal import Answer, AskId, AuditLog, verify_log
 from understudy.runtime.session import Seat, Session
 from understudy.runtime.wire import decode, encode
@@ -401,3 +402,34 @@ def test_an_audit_log_shows_what_was_changed_or_taken_out(seat: Callable[..., Se
         file.write_text("".join(spoiled))
         with pytest.raises(ArtefactError, match="line"):
             verify_log(file)
+
+
+WITHOUT_PERSON = replace(SCHEMA, person=None, rows_are_people=False)
+
+
+@pytest.mark.parametrize(
+    ("schemas", "words"),
+    [
+        ({"a": SCHEMA, "b": SCHEMA}, "for each person"),
+        ({"a": WITHOUT_PERSON, "b": WITHOUT_PERSON}, "for each row; a person with several rows"),
+        ({"a": SCHEMA, "b": WITHOUT_PERSON}, "for each row; a person with several rows"),
+    ],
+)
+def test_a_contract_says_for_whom_its_price_is(schemas: dict[str, Any], words: str) -> None:
+    contract = replace(CONTRACT, units=units_of(schemas))
+    assert Contract.from_text(contract.text) == contract
+    assert words in dict(contract_words(contract, "a"))["price here"]
+
+
+def test_a_holder_signs_no_contract_that_promises_another_unit_than_its_schema() -> None:
+    def check(contract: Contract, schema: Any) -> None:
+        described = {"schema": digest_of(schema), "unit": units_of({"a": schema}).get("a", "person")}
+        POLICY.check(contract, "a", people=10_000, spent=0.0, **described)
+
+    of_rows = replace(CONTRACT, schemas=dict.fromkeys("ab", digest_of(WITHOUT_PERSON)))
+    check(replace(of_rows, units={"a": "row", "b": "row"}), WITHOUT_PERSON)
+    with pytest.raises(PartyError, match="a row is protected here, and the contract says otherwise"):
+        check(of_rows, WITHOUT_PERSON)
+    for units in ({"a": "galaxy"}, {"c": "row"}, {"a": 1}):
+        with pytest.raises(MessageError, match="not a contract"):
+            Contract.from_text(replace(CONTRACT, units=units).text)

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from understudy.ground.durable import own_folder, replace
 from understudy.ground.errors import ArtefactError, ConfigError
+from understudy.privacy.accounts.budget import PLURALS
+from understudy.privacy.accounts.statement import SEVERAL
 from understudy.runtime.contract import Contract
 from understudy.runtime.identity import Invitation
 
@@ -95,13 +97,15 @@ def contract_words(contract: Contract, party: str) -> list[tuple[str, str]]:
     budget = contract.budgets[party]
     price = "without limit" if budget.epsilon == math.inf else str(budget)
     others = ", ".join(name for name in contract.parties if name != party)
+    unit = contract.protects
+    several = "" if unit == "person" else f"; {SEVERAL.format(units=PLURALS[unit])}"
     return [
         ("federation", contract.federation),
         ("run", contract.run),
         ("protocol", contract.protocol),
         ("settings", json.dumps(dict(contract.settings), ensure_ascii=False)),
         ("with", others or "nobody else"),
-        ("price here", f"at most {price}, for each of your people; where your schema names none, for each row"),
+        ("price here", f"at most {price}, for each {contract.protects}{several}"),
         ("digest", contract.digest),
     ]
 

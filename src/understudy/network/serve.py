@@ -27,7 +27,7 @@ from understudy.protocols.protocol import Protocol
 from understudy.runs.registry import file_of_rows, protocol_named
 from understudy.runs.result import Result
 from understudy.runs.runfile import RunFile
-from understudy.runtime.contract import Contract, columns_of, digest_of
+from understudy.runtime.contract import Contract, columns_of, digest_of, units_of
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.identity import load_server
 from understudy.runtime.journal import AuditLog
@@ -181,6 +181,7 @@ def _contract(
         protocol=file.protocol, settings=dataclasses.asdict(config),
         schemas={name: digest_of(schema) for name, schema in schemas.items()},
         columns={name: columns_of(schema) for name, schema in schemas.items()},
+        units=units_of(schemas),
         budgets={name: section.budget() for name, section in file.parties.items()},
     )  # fmt: skip
     if before is not None and before != json.loads(contract.text):

@@ -24,9 +24,10 @@ from understudy.ground.check import finite, in_range, known_keys, one_of, plain_
 from understudy.ground.durable import load_toml
 from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.ground.pack import LIMIT
-from understudy.privacy.accounts.budget import AGAINST, Budget
+from understudy.privacy.accounts.budget import AGAINST, PLURALS, Budget
 
 _LONGEST = 1 << 20  # bytes of a contract
+_LESS = frozenset(PLURALS) - {"person"}
 ACCEPT = ("ask", "always")
 
 
@@ -45,6 +46,7 @@ class Contract:
     budgets: Mapping[str, Budget]
     message: int = LIMIT
     columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)  # what each schema protects, where it is no person
 
     def __post_init__(self) -> None:
         if self.schemas.keys() != self.budgets.keys() or not self.schemas:
@@ -62,7 +64,7 @@ class Contract:
         budgets = {name: own.to_dict() | {"epsilon": finite(own.epsilon)} for name, own in self.budgets.items()}
         body = {
             "federation": self.federation, "run": self.run, "protocol": self.protocol, "message": self.message,
-            "settings": _plain(self.settings), "columns": _plain(self.columns),
+            "settings": _plain(self.settings), "columns": _plain(self.columns), "units": _plain(self.units),
             "parties": [{"name": n, "schema": self.schemas[n], "budget": budgets[n]} for n in self.parties],
         }  # fmt: skip
         return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
@@ -87,9 +89,19 @@ class Contract:
             raise MessageError("This is not a contract.") from None
         named = all(isinstance(body[key], str) for key in ("federation", "run", "protocol"))
         listed = isinstance(contract.columns, dict) and all(isinstance(one, dict) for one in contract.columns.values())
-        if not (same and named and listed):
+        units = contract.units
+        known = isinstance(units, dict) and units.keys() <= schemas.keys() and set(units.values()) <= _LESS
+        if not (same and named and listed and known):
             raise MessageError("This is not a contract.")
         return contract
+
+    @property
+    def protects(self) -> str:
+        """What the run protects: a person where every party's schema does, else less."""
+        less = set(self.units.values())
+        if not less:
+            return "person"
+        return less.pop() if len(less) == 1 else "row"
 
     def same_parties(self, schemas: Mapping[str, Any]) -> bool:
         """Whether these are the parties of the contract, each with the schema whose digest stands in it."""
@@ -102,6 +114,12 @@ class Contract:
 def digest_of(description: Any) -> str:
     """SHA-256 of what is public about a party's rows: a schema, or the features of a population."""
     return _digest(description.to_dict() if hasattr(description, "to_dict") else asdict(description))
+
+
+def units_of(schemas: Mapping[str, Any]) -> dict[str, str]:
+    """What each of these descriptions protects, where it is no person."""
+    units = {name: getattr(getattr(one, "schema", one), "unit", "person") for name, one in schemas.items()}
+    return {name: unit for name, unit in units.items() if unit != "person"}
 
 
 def columns_of(description: Any) -> dict[str, str]:
@@ -167,7 +185,7 @@ class Policy:
 
     def check(
         self, contract: Contract, party: str, *, schema: str, people: int, spent: float,
-        columns: Mapping[str, str] | None = None,
+        columns: Mapping[str, str] | None = None, unit: str = "person",
     ) -> None:  # fmt: skip
         """PartyError if this contract is not for this party as the holder allows it, and what to do then.
 
@@ -175,6 +193,11 @@ class Policy:
         check may refuse early; the ledger decides exactly. The number of people is told to nobody here: too few is all
         that the refusal says.
         """
+        if party in contract.parties and contract.units.get(party, "person") != unit:
+            raise PartyError(
+                f"{party} refuses the contract: by its schema a {unit} is protected here, and the contract says "
+                "otherwise. Nothing was read, charged or sent."
+            )
         if refusal := self._refusal(contract, party, schema, people, spent, columns or {}):
             why, then = refusal
             raise PartyError(f"{party} refuses the contract: {why}. Nothing was read, charged or sent. {then}")

@@ -26,7 +26,7 @@ from understudy.ground.errors import ArtefactError, MessageError, PartyError, Un
 from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Ask, Assembly, Keep, Opening, Party, Return, Settle
-from understudy.runtime.contract import Contract, Policy, columns_of, digest_of
+from understudy.runtime.contract import Contract, Policy, columns_of, digest_of, units_of
 from understudy.runtime.identity import Invitation
 from understudy.runtime.journal import Answer, AskId, AuditLog, Journal
 from understudy.runtime.wire import decode, encode, spoken_bytes
@@ -73,8 +73,9 @@ class Seat:
         spent = self.ledger.spent() if new else 0.0  # an accepted run is bound by its own price
         public = self.description
         self.policy.check(
-            contract, self.name, schema=digest_of(public), columns=columns_of(public), people=self.people, spent=spent
-        )
+            contract, self.name, schema=digest_of(public), columns=columns_of(public), people=self.people, spent=spent,
+            unit=units_of({self.name: public}).get(self.name, "person"),
+        )  # fmt: skip
         self._examine(contract)
         if new and self.policy.accept == "ask" and not (self.confirm is not None and self.confirm(contract)):
             self.log.write("contract refused", contract=contract.digest, why="the holder did not accept it")

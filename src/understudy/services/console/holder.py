@@ -18,7 +18,7 @@ from understudy.ground.errors import ArtefactError, UnderstudyError
 from understudy.network.decisions import Queue, known_party
 from understudy.network.status import FILE, Traffic, alive, read_status, traffic
 from understudy.privacy.accounts.accounting import epsilon
-from understudy.privacy.accounts.budget import Budget, right_at, right_guesses
+from understudy.privacy.accounts.budget import ADJACENCIES, Budget, right_at, right_guesses
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.registry import PROTOCOLS, protocol_named, settings_of
 from understudy.runtime.contract import Contract
@@ -57,6 +57,10 @@ class Offered:
     @property
     def price(self) -> Budget:
         return self.contract.budgets[self.party]
+
+    @property
+    def adjacency(self) -> str:
+        return ADJACENCIES[self.contract.protects]
 
     @property
     def guess(self) -> tuple[float, str]:
