@@ -172,6 +172,11 @@ def test_questions_speak_of_the_group_and_rows_come_with_its_columns(tmp_path: P
     result = us.synthesize(frame, epsilon=4, names_and_kinds_are_public=True, one_of=["soil_*"], ledgers=tmp_path)
     made = result.generator
     assert set(made.sample(50, where="soil == 'soil_2'", seed=1)["soil_2"]) == {1}
+    assert set(made.sample(50, where="soil_2 == 1", seed=1)["soil_2"]) == {1}
+    assert set(made.sample(50, where="not soil_2 == 0", seed=1)["soil_2"]) == {1}
+    either = made.sample(200, where="soil_1 == 1 or soil_2 != 0", seed=1)
+    assert set(either["soil_1"] + either["soil_2"]) == {1}
+    assert set(made.sample(200, where="soil_2 == 0", seed=1)["soil_2"]) == {0}
     known = frame[list(SOILS)].head(20)
     filled = made.complete(known, seed=1)
     pd.testing.assert_frame_equal(filled[list(SOILS)], known)

@@ -19,11 +19,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.conditions import And, Condition, Not, Or, Order, Test, parse, tests
+from understudy.data.column import OneOf as OneOfColumn
+from understudy.data.conditions import And, Condition, Not, OneOf, Or, Order, Test, parse, tests
 from understudy.data.encoding.codec import Codec, Codes, Uniform
 from understudy.data.encoding.codec import Levels as BoughtLevels
 from understudy.data.encoding.values import Pieced
 from understudy.data.rules import Mask, cuts, holds
+from understudy.data.schema import Schema
 
 Levels = Codec | BoughtLevels  # how a table is written: as declared, or as bought
 # column → how far each of its pieces is allowed: no, yes, or a weight in [0, 1]
@@ -52,6 +54,8 @@ class Question:
     def of(cls, condition: Condition | None, levels: Levels, also: Cuts = _NOTHING_ELSE) -> "Question":
         """The same of a condition that was read."""
         schema = levels.schema
+        if condition is not None:
+            condition = _of_groups(condition, schema)
         every = () if condition is None else tests(condition)
         said = [test for test in every if not isinstance(test, Order)]
         place = {test.column: schema.columns.index(schema.column(test.column)) for test in said}
@@ -133,6 +137,26 @@ def rows_of(drawn: Codes, pieces: Pieced, levels: Levels, rng: Uniform) -> pd.Da
     for j, own in pieces.items():
         frame[own.column.name] = own.values(drawn[:, j], rng.uniform(len(drawn)).numpy())
     return frame
+
+
+def _of_groups(condition: Condition, schema: Schema) -> Condition:
+    """The same condition, where what is said of a column of a group is said of the group."""
+    groups = {part.name: group for group in schema.columns if isinstance(group, OneOfColumn) for part in group.parts}
+    if not groups:
+        return condition
+    if isinstance(condition, Not):
+        return Not(_of_groups(condition.part, schema))
+    if isinstance(condition, And | Or):
+        return type(condition)(tuple(_of_groups(part, schema) for part in condition.parts))
+    if isinstance(condition, Order) or condition.column not in groups:
+        return condition
+    group = groups[condition.column]
+    (part,) = [part for part in group.parts if part.name == condition.column]
+    no, yes = holds(condition, Codec(Schema(columns=(part,))).pieces(0))[:2]
+    is_this = OneOf(group.name, (part.name,))
+    if no == yes:
+        return Or((is_this, Not(is_this))) if yes else And((is_this, Not(is_this)))
+    return is_this if yes else Not(is_this)
 
 
 class TooManyError(Exception):
