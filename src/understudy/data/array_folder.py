@@ -32,7 +32,6 @@ from understudy.data.encoding.values import starts_of
 from understudy.data.reading import files
 from understudy.data.reading.judged import Reader, cell_reader, id_reader, read_columns
 from understudy.ground.errors import ConfigError, PartyError, SchemaError
-from understudy.ground.extras import install_library
 
 _NUMPY, _ZARR, _PICTURES = (".npy", ".npz"), ".zarr", (".png", ".jpg", ".jpeg")
 _HEADER = 1 << 16  # bytes in which the header of an array must end: numpy takes 10,000 letters
@@ -105,6 +104,8 @@ def _reading(path: Path) -> Iterator[None]:
     except (ConfigError, SchemaError):
         raise
     except ImportError as error:
+        from understudy.ground.extras import install_library  # which no file that can be read needs
+
         needed = install_library(error.name or "PIL")
         raise ConfigError(f"{path.name}: {error.name} is needed to read it ({needed}). Nothing was read.") from None
     except Exception as error:

@@ -34,7 +34,6 @@ from understudy.data.reading.sources import ALL, SUFFIX, EngineFrame, Part, Tabl
 from understudy.data.reading.written import Raw, Want, numbered, present, raw_of_arrow, raw_of_frame
 from understudy.ground.check import nearest
 from understudy.ground.errors import SchemaError
-from understudy.ground.extras import install_line
 
 # and whatever else speaks Arrow: a polars frame, a pyarrow table; frames of `_ENGINES`
 Source = str | Path | TableSource | EngineFrame | pd.DataFrame
@@ -233,6 +232,8 @@ def _from_excel(source: TableSource, want: Want, name: str, long: bool) -> Itera
             first = None if source.header is False else 0
             frame = book.parse(sheet, header=first, dtype=object, na_filter=False)
     except ImportError:
+        from understudy.ground.extras import install_line  # which no file that can be read needs
+
         raise SchemaError(
             f"{name}: openpyxl is needed to read a workbook ({install_line('excel')}). Nothing was read."
         ) from None
