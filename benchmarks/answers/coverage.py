@@ -1,6 +1,6 @@
 """How often the 95 % interval of a mean, or of a quantile, holds that of the rows, and how wide it is.
 
-    python benchmarks/answers/coverage.py --people 5000 20000 --rehearsals 260 --named now
+    python benchmarks/answers/coverage.py --rehearsals 400 --figures mean --jobs 16
 
 Five laws in one table, each column leaning on one hidden number, on which a category of four leans too. Bounds are
 declared and too wide, or not declared, and then found (`--bounds`); levels are bought; `gram`, ε = 1, δ = 1e-5, one
@@ -11,15 +11,21 @@ figure is asked for all people, and for those of one category (`given`).
     off       mean of released over real, less 1, in %; that of a 0 is empty
     width     median width of the interval, in % of the real figure
 
-Rows of one name (`--named`) are replaced, others stay. QUICK=1 takes two rehearsals and writes nothing unless told to.
+Ten rehearsals are a cell of the grid. `--each` names the file of their intervals, from which the same command goes on
+after a stop; another file, or another name, begins anew. At the end the summary's rows of one name (`--named`) are
+replaced in `--out`, and others stay. It needs no data. QUICK=1 takes two rehearsals and writes nothing unless told to.
 """
 
 import argparse
+import os
 import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch
 sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
@@ -29,14 +35,19 @@ from scipy.special import ndtr
 from scipy.stats import gamma
 
 from common import publication
-from common.options import options, quick
-from common.rows import read, said, write
+from common.grid import Grid, grid_options
+from common.options import quick
+from common.rows import Row, read, said, write
 from understudy.api.train import train
 from understudy.data.schema import Categorical, Integer, Real, Schema
 from understudy.generators.generator import Generator
 from understudy.runs.federation import Federation
 
 FIELDS = ("interval", "bounds", "people", "figure", "law", "given", "rehearsals", "covered", "off", "width")
+KEY = ("interval", "bounds", "people", "first", "last")  # seeds of a cell: from the first to the last
+ENDS = ("real", "released", "low", "high")
+GRID = Grid(fields=(*KEY, "seed", "figure", "law", "given", *ENDS), key=KEY)
+BATCH = 10  # rehearsals in a cell
 GIVEN = ("", "group == 'd'")
 SCHEMA = Schema(
     columns=(
@@ -61,7 +72,6 @@ UNBOUNDED = Schema(
 SCHEMAS = {"declared": SCHEMA, "found": UNBOUNDED}
 LAWS = SCHEMA.names[1:]
 FIGURES = {"mean": pd.Series.mean, "median": pd.Series.median, "95 % quantile": lambda cells: cells.quantile(0.95)}
-Each = dict[tuple[str, str, str], tuple[float, ...]]
 
 
 def drawn(people: int, seed: int) -> pd.DataFrame:
@@ -101,36 +111,57 @@ def rehearsed(rows: pd.DataFrame, seed: int, bounds: str = "declared") -> Genera
     return made
 
 
-def intervals(rows: pd.DataFrame, asked: Generator) -> Each:
+def intervals(rows: pd.DataFrame, asked: Generator) -> Iterator[Row]:
     """For each figure, law and condition: that of the rows, the released one, and its interval."""
-    found = {}
-    for given in GIVEN:
+    for given, law in product(GIVEN, LAWS):
         some = rows.query(given) if given else rows
-        for law in LAWS:
-            made = asked.figures(law, where=given or None).set_index("figure")
-            for name, figure in FIGURES.items():
-                ends = map(float, made.loc[f"{name} of {law}", ["released", "low", "high"]])
-                found[name, law, given] = (float(figure(some[law])), *ends)
+        made = asked.figures(law, where=given or None).set_index("figure")
+        for name, figure in FIGURES.items():
+            released, low, high = map(float, made.loc[f"{name} of {law}", [*ENDS[1:]]])
+            about = {"figure": name, "law": law, "given": given}
+            yield about | dict(zip(ENDS, (float(figure(some[law])), released, low, high), strict=True))
+
+
+def cells(args: argparse.Namespace) -> Iterator[Row]:
+    """Batches of rehearsals; the first ones of all bounds and numbers of people come first."""
+    beyond = args.first + args.rehearsals
+    for first in range(args.first, beyond, BATCH):
+        last = min(first + BATCH, beyond) - 1
+        for people, bounds in product(args.people, args.bounds):
+            yield dict(zip(KEY, (args.named, bounds, people, first, last), strict=True))
+
+
+def measure(cell: Row) -> list[Row]:
+    """The intervals of a cell's rehearsals."""
+    warnings.simplefilter("ignore")  # of a fit of one step
+    found = []
+    for seed in range(cell["first"], cell["last"] + 1):
+        rows = drawn(cell["people"], seed)
+        made = intervals(rows, rehearsed(rows, seed, cell["bounds"]))
+        found += [cell | {"seed": seed} | row for row in made]
     return found
 
 
-def summary(each: list[Each], about: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row for each of them. One that was not released is not covered, and counts in nothing else."""
-    rows = []
-    for name, law, given in each[0]:
-        real, released, low, high = np.array([one[name, law, given] for one in each]).T
+def summary(found: pd.DataFrame) -> Iterator[Row]:
+    """A row for each figure. One that was not released is not covered, and counts in nothing else."""
+    asked = ["interval", "bounds", "people", "figure", "law", "given"]
+    for key, some in found.groupby(asked, sort=False):
+        real, released, low, high = some[[*ENDS]].to_numpy(dtype=np.float64).T
         figures = {"covered": 100 * np.mean((low <= real) & (real <= high))}
         if (real != 0).all():
-            figures |= {"off": 100 * np.nanmean(released / real - 1), "width": 100 * np.nanmedian((high - low) / real)}
-        said = {k: f"{v:.1f}" for k, v in figures.items()}
-        rows.append(about | {"figure": name, "law": law, "given": given} | said)
-    return rows
+            figures["off"] = 100 * np.nanmean(released / real - 1)
+            figures["width"] = 100 * np.nanmedian((high - low) / real)
+        written = {name: f"{value:.1f}" for name, value in figures.items()}
+        yield dict(zip(asked, key, strict=True)) | {"rehearsals": len(some)} | written
 
 
 def parser() -> argparse.ArgumentParser:
-    found = options(__doc__, out=Path(__file__).parent / "coverage.csv")
-    found.add_argument("--people", type=int, nargs="+", default=[500] if quick() else [5_000, 20_000])
-    found.add_argument("--rehearsals", type=int, default=2 if quick() else 260)
+    found = grid_options(__doc__, out=Path(__file__).parent / "coverage.csv")
+    each = None if quick() else Path("runs") / "coverage.csv"
+    found.add_argument("--each", type=Path, default=each, help="the CSV file of all intervals")
+    people = [500] if quick() else [5_000, 20_000, 100_000]
+    found.add_argument("--people", type=int, nargs="+", default=people)
+    found.add_argument("--rehearsals", type=int, default=2 if quick() else 400)
     found.add_argument("--first", type=int, default=0, help="the first rehearsal's seed")
     found.add_argument("--bounds", nargs="+", default=list(SCHEMAS), choices=SCHEMAS)
     found.add_argument("--figures", nargs="+", default=list(FIGURES), choices=FIGURES, help="those that are written")
@@ -140,23 +171,26 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     args = parser().parse_args()
-    for people, bounds in product(args.people, args.bounds):
-        each = []
-        for seed in range(args.first, args.first + args.rehearsals):
-            rows = drawn(people, seed)
-            each.append(intervals(rows, rehearsed(rows, seed, bounds)))
-        about = {"interval": args.named, "bounds": bounds, "people": people, "rehearsals": args.rehearsals}
-        made = summary(each, about)
-        for row in made:
-            print(said(row), flush=True)
-        new = (args.named, bounds, str(people))
-        others = [
-            row
-            for row in read(args.out)
-            if (row["interval"], row["bounds"], row["people"]) != new or row["figure"] not in args.figures
-        ]
-        made = [row for row in made if row["figure"] in args.figures]
-        write(args.out, [*others, *made], FIELDS)
+    with tempfile.TemporaryDirectory() as folder:
+        each = args.each or Path(folder) / "each.csv"
+        each.parent.mkdir(parents=True, exist_ok=True)
+        asked = list(cells(args))
+        GRID.run(measure, asked, argparse.Namespace(**vars(args) | {"out": each}))
+        if args.list:
+            return
+        kept = pd.DataFrame(read(each))
+    wanted = {tuple(map(str, cell.values())) for cell in asked}
+    of_asked = pd.MultiIndex.from_frame(kept[[*KEY]]).isin(wanted)
+    made = list(summary(kept[of_asked & kept["figure"].isin(args.figures)]))
+    for row in made:
+        print(said(row), flush=True)
+    replaced = {(args.named, bounds, str(people)) for people, bounds in product(args.people, args.bounds)}
+    others = [
+        row
+        for row in read(args.out)
+        if (row["interval"], row["bounds"], row["people"]) not in replaced or row["figure"] not in args.figures
+    ]
+    write(args.out, [*others, *made], FIELDS)
 
 
 if __name__ == "__main__":
