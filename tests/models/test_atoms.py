@@ -99,3 +99,38 @@ def test_a_constant_and_years_end_where_they_end(people: int) -> None:
         edges = own.edges[:-1]  # type: ignore[attr-defined]
         outside = (edges < frame[own.name].min()) | (edges > frame[own.name].max())
         assert float(read.tables[place][: len(edges)][outside].sum()) < 1.5 * read.noise[place], own.name
+
+
+def runs_and_ends(columns: dict[str, np.ndarray], sigma: float) -> list[tuple[bool, bool, int]]:  # type: ignore[type-arg]
+    """Of each column whether its bounds hold its smallest and its largest number, and how far its run is too wide."""
+    frame = pd.DataFrame(columns)
+    schema = Schema(columns=tuple(Real(name=name, decimals=2) for name in columns))
+    (tops,) = Layout({"one": schema}, fine=0.3).tops.values()
+    counts = tops.count(tops.cells(frame)).double()
+    noise = torch.from_numpy(np.random.default_rng(8).normal(0, sigma, counts.shape)).round()
+    found = []
+    for (low, high), own in zip(
+        runs_of([tops], [counts + noise], [sigma], None).tolist(), tops.fine.columns, strict=True
+    ):
+        cells = np.searchsorted(own.edges[1:-1], frame[own.name], side="right")  # type: ignore[attr-defined]
+        wide = max(cells.min() - low, 0) + max(high - cells.max(), 0)
+        found.append((low <= cells.min(), high >= cells.max(), int(wide)))
+    return found
+
+
+def test_numbers_for_gaps_far_from_all_others_are_within_the_bounds() -> None:
+    rng = np.random.default_rng(3)
+    people, sigma, columns = 9_000, 66.0, {}
+    for j in range(120):
+        values = np.exp(rng.normal(rng.uniform(-1, 6), 0.4, people))
+        gaps = float(rng.choice([-999.0, -200.0, -99.0, -9.0]))
+        columns[f"x{j}"] = np.round(np.where(rng.random(people) < 5.5 * sigma / people, gaps, values), 2)
+    found = runs_and_ends(columns, sigma)
+    assert sum(below for below, _, _ in found) >= 114
+
+
+def test_noise_alone_hardly_makes_bounds_too_wide() -> None:
+    rng = np.random.default_rng(4)
+    columns = {f"x{j}": np.round(rng.uniform(4, 15, 4_000), 2) for j in range(120)}
+    found = runs_and_ends(columns, 66.0)
+    assert sum(wide > 2 for _, _, wide in found) <= 3

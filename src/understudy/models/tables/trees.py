@@ -33,6 +33,7 @@ from understudy.models.tables.smooth_laws import Counted
 _LOOKS = 3  # at which cells have people in them, and how many these are; at what stands out
 _FEW, _NEXT = 5.0, 0.25  # deviations: in the last cell where people are, and how many may be in the next
 _STRONG, _USUAL = 4.0, 4096.0  # deviations of a run of cells that is believed anywhere; numbers of most columns
+_APART = 3.5  # deviations of a single cell of usual numbers: one column in 300 is cut too wide by noise alone
 _CLEAR = 3.0  # deviations of its noise by which an end stands out
 _SPREAD = 2.0  # a level of many fine cells is known to about so many deviations of one count
 
@@ -217,6 +218,7 @@ def levels_counted(levels: Levels, counts: Tensor, deviations: Tensor) -> dict[i
 def runs_of(tops: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float], people: int | None) -> Tensor:
     """The run of public cells in which each column's people are, by every group's counts of them: (columns, 2).
 
+    A cell that stands out by itself, as −200 for a gap does, belongs to it however many empty ones lie between.
     Where the last one holds few, and nearly as many as the one before, some may be in the next: that belongs to it.
     Noise is anywhere: a run that hardly shows is looked for where numbers usually are, and nobody's number is zero.
     """
@@ -227,9 +229,15 @@ def runs_of(tops: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float
     for run, (one, sigma), column in zip(runs, each, [c for group in tops for c in group.fine.columns], strict=True):
         counts, least = one.layers[0], torch.from_numpy(grid.cell_edges(column)[:-1])
         own = counts[run[0] : run[1] + 1]
-        if isinstance(column, Integer | Real) and float(own.sum()) < _STRONG * sigma * math.sqrt(len(own)):
+        usual = torch.zeros(len(counts), dtype=torch.bool)
+        if isinstance(column, Integer | Real):
             usual = (least.abs() <= _USUAL) & ((least == 0) | (least.abs() > 1 / _USUAL))
-            run[:] = torch.tensor(grid.likely_run(torch.where(usual, counts, 0), one.missing, sigma, total, sure))
+            if float(own.sum()) < _STRONG * sigma * math.sqrt(len(own)):
+                run[:] = torch.tensor(grid.likely_run(torch.where(usual, counts, 0), one.missing, sigma, total, sure))
+        apart = torch.nonzero(counts > torch.where(usual, _APART, _STRONG) * max(sigma, 1e-9))[:, 0]
+        if len(apart):
+            run[0] = torch.minimum(run[0], apart[0])
+            run[1] = torch.maximum(run[1], apart[-1])
         if one.missing is not None and total - one.missing < 2 * sigma:
             run[:] = int((least <= 0).sum()) - 1
         before, last = counts[[max(int(run[1]) - 1, 0), int(run[1])]].tolist()
