@@ -56,8 +56,10 @@ def read_of(frame: pd.DataFrame, noise: float = 0.0) -> TreesRead:
     return TreesRead.of(TREES, [trees.count(trees.cells(frame)).double()], [noise], len(frame))
 
 
-def test_only_reals_with_more_numbers_than_cells_have_digits() -> None:
+def test_only_columns_with_more_numbers_than_cells_have_digits() -> None:
     assert [may_spike(column) for column in COLUMNS] == [True, True, False, False]
+    assert may_spike(Integer(name="code", low=0, high=99_999))
+    assert Gram(Config(), {"one": Schema(columns=(Integer(name="unbounded"), COLUMNS[3]))}).spiky
     assert not may_spike(replace(COLUMNS[0], bins=7))
     assert Gram(Config(), {"one": SCHEMA}).spiky
     others = (Config(), SCHEMA.select(["few", "age"])), (Config(fine=0.0), SCHEMA)
@@ -188,6 +190,33 @@ def test_levels_keep_their_numbers_and_draw_them() -> None:
     for shape in ((), (0, 3), (MOST_SPIKES + 1, 3), (1, 2)):
         with pytest.raises(SchemaError):
             Levels.from_tensors(SCHEMA, levels.tensors() | {"spike.0": torch.zeros(shape, dtype=torch.float64)})
+
+
+@pytest.mark.parametrize(("low", "high"), [(4_096, 262_143), (-(4**12), 4**13 - 1), (0, 2**53)])
+def test_whole_numbers_that_many_share_are_read_and_drawn(low: int, high: int) -> None:
+    """Codes of five digits and more, as of towns, between bounds that are found for them."""
+    rng = np.random.default_rng(high)
+    sigma, people = 20.0, 6_000
+    schema = Schema(columns=tuple(Integer(name=f"code_{j}", low=low, high=high) for j in range(6)))
+    codes = rng.integers(max(low, 20_000), min(high, 10**9), (6, 5))
+    frame = pd.DataFrame(
+        {name: rng.choice(own, people, p=[0.4, 0.3, 0.2, 0.06, 0.04]) for name, own in zip(schema.names, codes, strict=True)}
+    )
+    (trees,) = Layout({"one": schema}, fine=True).trees
+    nodes = trees.count(trees.cells(frame)).double()
+    read = TreesRead.of([trees], [nodes + torch.from_numpy(rng.normal(0, sigma, nodes.shape)).round()], [sigma], people)
+    told = chosen_spikes([trees], read, sigma / 2)
+    spikes = {}
+    for own in named_spikes([trees], told):
+        counts = own.count(own.codes(frame)).double()
+        spikes[own.number] = own.numbers(counts + sigma * torch.from_numpy(rng.normal(size=own.shape)), sigma, read)
+    levels = replace(read.levels(schema, 5.0), spikes=spikes)
+    drawn = levels.decode(levels.codes(frame), _Rng())
+    assert drawn.dtypes.equals(frame.dtypes)
+    for name in schema.names:
+        for code in frame[name].unique():
+            share = float((frame[name] == code).mean())
+            assert abs((drawn[name] == code).mean() - share) < 5 * sigma / people, (name, code)
 
 
 class _Rng:

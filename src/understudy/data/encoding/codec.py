@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import Binned, Categorical, shorten
+from understudy.data.column import Binned, Categorical, Integer, shorten
 from understudy.data.encoding.fine import end_cells, fine_schema, is_bought, is_tree, may_spike, moved_to_ends
 from understudy.data.encoding.values import Cells, Floats, Pieces, codes_of, cut, labels_of, values_of
 from understudy.data.encoding.values import Codes as Codes
@@ -234,7 +234,10 @@ class Levels:
             up_to, place = spikes[:, 0] + spikes[:, 2], cells[:, j] + draws
             at = np.searchsorted(up_to[:-1], place, side="right")
             shared = (spikes[at, 0] == cells[:, j]) & (place < up_to[at])
-            frame[name] = frame[name].mask(shared, spikes[at, 1])
+            numbers = spikes[at, 1]
+            if isinstance(self.schema.columns[j], Integer):
+                numbers = np.rint(numbers).astype(np.int64)
+            frame[name] = frame[name].mask(shared, numbers)
         return frame
 
     def _cells(self, column: int, levels: NDArray[np.int32], draws: Floats) -> NDArray[np.int64]:

@@ -110,9 +110,13 @@ def cut_evenly(*schemas: object) -> tuple[str, ...]:
 
 
 def may_spike(column: Column) -> bool:
-    """Whether it is a real whose fine cells may hold several numbers (`models.tables.spikes`)."""
-    steps = 10.0 ** (column.decimals or 0) * (column.high - column.low) if isinstance(column, Real) else 0
-    return isinstance(column, Real) and _undeclared(column) and (column.decimals is None or steps >= MOST)
+    """Whether its fine cells may hold several numbers, whole ones or not (`models.tables.spikes`)."""
+    if not isinstance(column, Integer | Real) or not _undeclared(column):
+        return False
+    if isinstance(column, Integer):
+        return _values(column) > MOST
+    steps = 10.0 ** (column.decimals or 0) * (column.high - column.low)
+    return column.decimals is None or steps >= MOST
 
 
 def _undeclared(column: Column) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.column import Real
+from understudy.data.column import Integer, Real
 from understudy.data.encoding.codec import MOST_SPIKES
 from understudy.data.encoding.fine import clipped, may_spike
 from understudy.data.encoding.values import Codes, Floats, Places, codes_of, numbers_of
@@ -38,7 +38,7 @@ class Spikes:
 
     number: int
     group: int
-    column: Real
+    column: Integer | Real
     cells: Codes
 
     @property
@@ -75,39 +75,45 @@ class Spikes:
 
     def _number(self, cell: int, place: int) -> float:
         """The shortest decimal in this place of a cell, NaN where the column has no such numbers."""
-        (low, high), decimals = self.column.edges[cell : cell + 2].tolist(), self.column.decimals
+        (low, high), decimals = self.column.edges[cell : cell + 2].tolist(), _decimals(self.column)
         middle = low + (place + 0.5) / BASE ** self.shape[0] * (high - low)
         forms = [f".{digits}g" for digits in range(1, 18)] if decimals is None else [f".{decimals}f"]
-        last = cell == self.column.levels - 1  # which is closed
+        last = cell == self.column.levels - 1 and isinstance(self.column, Real)  # which is closed
         numbers = [float(format(middle, form)) for form in forms]
         found = np.array([number for number in numbers if low <= number < high or (last and number == high)])
         same = found[_places(self.column, np.full(len(found), cell), found) == place]
         return float(same[0]) if len(same) else math.nan
 
 
-def digits_of(fine: Real) -> int:
+def _decimals(fine: Integer | Real) -> int | None:
+    return 0 if isinstance(fine, Integer) else fine.decimals
+
+
+def digits_of(fine: Integer | Real) -> int:
     """How many digits tell the numbers of a fine cell apart."""
-    places = 2.0**47 if fine.decimals is None else 1.5 * np.diff(fine.edges).max() * 10.0**fine.decimals
+    decimals = _decimals(fine)
+    places = 2.0**47 if decimals is None else 1.5 * float(np.diff(fine.edges).max()) * 10.0**decimals
     return min(6, max(1, math.ceil(math.log(places, BASE))))  # more would not fit into a code
 
 
-def _places(fine: Real, cells: Codes, numbers: Floats) -> Places:
+def _places(fine: Integer | Real, cells: Codes, numbers: Floats) -> Places:
     (low, high), most = (fine.edges[cells], fine.edges[cells + 1]), BASE ** digits_of(fine)
     return np.asarray(np.clip((numbers - low) / (high - low) * most, 0, most - 1), dtype=np.int64)
 
 
-def _reals(trees: Sequence[Trees]) -> dict[int, tuple[int, Real]]:
+def _spiky(trees: Sequence[Trees]) -> dict[int, tuple[int, Integer | Real]]:
     columns = enumerate((g, *pair) for g, group in enumerate(trees) for pair in group.columns)
-    return {j: (g, fine) for j, (g, own, fine) in columns if may_spike(own) and isinstance(fine, Real)}
+    return {j: (g, fine) for j, (g, own, fine) in columns if may_spike(own) and isinstance(fine, Integer | Real)}
 
 
 def chosen_spikes(trees: Sequence[Trees], read: TreesRead, noise: float) -> Tensor:
     """Columns and fine cells whose digits are counted, (cells, 2); `noise`: of a count, with one digit in all."""
-    columns, more, cells, digits = _reals(trees), dict[int, Floats](), list[tuple[int, int]](), 0
+    columns, more, cells, digits = _spiky(trees), dict[int, Floats](), list[tuple[int, int]](), 0
     for j, (_, fine) in columns.items():
         held = read.tables[j][: fine.levels].double().numpy()
         around = np.lib.stride_tricks.sliding_window_view(np.pad(held, _AROUND), 2 * _AROUND + 1)
-        step = np.spacing(np.abs(fine.edges[:-1])) if fine.decimals is None else 10.0**-fine.decimals
+        decimals = _decimals(fine)
+        step = np.spacing(np.abs(fine.edges[:-1])) if decimals is None else 10.0**-decimals
         more[j] = (np.diff(fine.edges) > 1.5 * step) * (held - np.median(around, axis=1))  # not where one number is
     for j in sorted(more, key=lambda j: -float(more[j].max())):
         digits += digits_of(columns[j][1])
@@ -120,11 +126,11 @@ def chosen_spikes(trees: Sequence[Trees], read: TreesRead, noise: float) -> Tens
 
 def named_spikes(trees: Sequence[Trees], told: Any) -> tuple[Spikes, ...]:
     """Those that a server chose. Edges: other columns or cells, one twice or too many → MessageError."""
-    columns, shape = _reals(trees), tuple(getattr(told, "shape", ()))
+    columns, shape = _spiky(trees), tuple(getattr(told, "shape", ()))
     good = isinstance(told, Tensor) and told.dtype == torch.int64 and len(shape) == 2 and shape[1] == 2
     rows = [(j, cell) for j, cell in told.tolist()] if good and shape[0] <= _MOST * len(columns) else [(-1, 0)]
     there = all(j in columns and 0 <= cell < columns[j][1].levels for j, cell in rows)
     if not there or rows != sorted({*rows}) or max(Counter(j for j, _ in rows).values(), default=0) > _MOST:
-        raise MessageError(f"up to {_MOST} fine cells of a real were due, rising. Nothing was charged or sent.")
+        raise MessageError(f"up to {_MOST} fine cells of a number were due, rising. Nothing was charged or sent.")
     cells = {j: np.array([cell for own, cell in rows if own == j], dtype=np.int32) for j in dict(rows)}
     return tuple(Spikes(j, *columns[j], own) for j, own in cells.items())
