@@ -58,6 +58,16 @@ def test_figures_of_a_column_by_hand(bench: ModuleType, real: list, made: list, 
     assert bench.column_figures(pd.Series(real), None)["left_out"] == 1
 
 
+@pytest.mark.parametrize(("others", "error"), [(30, 0.0), (10, 0.2), (50, 0.2)])
+def test_other_texts_stand_for_those_that_were_not_released(bench: ModuleType, others: int, error: float) -> None:
+    real = pd.Series(["Bonn"] * 70 + [f"village {k}" for k in range(30)])
+    made = pd.Series(["Bonn"] * (100 - others) + ["(other)"] * others)
+    assert bench.atom_figures(real, made, noise=1.0)["atom_error"] == pytest.approx(error)
+    named = pd.Series(["Bonn"] * 70 + ["Ulm"] * 30)
+    without = bench.atom_figures(named, pd.Series(["Bonn"] * 100), noise=1.0)
+    assert without["atom_error"] == pytest.approx(0.3), "nothing was drawn as other texts"
+
+
 def test_an_atoms_error_is_in_deviations_of_its_noise_and_of_the_draw(bench: ModuleType) -> None:
     real, made = pd.Series([1.4] * 40 + [0.0] * 60), pd.Series([1.4] * 20 + [1.5] * 20 + [0.0] * 60)
     found = bench.atom_figures(real, made, noise=3.0)

@@ -50,6 +50,7 @@ import understudy as us
 from common import publication
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
+from understudy.data.column import OTHER
 from understudy.evaluate.figure import What
 from understudy.evaluate.utility.values import apart
 from understudy.ground.errors import ConfigError, SchemaError, UtilityWarning
@@ -298,9 +299,14 @@ def atom_figures(real: "pd.Series[Any]", made: "pd.Series[Any]", noise: float) -
     """The value that at least 1 % of people have, real or synthetic, whose share is furthest off.
 
     σ of a share is that of the noise on one count of the release, as the card says it, and of the draw of so many
-    rows, together. A share that is read from several counts has more noise, so the figure is strict.
+    rows, together. A share that is read from several counts has more noise, so the figure is strict. "(other)" stands
+    for all texts that were not released, and is held against the share of those: real texts that are never drawn.
     """
-    shares = [_as_values(cells).value_counts(normalize=True) for cells in (real, made)]
+    real_values, made_values = _as_values(real), _as_values(made)
+    if (made_values == OTHER).any():
+        released = real_values.isin(made_values.unique())
+        real_values = real_values.where(released, OTHER)
+    shares = [values.value_counts(normalize=True) for values in (real_values, made_values)]
     both = pd.concat(shares, axis=1).fillna(0.0)
     both = both[both.max(axis=1) >= ATOM]
     if both.empty:

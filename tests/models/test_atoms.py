@@ -134,3 +134,43 @@ def test_noise_alone_hardly_makes_bounds_too_wide() -> None:
     columns = {f"x{j}": np.round(rng.uniform(4, 15, 4_000), 2) for j in range(120)}
     found = runs_and_ends(columns, 66.0)
     assert sum(wide > 2 for _, _, wide in found) <= 3
+
+
+def off_the_ends(columns: dict[str, np.ndarray], seed: int) -> pd.DataFrame:  # type: ignore[type-arg]
+    """Of each whole-numbered column the people outside of its range and KS, as parts of all, and p99 over the real."""
+    frame = pd.DataFrame(columns)
+    layout, read = released(frame, Schema(columns=tuple(Integer(name=name) for name in columns)), seed)
+    found = []
+    for place, own in enumerate(layout.trees[0].fine.columns):
+        edges, values = own.edges[:-1], frame[own.name].to_numpy()  # type: ignore[attr-defined]
+        table = read.tables[place].numpy()[: len(edges)]
+        table = table / table.sum()
+        outside = (edges < values.min()) | (edges > values.max())
+        real = np.searchsorted(np.sort(values), edges, side="right") / len(values)
+        p99 = edges[np.searchsorted(np.cumsum(table), 0.99)]
+        found.append((table[outside].sum(), np.abs(np.cumsum(table) - real).max(), p99 / np.quantile(values, 0.99)))
+    return pd.DataFrame(found, columns=["outside", "ks", "p99"])
+
+
+def test_hardly_anybody_is_drawn_beyond_a_flat_law_and_tails_stay() -> None:
+    rng = np.random.default_rng(9)
+    people, flat, tails = 9_105, {}, {}
+    for j in range(40):
+        low = int(rng.integers(-200, 400))
+        flat[f"x{j}"] = rng.integers(low, low + int(rng.integers(4, 300)), people)
+        tails[f"x{j}"] = np.rint(np.exp(rng.normal(rng.uniform(2, 5), rng.uniform(0.3, 0.9), people))).astype(int)
+    found = off_the_ends(flat, 1)
+    assert (found["outside"] <= 0.001).mean() >= 0.3  # .23 by the ends of smooth laws alone
+    assert found["outside"].mean() < 0.0085  # .010 by those
+    assert found["ks"].mean() < 0.02
+    found = off_the_ends(tails, 2)
+    assert found["ks"].mean() < 0.02
+    assert (found["p99"] - 1).abs().mean() < 0.08
+
+
+def test_a_constant_is_hardly_ever_anything_else() -> None:
+    rng = np.random.default_rng(10)
+    columns = {f"x{j}": np.full(9_105, int(rng.integers(-5_000, 5_000))) for j in range(40)}
+    found = off_the_ends(columns, 3)
+    assert (found["outside"] > 0).mean() <= 0.05  # noise of more than 2.5 deviations
+    assert found["outside"].mean() < 0.0004

@@ -199,9 +199,9 @@ def test_whole_numbers_that_many_share_are_read_and_drawn(low: int, high: int) -
     sigma, people = 20.0, 6_000
     schema = Schema(columns=tuple(Integer(name=f"code_{j}", low=low, high=high) for j in range(6)))
     codes = rng.integers(max(low, 20_000), min(high, 10**9), (6, 5))
-    frame = pd.DataFrame(
-        {name: rng.choice(own, people, p=[0.4, 0.3, 0.2, 0.06, 0.04]) for name, own in zip(schema.names, codes, strict=True)}
-    )
+    shares = [0.4, 0.3, 0.2, 0.06, 0.04]
+    chosen = [rng.choice(own, people, p=shares) for own in codes]
+    frame = pd.DataFrame(dict(zip(schema.names, chosen, strict=True)))
     (trees,) = Layout({"one": schema}, fine=True).trees
     nodes = trees.count(trees.cells(frame)).double()
     read = TreesRead.of([trees], [nodes + torch.from_numpy(rng.normal(0, sigma, nodes.shape)).round()], [sigma], people)

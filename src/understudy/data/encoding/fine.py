@@ -115,8 +115,8 @@ def may_spike(column: Column) -> bool:
         return False
     if isinstance(column, Integer):
         return _values(column) > MOST
-    steps = 10.0 ** (column.decimals or 0) * (column.high - column.low)
-    return column.decimals is None or steps >= MOST
+    steps = 10.0 ** (column.decimals or 0) * float(column.high - column.low)
+    return column.decimals is None or bool(steps >= MOST)
 
 
 def _undeclared(column: Column) -> bool:

@@ -46,6 +46,7 @@ _TURNS = 3  # of looking for ends
 _BIN = 0.25  # length of a bin on a scale
 _MOST_BINS, _FEWEST_BINS = 96, 8
 _SPARED = 2.0  # deviations: with fewer people besides spikes, all are in these
+_BESIDE = 2.5  # deviations of one count: likewise, where counts of these spikes alone leave no more
 _CURVED = 3.0  # in log-likelihood: by so much more, even bins are taken, as they have no long tails
 _EVEN = 1.0  # of those lengths, a bin of even numbers
 _BENDS, _BEND = 1.5, 0.3  # κ, τ
@@ -56,6 +57,12 @@ _STEPS, _STOP = 60, 0.01  # steps of Newton's method, at most, and what the last
 _PAST = 0.1  # of all people, past an end at most
 _STEEP, _THIN, _SLACK, _ROUND = 0.05, 0.5, 1.5, 4.0  # ρ, θ, and s of an end, and of a round one
 _FLAT, _CELLS = 0.2, 8  # of the highest density, so that no tail begins there, and cells before such an end
+_WINDOW, _ENDS = 15.0, 200  # deviations of people before a sharp end, by which it is found, and places tried
+_RISES = (0.0, 0.7)  # of the logarithm of a density over that window, towards a sharp end
+_MOST_INWARD, _PART_INWARD = 2.0, 0.05  # of the law's people past a sharp end, at most: deviations, and of all
+_NARROW = 1e-6  # of that window, left before an end at least
+_TAIL = 2.0  # in log-likelihood: by so much more, a law that falls is believed
+_INWARD = 1.2  # in log-likelihood: a sharp end lies as far inwards as loses no more
 _ALONE = 1.2  # deviations more, by which a node stands out where nobody else is
 _MOST_NODES = 8192  # a layer of more says little about a smooth law
 
@@ -175,8 +182,12 @@ class Law:
 
     def people(self) -> Floats:
         """The people of each leaf, `total` in all."""
-        others = self.leaves()
-        found = self.spikes if others.sum() < self.spared else others + self.spikes
+        others, alone = self.leaves(), np.where(self.spikes > 0, self.column.last, 0.0)
+        found = others + self.spikes
+        if others.sum() < self.spared:
+            found = self.spikes
+        elif self.column.total - alone.sum() < min(self.spared, _BESIDE * self.column.noise):
+            found = alone
         scaled: Floats = found * (self.column.total / max(found.sum(), 1e-9))
         return scaled
 
@@ -283,6 +294,66 @@ class Law:
             gain += np.where(head, heard[at] * moved * (off[at] - moved / 2), 0)
         return gain, outside
 
+    def sharp_end(self, side: int) -> int:
+        """Before which leaf all are to this side, if the law does not fall towards its end: the innermost place that
+        counts do not speak against. Where a tail is likelier, where the law ends already."""
+        column, leaves = self.column, len(self.spikes)
+        stop = self.stop if side > 0 else leaves - self.start
+        people = self.people()[::side]
+        spikes = (self.spikes > 0)[::side]
+        held = np.append(0, np.cumsum(people))
+        window = min(_WINDOW * column.noise, held[-1] / 2)
+        least = held[-1] - min(_MOST_INWARD * column.noise, _PART_INWARD * held[-1])
+        inner = np.flatnonzero(spikes)
+        first = max(int(inner[-1]) + 1 if len(inner) else 0, int(np.searchsorted(held, least)))
+        begin = int(np.searchsorted(held, held[-1] - window, side="right")) - 1
+        begin = max(min(begin, stop - 2), 0)
+        first = max(first, begin + 1)
+        ends = np.unique(np.linspace(first, stop, _ENDS).astype(np.int64))
+        if first >= stop:
+            return stop
+
+        own = ~spikes
+        own[:begin] = False
+        own[stop:] = False
+        length = np.where(own, np.diff(column.edges)[::side], 0.0)
+        length = length / max(length.sum(), 1e-300)
+        inside = np.cumsum(length) - length / 2
+        smooth = np.append(0, np.cumsum(np.where(own, people, 0.0)))
+        known, many = (np.append(0, np.cumsum(part)) for part in (np.where(own, 0.0, people), spikes))
+        shapes = [np.append(0, np.cumsum(length * np.exp(rise * inside))) for rise in _RISES]
+        ends = ends[shapes[0][ends] > _NARROW]
+        if not len(ends):
+            return stop
+        likely = np.zeros((len(shapes), len(ends)))
+        by_law = 0.0
+        for places, counts, noise in column.counted:
+            nodes = places if side > 0 else leaves - places[::-1]
+            lowest = int(np.searchsorted(nodes, begin, side="right")) - 1
+            highest = int(np.searchsorted(nodes, stop, side="right")) + 1
+            nodes = nodes[lowest:highest]
+            some = slice(lowest, lowest + len(nodes) - 1)
+            heard = 1 / (noise[::side][some] + np.diff(many[nodes]) * column.noise**2)
+            rest = counts[::side][some] - np.diff(known[nodes])
+            expected = np.diff(smooth[nodes])
+            by_law += float((heard * expected * (rest - expected / 2)).sum())
+            node = np.searchsorted(nodes, ends, side="right") - 1  # in which an end lies, or begins
+            cut = np.minimum(node, len(rest) - 1)
+            for shape, sums in zip(shapes, likely, strict=True):
+                scale = smooth[-1] / shape[ends]
+                part = np.diff(shape[nodes])
+                product, square = (np.append(0, np.cumsum(heard * one)) for one in (part * rest, part**2))
+                last = scale * (shape[ends] - shape[nodes[node]])
+                sums += scale * product[node] - scale**2 / 2 * square[node]
+                sums += heard[cut] * last * (rest[cut] - last / 2)
+        best = likely.max(0)
+        if best.max() < by_law - _TAIL:
+            return stop
+        likeliest = best >= best.max() - _INWARD
+        if stop == leaves and likeliest[-1]:  # a bound is as good an end
+            return stop
+        return int(ends[likeliest].min())
+
 
 def clearly(nodes: int) -> float:
     """How many deviations of noise one of so many nodes must stand out by."""
@@ -321,6 +392,15 @@ def smooth_laws(columns: Sequence[Ordered]) -> list[tuple[Floats, Floats]]:
         for j, laws in fresh.items():
             best[j] = min(laws, key=lambda law: law.left + _CURVED * (law.scale is scales[j][2]))
             best[j].fall()
+    inward: dict[int, Law] = {}
+    for j, law in enumerate(best):
+        start, stop = len(law.spikes) - law.sharp_end(-1), law.sharp_end(1)
+        if start < stop and (start, stop) != (law.start, law.stop):
+            inward[j] = law.within(start, stop, law.scale, law.near)
+    fit([*inward.values()])
+    for j, law in inward.items():
+        law.fall()
+        best[j] = law
     return [(law.people(), law.spikes) for law in best]
 
 
