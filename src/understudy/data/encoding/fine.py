@@ -114,7 +114,7 @@ def may_spike(column: Column) -> bool:
     if not isinstance(column, Integer | Real) or not _undeclared(column):
         return False
     if isinstance(column, Integer):
-        return _values(column) > MOST
+        return bool(_values(column) > MOST)
     steps = 10.0 ** (column.decimals or 0) * float(column.high - column.low)
     return column.decimals is None or bool(steps >= MOST)
 
