@@ -1,0 +1,192 @@
+"""Memory of one step: where a fit to released moments loses it, on laws that are known.
+
+    python benchmarks/series/lags.py --out benchmarks/series/lags.csv
+
+A cell draws people from a law (autoregressive, with a seasonal mean or white noise in some), one series each, and runs
+`moments` with two releases. Lag 1 is the correlation of a value with the next one, over all series, the mean of two
+channels. It is computed at every stage, so that each loss has its place:
+
+    real       the people's series
+    released   the released moments as they are, with nothing fitted: what noise, and pulling in of long rows, do
+    noise      the deviation of `released` by noise alone, from the release's own σ
+    kept       the directions that stand out of noise, and nothing beside them
+    full       the same, and the variance beside them that was told from noise
+    fit        the same with the share of that variance that is drawn (`fit.TAIL`)
+    drawn      drawn series, after the histograms' map and the ends of [0, 1]
+"""
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).parents[1]))
+
+import numpy as np
+import torch
+from scipy.signal import lfilter
+from torch import Tensor
+
+from common.grid import Grid, by_text, grid_options
+from common.options import quick
+from understudy.api.train import train
+from understudy.data.encoding.frame import Frame
+from understudy.data.schema import Real
+from understudy.data.series import Series, SeriesSchema
+from understudy.evaluate.utility.series import autocorrelation
+from understudy.models.moments import fit
+from understudy.privacy.accounts.budget import Budget
+from understudy.runs.federation import Federation
+
+QUICK = quick()
+DELTA = 1e-5
+STEPS, CHANNELS = 48, 2
+BEFORE = 400  # steps until a law forgets where it began
+DRAWN = 3000
+EPSILONS = (1.0, 8.0, 0.0)  # 0: no noise
+PEOPLE = (500, 5000)
+
+
+class Law(NamedTuple):
+    """An autoregression of variance 1, and what is added to it."""
+
+    coefficients: tuple[float, ...]
+    white: float = 0.0  # deviation of white noise
+    season: float = 0.0  # height of a wave of seven steps, alike for all
+
+
+LAWS = {
+    "AR(1) 0.967": Law((0.967,)),
+    "AR(1) 0.8": Law((0.8,)),
+    "AR(1) 0.5": Law((0.5,)),
+    "AR(2) 1.3, -0.4": Law((1.3, -0.4)),
+    "AR(1) 0.99 + white": Law((0.99,), white=0.3),
+    "AR(1) 0.9 + weekly": Law((0.9,), season=0.7),
+}
+STAGES = ("real", "released", "kept", "full", "fit", "drawn")
+FIELDS = ["law", "people", "epsilon", "seed", *STAGES, "noise", "directions"]
+KEY = ("law", "people", "epsilon", "seed")
+
+
+def people_of(law: Law, people: int, seed: int) -> Series:
+    """One series each, of deviation 1/10 about 1/2."""
+    rng = np.random.default_rng(seed)
+    shocks = rng.normal(size=(people, BEFORE + STEPS, CHANNELS))
+    recursion = [1.0, *(-one for one in law.coefficients)]
+    series = lfilter([1.0], recursion, shocks, axis=1)[:, BEFORE:]
+    series /= series.std()
+    series += law.white * rng.normal(size=series.shape)
+    wave = np.sin(2 * np.pi * np.arange(STEPS) / 7)
+    series += law.season * wave[:, None]
+    values = np.clip(0.5 + 0.1 * series / series.std(), 0, 1)
+    channels = tuple(Real(name=f"channel_{c}", low=0, high=1) for c in range(CHANNELS))
+    schema = SeriesSchema(channels=channels, length=STEPS)
+    return Series.from_array(values, schema, np.arange(people), "people")
+
+
+class Forms(NamedTuple):
+    """Quadratic forms on coefficients, channel by channel: (channels, features, features) each."""
+
+    power: Tensor  # of the mean square
+    product: Tensor  # of the mean product of a value with the next one
+
+
+def forms_of(frame: Frame) -> Forms:
+    back = torch.from_numpy(frame.matrix())
+    steps = back.view(frame.features, -1, frame.channels).permute(2, 0, 1)
+    power = steps @ steps.mT / steps.shape[2]
+    product = steps[:, :, :-1] @ steps[:, :, 1:].mT / (steps.shape[2] - 1)
+    return Forms(power, (product + product.mT) / 2)
+
+
+def about_level(mean: Tensor, channels: int) -> Tensor:
+    """The mean's coefficients without the level of each channel, its slowest."""
+    swings = mean.clone()
+    swings[:channels] = 0
+    return swings
+
+
+def lag_of(second: Tensor, forms: Forms) -> Tensor:
+    """Lag 1 of each channel by second moments about its level."""
+    return (forms.product * second).sum((1, 2)) / (forms.power * second).sum((1, 2))
+
+
+def noise_of(second: Tensor, forms: Forms, noise: float) -> float:
+    """The deviation of the channels' mean lag 1 where every second moment has noise, √2 of it on the diagonal."""
+    lag = lag_of(second, forms)[:, None, None]
+    power = (forms.power * second).sum((1, 2))[:, None, None]
+    slope = ((forms.product - lag * forms.power) / power).mean(0)
+    return math.sqrt(2) * noise * float(slope.norm())
+
+
+def stages_of(pooled: Any, centre: fit.Centres, kept: fit.Directions, frame: Frame) -> dict[str, float]:
+    """Lag 1 of what was released, and of the fit as it grows."""
+    forms, total = forms_of(frame), float(centre.people.sum())
+    swings = about_level(centre.means[0], frame.channels)
+    mean = torch.outer(swings, swings)
+    directions = (kept.basis * kept.values) @ kept.basis.T
+    tail = kept.tail.diag()
+    released = pooled["moments"] / total
+    laws = {
+        "released": released,
+        "kept": directions,
+        "full": directions + tail,
+        "fit": directions + fit.TAIL[frame.sides] * tail,
+    }
+    found = {name: float(lag_of(law + mean, forms).mean()) for name, law in laws.items()}
+    noise = float(pooled["moments_noise"]) / total
+    return found | {"noise": noise_of(released + mean, forms, noise)}
+
+
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """One cell. ε of 0 stands for no noise."""
+    torch.set_num_threads(1)
+    people = people_of(LAWS[job["law"]], job["people"], job["seed"])
+    budget = Budget(job["epsilon"] or math.inf, DELTA)
+    federation = Federation.rehearsal({"holder": people}, budget=budget, seed=job["seed"], same_people=False)
+    with mock.patch.object(fit, "directions", wraps=fit.directions) as called:
+        result = train("moments", federation, shares=(0.3, 0.7, 0.0), private=bool(job["epsilon"]))
+    pooled, centre = called.call_args.args
+    kept = fit.directions(pooled, centre)
+    generator = result.generator
+    drawn = people.schema.scaled(generator.series(DRAWN, seed=0))
+    lags = stages_of(pooled, centre, kept, generator.network.frame)
+    lags["real"] = float(autocorrelation(people.values, 1).mean())
+    lags["drawn"] = float(autocorrelation(drawn, 1).mean())
+    row = {key: job[key] for key in KEY}
+    row |= {name: round(lags[name], 4) for name in (*STAGES, "noise")}
+    return row | {"directions": len(kept.values)}
+
+
+def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for law in args.laws:
+        for people in args.people:
+            for epsilon in args.epsilons:
+                for seed in range(args.seeds if epsilon else 1):
+                    yield {"law": law, "people": people, "epsilon": epsilon, "seed": seed}
+
+
+GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY))
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = grid_options(__doc__)
+    parser.add_argument("--laws", nargs="*", default=list(LAWS)[:1] if QUICK else list(LAWS), choices=LAWS)
+    parser.add_argument("--people", nargs="*", type=int, default=[500] if QUICK else list(PEOPLE))
+    parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
+    parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
+    GRID.run(measure, jobs(args), args)
+
+
+if __name__ == "__main__":
+    main()
