@@ -22,14 +22,7 @@ from understudy.data.series import Real, SeriesSchema
 from understudy.evidence.checklists import checklists
 from understudy.evidence.facts import About, read_facts
 from understudy.ground.errors import ConfigError, PrivacyWarning, SchemaError, UtilityWarning
-from understudy.privacy.accounts.budget import (
-    ADJACENCIES,
-    ADJACENCY,
-    guesses_in_words,
-    in_units,
-    promises_no_more,
-    unit_of,
-)
+from understudy.privacy.accounts.budget import ADJACENCIES, ADJACENCY, best_guess, in_units, promises_no_more, unit_of
 from understudy.report.page import write_report
 
 pytestmark = [pytest.mark.usefixtures("short_fits", "short_training")]
@@ -166,7 +159,7 @@ def test_without_a_person_every_sentence_speaks_of_rows(of_rows: Path) -> None:
     promises = page.partition("Utility")[0]
     assert "costs each row at most" in promises
     assert "not each person: who has several rows is protected less" in promises
-    assert "a guess whether one row was among the data" in promises
+    assert "Whoever guesses whether one row was among the data is right at most" in promises
     assert "strong for one row" in promises
     facts = read_facts(of_rows, About())
     answers = {one.question: one.answer for one in checklists(facts)}
@@ -196,7 +189,7 @@ def test_a_statement_in_words_says_row_where_it_protects_rows(tmp_path: Path) ->
 @pytest.mark.parametrize("unit", ADJACENCIES)
 def test_what_is_protected_can_be_read_from_the_adjacency_alone(unit: str) -> None:
     assert unit_of(ADJACENCIES[unit]) == unit
-    assert f"one {unit}" in guesses_in_words(0.6, ADJACENCIES[unit])
+    assert f"one {unit}" in best_guess(distance=0.2).in_words(ADJACENCIES[unit])
     assert in_units("a person whom people know", "person") == "a person whom people know"
     assert not re.search("person|people", in_units("a person whom people know", unit)) or unit == "person"
 

@@ -8,14 +8,16 @@ from pathlib import Path
 import httpx
 import pytest
 from console_cases import Visitor, holder, hub, visitor, words_of
+from dp_accounting.dp_event import GaussianDpEvent
 from evidence_cases import two_holders
 
 from understudy.evidence.facts import About
 from understudy.evidence.folder import write_evidence
 from understudy.evidence.signing import verify_folder
 from understudy.network.status import Status
-from understudy.privacy.accounts.budget import guesses_in_words
+from understudy.privacy.accounts.budget import ADJACENCIES, stated_guess
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.accounts.price_terms import PriceTerms
 from understudy.runtime.identity import Invitation
 
 SIGN = "Sign it with the key"
@@ -58,9 +60,9 @@ def digest_on(answer: httpx.Response) -> str:
 
 def test_a_hub_writes_the_evidence_of_a_real_run_once_and_says_who_signed(tmp_path: Path, out: Path) -> None:
     with visitor(hub(tmp_path, state="done")) as operator:
-        stated = json.loads((out / "privacy.json").read_text())["person"]["right_guesses"]
+        stated = json.loads((out / "privacy.json").read_text())
         page = operator.get()
-        assert guesses_in_words(max(stated.values())) in words_of(page)
+        assert stated_guess(stated).in_words() in words_of(page)
         assert '<meter min="50" max="100"' in page.text
         assert operator.client.post("runs/gram-2/evidence").status_code == 415, "without the word of the form"
         assert not (out / "evidence").exists()
@@ -173,7 +175,7 @@ def test_nothing_is_signed_that_was_not_shown_or_that_another_page_asks_for(
 
 def test_the_sentence_and_the_meter_stand_wherever_a_price_stands(home: Path) -> None:
     with Ledger(home / "clinic.ledger") as book:
-        sentence = guesses_in_words(book.guesses())
+        sentence = book.guess().in_words()
     with visitor(home) as steward:
         for page in ("", "ledger"):
             answer = steward.get(page)
@@ -181,4 +183,20 @@ def test_the_sentence_and_the_meter_stand_wherever_a_price_stands(home: Path) ->
             assert '<meter min="50" max="100"' in answer.text
     busy = holder(home.parent.parent / "busy")
     with visitor(busy) as steward, Ledger(busy / "clinic.ledger") as book:
-        assert guesses_in_words(book.guesses("gram-0")) in steward.see("runs")
+        assert book.guess("gram-0").in_words() in steward.see("runs")
+
+
+def test_where_a_ledger_protects_rows_every_page_says_row_and_none_says_person(tmp_path: Path) -> None:
+    home = holder(tmp_path, spent=False)
+    with Ledger(home / "clinic.ledger") as book:
+        terms = PriceTerms(
+            protocol="gram", budgets=(book.budget,), noise="secure", same_people=True, adjacency=ADJACENCIES["row"]
+        )
+        book.charge(GaussianDpEvent(9.0), run="gram-of-rows", what="a release", terms=terms)
+        sentence = book.guess().in_words(ADJACENCIES["row"])
+    with visitor(home) as steward:
+        for page in ("", "ledger"):
+            seen = steward.see(page)
+            assert sentence in seen
+            assert "row with the highest spend" in seen
+            assert "person" not in seen.replace(ADJACENCIES["row"], ""), page

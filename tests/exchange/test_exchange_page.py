@@ -9,7 +9,7 @@ import pytest
 from browser import Browser
 from exchange_cases import LABELS, Served, generator, served
 
-from understudy.privacy.accounts.budget import guesses_in_words, right_at
+from understudy.privacy.accounts.budget import best_guess
 from understudy.services.exchange.serve import OPERATOR
 
 WIDTHS = (390, 1280)
@@ -70,7 +70,7 @@ def test_the_price_of_every_offer_is_said_in_words_and_no_record_of_rows_is_link
 ) -> None:
     pool, offers = reader.get("/pools/ward").text, exchange.exchange.offers(OPERATOR, "ward")
     for offer in offers:
-        sentence = guesses_in_words(right_at(offer.epsilon, offer.delta), by="bound")
+        sentence = best_guess(offer.epsilon, offer.delta).in_words()
         page = reader.get(f"/pools/ward/{offer.digest}").text
         assert sentence in pool
         assert sentence in page

@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 
 from understudy.cli.terminal import FileArg, escape, option, out, plain, print_table
 from understudy.ground.errors import ConfigError
-from understudy.privacy.accounts.budget import guesses_in_words, shown
+from understudy.privacy.accounts.budget import shown
 
 if TYPE_CHECKING:
     from understudy.privacy.accounts.entries import Entry
@@ -53,7 +53,7 @@ def ledger_show(
         (_as_table if out.width >= NARROW else _as_lines)(f"Ledger of {book.holder}", lines)
         if last and len(entries) > last:
             out.print(f"{len(entries) - last:,} earlier entries; --last 0 shows all.")
-        _print_wrapped(book.summary(), f"By all of it together: {guesses_in_words(book.guesses(), book.adjacency)}")
+        _print_wrapped(book.summary(), f"By all of it together: {book.guess().in_words(book.adjacency)}")
 
 
 def _print_wrapped(*texts: str, indent: str = "") -> None:

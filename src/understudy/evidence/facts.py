@@ -19,7 +19,7 @@ from understudy.data.drafted import HOW_DRAFTED
 from understudy.ground.check import known_keys, plain_names
 from understudy.ground.durable import load_toml
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
-from understudy.privacy.accounts.budget import ADJACENCIES, PLURALS, guesses_in_words, stated_guesses, unit_of
+from understudy.privacy.accounts.budget import ADJACENCIES, PLURALS, stated_guess, unit_of
 from understudy.privacy.accounts.statement import AGAINST, SEVERAL
 from understudy.report.artefacts import Artefacts, load_artefacts
 from understudy.report.page import LIBRARIES, installed_versions
@@ -119,7 +119,7 @@ class Facts:
 
     @property
     def guesses(self) -> str:
-        said = guesses_in_words(stated_guesses(self.statement), self.statement["adjacency"])
+        said = stated_guess(self.statement).in_words(self.statement["adjacency"])
         if self.unit == "person":
             return said
         return f"{said} Outside of that is {SEVERAL.format(units=PLURALS[self.unit])}."

@@ -13,7 +13,7 @@ from understudy.evaluate.comparison import Shares
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.association import Matrix, Pair
 from understudy.evaluate.utility.values import SHOWN, Spread
-from understudy.privacy.accounts.budget import GUESSED_BY, counted_in, shown, shown_bound, unit_of
+from understudy.privacy.accounts.budget import Guess, best_guess, counted_in, shown, shown_bound, stated_guess, unit_of
 from understudy.privacy.accounts.statement import AGAINST
 from understudy.report import plots, words
 from understudy.report.words import number
@@ -161,21 +161,24 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
         several = len(statement["parties"]) > 1
         whom = {who: said for who, said in AGAINST.items() if several or who != "another_party"}
         person, parties = statement["person"], statement["parties"]
-        exact, prices = person.get("right_guesses", {}), person["epsilon"]
+        adjacency, prices = str(statement["adjacency"]), person["epsilon"]
 
-        def cells(who: str, price: float | None, exact: float | None = None) -> tuple[str, str, str, str]:
-            by = GUESSED_BY["bound" if exact is None else "curve"]
-            return who, shown(price), words.best_guess(price, person["delta"], exact), by
+        def bounded(price: float | None) -> Guess:
+            return best_guess(price, person["delta"])
 
-        known = [cells(said, prices[who], exact.get(who)) for who, said in whom.items()]
-        together = [cells(str(said), price) for said, price in person.get("together", ())]
+        guesses = {who: bounded(prices[who]) for who in whom}
+        if "right_guesses" in person:
+            guesses = {who: stated_guess(statement, who) for who in whom}
+        known = [(said, shown(prices[who]), guesses[who]) for who, said in whom.items()]
+        together = [(str(said), shown(price), bounded(price)) for said, price in person.get("together", ())]
+        tiles = [(who, price, guess.share, guess.in_words(adjacency)) for who, price, guess in known + together]
         told = {key: [str(text) for text in statement[key]] for key in ("outside", "unguarded")}
         return told | {
-            "adjacency": statement["adjacency"], "unit": unit_of(statement["adjacency"]),
-            "counted": counted_in(statement["adjacency"]), "accountant": statement["accountant"],
+            "adjacency": adjacency, "unit": unit_of(adjacency),
+            "counted": counted_in(adjacency), "accountant": statement["accountant"],
             "same_people": bool(person["same_people"]) and several, "one_release": bool(person.get("one_release")),
             "most_holders": int(person.get("most_holders", 1)), "delta": words.chance(person["delta"]),
-            "person": known + together, "parties": [_party(party, whom) for party in parties],
+            "person": tiles, "parties": [_party(party, whom) for party in parties],
             "pure": any(p.get("epsilon_sum", {}).get("server") is not None for p in parties),
             "assumed": [str(text) for text in statement.get("assumed", ())],
         }  # fmt: skip

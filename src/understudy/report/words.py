@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from understudy.evaluate.figure import What
 from understudy.ground.check import readable
 from understudy.ground.durable import read_toml
-from understudy.privacy.accounts.budget import right_at, shown
+from understudy.privacy.accounts.budget import shown
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -93,18 +93,6 @@ def at_price(epsilon: float | None, delta: float | None = None) -> str:
     """ "ε = 1.2 at δ = 10⁻⁵" in a piece that no line break parts."""
     said = f"ε\u00a0=\u00a0{shown(epsilon)}"
     return said if delta is None else f"{said} at δ\u00a0=\u00a0{chance(delta)}"
-
-
-def best_guess(epsilon: float | None, delta: float, exact: float | None = None) -> str:
-    """How often a guess at even odds whether one person took part can be right at most: (e^ε + δ) / (1 + e^ε). `exact`:
-    by all of the run's curve, where that is known, which is less. Wasserman and Zhou (JASA 2010), Kairouz et al. (ICML
-    2015): the two errors of any test under (ε, δ)-DP sum to at least 2(1 − δ) / (1 + e^ε). Rounded up.
-    """
-    if epsilon is None or math.isinf(epsilon):
-        return "always"
-    share = right_at(epsilon, delta)
-    share = share if exact is None else min(share, max(0.5, float(exact)))
-    return f"{math.ceil(share * 1000 - 1e-9) / 10:g} %"
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -1,8 +1,8 @@
 """The most that a holder lets anyone learn of one of its people, and how an ε is said; without the accountant.
 
 What a price means to one person: (ε, δ)-differential privacy bounds the share of right guesses whether they took part,
-where being in or out are equally likely, by (e^ε + δ) / (1 + e^ε) (Kairouz, Oh, Viswanath 2015). A run has such a bound
-at every δ. The least of them is exact: it stands where δ is the distance of the two worlds.
+where being in or out are equally likely, by (e^ε + δ) / (1 + e^ε) (Kairouz, Oh, Viswanath 2015). Where the mechanism is
+known, (1 + δ₀) / 2 is exact, with δ₀ its δ at ε = 0: the distance of the two worlds (`accounting.distance`).
 """
 
 import math
@@ -28,7 +28,6 @@ ADJACENCY = ADJACENCIES["person"]
 PLURALS = {"person": "people", "row": "rows", "image": "images", "series": "series", "window": "windows"}
 _UNIT = re.compile(rf"\bone ({'|'.join(PLURALS)})\b")
 _LEAST = 1e-300  # below it, powers of ten leave the range of a float
-_LEAST_LOG, _MOST_LOG = math.log(1e-6), math.log(0.999)  # of δ, where a bound on guesses is looked for
 REHEARSED = {  # why what a party did protects nobody
     "seed": "noise was drawn from a seed, and anyone who finds the seed can remove it",
     "fast": "noise came from a fast generator that is not secure",
@@ -125,31 +124,48 @@ def rehearsal_of(card: Mapping[str, Any]) -> str:
     return str(said) if said else ""
 
 
-def right_at(epsilon: float | None, delta: float) -> float:
-    """The share of right guesses that one (ε, δ) allows at most; no price (None) → 1."""
+@dataclass(frozen=True)
+class Guess:
+    """How often, at most, whoever guesses at one person is right, and `by` which of `GUESSED_BY` that follows."""
+
+    share: float
+    by: str
+
+    def in_words(self, adjacency: str = ADJACENCY) -> str:
+        """A sentence, rounded up; it says of what by what the two worlds differ in, and from what it follows."""
+        what = f"between two worlds ({adjacency})"
+        if adjacency == ADJACENCY:
+            what = "whether one person took part"
+        elif adjacency in ADJACENCIES.values():
+            what = f"whether one {unit_of(adjacency)} was among the data"
+        of_hundred = min(100, math.ceil(self.share * 100 - 1e-9))
+        limit = f"right at most {of_hundred} of 100 times, 50 being a coin"
+        return f"Whoever guesses {what} is {limit} {GUESSED_BY[self.by]}."
+
+
+def best_guess(
+    epsilon: float | None = None, delta: float = 0.0, *, distance: float | None = None, by: str = "curve"
+) -> Guess:
+    """The best guess at one person that a mechanism of this `distance` allows; without one, that (ε, δ) alone allows.
+
+    `distance`: of the two worlds, as `accounting.distance` bounds it; `by`: whether its noise was used, or is planned.
+    Edges: neither a distance nor a price → a guess that is always right.
+    """
+    if distance is not None:
+        return Guess(min(1.0, (1 + distance) / 2), by)
     if epsilon is None or epsilon == math.inf:
-        return 1.0
-    other = math.exp(-epsilon) / (1 + math.exp(-epsilon))
-    return 1 - other + delta * other
+        return Guess(1.0, "bound")
+    wrong = math.exp(-epsilon) / (1 + math.exp(-epsilon))
+    return Guess(1 - wrong + delta * wrong, "bound")
 
 
-def right_guesses(price: Callable[[float], float]) -> float:
-    """The largest share of right guesses, from ε at each δ (any search is sound); no finite price → 1."""
-    from scipy.optimize import minimize_scalar  # which a ledger's own commands do without
-
-    def bound(log_delta: float) -> float:
-        return right_at(price(math.exp(log_delta)), math.exp(log_delta))
-
-    found = minimize_scalar(bound, bounds=(_LEAST_LOG, _MOST_LOG), method="bounded", options={"xatol": 0.03})
-    return min(1.0, float(found.fun), bound(_LEAST_LOG))
-
-
-def stated_guesses(statement: Mapping[str, Any]) -> float:
-    """The largest share that a run's statement tells, against whomever."""
+def stated_guess(statement: Mapping[str, Any], against: str | None = None) -> Guess:
+    """The best guess that a run's statement tells; None: against whomever. It follows from the noise that was used."""
     told = statement["person"]["right_guesses"]
-    if not 0.5 <= (share := max(map(float, told.values()))) <= 1.0:
+    share = max(map(float, told.values())) if against is None else float(told[against])
+    if not 0.5 <= share <= 1.0:
         raise ValueError(f"{share} is no share of right guesses")
-    return share
+    return best_guess(distance=2 * share - 1)
 
 
 def unit_of(adjacency: str) -> str:
@@ -177,14 +193,3 @@ def in_units(text: str, unit: str) -> str:
     words = {"person": unit, "people": PLURALS[unit], "whom": "that", "who": "that"}
     said = re.sub(r"\b(person|people|whom|who)\b", lambda found: words[found[0]], text)
     return re.sub(r"\b([Aa]) image\b", r"\1n image", said)
-
-
-def guesses_in_words(share: float, adjacency: str = ADJACENCY, by: str = "curve") -> str:
-    """That share as a sentence, rounded up; of what, by what the two worlds differ in; `by` which of `GUESSED_BY`."""
-    what = f"between two worlds ({adjacency})"
-    if adjacency == ADJACENCY:
-        what = "whether one person took part"
-    elif adjacency in ADJACENCIES.values():
-        what = f"whether one {unit_of(adjacency)} was among the data"
-    of_hundred = min(100, math.ceil(share * 100 - 1e-9))
-    return f"Whoever guesses {what} is right at most {of_hundred} of 100 times, 50 being a coin {GUESSED_BY[by]}."

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,14 @@ from understudy.ground.check import not_negative, one_of, plain_name
 from understudy.ground.errors import BudgetExceeded, ConfigError, LedgerError, PrivacyError
 from understudy.ground.html import grid, line
 from understudy.privacy.accounts import entries as booked
-from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon
+from understudy.privacy.accounts.accounting import DpEvent, Spend, distance, epsilon
 from understudy.privacy.accounts.budget import (
     ADJACENCY,
     AGAINST,
     Budget,
+    Guess,
+    best_guess,
     in_units,
-    right_guesses,
     shown,
     shown_left,
     unit_of,
@@ -314,7 +314,11 @@ class Ledger(AbstractContextManager["Ledger"]):
     @property
     def adjacency(self) -> str:
         """What ε protects in all runs that say it: people, or less where one of them protects less."""
-        said = {terms["adjacency"] for run in self.runs() for terms in self.terms(run)}
+        return self.adjacency_of(self.runs())
+
+    def adjacency_of(self, runs: Iterable[str]) -> str:
+        """The same of these runs."""
+        said = {terms["adjacency"] for run in runs for terms in self.terms(run)}
         less = sorted(one for one in said if unit_of(one) != "person")
         return less[0] if less else ADJACENCY
 
@@ -332,9 +336,13 @@ class Ledger(AbstractContextManager["Ledger"]):
             f"against anyone, ε={shown(figures['outsider'])} against an outsider. Left: {shown_left(left)}."
         )
 
-    def guesses(self, run: str | None = None) -> float:
-        """How often, at most, a guess at the person with the highest spend is right, by all releases, or a run's."""
-        return right_guesses(partial(epsilon, self.spend(run=run)))
+    def guess(self, run: str | None = None) -> Guess:
+        """How often, at most, a guess at any one person is right, by all releases, or a run's.
+
+        Of two people, the one with the smaller ε at the budget's δ may be the one who is guessed at more often.
+        """
+        spends, _ = self._highest(None, "anyone", run)
+        return best_guess(distance=max(map(distance, spends), default=0.0))
 
     def close(self) -> None:
         self._store.close()

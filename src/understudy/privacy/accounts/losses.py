@@ -214,6 +214,17 @@ def _least_epsilon(losses: Any, delta: float) -> float:
     return math.log((upper[last] - delta) / lower[last])
 
 
+def largest_delta(distribution: Any) -> float:
+    """δ at ε = 0: P(loss is endless) + Σ p (1 − e^−loss) over losses above 0."""
+    sides = ("_pmf_remove",) if distribution._symmetric else ("_pmf_remove", "_pmf_add")
+    return max(float(getattr(distribution, side).get_delta_for_epsilon(0.0)) for side in sides)
+
+
+def gaussian_distance(noise: float) -> float:
+    """The total variation of two normal distributions a distance of 1 apart: 2Φ(1/2σ) − 1."""
+    return float(2 * ndtr(0.5 / noise) - 1) * (1 + 1e-12)
+
+
 def converted(divergence: Floats, orders: Floats, delta: float) -> float:
     """The least ε at δ > 0 by divergences ≥ 0 of these orders α: `compute_epsilon`, all orders at once. Canonne,
     Kamath, Steinke 2020, Prop. 12; and 0 where δ ≥ √(1 − e^−KL) (α near 1 is left out, and of no use)."""

@@ -25,7 +25,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from importlib.metadata import version
 from itertools import chain
 from typing import Any
@@ -35,16 +35,16 @@ from dp_accounting import DpEvent
 from understudy.ground.check import finite, one_of, whole
 from understudy.ground.errors import ConfigError
 from understudy.ground.html import pre
-from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, epsilon
+from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, distance, epsilon
 from understudy.privacy.accounts.budget import (
     ADJACENCY,
     PLURALS,
     Budget,
+    Guess,
+    best_guess,
     counted_in,
-    guesses_in_words,
     in_units,
     rehearsed,
-    right_guesses,
     shown,
     unit_of,
 )
@@ -183,10 +183,10 @@ class PrivacyStatement:
             return self._price(found, against, found.budget.delta)
         return _dearest(self._of_person(against), self.delta)
 
-    def guesses(self, against: str = "server") -> float:
-        """How often, at most, whoever guesses whether a person took part is right: a share, one half being a coin."""
+    def guess(self, against: str = "server") -> Guess:
+        """How often, at most, whoever guesses whether a person took part is right, by the noise that was used."""
         one_of(AGAINST, against=against)
-        return _largest_share(frozenset(frozenset(spend.items()) for spend in self._of_person(against)))
+        return best_guess(distance=max(map(distance, self._of_person(against)), default=0.0))
 
     def _of_person(self, against: str) -> Iterator[Counter[DpEvent]]:
         """All that may have been spent on one person, of which the dearest counts."""
@@ -231,7 +231,7 @@ class PrivacyStatement:
                 "common_steps": self.common_steps,
                 "delta": self.delta,
                 "epsilon": {who: finite(self.epsilon(None, who)) for who in AGAINST},
-                "right_guesses": {who: self.guesses(who) for who in AGAINST},
+                "right_guesses": {who: self.guess(who).share for who in AGAINST},
                 "together": [[who, finite(price)] for who, price in self._pooled()],
             },
             "assumed": list(self.assumed),
@@ -305,7 +305,8 @@ class PrivacyStatement:
         prices = [[AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom()]
         prices += [[who, shown(price)] for who, price in self._pooled()]
         lines += aligned([["against", "ε"], *prices])
-        lines += [f"  {guesses_in_words(max(map(self.guesses, self._whom())), self.adjacency)}"]
+        guess = max(map(self.guess, self._whom()), key=lambda one: one.share)
+        lines += [f"  {guess.in_words(self.adjacency)}"]
         if self.assumed:
             lines += ["", "Assumed", *(f"  - {text}" for text in self.assumed)]
         lines += ["", "Outside ε", *(f"  - {text}" for text in self.beyond)]
@@ -365,12 +366,6 @@ class PrivacyStatement:
 
 def _dearest(spends: Iterable[Spend], delta: float) -> float:
     return max((epsilon(spend, delta) for spend in spends), default=0.0)
-
-
-@lru_cache(maxsize=256)
-def _largest_share(spends: frozenset[frozenset[tuple[DpEvent, int]]]) -> float:
-    """Of right guesses, whichever of these was spent."""
-    return right_guesses(lambda delta: _dearest(map(dict, spends), delta))
 
 
 def _uses(spend: Spend) -> list[dict[str, Any]]:

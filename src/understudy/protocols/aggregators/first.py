@@ -16,7 +16,8 @@ from torch import Tensor
 from understudy.data.kinds import NoRows
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.pack import Value
-from understudy.privacy.accounts.accounting import Spend
+from understudy.privacy.accounts.accounting import Spend, planned_gaussians
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import SecureRng
@@ -48,8 +49,12 @@ def protocol_of(terms: type[Terms], **more: Any) -> Protocol:
         kind = SecondAggregator if rows.box is None else CollectingParty
         return kind(name, rows, ledger, terms=terms, **given)
 
+    def spends(config: Any, budget: Budget) -> Spend | None:
+        """All of the noise is Gaussian, as much as the settings' price needs."""
+        return planned_gaussians(config.epsilon, config.delta)
+
     return Protocol(
-        name=terms.protocol, config=terms.settings, party=party,
+        name=terms.protocol, config=terms.settings, party=party, spends=spends,
         parties=(UploadParty, SecondAggregator, CollectingParty), train=partial(train_by, terms), same_people=False,
         audit="aggregators", **more,
     )  # fmt: skip

@@ -49,5 +49,5 @@ def train(config: Config, parties: Parties, schemas: Mapping[str, AnySchema], **
 
 PROTOCOL = Protocol(
     name="central-gan", paper=__doc__, config=Config, party=CentralParty, train=train, same_people=True,
-    kinds=("table", "series", "image"), audit="critic",
+    kinds=("table", "series", "image"), audit="critic", spends=verti_gan.spends,
 )  # fmt: skip

@@ -30,7 +30,8 @@ from understudy.ground.pack import LIMIT
 from understudy.ground.settings import between, setting
 from understudy.models.kernels.clients import DECAY, TINY, times_transposed
 from understudy.models.nets.gan import Critic
-from understudy.privacy.accounts.accounting import DpEvent
+from understudy.privacy.accounts.accounting import DpEvent, Spend, planned_gaussians
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.critic import through_activation
 from understudy.privacy.gradients.critic_kernel import FLAT
 from understudy.privacy.gradients.limits import within_limits
@@ -275,4 +276,11 @@ class PateParty(VdGanParty):
         self.teachers.load_state_dict(state["teachers"])
 
 
-PROTOCOL = Protocol(name="vd-gan-pate", paper=__doc__, config=Config, party=PateParty, train=train, same_people=True)
+def _spends(config: Config, budget: Budget) -> Spend | None:
+    """All votes are Gaussian, with as much noise as the budget needs."""
+    return planned_gaussians(budget.epsilon, budget.delta) if config.private else None
+
+
+PROTOCOL = Protocol(
+    name="vd-gan-pate", paper=__doc__, config=Config, party=PateParty, train=train, same_people=True, spends=_spends
+)

@@ -27,6 +27,8 @@ from torch.nn.utils import parameters_to_vector
 from understudy.data.kinds import AnySchema, Rows
 from understudy.models.nets.gan import densify
 from understudy.models.network import pick_device
+from understudy.privacy.accounts.accounting import Spend, planned_gaussians
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.alignment import align_people
@@ -85,8 +87,16 @@ def train(
     return server.run(learn, watch)
 
 
+def spends(config: Config, budget: Budget) -> Spend | None:
+    """Gaussian noise, where a budget binds those who know who is in a batch. Where sampling hides that, what a step
+    costs follows from the number of people, which settings do not tell."""
+    if not config.private or config.sampling == "private" or budget.against != "anyone":
+        return None
+    return planned_gaussians(budget.epsilon, budget.delta)
+
+
 PROTOCOL = Protocol(
     name="verti-gan", paper=__doc__, config=Config, party=build_party, parties=party_classes,
     train=train, same_people=True, kinds=("table", "series", "image"),
-    agreed=lambda config: {"coupled": config.coupling == "gram"}, audit="critic",
+    agreed=lambda config: {"coupled": config.coupling == "gram"}, audit="critic", spends=spends,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from understudy.privacy.accounts.accounting import DpEvent, epsilon, gaussian_of
+from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon, planned_gaussians
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import VIEWS, Parties, Watcher, settled
@@ -40,9 +40,9 @@ def family(study: type[Study[Any]], *, aligned: bool = True, **more: Any) -> Pro
     )  # fmt: skip
 
 
-def _spends(config: Any, budget: Budget) -> dict[DpEvent, int]:
-    """All of the noise is Gaussian, as much as the budget needs, or a little more."""
-    return {gaussian_of(budget.epsilon, budget.delta): 1}
+def _spends(config: Any, budget: Budget) -> Spend | None:
+    """All of the noise is Gaussian, as much as the budget needs, or more."""
+    return planned_gaussians(budget.epsilon, budget.delta)
 
 
 def forecast(

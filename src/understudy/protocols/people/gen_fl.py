@@ -34,6 +34,7 @@ from understudy.models.cohort.classifier import Dense, LogisticRegression, Mlp
 from understudy.models.nets.tapped import ConditionalGan
 from understudy.models.network import on_device, pick_device
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Spend, calibrate, epsilon, flatten
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.gradients.limits import WEIGHT, sound_weights, within_limits
 from understudy.protocols.core import Ask, Paid, Reply
@@ -307,4 +308,11 @@ class GenFl(Classifying):
 
 
 train = GenFl.train
-PROTOCOL = GenFl.record(GenFlParty, Config, paper=__doc__, artefact="model")
+
+
+def _spends(config: Config, budget: Budget) -> Spend | None:
+    """What all reports of a client spend, and its synthetic rows; None where some of it has no price."""
+    return None if config.unguarded else config.priced(needed_noise(config))
+
+
+PROTOCOL = GenFl.record(GenFlParty, Config, paper=__doc__, artefact="model", spends=_spends)

@@ -75,8 +75,9 @@ class Run(ABC):
     @classmethod
     def record(cls, party: Callable[..., Party], config: type[Any], **more: Any) -> Protocol:
         return Protocol(
-            name=cls.protocol, config=config, party=party, train=cls.train, same_people=False, spends=_spends, **more
-        )
+            name=cls.protocol, config=config, party=party, train=cls.train, same_people=False,
+            **{"spends": _spends, **more},
+        )  # fmt: skip
 
     def __init__(self, config: Any, parties: Parties, *more: Any) -> None:
         self.config, self.parties = config, Present(parties, config.at_least)

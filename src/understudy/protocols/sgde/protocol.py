@@ -24,7 +24,8 @@ from understudy.data.schema import public_of
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import A_LIST, NOT_NEGATIVE, POSITIVE, WHOLE, between, choice, setting
-from understudy.privacy.accounts.budget import ADJACENCIES, shown
+from understudy.privacy.accounts.accounting import Spend, planned_gaussians
+from understudy.privacy.accounts.budget import ADJACENCIES, Budget, shown
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import Parties, Progress, Watcher, public_values, settled
 from understudy.protocols.core import settings as usual
@@ -78,6 +79,20 @@ def _agreed(config: Config) -> dict[str, Any]:
     """What a holder who knows the settings agrees to: how it trains, and the pool's limits."""
     named = {name: getattr(config, name) for name in (*LIMITS, "poison")}
     return {"agreed": config.recipe | {name: value for name, value in named.items() if value is not None}}
+
+
+def _spends(config: Config, budget: Budget) -> Spend | None:
+    """What a silo's offers spend that use up what it and the pool both allow, with a figure of quality as a part."""
+    if not config.private:
+        return None
+    most = Budget(min(budget.epsilon, config.epsilon), min(budget.delta, config.delta))
+    if config.kind != "beta-vae":
+        return planned_gaussians(most.epsilon, most.delta)
+
+    from understudy.protocols.sgde.training import needed_multiplier  # which loads networks
+
+    recipe = Recipe(**config.recipe)
+    return recipe.spend(needed_multiplier(recipe, most))
 
 
 def train(
@@ -211,5 +226,5 @@ def _statement(
 
 PROTOCOL = Protocol(
     name="sgde", paper=__doc__, config=Config, party=SgdeParty, train=train, same_people=False,
-    kinds=("table", "image", "series"), agreed=_agreed,
+    kinds=("table", "image", "series"), agreed=_agreed, spends=_spends,
 )  # fmt: skip

@@ -15,7 +15,7 @@ from understudy.evidence.signing import envelopes_in
 from understudy.ground.durable import read_json
 from understudy.ground.errors import ArtefactError
 from understudy.network.status import FILE, GONE, party_word, read_status, served
-from understudy.privacy.accounts.budget import stated_guesses
+from understudy.privacy.accounts.budget import Guess, stated_guess
 from understudy.runtime.identity import Authority
 from understudy.services.console.holder import HolderHome
 
@@ -37,7 +37,7 @@ class RunFolder:
     pages: tuple[str, ...] = ()
     served: bool = False
     holders: tuple[str, ...] = ()  # of a finished run that was no rehearsal, as its statement has them
-    guesses: tuple[float, str] | None = None  # of such a run: the share of right guesses, and between which worlds
+    guess: tuple[Guess, str] | None = None  # of such a run: the best one, and between which worlds
     signers: tuple[str, ...] | None = None  # who is said to have signed its evidence; None: there is no evidence
 
     @property
@@ -83,7 +83,7 @@ def _stated(folder: Path) -> dict[str, Any]:
             return {}
         found = {
             "holders": tuple(str(party["name"]) for party in stated["parties"]),
-            "guesses": (stated_guesses(stated), str(stated["adjacency"])),
+            "guess": (stated_guess(stated), str(stated["adjacency"])),
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}

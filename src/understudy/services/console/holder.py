@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from understudy.evidence.signing import sign_statement, statement_to_sign
 from understudy.ground.errors import ArtefactError, UnderstudyError
 from understudy.network.decisions import Queue, known_party
 from understudy.network.status import FILE, Traffic, alive, read_status, traffic
-from understudy.privacy.accounts.accounting import epsilon
-from understudy.privacy.accounts.budget import ADJACENCIES, Budget, right_at, right_guesses
+from understudy.privacy.accounts.accounting import distance, epsilon
+from understudy.privacy.accounts.budget import ADJACENCIES, Budget, Guess, best_guess, unit_of
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.registry import PROTOCOLS, protocol_named, settings_of
 from understudy.runtime.contract import Contract
@@ -32,11 +31,16 @@ class Standing:
 
     budget: Budget
     spent: float
-    guesses: float  # the largest share of right guesses by all that was spent
+    guess: Guess  # by all that was spent
+    adjacency: str  # what ε protects in all runs of the ledger
 
     @property
     def left(self) -> float:
         return max(0.0, self.budget.epsilon - self.spent)
+
+    @property
+    def unit(self) -> str:
+        return unit_of(self.adjacency)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,17 +67,16 @@ class Offered:
         return ADJACENCIES[self.contract.protects]
 
     @property
-    def guess(self) -> tuple[float, str]:
-        """The share of right guesses that the run would allow if it used up its price, and by what of `GUESSED_BY`: by
-        the noise that is planned where the settings tell it, else by the price alone."""
+    def guess(self) -> Guess:
+        """The best guess that the run would allow if it used up its price: by the noise that is planned where the
+        settings tell it, else by the price alone."""
         price, spend = self.price, None
         if self._is_known and math.isfinite(price.epsilon):
             record = protocol_named(self.contract.protocol)
             with suppress(UnderstudyError):  # settings that would not be signed: the price is all that is known
                 spend = record.spends(record.configured(self.contract.settings), price)
-        if spend is None:
-            return right_at(price.epsilon, price.delta), "bound"
-        return right_guesses(partial(epsilon, spend)), "forecast"
+        planned = None if spend is None else distance(spend)
+        return best_guess(price.epsilon, price.delta, distance=planned, by="forecast")
 
     @property
     def others(self) -> list[str]:
@@ -108,10 +111,14 @@ class SignedRun:
     contract: Contract
     price: Budget
     charged: float | None  # ε so far, at the contract's δ; None where there is no ledger
-    guesses: float | None  # the share of right guesses that it allows
+    guess: Guess | None  # that what was charged allows
     traffic: Traffic
     kept: int  # bytes of recorded answers
     state: str
+
+    @property
+    def adjacency(self) -> str:
+        return ADJACENCIES[self.contract.protects]
 
     @property
     def share(self) -> float:
@@ -128,7 +135,8 @@ class ToSign:
     statement: Mapping[str, Any]
     charged: float  # ε of the run by the ledger, at the budget's δ
     delta: float
-    guesses: float  # the share of right guesses that it allows
+    guess: Guess  # that it allows
+    adjacency: str  # what the run protects
 
     @property
     def digest(self) -> str:
@@ -167,7 +175,8 @@ class HolderHome:
             return None
         with Ledger(path) as book:
             budget = book.budget
-            return Standing(budget=budget, spent=book.spent(against=budget.against), guesses=book.guesses())
+            spent = book.spent(against=budget.against)
+            return Standing(budget=budget, spent=spent, guess=book.guess(), adjacency=book.adjacency)
 
     def to_sign(self, folder: Path) -> ToSign:
         """What a signature of this folder would say. EvidenceError where the ledger does not pay for what is stated."""
@@ -176,7 +185,8 @@ class HolderHome:
         statement = statement_to_sign(folder, ledger=path)
         with Ledger(path) as book:
             delta, run = book.budget.delta, statement["predicate"]["run"]
-            return ToSign(statement, epsilon(book.spend(run=run), delta), delta, book.guesses(run))
+            charged = epsilon(book.spend(run=run), delta)
+            return ToSign(statement, charged, delta, book.guess(run), book.adjacency_of([run]))
 
     def sign(self, folder: Path, to_sign: ToSign) -> None:
         identity = Invitation.load(self.folder / "identity.toml")
@@ -201,10 +211,10 @@ class HolderHome:
     ) -> SignedRun:
         contract = Contract.from_text(file.read_text(encoding="utf-8"))
         price, told = contract.budgets[self.party], crossed.get(contract.run, Traffic())
-        charged = guesses = None
+        charged = guess = None
         if book is not None:
             charged = epsilon(book.spend(run=contract.run, against=price.against), price.delta)
-            guesses = book.guesses(contract.run)
+            guess = book.guess(contract.run)
         over = told.ended or (file.parent / ENDED).exists()
         running = status.get("run") == contract.run and status.get("state") == "joined"
         state, kept = "over" if over else "running" if running else "not finished", 0
@@ -212,7 +222,7 @@ class HolderHome:
             with suppress(FileNotFoundError):  # a run that ends in this moment deletes them
                 kept += answers.stat().st_size
         return SignedRun(
-            contract=contract, price=price, charged=charged, guesses=guesses, traffic=told, kept=kept, state=state
+            contract=contract, price=price, charged=charged, guess=guess, traffic=told, kept=kept, state=state
         )
 
 

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Part
 
 from understudy.ground.errors import ConfigError, ExchangeError
-from understudy.privacy.accounts.budget import guesses_in_words, right_at
+from understudy.privacy.accounts.budget import best_guess
 from understudy.report import words
 from understudy.services.web.doors import MOST, Doors, DoorsProtocol, DoorsServer
 from understudy.services.web.limits import Limits, Rate, loopback
@@ -156,7 +156,7 @@ def typed_number(text: str) -> float:
 
 def templates(folder: Path, filters: Mapping[str, Callable[..., Any]], **known: Any) -> jinja2.Environment:
     """The pages in this folder, in the report's style and words."""
-    own = {"words": words, "in_words": guesses_in_words, "right_at": right_at, **known}
+    own = {"words": words, "best_guess": best_guess, **known}
     environment = words.pages_in(folder, Path(words.__file__).parent, **own)
     environment.filters |= {"size": words.size, **filters}
     return environment
