@@ -264,8 +264,8 @@ def test_commands_take_a_group_from_the_option_and_from_the_schema(understudy: R
         assert (drawn[list(SOILS)].sum(axis=1) == 1).all()
         page = (folder / "report.html").read_text()
         assert "soil_3" in page
-    # With the option, noise may set an end of "age" outside the schema's. Rows drawn by
-    # the schema lie within it.
+    # With the option nothing is declared, and noise may draw missing ages or ages below 0,
+    # which the schema refuses. Rows drawn by the schema keep it.
     drawn_by_schema = tmp_path / "schema" / "synthetic.csv"
     given = ("--real", tmp_path / "land.csv", "--synthetic", drawn_by_schema)
     code, _, err = understudy("evaluate", *given, "--schema", tmp_path / "land.toml")
