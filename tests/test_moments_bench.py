@@ -1,6 +1,5 @@
 """The benchmarks of images and of series, on a handful of rows."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -8,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-
-from understudy.data.encoding.frame import UNIT, Frame
 
 Load = Callable[..., ModuleType]
 
@@ -69,30 +65,6 @@ def test_a_cell_of_labels_has_a_row_for_each_label(load_bench: Load, tmp_path: P
     rows = bench.measure(job)
     assert [row["label"] for row in rows] == ["digit", "ink"]
     assert all(set(row) == set(bench.FIELDS) and 0 <= row["fit"] <= 1 for row in rows)
-
-
-def test_lag_1_of_second_moments_is_that_of_the_law_they_are_of(load_bench: Load) -> None:
-    bench = load_bench("series", "lags")
-    steps, channels = 12, 2
-    frame = Frame((steps, channels), 1, steps * channels)
-    apart = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
-    laws = [0.9**apart, 4 * 0.3**apart]
-    values = np.zeros((steps, channels, steps, channels))
-    for channel, law in enumerate(laws):
-        values[:, channel, :, channel] = law
-    turn = torch.from_numpy(frame.matrix())
-    turn = turn * UNIT**2  # orthonormal rows, in steps
-    second = turn @ torch.from_numpy(values).reshape(24, 24) @ turn.T
-    forms = bench.forms_of(frame)
-    assert bench.lag_of(second, forms).tolist() == pytest.approx([0.9, 0.3])
-
-    generator = torch.Generator().manual_seed(0)
-    upper = torch.randn(4000, 24, 24, generator=generator, dtype=torch.float64).triu(1)
-    beside = torch.randn(4000, 24, generator=generator, dtype=torch.float64)
-    noise = upper + upper.mT + torch.diag_embed(math.sqrt(2) * beside)
-    small = 1e-4 * float(second.diagonal().mean())
-    lags = torch.stack([bench.lag_of(second + small * one, forms).mean() for one in noise])
-    assert bench.noise_of(second, forms, small) == pytest.approx(float(lags.std()), rel=0.06)
 
 
 def test_a_cell_of_lags_splits_what_is_off_into_noise_fit_and_drawing(load_bench: Load) -> None:

@@ -30,16 +30,15 @@ sys.path.append(str(Path(__file__).parents[1]))
 import numpy as np
 import torch
 from scipy.signal import lfilter
-from torch import Tensor
 
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from understudy.api.train import train
-from understudy.data.encoding.frame import Frame
 from understudy.data.schema import Real
 from understudy.data.series import Series, SeriesSchema
 from understudy.evaluate.utility.series import autocorrelation
 from understudy.models.moments import fit
+from understudy.models.moments.gaussians import CellGaussians
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
 
@@ -89,58 +88,17 @@ def people_of(law: Law, people: int, seed: int) -> Series:
     return Series.from_array(values, schema, np.arange(people), "people")
 
 
-class Forms(NamedTuple):
-    """Quadratic forms on coefficients, channel by channel: (channels, features, features) each."""
-
-    power: Tensor  # of the mean square
-    product: Tensor  # of the mean product of a value with the next one
-
-
-def forms_of(frame: Frame) -> Forms:
-    back = torch.from_numpy(frame.matrix())
-    steps = back.view(frame.features, -1, frame.channels).permute(2, 0, 1)
-    power = steps @ steps.mT / steps.shape[2]
-    product = steps[:, :, :-1] @ steps[:, :, 1:].mT / (steps.shape[2] - 1)
-    return Forms(power, (product + product.mT) / 2)
-
-
-def about_level(mean: Tensor, channels: int) -> Tensor:
-    """The mean's coefficients without the level of each channel, its slowest."""
-    swings = mean.clone()
-    swings[:channels] = 0
-    return swings
-
-
-def lag_of(second: Tensor, forms: Forms) -> Tensor:
-    """Lag 1 of each channel by second moments about its level."""
-    return (forms.product * second).sum((1, 2)) / (forms.power * second).sum((1, 2))
-
-
-def noise_of(second: Tensor, forms: Forms, noise: float) -> float:
-    """The deviation of the channels' mean lag 1 where every second moment has noise, √2 of it on the diagonal."""
-    lag = lag_of(second, forms)[:, None, None]
-    power = (forms.power * second).sum((1, 2))[:, None, None]
-    slope = ((forms.product - lag * forms.power) / power).mean(0)
-    return math.sqrt(2) * noise * float(slope.norm())
-
-
-def stages_of(pooled: Any, centre: fit.Centres, kept: fit.Directions, frame: Frame) -> dict[str, float]:
+def stages_of(pooled: Any, centre: fit.Centres, kept: fit.Directions, network: CellGaussians) -> dict[str, float]:
     """Lag 1 of what was released, and of the fit as it grows."""
-    forms, total = forms_of(frame), float(centre.people.sum())
-    swings = about_level(centre.means[0], frame.channels)
-    mean = torch.outer(swings, swings)
-    directions = (kept.basis * kept.values) @ kept.basis.T
-    tail = kept.tail.diag()
-    released = pooled["moments"] / total
-    laws = {
-        "released": released,
-        "kept": directions,
-        "full": directions + tail,
-        "fit": directions + fit.TAIL[frame.sides] * tail,
-    }
-    found = {name: float(lag_of(law + mean, forms).mean()) for name, law in laws.items()}
-    noise = float(pooled["moments_noise"]) / total
-    return found | {"noise": noise_of(released + mean, forms, noise)}
+    frame = network.frame
+    memory = fit.memory(network, pooled, centre)
+    swings = centre.means[0].clone()
+    swings[: frame.channels] = 0
+    directions = (kept.basis * kept.values) @ kept.basis.T + torch.outer(swings, swings)
+    laws = {"kept": directions, "full": directions + kept.tail.diag()}
+    back = torch.from_numpy(frame.matrix())
+    found = {name: float(fit.lag_1(law, back, frame.channels).mean()) for name, law in laws.items()}
+    return found | {"released": memory.released, "noise": memory.noise, "fit": memory.drawn}
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
@@ -155,7 +113,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     kept = fit.directions(pooled, centre)
     generator = result.generator
     drawn = people.schema.scaled(generator.series(DRAWN, seed=0))
-    lags = stages_of(pooled, centre, kept, generator.network.frame)
+    lags = stages_of(pooled, centre, kept, generator.network)
     lags["real"] = float(autocorrelation(people.values, 1).mean())
     lags["drawn"] = float(autocorrelation(drawn, 1).mean())
     row = {key: job[key] for key in KEY}

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from understudy.data.encoding.fine import to_simplex
-from understudy.data.encoding.frame import Frame
+from understudy.data.encoding.frame import UNIT, Frame
 from understudy.ground.errors import ConfigError
-from understudy.models.moments.fit import Centres, centres, directions, fit_cells
+from understudy.models.moments.fit import Centres, Memory, centres, directions, fit_cells, lag_1, lag_1_noise, memory
 from understudy.models.moments.gaussians import CellGaussians, mapped_through, match_shades, shades_map
 from understudy.models.moments.released import CELLS, bought_norm
 from understudy.models.plan import on_paper, shapes_of
@@ -216,3 +216,64 @@ def test_nobody_whom_a_gaussian_has_past_an_end_is_drawn_on_it() -> None:
     assert not ((drawn == 0) | (drawn == 1)).any()
     order = raw.reshape(-1, 20)[:, 0].argsort()
     assert (drawn.reshape(-1, 20)[:, 0][order].diff() >= 0).all(), "ranks stay, and with them the memory of series"
+
+
+def toeplitz(frame: Frame, fades: list[float]) -> torch.Tensor:
+    """Second moments of channels whose correlation fades by these factors a step."""
+    steps, channels = frame.shape
+    apart = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
+    values = np.zeros((steps, channels, steps, channels))
+    for channel, fade in enumerate(fades):
+        values[:, channel, :, channel] = (1 + channel) * fade**apart
+    turn = torch.from_numpy(frame.matrix()) * UNIT**2  # back to steps of coefficients
+    flat = torch.from_numpy(values).reshape(steps * channels, -1)
+    return turn @ flat @ turn.T
+
+
+def test_lag_1_of_second_moments_is_that_of_the_law_they_are_of() -> None:
+    frame = Frame((12, 2), 1, 24)
+    back = torch.from_numpy(frame.matrix())
+    second = toeplitz(frame, [0.9, 0.3])
+    assert lag_1(second, back, 2).tolist() == pytest.approx([0.9, 0.3])
+
+
+def test_the_noise_of_lag_1_is_that_of_lags_of_noisy_moments() -> None:
+    frame = Frame((12, 2), 1, 24)
+    back = torch.from_numpy(frame.matrix())
+    second = toeplitz(frame, [0.9, 0.3])
+    small = 1e-4 * float(second.diagonal().mean())
+    noisy = [second + symmetric(24, small) for _ in range(4000)]
+    lags = torch.stack([lag_1(one, back, 2).mean() for one in noisy])
+    assert lag_1_noise(second, back, 2, small) == pytest.approx(float(lags.std()), rel=0.06)
+
+
+@pytest.mark.parametrize("people", [[900.0], [900.0, 100.0]])
+def test_the_memory_of_a_network_is_that_of_what_it_draws(people: list[float]) -> None:
+    frame = Frame((12, 2), 1, 24)
+    second = toeplitz(frame, [0.9, 0.3]) * 400.0**2 / UNIT**2
+    shares = torch.tensor(people).double()
+    means = 300 * torch.randn(len(people), 24, generator=RNG, dtype=torch.float64)
+    centre = Centres(shares, means, torch.zeros(24), 1.0, 1.4)
+    pooled = {"moments": second * shares.sum(), "moments_noise": torch.tensor(0.0)}
+    network = fit_cells(frame, centre, directions(pooled, centre), None)
+    found = memory(network, pooled, centre)
+    with torch.no_grad():
+        z = torch.randn(40_000, network.latent, generator=RNG)
+        drawn = network.raw(z).double().numpy()
+    about = drawn - drawn.mean((0, 1))
+    lag = (about[:, 1:] * about[:, :-1]).mean((0, 1)) / (about**2).mean((0, 1))
+    assert found.drawn == pytest.approx(lag.mean(), abs=0.01)
+    assert found.released == pytest.approx(found.drawn, abs=1e-4)
+    assert found.noise == 0
+
+
+def test_memory_says_what_noise_hides() -> None:
+    clear = Memory(released=0.82, noise=0.031, drawn=0.98).sentence
+    assert "about 0.98" in clear
+    assert "0.82 ± 0.031" in clear
+    hidden = Memory(released=1.4, noise=0.44, drawn=0.7).sentence
+    assert "1.4" not in hidden
+    assert "noise hides" in hidden
+    assert "±" not in Memory(released=0.82, noise=0.0, drawn=0.98).sentence
+    assert "nan" not in Memory(released=math.nan, noise=math.inf, drawn=0.98).sentence
+    assert "constant" in Memory(released=math.nan, noise=0.0, drawn=math.nan).sentence

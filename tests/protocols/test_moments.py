@@ -172,7 +172,9 @@ def test_series_keep_their_covariance_over_time_and_channels() -> None:
     values, schema = sines(1200, length=12, channels=2, seed=2)
     held = {"host": Series.from_array(values, schema, np.arange(1200) // 3)}
     fed = Federation.rehearsal(held, {}, budget=AMPLE, seed=3, same_people=False)
-    drawn = train("moments", fed, shares=(0.4, 0.6, 0.0)).generator.series(3000, seed=0)
+    generator = train("moments", fed, shares=(0.4, 0.6, 0.0)).generator
+    assert "from one value to the next; the release says" in generator.card["expected"]
+    drawn = generator.series(3000, seed=0)
     ours, theirs = (np.cov(x.reshape(len(x), -1).T) for x in (drawn, values.astype(float)))
     assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.97
     assert np.abs(drawn.mean(0) - values.mean(0)).max() < 0.03

@@ -323,3 +323,87 @@ def _to_classes(values: Tensor, centre: Centres, cells: int) -> Tensor:
         return values
     grouped = values.view(-1, cells, *values.shape[1:])
     return grouped.repeat_interleave(centre.each, 0).flatten(0, 1)
+
+
+def lag_1(second: Tensor, back: Tensor, channels: int) -> Tensor:
+    """The correlation of a value with the next one, channel by channel, by second moments
+    of coefficients about each channel's level; `back` (features, values) turns them back.
+    """
+    turned = second @ back
+    squares = (turned * back).sum(0)
+    products = (turned[:, :-channels] * back[:, channels:]).sum(0)
+    power, product = (one.view(-1, channels).mean(0) for one in (squares, products))
+    return product / power
+
+
+def lag_1_noise(second: Tensor, back: Tensor, channels: int, noise: float) -> float:
+    """The deviation of the channels' mean of `lag_1` where every second moment has noise
+    of this deviation, √2 of it on the diagonal. To the first order.
+    """
+    power = ((second @ back) * back).sum(0).view(-1, channels).mean(0)
+    lag = lag_1(second, back, channels)
+    steps = back.view(len(back), -1, channels)
+    count = steps.shape[1]
+    neighbours = torch.zeros_like(steps)
+    neighbours[:, 1:] += steps[:, :-1] / (2 * (count - 1))
+    neighbours[:, :-1] += steps[:, 1:] / (2 * (count - 1))
+    change = (neighbours - lag * steps / count) / (power * channels)
+    slope = change.flatten(1) @ back.T
+    return math.sqrt(2) * noise * float(slope.norm())
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Lag 1 of series, the mean of all channels: what was released, the deviation of its
+    noise, and what the network draws before its values are mapped to histograms.
+    """
+
+    released: float
+    noise: float
+    drawn: float
+
+    @property
+    def sentence(self) -> str:
+        if not math.isfinite(self.drawn):
+            return "Drawn series are constant."
+        said = f"Drawn series have a correlation of about {self.drawn:.2f} from one value to the next"
+        if not math.isfinite(self.released + self.noise):
+            return f"{said}; the release does not tell that of real ones."
+        if self.noise > UNTOLD:
+            return f"{said}; noise hides that of real ones (±{self.noise:.2f})."
+        apart = f" ± {self.noise:.2g}" if self.noise else ""
+        return f"{said}; the release says {self.released:.2f}{apart} of real ones."
+
+
+UNTOLD = 0.1  # deviation of lag 1, as `report.marks.OFF`: a difference that is not close
+
+
+def memory(network: CellGaussians, pooled: Released, centre: Centres) -> Memory:
+    """Of a release of second moments about the classes' means, and of the network fitted
+    to it. Guarantee: reads released numbers alone.
+    """
+    frame = network.frame
+    channels, total = frame.channels, float(centre.people.sum())
+    back = torch.from_numpy(frame.matrix())
+    between = _about_level(centre.means, centre.people / total, channels)
+    released = pooled["moments"] / total + between
+    with torch.no_grad():
+        shares = (network.shares / network.shares.sum()).double()
+        factors = network.factors.double()
+        inner = torch.einsum("c,cij,ckj->ik", shares, factors, factors)
+        basis = network.basis.double()
+        drawn = basis @ inner @ basis.T + network.tail.double().square().diag()
+        drawn = drawn + _about_level(network.means.double(), shares, channels)
+    noise = float(pooled["moments_noise"]) / total
+    return Memory(
+        released=float(lag_1(released, back, channels).mean()),
+        noise=lag_1_noise(released, back, channels, noise),
+        drawn=float(lag_1(drawn, back, channels).mean()),
+    )
+
+
+def _about_level(means: Tensor, shares: Tensor, channels: int) -> Tensor:
+    """Second moments of means about the level of each channel, its slowest coefficient."""
+    swings = means.clone()
+    swings[:, :channels] -= (shares @ means)[:channels]
+    return swings.T @ (shares[:, None] * swings)

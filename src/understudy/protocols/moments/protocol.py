@@ -193,7 +193,7 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
 
     def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
         from understudy.generators.parts import GeneratorParts
-        from understudy.models.moments.fit import fit_cells
+        from understudy.models.moments.fit import fit_cells, memory
         from understudy.models.moments.gaussians import match_shades
 
         if "pooled" not in found:
@@ -204,8 +204,10 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
         network = fit_cells(self.frame, centre, kept, found.get("cells"), bits=bits)
         there = float(centre.people.sum())
         matched = match_shades(network, first["shades"], float(first["shades_noise"]), there)
-        card = {"norm": self.framed(found).norm, "directions": len(kept.values), "cells": network.cells}
-        card["histograms"] = matched
+        card: dict[str, Any] = {"norm": self.framed(found).norm, "directions": len(kept.values)}
+        card |= {"cells": network.cells, "histograms": matched}
+        if self.frame.sides == 1 and self.frame.shape[0] > 1:
+            card["expected"] = memory(network, found["pooled"], centre).sentence
         return GeneratorParts(network.eval(), self.schema, card), max(1, round(there))
 
     def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
