@@ -12,6 +12,7 @@ import understudy as us
 from test_cli import Run
 from understudy.data.table import read_table
 from understudy.ground.errors import ConfigError, SchemaError, UtilityWarning
+from understudy.privacy.kinds import kinds_of
 
 pytestmark = [
     pytest.mark.usefixtures("short_fits", "short_training"),
@@ -320,3 +321,29 @@ def test_intervals_of_pandas_are_refused_before_they_are_paid_for(made: Callable
         words, epsilon=1.0, names_and_kinds_are_public=True, name="people", rows_are_people=True, **SMALL
     )
     assert "age" in result.sample(10).columns
+
+
+def _bare_intervals(ages: Any) -> Any:
+    return pd.cut(ages, 4).astype(object)
+
+
+def _one_interval(ages: Any) -> Any:
+    cells = ages.astype(str).astype(object)
+    cells.iloc[-1] = pd.Interval(0, 1)
+    return cells
+
+
+def _bare_periods(ages: Any) -> Any:
+    return pd.Series(pd.period_range("2020-01", periods=len(ages), freq="M")).astype(object)
+
+
+@pytest.mark.parametrize("made", [_bare_intervals, _one_interval, _bare_periods])
+def test_objects_that_are_intervals_are_refused_before_they_are_paid_for(
+    made: Callable[[Any], Any], ledger: Spent
+) -> None:
+    rows = table().assign(age=made(table()["age"]))
+    with pytest.raises(ConfigError, match=r'"age".*no kind describes.*Nothing was'):
+        us.synthesize(rows, epsilon=1.0, names_and_kinds_are_public=True, name="people", rows_are_people=True)
+    assert ledger() == 0.0
+    with pytest.raises(ConfigError, match=r'"age".*no kind describes.*Nothing was'):
+        kinds_of(rows)

@@ -31,7 +31,7 @@ from understudy.data.id_names import id_names, is_id_name
 from understudy.data.infer import IDS, draft, few_odd_words, looks_like
 from understudy.data.reading.files import Source, batches_of, is_long
 from understudy.data.reading.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
-from understudy.data.reading.storage import dtype_kind, is_range
+from understudy.data.reading.storage import dtype_kind, has_range_objects, is_range
 from understudy.data.schema import KINDS, Boolean, Categorical, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.data.table import open_table
 from understudy.ground.check import one_of
@@ -191,8 +191,16 @@ def kinds_of(
     settled = {*(declared or {}), *without}
     if isinstance(source, pd.DataFrame):
         for column in source.columns:
-            if column != person and column not in settled and is_range(source[column].dtype):
+            if column == person or column in settled:
+                continue
+            if is_range(source[column].dtype):
                 raise _no_kind(column, source[column].dtype)
+            if has_range_objects(source[column]):
+                raise ConfigError(
+                    f'column "{column}" has intervals or periods of pandas among its values, which no kind describes: '
+                    "convert it (.astype(str)), or drop it. This follows from the rows: keep it to yourself. Nothing "
+                    "was charged."
+                )
     if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
         found = draft(_beginning(source, len(names)), person, most_categories=MOST_TEXTS, shared=_SHARED, header=True)
         kept = [column for column in found.schema.columns if not is_id_name(column.name)]

@@ -86,6 +86,11 @@ def is_range(dtype: Any) -> bool:
     return isinstance(dtype, pd.IntervalDtype | pd.PeriodDtype)
 
 
+def has_range_objects(cells: Cells) -> bool:
+    """Whether any of a column of objects is an interval or a period, which its dtype does not say."""
+    return bool(pd.api.types.is_object_dtype(cells.dtype)) and not {pd.Interval, pd.Period}.isdisjoint(map(type, cells))
+
+
 def storages_of(frame: pd.DataFrame) -> dict[Any, Storage]:
     """How each column is stored whose name no other column has."""
     repeated = set(frame.columns[frame.columns.duplicated()])
