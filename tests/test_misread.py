@@ -347,3 +347,28 @@ def test_objects_that_are_intervals_are_refused_before_they_are_paid_for(
     assert ledger() == 0.0
     with pytest.raises(ConfigError, match=r'"age".*no kind describes.*Nothing was'):
         kinds_of(rows)
+
+
+NUMBERS = [str(number) for number in range(1_000, 1_400)]
+DAYS = [str(day)[:10] for day in pd.date_range("2019-01-01", periods=400)]
+ODD_AMONG = [
+    *((NUMBERS, odd) for odd in ("inf", "1e400", "2019-02-03", "2019-13-40", "03.02.2019")),
+    *((DAYS, odd) for odd in ("1.5", "-99", "inf")),
+]
+
+
+@pytest.mark.parametrize(("cells", "odd"), ODD_AMONG)
+def test_one_cell_of_another_kind_in_a_file_is_named_before_the_column_is_lost(
+    cells: list[str], odd: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "people.csv"
+    pd.DataFrame({"visit": [*cells[:7], odd, *cells[8:]], "cost": range(400)}).to_csv(path, index=False)
+    with pytest.raises(ConfigError, match=r'a few cells of "visit".*Nothing was charged'):
+        kinds_of(path, confirmed=True)
+
+
+@pytest.mark.parametrize("cells", [NUMBERS, DAYS, [f"{number:05}" for number in range(400)]])
+def test_a_column_of_one_kind_is_not_taken_for_one_with_odd_cells(cells: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    pd.DataFrame({"visit": cells, "cost": range(400)}).to_csv(path, index=False)
+    assert "cost" in kinds_of(path, confirmed=True)

@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from understudy.data import column as kinds
 from understudy.data.column import (
@@ -312,8 +313,15 @@ def few_odd_words(cells: Cells) -> bool:
     Edges: a column of at most `FEW` different numbers is a list of categories, and a leading zero makes codes.
     """
     where, values = distinct(cells, set(MISSING_WORDS))
-    has_letters = [isinstance(value, str) and _DIGITS.fullmatch(value) is None for value in values]
-    is_odd = np.array(has_letters, dtype=bool) & np.isnan(floats(values))
+    is_number = np.isfinite(floats(values))
+    is_text = np.array([isinstance(value, str) for value in values], dtype=bool)
+    has_letters = np.array([_DIGITS.fullmatch(str(value)) is None for value in values], dtype=bool)
+    words, no_numbers = is_text & has_letters & ~is_number, is_text & ~is_number
+    return any(_are_few_odd(where, values, is_odd) for is_odd in (words, no_numbers, is_number))
+
+
+def _are_few_odd(where: NDArray[Any], values: Cells, is_odd: NDArray[np.bool_]) -> bool:
+    """Whether few cells are odd, and all others are numbers, days or times. `where`: each cell's place in `values`."""
     there = where[where >= 0]
     odd_words = np.unique(there[is_odd[there]])
     odd_cells = int(is_odd[there].sum())
