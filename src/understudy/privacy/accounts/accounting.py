@@ -61,7 +61,7 @@ _LARGEST_SAMPLED = 500.0  # of the pure ε of sampled Laplace noise: dp_accounti
 _MOST_NOISE = 1e7
 _ORDERS = tuple(RdpAccountant().orders)
 _USUAL_DELTA = 1e-6  # at which ε says how fine a grid of losses has to be
-_DELTAS = np.geomspace(1e-6, 0.999, 200)  # neighbours differ by 7 %: by less than 0.01 in a distance
+_DELTAS = np.geomspace(1e-6, 0.999, 200)  # any row of them is sound; neighbours differ by 7 %
 _WHOLE_ORDERS = tuple(order for order in _ORDERS if order == int(order))  # their sums are short: a quick bound
 
 
