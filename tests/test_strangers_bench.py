@@ -111,6 +111,36 @@ def test_a_model_is_compared_on_rows_held_out_whichever_column_it_predicts(bench
     assert bench.model_truth("school", table, table.train, 0).off == 0
 
 
+def test_a_model_tells_the_most_frequent_words_apart_and_takes_others_as_one(bench: ModuleType) -> None:
+    words = [f"w{k:02d}" for k in range(40)]
+    cells = np.repeat(words, np.arange(40, 0, -1))
+    rows = pd.DataFrame({"word": cells, "size": np.arange(len(cells))})
+    made = pd.DataFrame({"word": ["w00", "w39", "(other)", None], "size": range(4)})
+    table = bench.Stranger(rows, rows, "")
+    asked, synthetic = bench.with_few_classes("word", table, made)
+    often = words[: bench.MOST_CLASSES - 1]
+    for frame in (asked.train, asked.test):
+        assert set(frame["word"]) == {*often, bench.RARE_WORDS}
+        assert (frame["word"] == rows["word"]).equals(rows["word"].isin(often))
+    rare = bench.RARE_WORDS
+    assert list(synthetic["word"].fillna("")) == ["w00", rare, rare, ""]
+    few = rows.assign(word=rows["word"].str[-1])
+    asked, synthetic = bench.with_few_classes("word", bench.Stranger(few, few, ""), made)
+    assert asked.train is few
+    assert synthetic is made
+
+
+def test_a_model_asks_whether_a_day_is_after_the_middle_one(bench: ModuleType) -> None:
+    days = pd.date_range("2001-01-01", periods=101)
+    rows = pd.DataFrame({"day": days.strftime("%d.%m.%Y"), "size": np.arange(101)})
+    table = bench.Stranger(rows, rows, "")
+    made = pd.DataFrame({"day": ["01.02.2001", None, "01.06.2001"], "size": range(3)})
+    asked, synthetic = bench.with_few_classes("day", table, made)
+    assert asked.target == "day"
+    assert bench.features(asked.train, asked)[1].tolist() == [0] * 51 + [1] * 50
+    assert bench.features(synthetic, asked)[1].tolist() == [0, 1]
+
+
 def test_forty_tables_half_of_them_apart_and_the_generated_ones_have_the_law_that_is_said(
     bench: ModuleType, load_bench: Callable[..., ModuleType], tmp_path: Path
 ) -> None:

@@ -61,7 +61,8 @@ QUICK = quick()
 EPSILONS = (1.0, 0.5, 4.0)
 ALL, LINE, METHOD = "(all)", "line", "after"
 ATOM = 0.01  # a value that so many people have is an atom
-MOST_CLASSES = 12  # a number of more values is predicted as above its median, or not
+MOST_CLASSES = 12  # of a column that is predicted, see `with_few_classes`
+RARE_WORDS = "(rare words)"
 SHARED_BY = 0.005  # a text column of which no text is shared by so many is free text
 DAYS = (  # ways in which these tables write days
     "%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%y", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%H:%M:%S",
@@ -213,15 +214,34 @@ def as_words(frame: pd.DataFrame, name: str) -> "pd.Series[Any]":
 def model_truth(target: str, table: Stranger, made: pd.DataFrame, seed: int) -> Truth:
     """By how much gradient boosting that learned from synthetic rows is worse than one that learned from real ones."""
     if target != table.target:
-        table = replace(table, target=target, above=class_border(table.train[target]))
+        table, made = with_few_classes(target, table, made)
     real, synthetic = (learned(rows, table, seed) for rows in (table.train, made))
     return Truth(round(real - synthetic, 4), f"{target}: AUC {real:.3f} -> {synthetic:.3f}")
 
 
-def class_border(cells: "pd.Series[Any]") -> float | None:
-    """The median of a number of many values, above which its class is 1; None where values are classes."""
-    many = kind_of(cells) == "number" and cells.nunique() > MOST_CLASSES
-    return float(cells.median()) if many else None
+def with_few_classes(target: str, table: Stranger, made: pd.DataFrame) -> tuple[Stranger, pd.DataFrame]:
+    """The table that asks for this column, and synthetic rows to learn it from, with `MOST_CLASSES` at most.
+
+    A day, and a number of more values, is above its median or not. Of more words the most frequent real ones are
+    classes, and the others are one. Their number is what a model's work grows with: hundreds of codes would take hours.
+    """
+    real, above = table.train[target], None
+    kind = kind_of(real)
+    frames = [table.train, table.test, made]
+    if kind == "day":
+        frames = [frame.assign(**{target: as_numbers(frame, target, kind)}) for frame in frames]
+        above = float(frames[0][target].median())
+    elif kind == "number" and real.nunique() > MOST_CLASSES:
+        above = float(real.median())
+    elif real.nunique() > MOST_CLASSES:
+        often = as_words(table.train, target).value_counts().index[: MOST_CLASSES - 1]
+        frames = [frame.assign(**{target: rare_as_one(as_words(frame, target), often)}) for frame in frames]
+    train, test, made = frames
+    return replace(table, train=train, test=test, target=target, above=above), made
+
+
+def rare_as_one(words: "pd.Series[Any]", often: "pd.Index[Any]") -> "pd.Series[Any]":
+    return words.where(words.isna() | words.isin(often), RARE_WORDS)
 
 
 def single_noise(card: Mapping[str, Any]) -> float:
