@@ -50,6 +50,13 @@ def test_figures_of_a_column_by_hand(bench: ModuleType) -> None:
     assert bench.column_figures(other[:4], real, np.array([0.0, 5]))["median_cells"] == 0
 
 
+def test_a_schema_says_that_every_row_is_another_person(bench: ModuleType, tmp_path: Path) -> None:
+    table = bench.load("laws", tmp_path)
+    for schema in (table.draft, table.hand, bench.widened(table.draft, 10)):
+        schema.require_unit()
+        assert schema.rows_are_people
+
+
 def test_generated_columns_have_the_law_that_is_said(load_bench: Callable[..., ModuleType]) -> None:
     laws = load_bench("numbers", "laws")
     rows = laws.drawn(40_000)

@@ -101,7 +101,7 @@ class Known:
 def load(name: str, folder: Path, seed: int = 0) -> Known:
     """The table of that name, its rows in an order that the seed gives; a fifth is held out."""
     frame = _read(name, folder)
-    draft = replace(infer_schema(frame), origin="public", note="")
+    draft = replace(infer_schema(frame), origin="public", note="", rows_are_people=True)
     columns = (_by_hand(column, HAND[name].get(column.name)) for column in draft.columns)
     order = np.random.default_rng([seed, 7]).permutation(len(frame))
     cut = len(frame) // 5
