@@ -1,9 +1,12 @@
-"""The environment that Make works in: made on first use, in layers, and changed only where Make here made it.
+"""The environment that Make works in: made on first use, in layers, and changed only
+where Make here made it.
 
-    python .ci/environment.py .venv tests        # afterwards .venv has what the tests need, or it was said why not
+    python .ci/environment.py .venv tests        # afterwards .venv has what the tests
+                                                 need, or it was said why not
 
-A layer is some extras of pyproject.toml on top of the package itself. In an environment, the file `.made-by-make` names
-the checkout that made it, and `.installed-LAYER` says from what. Any other environment is used as it is if it has what
+A layer is some extras of pyproject.toml on top of the package itself. In an
+environment, the file `.made-by-make` names the checkout that made it, and
+`.installed-LAYER` says from what. Any other environment is used as it is if it has what
 is needed, and otherwise refused: nothing is ever installed into it.
 """
 
@@ -27,22 +30,40 @@ LAYERS = {
 _FOUND = """
 import importlib.metadata, importlib.util, json
 spec = importlib.util.find_spec("understudy")
-versions = {one.name.lower().replace("_", "-"): one.version for one in importlib.metadata.distributions()}
+distributions = importlib.metadata.distributions()
+versions = {one.name.lower().replace("_", "-"): one.version for one in distributions}
 print(json.dumps([spec and spec.origin, versions]))
 """
 
 
 def requirements(layer: str) -> list[str]:
-    """What pyproject.toml asks for in this layer alone; the demo's has the package's own."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    """What pyproject.toml asks for in this layer alone; the demo's has the package's
+    own.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     own = project["dependencies"] if layer == "demo" else []
-    return [*own, *(one for extra in LAYERS[layer] for one in project["optional-dependencies"][extra])]
+    return [
+        *own,
+        *(
+            one
+            for extra in LAYERS[layer]
+            for one in project["optional-dependencies"][extra]
+        ),
+    ]
 
 
 def stamp(layer: str) -> str:
     """What a layer is made from, in short."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    made_from = [requirements(layer), project["scripts"], (ROOT / "constraints.txt").read_text(encoding="utf-8")]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    made_from = [
+        requirements(layer),
+        project["scripts"],
+        (ROOT / "constraints.txt").read_text(encoding="utf-8"),
+    ]
     return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
 
 
@@ -51,7 +72,9 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def satisfies(requirement: str, versions: dict[str, str]) -> bool:
-    """Whether what is asked for (a name and bounds, as in pyproject.toml) is among these."""
+    """Whether what is asked for (a name and bounds, as in pyproject.toml) is among
+    these.
+    """
     found = re.match(r"([A-Za-z0-9_.-]+)(?:\[[^\]]*\])?(.*)", requirement)
     assert found is not None, requirement
     have = versions.get(found[1].lower().replace("_", "-"))
@@ -59,7 +82,8 @@ def satisfies(requirement: str, versions: dict[str, str]) -> bool:
         return False
     for bound in filter(None, found[2].split(",")):
         sign, wanted = re.match(r"\s*(>=|<|==)\s*(\S+)", bound).groups()  # type: ignore[union-attr]
-        this, other = _release(have), _release(wanted)
+        this = _release(have)
+        other = _release(wanted)
         if not {">=": this >= other, "<": this < other, "==": this == other}[sign]:
             return False
     return True
@@ -67,48 +91,94 @@ def satisfies(requirement: str, versions: dict[str, str]) -> bool:
 
 def missing(python: Path, layer: str) -> list[str]:
     """What an environment lacks for this layer; nothing is changed by asking."""
-    told = subprocess.run([python, "-c", _FOUND], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [python, "-c", _FOUND], capture_output=True, text=True, check=True
+    ).stdout
     origin, versions = json.loads(told)
-    asked = [one for needed in dict.fromkeys(("demo", layer)) for one in requirements(needed)]
+    asked = [
+        one for needed in dict.fromkeys(("demo", layer)) for one in requirements(needed)
+    ]
     lacks = [one for one in asked if not satisfies(one, versions)]
     here = origin is not None and Path(origin).resolve().is_relative_to(ROOT / "src")
     return lacks if here else [f"understudy itself, from {ROOT}", *lacks]
 
 
 def install(venv: Path, layer: str) -> None:
-    """This layer, by uv where it is there and can, otherwise by pip. The demo compiles the modules that it uses; for
-    tests all are compiled here, on all processors, so that no worker has to.
+    """This layer, by uv where it is there and can, otherwise by pip. The demo compiles
+    the modules that it uses; for tests all are compiled here, on all processors, so
+    that no worker has to.
     """
     what: list[Any] = ["--constraint", ROOT / "constraints.txt"]
-    what += ["--editable", f"{ROOT}[{','.join(LAYERS[layer])}]"] if layer == "demo" else requirements(layer)
-    python, uv = venv / "bin" / "python", shutil.which("uv")
-    pip: list[Any] = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
+    what += (
+        ["--editable", f"{ROOT}[{','.join(LAYERS[layer])}]"]
+        if layer == "demo"
+        else requirements(layer)
+    )
+    python = venv / "bin" / "python"
+    uv = shutil.which("uv")
+    pip: list[Any] = [
+        python,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--no-compile",
+    ]
     ways = [[uv, "pip", "install", "--quiet", "--python", python]] * bool(uv) + [pip]
     if all(subprocess.run([*way, *what]).returncode for way in ways):
-        sys.exit(f"{venv}: what {layer} needs could not be installed, see above. Make tries it again next time.")
+        sys.exit(
+            f"{venv}: what {layer} needs could not be installed, see above. Make "
+            "tries it again next time."
+        )
     if layer == "tests":
-        compiling = [python, "-m", "compileall", "-qq", "-j", "0", *venv.glob("lib/python*/site-packages")]
-        subprocess.run(compiling)  # some templates among the packages are no programs, which it says by its code
+        compiling = [
+            python,
+            "-m",
+            "compileall",
+            "-qq",
+            "-j",
+            "0",
+            *venv.glob("lib/python*/site-packages"),
+        ]
+        # some templates among the packages are no programs, which it says by its code
+        subprocess.run(compiling)
 
 
 def ready(venv: Path, layer: str) -> None:
-    """An environment with this layer and what it stands on; it is said before something is made or changed."""
+    """An environment with this layer and what it stands on; it is said before something
+    is made or changed.
+    """
     say = sys.stderr.write
-    python, mark = venv / "bin" / "python", venv / MARK
+    python = venv / "bin" / "python"
+    mark = venv / MARK
     ours = mark.exists() and mark.read_text(encoding="utf-8").strip() == str(ROOT)
     if not ours and venv.exists() and (not venv.is_dir() or any(venv.iterdir())):
         if not python.exists():
-            sys.exit(f"{venv} is there, and it is no Python environment. Nothing was changed.")
-        if lacks := missing(python, layer):
             sys.exit(
-                f"{venv} was not made by Make in this checkout, so nothing is installed into it. For {layer} it lacks: "
-                f"{', '.join(lacks)}.\nInstall that yourself, or leave VENV out, or name a place where nothing is yet."
+                f"{venv} is there, and it is no Python environment. Nothing was "
+                "changed."
             )
-        say(f"{venv} was not made by Make in this checkout: it has what is needed, and is used as it is.\n")
+        lacks = missing(python, layer)
+        if lacks:
+            sys.exit(
+                f"{venv} was not made by Make in this checkout, so nothing is "
+                f"installed into it. For {layer} it lacks: "
+                f"{', '.join(lacks)}.\nInstall that yourself, or leave VENV out, or "
+                "name a place where nothing is yet."
+            )
+        say(
+            f"{venv} was not made by Make in this checkout: it has what is needed, "
+            "and is used as it is.\n"
+        )
         return
     for needed in dict.fromkeys(("demo", layer)):
         installed = venv / f".installed-{needed}"
-        if ours and installed.exists() and installed.read_text(encoding="utf-8") == stamp(needed):
+        if (
+            ours
+            and installed.exists()
+            and installed.read_text(encoding="utf-8") == stamp(needed)
+        ):
             continue
         if not ours:
             say(f"Making an environment in {venv}, with {sys.executable} …\n")
@@ -131,7 +201,8 @@ def remove(venv: Path) -> None:
 
 
 if __name__ == "__main__":
-    place, wanted = Path(sys.argv[1]), sys.argv[2]
+    place = Path(sys.argv[1])
+    wanted = sys.argv[2]
     if wanted == "remove":
         remove(place)
     else:

@@ -1,9 +1,11 @@
-"""How many people a given ε and number of columns need: writes the tables of docs/people_needed.md.
+"""How many people a given ε and number of columns need: writes the tables of
+docs/people_needed.md.
 
     python docs/people_needed.py
 
-By the noise that `us.plan` forecasts for one holder's table, half of it numbers and half categories of five, and by
-what `Expectation` says of so much noise. No row is read.
+By the noise that `us.plan` forecasts for one holder's table, half of it numbers and
+half categories of five, and by what `Expectation` says of so much noise. No row is
+read.
 """
 
 import math
@@ -16,31 +18,44 @@ from understudy.privacy.buy_schema import quote
 from understudy.privacy.kinds import without_bounds
 
 PAGE = Path(__file__).with_suffix(".md")
-EPSILONS, WIDTHS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0), (5, 10, 20, 40)
+EPSILONS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+WIDTHS = (5, 10, 20, 40)
 DELTA = 1e-6
-COLUMNS, PAIRS = 0.05, 0.10  # what shares are to be within
+# what shares are to be within
+COLUMNS = 0.05
+PAIRS = 0.10
 MANY = 10**9
 
 
 def schema_of(columns: int) -> us.Schema:
     """Half numbers, half categories of five."""
     numbers = [us.Real(name=f"n{j}", low=0.0, high=1e6) for j in range(columns // 2)]
-    texts = [us.Categorical(name=f"t{j}", categories=tuple("abcde")) for j in range(columns - columns // 2)]
+    texts = [
+        us.Categorical(name=f"t{j}", categories=tuple("abcde"))
+        for j in range(columns - columns // 2)
+    ]
     return us.Schema(columns=(*numbers, *texts))
 
 
 def needed(columns: int, epsilon: float) -> str:
     """People for single columns, and for pairs, to be within what is wanted."""
     budget = us.Budget(epsilon, DELTA)
-    expected = us.plan("gram", {"one": schema_of(columns)}, budget=budget, people=MANY).expected
+    expected = us.plan(
+        "gram", {"one": schema_of(columns)}, budget=budget, people=MANY
+    ).expected
     assert expected is not None, "there is noise"
-    single, pairs = expected.of_columns / COLUMNS, expected.of_pairs / PAIRS
+    single = expected.of_columns / COLUMNS
+    pairs = expected.of_pairs / PAIRS
     return f"{_rounded(MANY * single):,} / {_rounded(MANY * pairs):,}"
 
 
 def showing(columns: int, epsilon: float) -> str:
-    """How many people have to share a text so that it shows, where nothing is declared."""
-    kinds = without_bounds({column.name: column.kind for column in schema_of(columns).columns})
+    """How many people have to share a text so that it shows, where nothing is
+    declared.
+    """
+    kinds = without_bounds(
+        {column.name: column.kind for column in schema_of(columns).columns}
+    )
     offer = quote(kinds, epsilon=epsilon * SCHEMA_SHARE, delta=DELTA / 2, gaussian=True)
     assert offer is not None, "there is something to buy"
     return f"{_rounded(offer.category_threshold):,}"
@@ -57,8 +72,13 @@ TABLES = {"needed": needed, "showing": showing}
 
 def table(name: str) -> str:
     """One of the page's tables."""
-    head = "| columns | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |"
-    cells = {columns: [TABLES[name](columns, epsilon) for epsilon in EPSILONS] for columns in WIDTHS}
+    head = (
+        "| columns | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |"
+    )
+    cells = {
+        columns: [TABLES[name](columns, epsilon) for epsilon in EPSILONS]
+        for columns in WIDTHS
+    }
     rows = [f"| {columns} | {' | '.join(row)} |" for columns, row in cells.items()]
     return "\n".join([head, "|---" * (len(EPSILONS) + 1) + "|", *rows])
 

@@ -1,4 +1,6 @@
-"""Write docs/settings.md from the settings that the protocols declare: `make reference`."""
+"""Write docs/settings.md from the settings that the protocols declare: `make
+reference`.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,14 +10,25 @@ from understudy.runs.registry import PROTOCOLS, Setting, settings_of
 
 
 def reference() -> str:
-    """docs/settings.md: what several protocols share in one table, then each protocol's own settings."""
+    """docs/settings.md: what several protocols share in one table, then each protocol's
+    own settings.
+    """
     every = {protocol: settings_of(protocol) for protocol in PROTOCOLS}
     shared = _shared(every.values())
-    lines = [f"- `{name}`{_range(values)}: {meaning}" for name, (values, meaning) in sorted(shared.items())]
+    lines = [
+        f"- `{name}`{_range(values)}: {meaning}"
+        for name, (values, meaning) in sorted(shared.items())
+    ]
     parts = [_HEAD, *lines, ""]
     for protocol, record in PROTOCOLS.items():
-        own = [one for one in every[protocol] if shared.get(one.name) != (one.values, one.meaning)]
-        others = ", ".join(f"`{one.name}={one.default}`" for one in every[protocol] if one not in own)
+        own = [
+            one
+            for one in every[protocol]
+            if shared.get(one.name) != (one.values, one.meaning)
+        ]
+        others = ", ".join(
+            f"`{one.name}={one.default}`" for one in every[protocol] if one not in own
+        )
         parts += [f"## {protocol}\n", f"{record.title}\n"]
         parts += [*map(_line, own), ""] if own else []
         parts += [f"Shared: {others}.\n"]
@@ -24,8 +37,14 @@ def reference() -> str:
 
 def _shared(every: Iterable[list[Setting]]) -> dict[str, tuple[str, str]]:
     """Values and meaning of each name that means the same in several protocols."""
-    count = Counter((one.name, one.values, one.meaning) for settings in every for one in settings)
-    return {name: (values, meaning) for (name, values, meaning), n in reversed(count.most_common()) if n > 1}
+    count = Counter(
+        (one.name, one.values, one.meaning) for settings in every for one in settings
+    )
+    return {
+        name: (values, meaning)
+        for (name, values, meaning), n in reversed(count.most_common())
+        if n > 1
+    }
 
 
 _HEAD = """\
@@ -40,7 +59,10 @@ where none stands: a whole number of at least 1. `–` is no value.
 
 
 def _line(setting: Setting) -> str:
-    return f"- `{setting.name}={setting.default}`{_range(setting.values)}: {setting.meaning}"
+    return (
+        f"- `{setting.name}={setting.default}`{_range(setting.values)}: "
+        f"{setting.meaning}"
+    )
 
 
 def _range(values: str) -> str:

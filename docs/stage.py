@@ -1,7 +1,8 @@
-"""Lay out the pages of the site in build/docs: these, the README as the first page, and the benchmarks' READMEs.
+"""Lay out the pages of the site in build/docs: these, the README as the first page, and
+the benchmarks' READMEs.
 
-Links between them are rewritten, so that a link is right both in the checkout and on the site; a link to anything else
-in the checkout becomes the name of that file.
+Links between them are rewritten, so that a link is right both in the checkout and on
+the site; a link to anything else in the checkout becomes the name of that file.
 """
 
 import re
@@ -18,11 +19,26 @@ def pages() -> dict[Path, str]:
     """Every page: where it is, and where it goes."""
     found = {ROOT / "README.md": "index.md"}
     found |= {path: path.name for path in sorted((ROOT / "docs").glob("*.md"))}
-    found |= {path: f"tutorials/{path.name}" for path in sorted((ROOT / "docs" / "tutorials").glob("*.md"))}
-    found |= {path: f"benchmarks/{path.parent.name}.md" for path in sorted(ROOT.glob("benchmarks/*/README.md"))}
-    found |= {path: f"benchmarks/{path.parent.name}_tables.md" for path in sorted(ROOT.glob("benchmarks/*/TABLES.md"))}
-    found |= {ROOT / "benchmarks" / "README.md": "benchmarks/index.md", ROOT / "examples" / "phone.md": "upload.md"}
-    return found | {ROOT / "CHANGELOG.md": "changelog.md", ROOT / "SECURITY.md": "security.md"}
+    found |= {
+        path: f"tutorials/{path.name}"
+        for path in sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+    }
+    found |= {
+        path: f"benchmarks/{path.parent.name}.md"
+        for path in sorted(ROOT.glob("benchmarks/*/README.md"))
+    }
+    found |= {
+        path: f"benchmarks/{path.parent.name}_tables.md"
+        for path in sorted(ROOT.glob("benchmarks/*/TABLES.md"))
+    }
+    found |= {
+        ROOT / "benchmarks" / "README.md": "benchmarks/index.md",
+        ROOT / "examples" / "phone.md": "upload.md",
+    }
+    return found | {
+        ROOT / "CHANGELOG.md": "changelog.md",
+        ROOT / "SECURITY.md": "security.md",
+    }
 
 
 def main() -> None:
@@ -36,7 +52,10 @@ def main() -> None:
 
 
 def _link(link: re.Match[str], source: Path, goal: str, where: dict[Path, str]) -> str:
-    mark, text, target, anchor = link[1], link[2], link[3], link[4] or ""
+    mark = link[1]
+    text = link[2]
+    target = link[3]
+    anchor = link[4] or ""
     if not target or "://" in target or target.startswith("mailto:"):
         return link[0]
     path = (source.parent / target).resolve()

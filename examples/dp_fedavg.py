@@ -1,13 +1,17 @@
-"""DP-FedAvg: holders of different people train one classifier; each round adds up clipped updates under common noise.
+"""DP-FedAvg: holders of different people train one classifier; each round adds up
+clipped updates under common noise.
 
-McMahan, Ramage, Talwar, Zhang, "Learning differentially private recurrent language models" (ICLR 2018), Algorithm 1,
-with the estimator of a noisy sum over a noisy count.
-Paper → code: T → rounds, S → clip, η → learning_rate, θ → weights, Δ_k → an update, z → the noise of a release.
-Differs from the paper: everybody takes part in every round, by one full-batch step of logistic regression. The noise is
-the sum of what all holders add under pads, so the server sees no holder's own sum, and need not be trusted to add it.
+McMahan, Ramage, Talwar, Zhang, "Learning differentially private recurrent language
+models" (ICLR 2018), Algorithm 1, with the estimator of a noisy sum over a noisy count.
+Paper → code: T → rounds, S → clip, η → learning_rate, θ → weights, Δ_k → an update, z →
+the noise of a release.
+Differs from the paper: everybody takes part in every round, by one full-batch step of
+logistic regression. The noise is the sum of what all holders add under pads, so the
+server sees no holder's own sum, and need not be trusted to add it.
 
-Guarantee: a person moves a round's sums by at most `sensitivity`, whatever rows and weights are. Scores, gradients and
-sums are of whole numbers: nobody's part depends on who else is there, not even by rounding.
+Guarantee: a person moves a round's sums by at most `sensitivity`, whatever rows and
+weights are. Scores, gradients and sums are of whole numbers: nobody's part depends on
+who else is there, not even by rounding.
 
     python examples/dp_fedavg.py        # a rehearsal: two clinics, made-up rows
 """
@@ -39,8 +43,11 @@ from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 
-# What stands for 1, in whole numbers: (features) · INPUT · FAR is below 2⁵³, so every score is exact.
-INPUT, WEIGHT, SLOPE = 1 << 10, 1 << 16, 1 << 16
+# What stands for 1, in whole numbers: (features) · INPUT · FAR is below 2⁵³, so every
+# score is exact.
+INPUT = 1 << 10
+WEIGHT = 1 << 16
+SLOPE = 1 << 16
 FAR = 1 << 24  # the largest weight
 MOST_INPUTS = 1 << 16
 FINEST = 1 << 12  # of an update as long as `clip`
@@ -52,7 +59,9 @@ class Config(OverRows):
     """The rounds share the budget evenly."""
 
     rounds: int = setting(20, whole_to(1_000), "rounds of training")
-    clip: float = setting(1.0, between(1e-6, 1e6), "the longest update of a person in a round")
+    clip: float = setting(
+        1.0, between(1e-6, 1e6), "the longest update of a person in a round"
+    )
     learning_rate: float = setting(1.0, between(1e-6, 1e6), "learning rate")
     target: str | None = usual.target()
 
@@ -84,20 +93,27 @@ class Round(Stage[Rows]):
 
     @property
     def one(self) -> int:
-        """What a person adds to the count, so small that it costs the updates little: √(1 + 1/64)."""
+        """What a person adds to the count, so small that it costs the updates little:
+        √(1 + 1/64).
+        """
         return self.scale // 8
 
     @property
     def blocks(self) -> Mapping[str, BlockSpec]:
         reach = math.hypot(self.scale, self.one)
-        return {"sums": BlockSpec((0, 0), (self.weights.numel() + 1,), sensitivity=reach)}
+        return {
+            "sums": BlockSpec((0, 0), (self.weights.numel() + 1,), sensitivity=reach)
+        }
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
-        slopes, people = self._slopes(rows), len(rows.starts) - 1
+        slopes = self._slopes(rows)
+        people = len(rows.starts) - 1
         total = np.zeros(self.weights.numel() + 1)
         for first in range(0, people, PIECE):
             some = rows.starts[first : first + PIECE + 1]
-            total[:-1] += bounded(self._updates(rows.inputs, slopes, some), self.clip, self.scale).sum(0)
+            total[:-1] += bounded(
+                self._updates(rows.inputs, slopes, some), self.clip, self.scale
+            ).sum(0)
         total[-1] = people * self.one
         return {"sums": torch.from_numpy(total.astype(np.int64))}
 
@@ -111,24 +127,38 @@ class Round(Stage[Rows]):
         return slopes
 
     def _updates(self, inputs: Whole, slopes: Whole, starts: Places) -> Whole:
-        """A step down the mean gradient of each person's own rows: (people, weights)."""
+        """A step down the mean gradient of each person's own rows: (people,
+        weights).
+        """
         # down, and a mean: a − b is minus the number of a person's rows
-        steps = [(slopes[a:b].T @ inputs[a:b]).flatten() / (a - b) for a, b in pairwise(starts)]
+        steps = [
+            (slopes[a:b].T @ inputs[a:b]).flatten() / (a - b)
+            for a, b in pairwise(starts)
+        ]
         return np.stack(steps) * (self.learning_rate / (SLOPE * INPUT))
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Sums:
-        updates, people = sums["sums"][:-1].double().view_as(self.weights), sums["sums"][-1]
+        updates = sums["sums"][:-1].double().view_as(self.weights)
+        people = sums["sums"][-1]
         return Sums(updates * (self.clip / self.scale), float(people) / self.one)
 
 
 class FedAvg(Study[Rows]):
-    """Over rows: holders whose tables have the same columns. The first round starts from zeros."""
+    """Over rows: holders whose tables have the same columns. The first round starts
+    from zeros.
+    """
 
     family: ClassVar = "dp-fedavg"
     settings: ClassVar = Config
     settled: ClassVar = (
-        "rounds", "clip", "learning_rate", "target", "colluding", "most_holders", "private",
-    )  # fmt: skip
+        "rounds",
+        "clip",
+        "learning_rate",
+        "target",
+        "colluding",
+        "most_holders",
+        "private",
+    )
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
@@ -139,11 +169,16 @@ class FedAvg(Study[Rows]):
 
     @cached_property
     def releases(self) -> Mapping[str, str]:
-        return {f"round {n + 1}": f"clipped updates of round {n + 1}" for n in range(self.config.rounds)}
+        return {
+            f"round {n + 1}": f"clipped updates of round {n + 1}"
+            for n in range(self.config.rounds)
+        }
 
     @cached_property
     def pricing(self) -> VectorPricing:
-        return VectorPricing(self.config.colluding, self.config.most_holders, (1.0,) * self.config.rounds)
+        return VectorPricing(
+            self.config.colluding, self.config.most_holders, (1.0,) * self.config.rounds
+        )
 
     def people_at(self, rows: Any) -> int:
         return len(np.unique(rows.people))
@@ -152,20 +187,33 @@ class FedAvg(Study[Rows]):
         held = Population.from_table(holding.rows, self.config.target)
         inputs = np.rint(held.features.expand(held.rows).double().numpy() * INPUT)
         bias = np.full((len(inputs), 1), float(INPUT))
-        return Rows(np.concatenate([inputs, bias], 1), held.codes.numpy(), held.starts.numpy())
+        return Rows(
+            np.concatenate([inputs, bias], 1), held.codes.numpy(), held.starts.numpy()
+        )
 
-    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Round:
+    def stage(
+        self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]
+    ) -> Round:
         weights = torch.zeros(self.shape, dtype=torch.int64)
         if name != next(iter(self.releases)):
             expect(terms, "weights")
             weights = terms["weights"]
         else:
             expect(terms)
-        if not isinstance(weights, Tensor) or weights.dtype != torch.int64 or weights.shape != self.shape:
-            raise MessageError(f"the weights are not {self.shape} whole numbers. Nothing was charged.")
+        if (
+            not isinstance(weights, Tensor)
+            or weights.dtype != torch.int64
+            or weights.shape != self.shape
+        ):
+            raise MessageError(
+                f"the weights are not {self.shape} whole numbers. Nothing was charged."
+            )
         if not -FAR <= int(weights.min()) <= int(weights.max()) <= FAR:
-            raise MessageError(f"a weight is beyond ±{FAR // WEIGHT}. Nothing was charged.")
-        finest = LARGEST / (1.6 * max(noise, 1.0) * self.config.most_holders)  # whose noise can be drawn
+            raise MessageError(
+                f"a weight is beyond ±{FAR // WEIGHT}. Nothing was charged."
+            )
+        # whose noise can be drawn
+        finest = LARGEST / (1.6 * max(noise, 1.0) * self.config.most_holders)
         scale = max(16, min(FINEST, int(finest)))
         return Round(weights, self.config.clip, self.config.learning_rate, scale)
 
@@ -174,7 +222,9 @@ class FedAvg(Study[Rows]):
         return {"weights": self.weights(found, len(found))} if len(found) else {}
 
     def weights(self, found: Found, rounds: int) -> Tensor:
-        """After so many rounds, of at least one: the average update is the noisy sum over the noisy count."""
+        """After so many rounds, of at least one: the average update is the noisy sum
+        over the noisy count.
+        """
         last = [*found][rounds - 1]
         step = found[last].updates * (WEIGHT / self.people(found, rounds))
         start: Any = found.stage(last)
@@ -183,42 +233,72 @@ class FedAvg(Study[Rows]):
 
     def people(self, found: Found, rounds: int) -> float:
         """As all counts so far have it: they are of the same people."""
-        return max(1.0, math.fsum(found[name].people for name in [*found][:rounds]) / rounds)
+        return max(
+            1.0, math.fsum(found[name].people for name in [*found][:rounds]) / rounds
+        )
 
     def check_fit(self, holdout: Population | None = None) -> None:
         if holdout is not None:
-            common_features({**self.schemas, "the holdout": holdout.features}, self.config.target)
+            common_features(
+                {**self.schemas, "the holdout": holdout.features}, self.config.target
+            )
 
-    def fit(self, found: Found, privacy: Any, look: Any, holdout: Population | None = None) -> Any:
-        """One classifier over all holders' people; what it says right of public `holdout` rows stands in the card.
+    def fit(
+        self, found: Found, privacy: Any, look: Any, holdout: Population | None = None
+    ) -> Any:
+        """One classifier over all holders' people; what it says right of public
+        `holdout` rows stands in the card.
 
-        A run that a holder leaves, or whose budget ends, after the first round gives what the rounds so far made.
+        A run that a holder leaves, or whose budget ends, after the first round gives
+        what the rounds so far made.
         """
         each = [self._classifier(self.weights(found, n + 1)) for n in range(len(found))]
         card: dict[str, Any] = {"noise": found.record.noise[0]}
         if holdout is not None:
             right = [one.accuracy(holdout) for one in each]
-            card["history"] = [{"round": n, "accuracy": share} for n, share in enumerate(right, 1)]
+            card["history"] = [
+                {"round": n, "accuracy": share} for n, share in enumerate(right, 1)
+            ]
         return replace(each[-1], card=card), round(self.people(found, len(found)))
 
     def _classifier(self, weights: Tensor) -> ClassifierParts:
         classes, inputs = self.shape
         flat = torch.cat([weights[:, :-1].flatten(), weights[:, -1]]).float() / WEIGHT
-        return ClassifierParts(LogisticRegression(inputs - 1, classes), flat, self.features, {})
+        return ClassifierParts(
+            LogisticRegression(inputs - 1, classes), flat, self.features, {}
+        )
 
     def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
         """What a plan says besides the price."""
-        noise, size = ahead.noise("round 1"), self.shape[0] * self.shape[1]
+        noise = ahead.noise("round 1")
+        size = self.shape[0] * self.shape[1]
         stage = self.stage("round 1", {}, noise, {})
         off = ahead.deviations_of("round 1", stage.blocks)["sums"] / stage.one
-        rounds = f"{self.config.rounds:,} rounds: in each the sum of all people's updates of {size:,} weights"
+        rounds = (
+            f"{self.config.rounds:,} rounds: in each the sum of all people's updates "
+            f"of {size:,} weights"
+        )
         return {
-            "facts": (f"{rounds}, and their number", f"noise {figure(noise)} times what a person moves, in each round"),
-            "errors": (Error(what="how many people there are, in a round", least=off, largest=off),),
+            "facts": (
+                f"{rounds}, and their number",
+                f"noise {figure(noise)} times what a person moves, in each round",
+            ),
+            "errors": (
+                Error(
+                    what="how many people there are, in a round", least=off, largest=off
+                ),
+            ),
         }
 
 
-PROTOCOL = run.family(FedAvg, aligned=False, paper=__doc__, same_people=False, artefact="model", audit="joint")
+PROTOCOL = run.family(
+    FedAvg,
+    aligned=False,
+    paper=__doc__,
+    same_people=False,
+    artefact="model",
+    audit="joint",
+)
 
 
 def main() -> None:
@@ -226,13 +306,20 @@ def main() -> None:
     from understudy.data.samples import toy
     from understudy.runs.registry import PROTOCOLS
 
-    PROTOCOLS[PROTOCOL.name] = PROTOCOL  # a protocol of the package has a line in runs/registry.py
+    # a protocol of the package has a line in runs/registry.py
+    PROTOCOLS[PROTOCOL.name] = PROTOCOL
     rows, schema = toy(rows=4_000)
-    tables, new = {"north": rows[:1_500], "south": rows[1_500:3_000]}, rows[3_000:]
-    clinics = us.Federation.rehearsal(tables, dict.fromkeys(tables, schema), budget=us.Budget(1, 1e-5))
+    tables = {"north": rows[:1_500], "south": rows[1_500:3_000]}
+    new = rows[3_000:]
+    clinics = us.Federation.rehearsal(
+        tables, dict.fromkeys(tables, schema), budget=us.Budget(1, 1e-5)
+    )
     result = us.train("dp-fedavg", clinics, target="smoker")
     right = (result.model.predict(new) == new["smoker"].to_numpy()).mean()
-    print(f"{right:.0%} of new people are told right; {1 - rows['smoker'].mean():.0%} do not smoke")
+    print(
+        f"{right:.0%} of new people are told right; {1 - rows['smoker'].mean():.0%} "
+        "do not smoke"
+    )
     print(result.privacy)
 
 

@@ -11,11 +11,15 @@ from understudy.runtime.wire import decode, encode
 
 
 class BytesParties:
-    """The same through bytes, with every party rebuilt from its saved state between messages."""
+    """The same through bytes, with every party rebuilt from its saved state between
+    messages.
+    """
 
     def __init__(self, build: Mapping[str, Callable[[], Party]]) -> None:
         self._build = dict(build)
-        self._state = {name: pack(make().state_dict()) for name, make in self._build.items()}
+        self._state = {
+            name: pack(make().state_dict()) for name, make in self._build.items()
+        }
         self.transcript = Transcript()
 
     @property
@@ -23,8 +27,12 @@ class BytesParties:
         """The parties, in the order in which they were given."""
         return tuple(self._build)
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        """Ask all the same, or each named party its own. Who is here does not go away."""
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
+        """Ask all the same, or each named party its own. Who is here does not go
+        away.
+        """
         replies: dict[str, Any] = {}
         for name, ask in addressed(message, self.names).items():
             party = self._build[name]()

@@ -1,14 +1,16 @@
 """Programs as processes of their own, forked from one that has its imports behind it.
 
-To import what a command needs takes seconds; a fork takes none. The tests of one session share one such program, with
-however many workers they run. With workers it is forked itself, from the process that has collected the tests; else
-whoever needs it first starts it. It ends with the last that is connected.
+To import what a command needs takes seconds; a fork takes none. The tests of one
+session share one such program, with however many workers they run. With workers it is
+forked itself, from the process that has collected the tests; else whoever needs it
+first starts it. It ends with the last that is connected.
 
-An order (JSON: argv, folder, to, program, hold, light, environment) starts a process, with its output in the file
-`to`.out and its errors in `to`.err; the answer is its process id. When it ends, its exit code goes into `to`.code.
-Without a `program` (a Python file) it is the `understudy` command. What it is to `hold` (module:function) it does not
-begin before it is told, the first time: so a test meets it at a point that would be over in no time. With `light`, ids
-are masked as by the fixture `light_masks`.
+An order (JSON: argv, folder, to, program, hold, light, environment) starts a process,
+with its output in the file `to`.out and its errors in `to`.err; the answer is its
+process id. When it ends, its exit code goes into `to`.code. Without a `program` (a
+Python file) it is the `understudy` command. What it is to `hold` (module:function) it
+does not begin before it is told, the first time: so a test meets it at a point that
+would be over in no time. With `light`, ids are masked as by the fixture `light_masks`.
 """
 
 import fcntl
@@ -35,7 +37,9 @@ from nursery import bear
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
-def until(true: Callable[[], bool], seconds: float, what: Callable[[], str] = lambda: "") -> None:
+def until(
+    true: Callable[[], bool], seconds: float, what: Callable[[], str] = lambda: ""
+) -> None:
     """Wait for a condition; AssertionError says `what` when it does not come."""
     end = time.monotonic() + seconds
     while not true():
@@ -60,15 +64,27 @@ class Terminal:
 
     def end(self, seconds: float = 240.0) -> int:
         """Its exit code."""
-        until(lambda: self.to.with_suffix(".code").exists(), seconds, lambda: self.out + self.err)
+        until(
+            lambda: self.to.with_suffix(".code").exists(),
+            seconds,
+            lambda: self.out + self.err,
+        )
         return int(self.to.with_suffix(".code").read_text())
 
     def says(self, words: str, seconds: float = 240.0) -> None:
-        until(lambda: words in self.out + self.err, seconds, lambda: f"{words!r} in {self.out}{self.err}")
+        until(
+            lambda: words in self.out + self.err,
+            seconds,
+            lambda: f"{words!r} in {self.out}{self.err}",
+        )
 
     def holds(self, seconds: float = 240.0) -> None:
         """Wait until it has come to where it is held."""
-        until(lambda: self.to.with_suffix(".held").exists(), seconds, lambda: self.out + self.err)
+        until(
+            lambda: self.to.with_suffix(".held").exists(),
+            seconds,
+            lambda: self.out + self.err,
+        )
 
     def go_on(self) -> None:
         """It was held for long enough."""
@@ -80,16 +96,20 @@ class Terminal:
 
 
 class Forker:
-    """The way to the program that forks: the one of this session that has its socket in `place`."""
+    """The way to the program that forks: the one of this session that has its socket in
+    `place`.
+    """
 
     def __init__(self, place: Path) -> None:
         with (place / "forker.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if (line := _dialled(place / "forker")) is None:
+            line = _dialled(place / "forker")
+            if line is None:
                 _start(place)
                 line = _dialled(place / "forker")
         assert line is not None, (place / "forker.err").read_text()
-        self.place, self._line = place, line
+        self.place = place
+        self._line = line
 
     def run(
         self,
@@ -102,8 +122,17 @@ class Forker:
         **environment: str,
     ) -> Terminal:
         """Start a process; it may still be running when this returns."""
-        order = {"argv": [str(word) for word in argv], "folder": str(folder), "to": str(to)}
-        order |= {"program": program and str(program), "hold": hold, "light": light, "environment": environment}
+        order = {
+            "argv": [str(word) for word in argv],
+            "folder": str(folder),
+            "to": str(to),
+        }
+        order |= {
+            "program": program and str(program),
+            "hold": hold,
+            "light": light,
+            "environment": environment,
+        }
         self._line.sendall(json.dumps(order).encode() + b"\n")
         process = int(self._line.recv(64))
         until(lambda: to.with_suffix(".err").exists(), 240)
@@ -114,13 +143,16 @@ class Forker:
 
 
 def stand_by(place: Path) -> socket.socket:
-    """Fork the program from this process; it is there for as long as the line to it is open."""
+    """Fork the program from this process; it is there for as long as the line to it is
+    open.
+    """
     load()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(place / "forker"))
         listener.listen(16)
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-            child = os.fork()  # of several threads; those that libraries keep for themselves stay behind
+            # of several threads; those that libraries keep for themselves stay behind
+            child = os.fork()
         if child == 0:
             os.setsid()
             os.environ |= ENVIRONMENT
@@ -138,7 +170,14 @@ def _start(place: Path) -> None:
     program = [sys.executable, __file__, str(place / "forker")]
     environment = os.environ | ENVIRONMENT
     with (place / "forker.err").open("w") as said:
-        subprocess.run(program, check=True, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment)
+        subprocess.run(
+            program,
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env=environment,
+        )
 
 
 def _dialled(path: Path) -> socket.socket | None:
@@ -158,9 +197,13 @@ def _dialled(path: Path) -> socket.socket | None:
 
 
 def hold(where: str, sign: Path) -> None:
-    """Have this function begin, the first time, when the `sign` that it has come to it is taken away."""
+    """Have this function begin, the first time, when the `sign` that it has come to it
+    is taken away.
+    """
     *way, name = where.partition(":")[2].split(".")
-    owner = functools.reduce(getattr, way, importlib.import_module(where.partition(":")[0]))
+    owner = functools.reduce(
+        getattr, way, importlib.import_module(where.partition(":")[0])
+    )
     work = getattr(owner, name)
 
     def held(*args: Any, **more: Any) -> Any:
@@ -173,7 +216,9 @@ def hold(where: str, sign: Path) -> None:
 
 
 def light_product(*factors: bytes) -> bytes:
-    """In place of a point of the curve times a number: commutes as that does, and hides nothing."""
+    """In place of a point of the curve times a number: commutes as that does, and hides
+    nothing.
+    """
     from understudy.privacy.secure import set_intersection
 
     key, point = (int.from_bytes(factor, "little") for factor in factors)
@@ -190,9 +235,13 @@ def play(order: dict[str, Any]) -> None:
     from understudy import cli
     from understudy.privacy.secure import set_intersection
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests are a shell's background job
+    # also where the tests are a shell's background job
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, end in ((1, "out"), (2, "err")):
-        os.dup2(os.open(f"{order['to']}.{end}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        os.dup2(
+            os.open(f"{order['to']}.{end}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+            number,
+        )
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(order["folder"])
     os.environ.update(order["environment"])
@@ -238,14 +287,18 @@ def serve(listener: socket.socket) -> None:
     children: dict[int, str] = {}
     nobody = time.monotonic() + 60
     while lines or time.monotonic() < nobody:
-        ready, _, _ = select.select([listener, *lines], [], [], 0.02 if children else 1.0)
+        ready, _, _ = select.select(
+            [listener, *lines], [], [], 0.02 if children else 1.0
+        )
         for one in ready:
             if one is listener:
-                lines.append(line := listener.accept()[0])
+                line = listener.accept()[0]
+                lines.append(line)
                 line.sendall(b"here")
                 nobody = 0.0
             elif text := _order(one):
-                if (child := os.fork()) == 0:
+                child = os.fork()
+                if child == 0:
                     for line in (listener, *lines):
                         line.close()
                     play(json.loads(text))
@@ -256,12 +309,15 @@ def serve(listener: socket.socket) -> None:
                 one.close()
         while children and (ended := os.waitpid(-1, os.WNOHANG))[0]:
             file = Path(f"{children.pop(ended[0])}.code")
-            (draft := file.with_suffix(".part")).write_text(str(os.waitstatus_to_exitcode(ended[1])))
+            draft = file.with_suffix(".part")
+            draft.write_text(str(os.waitstatus_to_exitcode(ended[1])))
             draft.replace(file)
 
 
 def load() -> None:
-    """What commands need, and the tree of all commands, which the program builds at each start."""
+    """What commands need, and the tree of all commands, which the program builds at
+    each start.
+    """
     import pydantic.fields  # typer loads these for every command
     import pydantic.type_adapter  # noqa: F401
     import typer.main

@@ -1,8 +1,10 @@
-"""Prices that another worker, or an earlier run of the tests, worked out: the accountant is an eighth of their time.
+"""Prices that another worker, or an earlier run of the tests, worked out: the
+accountant is an eighth of their time.
 
-A price is a pure function of the uses, δ and the method. It is kept in pytest's cache, in a file named after all that
-it follows from: the sources of the accountant and of its events, and the versions of what is below them. So whoever
-changes the accountant starts an empty file. Tests of the accountant itself are never shown it; a test that changes
+A price is a pure function of the uses, δ and the method. It is kept in pytest's cache,
+in a file named after all that it follows from: the sources of the accountant and of its
+events, and the versions of what is below them. So whoever changes the accountant starts
+an empty file. Tests of the accountant itself are never shown it; a test that changes
 parts of the accountant belongs among them.
 """
 
@@ -16,7 +18,11 @@ from typing import Any
 
 from understudy.privacy.accounts import accounting, events, losses
 
-OF_THE_ACCOUNTANT = {"test_accounting.py", "test_second_accountant.py", "test_known_prices.py"}
+OF_THE_ACCOUNTANT = {
+    "test_accounting.py",
+    "test_second_accountant.py",
+    "test_known_prices.py",
+}
 
 
 def follows_from(*sources: str | None) -> str:
@@ -24,7 +30,9 @@ def follows_from(*sources: str | None) -> str:
     below = [platform.machine(), platform.python_version()]
     below += [version(name) for name in ("dp-accounting", "numpy", "scipy")]
     texts = [Path(str(source)).read_bytes() for source in sources]
-    return hashlib.sha256(b"\0".join([*texts, *map(str.encode, below)])).hexdigest()[:16]
+    return hashlib.sha256(b"\0".join([*texts, *map(str.encode, below)])).hexdigest()[
+        :16
+    ]
 
 
 class KnownPrices:
@@ -34,7 +42,8 @@ class KnownPrices:
         sources = (part.__file__ for part in (accounting, events, losses))
         self.file = folder / f"{follows_from(*sources)}.jsonl"
         self.work_out = accounting._epsilon
-        self.asked: dict[tuple[Any, ...], float] = {}  # here before: no name is formed to look it up
+        # here before: no name is formed to look it up
+        self.asked: dict[tuple[Any, ...], float] = {}
         self.prices: dict[str, float] = {}
         self.read = 0
 
@@ -43,8 +52,12 @@ class KnownPrices:
             self.asked[asked] = self._found(*asked)
         return self.asked[asked]
 
-    def _found(self, uses: frozenset[tuple[Any, int]], delta: float, method: str) -> float:
-        key = hashlib.sha256(repr((sorted(map(repr, uses)), delta, method)).encode()).hexdigest()
+    def _found(
+        self, uses: frozenset[tuple[Any, int]], delta: float, method: str
+    ) -> float:
+        key = hashlib.sha256(
+            repr((sorted(map(repr, uses)), delta, method)).encode()
+        ).hexdigest()
         if key not in self.prices:
             self._look()
         if key not in self.prices:
@@ -54,7 +67,9 @@ class KnownPrices:
         return self.prices[key]
 
     def _look(self) -> None:
-        """Read what has been added since the last look. Threads may look at the same time, and read a line twice."""
+        """Read what has been added since the last look. Threads may look at the same
+        time, and read a line twice.
+        """
         start = self.read
         if not self.file.exists() or os.path.getsize(self.file) == start:
             return

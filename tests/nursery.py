@@ -1,11 +1,14 @@
-"""Processes that look at offers, forked from one program that has imported what they need, and nothing else.
+"""Processes that look at offers, forked from one program that has imported what they
+need, and nothing else.
 
-To import it takes seconds, for each process that looks at offers. The tests of one session share one such program, as
-they share that of `forker`: whoever needs it first starts it. It ends with the last process that holds the pipe of who
-started it: the one that made this module, and all that were forked from it since.
+To import it takes seconds, for each process that looks at offers. The tests of one
+session share one such program, as they share that of `forker`: whoever needs it first
+starts it. It ends with the last process that holds the pipe of who started it: the one
+that made this module, and all that were forked from it since.
 
-Run as a program, this file listens at its first argument until its second, the end of a pipe, is closed. Who connects
-sends a socket, and is told the number of a process that has it as its input, as `checker` starts one.
+Run as a program, this file listens at its first argument until its second, the end of a
+pipe, is closed. Who connects sends a socket, and is told the number of a process that
+has it as its input, as `checker` starts one.
 """
 
 import fcntl
@@ -18,11 +21,14 @@ import sys
 from functools import cached_property
 from pathlib import Path
 
-_PIPE = () if __name__ == "__main__" else os.pipe()  # who forks after this holds its ends, too
+# who forks after this holds its ends, too
+_PIPE = () if __name__ == "__main__" else os.pipe()
 
 
 class Born:
-    """What `checker` needs of a process that it started, which may still have its imports before it."""
+    """What `checker` needs of a process that it started, which may still have its
+    imports before it.
+    """
 
     def __init__(self, orders: socket.socket) -> None:
         self._orders = orders
@@ -57,7 +63,9 @@ def _ready(handle: socket.socket | int, milliseconds: int | None) -> bool:
 
 
 def bear(place: Path, line: socket.socket) -> Born:
-    """A process with this line as its input, forked from the program that listens in `place`."""
+    """A process with this line as its input, forked from the program that listens in
+    `place`.
+    """
     with (place / "nursery.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         orders = socket.socket(socket.AF_UNIX)
@@ -75,10 +83,15 @@ def _start(place: Path) -> None:
     path = os.pathsep.join(filter(None, sys.path))
     with (place / "nursery.err").open("w") as said:
         subprocess.run(
-            [sys.executable, "-P", __file__, str(place / "nursery"), str(_PIPE[0])], check=True,
-            pass_fds=_PIPE[:1], stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-        )  # fmt: skip
+            [sys.executable, "-P", __file__, str(place / "nursery"), str(_PIPE[0])],
+            check=True,
+            pass_fds=_PIPE[:1],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env=os.environ
+            | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        )
 
 
 # The program
@@ -91,7 +104,8 @@ def serve(listener: socket.socket, alive: int) -> None:
     while listener in select.select([listener, alive], [], [])[0]:
         orders = listener.accept()[0]
         _, (line,), _, _ = socket.recv_fds(orders, 1, 1)
-        if (child := os.fork()) == 0:
+        child = os.fork()
+        if child == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.dup2(line, 0)
             for handle in (listener.detach(), orders.detach(), line, alive):

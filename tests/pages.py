@@ -1,7 +1,9 @@
-"""A page of the documentation as its reader follows it: what it has one type, and what it says one will see.
+"""A page of the documentation as its reader follows it: what it has one type, and what
+it says one will see.
 
-Blocks between fences are taken in their order. In a `console` block a line after a prompt (`$ `, `clinic$ `) is a
-command, and the lines below it are what it prints. What chance, time or the machine decide may differ, nothing else.
+Blocks between fences are taken in their order. In a `console` block a line after a
+prompt (`$ `, `clinic$ `) is a command, and the lines below it are what it prints. What
+chance, time or the machine decide may differ, nothing else.
 """
 
 import re
@@ -20,8 +22,14 @@ MAY_DIFFER = {
     "digest": r"(?<![\w.])(?=[a-f]*\d)[0-9a-f]{8,64}(?!\w|\.\d)",
     "number": r"\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?",
 }
-PIECES = re.compile("|".join(f"(?P<{name}>{text})" for name, text in MAY_DIFFER.items()))
-LAX = MAY_DIFFER | {"any": ".*?", "digest": "[0-9a-f]+", "number": f"({MAY_DIFFER['number']})"}
+PIECES = re.compile(
+    "|".join(f"(?P<{name}>{text})" for name, text in MAY_DIFFER.items())
+)
+LAX = MAY_DIFFER | {
+    "any": ".*?",
+    "digest": "[0-9a-f]+",
+    "number": f"({MAY_DIFFER['number']})",
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Step:
-    """A command, whose terminal it is typed at, and what is shown below it; no command: what is shown alone."""
+    """A command, whose terminal it is typed at, and what is shown below it; no command:
+    what is shown alone.
+    """
 
     who: str
     command: str
@@ -44,11 +54,15 @@ class Step:
 
 def blocks(page: str) -> list[Block]:
     """The blocks of a page below docs/."""
-    found, kind, body, heading = [], "", "", ""
+    found = []
+    kind = ""
+    body = ""
+    heading = ""
     for line in (ROOT / "docs" / page).read_text().splitlines(keepends=True):
         if line.startswith("```"):
             found += [Block(kind, body, heading)] if kind else []
-            kind, body = "" if kind else line[3:].strip() or "text", ""
+            kind = "" if kind else line[3:].strip() or "text"
+            body = ""
         elif kind:
             body += line
         elif line.startswith("#"):
@@ -61,7 +75,8 @@ def steps(text: str) -> Iterator[Step]:
     who = command = ""
     shown: list[str] = []
     for line in text.replace("\\\n", " ").splitlines():
-        if match := PROMPT.match(line):
+        match = PROMPT.match(line)
+        if match:
             if command or shown:
                 yield Step(who, command, "\n".join(shown))
             (who, command), shown = match.groups(), []
@@ -74,15 +89,20 @@ def steps(text: str) -> Iterator[Step]:
 def differs(shown: str, printed: str) -> str | None:
     """What is shown and was not printed: None, or where they part.
 
-    Words are the same and in the same order, how wide columns are aside; a figure of ε or δ is within 1 %, any other
-    number within a quarter or 0.11, and `…` stands for anything. What is printed before and after is not shown.
+    Words are the same and in the same order, how wide columns are aside; a figure of ε
+    or δ is within 1 %, any other number within a quarter or 0.11, and `…` stands for
+    anything. What is printed before and after is not shown.
     """
     words = " ".join(line for line in shown.splitlines() if not _of_a_row(line)).split()
     for length in range(len(words), 0, -1):
-        if (found := re.search(_pattern(words[:length]), printed, re.DOTALL)) is None:
+        found = re.search(_pattern(words[:length]), printed, re.DOTALL)
+        if found is None:
             continue
         if length < len(words):
-            return f"{' '.join(words[:length][-8:])!r} is not followed by {words[length]!r}"
+            return (
+                f"{' '.join(words[:length][-8:])!r} is not followed by "
+                f"{words[length]!r}"
+            )
         return _unlike(" ".join(words), found)
     return f"{words[0]!r} is not there" if words else None
 
@@ -95,7 +115,8 @@ def _of_a_row(line: str) -> bool:
 def _pattern(words: list[str]) -> str:
     made = []
     for word in words:
-        at, text = 0, ""
+        at = 0
+        text = ""
         for piece in PIECES.finditer(word):
             text += re.escape(word[at : piece.start()]) + LAX[str(piece.lastgroup)]
             at = piece.end()

@@ -1,4 +1,6 @@
-"""A PostgreSQL for the tests: that of UNDERSTUDY_TEST_POSTGRES, or one started on loopback where it is installed."""
+"""A PostgreSQL for the tests: that of UNDERSTUDY_TEST_POSTGRES, or one started on
+loopback where it is installed.
+"""
 
 import os
 import shutil
@@ -39,10 +41,24 @@ def _started(programs: Path, folder: Path) -> Iterator[str]:
     secret.chmod(0o644)
 
     def run(program: str, *words: str) -> None:
-        subprocess.run([*as_user, programs / program, *words], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [*as_user, programs / program, *words],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
 
     data = str(folder / "data")
-    run("initdb", "--no-sync", "-A", "scram-sha-256", "-U", "tester", f"--pwfile={secret}", "-D", data)
+    run(
+        "initdb",
+        "--no-sync",
+        "-A",
+        "scram-sha-256",
+        "-U",
+        "tester",
+        f"--pwfile={secret}",
+        "-D",
+        data,
+    )
     options = f"-c listen_addresses=127.0.0.1 -p {port} -k {folder} -c fsync=off"
     run("pg_ctl", "-w", "-D", data, "-l", str(folder / "log"), "-o", options, "start")
     try:

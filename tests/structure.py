@@ -1,4 +1,6 @@
-"""What a page is made of, whatever its texts say: so a text that became markup, or a link, is seen."""
+"""What a page is made of, whatever its texts say: so a text that became markup, or a
+link, is seen.
+"""
 
 from html.parser import HTMLParser
 
@@ -24,7 +26,9 @@ _FINE = ("/", "#", "data:image/png;base64,")
 
 
 class Structure(HTMLParser):
-    """Every element with the names of its attributes, in order; `places` are where its links lead."""
+    """Every element with the names of its attributes, in order; `places` are where its
+    links lead.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -48,12 +52,22 @@ class Structure(HTMLParser):
 
 
 def same_page(hostile: httpx.Response, plain: httpx.Response) -> None:
-    """Hostile texts and plain ones make the same page, whose links stay on it, and turn no line around."""
-    theirs, ours = Structure(hostile.text), Structure(plain.text)
+    """Hostile texts and plain ones make the same page, whose links stay on it, and turn
+    no line around.
+    """
+    theirs = Structure(hostile.text)
+    ours = Structure(plain.text)
     assert theirs.elements == ours.elements
-    assert all(place.startswith(_FINE) and not place.startswith("//") for place in theirs.places), theirs.places
-    assert not {"script", "iframe", "object", "embed", "base", "link"} & {tag for tag, *_ in theirs.elements}
-    assert not any(name.startswith("on") for _, *names in theirs.elements for name in names)
+    assert all(
+        place.startswith(_FINE) and not place.startswith("//")
+        for place in theirs.places
+    ), theirs.places
+    assert not {"script", "iframe", "object", "embed", "base", "link"} & {
+        tag for tag, *_ in theirs.elements
+    }
+    assert not any(
+        name.startswith("on") for _, *names in theirs.elements for name in names
+    )
     assert not set("\u202e\u2066\u200b\x00\x1b") & set(hostile.text)
     assert "default-src 'none'" in hostile.headers["content-security-policy"]
     assert "script-src" not in hostile.headers["content-security-policy"]

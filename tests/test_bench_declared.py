@@ -1,4 +1,6 @@
-"""Tables of the benchmarks that are declared: which rows, lines, columns and statistics a declaration gives."""
+"""Tables of the benchmarks that are declared: which rows, lines, columns and statistics
+a declaration gives.
+"""
 
 import importlib
 import sys
@@ -42,7 +44,8 @@ def test_a_line_for_each_group_and_a_column_for_each_value_with_their_statistics
     columns = [["method", "{method}"], ["ε={:g}", "{auc:spread bare .2f}"], ["seeds", "{seed:n}"]]
     """
     assert declared(text)["t"]() == (
-        "| method | ε=1 | ε=8 | seeds |\n|---|---|---|---|\n| A | – | .25 | 1 |\n| B | .50 | .80 ± .05 | 2 |"
+        "| method | ε=1 | ε=8 | seeds |\n|---|---|---|---|\n| A | – | .25 | 1 |\n| B "
+        "| .50 | .80 ± .05 | 2 |"
     )
 
 
@@ -63,7 +66,9 @@ def test_rows_that_do_not_count_are_left_out_and_none_at_all_is_an_error(
         declared(text)["none"]()
 
 
-def test_lines_may_follow_and_names_repeat_once(declared: Callable[[str], dict[str, Callable[[], str]]]) -> None:
+def test_lines_may_follow_and_names_repeat_once(
+    declared: Callable[[str], dict[str, Callable[[], str]]],
+) -> None:
     text = """
     [t]
     lines = ["method", "epsilon"]

@@ -1,4 +1,6 @@
-"""The grid of benchmark cells: stopped, gone on with, added to by several, spoiled by none."""
+"""The grid of benchmark cells: stopped, gone on with, added to by several, spoiled by
+none.
+"""
 
 import importlib
 import sys
@@ -36,9 +38,12 @@ def arguments(out: Path, *, only_list: bool = False) -> Namespace:
 def test_a_spoiled_cell_leaves_the_others_and_is_all_that_is_left_to_do(
     grid: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    out, key = tmp_path / "ours.csv", ("dataset", "seed")
+    out = tmp_path / "ours.csv"
+    key = ("dataset", "seed")
     cells = grid.Grid(fields=FIELDS, key=key, order=grid.by_text(*key))
-    with pytest.raises(SystemExit, match=r"1 cells failed; the same command tries them again\."):
+    with pytest.raises(
+        SystemExit, match=r"1 cells failed; the same command tries them again\."
+    ):
         cells.run(measure, JOBS, arguments(out))
     said = capfd.readouterr()
     assert "b/0 failed: this cell is spoiled" in said.err
@@ -49,16 +54,26 @@ def test_a_spoiled_cell_leaves_the_others_and_is_all_that_is_left_to_do(
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_cell_may_have_several_rows_and_its_order_is_that_of_the_text(grid: ModuleType, tmp_path: Path) -> None:
+def test_a_cell_may_have_several_rows_and_its_order_is_that_of_the_text(
+    grid: ModuleType, tmp_path: Path
+) -> None:
     out = tmp_path / "ours.csv"
-    cells = grid.Grid(fields=FIELDS, key=("dataset",), order=grid.by_text("dataset", "figure"))
+    cells = grid.Grid(
+        fields=FIELDS, key=("dataset",), order=grid.by_text("dataset", "figure")
+    )
     cells.add([{"dataset": "b", "figure": 0.25}], out)
     cells.add([{"dataset": "a", "figure": 9.5}, {"dataset": "a", "figure": 10.5}], out)
-    assert [(row["dataset"], row["figure"]) for row in grid.read(out)] == [("a", "10.5"), ("a", "9.5"), ("b", "0.25")]
+    assert [(row["dataset"], row["figure"]) for row in grid.read(out)] == [
+        ("a", "10.5"),
+        ("a", "9.5"),
+        ("b", "0.25"),
+    ]
     assert cells.left([{"dataset": "a"}, {"dataset": "c"}], out) == [{"dataset": "c"}]
 
 
-def test_a_file_from_before_a_column_was_added_is_gone_on_with(grid: ModuleType, tmp_path: Path) -> None:
+def test_a_file_from_before_a_column_was_added_is_gone_on_with(
+    grid: ModuleType, tmp_path: Path
+) -> None:
     out = tmp_path / "ours.csv"
     out.write_text("dataset,seed\r\na,0\r\n")
     cells = grid.Grid(fields=FIELDS, key=("dataset", "seed"))
@@ -66,24 +81,48 @@ def test_a_file_from_before_a_column_was_added_is_gone_on_with(grid: ModuleType,
     assert out.read_text() == "dataset,seed,figure\na,0,\na,1,0.5\n"
 
 
-def test_nothing_is_lost_where_several_add_to_one_file(grid: ModuleType, tmp_path: Path) -> None:
+def test_nothing_is_lost_where_several_add_to_one_file(
+    grid: ModuleType, tmp_path: Path
+) -> None:
     out = tmp_path / "ours.csv"
     cells = grid.Grid(fields=FIELDS, key=("dataset", "seed"))
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda seed: cells.add([{"dataset": "a", "seed": seed, "figure": 0}], out), range(64)))
+        list(
+            pool.map(
+                lambda seed: cells.add(
+                    [{"dataset": "a", "seed": seed, "figure": 0}], out
+                ),
+                range(64),
+            )
+        )
     assert sorted(int(row["seed"]) for row in grid.read(out)) == list(range(64))
 
 
-def test_without_a_file_everything_is_left_to_do(grid: ModuleType, tmp_path: Path) -> None:
+def test_without_a_file_everything_is_left_to_do(
+    grid: ModuleType, tmp_path: Path
+) -> None:
     cells = grid.Grid(fields=FIELDS, key=("dataset", "seed"))
     assert cells.left(JOBS, None) == cells.left(JOBS, tmp_path / "none.csv") == JOBS
 
 
-@pytest.mark.parametrize("bench", ["vertical", "joint", "sgde", "gen_fl", "fed_wae", "fed_stdg", "sign_ds", "numbers"])
+@pytest.mark.parametrize(
+    "bench",
+    [
+        "vertical",
+        "joint",
+        "sgde",
+        "gen_fl",
+        "fed_wae",
+        "fed_stdg",
+        "sign_ds",
+        "numbers",
+    ],
+)
 def test_the_figures_that_were_measured_stand_in_the_columns_and_in_the_order_of_their_grid(
     grid: ModuleType, load_bench: Callable[..., ModuleType], bench: str
 ) -> None:
-    module, rows = load_bench(bench), grid.read(FOLDER / bench / "ours.csv")
+    module = load_bench(bench)
+    rows = grid.read(FOLDER / bench / "ours.csv")
     assert set(module.GRID.key) <= set(rows[0]) <= set(module.GRID.fields)
     if module.GRID.order is not None:
         assert rows == sorted(rows, key=module.GRID.order)

@@ -17,7 +17,11 @@ COMMANDS = sorted(
     for path in BENCHMARKS.glob("*/*.py")
     if '__name__ == "__main__"' in path.read_text()
 )
-ELSEWHERE = {"joint/central": "dpmm", "joint/lean_check": "dpmm", "network/flower_bench": "flwr"}
+ELSEWHERE = {
+    "joint/central": "dpmm",
+    "joint/lean_check": "dpmm",
+    "network/flower_bench": "flwr",
+}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -31,7 +35,8 @@ def test_help_is_all_that_a_benchmark_does_when_it_is_asked_for_help(
         pytest.skip(f"needs {ELSEWHERE[command]}, in an environment of its own")
     module = load_bench(*command.split("/"))
     first = inspect.getsource(module.main).splitlines()[1]
-    assert "parser().parse_args()" in first, "main reads its arguments first"  # else it would measure here
+    # else it would measure here
+    assert "parser().parse_args()" in first, "main reads its arguments first"
     monkeypatch.setattr(sys, "argv", [command, "--help"])
     with pytest.raises(SystemExit) as ended:
         module.main()
@@ -39,9 +44,15 @@ def test_help_is_all_that_a_benchmark_does_when_it_is_asked_for_help(
     assert capsys.readouterr().out.startswith("usage: ")
 
 
-@pytest.mark.parametrize(("said", "small"), [(None, False), ("", False), ("0", False), ("1", True), ("yes", True)])
+@pytest.mark.parametrize(
+    ("said", "small"),
+    [(None, False), ("", False), ("0", False), ("1", True), ("yes", True)],
+)
 def test_quick_means_the_same_for_all_and_writes_only_where_it_is_told_to(
-    load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, said: str | None, small: bool
+    load_bench: Callable[..., ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    said: str | None,
+    small: bool,
 ) -> None:
     monkeypatch.delenv("QUICK", raising=False)
     if said is not None:
@@ -50,7 +61,9 @@ def test_quick_means_the_same_for_all_and_writes_only_where_it_is_told_to(
     assert options.quick() is small
     ours = Path("ours.csv")
     assert options.options("", out=ours).parse_args([]).out == (None if small else ours)
-    assert options.options("", out=ours).parse_args(["--out", "here.csv"]).out == Path("here.csv")
+    assert options.options("", out=ours).parse_args(["--out", "here.csv"]).out == Path(
+        "here.csv"
+    )
 
 
 def test_a_missing_file_is_named_with_its_public_original(
@@ -59,11 +72,16 @@ def test_a_missing_file_is_named_with_its_public_original(
     sources = load_bench("common", "sources")
     (tmp_path / "a9a.npz").touch()
     assert sources.need(tmp_path, "a9a.npz") == [tmp_path / "a9a.npz"]
-    with pytest.raises(SystemExit, match=r"w8a\.npz is missing\. The public original: LIBSVM w8a \(csie"):
+    with pytest.raises(
+        SystemExit,
+        match=r"w8a\.npz is missing\. The public original: LIBSVM w8a \(csie",
+    ):
         sources.need(tmp_path, "a9a.npz", "w8a.npz")
 
 
-def test_every_file_that_a_benchmark_reads_has_a_public_original(load_bench: Callable[..., ModuleType]) -> None:
+def test_every_file_that_a_benchmark_reads_has_a_public_original(
+    load_bench: Callable[..., ModuleType],
+) -> None:
     known = load_bench("common", "sources").ORIGINALS
     files = set(sum(load_bench("common", "loaders").IMAGES.values(), ()))
     files |= set(load_bench("common", "public_tables").FILES.values())
@@ -72,13 +90,20 @@ def test_every_file_that_a_benchmark_reads_has_a_public_original(load_bench: Cal
     files |= set(load_bench("common", "windows").FILES.values()) | set(
         load_bench("fed_wae", "wae_tables").FILES.values()
     )
-    files |= {f"{name}.csv.gz" for name in load_bench("sgde", "tasks").TARGETS} - {"breast_cancer_diagnostic.csv.gz"}
+    files |= {f"{name}.csv.gz" for name in load_bench("sgde", "tasks").TARGETS} - {
+        "breast_cancer_diagnostic.csv.gz"
+    }
     files |= {"emnist_bymerge_balanced.npz", "usps.npz"}
     assert files <= set(known)
 
 
 ROOT = BENCHMARKS.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *BENCHMARKS.glob("*/README.md"), *(ROOT / "docs").rglob("*.md")]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *BENCHMARKS.glob("*/README.md"),
+    *(ROOT / "docs").rglob("*.md"),
+]
 SCRIPT = re.compile(r"python benchmarks/(\w+/\w+)\.py([^`;#|]*)")
 MADE = re.compile(r"(?:^ +|`|^\$ )make ([a-z-]+)((?: [^`#]*)?)", re.MULTILINE)
 
@@ -88,8 +113,14 @@ def written() -> dict[str, list[list[str]]]:
     found: dict[str, list[list[str]]] = {}
     for page in PAGES:
         for script, words in SCRIPT.findall(page.read_text().replace("\\\n", " ")):
-            line = re.sub(r"<[^>]*>|…", "some", words.splitlines()[0]) if words.strip() else ""
-            found.setdefault(script, []).append(shlex.split(line.replace("[", "").replace("]", "")))
+            line = (
+                re.sub(r"<[^>]*>|…", "some", words.splitlines()[0])
+                if words.strip()
+                else ""
+            )
+            found.setdefault(script, []).append(
+                shlex.split(line.replace("[", "").replace("]", ""))
+            )
     return found
 
 
@@ -97,7 +128,9 @@ def written() -> dict[str, list[list[str]]]:
 def test_every_command_of_a_page_is_one_that_the_script_takes(
     load_bench: Callable[..., ModuleType], script: str, commands: list[list[str]]
 ) -> None:
-    """What takes hours or a GPU is not run here: its options are read, and QUICK runs of all are other tests."""
+    """What takes hours or a GPU is not run here: its options are read, and QUICK runs
+    of all are other tests.
+    """
     if script in ELSEWHERE and importlib.util.find_spec(ELSEWHERE[script]) is None:
         pytest.skip(f"needs {ELSEWHERE[script]}, in an environment of its own")
     parser = load_bench(*script.split("/")).parser()
@@ -106,8 +139,14 @@ def test_every_command_of_a_page_is_one_that_the_script_takes(
 
 
 def test_every_make_of_a_page_has_its_target_and_its_folder() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = [(target, words) for page in PAGES for target, words in MADE.findall(page.read_text())]
+    targets = set(
+        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    )
+    named = [
+        (target, words)
+        for page in PAGES
+        for target, words in MADE.findall(page.read_text())
+    ]
     assert len(named) > 40
     for target, words in named:
         assert target in targets, target

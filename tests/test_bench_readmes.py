@@ -20,29 +20,45 @@ def readme() -> Iterator[ModuleType]:
     sys.path[:] = path
 
 
-def test_every_table_and_every_marked_figure_is_that_of_its_csv_file(readme: ModuleType) -> None:
+def test_every_table_and_every_marked_figure_is_that_of_its_csv_file(
+    readme: ModuleType,
+) -> None:
     for name, pages, scripts in readme.readmes():
         tables = readme.texts(scripts)
         said = [path.read_text() for path in pages]
-        assert [readme.filled(text, tables) for text in said] == said, f"make tables NAME={name}"
+        assert [readme.filled(text, tables) for text in said] == said, (
+            f"make tables NAME={name}"
+        )
         assert not readme.unused(said, tables), name
 
 
-@pytest.mark.parametrize(("bench", "page"), [("joint", BENCHMARKS.parent), ("rivals", BENCHMARKS / "rivals")])
+@pytest.mark.parametrize(
+    ("bench", "page"), [("joint", BENCHMARKS.parent), ("rivals", BENCHMARKS / "rivals")]
+)
 def test_the_plot_of_a_readme_is_that_of_its_csv_file(
     load_bench: Callable[..., ModuleType], bench: str, page: Path
 ) -> None:
     plot = load_bench(bench, "plot")
     assert plot.OUT.read_text() == plot.drawn(), "make plot"
-    assert f"]({plot.OUT.relative_to(page).as_posix()})" in (page / "README.md").read_text()
+    assert (
+        f"]({plot.OUT.relative_to(page).as_posix()})"
+        in (page / "README.md").read_text()
+    )
 
 
-def test_what_the_readme_says_of_the_plot_is_what_it_shows(load_bench: Callable[..., ModuleType]) -> None:
+def test_what_the_readme_says_of_the_plot_is_what_it_shows(
+    load_bench: Callable[..., ModuleType],
+) -> None:
     plot = load_bench("joint", "plot")
     for dataset, figure in product(plot.TABLES, plot.MEASURES):
         sign = -1 if figure == "avd2" else 1
-        ours, aim, mst, papers = ([sign * value for value in line] for line in plot.values(dataset, figure).values())
-        assert all(a > b for rival in (mst, papers) for a, b in zip(ours, rival, strict=True)), dataset
+        ours, aim, mst, papers = (
+            [sign * value for value in line]
+            for line in plot.values(dataset, figure).values()
+        )
+        assert all(
+            a > b for rival in (mst, papers) for a, b in zip(ours, rival, strict=True)
+        ), dataset
         if dataset == "census":
             assert all(a > b for a, b in zip(ours[1:], aim[1:], strict=True)), figure
 
@@ -53,14 +69,22 @@ def test_the_plot_draws_the_best_of_the_papers_methods_and_nothing_outside_of_it
     plot = load_bench("joint", "plot")
     rows = plot.columns_of_two(1.0)
     rows = rows[(rows.dataset == "adult") & (rows.seed == 0)].set_index("method")
-    least, most = (plot.values("adult", name)["papers"][1] for name in ("avd2", "tstr_boosting_auc"))
+    least, most = (
+        plot.values("adult", name)["papers"][1]
+        for name in ("avd2", "tstr_boosting_auc")
+    )
     assert (least, most) == (rows.avd2["DPLT"], rows.tstr_boosting_auc["VertiGAN"])
     monkeypatch.setitem(plot.MEASURES, "avd2", ("", 0.003, 0.1, (0.003, 0.1)))
-    with pytest.raises(ValueError, match=r"adult, avd2: 0\.\d+ lies outside of the plot, 0\.003 to 0\.1\."):
+    with pytest.raises(
+        ValueError,
+        match=r"adult, avd2: 0\.\d+ lies outside of the plot, 0\.003 to 0\.1\.",
+    ):
         plot.drawn()
 
 
-def test_no_table_of_a_readme_stands_outside_the_marks_but_those_without_a_csv_file(readme: ModuleType) -> None:
+def test_no_table_of_a_readme_stands_outside_the_marks_but_those_without_a_csv_file(
+    readme: ModuleType,
+) -> None:
     typed = {  # pictures
         "fed_wae": ["| | without privacy | ε = 8 | ε = 4 |"]
     }
@@ -68,15 +92,27 @@ def test_no_table_of_a_readme_stands_outside_the_marks_but_those_without_a_csv_f
         if name == ".":
             continue
         empty = {key: lambda: "" for key in readme.texts(scripts)}
-        lines = [line for path in pages for line in readme.filled(path.read_text(), empty).splitlines()]
+        lines = [
+            line
+            for path in pages
+            for line in readme.filled(path.read_text(), empty).splitlines()
+        ]
         heads = [line for line, below in pairwise(lines) if below.startswith("|---")]
         assert heads == typed.get(name, []), name
 
 
-def test_a_typed_figure_is_replaced_and_the_rest_of_the_text_is_kept(readme: ModuleType) -> None:
-    text = "a\n<!-- table: t -->\n| 7 |\n<!-- end -->\nof <!-- figure: f -->8<!-- end --> b\n"
+def test_a_typed_figure_is_replaced_and_the_rest_of_the_text_is_kept(
+    readme: ModuleType,
+) -> None:
+    text = (
+        "a\n<!-- table: t -->\n| 7 |\n<!-- end -->\nof <!-- figure: f -->8<!-- end "
+        "--> b\n"
+    )
     made = readme.filled(text, {"t": lambda: "| 1 |\n| 2 |", "f": lambda: "3"})
-    assert made == "a\n<!-- table: t -->\n| 1 |\n| 2 |\n<!-- end -->\nof <!-- figure: f -->3<!-- end --> b\n"
+    assert made == (
+        "a\n<!-- table: t -->\n| 1 |\n| 2 |\n<!-- end -->\nof <!-- figure: f "
+        "-->3<!-- end --> b\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,15 +120,22 @@ def test_a_typed_figure_is_replaced_and_the_rest_of_the_text_is_kept(readme: Mod
     [
         ("<!-- table: other -->\n<!-- end -->", "no table has the name 'other'"),
         ("<!-- table: t -->\n| 1 |\n", "1 marks are opened, and 0 are closed"),
-        ("<!-- table: t -->\n<!-- table: t -->\n<!-- end -->", "2 marks are opened, and 1 are closed"),
+        (
+            "<!-- table: t -->\n<!-- table: t -->\n<!-- end -->",
+            "2 marks are opened, and 1 are closed",
+        ),
     ],
 )
-def test_a_mark_that_cannot_be_filled_is_named(readme: ModuleType, text: str, said: str) -> None:
+def test_a_mark_that_cannot_be_filled_is_named(
+    readme: ModuleType, text: str, said: str
+) -> None:
     with pytest.raises(SystemExit, match=said):
         readme.filled(text, {"t": lambda: "| 1 |"})
 
 
-def test_a_sentence_whose_row_is_gone_fails_and_says_nothing_else(readme: ModuleType, tmp_path: Path) -> None:
+def test_a_sentence_whose_row_is_gone_fails_and_says_nothing_else(
+    readme: ModuleType, tmp_path: Path
+) -> None:
     figures = importlib.import_module("common.figures")
     file = tmp_path / "ours.csv"
     file.write_text("method,seed,epsilon,auc\na,0,1,0.5\na,1,1,0.75\na,0,,0.875\n")
@@ -104,6 +147,9 @@ def test_a_sentence_whose_row_is_gone_fails_and_says_nothing_else(readme: Module
 
 def test_a_row_that_does_not_fit_its_head_is_refused(readme: ModuleType) -> None:
     markdown = importlib.import_module("common.markdown")
-    assert markdown.table(("a", "b"), [("1", "")], "lr") == "| a | b |\n|---|---:|\n| 1 | |"
+    assert (
+        markdown.table(("a", "b"), [("1", "")], "lr")
+        == "| a | b |\n|---|---:|\n| 1 | |"
+    )
     with pytest.raises(ValueError, match="1 cells under 2 heads"):
         markdown.table(("a", "b"), [("1",)])

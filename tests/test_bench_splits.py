@@ -25,9 +25,13 @@ def splits() -> Iterator[Any]:
     sys.path[:] = path
 
 
-@pytest.mark.parametrize("shares", [{"a": 1.0}, {"a": 0.01, "b": 100.0}, dict.fromkeys("abcdef", 3.0)])
+@pytest.mark.parametrize(
+    "shares", [{"a": 1.0}, {"a": 0.01, "b": 100.0}, dict.fromkeys("abcdef", 3.0)]
+)
 @pytest.mark.parametrize("n", [6, 7, 60])
-def test_columns_and_rows_are_dealt_out_completely_and_once(splits: Any, shares: dict[str, float], n: int) -> None:
+def test_columns_and_rows_are_dealt_out_completely_and_once(
+    splits: Any, shares: dict[str, float], n: int
+) -> None:
     names = [f"c{i}" for i in range(n)]
     columns = splits.random_columns(names, shares, 3)
     assert sorted(sum(columns.values(), ())) == sorted(names)
@@ -43,7 +47,10 @@ def test_shares_are_kept(splits: Any) -> None:
     split = splits.random_columns(map(str, range(8)), {"a": 1, "b": 3}, seed=0)
     assert [len(part) for part in split.values()] == [2, 6]
     assert [len(part) for part in splits.iid_rows(100, 4, seed=0).values()] == [25] * 4
-    assert list(splits.iid_rows(10, ("clinic", "insurer"), seed=0)) == ["clinic", "insurer"]
+    assert list(splits.iid_rows(10, ("clinic", "insurer"), seed=0)) == [
+        "clinic",
+        "insurer",
+    ]
 
 
 def test_cramers_v_agrees_with_scipy_on_every_pair(splits: Any) -> None:
@@ -60,7 +67,9 @@ def test_cramers_v_agrees_with_scipy_on_every_pair(splits: Any) -> None:
 
 
 def test_a_column_with_one_level_goes_with_nothing(splits: Any) -> None:
-    schema = Schema(columns=tuple(Categorical(name=n, categories=("a", "b")) for n in "xy"))
+    schema = Schema(
+        columns=tuple(Categorical(name=n, categories=("a", "b")) for n in "xy")
+    )
     frame = pd.DataFrame({"x": ["a", "a", "a"], "y": ["a", "b", "a"]})
     assert splits.cramers_v(frame, schema).tolist() == [[1, 0], [0, 1]]
 

@@ -26,7 +26,8 @@ from understudy.protocols.core import Progress
 from understudy.protocols.core.alignment import AlignedParty, MaskedIds, MaskOther
 from understudy.protocols.gans import verti_gan
 
-CLINIC, INSURER = ["colour", "smoker", "age"], ["grade", "treated", "income"]
+CLINIC = ["colour", "smoker", "age"]
+INSURER = ["grade", "treated", "income"]
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -39,7 +40,13 @@ def ran(understudy: Run, home: Path, tmp_path_factory: pytest.TempPathFactory) -
     """The same with a finished run: one for all, and a copy of it for each test."""
     if not RAN:
         assert understudy("run", home / "run.toml")[0] == 0
-        RAN.append(Path(shutil.copytree(home, tmp_path_factory.mktemp("ran"), dirs_exist_ok=True)))
+        RAN.append(
+            Path(
+                shutil.copytree(
+                    home, tmp_path_factory.mktemp("ran"), dirs_exist_ok=True
+                )
+            )
+        )
     return Path(shutil.copytree(RAN[0], home, dirs_exist_ok=True))
 
 
@@ -84,7 +91,9 @@ def test_help_names_the_first_steps(understudy: Run) -> None:
         assert word in out
 
 
-def test_a_run_leaves_all_artefacts_and_a_true_ledger(understudy: Run, home: Path) -> None:
+def test_a_run_leaves_all_artefacts_and_a_true_ledger(
+    understudy: Run, home: Path
+) -> None:
     code, out, err = understudy("run", home / "run.toml")
     assert (code, err) == (0, "")
     assert "A person over all parties" in out
@@ -95,15 +104,24 @@ def test_a_run_leaves_all_artefacts_and_a_true_ledger(understudy: Run, home: Pat
     assert len(synthetic) == 50
     privacy = json.loads((joint / "privacy.json").read_text())
     with Ledger(home / "ledgers" / "clinic.ledger") as ledger:
-        assert ledger.spent() == pytest.approx(privacy["parties"][0]["epsilon"]["server"])
+        assert ledger.spent() == pytest.approx(
+            privacy["parties"][0]["epsilon"]["server"]
+        )
     card = json.loads((joint / "generator" / "card.json").read_text())
     assert card["owners"]["income"] == "insurer"
     assert card["privacy"] == privacy
     assert (joint / "run.toml").exists()
-    assert sum(line["paid"] for line in json.loads((joint / "transcript.json").read_text())) == 6
+    assert (
+        sum(
+            line["paid"] for line in json.loads((joint / "transcript.json").read_text())
+        )
+        == 6
+    )
 
 
-def test_samples_come_back_in_the_schema_s_dtypes_and_repeat_under_a_seed(understudy: Run, ran: Path) -> None:
+def test_samples_come_back_in_the_schema_s_dtypes_and_repeat_under_a_seed(
+    understudy: Run, ran: Path
+) -> None:
     code, out, _ = understudy("sample", ran / "joint", "-n", 7, "--seed", 1)
     assert code == 0
     assert out == understudy("sample", ran / "joint", "-n", 7, "--seed", 1)[1]
@@ -112,7 +130,9 @@ def test_samples_come_back_in_the_schema_s_dtypes_and_repeat_under_a_seed(unders
     again = pd.read_parquet(ran / "s.parquet")
     expected = Generator.load(ran / "joint").sample(1).dtypes
     assert again.dtypes.equals(expected)
-    code, out, err = understudy("sample", ran / "joint", "-n", 7, "--where", "income >= 50 and age < 40")
+    code, out, err = understudy(
+        "sample", ran / "joint", "-n", 7, "--where", "income >= 50 and age < 40"
+    )
     assert code == 0
     drawn = pd.read_csv(io.StringIO(out))
     assert len(drawn) == 7
@@ -124,11 +144,22 @@ def test_samples_come_back_in_the_schema_s_dtypes_and_repeat_under_a_seed(unders
     assert 'Did you mean "income"?' in err
 
 
-def test_the_ledger_is_shown_as_a_table(understudy: Run, ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ledger_is_shown_as_a_table(
+    understudy: Run, ran: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(terminal.out, "_width", 120)
     code, out, _ = understudy("ledger", "show", ran / "ledgers" / "clinic.ledger")
     assert code == 0
-    for word in ("when", "run", "what", "round 1", "ε alone", "ε in all", "clinic", "Left"):
+    for word in (
+        "when",
+        "run",
+        "what",
+        "round 1",
+        "ε alone",
+        "ε in all",
+        "clinic",
+        "Left",
+    ):
         assert word in out
 
 
@@ -139,11 +170,16 @@ def test_the_ledger_keeps_its_prices_and_its_lines_in_a_narrow_terminal(
     monkeypatch.setattr(terminal.out, "_width", width)
     code, out, _ = understudy("ledger", "show", ran / "ledgers" / "clinic.ledger")
     assert code == 0
-    assert re.search(r"\n  round 1(.|\n)*\n  ε [\d.]+ alone, [\d.]+ in all; \d+ uses, everyone\n", out)
+    assert re.search(
+        r"\n  round 1(.|\n)*\n  ε [\d.]+ alone, [\d.]+ in all; \d+ uses, everyone\n",
+        out,
+    )
     assert max(map(len, out.splitlines())) <= width
 
 
-def test_a_second_run_into_the_same_folder_is_refused(understudy: Run, ran: Path) -> None:
+def test_a_second_run_into_the_same_folder_is_refused(
+    understudy: Run, ran: Path
+) -> None:
     with Ledger(ran / "ledgers" / "clinic.ledger") as ledger:
         before = ledger.spent()
     code, _, err = understudy("run", ran / "run.toml")
@@ -154,7 +190,9 @@ def test_a_second_run_into_the_same_folder_is_refused(understudy: Run, ran: Path
         assert ledger.spent() == before
 
 
-def test_a_second_run_beyond_the_ledger_s_budget_is_refused(understudy: Run, ran: Path) -> None:
+def test_a_second_run_beyond_the_ledger_s_budget_is_refused(
+    understudy: Run, ran: Path
+) -> None:
     change(ran, out="again")
     code, _, err = understudy("run", ran / "run.toml")
     assert code == 1
@@ -193,7 +231,8 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_run_goes_on(
 def test_ctrl_c_while_people_are_aligned_stops_before_anything_is_trained(
     understudy: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, asked = AlignedParty._mask_other, []
+    plain = AlignedParty._mask_other
+    asked = []
 
     def interrupted(self: AlignedParty, ask: MaskOther) -> MaskedIds:
         asked.append(self.name)
@@ -210,7 +249,9 @@ def test_ctrl_c_while_people_are_aligned_stops_before_anything_is_trained(
     assert (home / "joint" / "synthetic.parquet").exists()
 
 
-def test_a_terminal_shows_how_far_alignment_is_and_then_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_how_far_alignment_is_and_then_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=100)
     monkeypatch.setattr(sys.modules[bar_of.__module__], "err", screen)
 
@@ -237,7 +278,9 @@ def test_a_terminal_shows_how_far_alignment_is_and_then_training(monkeypatch: py
 def test_schema_check_lists_every_violation(understudy: Run, home: Path) -> None:
     edit(home / "clinic.csv", 3, "age", 300)
     edit(home / "clinic.csv", 5, "colour", "mauve")
-    code, out, err = understudy("schema", "check", home / "clinic.csv", home / "clinic.toml")
+    code, out, err = understudy(
+        "schema", "check", home / "clinic.csv", home / "clinic.toml"
+    )
     assert code == 1
     assert "age" in out
     assert "300" in out
@@ -247,24 +290,60 @@ def test_schema_check_lists_every_violation(understudy: Run, home: Path) -> None
     assert "2 violations" in err
 
 
-def test_a_draft_schema_is_refused_until_it_is_marked_public(understudy: Run, home: Path) -> None:
-    understudy("schema", "infer", home / "clinic.csv", "--out", home / "clinic.toml", "--person", "id")
+def test_a_draft_schema_is_refused_until_it_is_marked_public(
+    understudy: Run, home: Path
+) -> None:
+    understudy(
+        "schema",
+        "infer",
+        home / "clinic.csv",
+        "--out",
+        home / "clinic.toml",
+        "--person",
+        "id",
+    )
     assert "read from rows" in (home / "clinic.toml").read_text().splitlines()[0]
     code, _, err = understudy("run", home / "run.toml")
     assert code == 1
     assert "DraftSchemaError" in err
     assert not (home / "ledgers").exists() or nothing_was_charged(home)
-    text = (home / "clinic.toml").read_text().replace('origin = "rows"', 'origin = "public"')
+    text = (
+        (home / "clinic.toml")
+        .read_text()
+        .replace('origin = "rows"', 'origin = "public"')
+    )
     (home / "clinic.toml").write_text(text)
     assert understudy("run", home / "run.toml")[0] == 0
 
 
-def test_a_bought_schema_is_public_charged_and_fits_the_cleaned_table(understudy: Run, home: Path) -> None:
+def test_a_bought_schema_is_public_charged_and_fits_the_cleaned_table(
+    understudy: Run, home: Path
+) -> None:
     frame, _ = toy(rows=3000, seed=4)
     frame[["id", *CLINIC]].to_csv(home / "clinic.csv", index=False)
-    understudy("schema", "infer", home / "clinic.csv", "--out", home / "draft.toml", "--person", "id")
-    ask = ["schema", "buy", home / "clinic.csv", home / "draft.toml", "--ledger", home / "clinic.ledger",
-           "--out", home / "bought.toml", "--cleaned", home / "clean.csv", "--epsilon", 1.0]  # fmt: skip
+    understudy(
+        "schema",
+        "infer",
+        home / "clinic.csv",
+        "--out",
+        home / "draft.toml",
+        "--person",
+        "id",
+    )
+    ask = [
+        "schema",
+        "buy",
+        home / "clinic.csv",
+        home / "draft.toml",
+        "--ledger",
+        home / "clinic.ledger",
+        "--out",
+        home / "bought.toml",
+        "--cleaned",
+        home / "clean.csv",
+        "--epsilon",
+        1.0,
+    ]
     code, _, err = understudy(*ask)
     assert code == 1
     assert "--names-and-kinds-are-public" in err
@@ -274,14 +353,33 @@ def test_a_bought_schema_is_public_charged_and_fits_the_cleaned_table(understudy
     with Ledger(home / "clinic.ledger") as ledger:
         assert 0.9 < ledger.spent() <= 1.0
     assert 'origin = "rows"' not in (home / "bought.toml").read_text()
-    assert understudy("schema", "check", home / "clean.csv", home / "bought.toml")[0] == 0
+    assert (
+        understudy("schema", "check", home / "clean.csv", home / "bought.toml")[0] == 0
+    )
 
 
 def buy(home: Path, *more: object) -> list[object]:
     """The command that buys the clinic's schema into the ledger that the run uses."""
-    return ["schema", "buy", home / "clinic.csv", home / "clinic.toml", "--ledger", home / "ledgers" / "clinic.ledger",
-            "--out", home / "bought.toml", "--cleaned", home / "clean.csv", "--epsilon", 0.5, "--delta", 1e-4,
-            "--names-and-kinds-are-public", "--people", 36, *more]  # fmt: skip
+    return [
+        "schema",
+        "buy",
+        home / "clinic.csv",
+        home / "clinic.toml",
+        "--ledger",
+        home / "ledgers" / "clinic.ledger",
+        "--out",
+        home / "bought.toml",
+        "--cleaned",
+        home / "clean.csv",
+        "--epsilon",
+        0.5,
+        "--delta",
+        1e-4,
+        "--names-and-kinds-are-public",
+        "--people",
+        36,
+        *more,
+    ]
 
 
 def test_after_a_purchase_a_run_is_refused_until_the_lifetime_budget_is_raised_for_a_reason(
@@ -297,14 +395,24 @@ def test_after_a_purchase_a_run_is_refused_until_the_lifetime_budget_is_raised_f
     assert "allows ε=0.5 at δ=0.0001" in err
     assert f"understudy ledger budget {book} --epsilon 3 --reason" in err
     assert not (home / "joint").exists()
-    code, out, err = understudy("ledger", "budget", book, "--epsilon", 4, "--reason", "a second\nline")
+    code, out, err = understudy(
+        "ledger", "budget", book, "--epsilon", 4, "--reason", "a second\nline"
+    )
     assert (code, "one line" in err) == (1, True)
     assert understudy("ledger", "budget", book, "--epsilon", 4, "--reason", " ")[0] == 1
-    code, out, err = understudy("ledger", "budget", book, "--epsilon", 4, "--reason", "the board, 3 March")
+    code, out, err = understudy(
+        "ledger", "budget", book, "--epsilon", 4, "--reason", "the board, 3 March"
+    )
     assert (code, err) == (0, "")
-    assert "was ε=0.5 at δ=0.0001 against anyone, and is ε=4 at δ=0.0001 against anyone" in out
+    assert (
+        "was ε=0.5 at δ=0.0001 against anyone, and is ε=4 at δ=0.0001 against anyone"
+        in out
+    )
     with Ledger(book) as ledger:
-        assert ledger.entries()[-1].what == "budget: ε=4 at δ=0.0001 against anyone: the board, 3 March"
+        assert (
+            ledger.entries()[-1].what
+            == "budget: ε=4 at δ=0.0001 against anyone: the board, 3 March"
+        )
         before = ledger.spent()
     code, _, err = understudy("run", home / "run.toml")
     assert (code, err) == (0, "")
@@ -332,7 +440,9 @@ def test_a_purchase_can_set_the_lifetime_budget_of_a_new_ledger_and_never_of_an_
 def test_a_run_file_states_the_lifetime_budget_apart_and_a_ledger_that_disagrees_is_named(
     understudy: Run, home: Path
 ) -> None:
-    change(home, parties__clinic__ledger_epsilon=7.0, parties__clinic__ledger_delta=1e-5)
+    change(
+        home, parties__clinic__ledger_epsilon=7.0, parties__clinic__ledger_delta=1e-5
+    )
     assert understudy("run", home / "run.toml")[0] == 0
     book = home / "ledgers" / "clinic.ledger"
     with Ledger(book) as ledger:
@@ -345,15 +455,23 @@ def test_a_run_file_states_the_lifetime_budget_apart_and_a_ledger_that_disagrees
         change(home, out="again", **{f"parties__clinic__ledger_{key}": value})
         code, _, err = understudy("run", home / "run.toml")
         assert code == 1
-        for word in (f"ledger_{key} is {value:g}", "allows ε=7 at δ=1e-05", f"ledger budget {book} {says}"):
+        for word in (
+            f"ledger_{key} is {value:g}",
+            "allows ε=7 at δ=1e-05",
+            f"ledger budget {book} {says}",
+        ):
             assert word in err
         assert not (home / "again").exists()
         (home / "run.toml").write_text(kept)
     change(home, out="again", parties__clinic__ledger_epsilon=2.0)
-    assert "this run may cost ε=3 at δ=0.0001" in understudy("run", home / "run.toml")[2]
+    assert (
+        "this run may cost ε=3 at δ=0.0001" in understudy("run", home / "run.toml")[2]
+    )
 
 
-def test_a_refusal_by_the_lifetime_budget_names_the_command_that_raises_it(understudy: Run, ran: Path) -> None:
+def test_a_refusal_by_the_lifetime_budget_names_the_command_that_raises_it(
+    understudy: Run, ran: Path
+) -> None:
     change(ran, out="again")
     assert "`understudy ledger budget`" in understudy("run", ran / "run.toml")[2]
 
@@ -363,7 +481,8 @@ def test_an_audit_states_the_claim_and_what_it_observed(
 ) -> None:
     monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
     change(home, settings__rounds=1, settings__critic_steps=1)
-    code, out, err = understudy("audit", home / "run.toml", "--seconds", 0.1)  # the fewest trials
+    # the fewest trials
+    code, out, err = understudy("audit", home / "run.toml", "--seconds", 0.1)
     assert (code, err) == (0, "")
     assert "claimed ε ≤ 2.99" in out
     assert "observed ≥" in out
@@ -372,24 +491,63 @@ def test_an_audit_states_the_claim_and_what_it_observed(
 
 
 BAD = {
-    "a wrong header": (lambda h: rename(h / "clinic.csv", "age", "aeg"), ["clinic.csv", '"age"', "aeg"]),
-    "a value too high": (lambda h: edit(h / "clinic.csv", 4, "age", 300), ["clinic.csv", "age", "300", "row 4"]),
-    "text in a number": (lambda h: edit(h / "insurer.csv", 2, "income", "lots"), ["insurer.csv", "lots", "row 2"]),
-    "a missing number": (lambda h: edit(h / "insurer.csv", 6, "income", np.nan), ["insurer.csv", "income", "row 6"]),
+    "a wrong header": (
+        lambda h: rename(h / "clinic.csv", "age", "aeg"),
+        ["clinic.csv", '"age"', "aeg"],
+    ),
+    "a value too high": (
+        lambda h: edit(h / "clinic.csv", 4, "age", 300),
+        ["clinic.csv", "age", "300", "row 4"],
+    ),
+    "text in a number": (
+        lambda h: edit(h / "insurer.csv", 2, "income", "lots"),
+        ["insurer.csv", "lots", "row 2"],
+    ),
+    "a missing number": (
+        lambda h: edit(h / "insurer.csv", 6, "income", np.nan),
+        ["insurer.csv", "income", "row 6"],
+    ),
     "no rows": (lambda h: cut(h / "clinic.csv", 0), ["clinic.csv", "no rows"]),
     "one row": (lambda h: cut(h / "clinic.csv", 1), ["clinic.csv", "one row"]),
     "repeated ids": (lambda h: repeat(h / "clinic.csv"), ["clinic.csv", "id"]),
     "no table": (lambda h: (h / "clinic.csv").unlink(), ["clinic.csv"]),
-    "the same column twice": (lambda h: share_a_column(h), ['"age"', "clinic", "insurer"]),
-    "an ε of zero": (lambda h: change(h, parties__clinic__epsilon=0.0), ["parties.clinic", "epsilon", "above 0"]),
-    "a δ of one": (lambda h: change(h, parties__clinic__delta=1.0), ["parties.clinic", "delta"]),
-    "an unknown key": (lambda h: change(h, outt="x"), ['"outt"', 'Did you mean "out"?']),
-    "an unknown setting": (lambda h: change(h, settings__round=3), ['"round"', 'Did you mean "rounds"?']),
-    "an unknown party key": (lambda h: change(h, parties__clinic__epsilom=1.0), ['Did you mean "epsilon"?']),
-    "an unknown protocol": (lambda h: change(h, protocol="vertigan"), ["vertigan", "verti-gan"]),
-    "an unknown noise": (lambda h: change(h, parties__clinic__noise="slow"), ["noise", "secure, fast"]),
-    "rounds below one": (lambda h: change(h, settings__rounds=0), ["rounds", "at least 1"]),
-}  # fmt: skip
+    "the same column twice": (
+        lambda h: share_a_column(h),
+        ['"age"', "clinic", "insurer"],
+    ),
+    "an ε of zero": (
+        lambda h: change(h, parties__clinic__epsilon=0.0),
+        ["parties.clinic", "epsilon", "above 0"],
+    ),
+    "a δ of one": (
+        lambda h: change(h, parties__clinic__delta=1.0),
+        ["parties.clinic", "delta"],
+    ),
+    "an unknown key": (
+        lambda h: change(h, outt="x"),
+        ['"outt"', 'Did you mean "out"?'],
+    ),
+    "an unknown setting": (
+        lambda h: change(h, settings__round=3),
+        ['"round"', 'Did you mean "rounds"?'],
+    ),
+    "an unknown party key": (
+        lambda h: change(h, parties__clinic__epsilom=1.0),
+        ['Did you mean "epsilon"?'],
+    ),
+    "an unknown protocol": (
+        lambda h: change(h, protocol="vertigan"),
+        ["vertigan", "verti-gan"],
+    ),
+    "an unknown noise": (
+        lambda h: change(h, parties__clinic__noise="slow"),
+        ["noise", "secure, fast"],
+    ),
+    "rounds below one": (
+        lambda h: change(h, settings__rounds=0),
+        ["rounds", "at least 1"],
+    ),
+}
 
 
 def rename(file: Path, old: str, new: str) -> None:
@@ -412,7 +570,9 @@ def share_a_column(home: Path) -> None:
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_input_gets_a_clear_error_and_nothing_is_charged(understudy: Run, home: Path, what: str) -> None:
+def test_bad_input_gets_a_clear_error_and_nothing_is_charged(
+    understudy: Run, home: Path, what: str
+) -> None:
     spoil, words = BAD[what]
     spoil(home)
     code, _, err = understudy("run", home / "run.toml")
@@ -424,17 +584,23 @@ def test_bad_input_gets_a_clear_error_and_nothing_is_charged(understudy: Run, ho
     assert not (home / "joint" / "synthetic.parquet").exists()
 
 
-def test_a_delta_of_one_over_n_or_more_is_warned_about(understudy: Run, home: Path) -> None:
+def test_a_delta_of_one_over_n_or_more_is_warned_about(
+    understudy: Run, home: Path
+) -> None:
     change(home, parties__clinic__delta=0.05)
     code, _, err = understudy("run", home / "run.toml")
     assert code == 0
     assert "clinic: δ = 0.05 is not below 1/" in err
 
 
-def test_a_faster_generator_of_noise_is_named_in_the_card(understudy: Run, home: Path) -> None:
+def test_a_faster_generator_of_noise_is_named_in_the_card(
+    understudy: Run, home: Path
+) -> None:
     change(home, parties__clinic__noise="fast")
     assert understudy("run", home / "run.toml")[0] == 0
-    parties = json.loads((home / "joint" / "generator" / "card.json").read_text())["privacy"]["parties"]
+    parties = json.loads((home / "joint" / "generator" / "card.json").read_text())[
+        "privacy"
+    ]["parties"]
     assert "not secure" in parties[0]["noise"]
     assert "AES" in parties[1]["noise"]
 
@@ -454,19 +620,29 @@ def test_a_damaged_generator_is_refused(understudy: Run, ran: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("copies", "said"), [(False, "Attacks found nothing beyond"), (True, "attacks beat their control")]
+    ("copies", "said"),
+    [(False, "Attacks found nothing beyond"), (True, "attacks beat their control")],
 )
 def test_evaluate_says_what_the_attacks_found_also_where_people_have_several_rows(
     understudy: Run, tmp_path: Path, copies: bool, said: str
 ) -> None:
     frame, schema = toy(rows=450, seed=4)
-    real, unseen, made = frame[:150], frame[150:300], frame[:150] if copies else frame[300:]
+    real = frame[:150]
+    unseen = frame[150:300]
+    made = frame[:150] if copies else frame[300:]
     schema.save(tmp_path / "schema.toml")
-    pd.concat([real, real[:40]]).to_csv(tmp_path / "real.csv", index=False)  # 40 people have two rows
+    # 40 people have two rows
+    pd.concat([real, real[:40]]).to_csv(tmp_path / "real.csv", index=False)
     unseen.to_csv(tmp_path / "unseen.csv", index=False)
     made.drop(columns="id").to_csv(tmp_path / "made.csv", index=False)
-    files = [f"--{name}={tmp_path / file}" for name, file in (("real", "real.csv"), ("synthetic", "made.csv"))]
-    files += [f"--schema={tmp_path / 'schema.toml'}", f"--holdout={tmp_path / 'unseen.csv'}"]
+    files = [
+        f"--{name}={tmp_path / file}"
+        for name, file in (("real", "real.csv"), ("synthetic", "made.csv"))
+    ]
+    files += [
+        f"--schema={tmp_path / 'schema.toml'}",
+        f"--holdout={tmp_path / 'unseen.csv'}",
+    ]
     code, out, err = understudy("evaluate", *files)
     assert (code, err) == (0, "")
     words = " ".join(out.split())

@@ -1,4 +1,6 @@
-"""`understudy count` and `--parts`: other machines of a holder count, and the run adds up."""
+"""`understudy count` and `--parts`: other machines of a holder count, and the run adds
+up.
+"""
 
 import os
 import stat
@@ -27,20 +29,34 @@ pytestmark = pytest.mark.usefixtures("short_fits")
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(files, "LONG", 0)
     SCHEMA.save(tmp_path / "t.toml")
-    FRAME.to_parquet(made := tmp_path / "t.parquet", index=False, row_group_size=16)
+    made = tmp_path / "t.parquet"
+    FRAME.to_parquet(made, index=False, row_group_size=16)
     return made
 
 
-def test_machines_count_until_the_run_is_over(understudy: Run, table: Path, tmp_path: Path) -> None:
+def test_machines_count_until_the_run_is_over(
+    understudy: Run, table: Path, tmp_path: Path
+) -> None:
     said: list[str] = []
     parts = tmp_path / "parts"
     machines = [
-        threading.Thread(target=count_until_over, args=[parts, number, 2, None, 60.0, said.append])
+        threading.Thread(
+            target=count_until_over, args=[parts, number, 2, None, 60.0, said.append]
+        )
         for number in range(2)
     ]
     for machine in machines:
         machine.start()
-    how = ("--schema", tmp_path / "t.toml", "--epsilon", 2, "--ledgers", tmp_path / "ledgers", "--out", tmp_path / "o")
+    how = (
+        "--schema",
+        tmp_path / "t.toml",
+        "--epsilon",
+        2,
+        "--ledgers",
+        tmp_path / "ledgers",
+        "--out",
+        tmp_path / "o",
+    )
     code, _, wrong = understudy("synthesize", table, *how, "--parts", f"{parts}:2")
     for machine in machines:
         machine.join()
@@ -52,26 +68,44 @@ def test_machines_count_until_the_run_is_over(understudy: Run, table: Path, tmp_
 
 
 @pytest.mark.parametrize("part", ["0/2", "3/2", "2", "-1/2", "a/b", "1/"])
-def test_a_part_that_is_none_is_refused(understudy: Run, tmp_path: Path, part: str) -> None:
+def test_a_part_that_is_none_is_refused(
+    understudy: Run, tmp_path: Path, part: str
+) -> None:
     code, _, wrong = understudy("count", tmp_path, f"--part={part}")
     assert (code, "--part is i/n" in wrong) == (1, True)
 
 
-def test_a_folder_that_is_not_ones_own_or_not_empty_is_refused(understudy: Run, table: Path, tmp_path: Path) -> None:
-    run = ("synthesize", table, "--schema", tmp_path / "t.toml", "--epsilon", 1, "--ledgers", tmp_path / "ledgers")
+def test_a_folder_that_is_not_ones_own_or_not_empty_is_refused(
+    understudy: Run, table: Path, tmp_path: Path
+) -> None:
+    run = (
+        "synthesize",
+        table,
+        "--schema",
+        tmp_path / "t.toml",
+        "--epsilon",
+        1,
+        "--ledgers",
+        tmp_path / "ledgers",
+    )
     assert "parts are FOLDER:n" in understudy(*run, "--parts", "parts")[2]
     assert "is not empty" in understudy(*run, "--parts", f"{tmp_path}:2")[2]
     shared = tmp_path / "shared"
     shared.mkdir()
-    shared.chmod(0o1777)  # as /tmp, where anybody may leave a task with a key of their own
+    # as /tmp, where anybody may leave a task with a key of their own
+    shared.chmod(0o1777)
     assert "is not for you alone" in understudy(*run, "--parts", f"{shared}:2")[2]
     assert "is not for you alone" in understudy("count", shared, "--part", "1/2")[2]
-    assert "nothing to count for 0 s" in understudy("count", tmp_path / "none", "--part", "1/2", "--patience", 0)[2]
+    assert (
+        "nothing to count for 0 s"
+        in understudy("count", tmp_path / "none", "--part", "1/2", "--patience", 0)[2]
+    )
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (made := tmp_path / "parts").mkdir(mode=0o700)
+    made = tmp_path / "parts"
+    made.mkdir(mode=0o700)
     return made
 
 
@@ -79,8 +113,15 @@ def asked(folder: Path, table: Path, number: int = 2) -> Task:
     """A task that waits in the folder."""
     with counted_by(InFolder(folder, number)):
         opened = open_unread(table)
-    task = task_of(opened, "understudy.data.table:checked_part", SCHEMA.to_dict(), {"holder": "one"}, bytes(32))
-    (file := folder / f"{task.head['task'][:32]}.task").write_bytes(task.to_bytes())
+    task = task_of(
+        opened,
+        "understudy.data.table:checked_part",
+        SCHEMA.to_dict(),
+        {"holder": "one"},
+        bytes(32),
+    )
+    file = folder / f"{task.head['task'][:32]}.task"
+    file.write_bytes(task.to_bytes())
     file.chmod(0o600)
     return task
 
@@ -92,13 +133,18 @@ def open_unread(table: Path) -> Any:
     return StreamedTable(source_at(table), SCHEMA)
 
 
-def test_a_task_of_another_that_others_can_read_or_that_is_none_is_not_answered(folder: Path, table: Path) -> None:
+def test_a_task_of_another_that_others_can_read_or_that_is_none_is_not_answered(
+    folder: Path, table: Path
+) -> None:
     asked(folder, table)
     (file,) = folder.glob("*.task")
     with pytest.raises(ConfigError, match="the run wants 2 parts, not 3"):
         count_in_folder(folder, 0, 3)
     file.chmod(0o604)
-    with pytest.raises(PartyError, match=r"not of your own run, or others can read it\. Nothing was counted"):
+    with pytest.raises(
+        PartyError,
+        match=r"not of your own run, or others can read it\. Nothing was counted",
+    ):
         count_in_folder(folder, 0, 2)
     file.chmod(0o600)
     if os.geteuid() == 0:
@@ -117,7 +163,9 @@ def test_a_task_of_another_that_others_can_read_or_that_is_none_is_not_answered(
     assert not list(folder.glob("*.part*"))
 
 
-def test_a_part_that_is_swapped_for_another_is_refused(folder: Path, table: Path) -> None:
+def test_a_part_that_is_swapped_for_another_is_refused(
+    folder: Path, table: Path
+) -> None:
     task = asked(folder, table)
     for number in range(2):
         assert count_in_folder(folder, number, 2) == 1
@@ -126,7 +174,9 @@ def test_a_part_that_is_swapped_for_another_is_refused(folder: Path, table: Path
     assert {stat.S_IMODE(file.stat().st_mode) for file in (one, two)} == {0o600}
     swapped = two.read_bytes()
     two.write_bytes(one.read_bytes())
-    with pytest.raises(PartyError, match=r"one: part 1 of 2 came twice\. Nothing was charged or sent"):
+    with pytest.raises(
+        PartyError, match=r"one: part 1 of 2 came twice\. Nothing was charged or sent"
+    ):
         found_by(InFolder(folder, 2), task)
     assert not list(folder.iterdir())
     one.write_bytes(swapped)
@@ -135,7 +185,9 @@ def test_a_part_that_is_swapped_for_another_is_refused(folder: Path, table: Path
         found_by(InFolder(folder, 2), task)
 
 
-def test_a_terminal_sees_parts_and_a_log_does_not(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_sees_parts_and_a_log_does_not(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from understudy.data.reading.spread import Cores
 
     for terminal in (False, True):

@@ -1,4 +1,6 @@
-"""A setting is declared once, and what is checked, kept and printed follows from that."""
+"""A setting is declared once, and what is checked, kept and printed follows from
+that.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,14 +28,18 @@ class Base(Declared):
     rounds: int = setting(5, whole_to(10), "rounds")
     share: float | None = setting(None, between(0, 1), "a share")
     way: str = setting("plain", choice("plain", "other"), "how")
-    sizes: tuple[int, ...] = setting((1,), listed("a list", lambda **named: None), "sizes")
+    sizes: tuple[int, ...] = setting(
+        (1,), listed("a list", lambda **named: None), "sizes"
+    )
     loud: bool = setting(False, TRUTH, "loud")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Longer(Base):
     rounds: int = 8
-    doubled: int = setting(1, Takes("any", kept=lambda value: 2 * value), "kept in another way")
+    doubled: int = setting(
+        1, Takes("any", kept=lambda value: 2 * value), "kept in another way"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""What is said and shipped about machines of one's own: units, containers, and the commands in them."""
+"""What is said and shipped about machines of one's own: units, containers, and the
+commands in them.
+"""
 
 import json
 import re
@@ -26,10 +28,14 @@ def check_command(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("who", ["party", "server"])
-def test_a_unit_starts_a_command_that_exists_and_keeps_to_its_own_folder(who: str) -> None:
+def test_a_unit_starts_a_command_that_exists_and_keeps_to_its_own_folder(
+    who: str,
+) -> None:
     unit = ConfigParser(interpolation=None, strict=False)
     unit.optionxform = str  # type: ignore[method-assign,assignment]
-    unit.read_string((DEPLOY / f"understudy-{who}.service").read_text().replace("\\\n", " "))
+    unit.read_string(
+        (DEPLOY / f"understudy-{who}.service").read_text().replace("\\\n", " ")
+    )
     program, *words = shlex.split(unit["Service"]["ExecStart"])
     assert Path(program).name == "understudy"
     check_command(words)
@@ -48,24 +54,31 @@ def test_the_page_shows_the_units_as_they_are() -> None:
     assert shown[1] in server
 
 
-def test_containers_run_commands_that_exist_and_only_the_hub_listens_on_loopback() -> None:
+def test_containers_run_commands_that_exist_and_only_the_hub_listens_on_loopback():
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     for service in services.values():
         check_command(shlex.split(service["command"]))
         assert set(service) <= {
-            "image", "command", "working_dir", "volumes", "ports", "depends_on", "restart",
-        }  # fmt: skip
+            "image",
+            "command",
+            "working_dir",
+            "volumes",
+            "ports",
+            "depends_on",
+            "restart",
+        }
         assert set(service.get("depends_on", ())) <= services.keys()
     assert [name for name, service in services.items() if "ports" in service] == ["hub"]
     host, outside, port = services["hub"]["ports"][0].split(":")
     assert (host, outside) == ("127.0.0.1", port)
-    # Within its container the hub listens for the others, also where the federation was made for another address.
+    # Within its container the hub listens for the others, also where the federation was
+    # made for another address.
     assert f"--listen 0.0.0.0:{port}" in services["hub"]["command"]
     for name in services.keys() - {"hub"}:
         assert services[name]["command"].endswith(f"--address hub:{port}")
 
 
-def test_every_file_of_a_container_s_command_is_one_that_the_compose_file_has_put_into_its_folder() -> None:
+def test_every_file_of_a_container_s_command_is_one_that_the_compose_file_has_put_into_its_folder():
     text = (DEPLOY / "compose.yaml").read_text()
     services = yaml.safe_load(text)["services"]
     user = re.search(r"useradd .*--uid (\d+) ", (DEPLOY / "Containerfile").read_text())
@@ -76,16 +89,30 @@ def test_every_file_of_a_container_s_command_is_one_that_the_compose_file_has_pu
         files = re.findall(r"[\w-]+\.(?:toml|csv)", service["command"])
         assert files
         for file in files:
-            assert file.replace("insurer", "clinic") in text.partition("services:")[0], file
+            assert (
+                file.replace("insurer", "clinic") in text.partition("services:")[0]
+            ), file
 
 
 def test_the_containerfile_has_instructions_that_there_are_in_their_form() -> None:
     text = (DEPLOY / "Containerfile").read_text().replace("\\\n", " ")
-    lines = [line.split(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
+    lines = [
+        line.split(" ", 1)
+        for line in text.splitlines()
+        if line and not line.startswith("#")
+    ]
     assert lines[0][0] == "FROM"
     assert {word for word, _ in lines} <= {
-        "FROM", "RUN", "WORKDIR", "COPY", "USER", "VOLUME", "ENTRYPOINT", "CMD", "ENV",
-    }  # fmt: skip
+        "FROM",
+        "RUN",
+        "WORKDIR",
+        "COPY",
+        "USER",
+        "VOLUME",
+        "ENTRYPOINT",
+        "CMD",
+        "ENV",
+    }
     (entry,) = (json.loads(rest) for word, rest in lines if word == "ENTRYPOINT")
     (words,) = (json.loads(rest) for word, rest in lines if word == "CMD")
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -93,12 +120,19 @@ def test_the_containerfile_has_instructions_that_there_are_in_their_form() -> No
     assert words == ["--help"]
 
 
-def test_the_container_is_built_from_files_that_are_here_and_does_not_run_as_root() -> None:
+def test_the_container_is_built_from_files_that_are_here_and_does_not_run_as_root():
     lines = (DEPLOY / "Containerfile").read_text().splitlines()
-    copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
+    copied = [
+        word
+        for line in lines
+        if line.startswith("COPY ")
+        for word in line.split()[1:-1]
+    ]
     assert all((ROOT / word).exists() for word in copied)
     assert [line for line in lines if line.startswith("USER ")] == ["USER understudy"]
     extras = re.search(r"'\.\[(.*)\]'", "\n".join(lines))
     assert extras is not None
     text = (ROOT / "pyproject.toml").read_text()
-    assert all(re.search(rf"^{extra} = ", text, re.MULTILINE) for extra in extras[1].split(","))
+    assert all(
+        re.search(rf"^{extra} = ", text, re.MULTILINE) for extra in extras[1].split(",")
+    )

@@ -1,4 +1,6 @@
-"""What stands between fences on the pages of the documentation is carried out, or read by what reads such files."""
+"""What stands between fences on the pages of the documentation is carried out, or read
+by what reads such files.
+"""
 
 import re
 import sqlite3
@@ -35,7 +37,8 @@ FEW = {
 ELSEWHERE = {
     "understudy audit": "tests/test_cli.py",  # takes a minute at least
     "understudy demo --visits": "tests/test_visits_run.py",  # with a smaller fit
-    "understudy schema buy": "tests/adversary/test_schema_buy.py",  # with what stands for … there
+    # with what stands for … there
+    "understudy schema buy": "tests/adversary/test_schema_buy.py",
 }
 
 
@@ -53,7 +56,9 @@ def text_of(page: str, kind: str) -> list[str]:
     return [block.text for block in blocks(page) if block.kind == kind]
 
 
-def test_every_command_of_the_list_runs(understudy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_of_the_list_runs(
+    understudy: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     frame = toy(rows=150, seed=1)[0].rename(columns={"treated": "churned"}).dropna()
     columns = {
         "people.csv": ["id", "age", "smoker", "income"],
@@ -65,14 +70,23 @@ def test_every_command_of_the_list_runs(understudy: Run, monkeypatch: pytest.Mon
         frame[names].to_csv(file, index=False)
     frame[columns["insurer.csv"]].to_parquet("insurer.parquet")
     for name in ("insurer", "people", "a"):
-        understudy("schema", "infer", f"{name}.csv", "--person", "id", "--out", f"{name}.toml")
-        understudy("schema", "declare", f"{name}.toml", "--because", "a test's own table")
+        understudy(
+            "schema", "infer", f"{name}.csv", "--person", "id", "--out", f"{name}.toml"
+        )
+        understudy(
+            "schema", "declare", f"{name}.toml", "--because", "a test's own table"
+        )
     for line in "".join(text_of("commands.md", "text")).splitlines():
         if not any(line.startswith(one) for one in ELSEWHERE):
-            asked_nothing = line.replace("init clinic.csv", "init --yes --person id --folder init clinic.csv")
+            asked_nothing = line.replace(
+                "init clinic.csv", "init --yes --person id --folder init clinic.csv"
+            )
             (step,) = steps(f"$ {asked_nothing}")
             typed(step, understudy, monkeypatch)
-    assert all(Path(file).exists() for file in ("runs/joint/report.html", "rows.csv", "book.csv", "init/run.toml"))
+    assert all(
+        Path(file).exists()
+        for file in ("runs/joint/report.html", "rows.csv", "book.csv", "init/run.toml")
+    )
 
 
 PIXELS = {"images": np.zeros((40, 28, 28), np.uint8), "digit": np.arange(40) % 10}
@@ -84,14 +98,22 @@ def for_moments() -> None:
         np.savez(f"{silo}.npz", **PIXELS)  # type: ignore[arg-type]
     Path("forms.toml").write_text(text_of("moments.md", "text")[1])
     digits = PIXELS["digit"]
-    more = {"parity": np.array(["even", "odd"])[digits % 2], "size": np.array(["small", "large"])[digits // 5]}
+    more = {
+        "parity": np.array(["even", "odd"])[digits % 2],
+        "size": np.array(["small", "large"])[digits // 5],
+    }
     np.savez("forms.npz", **PIXELS | more)  # type: ignore[arg-type]
 
 
 def for_tied() -> None:
-    schema = 'person = "id"\n[columns.diagnosis]\nkind = "boolean"\n[columns.smoker]\nkind = "boolean"\n'
+    schema = (
+        'person = "id"\n[columns.diagnosis]\nkind = "boolean"\n[columns.smoker]\nkind '
+        '= "boolean"\n'
+    )
     Path("registry.toml").write_text(schema)
-    Path("images.toml").write_text('kind = "image"\nheight = 28\nwidth = 28\nperson = "id"\n')
+    Path("images.toml").write_text(
+        'kind = "image"\nheight = 28\nwidth = 28\nperson = "id"\n'
+    )
     np.savez("images.npz", images=PIXELS["images"], id=np.arange(40))
     rows = [f"{n},{n % 2 == 0},{n % 3 == 0}\n" for n in range(40)]
     Path("registry.csv").write_text("id,diagnosis,smoker\n" + "".join(rows))
@@ -100,8 +122,12 @@ def for_tied() -> None:
 def for_visits() -> None:
     """Two hospitals with 30 people each, and an insurer of all of them."""
     Path("clinic.toml").write_text(text_of("visits.md", "toml")[0])
-    Path("members.toml").write_text('person = "member"\n[columns.smoker]\nkind = "boolean"\n')
-    Path("members.csv").write_text("member,smoker\n" + "".join(f"{n},{n % 3 == 0}\n" for n in range(60)))
+    Path("members.toml").write_text(
+        'person = "member"\n[columns.smoker]\nkind = "boolean"\n'
+    )
+    Path("members.csv").write_text(
+        "member,smoker\n" + "".join(f"{n},{n % 3 == 0}\n" for n in range(60))
+    )
     for first, silo in ((0, "north"), (30, "south")):
         people = [f"{first + n},{'fm'[n % 2]}\n" for n in range(30)]
         events = [f"{first + n % 30},2020-0{1 + n % 9}-11,{n}\n" for n in range(60)]
@@ -113,9 +139,17 @@ def for_visits() -> None:
 @pytest.mark.parametrize(
     ("page", "prepare", "made"),
     [
-        ("moments.md", for_moments, lambda names: len(names["digits"]) == len(names["labels"]) == 50),
+        (
+            "moments.md",
+            for_moments,
+            lambda names: len(names["digits"]) == len(names["labels"]) == 50,
+        ),
         ("tied.md", for_tied, lambda names: len(names["drawn"]["registry"]) == 10),
-        ("visits.md", for_visits, lambda names: [*names["people"]] == ["patient", "sex", "smoker"]),
+        (
+            "visits.md",
+            for_visits,
+            lambda names: [*names["people"]] == ["patient", "sex", "smoker"],
+        ),
     ],
 )
 def test_the_program_of_a_page_runs(
@@ -133,28 +167,48 @@ def test_the_program_of_a_page_runs(
 
 def test_the_schemas_of_the_pages_are_schemas() -> None:
     columns, pattern, group, rules = text_of("schema.md", "toml")
-    by_pattern, by_kind = (us.Schema.from_dict(tomllib.loads(text)) for text in (pattern, group))
+    by_pattern, by_kind = (
+        us.Schema.from_dict(tomllib.loads(text)) for text in (pattern, group)
+    )
     assert by_pattern == by_kind
     Path("schema.toml").write_text(columns)
     assert len(load_schema("schema.toml").columns) == 4  # type: ignore[union-attr]
     kinds = {name: {"kind": "boolean"} for name in ("pregnant", "bed")}
-    kinds |= {name: {"kind": "date", "low": "2024-01-01", "high": "2024-12-31"} for name in ("discharge", "admission")}
-    kinds |= {name: {"kind": "categorical", "categories": ["M", "F"]} for name in ("sex", "ward")}
+    kinds |= {
+        name: {"kind": "date", "low": "2024-01-01", "high": "2024-12-31"}
+        for name in ("discharge", "admission")
+    }
+    kinds |= {
+        name: {"kind": "categorical", "categories": ["M", "F"]}
+        for name in ("sex", "ward")
+    }
     columns = [{"name": name, **kind} for name, kind in kinds.items()]
     assert len(schema_from({"columns": columns, **tomllib.loads(rules)}).rules) == 3  # type: ignore[union-attr]
     visits, rules = text_of("visits.md", "toml")
-    ward = '\n[events.columns.ward]\nkind = "categorical"\ncategories = ["icu", "maternity"]\n\n'
+    ward = (
+        '\n[events.columns.ward]\nkind = "categorical"\ncategories = ["icu", '
+        '"maternity"]\n\n'
+    )
     Path("clinic.toml").write_text(visits + ward + rules)
     assert len(load_schema("clinic.toml").rules) == 2  # type: ignore[union-attr]
 
 
-def test_a_source_is_read_as_its_page_says(understudy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_is_read_as_its_page_says(
+    understudy: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     party, source = text_of("sources.md", "toml")
-    RunFile.from_dict({"protocol": "gram", "out": "o", **tomllib.loads(party)}, folder=Path())
+    RunFile.from_dict(
+        {"protocol": "gram", "out": "o", **tomllib.loads(party)}, folder=Path()
+    )
     with sqlite3.connect("ward.db") as ward:
         ward.execute("create table patients (id, age, sex, consent)")
-        ward.executemany("insert into patients values (?, ?, 'f', 1)", [(n, 20 + n) for n in range(30)])
-    here = source.replace("postgresql://reader@db.clinic.example/visits", "sqlite:///ward.db")
+        ward.executemany(
+            "insert into patients values (?, ?, 'f', 1)",
+            [(n, 20 + n) for n in range(30)],
+        )
+    here = source.replace(
+        "postgresql://reader@db.clinic.example/visits", "sqlite:///ward.db"
+    )
     Path("clinic.source.toml").write_text(here.replace("password", "# password"))
     (command,) = text_of("sources.md", "sh")
     (step,) = steps(f"$ {command}")
@@ -166,14 +220,18 @@ def test_settings_and_limits_of_the_pages_are_ones() -> None:
     (body,) = map(tomllib.loads, text_of("one_report.md", "toml"))
     protocol_named(body["protocol"]).configured(body["settings"])
     (limits,) = map(tomllib.loads, text_of("deploy.md", "toml"))
-    policy = Policy(protocols=("verti-gan",), epsilon_run=1, epsilon_total=1, delta=1e-6, **limits)
+    policy = Policy(
+        protocols=("verti-gan",), epsilon_run=1, epsilon_total=1, delta=1e-6, **limits
+    )
     assert policy.settings["rounds"] == (1, 2000)
 
 
 def test_parties_of_flower_get_their_identity_as_the_page_says(
     understudy: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own programs (flower-supernode, flwr) are in an environment of their own: `tests/runtime/test_flower.py`."""
+    """Its own programs (flower-supernode, flwr) are in an environment of their own:
+    `tests/runtime/test_flower.py`.
+    """
     first, node = text_of("flower.md", "console")
     for step in steps(first):
         typed(step, understudy, monkeypatch)
@@ -187,13 +245,16 @@ def test_parties_of_flower_get_their_identity_as_the_page_says(
     assert all(f'"{key}"' in source for key in bundle["tool"]["flwr"]["app"]["config"])
 
 
-def test_a_schema_of_series_reads_a_table_of_steps_and_an_array_that_is_cut_already() -> None:
+def test_a_schema_of_series_reads_a_table_of_steps_and_an_array_that_is_cut_already():
     Path("stays.toml").write_text(text_of("moments.md", "toml")[0])
     schema = SeriesSchema.load("stays.toml")
     array = np.random.default_rng(0).uniform(40, 180, (6, 24, 1)).round()
     ids = np.array([3, 3, 5, 6, 7, 7])
     steps = {"stay": np.repeat(np.arange(6), 24), "hour": np.tile(np.arange(24), 6)}
-    pd.DataFrame(steps | {"patient": np.repeat(ids, 24), "heart_rate": array.ravel()}).to_csv("stays.csv")
-    read, taken = read_series("stays.csv", schema), Series.from_array(array, schema, people=ids)
+    pd.DataFrame(
+        steps | {"patient": np.repeat(ids, 24), "heart_rate": array.ravel()}
+    ).to_csv("stays.csv")
+    read = read_series("stays.csv", schema)
+    taken = Series.from_array(array, schema, people=ids)
     np.testing.assert_array_equal(read.values, taken.values)
     np.testing.assert_array_equal(read.starts, taken.starts)

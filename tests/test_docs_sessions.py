@@ -1,4 +1,6 @@
-"""The sessions of the documentation run, each terminal a process of its own, and print what the pages show."""
+"""The sessions of the documentation run, each terminal a process of its own, and print
+what the pages show.
+"""
 
 import os
 import re
@@ -23,7 +25,8 @@ from understudy.generators.generator import Generator
 from understudy.models.offered import OfferedGram
 from understudy.protocols.sgde import counted, offering
 
-FEW = "\n[settings]\ncomponents = 32\nsteps = 20\n"  # how good rows are is not what this is about
+# how good rows are is not what this is about
+FEW = "\n[settings]\ncomponents = 32\nsteps = 20\n"
 
 
 def free_port() -> int:
@@ -33,7 +36,9 @@ def free_port() -> int:
 
 @dataclass
 class Table:
-    """The terminals of those who take part, each in a folder of its own. `instead`: what a page's words are here."""
+    """The terminals of those who take part, each in a folder of its own. `instead`:
+    what a page's words are here.
+    """
 
     folder: Path
     forker: Forker
@@ -50,7 +55,9 @@ class Table:
         program, *rest = shlex.split(self.here(command))
         assert program == "understudy", command
         to = self.folder / f"terminal-{len(self.opened)}"
-        self.opened.append(self.forker.run(*rest, folder=self.folder / who, to=to, light=True))
+        self.opened.append(
+            self.forker.run(*rest, folder=self.folder / who, to=to, light=True)
+        )
         return self.opened[-1]
 
     def done(self, step: Step) -> None:
@@ -60,7 +67,9 @@ class Table:
     def ended(self, terminal: Terminal, step: Step) -> None:
         assert terminal.end() == 0, terminal.err
         printed = terminal.err + terminal.out
-        assert not (wrong := differs(self.here(step.shown), printed)), f"{step.command}: {wrong}\n{printed}"
+        assert not (wrong := differs(self.here(step.shown), printed)), (
+            f"{step.command}: {wrong}\n{printed}"
+        )
 
 
 @pytest.fixture
@@ -79,14 +88,21 @@ def test_two_institutions_follow_the_walkthrough(table: Table) -> None:
     exec(compile(program.text, "network_walkthrough.md", "exec"), {})  # noqa: S102
     policy, run = (block.text for block in others if block.kind == "toml")
     for name, partner in (("clinic", "insurer"), ("insurer", "clinic")):
-        (table.folder / name / "policy.toml").write_text(policy.replace("insurer", partner))
+        (table.folder / name / "policy.toml").write_text(
+            policy.replace("insurer", partner)
+        )
     (table.folder / "hub" / "run.toml").write_text(run + FEW)
     init, join, serve, status, report, over, ledger, sample = (
-        step for block in others if block.kind == "console" for step in steps(block.text)
+        step
+        for block in others
+        if block.kind == "console"
+        for step in steps(block.text)
     )
     table.done(init)
     for name in ("clinic", "insurer"):
-        invitation = table.folder / "hub" / "federation" / "invitations" / f"{name}.toml"
+        invitation = (
+            table.folder / "hub" / "federation" / "invitations" / f"{name}.toml"
+        )
         shutil.move(invitation, table.folder / name / "invitation.toml")
     clinic = table.typed(join.who, join.command)
     clinic.says("nothing listens there")
@@ -96,7 +112,11 @@ def test_two_institutions_follow_the_walkthrough(table: Table) -> None:
     insurer = table.typed("insurer", join.command.replace("clinic", "insurer"))
     table.ended(hub, serve)
     for terminal, step in ((clinic, join), (clinic, over), (insurer, over)):
-        shown = step.shown if terminal is clinic else step.shown.replace("clinic", "insurer")
+        shown = (
+            step.shown
+            if terminal is clinic
+            else step.shown.replace("clinic", "insurer")
+        )
         table.ended(terminal, Step(step.who, step.command, shown))
     for step in (status, report, ledger, sample):
         table.done(step)
@@ -111,9 +131,16 @@ def test_two_institutions_follow_the_walkthrough(table: Table) -> None:
 
 def test_people_upload_as_their_page_says(table: Table) -> None:
     """Four of them; the codes of all others were not handed out."""
-    table.instead = {"8700": free_port(), "7400": free_port(), "0.0.0.0": "127.0.0.1", "2026-12-01": "2126-12-01"}
+    table.instead = {
+        "8700": free_port(),
+        "7400": free_port(),
+        "0.0.0.0": "127.0.0.1",
+        "2026-12-01": "2126-12-01",
+    }
     of = {(block.heading, block.kind): block.text for block in blocks("people.md")}
-    codes, aggregate, collect, serve, phone = steps(of["Collecting from people's own devices", "console"])
+    codes, aggregate, collect, serve, phone = steps(
+        of["Collecting from people's own devices", "console"]
+    )
     schema = Schema(
         columns=(
             Categorical(name="colour", categories=tuple("abcd")),
@@ -122,19 +149,32 @@ def test_people_upload_as_their_page_says(table: Table) -> None:
             Boolean(name="ill"),
         )
     )
-    (policy,) = (block.text for block in blocks("network_walkthrough.md") if block.text.startswith("protocols"))
-    for word, here in (("gram", "two-aggregators"), ("= 1000", "= 4"), ('"insurer"', '"study", "registry"')):
+    (policy,) = (
+        block.text
+        for block in blocks("network_walkthrough.md")
+        if block.text.startswith("protocols")
+    )
+    for word, here in (
+        ("gram", "two-aggregators"),
+        ("= 1000", "= 4"),
+        ('"insurer"', '"study", "registry"'),
+    ):
         policy = policy.replace(word, here)
     for who in ("study", "registry", "hub", "phone"):
         (table.folder / who).mkdir()
         schema.save(table.folder / who / "schema.toml")
         (table.folder / who / "policy.toml").write_text(policy)
-    init = 'understudy federation init "a study" --at 127.0.0.1:7400 --party study --party registry'
+    init = (
+        'understudy federation init "a study" --at 127.0.0.1:7400 --party study '
+        "--party registry"
+    )
     table.done(Step("hub", init, ""))
     for who in ("study", "registry"):
         invitation = table.folder / "hub" / "federation" / "invitations" / f"{who}.toml"
         shutil.move(invitation, table.folder / who / "invitation.toml")
-    for file, name in zip(certificate(table.folder), ("study.pem", "study-key.pem"), strict=True):
+    for file, name in zip(
+        certificate(table.folder), ("study.pem", "study-key.pem"), strict=True
+    ):
         file.rename(table.folder / "study" / name)
     command, _, to = codes.command.partition(" > ")
     made = table.typed("study", command)
@@ -146,20 +186,36 @@ def test_people_upload_as_their_page_says(table: Table) -> None:
     second.says("Key of this aggregator")
     assert not differs(aggregate.shown, second.err)
     (key,) = re.findall("[0-9a-f]{64}", second.err)
-    run = of["Two aggregators", "toml"].replace('"…"', f'"{key}"').replace("phones", "study")
-    run = run.replace("least_people = 1000", "least_people = 4\ncomponents = 4\nsteps = 5")
+    run = (
+        of["Two aggregators", "toml"]
+        .replace('"…"', f'"{key}"')
+        .replace("phones", "study")
+    )
+    run = run.replace(
+        "least_people = 1000", "least_people = 4\ncomponents = 4\nsteps = 5"
+    )
     (table.folder / "hub" / "run.toml").write_text(run)
-    study, hub = table.typed("study", collect.command), table.typed("hub", serve.command)
+    study = table.typed("study", collect.command)
+    hub = table.typed("hub", serve.command)
     hub.says("waiting at port")
     study.says("Collecting uploads")
     for number, code in enumerate(handed_out):
-        _, program, *words = table.here(phone.command).replace("study.example.org", "127.0.0.1").split()
+        _, program, *words = (
+            table.here(phone.command).replace("study.example.org", "127.0.0.1").split()
+        )
         words = [{"CODE": code, "KEY": key}.get(word, word) for word in words]
-        words += ["--ledger", f"{number}.jsonl", "--ca", str(table.folder / "study" / "study.pem")]
+        words += [
+            "--ledger",
+            f"{number}.jsonl",
+            "--ca",
+            str(table.folder / "study" / "study.pem"),
+        ]
         sent = table.forker.run(
-            *words, folder=table.folder / "phone", to=table.folder / f"phone-{number}",
+            *words,
+            folder=table.folder / "phone",
+            to=table.folder / f"phone-{number}",
             program=ROOT / "examples" / program,
-        )  # fmt: skip
+        )
         table.ended(sent, phone)
     for terminal in (hub, study, second):
         assert terminal.end() == 0, terminal.err
@@ -171,7 +227,8 @@ def test_people_upload_as_their_page_says(table: Table) -> None:
 
 def typed(step: Step, understudy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line at a terminal of this process, with what is shown of it."""
-    if match := re.fullmatch(r"export (\w+)=(?:\$\(cat (\S+)\)|(\S+))", step.command):
+    match = re.fullmatch(r"export (\w+)=(?:\$\(cat (\S+)\)|(\S+))", step.command)
+    if match:
         name, file, value = match.groups()
         monkeypatch.setenv(name, Path(file).read_text().strip() if file else value)
         return
@@ -193,7 +250,9 @@ def small(text: str) -> str:
     return text.replace("--rows 10000", "--rows 20")
 
 
-def follow(blocks: list[Block], understudy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def follow(
+    blocks: list[Block], understudy: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for block in blocks:
         for step in steps(small(block.text)):
             typed(step, understudy, monkeypatch)
@@ -201,33 +260,48 @@ def follow(blocks: list[Block], understudy: Run, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How good an offer is is not what this is about, nor that a row's class is said by itself."""
+    """How good an offer is is not what this is about, nor that a row's class is said by
+    itself.
+    """
 
     def said(classifier: Classifier, rows: Tensor) -> Tensor:
-        return classifier.network.forward(classifier.weights, classifier.features.expand(rows)).argmax(1)
+        return classifier.network.forward(
+            classifier.weights, classifier.features.expand(rows)
+        ).argmax(1)
 
     monkeypatch.setattr(counted, "_likeliest", said)
     monkeypatch.setitem(OfferedGram.added.__kwdefaults__, "steps", 20)
     monkeypatch.setattr(counted, "_DRAWN", 500)
     for kind, more in (("table", {}), ("image", {"channels": (2, 2)})):
-        monkeypatch.setitem(offering.RECIPES, kind, replace(offering.RECIPES[kind], steps=1, **more))
+        monkeypatch.setitem(
+            offering.RECIPES, kind, replace(offering.RECIPES[kind], steps=1, **more)
+        )
 
 
 @pytest.mark.usefixtures("quick")
-def test_silos_follow_the_page_of_the_exchange(table: Table, understudy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silos_follow_the_page_of_the_exchange(
+    table: Table, understudy: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table.instead = {"8600": free_port()}
     of: dict[tuple[str, str], list[Block]] = {}
     for block in blocks("exchange.md"):
-        of.setdefault((block.heading, block.kind), []).append(replace(block, text=table.here(block.text)))
+        of.setdefault((block.heading, block.kind), []).append(
+            replace(block, text=table.here(block.text))
+        )
     silos = "A session of two silos"
     files, program = of[silos, "python"]
     exec(compile(files.text, "exchange.md", "exec"), {})  # noqa: S102
     serve, tokens, north, taken = of[silos, "console"]
     pools = of[silos, "toml"] + of["Images", "toml"]
-    for file, block in zip(("pool.toml", "digits.toml", "other.toml"), pools, strict=True):
+    for file, block in zip(
+        ("pool.toml", "digits.toml", "other.toml"), pools, strict=True
+    ):
         Path(file).write_text(block.text)
     (step,) = steps(serve.text)
-    server = table.typed("", f"{step.command} --pool other.toml --listen 127.0.0.1:{table.instead['8600']}")
+    server = table.typed(
+        "",
+        f"{step.command} --pool other.toml --listen 127.0.0.1:{table.instead['8600']}",
+    )
     server.says("Administrator's token")
     assert not differs(step.shown, server.out)
     follow([tokens, north], understudy, monkeypatch)
@@ -237,19 +311,30 @@ def test_silos_follow_the_page_of_the_exchange(table: Table, understudy: Run, mo
     def anew(token: str) -> None:
         """As if the north had offered nothing yet."""
         for place in ("north", "north.ledger", "pool"):
-            shutil.rmtree(place) if Path(place).is_dir() else Path(place).unlink(missing_ok=True)
+            shutil.rmtree(place) if Path(place).is_dir() else Path(place).unlink(
+                missing_ok=True
+            )
         monkeypatch.setenv("UNDERSTUDY_TOKEN", Path(token).read_text().strip())
 
     anew("north.token")
     follow(of["A figure of quality", "console"], understudy, monkeypatch)
-    names = {"token": os.environ["UNDERSTUDY_TOKEN"], "generator": Generator.load("north/all")}
-    text = program.text.replace("https://exchange.example.org", os.environ["UNDERSTUDY_EXCHANGE"])
+    names = {
+        "token": os.environ["UNDERSTUDY_TOKEN"],
+        "generator": Generator.load("north/all"),
+    }
+    text = program.text.replace(
+        "https://exchange.example.org", os.environ["UNDERSTUDY_EXCHANGE"]
+    )
     exec(compile(text, "exchange.md", "exec"), names)  # noqa: S102
     assert len(names["generators"]) == 5
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (60, 28, 28), dtype=np.uint8)
     np.savez("north.npz", images=images, digit=np.arange(60) % 10)
-    token = Step("", next(steps(tokens.text.split("\n", 1)[1])).command.replace("ward", "digits"), "")
+    token = Step(
+        "",
+        next(steps(tokens.text.split("\n", 1)[1])).command.replace("ward", "digits"),
+        "",
+    )
     typed(token, understudy, monkeypatch)
     for heading in ("Images", "Sums that a pool adds"):
         anew("north.token")
@@ -264,11 +349,19 @@ def test_silos_follow_the_page_of_the_exchange(table: Table, understudy: Run, mo
         ("done  run gram-0aee6316, ε=1.99, up 1.5 MB", None),
         ("done run gram-c3aa814a,  ε=2, up 1.3 MB", None),
         ("done … MB", None),
-        ("done run gram-c3aa814a, ε=2.1, up 1.5 MB", "'done run gram-c3aa814a, ε=2.1' is now 2"),
+        (
+            "done run gram-c3aa814a, ε=2.1, up 1.5 MB",
+            "'done run gram-c3aa814a, ε=2.1' is now 2",
+        ),
         ("ε=2, up 3 MB", "'ε=2, up 3' is now 1.5"),
-        ("done run gram-c3aa814a, up", "'done run gram-c3aa814a,' is not followed by 'up'"),
+        (
+            "done run gram-c3aa814a, up",
+            "'done run gram-c3aa814a,' is not followed by 'up'",
+        ),
         ("over", "'over' is not there"),
     ],
 )
-def test_what_is_shown_and_was_not_printed_is_told(shown: str, wrong: str | None) -> None:
+def test_what_is_shown_and_was_not_printed_is_told(
+    shown: str, wrong: str | None
+) -> None:
     assert differs(shown, "It is\ndone run gram-0aee6316, ε=2, up 1.5 MB\n") == wrong

@@ -1,4 +1,6 @@
-"""The environment of Make (.ci/environment.py): what it made it may change, and nothing else."""
+"""The environment of Make (.ci/environment.py): what it made it may change, and nothing
+else.
+"""
 
 import os
 import shutil
@@ -17,26 +19,39 @@ echo "$@" >> "$(dirname "$0")/asked"
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """As much of a checkout as Make reads, and a `uv` that only notes what it was asked for."""
+    """As much of a checkout as Make reads, and a `uv` that only notes what it was asked
+    for.
+    """
     home = tmp_path / "checkout"
     (home / ".ci").mkdir(parents=True)
     for name in ("Makefile", "pyproject.toml", "constraints.txt", ".ci/environment.py"):
         shutil.copy(ROOT / name, home / name)
     (home / "src" / "understudy").mkdir(parents=True)
     (home / "src" / "understudy" / "__init__.py").touch()
-    (uv := tmp_path / "bin" / "uv").parent.mkdir()
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
     uv.write_text(UV)
     uv.chmod(0o755)
     return home
 
 
-def make(checkout: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def make(
+    checkout: Path, *words: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     path = f"{checkout.parent / 'bin'}:{os.environ['PATH']}"
-    told = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "PYTHONPATH")}
+    told = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("MAKEFLAGS", "MAKELEVEL", "PYTHONPATH")
+    }
     return subprocess.run(
         ["make", "--no-print-directory", f"PYTHON={sys.executable}", *words],
-        cwd=checkout, env=told | {"PATH": path} | environment, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        cwd=checkout,
+        env=told | {"PATH": path} | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def asked(checkout: Path) -> list[str]:
@@ -46,7 +61,9 @@ def asked(checkout: Path) -> list[str]:
 
 
 def bare(folder: Path, *, packages: bool = False) -> Path:
-    """An environment that somebody made by hand: with nothing in it, or with what this one has."""
+    """An environment that somebody made by hand: with nothing in it, or with what this
+    one has.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     if packages:
         (own,) = folder.glob("lib/python*/site-packages")
@@ -55,16 +72,28 @@ def bare(folder: Path, *, packages: bool = False) -> Path:
 
 
 def everything(folder: Path) -> dict[str, float]:
-    return {str(path): path.lstat().st_mtime for path in folder.rglob("*") if "__pycache__" not in path.parts}
+    return {
+        str(path): path.lstat().st_mtime
+        for path in folder.rglob("*")
+        if "__pycache__" not in path.parts
+    }
 
 
-def test_an_environment_that_make_did_not_make_is_refused_in_words_and_left_as_it_is(checkout: Path) -> None:
+def test_an_environment_that_make_did_not_make_is_refused_in_words_and_left_as_it_is(
+    checkout: Path,
+) -> None:
     theirs = bare(checkout.parent / "theirs")
     before = everything(theirs)
     told = make(checkout, "test", f"VENV={theirs}")
     assert told.returncode != 0
-    assert f"{theirs} was not made by Make in this checkout, so nothing is installed into it" in told.stderr
-    assert all(name in told.stderr for name in ("understudy itself", "torch>=2.6", "pytest>=8", "statsmodels"))
+    assert (
+        f"{theirs} was not made by Make in this checkout, so nothing is installed "
+        "into it"
+    ) in told.stderr
+    assert all(
+        name in told.stderr
+        for name in ("understudy itself", "torch>=2.6", "pytest>=8", "statsmodels")
+    )
     assert "mkdocs" not in told.stderr
     told = make(checkout, "clean", f"VENV={theirs}")
     assert "left as it is" in told.stderr
@@ -72,27 +101,35 @@ def test_an_environment_that_make_did_not_make_is_refused_in_words_and_left_as_i
     assert asked(checkout) == []
 
 
-def test_an_environment_that_has_what_is_needed_is_used_as_it_is(checkout: Path) -> None:
+def test_an_environment_that_has_what_is_needed_is_used_as_it_is(
+    checkout: Path,
+) -> None:
     theirs = bare(checkout.parent / "theirs", packages=True)
     before = everything(theirs)
-    told = make(checkout, "for-tests", f"VENV={theirs}", PYTHONPATH=str(checkout / "src"))
+    told = make(
+        checkout, "for-tests", f"VENV={theirs}", PYTHONPATH=str(checkout / "src")
+    )
     assert (told.returncode, asked(checkout)) == (0, []), told.stderr
     assert "it has what is needed, and is used as it is" in told.stderr
     assert everything(theirs) == before
-    told = make(checkout, "for-tests", f"VENV={theirs}", PYTHONPATH="")  # the package itself is not there now
+    # the package itself is not there now
+    told = make(checkout, "for-tests", f"VENV={theirs}", PYTHONPATH="")
     assert f"understudy itself, from {checkout}" in told.stderr
     assert told.returncode != 0
 
 
 def test_what_is_no_environment_is_not_made_one(checkout: Path) -> None:
-    (folder := checkout.parent / "letters").mkdir()
+    folder = checkout.parent / "letters"
+    folder.mkdir()
     (folder / "letter.txt").touch()
     told = make(checkout, "demo", f"VENV={folder}")
     assert "is no Python environment. Nothing was changed." in told.stderr
     assert [path.name for path in folder.iterdir()] == ["letter.txt"]
 
 
-def test_an_environment_of_make_gets_what_is_asked_for_once_and_again_when_that_changes(checkout: Path) -> None:
+def test_an_environment_of_make_gets_what_is_asked_for_once_and_again_when_that_changes(
+    checkout: Path,
+) -> None:
     own = bare(checkout / ".venv")
     (own / ".made-by-make").write_text(f"{checkout}\n")
     told = make(checkout, "for-demo")
@@ -126,7 +163,8 @@ def test_an_environment_of_another_checkout_is_not_changed(checkout: Path) -> No
 def test_what_was_not_installed_is_tried_again(checkout: Path) -> None:
     own = bare(checkout / ".venv")
     (own / ".made-by-make").write_text(f"{checkout}\n")
-    (checkout.parent / "bin" / "uv").write_text("#!/bin/sh\nexit 1\n")  # and there is no pip there
+    # and there is no pip there
+    (checkout.parent / "bin" / "uv").write_text("#!/bin/sh\nexit 1\n")
     told = make(checkout, "for-demo")
     assert "what demo needs could not be installed" in told.stderr
     assert not list(own.glob(".installed-*"))

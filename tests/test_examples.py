@@ -21,7 +21,9 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs an example as a program of this process, where a warning is an error: what it prints."""
+    """Runs an example as a program of this process, where a warning is an error: what
+    it prints.
+    """
 
     def run(name: str, *args: str) -> str:
         monkeypatch.setattr("sys.argv", [name, *args])
@@ -31,7 +33,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
-def test_two_holders_print_rows_and_prices(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_holders_print_rows_and_prices(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for setting, few in (("components", 64), ("steps", 50)):
         monkeypatch.setitem(gram.Config.__init__.__kwdefaults__, setting, few)
     tables, schemas = samples.rand_health()
@@ -49,14 +53,18 @@ def test_people_with_years_print_two_tables_and_a_price(run: Run) -> None:
     assert "one person, with all years: ε ≤ 0.99" in out or "ε ≤ 1.000" in out
 
 
-def test_two_regions_print_a_plan_and_what_hospitals_and_registries_know_together(run: Run) -> None:
+def test_two_regions_print_a_plan_and_what_hospitals_and_registries_know_together(
+    run: Run,
+) -> None:
     out = run("two_regions.py", "--people", "60", "--kinds", "4", "--steps", "3")
     assert "4 holders with some columns of some of the people each" in out
     assert "female\n" in out.split("by what registries know:")[1]
     assert "one person, over all holders: ε ≤ 0.99" in out or "ε ≤ 1.000" in out
 
 
-def test_phones_draw_series_and_say_their_price(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_phones_draw_series_and_say_their_price(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for setting in ("hidden", "latent"):
         monkeypatch.setitem(fed_stdg.Config.__init__.__kwdefaults__, setting, 4)
     out = run("series_of_phones.py", "--rounds", "2")
@@ -67,16 +75,30 @@ def test_phones_draw_series_and_say_their_price(run: Run, monkeypatch: pytest.Mo
 def test_three_holders_of_images_draw_a_sheet(run: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in ("mnist_train_a", "emnist_bymerge_balanced", "fashion_mnist_train15k"):
-        np.savez(tmp_path / f"{name}.npz", X=rng.integers(0, 256, (40, 8, 8), dtype=np.uint8))
+        np.savez(
+            tmp_path / f"{name}.npz", X=rng.integers(0, 256, (40, 8, 8), dtype=np.uint8)
+        )
     sheet = tmp_path / "sheet.png"
-    out = run("three_party_images.py", str(tmp_path), "--rounds", "1", "--batch", "8", "--out", str(sheet))
+    out = run(
+        "three_party_images.py",
+        str(tmp_path),
+        "--rounds",
+        "1",
+        "--batch",
+        "8",
+        "--out",
+        str(sheet),
+    )
     assert "one person, over all holders: ε ≤" in out
     with Image.open(sheet) as image:
         assert image.size == (2 * 12 * 8, 2 * 3 * 8)
 
 
-def test_two_clinics_train_a_protocol_of_one_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "PROTOCOLS", dict(registry.PROTOCOLS))  # it stays in no other test's
+def test_two_clinics_train_a_protocol_of_one_file(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # it stays in no other test's
+    monkeypatch.setattr(registry, "PROTOCOLS", dict(registry.PROTOCOLS))
     out = run("dp_fedavg.py")
     right, base = (int(share) for share in re.findall(r"(\d+)%", out.splitlines()[0]))
     assert right > base + 15
@@ -84,5 +106,8 @@ def test_two_clinics_train_a_protocol_of_one_file(run: Run, monkeypatch: pytest.
 
 
 def test_every_example_is_tested() -> None:
-    text = Path(__file__).read_text() + (Path(__file__).parent / "protocols" / "test_phone.py").read_text()
+    text = (
+        Path(__file__).read_text()
+        + (Path(__file__).parent / "protocols" / "test_phone.py").read_text()
+    )
     assert all(f'"{example.name}"' in text for example in EXAMPLES.glob("*.py"))

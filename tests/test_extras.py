@@ -1,4 +1,6 @@
-"""Every library that only a part of the package needs is missed in words that name the line to type."""
+"""Every library that only a part of the package needs is missed in words that name the
+line to type.
+"""
 
 import subprocess
 import sys
@@ -10,9 +12,12 @@ import pytest
 from understudy.ground.errors import ConfigError
 from understudy.ground.extras import EXTRAS, install_library, install_line, need_extra
 
-PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())[
+    "project"
+]
 DECLARED = PROJECT["optional-dependencies"]
-APART = {"all", "dev", "docs", "flower", "dask", "spark", "ray"}  # what no command brings with the rest
+# what no command brings with the rest
+APART = {"all", "dev", "docs", "flower", "dask", "spark", "ray"}
 PACKAGES = {"PIL": "pillow", "yaml": "pyyaml", "grpc": "grpcio"}
 HIDING = """
 import sys
@@ -35,10 +40,12 @@ main()
 def test_every_extra_that_is_missed_in_words_is_declared_with_its_libraries() -> None:
     for extra, libraries in EXTRAS.items():
         declared = " ".join(DECLARED[extra]).lower()
-        assert all(PACKAGES.get(name, name).lower() in declared for name in libraries), extra
+        assert all(
+            PACKAGES.get(name, name).lower() in declared for name in libraries
+        ), extra
 
 
-def test_one_extra_brings_all_others_but_those_that_need_an_environment_of_their_own() -> None:
+def test_one_extra_brings_all_others_but_those_that_need_an_environment_of_their_own():
     (whole,) = DECLARED["all"]
     named = whole.removeprefix("understudy[").removesuffix("]").split(",")
     assert set(named) == DECLARED.keys() - APART
@@ -47,14 +54,19 @@ def test_one_extra_brings_all_others_but_those_that_need_an_environment_of_their
 def test_a_missing_library_is_named_with_its_extra() -> None:
     assert install_library("sqlalchemy.engine") == "pip install 'understudy[databases]'"
     assert install_library("duckdb") == "pip install duckdb"
-    with pytest.raises(ConfigError, match=r"this needs no_such_library: pip install 'understudy\[exchange\]'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"this needs no_such_library: pip install 'understudy\[exchange\]'",
+    ):
         need_extra("exchange", "no_such_library")
 
 
 def hidden(extra: str, *words: str) -> str:
     """What a command says where no library of the extra can be imported."""
     program = HIDING.format(hidden=EXTRAS[extra], words=words)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode != 0
     assert "Traceback" not in done.stderr, done.stderr
     return " ".join((done.stdout + done.stderr).split())

@@ -1,4 +1,6 @@
-"""A table whose first line is no header: refused before its cells become names; `--no-header` names the columns."""
+"""A table whose first line is no header: refused before its cells become names;
+`--no-header` names the columns.
+"""
 
 import gzip
 import re
@@ -83,17 +85,29 @@ def test_no_header_publishes_no_cell_of_the_first_patient(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = headerless(tmp_path / "clinic.csv", separator=";")
-    told = ("--no-header", "--names-and-kinds-are-public", "--rows-are-people", "--rows", 50, "--holdout", holdout)
-    assert understudy("synthesize", path, "--epsilon", 2, *told, "--out", "made")[0] == 0
+    told = (
+        "--no-header",
+        "--names-and-kinds-are-public",
+        "--rows-are-people",
+        "--rows",
+        50,
+        "--holdout",
+        holdout,
+    )
+    assert (
+        understudy("synthesize", path, "--epsilon", 2, *told, "--out", "made")[0] == 0
+    )
     made = tmp_path / "made"
     assert (made / "synthetic.csv").read_text().splitlines()[0] == ";".join(NAMES)
     assert Schema.load(made / "schema.toml").names == tuple(NAMES)
     party = tomllib.loads((made / "run.toml").read_text())["parties"]["clinic"]
-    assert party.get("header") is (None if holdout else False)  # the rows that take part are written with a header
+    # the rows that take part are written with a header
+    assert party.get("header") is (None if holdout else False)
     pages = "".join(file.read_text() for file in made.glob("*.html"))
     assert "column_3" in pages
     assert "100554" not in pages
-    assert understudy("report", made)[0] == 0  # reads the table again, as the run file says
+    # reads the table again, as the run file says
+    assert understudy("report", made)[0] == 0
 
 
 @pytest.mark.parametrize("command", ["infer", "init"])
@@ -103,9 +117,17 @@ def test_a_draft_of_a_file_without_a_header_has_all_its_rows(
     monkeypatch.chdir(tmp_path)
     path = headerless(tmp_path / "clinic.csv", people=40)
     if command == "infer":
-        assert understudy("schema", "infer", path, "--no-header", "--out", "clinic.toml")[0] == 0
+        assert (
+            understudy("schema", "infer", path, "--no-header", "--out", "clinic.toml")[
+                0
+            ]
+            == 0
+        )
     else:
-        assert understudy("init", path, "--no-header", "--yes", "--folder", tmp_path)[0] == 0
+        assert (
+            understudy("init", path, "--no-header", "--yes", "--folder", tmp_path)[0]
+            == 0
+        )
         assert RunFile.load(tmp_path / "run.toml").parties["clinic"].header is False
     found = Schema.load(tmp_path / "clinic.toml")
     assert found.names == tuple(NAMES)
@@ -114,11 +136,34 @@ def test_a_draft_of_a_file_without_a_header_has_all_its_rows(
 
 @pytest.mark.parametrize(
     "name",
-    ["1", "-4.5", "4.915,8", "1e6", ".5", "12 %", "€ 1,500", "2024-01-31", "31.12.1990", "1/2/24", "14:30", "14:30:15",
-     "2024-01-31 14:30:15", "2024-01-31T00:00:00Z", "", "  ", "Unnamed: 3", "23.7.1", "2024-01-31.1"],
-)  # fmt: skip
-def test_a_name_that_is_a_number_a_date_or_empty_is_refused_and_not_repeated(name: str) -> None:
-    with pytest.raises(SchemaError, match=r"column 2 .* has the file a header\?") as refused:
+    [
+        "1",
+        "-4.5",
+        "4.915,8",
+        "1e6",
+        ".5",
+        "12 %",
+        "€ 1,500",
+        "2024-01-31",
+        "31.12.1990",
+        "1/2/24",
+        "14:30",
+        "14:30:15",
+        "2024-01-31 14:30:15",
+        "2024-01-31T00:00:00Z",
+        "",
+        "  ",
+        "Unnamed: 3",
+        "23.7.1",
+        "2024-01-31.1",
+    ],
+)
+def test_a_name_that_is_a_number_a_date_or_empty_is_refused_and_not_repeated(
+    name: str,
+) -> None:
+    with pytest.raises(
+        SchemaError, match=r"column 2 .* has the file a header\?"
+    ) as refused:
         require_names(["age", name], "t.csv", None)
     if len(name.strip()) > 3:
         assert name not in str(refused.value)
@@ -127,27 +172,53 @@ def test_a_name_that_is_a_number_a_date_or_empty_is_refused_and_not_repeated(nam
 
 @pytest.mark.parametrize(
     "names",
-    [["age", "bmi_2024", "q1", "1st_visit", "24h urine", "HbA1c (%)", "% fat", "Na", "-", "T-score", "2024-01 to 06"]],
+    [
+        [
+            "age",
+            "bmi_2024",
+            "q1",
+            "1st_visit",
+            "24h urine",
+            "HbA1c (%)",
+            "% fat",
+            "Na",
+            "-",
+            "T-score",
+            "2024-01 to 06",
+        ]
+    ],
 )
 def test_names_with_digits_in_them_are_names(names: list[str]) -> None:
     require_names(names, "t.csv", None)
 
 
 @pytest.mark.parametrize("header", [None, True])
-def test_repeated_names_are_refused_whatever_is_said_of_the_header(header: bool | None) -> None:
-    with pytest.raises(SchemaError, match="columns 1 and 3 have the same name") as refused:
+def test_repeated_names_are_refused_whatever_is_said_of_the_header(
+    header: bool | None,
+) -> None:
+    with pytest.raises(
+        SchemaError, match="columns 1 and 3 have the same name"
+    ) as refused:
         require_names(["secret", "bmi", "secret"], "t.csv", header)
     assert "secret" not in str(refused.value)
 
 
-def test_a_file_and_a_frame_with_a_repeated_name_are_refused_and_lose_no_column(tmp_path: Path) -> None:
+def test_a_file_and_a_frame_with_a_repeated_name_are_refused_and_lose_no_column(
+    tmp_path: Path,
+) -> None:
     twice = cells(30).set_axis(["a", "b", "c", "b"], axis=1)
     path = tmp_path / "t.csv"
     twice.to_csv(path, index=False)
     for source in (twice, path):
         for header in (None, True):
             with pytest.raises(SchemaError, match="columns 2 and 4 have the same name"):
-                us.synthesize(source, epsilon=1, name="t", header=header, ledgers=tmp_path / "ledgers")
+                us.synthesize(
+                    source,
+                    epsilon=1,
+                    name="t",
+                    header=header,
+                    ledgers=tmp_path / "ledgers",
+                )
         with pytest.raises(SchemaError, match="columns 2 and 4 have the same name"):
             infer_schema(source)
         with pytest.raises(SchemaError, match="columns 2 and 4 have the same name"):
@@ -155,23 +226,33 @@ def test_a_file_and_a_frame_with_a_repeated_name_are_refused_and_lose_no_column(
     assert not list(tmp_path.rglob("*.ledger"))
 
 
-def test_the_refusal_comes_before_a_row_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_refusal_comes_before_a_row_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = headerless(tmp_path / "t.csv", people=20)
     monkeypatch.setattr(files.pyarrow.csv, "read_csv", None)
     monkeypatch.setattr(files.pyarrow.csv, "open_csv", None)
     with pytest.raises(SchemaError, match="has the file a header"):
-        us.synthesize(path, epsilon=1, names_and_kinds_are_public=True, ledgers=tmp_path)
+        us.synthesize(
+            path, epsilon=1, names_and_kinds_are_public=True, ledgers=tmp_path
+        )
     with pytest.raises(SchemaError, match="has the file a header"):
         infer_schema(path)
 
 
-def test_a_long_file_is_refused_as_a_short_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_file_is_refused_as_a_short_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "LONG", 10)
     path = headerless(tmp_path / "t.csv", people=60)
     with pytest.raises(SchemaError, match="has the file a header"):
         kinds_of(path, confirmed=True)
-    assert [*kinds_of(TableSource(table=str(path), header=False), confirmed=True)] == NAMES
-    assert [*kinds_of(TableSource(table=str(path), header=True), confirmed=True)] == FIRST
+    assert [
+        *kinds_of(TableSource(table=str(path), header=False), confirmed=True)
+    ] == NAMES
+    assert [
+        *kinds_of(TableSource(table=str(path), header=True), confirmed=True)
+    ] == FIRST
 
 
 def test_a_frame_read_with_its_first_row_as_names_is_refused(tmp_path: Path) -> None:
@@ -185,9 +266,13 @@ def test_a_frame_read_with_its_first_row_as_names_is_refused(tmp_path: Path) -> 
 
 @pytest.mark.filterwarnings("ignore::understudy.ground.errors.PrivacyWarning")
 @pytest.mark.parametrize("header", [None, False])
-def test_a_frame_whose_columns_are_numbered_has_none(tmp_path: Path, header: bool | None) -> None:
+def test_a_frame_whose_columns_are_numbered_has_none(
+    tmp_path: Path, header: bool | None
+) -> None:
     frame = pd.read_csv(headerless(tmp_path / "t.csv"), header=None)
-    made = us.synthesize(frame, epsilon=2, name="t", header=header, ledgers=tmp_path, **QUICK)
+    made = us.synthesize(
+        frame, epsilon=2, name="t", header=header, ledgers=tmp_path, **QUICK
+    )
     assert [*made.sample(5)] == NAMES
 
 
@@ -198,23 +283,35 @@ def test_without_a_header_every_row_is_read_and_rows_are_counted_from_the_first(
 ) -> None:
     path = tmp_path / f"t{suffix}"
     text = "1,a\n2,b\n3,c,d\n4,e\n".replace(",", "\t" if "tsv" in suffix else ",")
-    path.write_bytes(gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode())
+    path.write_bytes(
+        gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode()
+    )
     source = TableSource(table=str(path), header=False)
     want = {"column_1": False, "column_2": False}
     parts = list(batches_of(source, want, long=long))
-    assert [value for raw in parts for value in raw.columns.get("column_2", ())] == ["a", "b", "e"]
+    assert [value for raw in parts for value in raw.columns.get("column_2", ())] == [
+        "a",
+        "b",
+        "e",
+    ]
     assert [int(number) for raw in parts for number in raw.numbers] == [1, 2, 4]
-    assert [int(fault.rows[0]) for fault in parts[-1].faults if fault.rows is not None] == [3]
+    assert [
+        int(fault.rows[0]) for fault in parts[-1].faults if fault.rows is not None
+    ] == [3]
 
 
-def test_the_separator_of_a_file_without_a_header_is_seen_although_its_names_are_not_there(tmp_path: Path) -> None:
+def test_the_separator_of_a_file_without_a_header_is_seen_although_its_names_are_not_there(
+    tmp_path: Path,
+) -> None:
     path = headerless(tmp_path / "t.csv", separator=";")
     source = TableSource(table=str(path), header=False)
     assert separator_of(source) == ";"
     assert len(open_source(source, {"column_4": True}).columns["column_4"]) == 1_200
 
 
-def test_a_workbook_without_a_header_is_read_whole_and_refused_where_that_is_not_said(tmp_path: Path) -> None:
+def test_a_workbook_without_a_header_is_read_whole_and_refused_where_that_is_not_said(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("openpyxl")
     path = tmp_path / "t.xlsx"
     cells(30).to_excel(path, index=False, header=False)
@@ -232,14 +329,26 @@ def test_a_format_that_always_has_names_is_refused_without(tmp_path: Path) -> No
         open_source(TableSource(table=str(path), header=False), None)
 
 
-def test_a_run_file_says_that_a_party_has_no_header_and_what_it_writes_says_it_again(tmp_path: Path) -> None:
+def test_a_run_file_says_that_a_party_has_no_header_and_what_it_writes_says_it_again(
+    tmp_path: Path,
+) -> None:
     path = headerless(tmp_path / "t.csv", people=25)
-    schema = replace(infer_schema(TableSource(table=str(path), header=False)), origin="public")
+    schema = replace(
+        infer_schema(TableSource(table=str(path), header=False)), origin="public"
+    )
     schema.save(tmp_path / "s.toml")
     body = {
         "protocol": "gram",
         "out": "made",
-        "parties": {"one": {"table": "t.csv", "schema": "s.toml", "epsilon": 1.0, "delta": 1e-6, "header": False}},
+        "parties": {
+            "one": {
+                "table": "t.csv",
+                "schema": "s.toml",
+                "epsilon": 1.0,
+                "delta": 1e-6,
+                "header": False,
+            }
+        },
     }
     file = RunFile.from_dict(body, folder=tmp_path)
     again = RunFile.from_dict(tomllib.loads(file.to_toml()), folder=tmp_path)
@@ -254,9 +363,13 @@ def test_a_run_file_says_that_a_party_has_no_header_and_what_it_writes_says_it_a
         TableSource.from_dict({"table": "t.csv", "header": "no"}, "t.source.toml")
 
 
-def test_a_header_of_years_is_taken_where_somebody_says_that_it_is_one(tmp_path: Path) -> None:
+def test_a_header_of_years_is_taken_where_somebody_says_that_it_is_one(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "t.csv"
-    cells(30).set_axis(["2019", "2020", "2021", "2022"], axis=1).to_csv(path, index=False)
+    cells(30).set_axis(["2019", "2020", "2021", "2022"], axis=1).to_csv(
+        path, index=False
+    )
     found = infer_schema(TableSource(table=str(path), header=True))
     assert found.names == ("2019", "2020", "2021", "2022")
     assert re.search("30 rows", found.note)

@@ -1,4 +1,6 @@
-"""People who are held out of a run: by coins that depend on nothing, in no release, and on the page as a control."""
+"""People who are held out of a run: by coins that depend on nothing, in no release, and
+on the page as a control.
+"""
 
 import json
 import math
@@ -30,11 +32,17 @@ pytestmark = pytest.mark.usefixtures("short_training", "short_fits")
 def people(rows: int) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     return pd.DataFrame(
-        {"age": rng.integers(18, 90, rows), "ill": rng.random(rows) < 0.3, "town": rng.choice(["a", "b"], rows)}
+        {
+            "age": rng.integers(18, 90, rows),
+            "ill": rng.random(rows) < 0.3,
+            "town": rng.choice(["a", "b"], rows),
+        }
     )
 
 
-def test_every_row_is_in_one_part_and_who_is_held_out_does_not_depend_on_what_rows_say(tmp_path: Path) -> None:
+def test_every_row_is_in_one_part_and_who_is_held_out_does_not_depend_on_what_rows_say(
+    tmp_path: Path,
+) -> None:
     frame = people(4_000)
     others = frame.assign(age=0, town="c")
     kept, away = hold_out(frame, 0.05, SecureRng.from_seed(3), tmp_path, "one")
@@ -46,26 +54,38 @@ def test_every_row_is_in_one_part_and_who_is_held_out_does_not_depend_on_what_ro
     assert len(out) == len(pd.read_csv(away_too)) == len(frame) - len(kept)
     assert 130 < len(out) < 270  # 200, and five deviations
     both = pd.concat([kept, out]).sort_values(list(frame), ignore_index=True)
-    pd.testing.assert_frame_equal(both, frame.sort_values(list(frame), ignore_index=True), check_dtype=False)
+    pd.testing.assert_frame_equal(
+        both, frame.sort_values(list(frame), ignore_index=True), check_dtype=False
+    )
 
 
 def test_cells_of_a_file_stay_as_they_are_written(tmp_path: Path) -> None:
     lines = [f'{i};"a;{i}";0{i},50 €;' for i in range(200)]
     (tmp_path / "rows.csv").write_text("\n".join(["id;text;paid;gap", *lines]) + "\n")
-    kept, away = hold_out(tmp_path / "rows.csv", 0.3, SecureRng.from_seed(1), tmp_path, "rows")
-    found = [line for path in (Path(str(kept)), away) for line in path.read_text().splitlines()]
+    kept, away = hold_out(
+        tmp_path / "rows.csv", 0.3, SecureRng.from_seed(1), tmp_path, "rows"
+    )
+    found = [
+        line
+        for path in (Path(str(kept)), away)
+        for line in path.read_text().splitlines()
+    ]
     assert found.count("id;text;paid;gap") == 2
     assert sorted(line for line in found if not line.startswith("id;")) == sorted(lines)
     assert {path.stat().st_mode & 0o777 for path in (Path(str(kept)), away)} == {0o600}
 
 
-def test_nobody_is_held_out_of_what_is_no_table_in_a_file_or_a_frame(tmp_path: Path) -> None:
+def test_nobody_is_held_out_of_what_is_no_table_in_a_file_or_a_frame(
+    tmp_path: Path,
+) -> None:
     for source, share in ((tmp_path / "rows.xlsx", 0.1), (people(9), 1.5)):
         with pytest.raises(ConfigError, match="Nothing was charged"):
             hold_out(source, share, SecureRng(), tmp_path, "x")
 
 
-def test_a_run_that_holds_people_out_says_so_and_its_page_has_attacks(tmp_path: Path) -> None:
+def test_a_run_that_holds_people_out_says_so_and_its_page_has_attacks(
+    tmp_path: Path,
+) -> None:
     frame = people(900)
     schema = us.Schema(
         columns=(
@@ -74,13 +94,23 @@ def test_a_run_that_holds_people_out_says_so_and_its_page_has_attacks(tmp_path: 
             us.Categorical(name="town", categories=("a", "b")),
         )
     )
-    home, table = tmp_path / "run", tmp_path / "clinic.csv"
+    home = tmp_path / "run"
+    table = tmp_path / "clinic.csv"
     frame.to_csv(table, index=False)
     result = us.synthesize(
-        table, epsilon=2, schema=schema, ledgers=tmp_path / "ledgers", folder=home, holdout=0.1, device="cpu"
+        table,
+        epsilon=2,
+        schema=schema,
+        ledgers=tmp_path / "ledgers",
+        folder=home,
+        holdout=0.1,
+        device="cpu",
     )
     stated = json.loads((home / "privacy.json").read_text())
-    assert any("held out of the run with a chance of 10 %" in said for said in stated["outside"])
+    assert any(
+        "held out of the run with a chance of 10 %" in said
+        for said in stated["outside"]
+    )
     away = Path(json.loads((home / "run.json").read_text())["held_out"])
     assert result.federation is not None
     rows = result.federation.holders["clinic"].table.rows  # type: ignore[union-attr]
@@ -96,22 +126,40 @@ def test_the_command_holds_out_a_twentieth_of_a_csv_file_unless_told_otherwise(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     people(400).to_csv("clinic.csv", index=False)
-    schema = us.Schema(columns=(us.Integer(name="age", low=18, high=89, bins=4), us.Boolean(name="ill")))
+    schema = us.Schema(
+        columns=(
+            us.Integer(name="age", low=18, high=89, bins=4),
+            us.Boolean(name="ill"),
+        )
+    )
     schema.save(tmp_path / "clinic.toml")
     for more, held in (([], True), (["--holdout", "0"], False)):
         ledgers = f"ledgers-{held}"
-        asked = ["synthesize", "clinic.csv", "--epsilon", "2", "--schema", "clinic.toml", "--ledgers", ledgers]
+        asked = [
+            "synthesize",
+            "clinic.csv",
+            "--epsilon",
+            "2",
+            "--schema",
+            "clinic.toml",
+            "--ledgers",
+            ledgers,
+        ]
         done = CliRunner().invoke(app, [*asked, "--out", f"run-{held}", *more])
         assert done.exit_code == 0, (done.output, done.exception)
         assert ("held out of the run with a chance of 5 %" in done.output) is held
         assert any(Path(ledgers).glob("*-held-out.csv")) is held
 
 
-def test_a_long_text_file_is_split_a_block_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_text_file_is_split_a_block_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("understudy.data.reading.files.BLOCK", 1 << 10)
     lines = [f"{i},text {i}" for i in range(2_000)]
     (tmp_path / "rows.csv").write_text("\n".join(["id,text", *lines]) + "\n")
-    kept, away = hold_out(tmp_path / "rows.csv", 0.2, SecureRng.from_seed(1), tmp_path, "rows")
+    kept, away = hold_out(
+        tmp_path / "rows.csv", 0.2, SecureRng.from_seed(1), tmp_path, "rows"
+    )
     parts = [Path(str(part)).read_text().splitlines() for part in (kept, away)]
     assert [part[0] for part in parts] == ["id,text"] * 2
     assert sorted(parts[0][1:] + parts[1][1:]) == sorted(lines)
@@ -120,9 +168,13 @@ def test_a_long_text_file_is_split_a_block_at_a_time(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_both_parts_of_parquet_files_have_their_types(tmp_path: Path, folder: bool) -> None:
+def test_both_parts_of_parquet_files_have_their_types(
+    tmp_path: Path, folder: bool
+) -> None:
     frame = people(3_000).astype({"town": "category", "age": "int16"})
-    frame["paid"] = pd.array([None if i % 3 else i for i in range(3_000)], dtype="Int64")
+    frame["paid"] = pd.array(
+        [None if i % 3 else i for i in range(3_000)], dtype="Int64"
+    )
     table = tmp_path / ("rows" if folder else "rows.parquet")
     if folder:
         table.mkdir()
@@ -136,7 +188,9 @@ def test_both_parts_of_parquet_files_have_their_types(tmp_path: Path, folder: bo
     assert 200 < len(parts[1]) < 400
     order = list(frame)
     both = pd.concat(parts).sort_values(order, ignore_index=True)
-    pd.testing.assert_frame_equal(both, frame.sort_values(order, ignore_index=True), check_categorical=False)
+    pd.testing.assert_frame_equal(
+        both, frame.sort_values(order, ignore_index=True), check_categorical=False
+    )
     assert {Path(str(path)).stat().st_mode & 0o777 for path in (kept, away)} == {0o600}
 
 
@@ -147,17 +201,29 @@ def test_rows_of_a_database_are_held_out_where_somebody_asks(tmp_path: Path) -> 
         database.execute("create table odd (a)")
         database.execute("insert into odd values (1), ('one')")
         database.commit()
-    source = TableSource(table=f"sqlite:///{tmp_path}/clinic.db", query="select * from people", missing=("b",))
+    source = TableSource(
+        table=f"sqlite:///{tmp_path}/clinic.db",
+        query="select * from people",
+        missing=("b",),
+    )
     kept, away = hold_out(source, 0.2, SecureRng.from_seed(1), tmp_path, "run")
     assert isinstance(kept, TableSource)
     assert kept.missing == ("b",)
     parts = [pd.read_parquet(path) for path in (kept.table, away)]
     order = ["age", "ill", "town", "paid"]
     both = pd.concat(parts).sort_values(order, ignore_index=True)[order]
-    assert both.equals(frame.astype({"ill": int}).sort_values(order, ignore_index=True)[order])
+    assert both.equals(
+        frame.astype({"ill": int}).sort_values(order, ignore_index=True)[order]
+    )
     assert not holds_out_unasked(source)
     with pytest.raises(SchemaError, match="several types"):
-        hold_out(replace(source, query="select * from odd"), 0.2, SecureRng(), tmp_path, "odd")
+        hold_out(
+            replace(source, query="select * from odd"),
+            0.2,
+            SecureRng(),
+            tmp_path,
+            "odd",
+        )
 
 
 def test_a_file_that_is_refused_leaves_no_copy(tmp_path: Path) -> None:
@@ -171,7 +237,9 @@ def test_a_file_that_is_refused_leaves_no_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["frame", "parquet", "declared"])
-def test_a_page_has_attacks_by_default_whatever_the_table_is(tmp_path: Path, kind: str) -> None:
+def test_a_page_has_attacks_by_default_whatever_the_table_is(
+    tmp_path: Path, kind: str
+) -> None:
     frame = people(900)
     schema = us.Schema(
         columns=(
@@ -185,54 +253,99 @@ def test_a_page_has_attacks_by_default_whatever_the_table_is(tmp_path: Path, kin
         frame.to_parquet(source)
     if kind == "declared":
         table = tmp_path / "clinic.csv"
-        frame.assign(age=frame["age"].where(frame["age"] < 80, "?")).to_csv(table, index=False, sep=";")
+        frame.assign(age=frame["age"].where(frame["age"] < 80, "?")).to_csv(
+            table, index=False, sep=";"
+        )
         source = TableSource(table=str(table), missing=("?",), separator=";")
     home = tmp_path / "run"
-    us.synthesize(source, epsilon=2, schema=schema, ledgers=tmp_path / "l", folder=home, device="cpu", name="clinic")
+    us.synthesize(
+        source,
+        epsilon=2,
+        schema=schema,
+        ledgers=tmp_path / "l",
+        folder=home,
+        device="cpu",
+        name="clinic",
+    )
     assert json.loads((home / "run.json").read_text())["held_out"]
     if kind == "frame":
         return  # its rows are nowhere: only `report` of the result has them
     assert "attacks were tried" in write_report(home).read_text()
 
 
-def test_counts_and_rows_are_of_all_people_and_intervals_know_of_the_coins(tmp_path: Path) -> None:
+def test_counts_and_rows_are_of_all_people_and_intervals_know_of_the_coins(
+    tmp_path: Path,
+) -> None:
     rng = np.random.default_rng(1)
-    frame = pd.DataFrame({"ill": rng.random(20_000) < 0.3, "age": rng.integers(0, 100, 20_000)})
+    frame = pd.DataFrame(
+        {"ill": rng.random(20_000) < 0.3, "age": rng.integers(0, 100, 20_000)}
+    )
     columns = (us.Boolean(name="ill"), us.Integer(name="age", low=0, high=99, bins=10))
     home = tmp_path / "run"
     result = us.synthesize(
-        frame, epsilon=20, schema=us.Schema(columns=columns), ledgers=tmp_path / "l", folder=home, holdout=0.5,
+        frame,
+        epsilon=20,
+        schema=us.Schema(columns=columns),
+        ledgers=tmp_path / "l",
+        folder=home,
+        holdout=0.5,
         device="cpu",
-    )  # fmt: skip
+    )
     for generator in (result.generator, us.load(home / "generator")):
         table = generator.table("ill").set_index("ill")
         figures = generator.figures("ill").set_index("figure")
-        expected = math.sqrt(6_000)  # of 6,000 people each with a chance of ½: 6,000 · ½ / ½
+        # of 6,000 people each with a chance of ½: 6,000 · ½ / ½
+        expected = math.sqrt(6_000)
         assert abs(table.loc[True, "released"] - frame["ill"].sum()) < 5 * expected
         assert expected * 0.9 < table.loc[True, "sd"] < expected * 1.2
         assert abs(figures.iloc[0]["fit"] - 20_000) < 5 * math.sqrt(20_000)
         assert figures.iloc[0]["sd"] > 0.9 * math.sqrt(20_000)
-    assert abs(len(pd.read_parquet(home / "synthetic.parquet")) - 20_000) < 5 * math.sqrt(20_000)
+    assert abs(
+        len(pd.read_parquet(home / "synthetic.parquet")) - 20_000
+    ) < 5 * math.sqrt(20_000)
 
 
 def test_intervals_of_counts_and_means_hold_for_the_rows_of_the_file() -> None:
     rng = np.random.default_rng(2)
-    schema = us.Schema(columns=(us.Integer(name="age", low=0, high=99, bins=100), us.Boolean(name="ill")))
-    levels, share, held = Codec(schema), 0.3, np.zeros(3)
-    ages, ill = rng.integers(0, 100, 5_000), rng.random(5_000) < 0.2
+    schema = us.Schema(
+        columns=(
+            us.Integer(name="age", low=0, high=99, bins=100),
+            us.Boolean(name="ill"),
+        )
+    )
+    levels = Codec(schema)
+    share = 0.3
+    held = np.zeros(3)
+    ages = rng.integers(0, 100, 5_000)
+    ill = rng.random(5_000) < 0.2
     for _ in range(400):
         stays = rng.random(5_000) >= share
         counts = np.zeros((100, 2), dtype=np.int64)
         np.add.at(counts, (ages[stays], ill[stays].astype(int)), 1)
         noisy = counts + np.rint(rng.normal(0, 3, counts.shape)).astype(np.int64)
-        pairs = Counts(np.array([[0, 1]], dtype=np.int32), np.array([3.0]), noisy.ravel(), np.array([200]))
+        pairs = Counts(
+            np.array([[0, 1]], dtype=np.int32),
+            np.array([3.0]),
+            noisy.ravel(),
+            np.array([200]),
+        )
         told = ill[stays].sum() + round(rng.normal(0, 3))
         ways = Counts(
-            np.array([[1]], dtype=np.int32), np.array([3.0]), np.array([stays.sum() - told, told]), np.array([2])
+            np.array([[1]], dtype=np.int32),
+            np.array([3.0]),
+            np.array([stays.sum() - told, told]),
+            np.array([2]),
         )
-        release = Release(levels, {"ways": ways, "pairs": pairs}, {"people": int(stays.sum()), "held_out": share})
+        release = Release(
+            levels,
+            {"ways": ways, "pairs": pairs},
+            {"people": int(stays.sum()), "held_out": share},
+        )
         found = Found.of(release, [0], [{}], {})
-        figures = {one.name: one for one in bars.figures([0], found.table.counts, found, levels, release)}
+        figures = {
+            one.name: one
+            for one in bars.figures([0], found.table.counts, found, levels, release)
+        }
         both = release.joint([1])
         assert both is not None
         assert isinstance(found.table, Noisy)

@@ -1,4 +1,6 @@
-"""The joint benchmark compares what it says, cell by cell, and takes up central methods' rows."""
+"""The joint benchmark compares what it says, cell by cell, and takes up central
+methods' rows.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,9 @@ pytestmark = pytest.mark.usefixtures("short_training", "light_masks")
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fits with as little work as five columns of two levels take, and effects on a target of few drawn rows."""
+    """Fits with as little work as five columns of two levels take, and effects on a
+    target of few drawn rows.
+    """
     for setting, few in (("components", 32), ("steps", 100)):
         monkeypatch.setitem(gram.Config.__init__.__kwdefaults__, setting, few)
     monkeypatch.setattr(target_effects, "_ROWS", 1_000)
@@ -26,9 +30,19 @@ def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
     return load_bench("joint")
 
 
-def test_a_cell_is_measured_written_and_not_done_twice(bench: ModuleType, tmp_path: Path) -> None:
-    cell = next(c for c in bench.cells(["toy"], 1) if c.name == "toy/Gram/columns/2/ε=8/seed=0")
-    args = {"data": tmp_path, "device": "cpu", "rounds": 5, "learn": 500, "central": None}
+def test_a_cell_is_measured_written_and_not_done_twice(
+    bench: ModuleType, tmp_path: Path
+) -> None:
+    cell = next(
+        c for c in bench.cells(["toy"], 1) if c.name == "toy/Gram/columns/2/ε=8/seed=0"
+    )
+    args = {
+        "data": tmp_path,
+        "device": "cpu",
+        "rounds": 5,
+        "learn": 500,
+        "central": None,
+    }
     row = bench.measure(cell, args)
     assert 0 <= row["avd2_cross"] < 0.1, "the columns of the toy are copies of one bit"
     assert row["tstr_boosting_auc"] > 0.9
@@ -39,9 +53,19 @@ def test_a_cell_is_measured_written_and_not_done_twice(bench: ModuleType, tmp_pa
     ]
 
 
-def test_holders_of_rows_and_columns_at_once_are_measured_too(bench: ModuleType, tmp_path: Path) -> None:
-    cell = next(c for c in bench.cells(["toy"], 1) if c.name == "toy/Gram/mixed/4/ε=8/seed=0")
-    args = {"data": tmp_path, "device": "cpu", "rounds": 5, "learn": 500, "central": None}
+def test_holders_of_rows_and_columns_at_once_are_measured_too(
+    bench: ModuleType, tmp_path: Path
+) -> None:
+    cell = next(
+        c for c in bench.cells(["toy"], 1) if c.name == "toy/Gram/mixed/4/ε=8/seed=0"
+    )
+    args = {
+        "data": tmp_path,
+        "device": "cpu",
+        "rounds": 5,
+        "learn": 500,
+        "central": None,
+    }
     row = bench.measure(cell, args)
     assert 0 <= row["avd2"] < 0.1
     assert row["tstr_boosting_auc"] > 0.9
@@ -53,10 +77,18 @@ def test_the_target_that_is_named_is_the_one_that_classifiers_are_to_foretell(
     twice = load_bench("joint", "twice")
     table = bench.load("toy", tmp_path, 0)
     assert twice.settings(table, "none", 0.0) == {}
-    assert twice.settings(table, "target", 0.2) == {"target": table.target, "scouting": 0.8}
-    assert twice.settings(table, "2m strongest", 0.5) == {"refined": 10, "scouting": 0.5}
+    assert twice.settings(table, "target", 0.2) == {
+        "target": table.target,
+        "scouting": 0.8,
+    }
+    assert twice.settings(table, "2m strongest", 0.5) == {
+        "refined": 10,
+        "scouting": 0.5,
+    }
     args = {"data": tmp_path, "device": "cpu", "learn": 500}
-    row = twice.measure(next(job for job in twice.cells(["toy"], [8.0], 1) if job["share"] == 0.2), args)
+    row = twice.measure(
+        next(job for job in twice.cells(["toy"], [8.0], 1) if job["share"] == 0.2), args
+    )
     assert row["again"] == "target"
     assert 0 <= row["avd2_target"] < 0.1
     assert row["boosting_auc"] > 0.9
@@ -67,16 +99,35 @@ def test_what_matters_most_comes_first(bench: ModuleType) -> None:
     names = [cell.name for cell in bench.cells(["toy", "adult"], 2)]
     assert len(set(names)) == len(names)
     first = names.index("adult/Gram/columns/2/ε=1/seed=0")
-    later = ("toy/Gram/rows/2/ε=1/seed=0", "toy/VertiGAN/columns/2/ε=1/seed=0", "toy/Gram/columns/2/ε=0.5/seed=0")
-    assert all(first < names.index(name) < names.index("toy/Gram/columns/2/ε=1/seed=1") for name in later)
+    later = (
+        "toy/Gram/rows/2/ε=1/seed=0",
+        "toy/VertiGAN/columns/2/ε=1/seed=0",
+        "toy/Gram/columns/2/ε=0.5/seed=0",
+    )
+    assert all(
+        first < names.index(name) < names.index("toy/Gram/columns/2/ε=1/seed=1")
+        for name in later
+    )
 
 
-def test_a_central_methods_rows_are_held_against_the_same_real_ones(bench: ModuleType, tmp_path: Path) -> None:
-    cell = next(c for c in bench.cells(["toy"], 1) if c.name == "toy/MST/columns/2/ε=1/seed=0")
-    args = {"data": tmp_path, "device": "cpu", "rounds": 5, "learn": 500, "central": tmp_path}
+def test_a_central_methods_rows_are_held_against_the_same_real_ones(
+    bench: ModuleType, tmp_path: Path
+) -> None:
+    cell = next(
+        c for c in bench.cells(["toy"], 1) if c.name == "toy/MST/columns/2/ε=1/seed=0"
+    )
+    args = {
+        "data": tmp_path,
+        "device": "cpu",
+        "rounds": 5,
+        "learn": 500,
+        "central": tmp_path,
+    }
     table = bench.load("toy", tmp_path, 0)
     codes = bench.Codec(table.schema).codes(table.train)
-    bench.pd.DataFrame(codes, columns=table.schema.names).to_csv(bench.central_file(cell, args), index=False)
+    bench.pd.DataFrame(codes, columns=table.schema.names).to_csv(
+        bench.central_file(cell, args), index=False
+    )
     (tmp_path / "seconds.csv").write_text("toy-0-MST-1,3.5\n")
     row = bench.measure(cell, args)
     assert row["avd2"] == 0, "real rows are no distance from themselves"
@@ -91,12 +142,18 @@ def test_a_column_is_foretold_by_bayes_rule_and_by_boosting_on_the_same_rows(
     rows = predict.measure(job, {"data": tmp_path, "device": "cpu"})
     few = ["bayes", "boosting", "boosting x4", "real"]
     assert [row["method"] for row in rows] == [*few, "classifier", *few]
-    assert all(row["auc"] > 0.9 and 0 < row["log_loss"] < 0.5 for row in rows if row["known"] == "all")
+    assert all(
+        row["auc"] > 0.9 and 0 < row["log_loss"] < 0.5
+        for row in rows
+        if row["known"] == "all"
+    )
     predict.GRID.add(rows, tmp_path / "predict.csv")
     assert predict.GRID.left([job], tmp_path / "predict.csv") == []
 
 
-def test_pairs_near_a_function_are_measured_as_they_are(load_bench: Callable[..., ModuleType]) -> None:
+def test_pairs_near_a_function_are_measured_as_they_are(
+    load_bench: Callable[..., ModuleType],
+) -> None:
     strong = load_bench("joint", "strong")
     codes, sizes, (a, b) = strong.copies(4, 0, Path())
     assert (codes[:, a] == codes[:, b]).all()
@@ -105,18 +162,24 @@ def test_pairs_near_a_function_are_measured_as_they_are(load_bench: Callable[...
     assert strong.correlation(np.ones((10, 10)) / 100) == pytest.approx(0)
 
 
-def test_a_generated_table_has_three_strong_pairs_among_others(load_bench: Callable[..., ModuleType]) -> None:
+def test_a_generated_table_has_three_strong_pairs_among_others(
+    load_bench: Callable[..., ModuleType],
+) -> None:
     functional = load_bench("joint", "functional")
     codes, sizes, pairs = functional.generated(9, 500, 0)
     assert codes.shape == (500, 9)
     assert (codes.max(0) < sizes).all()
     for one, other in pairs[:2]:
-        assert len(np.unique(codes[:, [one, other]], axis=0)) == len(np.unique(codes[:, one]))
+        assert len(np.unique(codes[:, [one, other]], axis=0)) == len(
+            np.unique(codes[:, one])
+        )
     assert functional.cramer(np.eye(4)) == pytest.approx(1)
     assert functional.cramer(np.ones((4, 3))) == pytest.approx(0)
 
 
-def test_ordered_columns_are_cut_and_others_are_not(load_bench: Callable[..., ModuleType]) -> None:
+def test_ordered_columns_are_cut_and_others_are_not(
+    load_bench: Callable[..., ModuleType],
+) -> None:
     levels = load_bench("joint", "levels")
     table = levels.load("toy", Path(), 0)
     codes, sizes, ordered = levels.declared(table, "16")
@@ -138,16 +201,22 @@ def test_a_timed_fit_says_what_it_took_and_how_near_it_came(
     assert set(row) <= set(speed.FIELDS)
 
 
-def test_rules_in_the_fit_are_compared_on_one_release(load_bench: Callable[..., ModuleType]) -> None:
+def test_rules_in_the_fit_are_compared_on_one_release(
+    load_bench: Callable[..., ModuleType],
+) -> None:
     rules = load_bench("joint", "rules")
     frame, schema = rules.randhie(Path())
     assert set(schema.names) <= set(frame.columns)
     assert all({"when", "then"} == set(rule) for rule in (*rules.PLANS, *rules.FAMILY))
-    assert rules.all_keep(rules.replace(schema, rules=rules.PLANS), frame[list(schema.names)]).all()
+    assert rules.all_keep(
+        rules.replace(schema, rules=rules.PLANS), frame[list(schema.names)]
+    ).all()
 
 
 def test_few_people_are_measured_by_the_rule_and_beside_a_fifth(
-    load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    load_bench: Callable[..., ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     few = load_bench("joint", "few")
     monkeypatch.setattr(few, "QUICK", True)
@@ -161,7 +230,9 @@ def test_few_people_are_measured_by_the_rule_and_beside_a_fifth(
 
 
 def test_three_columns_with_a_target_are_measured_by_their_pairs_and_beside_chosen_tables(
-    load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    load_bench: Callable[..., ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     three = load_bench("joint", "three")
     monkeypatch.setattr(three, "STEPS", 30)
@@ -174,12 +245,16 @@ def test_three_columns_with_a_target_are_measured_by_their_pairs_and_beside_chos
 
 
 def test_three_way_tables_across_holders_are_measured_beside_those_of_one(
-    load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    load_bench: Callable[..., ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     across = load_bench("joint", "across")
     monkeypatch.setattr(across, "STEPS", 10)
     monkeypatch.setitem(across.learned.__globals__, "DRAWS", 1)
-    held, paired, either = (across.run("toy", 8.0, 1, method, tmp_path) for method in across.METHODS)
+    held, paired, either = (
+        across.run("toy", 8.0, 1, method, tmp_path) for method in across.METHODS
+    )
     assert held["across"] == 0
     assert 0 < paired["across"] <= paired["triples"]
     assert either["triples"] == across.CHOSEN

@@ -1,4 +1,6 @@
-"""Tests may look prices up, but only those that the accountant as it stands would give."""
+"""Tests may look prices up, but only those that the accountant as it stands would
+give.
+"""
 
 import math
 from pathlib import Path
@@ -29,15 +31,20 @@ def test_a_price_that_is_looked_up_is_the_one_that_would_be_worked_out(
     first = KnownPrices(tmp_path)
     expected = [accounting._epsilon(*asked) for asked in ASKED]
     assert [first(*asked) for asked in ASKED] == expected
-    assert len(set(first.prices.values())) == len(ASKED), "no two of these questions share an answer"
+    assert len(set(first.prices.values())) == len(ASKED), (
+        "no two of these questions share an answer"
+    )
     assert math.inf in expected
     second = KnownPrices(tmp_path)
     monkeypatch.setattr(second, "work_out", None)
     assert [second(*asked) for asked in ASKED] == expected
 
 
-def test_what_another_process_adds_is_found_and_half_a_line_is_left_for_later(tmp_path: Path) -> None:
-    one, other = KnownPrices(tmp_path), KnownPrices(tmp_path)
+def test_what_another_process_adds_is_found_and_half_a_line_is_left_for_later(
+    tmp_path: Path,
+) -> None:
+    one = KnownPrices(tmp_path)
+    other = KnownPrices(tmp_path)
     price = one(*ASKED[2])
     line = one.file.read_bytes()
     one.file.write_bytes(line[:-9])

@@ -1,4 +1,6 @@
-"""Imports point down only, and heavy outside libraries stay in the one place that needs them."""
+"""Imports point down only, and heavy outside libraries stay in the one place that needs
+them.
+"""
 
 import ast
 import re
@@ -9,7 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "src" / "understudy"
 
-# From the ground up. Members of one layer may import themselves and anything below, not each other.
+# From the ground up. Members of one layer may import themselves and anything below, not
+# each other.
 LAYERS = [
     {"ground"},
     {"data"},
@@ -62,7 +65,9 @@ IMPORT = re.compile(
 @cache
 def imported() -> list[tuple[str, str]]:
     """Every file (`data/schema`) with every dotted name that it imports."""
-    places = {str(file.relative_to(ROOT).with_suffix("")): file.read_text() for file in FILES}
+    places = {
+        str(file.relative_to(ROOT).with_suffix("")): file.read_text() for file in FILES
+    }
     return [(place, name) for place, text in places.items() for name in imports(text)]
 
 
@@ -72,7 +77,9 @@ def imports(text: str) -> Iterator[str]:
         if found["names"]:
             yield from _names(found["names"])
             continue
-        assert not found["module"].startswith("."), f"a relative import of {found['module']}"
+        assert not found["module"].startswith("."), (
+            f"a relative import of {found['module']}"
+        )
         if found["module"] == "understudy":
             yield from (f"understudy.{name}" for name in _names(found["taken"]))
         else:
@@ -97,17 +104,28 @@ def k():
     n = 1; from understudy import (o as p,  # q
         r)
 """
-    assert list(imports(program)) == ["a", "b.c", "e.f", "m", "understudy.o", "understudy.r"]
+    assert list(imports(program)) == [
+        "a",
+        "b.c",
+        "e.f",
+        "m",
+        "understudy.o",
+        "understudy.r",
+    ]
 
 
 def test_every_folder_says_what_lives_in_it() -> None:
     for file in FILES:
         if file.name == "__init__.py":
-            assert ast.get_docstring(ast.parse(file.read_text())), f"{file.parent} is a room without a sign"
+            assert ast.get_docstring(ast.parse(file.read_text())), (
+                f"{file.parent} is a room without a sign"
+            )
 
 
 def layer(place: str) -> str:
-    """`services/web/limits` → `services/web`; `data/schema` → `data`: a service is a part of its own."""
+    """`services/web/limits` → `services/web`; `data/schema` → `data`: a service is a
+    part of its own.
+    """
     parts = place.split("/")
     return "/".join(parts[:2]) if parts[0] == "services" else parts[0]
 
@@ -121,21 +139,29 @@ def test_imports_point_down_only() -> None:
     for place, name in imported():
         if not name.startswith("understudy."):
             continue
-        own, other = layer(place), layer("/".join(name.split(".")[1:]))
+        own = layer(place)
+        other = layer("/".join(name.split(".")[1:]))
         if other == own or (own == "__main__" and other == "cli"):
             continue
-        assert HEIGHT[other] < HEIGHT[own], f"{place} imports {name}: that arrow points up"
+        assert HEIGHT[other] < HEIGHT[own], (
+            f"{place} imports {name}: that arrow points up"
+        )
 
 
 def test_no_module_leads_back_to_itself_not_even_inside_a_function() -> None:
-    modules = {".".join(file.relative_to(ROOT.parent).with_suffix("").parts): file for file in FILES}
+    modules = {
+        ".".join(file.relative_to(ROOT.parent).with_suffix("").parts): file
+        for file in FILES
+    }
     modules = {name.removesuffix(".__init__"): file for name, file in modules.items()}
     arrows: dict[str, set[str]] = {}
     for name, file in modules.items():
         for found in IMPORT.finditer(file.read_text()):
             if found["module"] in modules:
                 taken = {f"{found['module']}.{one}" for one in _names(found["taken"])}
-                arrows.setdefault(name, set()).update(taken & modules.keys() or {found["module"]})
+                arrows.setdefault(name, set()).update(
+                    taken & modules.keys() or {found["module"]}
+                )
     # They name what is below them, when it is asked for.
     del arrows["understudy"], arrows["understudy.evaluate"]
     TopologicalSorter(arrows).prepare()
@@ -144,20 +170,38 @@ def test_no_module_leads_back_to_itself_not_even_inside_a_function() -> None:
 def test_outside_libraries_stay_in_their_one_place() -> None:
     for place, name in imported():
         allowed = ONLY_IN.get(name.split(".")[0], {place})
-        assert any(place == spot or place.startswith(f"{spot}/") for spot in allowed), f"{place} imports {name}"
+        assert any(place == spot or place.startswith(f"{spot}/") for spot in allowed), (
+            f"{place} imports {name}"
+        )
 
 
 def test_nothing_is_unpickled() -> None:
     for place, name in imported():
-        assert name.split(".")[0] not in {"pickle", "dill", "cloudpickle", "marshal", "shelve"}, place
+        assert name.split(".")[0] not in {
+            "pickle",
+            "dill",
+            "cloudpickle",
+            "marshal",
+            "shelve",
+        }, place
     for file in FILES:
         assert "torch.load" not in file.read_text(), file
 
 
 KINDS_OF_ROWS = {
-    "Table", "Images", "Series", "Visits", "ArrayTable", "Schema", "ImageSchema", "SeriesSchema", "VisitSchema",
-    "ArraySchema", "AnySchema", "PublicSchema",
-}  # fmt: skip
+    "Table",
+    "Images",
+    "Series",
+    "Visits",
+    "ArrayTable",
+    "Schema",
+    "ImageSchema",
+    "SeriesSchema",
+    "VisitSchema",
+    "ArraySchema",
+    "AnySchema",
+    "PublicSchema",
+}
 
 
 def test_nobody_but_the_kinds_of_rows_asks_for_a_class_of_rows() -> None:
@@ -165,9 +209,18 @@ def test_nobody_but_the_kinds_of_rows_asks_for_a_class_of_rows() -> None:
     for file in FILES:
         text = file.read_text()
         for node in ast.walk(ast.parse(text)) if named.search(text) else ():
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
-                asked = {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
-                assert not asked & KINDS_OF_ROWS, f"{file}, line {node.lineno}: ask `data.kinds` which kind it is"
+            if (
+                isinstance(node, ast.Call)
+                and getattr(node.func, "id", "") == "isinstance"
+            ):
+                asked = {
+                    name.id
+                    for name in ast.walk(node.args[1])
+                    if isinstance(name, ast.Name)
+                }
+                assert not asked & KINDS_OF_ROWS, (
+                    f"{file}, line {node.lineno}: ask `data.kinds` which kind it is"
+                )
 
 
 def test_every_file_that_a_text_names_is_there() -> None:
@@ -176,4 +229,6 @@ def test_every_file_that_a_text_names_is_there() -> None:
     for file in FILES:
         for place in named.findall(file.read_text()):
             if (ROOT / place.split("/")[0]).is_dir():
-                assert (ROOT / place).exists() or (ROOT / f"{place}.py").exists(), f"{file}: {place}"
+                assert (ROOT / place).exists() or (ROOT / f"{place}.py").exists(), (
+                    f"{file}: {place}"
+                )

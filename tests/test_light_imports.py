@@ -1,4 +1,6 @@
-"""The command starts without the libraries that only work needs, and every public name is there when asked for."""
+"""The command starts without the libraries that only work needs, and every public name
+is there when asked for.
+"""
 
 import subprocess
 import sys
@@ -11,11 +13,19 @@ HEAVY = {"torch", "pandas", "scipy", "sklearn", "dp_accounting", "grpc", "crypto
 
 
 def loaded_by(*programs: str) -> list[set[str]]:
-    """The heavy libraries that a fresh interpreter holds after each of these programs, one after the other."""
+    """The heavy libraries that a fresh interpreter holds after each of these programs,
+    one after the other.
+    """
     told = "\nimport sys\nprint('\\nloaded:', *sys.modules)\n"
     program = "".join(program + told for program in programs)
-    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    return [HEAVY & set(line.split()) for line in said.splitlines() if line.startswith("loaded:")]
+    said = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout
+    return [
+        HEAVY & set(line.split())
+        for line in said.splitlines()
+        if line.startswith("loaded:")
+    ]
 
 
 def command(*words: str) -> str:
@@ -41,7 +51,9 @@ def loaded() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("program", LIGHT)
-def test_starting_loads_no_heavy_library(loaded: dict[str, set[str]], program: str) -> None:
+def test_starting_loads_no_heavy_library(
+    loaded: dict[str, set[str]], program: str
+) -> None:
     assert loaded[program] == set()
 
 
@@ -61,5 +73,7 @@ def test_every_public_name_is_what_it_says(name: str) -> None:
 
 
 def test_another_name_is_missed_as_in_any_module() -> None:
-    with pytest.raises(AttributeError, match="module 'understudy' has no attribute 'trian'"):
+    with pytest.raises(
+        AttributeError, match="module 'understudy' has no attribute 'trian'"
+    ):
         _ = understudy.trian  # type: ignore[attr-defined]

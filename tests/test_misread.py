@@ -1,4 +1,6 @@
-"""A table that was misread is refused before anything is paid for it, and the corrected run is not short of budget."""
+"""A table that was misread is refused before anything is paid for it, and the corrected
+run is not short of budget.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +37,9 @@ def table() -> pd.DataFrame:
 
 
 def with_odd_costs() -> pd.DataFrame:
-    """The same table; two costs are words, as a file that somebody typed in has them."""
+    """The same table; two costs are words, as a file that somebody typed in has
+    them.
+    """
     costs = table()["annual_cost"].astype(str)
     costs.iloc[[7, 1_900]] = ["n/a", "1e6?"]
     return table().assign(annual_cost=costs)
@@ -43,7 +47,9 @@ def with_odd_costs() -> pd.DataFrame:
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
-    """What the ledger of "people" holds as spent, 0 where there is none. Everything happens in a folder of its own."""
+    """What the ledger of "people" holds as spent, 0 where there is none. Everything
+    happens in a folder of its own.
+    """
     monkeypatch.chdir(tmp_path)
 
     def spent() -> float:
@@ -75,7 +81,9 @@ def told(understudy: Run) -> Told:
 COMMAND = ("synthesize", "people.csv", "--epsilon", "1", "--names-and-kinds-are-public")
 
 
-def test_text_of_another_encoding_is_refused_before_it_is_paid_for(ledger: Spent, told: Told) -> None:
+def test_text_of_another_encoding_is_refused_before_it_is_paid_for(
+    ledger: Spent, told: Told
+) -> None:
     table().to_csv("people.csv", index=False, encoding="cp1252")
     refused = told(*COMMAND, code=1)
     assert "--encoding" in refused
@@ -92,16 +100,22 @@ def test_text_of_another_encoding_is_refused_before_it_is_paid_for(ledger: Spent
     assert list(drawn) == list(table())
 
 
-def test_text_of_another_encoding_is_refused_under_declared_kinds_and_schemas(ledger: Spent) -> None:
+def test_text_of_another_encoding_is_refused_under_declared_kinds_and_schemas(
+    ledger: Spent,
+) -> None:
     table().to_csv("people.csv", index=False, encoding="cp1252")
     kinds = {"sex": "categorical", "age": "integer"}
     with pytest.raises(SchemaError, match=r"encoding=.*Nothing was charged"):
         us.synthesize("people.csv", epsilon=1, kinds=kinds, **SMALL)
-    declared = us.Schema(columns=(us.Categorical(name="sex", categories=("männlich", "weiblich")),))
+    declared = us.Schema(
+        columns=(us.Categorical(name="sex", categories=("männlich", "weiblich")),)
+    )
     with pytest.raises(SchemaError, match="UTF-8"):
         us.synthesize("people.csv", epsilon=1, schema=declared, **SMALL)
     assert not Path("ledgers/people.ledger").exists()
-    made = us.synthesize("people.csv", epsilon=1, schema=declared, encoding="cp1252", **SMALL)
+    made = us.synthesize(
+        "people.csv", epsilon=1, schema=declared, encoding="cp1252", **SMALL
+    )
     assert set(made.sample(200)["sex"]) == {"männlich", "weiblich"}
     assert 0 < ledger() <= 1
 
@@ -111,7 +125,9 @@ def test_a_frame_has_no_encoding(ledger: Spent) -> None:
         us.synthesize(table(), epsilon=1, encoding="cp1252", **SMALL)
 
 
-def test_a_few_words_among_numbers_stop_the_run_which_names_its_price(ledger: Spent, told: Told) -> None:
+def test_a_few_words_among_numbers_stop_the_run_which_names_its_price(
+    ledger: Spent, told: Told
+) -> None:
     with_odd_costs().to_csv("people.csv", index=False)
     refused = told(*COMMAND, code=1)
     assert '"annual_cost"' in refused
@@ -127,11 +143,16 @@ def test_a_few_words_among_numbers_stop_the_run_which_names_its_price(ledger: Sp
     assert list(pd.read_parquet("runs/people/synthetic.parquet")) == ["sex", "age"]
 
 
-def test_words_that_are_declared_missing_keep_their_column(ledger: Spent, told: Told) -> None:
+def test_words_that_are_declared_missing_keep_their_column(
+    ledger: Spent, told: Told
+) -> None:
     with_odd_costs().to_csv("people.csv", index=False)
     told(*COMMAND, "--missing", "n/a", "--missing", "1e6?")
     assert 0 < ledger() <= 1
-    assert pd.read_parquet("runs/people/synthetic.parquet")["annual_cost"].dtype.kind == "f"
+    assert (
+        pd.read_parquet("runs/people/synthetic.parquet")["annual_cost"].dtype.kind
+        == "f"
+    )
 
 
 def days_with_a_word() -> pd.DataFrame:
@@ -148,24 +169,44 @@ def numbers_with_a_word() -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("odd", [with_odd_costs, days_with_a_word, numbers_with_a_word])
-def test_a_frame_with_a_few_words_among_numbers_or_days_stops(ledger: Spent, odd: Callable[[], pd.DataFrame]) -> None:
-    with pytest.raises(ConfigError, match=r'"annual_cost".*without=\["annual_cost"\].*Nothing was charged'):
+def test_a_frame_with_a_few_words_among_numbers_or_days_stops(
+    ledger: Spent, odd: Callable[[], pd.DataFrame]
+) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r'"annual_cost".*without=\["annual_cost"\].*Nothing was charged',
+    ):
         us.synthesize(odd(), epsilon=1, name="people", **SMALL)
     assert not Path("ledgers/people.ledger").exists()
-    made = us.synthesize(odd(), epsilon=1, name="people", without=["annual_cost"], **SMALL)
+    made = us.synthesize(
+        odd(), epsilon=1, name="people", without=["annual_cost"], **SMALL
+    )
     assert list(made.sample(5)) == ["sex", "age"]
     assert 0 < ledger() <= 1
 
 
 def test_a_declared_column_stops_nothing(ledger: Spent) -> None:
-    made = us.synthesize(with_odd_costs(), epsilon=1, name="people", kinds={"annual_cost": "categorical"}, **SMALL)
+    made = us.synthesize(
+        with_odd_costs(),
+        epsilon=1,
+        name="people",
+        kinds={"annual_cost": "categorical"},
+        **SMALL,
+    )
     assert ledger() > 0
-    assert "annual_cost" not in made.generator.schema.names or made.generator.schema["annual_cost"].kind != "real"
+    assert (
+        "annual_cost" not in made.generator.schema.names
+        or made.generator.schema["annual_cost"].kind != "real"
+    )
 
 
 def test_a_column_without_that_name_is_refused(ledger: Spent) -> None:
-    with pytest.raises(ConfigError, match=r'"anual_cost".*"annual_cost".*Nothing was read or charged'):
-        us.synthesize(table(), epsilon=1, name="people", without=["anual_cost"], **SMALL)
+    with pytest.raises(
+        ConfigError, match=r'"anual_cost".*"annual_cost".*Nothing was read or charged'
+    ):
+        us.synthesize(
+            table(), epsilon=1, name="people", without=["anual_cost"], **SMALL
+        )
 
 
 def test_codes_categories_and_free_text_go_on_as_before(ledger: Spent) -> None:
@@ -190,9 +231,13 @@ def test_twelve_people_are_told_before_they_pay(ledger: Spent, told: Told) -> No
     assert "Nothing was charged." in refused
     assert not Path("ledgers/people.ledger").exists()
 
-    declared = us.Schema(columns=(us.Boolean(name="ill"), us.Boolean(name="old")), rows_are_people=True)
+    declared = us.Schema(
+        columns=(us.Boolean(name="ill"), us.Boolean(name="old")), rows_are_people=True
+    )
     twelve = pd.DataFrame({"ill": [True, False] * 6, "old": [False] * 12})
-    with pytest.raises(ConfigError, match=r"12 people.*public_people.*Nothing was charged"):
+    with pytest.raises(
+        ConfigError, match=r"12 people.*public_people.*Nothing was charged"
+    ):
         us.synthesize(twelve, epsilon=0.1, schema=declared, name="people", **SMALL)
     assert not Path("ledgers/people.ledger").exists()
 
@@ -208,7 +253,9 @@ def test_a_few_hundred_people_are_not_stopped(ledger: Spent) -> None:
 def test_nothing_of_a_refusal_is_written_down(ledger: Spent, told: Told) -> None:
     with_odd_costs().to_csv("people.csv", index=False)
     told(*COMMAND, code=1)
-    assert [path.name for path in Path().iterdir() if path.name != "ledgers"] == ["people.csv"]
+    assert [path.name for path in Path().iterdir() if path.name != "ledgers"] == [
+        "people.csv"
+    ]
     assert not list(Path().glob("ledgers/*"))
 
 
@@ -216,29 +263,54 @@ def test_plain_files_are_read_as_before(ledger: Spent) -> None:
     table().to_csv("people.csv", index=False)
     with pytest.raises(ConfigError, match="taken from the rows"):
         us.synthesize("people.csv", epsilon=1, **SMALL)
-    made = us.synthesize("people.csv", epsilon=1, names_and_kinds_are_public=True, **SMALL)
+    made = us.synthesize(
+        "people.csv", epsilon=1, names_and_kinds_are_public=True, **SMALL
+    )
     assert list(made.sample(3)) == list(table())
 
 
 def bought(*more: object) -> tuple[object, ...]:
     """The purchase of the schema that is drafted from the table as it should be."""
-    return ("schema", "buy", "people.csv", "draft.toml", "--ledger", "ledgers/people.ledger", "--out", "bought.toml",
-            "--cleaned", "clean.csv", "--epsilon", 1, "--names-and-kinds-are-public", *more)  # fmt: skip
+    return (
+        "schema",
+        "buy",
+        "people.csv",
+        "draft.toml",
+        "--ledger",
+        "ledgers/people.ledger",
+        "--out",
+        "bought.toml",
+        "--cleaned",
+        "clean.csv",
+        "--epsilon",
+        1,
+        "--names-and-kinds-are-public",
+        *more,
+    )
 
 
 MISREAD: dict[str, tuple[Callable[[], None], str, tuple[object, ...]]] = {
     "no header": (
-        lambda: table().to_csv("people.csv", index=False, header=False), "--no-header", ("--no-header",),
+        lambda: table().to_csv("people.csv", index=False, header=False),
+        "--no-header",
+        ("--no-header",),
     ),
     "another encoding": (
-        lambda: table().to_csv("people.csv", index=False, encoding="cp1252"), "--encoding", ("--encoding", "cp1252"),
+        lambda: table().to_csv("people.csv", index=False, encoding="cp1252"),
+        "--encoding",
+        ("--encoding", "cp1252"),
     ),
     "words among numbers": (
-        lambda: with_odd_costs().to_csv("people.csv", index=False), "annual_cost",
+        lambda: with_odd_costs().to_csv("people.csv", index=False),
+        "annual_cost",
         ("--missing", "n/a", "--missing", "1e6?"),
     ),
-    "twelve people": (lambda: table()[:12].to_csv("people.csv", index=False), "so few people", ("--people", 12)),
-}  # fmt: skip
+    "twelve people": (
+        lambda: table()[:12].to_csv("people.csv", index=False),
+        "so few people",
+        ("--people", 12),
+    ),
+}
 
 
 @pytest.mark.parametrize("what", MISREAD)
@@ -247,21 +319,31 @@ def test_the_purchase_of_a_schema_refuses_a_misread_table_as_synthesize_does(
 ) -> None:
     write, words, ways = MISREAD[what]
     if what == "no header":
-        table().set_axis(["column_1", "column_2", "column_3"], axis=1).to_csv("good.csv", index=False)
+        table().set_axis(["column_1", "column_2", "column_3"], axis=1).to_csv(
+            "good.csv", index=False
+        )
     else:
         table().to_csv("good.csv", index=False)
     told("schema", "infer", "good.csv", "--out", "draft.toml")
     write()
     assert words in told(*bought(), code=1)
     assert ledger() == 0.0
-    assert not {*Path.cwd().rglob("*.ledger"), *Path.cwd().glob("bought.toml"), *Path.cwd().glob("clean.csv")}
+    assert not {
+        *Path.cwd().rglob("*.ledger"),
+        *Path.cwd().glob("bought.toml"),
+        *Path.cwd().glob("clean.csv"),
+    }
     if what != "twelve people":
         told(*bought(*ways))
         assert 0.9 < ledger() <= 1.0
 
 
-@pytest.mark.parametrize("what", ["twelve people", "a value that is out of bounds", "a spent ledger"])
-def test_a_refused_run_under_a_declared_schema_leaves_no_copy_of_rows(what: str, ledger: Spent, told: Told) -> None:
+@pytest.mark.parametrize(
+    "what", ["twelve people", "a value that is out of bounds", "a spent ledger"]
+)
+def test_a_refused_run_under_a_declared_schema_leaves_no_copy_of_rows(
+    what: str, ledger: Spent, told: Told
+) -> None:
     rows = table()
     schema = us.Schema(
         columns=(
@@ -275,7 +357,9 @@ def test_a_refused_run_under_a_declared_schema_leaves_no_copy_of_rows(what: str,
         rows.loc[2_000:, "age"] = 300  # also where some of them are held out
     if what == "a spent ledger":
         Path("ledgers").mkdir()
-        with us.Ledger("ledgers/people.ledger", holder="people", budget=us.Budget(0.1, 1e-6)):
+        with us.Ledger(
+            "ledgers/people.ledger", holder="people", budget=us.Budget(0.1, 1e-6)
+        ):
             pass
     (rows[:12] if what == "twelve people" else rows).to_csv("people.csv", index=False)
     schema.save("people.toml")
@@ -286,39 +370,81 @@ def test_a_refused_run_under_a_declared_schema_leaves_no_copy_of_rows(what: str,
     assert not [name for name in left if name.endswith((".csv", ".parquet"))], left
 
 
-def test_a_text_outside_of_declared_categories_is_other_where_that_is_one_of_them(ledger: Spent) -> None:
+def test_a_text_outside_of_declared_categories_is_other_where_that_is_one_of_them(
+    ledger: Spent,
+) -> None:
     kinds = {
         "sex": us.Categorical(name="sex", categories=("weiblich", "(other)")),
         "age": us.Integer(name="age", low=0, high=120),
         "annual_cost": us.Real(name="annual_cost", low=0, high=1e7),
     }
-    declared: dict[str, Any] = {"rows_are_people": True, "name": "people", "epsilon": 1.0, **SMALL}
-    result = us.synthesize(table(), kinds=kinds, names_and_kinds_are_public=True, **declared)
+    declared: dict[str, Any] = {
+        "rows_are_people": True,
+        "name": "people",
+        "epsilon": 1.0,
+        **SMALL,
+    }
+    result = us.synthesize(
+        table(), kinds=kinds, names_and_kinds_are_public=True, **declared
+    )
     assert set(result.sample(200)["sex"].unique()) == {"weiblich", "(other)"}
     paid = ledger()
-    without = kinds | {"sex": us.Categorical(name="sex", categories=("weiblich", "divers"))}
+    without = kinds | {
+        "sex": us.Categorical(name="sex", categories=("weiblich", "divers"))
+    }
     with pytest.raises(SchemaError, match="is not one of the declared"):
-        us.synthesize(table(), kinds=without, names_and_kinds_are_public=True, lifetime_epsilon=None, **declared)
+        us.synthesize(
+            table(),
+            kinds=without,
+            names_and_kinds_are_public=True,
+            lifetime_epsilon=None,
+            **declared,
+        )
     assert ledger() == paid
 
 
-def test_other_stands_for_every_text_of_a_declared_schema_and_for_no_gap(tmp_path: Path) -> None:
-    schema = us.Schema(columns=(us.Categorical(name="sex", categories=("weiblich", "(other)")),))
-    rows = read_table(pd.DataFrame({"sex": ["weiblich", "männlich", "(other)", " "]}), schema)
+def test_other_stands_for_every_text_of_a_declared_schema_and_for_no_gap(
+    tmp_path: Path,
+) -> None:
+    schema = us.Schema(
+        columns=(us.Categorical(name="sex", categories=("weiblich", "(other)")),)
+    )
+    rows = read_table(
+        pd.DataFrame({"sex": ["weiblich", "männlich", "(other)", " "]}), schema
+    )
     assert rows.frame["sex"].tolist() == ["weiblich", "(other)", "(other)", "(other)"]
     with pytest.raises(SchemaError, match="sex"):
         read_table(pd.DataFrame({"sex": ["weiblich", None]}), schema)
 
 
-@pytest.mark.parametrize("made", [lambda ages: pd.cut(ages, 4), lambda ages: pd.arrays.IntervalArray(pd.cut(ages, 4))])
-def test_intervals_of_pandas_are_refused_before_they_are_paid_for(made: Callable[[Any], Any], ledger: Spent) -> None:
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda ages: pd.cut(ages, 4),
+        lambda ages: pd.arrays.IntervalArray(pd.cut(ages, 4)),
+    ],
+)
+def test_intervals_of_pandas_are_refused_before_they_are_paid_for(
+    made: Callable[[Any], Any], ledger: Spent
+) -> None:
     rows = table().assign(age=made(table()["age"]))
     with pytest.raises(ConfigError, match=r'"age".*no kind describes.*Nothing was'):
-        us.synthesize(rows, epsilon=1.0, names_and_kinds_are_public=True, name="people", rows_are_people=True)
+        us.synthesize(
+            rows,
+            epsilon=1.0,
+            names_and_kinds_are_public=True,
+            name="people",
+            rows_are_people=True,
+        )
     assert ledger() == 0.0
     words = rows.assign(age=pd.Series(made(table()["age"])).astype(str))
     result = us.synthesize(
-        words, epsilon=1.0, names_and_kinds_are_public=True, name="people", rows_are_people=True, **SMALL
+        words,
+        epsilon=1.0,
+        names_and_kinds_are_public=True,
+        name="people",
+        rows_are_people=True,
+        **SMALL,
     )
     assert "age" in result.sample(10).columns
 
@@ -334,7 +460,9 @@ def _one_interval(ages: Any) -> Any:
 
 
 def _bare_periods(ages: Any) -> Any:
-    return pd.Series(pd.period_range("2020-01", periods=len(ages), freq="M")).astype(object)
+    return pd.Series(pd.period_range("2020-01", periods=len(ages), freq="M")).astype(
+        object
+    )
 
 
 @pytest.mark.parametrize("made", [_bare_intervals, _one_interval, _bare_periods])
@@ -343,7 +471,13 @@ def test_objects_that_are_intervals_are_refused_before_they_are_paid_for(
 ) -> None:
     rows = table().assign(age=made(table()["age"]))
     with pytest.raises(ConfigError, match=r'"age".*no kind describes.*Nothing was'):
-        us.synthesize(rows, epsilon=1.0, names_and_kinds_are_public=True, name="people", rows_are_people=True)
+        us.synthesize(
+            rows,
+            epsilon=1.0,
+            names_and_kinds_are_public=True,
+            name="people",
+            rows_are_people=True,
+        )
     assert ledger() == 0.0
     with pytest.raises(ConfigError, match=r'"age".*no kind describes.*Nothing was'):
         kinds_of(rows)
@@ -352,7 +486,10 @@ def test_objects_that_are_intervals_are_refused_before_they_are_paid_for(
 NUMBERS = [str(number) for number in range(1_000, 1_400)]
 DAYS = [str(day)[:10] for day in pd.date_range("2019-01-01", periods=400)]
 ODD_AMONG = [
-    *((NUMBERS, odd) for odd in ("inf", "1e400", "2019-02-03", "2019-13-40", "03.02.2019")),
+    *(
+        (NUMBERS, odd)
+        for odd in ("inf", "1e400", "2019-02-03", "2019-13-40", "03.02.2019")
+    ),
     *((DAYS, odd) for odd in ("1.5", "-99", "inf")),
 ]
 
@@ -362,13 +499,21 @@ def test_one_cell_of_another_kind_in_a_file_is_named_before_the_column_is_lost(
     cells: list[str], odd: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "people.csv"
-    pd.DataFrame({"visit": [*cells[:7], odd, *cells[8:]], "cost": range(400)}).to_csv(path, index=False)
-    with pytest.raises(ConfigError, match=r'a few cells of "visit".*Nothing was charged'):
+    pd.DataFrame({"visit": [*cells[:7], odd, *cells[8:]], "cost": range(400)}).to_csv(
+        path, index=False
+    )
+    with pytest.raises(
+        ConfigError, match=r'a few cells of "visit".*Nothing was charged'
+    ):
         kinds_of(path, confirmed=True)
 
 
-@pytest.mark.parametrize("cells", [NUMBERS, DAYS, [f"{number:05}" for number in range(400)]])
-def test_a_column_of_one_kind_is_not_taken_for_one_with_odd_cells(cells: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "cells", [NUMBERS, DAYS, [f"{number:05}" for number in range(400)]]
+)
+def test_a_column_of_one_kind_is_not_taken_for_one_with_odd_cells(
+    cells: list[str], tmp_path: Path
+) -> None:
     path = tmp_path / "people.csv"
     pd.DataFrame({"visit": cells, "cost": range(400)}).to_csv(path, index=False)
     assert "cost" in kinds_of(path, confirmed=True)

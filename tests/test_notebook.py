@@ -1,4 +1,6 @@
-"""The notebook runs from its first cell to its last in a kernel of its own, and shows what it should."""
+"""The notebook runs from its first cell to its last in a kernel of its own, and shows
+what it should.
+"""
 
 import json
 import sys
@@ -11,7 +13,8 @@ from nbclient import NotebookClient
 from forker import Forker
 
 NOTEBOOK = Path(__file__).parent.parent / "examples" / "one_table.ipynb"
-SMALL = 'settings = {"components": 32, "steps": 20, "device": "cpu"}'  # how good its rows are is not what this is about
+# how good its rows are is not what this is about
+SMALL = 'settings = {"components": 32, "steps": 20, "device": "cpu"}'
 
 
 def test_the_notebook_is_kept_without_outputs() -> None:
@@ -24,9 +27,19 @@ def test_the_notebook_is_kept_without_outputs() -> None:
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forker: Forker) -> str:
     """The name of Python's, forked, and nothing of the user's beside it."""
-    for place in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_PATH"):
+    for place in (
+        "IPYTHONDIR",
+        "JUPYTER_RUNTIME_DIR",
+        "JUPYTER_CONFIG_DIR",
+        "JUPYTER_PATH",
+    ):
         monkeypatch.setenv(place, str(tmp_path / place))
-    command = [sys.executable, str(Path(__file__).with_name("kernel.py")), str(forker.place), "{connection_file}"]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("kernel.py")),
+        str(forker.place),
+        "{connection_file}",
+    ]
     folder = tmp_path / "JUPYTER_PATH" / "kernels" / "forked"
     folder.mkdir(parents=True)
     said = {"argv": command, "display_name": "forked", "language": "python"}
@@ -34,12 +47,18 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forker: Forker) -> s
     return folder.name
 
 
-def test_the_notebook_shows_result_statement_ledger_schema_and_generator(tmp_path: Path, kernel: str) -> None:
+def test_the_notebook_shows_result_statement_ledger_schema_and_generator(
+    tmp_path: Path, kernel: str
+) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    (settings,) = (cell for cell in notebook.cells if "settings" in cell.metadata.get("tags", ()))
+    (settings,) = (
+        cell for cell in notebook.cells if "settings" in cell.metadata.get("tags", ())
+    )
     settings.source = SMALL
     resources = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=240, kernel_name=kernel, resources=resources).execute()
+    NotebookClient(
+        notebook, timeout=240, kernel_name=kernel, resources=resources
+    ).execute()
 
     shown = {
         cell.source.splitlines()[-1].strip(): output.data.get("text/html", "")
@@ -48,7 +67,12 @@ def test_the_notebook_shows_result_statement_ledger_schema_and_generator(tmp_pat
         for output in cell.outputs
         if "data" in output
     }
-    complaints = [one.text for cell in notebook.cells for one in cell.get("outputs", ()) if "text" in one]
+    complaints = [
+        one.text
+        for cell in notebook.cells
+        for one in cell.get("outputs", ())
+        if "text" in one
+    ]
     assert not complaints
     assert "A person over all parties" in shown["result"]
     assert "A person over all parties" in shown["result.privacy"]

@@ -23,7 +23,11 @@ leaves = (
 )
 keys = st.text(max_size=8).filter(lambda key: key[:1] != "$")
 plain = st.recursive(
-    leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4), max_leaves=12
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4)
+    ),
+    max_leaves=12,
 )
 
 
@@ -33,7 +37,10 @@ def test_plain_values_come_back_equal(value: object) -> None:
     assert unpack(pack(value)) == value
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool],
+)
 def test_tensors_come_back_bit_for_bit(dtype: torch.dtype) -> None:
     tensor = (torch.rand(3, 5) * 9).to(dtype)
     back = unpack(pack({"a": [tensor, {"b": tensor[0]}], "empty": torch.zeros(0, 4)}))
@@ -49,7 +56,15 @@ def test_the_only_value_of_a_column_comes_back() -> None:
     assert torch.equal(unpack(pack({"a": column}))["a"], column)
 
 
-BAD = [math.nan, math.inf, torch.tensor([1.0, math.nan]), torch.tensor(-math.inf), {1: 2}, {"$tensor": "0"}, {1, 2}]
+BAD = [
+    math.nan,
+    math.inf,
+    torch.tensor([1.0, math.nan]),
+    torch.tensor(-math.inf),
+    {1: 2},
+    {"$tensor": "0"},
+    {1, 2},
+]
 
 
 @pytest.mark.parametrize("bad", [*BAD, object()])
@@ -67,10 +82,15 @@ def test_random_bytes_are_refused_without_a_crash(data: bytes) -> None:
 
 @given(st.integers(0, 400), st.integers(0, 255))
 @settings(max_examples=60)
-def test_a_changed_or_cut_message_is_refused_or_reads_as_plain_values(place: int, byte: int) -> None:
+def test_a_changed_or_cut_message_is_refused_or_reads_as_plain_values(
+    place: int, byte: int
+) -> None:
     data = bytearray(pack({"weights": torch.arange(6.0), "round": 3}))
     place %= len(data)
-    for damaged in (bytes(data[:place]), bytes(data[:place] + bytes([byte]) + data[place + 1 :])):
+    for damaged in (
+        bytes(data[:place]),
+        bytes(data[:place] + bytes([byte]) + data[place + 1 :]),
+    ):
         with contextlib.suppress(MessageError):
             unpack(damaged)
 
@@ -93,7 +113,8 @@ def test_a_sum_that_overflows_is_no_value_that_is_not_finite() -> None:
 
 def test_tensors_of_a_bytearray_share_its_memory_and_those_of_bytes_do_not() -> None:
     data = bytearray(pack({"a": torch.zeros(3), "b": torch.ones(2, dtype=torch.uint8)}))
-    shared, copied = unpack(data), unpack(bytes(data))
+    shared = unpack(data)
+    copied = unpack(bytes(data))
     data[-14] ^= 255  # in the last float, before the two bytes
     assert shared["a"].abs().max() > 0
     assert copied["a"].abs().max() == 0
@@ -101,11 +122,17 @@ def test_tensors_of_a_bytearray_share_its_memory_and_those_of_bytes_do_not() -> 
     assert bytes(data[-2:]) == b"\x02\x02"
 
 
-@pytest.mark.parametrize("names", [{}, {"0": torch.arange(3), "1": torch.ones(3, 2), "2": torch.zeros(0, 4)}])
-def test_a_file_of_the_library_is_read_as_the_library_reads_it(names: dict[str, torch.Tensor]) -> None:
+@pytest.mark.parametrize(
+    "names", [{}, {"0": torch.arange(3), "1": torch.ones(3, 2), "2": torch.zeros(0, 4)}]
+)
+def test_a_file_of_the_library_is_read_as_the_library_reads_it(
+    names: dict[str, torch.Tensor],
+) -> None:
     value = [{"$tensor": name} for name in names]
     back = unpack(save(names, metadata={"value": json.dumps(value)}))
-    assert all(torch.equal(one, other) for one, other in zip(back, names.values(), strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(back, names.values(), strict=True)
+    )
     assert load(pack(list(names.values()))).keys() == names.keys()
 
 
@@ -124,17 +151,28 @@ def test_a_file_of_the_library_is_read_as_the_library_reads_it(names: dict[str, 
         {"dtype": "BOOL", "shape": [12]},  # bytes that are neither 0 nor 1
     ],
 )
-def test_a_header_that_does_not_fit_its_bytes_is_refused(entry: dict[str, object]) -> None:
+def test_a_header_that_does_not_fit_its_bytes_is_refused(
+    entry: dict[str, object],
+) -> None:
     plain = {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}
     header = {"__metadata__": {"value": '{"$tensor":"0"}'}, "0": plain | entry}
     head = json.dumps(header).encode()
     with pytest.raises(MessageError):
-        unpack(len(head).to_bytes(8, "little") + head + torch.arange(1.0, 4.0).numpy().tobytes())
+        unpack(
+            len(head).to_bytes(8, "little")
+            + head
+            + torch.arange(1.0, 4.0).numpy().tobytes()
+        )
 
 
 def test_tensors_that_nothing_refers_to_are_refused() -> None:
     with pytest.raises(MessageError, match="nothing refers"):
-        unpack(save({"0": torch.zeros(1), "1": torch.zeros(1)}, metadata={"value": json.dumps({"$tensor": "0"})}))
+        unpack(
+            save(
+                {"0": torch.zeros(1), "1": torch.zeros(1)},
+                metadata={"value": json.dumps({"$tensor": "0"})},
+            )
+        )
 
 
 def test_a_message_above_the_limit_is_refused_on_both_sides() -> None:

@@ -46,7 +46,9 @@ def test_a_plan_reads_no_row_and_makes_no_ledger(understudy: Run, home: Path) ->
     assert not (home / "joint").exists()
 
 
-def test_the_number_of_people_may_stand_in_the_run_file(understudy: Run, home: Path) -> None:
+def test_the_number_of_people_may_stand_in_the_run_file(
+    understudy: Run, home: Path
+) -> None:
     change(home, protocol="gram", settings={}, people=12_345)
     assert "with 12,345 people" in understudy("plan", home / "run.toml")[1]
     change(home, people=0)
@@ -55,12 +57,20 @@ def test_the_number_of_people_may_stand_in_the_run_file(understudy: Run, home: P
     assert '"people" must be a whole number' in err
 
 
-def test_a_run_file_for_holders_elsewhere_has_a_plan_too(understudy: Run, home: Path) -> None:
-    body = tomllib.loads((home / "run.toml").read_text()) | {"protocol": "gram", "settings": {}}
+def test_a_run_file_for_holders_elsewhere_has_a_plan_too(
+    understudy: Run, home: Path
+) -> None:
+    body = tomllib.loads((home / "run.toml").read_text()) | {
+        "protocol": "gram",
+        "settings": {},
+    }
     for party in body["parties"].values():
         del party["table"]
     (home / "run.toml").write_text(tomli_w.dumps(body))
-    assert "2 holders with other columns of the same people" in understudy("plan", home / "run.toml")[1]
+    assert (
+        "2 holders with other columns of the same people"
+        in understudy("plan", home / "run.toml")[1]
+    )
 
 
 def test_the_first_screen_of_a_run_is_its_plan(understudy: Run, home: Path) -> None:
@@ -74,12 +84,17 @@ def test_the_first_screen_of_a_run_is_its_plan(understudy: Run, home: Path) -> N
     assert nothing_was_charged(home)
 
 
-def test_a_draft_may_be_planned_with_and_the_plan_says_that_a_run_refuses_it(tmp_path: Path) -> None:
+def test_a_draft_may_be_planned_with_and_the_plan_says_that_a_run_refuses_it(
+    tmp_path: Path,
+) -> None:
     draft = infer_schema(FRAME, "id")
     said = us.plan("gram", {"one": draft}, budget=1.0)
     assert "draft" in said.warnings[-1]
     write_draft(draft, tmp_path / "draft.toml")
-    assert us.plan("gram", {"one": tmp_path / "draft.toml"}, budget=1.0).warnings == said.warnings
+    assert (
+        us.plan("gram", {"one": tmp_path / "draft.toml"}, budget=1.0).warnings
+        == said.warnings
+    )
 
 
 def test_prices_of_gans_compose_over_holders_of_the_same_people() -> None:
@@ -90,29 +105,53 @@ def test_prices_of_gans_compose_over_holders_of_the_same_people() -> None:
 
 
 def test_reports_beyond_the_budget_and_beyond_the_people_are_told() -> None:
-    settings = {"target": "smoker", "epsilon_total": 8.0, "cap": 4, "rounds": 100, "cohort": 250}
-    said = us.plan("sign-ds", {"phones": SCHEMA}, budget=us.Budget(2.0, 0.0), people=1_000, **settings)
+    settings = {
+        "target": "smoker",
+        "epsilon_total": 8.0,
+        "cap": 4,
+        "rounds": 100,
+        "cohort": 250,
+    }
+    said = us.plan(
+        "sign-ds",
+        {"phones": SCHEMA},
+        budget=us.Budget(2.0, 0.0),
+        people=1_000,
+        **settings,
+    )
     assert "a person reports at most 4 times, for ε = 2 each" in said.facts
-    assert "all 4 reports of a person would cost ε = 8, and 2 is allowed" in said.warnings[0]
+    assert (
+        "all 4 reports of a person would cost ε = 8, and 2 is allowed"
+        in said.warnings[0]
+    )
     assert "ends after about 16 rounds" in said.warnings[1]
 
 
 def test_a_method_that_buys_no_levels_says_which_numbers_it_will_cut_evenly() -> None:
     def warned(protocol: str, pay: Integer, **settings: Any) -> bool:
-        schema = Schema(columns=(pay, Integer(name="rooms", low=1, high=9), Boolean(name="class")))
-        made = us.plan(protocol, {"north": schema, "south": schema}, budget=1.0, **settings)
+        schema = Schema(
+            columns=(pay, Integer(name="rooms", low=1, high=9), Boolean(name="class"))
+        )
+        made = us.plan(
+            protocol, {"north": schema, "south": schema}, budget=1.0, **settings
+        )
         return any(said.startswith("pay: without `bins`") for said in made.warnings)
 
     pay = Integer(name="pay", low=0, high=1_000_000)
     assert warned("sgde", pay, kind="gram", target="class")
-    assert not warned("sgde", replace(pay, bins=(0, 500, 1_000_000)), kind="gram", target="class")
+    assert not warned(
+        "sgde", replace(pay, bins=(0, 500, 1_000_000)), kind="gram", target="class"
+    )
     assert not warned("gram", pay), "which buys them"
 
 
 def test_numbers_of_events_whose_levels_are_bought_are_named_too() -> None:
-    schema, cost = clinic(), Real(name="cost", low=0.0, high=1e6)
+    schema = clinic()
+    cost = Real(name="cost", low=0.0, high=1e6)
     for bins, named in ((None, True), ((0.0, 50.0, 1e6), False)):
-        events = replace(schema.events, columns=(*schema.events.columns, replace(cost, bins=bins)))
+        events = replace(
+            schema.events, columns=(*schema.events.columns, replace(cost, bins=bins))
+        )
         made = us.plan("visits", {"one": replace(schema, events=events)}, budget=1.0)
         assert ("first fine cells of numbers without bins: cost" in made.facts) is named
 
@@ -131,12 +170,16 @@ def test_every_protocol_can_be_planned(name: str) -> None:
     }
     schemas = taken.get(name, {"one": SCHEMA})
     count = "1 holder" if len(schemas) == 1 else "2 holders"
-    assert f"Plan of {name}: {count}" in str(us.plan(name, schemas, budget=1.0, people=100_000, **settings))
+    assert f"Plan of {name}: {count}" in str(
+        us.plan(name, schemas, budget=1.0, people=100_000, **settings)
+    )
 
 
 def test_a_plan_of_tied_says_what_is_sent_and_refuses_what_a_run_refuses() -> None:
     schemas = {"one": SCHEMA, "two": ImageSchema(height=28, width=28)}
-    made = us.plan("tied", schemas, budget=us.Budget(1.0, 1e-5), people=30_000, target="smoker")
+    made = us.plan(
+        "tied", schemas, budget=us.Budget(1.0, 1e-5), people=30_000, target="smoker"
+    )
     assert any(fact.startswith("two sends 72 MB") for fact in made.facts)
     assert made.price["one"] == pytest.approx(1.0, abs=0.01)
     with pytest.raises(ConfigError, match="two parties or more"):
@@ -146,7 +189,9 @@ def test_a_plan_of_tied_says_what_is_sent_and_refuses_what_a_run_refuses() -> No
 
 
 def test_a_budget_that_is_a_number_is_an_epsilon_at_a_delta_that_is_said() -> None:
-    federation = us.Federation.rehearsal({"one": FRAME}, {"one": SCHEMA}, budget=1.0, same_people=False)
+    federation = us.Federation.rehearsal(
+        {"one": FRAME}, {"one": SCHEMA}, budget=1.0, same_people=False
+    )
     assert federation.holders["one"].budget == us.Budget(1.0, 1e-6)
     assert "ε = 0.999 at δ = 1e-06" in str(us.plan("gram", {"one": SCHEMA}, budget=1))
     with pytest.raises(ConfigError, match="epsilon must be above 0"):
@@ -158,19 +203,35 @@ def test_a_budget_that_is_a_number_is_an_epsilon_at_a_delta_that_is_said() -> No
 
 
 def test_whether_holders_have_the_same_people_follows_from_their_columns() -> None:
-    a, b = SCHEMA.select(["colour"]), SCHEMA.select(["age"])
+    a = SCHEMA.select(["colour"])
+    b = SCHEMA.select(["age"])
     rehearsal = us.Federation.rehearsal
-    assert rehearsal({"a": FRAME, "b": FRAME}, {"a": a, "b": b}, budget=1.0).same_people is True
-    assert rehearsal({"a": FRAME, "b": FRAME}, {"a": a, "b": a}, budget=1.0).same_people is False
-    for protocol, settings in (("gram", {"steps": 1}), ("central-gan", {"rounds": 1, "critic_steps": 1})):
+    assert (
+        rehearsal({"a": FRAME, "b": FRAME}, {"a": a, "b": b}, budget=1.0).same_people
+        is True
+    )
+    assert (
+        rehearsal({"a": FRAME, "b": FRAME}, {"a": a, "b": a}, budget=1.0).same_people
+        is False
+    )
+    for protocol, settings in (
+        ("gram", {"steps": 1}),
+        ("central-gan", {"rounds": 1, "critic_steps": 1}),
+    ):
         one = rehearsal({"a": FRAME}, {"a": a}, budget=1.0, seed=1)
-        assert one.same_people is None, "of one holder both are true, and a protocol decides"
+        assert one.same_people is None, (
+            "of one holder both are true, and a protocol decides"
+        )
         assert len(us.train(protocol, one, **settings).sample(3)) == 3
 
 
 @pytest.mark.usefixtures("short_fits")
-def test_a_rehearsal_without_noise_needs_no_budget_and_a_real_ledger_refuses_it(tmp_path: Path) -> None:
-    rehearsal = us.Federation.rehearsal({"one": FRAME}, {"one": SCHEMA}, budget=4.0, seed=1)
+def test_a_rehearsal_without_noise_needs_no_budget_and_a_real_ledger_refuses_it(
+    tmp_path: Path,
+) -> None:
+    rehearsal = us.Federation.rehearsal(
+        {"one": FRAME}, {"one": SCHEMA}, budget=4.0, seed=1
+    )
     made = us.train("gram", rehearsal, private=False, device="cpu")
     assert made.privacy.epsilon() == math.inf
     assert "nothing here is private" in str(made.privacy)

@@ -1,4 +1,6 @@
-"""docs/questions.md runs, and prints what it says: words alike, numbers nearly (other processors round otherwise)."""
+"""docs/questions.md runs, and prints what it says: words alike, numbers nearly (other
+processors round otherwise).
+"""
 
 import contextlib
 import io
@@ -10,7 +12,9 @@ import pytest
 
 pytestmark = pytest.mark.usefixtures("light_masks")
 PAGE = Path(__file__).parent.parent / "docs" / "questions.md"
-BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:```\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```python\n(.*?)^```\n(?:```\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL
+)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
@@ -19,10 +23,14 @@ def alike(said: str, printed: str) -> bool:
     if NUMBER.sub("#", said).split() != NUMBER.sub("#", printed).split():
         return False
     pairs = zip(NUMBER.findall(said), NUMBER.findall(printed), strict=True)
-    return all(abs(float(a) - float(b)) <= max(0.11, 0.25 * abs(float(a))) for a, b in pairs)
+    return all(
+        abs(float(a) - float(b)) <= max(0.11, 0.25 * abs(float(a))) for a, b in pairs
+    )
 
 
-def test_the_page_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)  # where it saves
     blocks = BLOCK.findall(PAGE.read_text())
     assert len(blocks) >= 7

@@ -1,4 +1,6 @@
-"""README runs: its programs and its commands, in its order, on tables as it has them; and links lead somewhere."""
+"""README runs: its programs and its commands, in its order, on tables as it has them;
+and links lead somewhere.
+"""
 
 import re
 import subprocess
@@ -25,8 +27,12 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     frame = frame.drop(columns=["joined", "treated"]).dropna().reset_index(drop=True)
     frame.to_csv("people.csv", index=False)
     held = overlap_people(frame, "id", {"clinic": 0.9, "insurer": 0.9}, seed=2)
-    frame.loc[held["clinic"], ["id", "age", "smoker", "colour"]].to_csv("clinic.csv", index=False)
-    frame.loc[held["insurer"], ["id", "income", "grade"]].to_csv("insurer.csv", index=False)
+    frame.loc[held["clinic"], ["id", "age", "smoker", "colour"]].to_csv(
+        "clinic.csv", index=False
+    )
+    frame.loc[held["insurer"], ["id", "income", "grade"]].to_csv(
+        "insurer.csv", index=False
+    )
     return tmp_path
 
 
@@ -40,7 +46,9 @@ def carried_out(line: str, understudy: Run) -> None:
     assert code == 0, f"{line}\n{err}"
 
 
-def test_every_program_and_every_command_of_the_readme_runs(understudy: Run, tables: Path) -> None:
+def test_every_program_and_every_command_of_the_readme_runs(
+    understudy: Run, tables: Path
+) -> None:
     blocks = BLOCK.findall((ROOT / "README.md").read_text())
     assert [kind for kind, _ in blocks] == ["python", "console", "console", "python"]
     for kind, text in blocks:
@@ -52,7 +60,12 @@ def test_every_program_and_every_command_of_the_readme_runs(understudy: Run, tab
             assert line.startswith("$ "), line
             carried_out(line.removeprefix("$ "), understudy)
     assert len((tables / "synthetic.csv").read_text().splitlines()) == 1_001
-    for made in ("report.html", "runs/people/report.html", "runs/clinic-insurer/report.html", "rows.csv"):
+    for made in (
+        "report.html",
+        "runs/people/report.html",
+        "runs/clinic-insurer/report.html",
+        "rows.csv",
+    ):
         assert (tables / made).exists(), made
 
 

@@ -1,4 +1,6 @@
-"""The reference says what is so: every setting, every key of a run file and of a schema, and examples that run."""
+"""The reference says what is so: every setting, every key of a run file and of a
+schema, and examples that run.
+"""
 
 import dataclasses
 import re
@@ -16,7 +18,9 @@ from understudy.runs.registry import PROTOCOLS, protocol_named, settings_of
 from understudy.runs.runfile import TOP, PartySection, RunFile
 
 DOCS = Path(__file__).parent.parent / "docs"
-EXAMPLES = re.findall(r"^```toml\n(.*?)^```", (DOCS / "run_file.md").read_text(), re.MULTILINE | re.DOTALL)
+EXAMPLES = re.findall(
+    r"^```toml\n(.*?)^```", (DOCS / "run_file.md").read_text(), re.MULTILINE | re.DOTALL
+)
 
 
 def keys(page: str) -> set[str]:
@@ -45,7 +49,9 @@ def test_ranges_are_those_that_a_config_keeps() -> None:
     assert values["scouting"] == "between 0.05 and 0.95"
     assert values["steps"] == "a whole number of at least 1"
     protocol_named("gram").configured({"scouting": 0.95})
-    assert {one.name: one.values for one in settings_of("verti-gan")}["sampling"] == "private, shared"
+    assert {one.name: one.values for one in settings_of("verti-gan")}[
+        "sampling"
+    ] == "private, shared"
 
 
 def test_the_command_lists_every_setting_of_a_protocol(understudy: Run) -> None:
@@ -60,7 +66,10 @@ def test_the_command_lists_every_setting_of_a_protocol(understudy: Run) -> None:
 
 
 def test_every_key_of_a_run_file_stands_in_its_page() -> None:
-    assert keys("run_file.md") == {*TOP, *(field.name for field in dataclasses.fields(PartySection))}
+    assert keys("run_file.md") == {
+        *TOP,
+        *(field.name for field in dataclasses.fields(PartySection)),
+    }
 
 
 def test_every_kind_and_key_of_a_schema_stands_in_its_page() -> None:
@@ -89,10 +98,17 @@ def test_the_example_for_phones_runs(understudy: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     plan = rng.choice(["free", "paid"], 400)
     churned = rng.random(400) < np.where(plan == "free", 0.7, 0.2)
-    pd.DataFrame({"id": range(400), "plan": plan, "churned": churned}).to_csv(tmp_path / "phones.csv", index=False)
-    columns = (Categorical(name="plan", categories=("free", "paid")), Boolean(name="churned"))
+    pd.DataFrame({"id": range(400), "plan": plan, "churned": churned}).to_csv(
+        tmp_path / "phones.csv", index=False
+    )
+    columns = (
+        Categorical(name="plan", categories=("free", "paid")),
+        Boolean(name="churned"),
+    )
     Schema(person="id", columns=columns).save(tmp_path / "phones.toml")
-    (tmp_path / "run.toml").write_text(EXAMPLES[1].replace("out =", 'holdout = "phones.csv"\nout ='))
+    (tmp_path / "run.toml").write_text(
+        EXAMPLES[1].replace("out =", 'holdout = "phones.csv"\nout =')
+    )
     code, out, err = understudy("run", tmp_path / "run.toml")
     assert (code, err) == (0, "")
     assert "% of the classes are predicted correctly" in out

@@ -1,4 +1,6 @@
-"""Commands around a run: what a draft leaves out and why, predictions, shares, ledgers, runs that did not end."""
+"""Commands around a run: what a draft leaves out and why, predictions, shares, ledgers,
+runs that did not end.
+"""
 
 import io
 import json
@@ -36,7 +38,14 @@ def rows(people: int = 400) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     ward = rng.choice(["a", "b"], people)
     ill = np.where(rng.random(people) < np.where(ward == "a", 0.95, 0.05), "yes", "no")
-    return pd.DataFrame({"id": range(people), "ill": ill, "ward": ward, "age": rng.integers(0, 100, people)})
+    return pd.DataFrame(
+        {
+            "id": range(people),
+            "ill": ill,
+            "ward": ward,
+            "age": rng.integers(0, 100, people),
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +53,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run over one table, with a target."""
     home = tmp_path_factory.mktemp("small")
     us.synthesize(
-        rows(), epsilon=8, schema=SCHEMA, target="ill", ledgers=home / "ledgers", folder=home / "run", components=16,
-        steps=100, device="cpu",
-    )  # fmt: skip
+        rows(),
+        epsilon=8,
+        schema=SCHEMA,
+        target="ill",
+        ledgers=home / "ledgers",
+        folder=home / "run",
+        components=16,
+        steps=100,
+        device="cpu",
+    )
     return home / "run"
 
 
@@ -54,16 +70,23 @@ ODD = {
     "code": ([f"x{n}" for n in range(100)], "100 different texts; declare"),
     "pay": ([f"{n + 1},500" for n in range(100)], "decimals (then say decimal"),
     "rise": ([f"{n}.000,5%" if n else "1.5%" for n in range(100)], "percentages"),
-    "born": ([f"{1 + n % 28:02}.02.{n % 99:02}" for n in range(100)], "a year of two digits: write the year with four"),
+    "born": (
+        [f"{1 + n % 28:02}.02.{n % 99:02}" for n in range(100)],
+        "a year of two digits: write the year with four",
+    ),
     "empty": ([""] * 100, "it has no value"),
 }
 
 
-def test_a_draft_says_of_every_column_what_it_is_or_why_it_is_left_out(understudy: Run, tmp_path: Path) -> None:
+def test_a_draft_says_of_every_column_what_it_is_or_why_it_is_left_out(
+    understudy: Run, tmp_path: Path
+) -> None:
     odd = {name: cells for name, (cells, _) in ODD.items()}
     frame = pd.DataFrame(odd | {"sex": ["F", "M", "?", "F"] * 25, "n": range(100)})
     frame.to_csv(tmp_path / "t.csv", index=False)
-    code, out, err = understudy("schema", "infer", tmp_path / "t.csv", "--out", tmp_path / "t.toml")
+    code, out, err = understudy(
+        "schema", "infer", tmp_path / "t.csv", "--out", tmp_path / "t.toml"
+    )
     assert (code, err) == (0, "")
     lines = {line.split()[0]: line for line in out.splitlines() if line.split()}
     for name, (_, why) in ODD.items():
@@ -77,7 +100,9 @@ def test_a_draft_says_of_every_column_what_it_is_or_why_it_is_left_out(understud
     assert all(f"{name} (" in found.schema.note for name in ODD)
 
 
-def test_the_module_is_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_module_is_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["understudy", "version"])
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("understudy", run_name="__main__")
@@ -86,9 +111,18 @@ def test_the_module_is_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 def test_a_draft_that_is_refused_is_named(understudy: Run, tmp_path: Path) -> None:
     rows().to_csv(tmp_path / "ward.csv", index=False)
-    understudy("schema", "infer", tmp_path / "ward.csv", "--out", tmp_path / "ward.toml", "--person", "id")
+    understudy(
+        "schema",
+        "infer",
+        tmp_path / "ward.csv",
+        "--out",
+        tmp_path / "ward.toml",
+        "--person",
+        "id",
+    )
     (tmp_path / "run.toml").write_text(
-        'protocol = "gram"\nout = "o"\n[parties.north]\ntable = "ward.csv"\nschema = "ward.toml"\n'
+        'protocol = "gram"\nout = "o"\n[parties.north]\ntable = "ward.csv"\nschema = '
+        '"ward.toml"\n'
         "epsilon = 1.0\ndelta = 1e-6\n"
     )
     code, _, err = understudy("run", tmp_path / "run.toml")
@@ -96,42 +130,73 @@ def test_a_draft_that_is_refused_is_named(understudy: Run, tmp_path: Path) -> No
     assert "DraftSchemaError: the schema of north (ward.toml) was read from rows" in err
 
 
-def test_a_generator_predicts_its_target_and_any_other_column(understudy: Run, run: Path, tmp_path: Path) -> None:
+def test_a_generator_predicts_its_target_and_any_other_column(
+    understudy: Run, run: Path, tmp_path: Path
+) -> None:
     new = pd.DataFrame({"ward": ["a", "b"], "age": [40, 40]})
     new.to_csv(tmp_path / "new.csv", index=False)
     code, out, err = understudy("predict", run, tmp_path / "new.csv")
     assert (code, err) == (0, "")
     assert list(pd.read_csv(io.StringIO(out))["ill"]) == ["yes", "no"]
-    understudy("predict", run, tmp_path / "new.csv", "--probabilities", "--out", tmp_path / "p.csv")
+    understudy(
+        "predict",
+        run,
+        tmp_path / "new.csv",
+        "--probabilities",
+        "--out",
+        tmp_path / "p.csv",
+    )
     chances = pd.read_csv(tmp_path / "p.csv")
     assert list(chances.columns) == ["no", "yes"]
     assert chances.sum(axis=1).to_numpy() == pytest.approx(1)
-    ages = pd.read_csv(io.StringIO(understudy("predict", run, tmp_path / "new.csv", "--target", "age")[1]))["age"]
+    ages = pd.read_csv(
+        io.StringIO(
+            understudy("predict", run, tmp_path / "new.csv", "--target", "age")[1]
+        )
+    )["age"]
     assert ages.between(20, 80).all()
     code, _, err = understudy("predict", run, tmp_path / "new.csv", "--target", "agee")
     assert code == 1
     assert 'Did you mean "age"?' in err
 
 
-def test_rows_are_read_as_the_schema_says_before_they_are_predicted(understudy: Run, tmp_path: Path) -> None:
+def test_rows_are_read_as_the_schema_says_before_they_are_predicted(
+    understudy: Run, tmp_path: Path
+) -> None:
     """Cells are text in a file: true or false, a day, a decimal comma are not."""
     frame, schema = toy(rows=300, seed=1)
     home = tmp_path / "run"
-    us.synthesize(frame, epsilon=8, schema=schema, folder=home, ledgers=tmp_path / "l", components=8, steps=20)
+    us.synthesize(
+        frame,
+        epsilon=8,
+        schema=schema,
+        folder=home,
+        ledgers=tmp_path / "l",
+        components=8,
+        steps=20,
+    )
     understudy("sample", home, "-n", 20, "--out", tmp_path / "drawn.csv")
-    code, out, err = understudy("predict", home, tmp_path / "drawn.csv", "--target", "smoker")
+    code, out, err = understudy(
+        "predict", home, tmp_path / "drawn.csv", "--target", "smoker"
+    )
     assert (code, err) == (0, "")
     assert len(out.splitlines()) == 21
     (tmp_path / "wrong.csv").write_text("smoker,treated\nTrue,perhaps\n")
-    code, _, err = understudy("predict", home, tmp_path / "wrong.csv", "--target", "smoker")
+    code, _, err = understudy(
+        "predict", home, tmp_path / "wrong.csv", "--target", "smoker"
+    )
     assert code == 1
     assert 'wrong.csv, column "treated", row 1: the cell' in " ".join(err.split())
 
 
 def test_shares_of_values_can_be_asked_for(understudy: Run, run: Path) -> None:
-    code, out, _ = understudy("sample", run, "-n", 500, "--share", "ill=yes:0.1", "--seed", 1)
+    code, out, _ = understudy(
+        "sample", run, "-n", 500, "--share", "ill=yes:0.1", "--seed", 1
+    )
     assert code == 0
-    assert (pd.read_csv(io.StringIO(out))["ill"] == "yes").mean() == pytest.approx(0.1, abs=0.02)
+    assert (pd.read_csv(io.StringIO(out))["ill"] == "yes").mean() == pytest.approx(
+        0.1, abs=0.02
+    )
     for wrong in ("ill", "ill=yes", "ill=yess:0.1", "ill=yes:much"):
         code, out, err = understudy("sample", run, "--share", wrong)
         assert (code, out) == (1, "")
@@ -149,19 +214,25 @@ def test_runs_of_a_ledger_have_a_line_each_and_entries_can_be_taken_along(
     (line,) = (line for line in out.splitlines() if line.strip().startswith(name))
     assert line.split()[-1] == shown(entries[-1].total)
     for kind in ("csv", "json"):
-        assert understudy("ledger", "export", book, "--out", tmp_path / f"book.{kind}")[0] == 0
+        assert (
+            understudy("ledger", "export", book, "--out", tmp_path / f"book.{kind}")[0]
+            == 0
+        )
     table = pd.read_csv(tmp_path / "book.csv", float_precision="round_trip")
     assert table["epsilon_in_all"].tolist() == [entry.total for entry in entries]
-    assert [row["what"] for row in json.loads((tmp_path / "book.json").read_text())["entries"]] == [
-        entry.what for entry in entries
-    ]
+    assert [
+        row["what"]
+        for row in json.loads((tmp_path / "book.json").read_text())["entries"]
+    ] == [entry.what for entry in entries]
     for wrong, why in (("book.csv", "there already"), ("book.txt", ".csv or .json")):
         code, _, err = understudy("ledger", "export", book, "--out", tmp_path / wrong)
         assert code == 1
         assert why in err
 
 
-def test_a_run_that_was_refused_before_its_first_charge_has_a_line_too(understudy: Run, tmp_path: Path) -> None:
+def test_a_run_that_was_refused_before_its_first_charge_has_a_line_too(
+    understudy: Run, tmp_path: Path
+) -> None:
     with Ledger(tmp_path / "a.ledger", holder="a", budget=Budget(1.0, 1e-6)) as book:
         book.charge(NoOpDpEvent(), run="refused", what="alignment with b, outside ε")
     code, out, err = understudy("ledger", "show", tmp_path / "a.ledger", "--runs")
@@ -170,7 +241,9 @@ def test_a_run_that_was_refused_before_its_first_charge_has_a_line_too(understud
     assert line.split()[-2:] == ["0", "0"]
 
 
-def test_a_ledger_s_table_leaves_fingerprints_out_unless_they_are_asked_for(understudy: Run, run: Path) -> None:
+def test_a_ledger_s_table_leaves_fingerprints_out_unless_they_are_asked_for(
+    understudy: Run, run: Path
+) -> None:
     book = run.parent / "ledgers" / "table.ledger"
     assert "keys" not in understudy("ledger", "show", book)[1]
     assert "keys" in understudy("ledger", "show", book, "--keys")[1]
@@ -184,7 +257,9 @@ def test_a_run_that_did_not_end_has_no_page(understudy: Run, tmp_path: Path) -> 
     assert not list(tmp_path.glob("*.html"))
 
 
-def test_names_between_colons_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_between_colons_are_printed_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for console in (out, err, plain, plain_err, wide):
         console.print("column :dog: of :ward:")
     said = capsys.readouterr()
@@ -195,7 +270,11 @@ def test_people_and_events_are_drafted_from_a_folder_or_two_files_and_refused_un
     understudy: Run, tmp_path: Path
 ) -> None:
     people = pd.DataFrame({"patient": range(30), "sex": ["f", "m"] * 15})
-    rows = [(who, f"2020-{1 + k:02d}-10", "ab"[k % 2]) for who in range(1, 30) for k in range(1 + who % 4)]
+    rows = [
+        (who, f"2020-{1 + k:02d}-10", "ab"[k % 2])
+        for who in range(1, 30)
+        for k in range(1 + who % 4)
+    ]
     events = pd.DataFrame(rows, columns=["patient", "day", "ward"])
     people.to_csv(tmp_path / "people.csv", index=False)
     events.to_csv(tmp_path / "events.csv", index=False)
@@ -205,7 +284,11 @@ def test_people_and_events_are_drafted_from_a_folder_or_two_files_and_refused_un
         assert code == 0, err
         assert "ordered by day. most_events = 4" in out
         drafted = VisitSchema.load(to)
-        assert (drafted.person, drafted.time, drafted.most_events) == ("patient", "day", 4)
+        assert (drafted.person, drafted.time, drafted.most_events) == (
+            "patient",
+            "day",
+            4,
+        )
         assert drafted.names == ("sex", "day", "ward")
         with pytest.raises(SchemaError, match="read from rows"):
             drafted.require_public()
@@ -231,9 +314,17 @@ def test_people_and_events_are_drafted_from_a_folder_or_two_files_and_refused_un
 def test_whole_numbers_order_drafted_events_where_they_are_called_or_written_like_days(
     understudy: Run, tmp_path: Path, name: str, first: int, time: str | None, said: str
 ) -> None:
-    events = pd.DataFrame({"patient": np.arange(60) // 2, name: first + np.arange(60) % 25, "ward": ["a", "b"] * 30})
+    events = pd.DataFrame(
+        {
+            "patient": np.arange(60) // 2,
+            name: first + np.arange(60) % 25,
+            "ward": ["a", "b"] * 30,
+        }
+    )
     events.to_csv(tmp_path / "events.csv", index=False)
-    code, out, err = understudy("schema", "infer", tmp_path, "--out", tmp_path / "c.toml", "--person", "patient")
+    code, out, err = understudy(
+        "schema", "infer", tmp_path, "--out", tmp_path / "c.toml", "--person", "patient"
+    )
     assert (code, said in out) == (0, True), out + err
     drafted = VisitSchema.load(tmp_path / "c.toml")
     assert (drafted.time, "no order" in drafted.note) == (time, time is None)

@@ -16,20 +16,28 @@ def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
     return load_bench("strangers")
 
 
-def test_a_cell_has_a_row_for_every_column_and_one_for_all(bench: ModuleType, tmp_path: Path) -> None:
+def test_a_cell_has_a_row_for_every_column_and_one_for_all(
+    bench: ModuleType, tmp_path: Path
+) -> None:
     (cell,) = bench.cells(["codes"], "now", [4.0], 1)
     small = {"components": 4, "steps": 2}
     rows = bench.measure(cell, {"data": tmp_path, "people": 400, "settings": small})
     names = [row["column"] for row in rows]
     assert names[:6] == ["kind", "satisfied", "school", "affairs", "share", "left"]
-    assert set(names[6:-1]) >= {"single columns", "pairs of columns", "correlations", "predictions of “left”"}
+    assert set(names[6:-1]) >= {
+        "single columns",
+        "pairs of columns",
+        "correlations",
+        "predictions of “left”",
+    }
     assert names[-1] == "(all)"
     assert {row["people"] for row in rows} == {400}
     assert all(0 <= row["ks"] <= 1 for row in rows[:5] if not row["left_out"])
     for line in rows[6:-1]:
         assert line["kind"] == "line"
         assert line["wrong_line"] == int(
-            line["mark"] == "good" and line["off"] > (0.05 if "pred" in line["column"] else 0.1)
+            line["mark"] == "good"
+            and line["off"] > (0.05 if "pred" in line["column"] else 0.1)
         )
     assert 0 <= rows[-1]["tstr_auc"] <= 1 >= rows[-1]["trtr_auc"] > 0.6
     out = tmp_path / "ours.csv"
@@ -40,38 +48,74 @@ def test_a_cell_has_a_row_for_every_column_and_one_for_all(bench: ModuleType, tm
 @pytest.mark.parametrize(
     ("real", "made", "found"),
     [
-        ([1, 2, 3, 4], [1, 2, 3, 3], {"kind": "number", "ks": 0.25, "form": "", "mean": 0.9}),
-        ([1, 2, 3, 4], [1.0, None, 3, 4], {"form": "int64 as float64; gaps", "gap": 0.25}),
+        (
+            [1, 2, 3, 4],
+            [1, 2, 3, 3],
+            {"kind": "number", "ks": 0.25, "form": "", "mean": 0.9},
+        ),
+        (
+            [1, 2, 3, 4],
+            [1.0, None, 3, 4],
+            {"form": "int64 as float64; gaps", "gap": 0.25},
+        ),
         ([0.5, 1.5], [0.51, 1.5], {"form": "2 decimals for 1"}),
-        (["a", "b"], ["a", "(other)"], {"kind": "text", "tv": 0.5, "form": "new words: (other)"}),
-        (["2001-02-03", "2001-02-05"], ["2001-02-03", "2001-02-04"], {"kind": "day", "ks": 0.5, "form": ""}),
+        (
+            ["a", "b"],
+            ["a", "(other)"],
+            {"kind": "text", "tv": 0.5, "form": "new words: (other)"},
+        ),
+        (
+            ["2001-02-03", "2001-02-05"],
+            ["2001-02-03", "2001-02-04"],
+            {"kind": "day", "ks": 0.5, "form": ""},
+        ),
         (["2001-02-03"], ["03/02/01"], {"kind": "day", "ks": 1.0, "form": "days"}),
         ([None, None], [None, None], {"kind": "unsaid"}),
-        ([0, 0, 10, 10], [0, 0, 10, 12], {"outside": 0.25, "beyond": 0.2, "p99_real": 10.0, "p99_made": 11.94}),
-        ([1.0, 1.0, 3.0, 3.0], [1.0, 1.0, 5.0, 5.0], {"deviation": 2.0, "atom_error": 0.5}),
+        (
+            [0, 0, 10, 10],
+            [0, 0, 10, 12],
+            {"outside": 0.25, "beyond": 0.2, "p99_real": 10.0, "p99_made": 11.94},
+        ),
+        (
+            [1.0, 1.0, 3.0, 3.0],
+            [1.0, 1.0, 5.0, 5.0],
+            {"deviation": 2.0, "atom_error": 0.5},
+        ),
         ([7, 7, 7], [7, 7, 8], {"outside": 0.33333, "beyond": 1.0, "deviation": ""}),
     ],
 )
-def test_figures_of_a_column_by_hand(bench: ModuleType, real: list, made: list, found: dict) -> None:  # type: ignore[type-arg]
+def test_figures_of_a_column_by_hand(
+    bench: ModuleType, real: list, made: list, found: dict
+) -> None:  # type: ignore[type-arg]
     figures = bench.column_figures(pd.Series(real), pd.Series(made))
     assert {name: figures[name] for name in found} == found
     assert bench.column_figures(pd.Series(real), None)["left_out"] == 1
 
 
 @pytest.mark.parametrize(("others", "error"), [(30, 0.0), (10, 0.2), (50, 0.2)])
-def test_other_texts_stand_for_those_that_were_not_released(bench: ModuleType, others: int, error: float) -> None:
+def test_other_texts_stand_for_those_that_were_not_released(
+    bench: ModuleType, others: int, error: float
+) -> None:
     real = pd.Series(["Bonn"] * 70 + [f"village {k}" for k in range(30)])
     made = pd.Series(["Bonn"] * (100 - others) + ["(other)"] * others)
-    assert bench.atom_figures(real, made, noise=1.0)["atom_error"] == pytest.approx(error)
+    assert bench.atom_figures(real, made, noise=1.0)["atom_error"] == pytest.approx(
+        error
+    )
     named = pd.Series(["Bonn"] * 70 + ["Ulm"] * 30)
     without = bench.atom_figures(named, pd.Series(["Bonn"] * 100), noise=1.0)
-    assert without["atom_error"] == pytest.approx(0.3), "nothing was drawn as other texts"
+    assert without["atom_error"] == pytest.approx(0.3), (
+        "nothing was drawn as other texts"
+    )
 
 
-def test_an_atoms_error_is_in_deviations_of_its_noise_and_of_the_draw(bench: ModuleType) -> None:
-    real, made = pd.Series([1.4] * 40 + [0.0] * 60), pd.Series([1.4] * 20 + [1.5] * 20 + [0.0] * 60)
+def test_an_atoms_error_is_in_deviations_of_its_noise_and_of_the_draw(
+    bench: ModuleType,
+) -> None:
+    real = pd.Series([1.4] * 40 + [0.0] * 60)
+    made = pd.Series([1.4] * 20 + [1.5] * 20 + [0.0] * 60)
     found = bench.atom_figures(real, made, noise=3.0)
-    assert found["atom"] == "1.5"  # which nobody has: only the count's noise speaks for it
+    # which nobody has: only the count's noise speaks for it
+    assert found["atom"] == "1.5"
     assert found["atom_error"] == 0.2
     assert found["atom_sigmas"] == pytest.approx(0.2 / 0.03, abs=0.01)
 
@@ -79,16 +123,23 @@ def test_an_atoms_error_is_in_deviations_of_its_noise_and_of_the_draw(bench: Mod
 def test_the_truth_of_a_line_is_found_without_a_schema(
     bench: ModuleType, load_bench: Callable[..., ModuleType]
 ) -> None:
-    truth, rng = load_bench("strangers", "truth"), np.random.default_rng(3)
+    truth = load_bench("strangers", "truth")
+    rng = np.random.default_rng(3)
     one = rng.normal(size=4_000)
-    real = pd.DataFrame({"a": one, "b": one + rng.normal(size=4_000), "c": rng.normal(size=4_000)})
+    real = pd.DataFrame(
+        {"a": one, "b": one + rng.normal(size=4_000), "c": rng.normal(size=4_000)}
+    )
     real["text"] = np.where(one > 0, "high", "low")
     real["copy"] = real["text"]
-    shuffled = real.assign(b=rng.permutation(real["b"]), copy=rng.permutation(real["copy"]))
+    shuffled = real.assign(
+        b=rng.permutation(real["b"]), copy=rng.permutation(real["copy"])
+    )
     words = truth.common_words(real[["text", "copy"]])
 
     def measure(frame: pd.DataFrame) -> object:
-        return truth.Associations.measure(frame[["a", "b", "c"]], frame[["text", "copy"]], words)
+        return truth.Associations.measure(
+            frame[["a", "b", "c"]], frame[["text", "copy"]], words
+        )
 
     assert truth.worst_pair(measure(real), measure(real)) == truth.Truth()
     pair = truth.worst_pair(measure(real), measure(shuffled))
@@ -98,11 +149,16 @@ def test_the_truth_of_a_line_is_found_without_a_schema(
     assert correlation.worst.startswith("a and b: 0.7")
     assert correlation.contradicts("good", "correlations")
     assert not correlation.contradicts("partly", "correlations")
-    columns = [{"column": "id", "kind": "unsaid", "tv": 1.0}, {"column": "a", "kind": "number", "ks": 0.2}]
+    columns = [
+        {"column": "id", "kind": "unsaid", "tv": 1.0},
+        {"column": "a", "kind": "number", "ks": 0.2},
+    ]
     assert truth.worst_column(columns) == truth.Truth(0.2, "a")
 
 
-def test_a_model_is_compared_on_rows_held_out_whichever_column_it_predicts(bench: ModuleType, tmp_path: Path) -> None:
+def test_a_model_is_compared_on_rows_held_out_whichever_column_it_predicts(
+    bench: ModuleType, tmp_path: Path
+) -> None:
     table = bench.load("codes", tmp_path)
     rng = np.random.default_rng(1)
     scrambled = table.train.apply(lambda column: rng.permutation(column))
@@ -111,7 +167,9 @@ def test_a_model_is_compared_on_rows_held_out_whichever_column_it_predicts(bench
     assert bench.model_truth("school", table, table.train, 0).off == 0
 
 
-def test_a_model_tells_the_most_frequent_words_apart_and_takes_others_as_one(bench: ModuleType) -> None:
+def test_a_model_tells_the_most_frequent_words_apart_and_takes_others_as_one(
+    bench: ModuleType,
+) -> None:
     words = [f"w{k:02d}" for k in range(40)]
     cells = np.repeat(words, np.arange(40, 0, -1))
     rows = pd.DataFrame({"word": cells, "size": np.arange(len(cells))})
@@ -125,7 +183,9 @@ def test_a_model_tells_the_most_frequent_words_apart_and_takes_others_as_one(ben
     rare = bench.RARE_WORDS
     assert list(synthetic["word"].fillna("")) == ["w00", rare, rare, ""]
     few = rows.assign(word=rows["word"].str[-1])
-    asked, synthetic = bench.with_few_classes("word", bench.Stranger(few, few, ""), made)
+    asked, synthetic = bench.with_few_classes(
+        "word", bench.Stranger(few, few, ""), made
+    )
     assert asked.train is few
     assert synthetic is made
 
@@ -144,7 +204,8 @@ def test_a_model_asks_whether_a_day_is_after_the_middle_one(bench: ModuleType) -
 def test_forty_tables_half_of_them_apart_and_the_generated_ones_have_the_law_that_is_said(
     bench: ModuleType, load_bench: Callable[..., ModuleType], tmp_path: Path
 ) -> None:
-    tables, show = load_bench("strangers", "tables"), load_bench("strangers", "show")
+    tables = load_bench("strangers", "tables")
+    show = load_bench("strangers", "show")
     assert len(tables.NAMES) == 40
     assert tables.CHOSEN == show.CHOSEN
     assert len(tables.CHOSEN) == 20
@@ -153,20 +214,28 @@ def test_forty_tables_half_of_them_apart_and_the_generated_ones_have_the_law_tha
     assert (clinic["insulin"] == 0).mean() == pytest.approx(0.5, abs=0.03)
     assert clinic["insulin"].max() > 700
     traffic = tables.load("traffic", tmp_path).train
-    assert traffic["received"].max() > 1e6 > 10 > traffic["received"][traffic["received"] > 0].min()
+    assert (
+        traffic["received"].max()
+        > 1e6
+        > 10
+        > traffic["received"][traffic["received"] > 0].min()
+    )
     assert traffic["service"].nunique() == 67
     assert traffic["errors"].between(0, 1).all()
     assert tables.load("calls", tmp_path).train["euribor"].nunique() == 11
     odd = tables.load("odd", tmp_path).train
     assert odd["nothing"].isna().all()
     assert np.array_equal(odd["pay"], odd["pay_again"])
-    assert [tables.load(name, tmp_path).people for name in ("clinic", "codes", "costs")] == [768, 3_464, 8_933]
+    assert [
+        tables.load(name, tmp_path).people for name in ("clinic", "codes", "costs")
+    ] == [768, 3_464, 8_933]
 
 
 def test_every_further_table_has_the_columns_that_it_is_for(
     bench: ModuleType, load_bench: Callable[..., ModuleType], tmp_path: Path
 ) -> None:
-    further, tables = load_bench("strangers", "further_tables"), load_bench("strangers", "tables")
+    further = load_bench("strangers", "further_tables")
+    tables = load_bench("strangers", "tables")
     assert len(further.FURTHER) == 20
     assert len(set(further.MAY_CHOOSE) & set(further.FURTHER)) == 10
     every = {name: tables.load(name, tmp_path) for name in further.FURTHER}
@@ -192,6 +261,9 @@ def test_every_further_table_has_the_columns_that_it_is_for(
     assert correlations.loc["height", "reach"] == pytest.approx(0.96, abs=0.01)
     assert correlations.loc["height", "weight"] == pytest.approx(0.71, abs=0.02)
     determined = every["determined"].train
-    assert (determined["visits"] == determined["visits_spring"] + determined["visits_autumn"]).all()
+    assert (
+        determined["visits"]
+        == determined["visits_spring"] + determined["visits_autumn"]
+    ).all()
     assert set(every["answers"].train["sex"]) == {"1", "2"}
     assert bench.kind_of(every["moments"].train["half_clock"]) == "day"

@@ -1,4 +1,6 @@
-"""The tutorials run: files are written, programs and commands carried out, in their order, in an empty folder."""
+"""The tutorials run: files are written, programs and commands carried out, in their
+order, in an empty folder.
+"""
 
 import re
 from pathlib import Path
@@ -14,7 +16,12 @@ BLOCK = re.compile(r"^```(python|console|toml)\n(.*?)^```", re.MULTILINE | re.DO
 PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 MADE = {
     "images": ["runs/digits/report-public.html"],
-    "one_table": ["runs/people/report.html", "runs/people/report-public.html", "predicted.csv", "book.csv"],
+    "one_table": [
+        "runs/people/report.html",
+        "runs/people/report-public.html",
+        "predicted.csv",
+        "book.csv",
+    ],
     "phones": ["alone.csv", "shares.csv"],
     "silos": ["runs/north-south/report.html"],
     "two_hospitals": ["runs/hospital-registry/report-public.html", "joint.csv"],
@@ -23,7 +30,11 @@ MADE = {
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial_leads_where_it_says(
-    page: Path, understudy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path,
+    understudy: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}

@@ -16,15 +16,21 @@ def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
     return load_bench("visits")
 
 
-def measured(bench: ModuleType, method: str, tmp_path: Path, epsilon: float | None = 8.0) -> dict[str, float]:
+def measured(
+    bench: ModuleType, method: str, tmp_path: Path, epsilon: float | None = 8.0
+) -> dict[str, float]:
     cell = bench.Cell(dataset="markov1", method=method, epsilon=epsilon, seed=0)
     args = {"data": tmp_path, "people": 600, "device": "cpu", "settings": SMALL}
     found: dict[str, float] = bench.measure(cell, args)
     return found
 
 
-def test_real_people_drawn_again_are_nearer_than_columns_by_themselves(bench: ModuleType, tmp_path: Path) -> None:
-    again, alone = (measured(bench, method, tmp_path) for method in ("bootstrap", "independent"))
+def test_real_people_drawn_again_are_nearer_than_columns_by_themselves(
+    bench: ModuleType, tmp_path: Path
+) -> None:
+    again, alone = (
+        measured(bench, method, tmp_path) for method in ("bootstrap", "independent")
+    )
     for name in ("avd_events", "avd_across", "avd_next"):
         assert again[name] < alone[name]
     assert again["mean_error"] < 0.1
@@ -33,16 +39,28 @@ def test_real_people_drawn_again_are_nearer_than_columns_by_themselves(bench: Mo
 
 def test_every_method_says_what_it_can(bench: ModuleType, tmp_path: Path) -> None:
     distances = set(bench.DISTANCES.values())
-    said = {method: set(measured(bench, method, tmp_path)) for method in ("visits", "aggregates", "rows_split")}
-    assert said["visits"] >= distances | {"mean_error", "q90_error", "avd_second", "again_auc"}
+    said = {
+        method: set(measured(bench, method, tmp_path))
+        for method in ("visits", "aggregates", "rows_split")
+    }
+    assert said["visits"] >= distances | {
+        "mean_error",
+        "q90_error",
+        "avd_second",
+        "again_auc",
+    }
     assert said["aggregates"] & distances == {"avd_person"}
     assert said["aggregates"] >= {"mean_error", "q90_error"}
     assert said["rows_split"] & distances == {"avd_person", "avd_events", "avd_across"}
-    assert "mean_error" not in said["rows_split"], "an event that is nobody's adds to nobody's sum"
+    assert "mean_error" not in said["rows_split"], (
+        "an event that is nobody's adds to nobody's sum"
+    )
 
 
 @pytest.mark.parametrize("order", [1, 2])
-def test_generated_events_follow_the_law_that_is_said(load_bench: Callable[..., ModuleType], order: int) -> None:
+def test_generated_events_follow_the_law_that_is_said(
+    load_bench: Callable[..., ModuleType], order: int
+) -> None:
     cases = load_bench("visits", "cases")
     case = cases.drawn(order, 4_000, 0)
     events = case.frames["events"].merge(case.frames["people"], on="id")
@@ -51,14 +69,24 @@ def test_generated_events_follow_the_law_that_is_said(load_bench: Callable[..., 
     moved = ((events["state"] - before)[known] % 4).astype(int)
     group = events["group"][known]
     # Moves by one, but for a tenth that may be anywhere
-    assert (moved[group == 1] == 1).mean() == pytest.approx(0.9 * 0.8 + 0.1 / 4, abs=0.02)
-    assert (moved[group == 0] == 1).mean() == pytest.approx(0.9 * 0.2 + 0.1 / 4, abs=0.02)
-    other = ((events["state"] - events.groupby("id")["state"].shift(3 - order)).dropna() % 4).astype(int)
+    assert (moved[group == 1] == 1).mean() == pytest.approx(
+        0.9 * 0.8 + 0.1 / 4, abs=0.02
+    )
+    assert (moved[group == 0] == 1).mean() == pytest.approx(
+        0.9 * 0.2 + 0.1 / 4, abs=0.02
+    )
+    other = (
+        (events["state"] - events.groupby("id")["state"].shift(3 - order)).dropna() % 4
+    ).astype(int)
     if order == 2:
-        assert np.allclose(np.bincount(other, minlength=4) / len(other), 1 / 4, atol=0.02)
+        assert np.allclose(
+            np.bincount(other, minlength=4) / len(other), 1 / 4, atol=0.02
+        )
 
 
-def test_holders_of_a_cut_have_every_cell_once(load_bench: Callable[..., ModuleType], tmp_path: Path) -> None:
+def test_holders_of_a_cut_have_every_cell_once(
+    load_bench: Callable[..., ModuleType], tmp_path: Path
+) -> None:
     split = load_bench("visits", "split")
     case = split.load("markov1", tmp_path, 0, 200)
     cells = {part: frame[frame.columns[1:]].size for part, frame in case.frames.items()}
@@ -66,9 +94,14 @@ def test_holders_of_a_cut_have_every_cell_once(load_bench: Callable[..., ModuleT
     for how, count in holders.items():
         tables, schemas = split.cut(case, how)
         assert len(tables) == len(schemas) == count
-        of_people = [held["people"] if isinstance(held, dict) else held for held in tables.values()]
+        of_people = [
+            held["people"] if isinstance(held, dict) else held
+            for held in tables.values()
+        ]
         events = [held["events"] for held in tables.values() if isinstance(held, dict)]
-        assert sum(frame[frame.columns[1:]].size for frame in of_people) == cells["people"]
+        assert (
+            sum(frame[frame.columns[1:]].size for frame in of_people) == cells["people"]
+        )
         assert sum(frame[frame.columns[1:]].size for frame in events) == cells["events"]
     args = {"data": tmp_path, "people": 200, "device": "cpu", "settings": SMALL}
     found = split.measure(split.Cell(dataset="markov1", cut="grid", seed=0), args)
@@ -81,14 +114,22 @@ def test_laws_of_memory_are_those_that_are_said_and_a_run_is_held_against_them(
     memory = load_bench("visits", "memory")
     for law, (share, rho) in memory.LAWS.items():
         found = memory.lags(memory.drawn(law, 3_000)["events"])
-        assert found == pytest.approx([share + (1 - share) * rho**lag for lag in memory.LAGS], abs=0.06)
+        assert found == pytest.approx(
+            [share + (1 - share) * rho**lag for lag in memory.LAGS], abs=0.06
+        )
     cell = memory.Cell(law="both", method="visits", epsilon=4.0, seed=0)
-    assert set(memory.measure(cell, {"people": 300, "device": "cpu", "settings": SMALL})) == set(memory.FIELDS)
+    assert set(
+        memory.measure(cell, {"people": 300, "device": "cpu", "settings": SMALL})
+    ) == set(memory.FIELDS)
 
 
-def test_numbers_without_bins_lie_between_bounds_that_may_be_wide(load_bench: Callable[..., ModuleType]) -> None:
+def test_numbers_without_bins_lie_between_bounds_that_may_be_wide(
+    load_bench: Callable[..., ModuleType],
+) -> None:
     unbinned = load_bench("visits", "unbinned")
-    assert {column.bins for column in unbinned.schema_of("near", "even").events.columns[1:4]} == {16}
+    assert {
+        column.bins for column in unbinned.schema_of("near", "even").events.columns[1:4]
+    } == {16}
     for law in ("first", "second"):
         rows = unbinned.drawn(law, 500, 0)
         for part, own in unbinned.schema_of("wide", "bought").tables.items():

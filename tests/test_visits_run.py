@@ -1,4 +1,6 @@
-"""People with many rows by a run file, in one process: what is written, resumed, refused and said."""
+"""People with many rows by a run file, in one process: what is written, resumed,
+refused and said.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,24 @@ def written(home: Path, events: pd.DataFrame | None = None, **more: Any) -> RunF
     who, those = frames()
     (home / "tables").mkdir()
     who.to_csv(home / "tables" / "people.csv", index=False)
-    (those if events is None else events).to_csv(home / "tables" / "events.csv", index=False)
+    (those if events is None else events).to_csv(
+        home / "tables" / "events.csv", index=False
+    )
     clinic().save(home / "schema.toml")
-    party = {"table": "tables", "schema": "schema.toml", "epsilon": 2.0, "delta": 1e-5, "ledger": "a.ledger"} | more
-    body = {"protocol": "visits", "out": "out", "rows": 30, "settings": SETTINGS, "parties": {"a": party}}
+    party = {
+        "table": "tables",
+        "schema": "schema.toml",
+        "epsilon": 2.0,
+        "delta": 1e-5,
+        "ledger": "a.ledger",
+    } | more
+    body = {
+        "protocol": "visits",
+        "out": "out",
+        "rows": 30,
+        "settings": SETTINGS,
+        "parties": {"a": party},
+    }
     (home / "run.toml").write_text(tomli_w.dumps(body))
     return RunFile.load(home / "run.toml")
 
@@ -49,12 +65,22 @@ def test_a_run_file_gives_two_tables_whose_keys_fit(tmp_path: Path) -> None:
     assert "all their rows" in str(result.privacy)
     page = result.report(tmp_path / "page.html")
     assert "people and their events" in page.read_text()
-    assert list(us.load(out).sample(3, seed=1).columns)[:3] == ["patient", "sex", "smoker"]
+    assert list(us.load(out).sample(3, seed=1).columns)[:3] == [
+        "patient",
+        "sex",
+        "smoker",
+    ]
 
 
-def test_what_was_paid_for_is_not_paid_again_after_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_paid_for_is_not_paid_again_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fit = visit_fit.fit_tables
-    monkeypatch.setattr(visit_fit, "fit_tables", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        visit_fit,
+        "fit_tables",
+        lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt),
+    )
     file = written(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         run_file(file)
@@ -69,19 +95,26 @@ def test_what_was_paid_for_is_not_paid_again_after_a_stop(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda events: pd.concat([events, events.tail(1).assign(patient=999)]), "is nobody"),
+        (
+            lambda events: pd.concat([events, events.tail(1).assign(patient=999)]),
+            "is nobody",
+        ),
         (lambda events: events.head(0), "no rows"),
         (lambda events: events.assign(day="sometime"), "is not a date"),
     ],
 )
-def test_what_is_refused_costs_nothing_and_leaves_no_ledger(tmp_path: Path, spoil: Any, said: str) -> None:
+def test_what_is_refused_costs_nothing_and_leaves_no_ledger(
+    tmp_path: Path, spoil: Any, said: str
+) -> None:
     file = written(tmp_path, spoil(frames()[1]))
     with pytest.raises(SchemaError, match=said):
         run_file(file)
     assert not (tmp_path / "a.ledger").exists()
 
 
-def test_a_run_file_over_columns_gives_people_with_the_columns_of_all_holders(tmp_path: Path) -> None:
+def test_a_run_file_over_columns_gives_people_with_the_columns_of_all_holders(
+    tmp_path: Path,
+) -> None:
     tables, schemas = beside_visits()
     parties = {}
     for name, held in tables.items():
@@ -91,8 +124,18 @@ def test_a_run_file_over_columns_gives_people_with_the_columns_of_all_holders(tm
         for part, rows in (held if isinstance(held, dict) else {"rows": held}).items():
             rows.to_csv(home / f"{part}.csv", index=False)
         table = name if isinstance(held, dict) else f"{name}/rows.csv"
-        parties[name] = {"table": table, "schema": f"{name}/schema.toml", "epsilon": 2.0, "delta": 1e-5}
-    body = {"protocol": "visits", "out": "out", "settings": SETTINGS, "parties": parties}
+        parties[name] = {
+            "table": table,
+            "schema": f"{name}/schema.toml",
+            "epsilon": 2.0,
+            "delta": 1e-5,
+        }
+    body = {
+        "protocol": "visits",
+        "out": "out",
+        "settings": SETTINGS,
+        "parties": parties,
+    }
     (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
     result, out = run_file(RunFile.load(tmp_path / "run.toml"))
     people = pd.read_parquet(out / "synthetic" / "people.parquet")
@@ -107,7 +150,14 @@ def test_a_run_file_over_columns_gives_people_with_the_columns_of_all_holders(tm
 @pytest.mark.usefixtures("short_training_here")
 def test_the_demo_uses_all_years_of_each_person(tmp_path: Path) -> None:
     said: list[str] = []
-    folder = run_demo(tmp_path / "demo", protocol="visits", say=said.append, kinds=2, states=2, steps=2)
+    folder = run_demo(
+        tmp_path / "demo",
+        protocol="visits",
+        say=said.append,
+        kinds=2,
+        states=2,
+        steps=2,
+    )
     text = "\n".join(said)
     assert "2,685 people, 9,493 years" in text
     assert "a year and the next" in text

@@ -45,10 +45,26 @@ def test_is_not_reached(broken):
 
 def said(folder: Path, *options: str) -> tuple[int, str]:
     """Exit code and output of the tests in `folder`."""
-    here = {"PYTHONPATH": str(Path(__file__).parent), "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    command = [sys.executable, "-m", "pytest", "-p", "workers", "-p", "no:cacheprovider"]
+    here = {
+        "PYTHONPATH": str(Path(__file__).parent),
+        "PYTEST_ADDOPTS": "",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "workers",
+        "-p",
+        "no:cacheprovider",
+    ]
     done = subprocess.run(
-        [*command, "-rA", *options, str(folder)], cwd=folder, capture_output=True, text=True, env=os.environ | here
+        [*command, "-rA", *options, str(folder)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=os.environ | here,
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -60,7 +76,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_test_is_run_once_and_a_process_that_dies_fails_the_test_it_was_at(folder: Path) -> None:
+def test_every_test_is_run_once_and_a_process_that_dies_fails_the_test_it_was_at(
+    folder: Path,
+) -> None:
     code, out = said(folder, "--workers", "3")
     assert code == 1, out
     assert re.search(r"2 failed, 41 passed, 1 skipped, 1 error", out), out

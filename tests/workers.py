@@ -1,13 +1,16 @@
 """Tests in several processes: `--workers N`.
 
-Each is forked when all tests have been collected, so that libraries are imported and tests are found once, not once in
-each process. A worker asks for some tests whenever it has hardly any left, and tells what came of each; the process
-that collected them hands them out, in large pieces first and in small ones at the end, and prints. A piece ends where a
-file ends, so that what a file's tests share is made once. Files beside the folders come first: they hold the longest
-tests. Tests that wait for other processes more than they compute are one worker's from the start on, so that the others
-keep the processors busy.
+Each is forked when all tests have been collected, so that libraries are imported and
+tests are found once, not once in each process. A worker asks for some tests whenever it
+has hardly any left, and tells what came of each; the process that collected them hands
+them out, in large pieces first and in small ones at the end, and prints. A piece ends
+where a file ends, so that what a file's tests share is made once. Files beside the
+folders come first: they hold the longest tests. Tests that wait for other processes
+more than they compute are one worker's from the start on, so that the others keep the
+processors busy.
 
-Edges: a worker that dies fails the test that it was at, and another goes on with the rest of its piece.
+Edges: a worker that dies fails the test that it was at, and another goes on with the
+rest of its piece.
 """
 
 import os
@@ -25,23 +28,36 @@ from typing import Any
 import pytest
 
 _PIECES = 4  # so many for each worker, if they all were as large as the first
-_WAITING = {"runtime", "exchange", "collect", "console"}  # folders whose tests wait for other processes
+# folders whose tests wait for other processes
+_WAITING = {"runtime", "exchange", "collect", "console"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--workers", type=int, default=0, metavar="N", help="run the tests in N processes")
+    parser.addoption(
+        "--workers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="run the tests in N processes",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Pytest rewrites the asserts of one file after the other, seconds of work where no run has kept them yet. A child
-    rewrites them from the last file on, while the first files are collected and libraries are imported; and has
-    hypothesis keep what it knows of letters, which each worker would find out else.
+    """Pytest rewrites the asserts of one file after the other, seconds of work where no
+    run has kept them yet. A child rewrites them from the last file on, while the first
+    files are collected and libraries are imported; and has hypothesis keep what it
+    knows of letters, which each worker would find out else.
     """
-    if session.config.getoption("workers") and not sys.dont_write_bytecode and os.fork() == 0:
+    if (
+        session.config.getoption("workers")
+        and not sys.dont_write_bytecode
+        and os.fork() == 0
+    ):
         with suppress(Exception):  # they would do it all by themselves
             _rewrite(session.config)
-            if strategies := sys.modules.get("hypothesis.strategies"):
+            strategies = sys.modules.get("hypothesis.strategies")
+            if strategies:
                 strategies.text().validate()
         os._exit(0)
 
@@ -61,8 +77,11 @@ def _rewrite(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """In place of pytest's own, which says what is to be said where tests could not be collected."""
-    workers, option = session.config.getoption("workers"), session.config.option
+    """In place of pytest's own, which says what is to be said where tests could not be
+    collected.
+    """
+    workers = session.config.getoption("workers")
+    option = session.config.option
     uncollected = session.testsfailed and not option.continue_on_collection_errors
     if not workers or option.collectonly or uncollected:
         return None
@@ -79,11 +98,16 @@ class Foreman:
     """Hands out tests, by their places in the session, and hears what came of them."""
 
     def __init__(self, session: pytest.Session, workers: int) -> None:
-        self.session, self.workers = session, workers
-        self.todo: dict[bool, deque[int]] = {False: deque(), True: deque()}  # those that wait apart
-        for place, item in sorted(enumerate(session.items), key=lambda placed: len(placed[1].path.parts)):
+        self.session = session
+        self.workers = workers
+        # those that wait apart
+        self.todo: dict[bool, deque[int]] = {False: deque(), True: deque()}
+        for place, item in sorted(
+            enumerate(session.items), key=lambda placed: len(placed[1].path.parts)
+        ):
             self.todo[_waits(item)].append(place)
-        self.at_work: dict[Connection, tuple[int, deque[int]]] = {}  # a process, and what it has not done yet
+        # a process, and what it has not done yet
+        self.at_work: dict[Connection, tuple[int, deque[int]]] = {}
         self.waiter: Connection | None = None  # who takes those that wait first
 
     def run(self) -> None:
@@ -104,7 +128,8 @@ class Foreman:
     def _hire(self) -> None:
         ours, theirs = Pipe()
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-            process = os.fork()  # of several threads; those that libraries keep for themselves stay behind
+            # of several threads; those that libraries keep for themselves stay behind
+            process = os.fork()
         if process == 0:
             for line in (ours, *self.at_work):
                 line.close()
@@ -132,7 +157,9 @@ class Foreman:
             line.send(some)
             return
         for told in said:
-            report = hook.pytest_report_from_serializable(config=self.session.config, data=told)
+            report = hook.pytest_report_from_serializable(
+                config=self.session.config, data=told
+            )
             hook.pytest_runtest_logreport(report=report)
         item = self.session.items[given.popleft()]
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -141,12 +168,19 @@ class Foreman:
         return self.session.items[place].path
 
     def _gone(self, code: int, given: deque[int]) -> None:
-        """A worker has ended; it should not have, if there was something that it had not done."""
+        """A worker has ended; it should not have, if there was something that it had
+        not done.
+        """
         if not given:
             return
         item = self.session.items[given.popleft()]
         report = pytest.TestReport(
-            item.nodeid, item.location, {}, "failed", f"The process of this test ended with {code}.", "call"
+            item.nodeid,
+            item.location,
+            {},
+            "failed",
+            f"The process of this test ended with {code}.",
+            "call",
         )
         self.session.config.hook.pytest_runtest_logreport(report=report)
         self.todo[False].extendleft(reversed(given))
@@ -163,14 +197,21 @@ class Foreman:
 
 
 class Teller:
-    """Keeps what came of a test for the process that prints, which is woken once for each. Prints nothing itself."""
+    """Keeps what came of a test for the process that prints, which is woken once for
+    each. Prints nothing itself.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
-        self.config, self.said = config, list[Any]()
+        self.config = config
+        self.said = list[Any]()
         self._tw = config.get_terminal_writer()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.said.append(self.config.hook.pytest_report_to_serializable(config=self.config, report=report))
+        self.said.append(
+            self.config.hook.pytest_report_to_serializable(
+                config=self.config, report=report
+            )
+        )
 
 
 def work(session: pytest.Session, line: Connection) -> None:
@@ -178,7 +219,8 @@ def work(session: pytest.Session, line: Connection) -> None:
     code = 1
     try:
         _settle(session.config)
-        plugins, teller = session.config.pluginmanager, Teller(session.config)
+        plugins = session.config.pluginmanager
+        teller = Teller(session.config)
         plugins.unregister(name="terminalreporter")
         plugins.register(teller, "terminalreporter")
         _work(session, line, teller)
@@ -190,7 +232,9 @@ def work(session: pytest.Session, line: Connection) -> None:
 
 
 def _settle(config: pytest.Config) -> None:
-    """What was forked with it and is not its own: the terminal, and the files that catch output."""
+    """What was forked with it and is not its own: the terminal, and the files that
+    catch output.
+    """
     config.get_terminal_writer()._file = open(os.devnull, "w")  # noqa: SIM115
     capture: Any = config.pluginmanager.getplugin("capturemanager")
     capture.stop_global_capturing()
@@ -202,13 +246,15 @@ def _work(session: pytest.Session, line: Connection, teller: Teller) -> None:
     held: list[int] = []
     ended = False
     while True:
-        while len(held) < 2 and not ended:  # what a test leaves standing depends on the test after it
+        # what a test leaves standing depends on the test after it
+        while len(held) < 2 and not ended:
             line.send("more")
             held += (more := line.recv())
             ended = not more
         if not held:
             return
-        item, after = session.items[held.pop(0)], session.items[held[0]] if held else None
+        item = session.items[held.pop(0)]
+        after = session.items[held[0]] if held else None
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         line.send(teller.said)
         teller.said.clear()

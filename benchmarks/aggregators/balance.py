@@ -2,9 +2,10 @@
 
     python benchmarks/aggregators/balance.py --data data --jobs 3
 
-A table of c cells gets noise in proportion to c to the power −`power`, at the same Σ 1/σ² over all tables, and so at
-the same price; 1/8 is what `two-aggregators` does, but for its rounding of sizes. Of noise alone, mean distances are
-least at 1/3. Everything else is `quality`'s.
+A table of c cells gets noise in proportion to c to the power −`power`, at the same Σ
+1/σ² over all tables, and so at the same price; 1/8 is what `two-aggregators` does, but
+for its rounding of sizes. Of noise alone, mean distances are least at 1/3. Everything
+else is `quality`'s.
 """
 
 import argparse
@@ -63,12 +64,19 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for dataset in args.datasets:
             for epsilon in (1.0, 8.0):
                 for power in POWERS:
-                    yield {"dataset": dataset, "power": power, "epsilon": epsilon, "seed": seed}
+                    yield {
+                        "dataset": dataset,
+                        "power": power,
+                        "epsilon": epsilon,
+                        "seed": seed,
+                    }
 
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__, out=HERE / "balance.csv")
-    parser.add_argument("--datasets", nargs="*", default=["toy"] if quick() else list(quality.DATASETS))
+    parser.add_argument(
+        "--datasets", nargs="*", default=["toy"] if quick() else list(quality.DATASETS)
+    )
     parser.add_argument("--seeds", type=int, default=1 if quick() else 2)
     parser.add_argument("--steps", type=int, default=50 if quick() else 1200)
     parser.add_argument("--most", type=int, default=100_000, help="people of a table")

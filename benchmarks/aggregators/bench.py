@@ -1,14 +1,17 @@
-"""Two aggregators: what an upload costs a person, and what the check and the sums cost the two who add up.
+"""Two aggregators: what an upload costs a person, and what the check and the sums cost
+the two who add up.
 
     make bench NAME=aggregators [QUICK=1]
 
-People have random levels of 15 columns with 151 levels, as many as Adult has in benchmarks/joint. Times are processor
-time of one thread, so that other work on the machine does not blur them: of a host that makes all uploads, of each
-aggregator from bytes to sums, which work at the same time in a real run, and of a single person's upload (`client_ms`,
-by the clock, the median of 30). Uploads are made, checked and added up batch by batch; `peak_mb` is the peak memory of
-a process in which a host and both aggregators live, interpreter and libraries included. Every sum is compared with that
-of numpy, and one person in a thousand lies.
-QUICK=1 uses few people and leaves ours.csv alone.
+People have random levels of 15 columns with 151 levels, as many as Adult has in
+benchmarks/joint. Times are processor time of one thread, so that other work on the
+machine does not blur them: of a host that makes all uploads, of each aggregator from
+bytes to sums, which work at the same time in a real run, and of a single person's
+upload (`client_ms`, by the clock, the median of 30). Uploads are made, checked and
+added up batch by batch; `peak_mb` is the peak memory of a process in which a host and
+both aggregators live, interpreter and libraries included. Every sum is compared with
+that of numpy, and one person in a thousand lies. QUICK=1 uses few people and leaves
+ours.csv alone.
 """
 
 import argparse
@@ -42,23 +45,32 @@ HERE = Path(__file__).parent
 QUICK = quick()
 SIZES = (9, 9, 10, 16, 16, 7, 15, 6, 5, 2, 4, 4, 4, 42, 2)
 PEOPLE = [500] if QUICK else [10_000, 50_000, 100_000]
-BATCH, LIARS = 1_000, 1_000
+BATCH = 1_000
+LIARS = 1_000
 
 
 def levels(people: int, seed: int) -> np.ndarray[Any, np.dtype[np.int32]]:
     rng = np.random.default_rng(seed)
-    return np.stack([rng.integers(0, size, people) for size in SIZES], axis=1).astype(np.int32)
+    return np.stack([rng.integers(0, size, people) for size in SIZES], axis=1).astype(
+        np.int32
+    )
 
 
 def drawn(people: int, form: Format) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Random bytes for so many uploads."""
-    return np.frombuffer(os.urandom(people * form.randomness), np.uint8).reshape(people, -1)
+    return np.frombuffer(os.urandom(people * form.randomness), np.uint8).reshape(
+        people, -1
+    )
 
 
 def measure(people: int) -> dict[str, Any]:
     torch.set_num_threads(1)
-    field, cells, pair = Field(), Cells(SIZES), KeyPair()
-    form, context, prime = Format(cells, field), bytes(32), np.uint64(field.prime)
+    field = Field()
+    cells = Cells(SIZES)
+    pair = KeyPair()
+    form = Format(cells, field)
+    context = bytes(32)
+    prime = np.uint64(field.prime)
     seconds = dict.fromkeys(("host_s", "first_s", "second_s"), 0.0)
 
     @contextmanager
@@ -73,14 +85,17 @@ def measure(people: int) -> dict[str, Any]:
     for start in range(0, people, BATCH):
         codes = levels(min(BATCH, people - start), start)
         with timed("host_s"):
-            rows = form.write(codes, drawn(len(codes), form), pair.public, context).numpy()
+            rows = form.write(
+                codes, drawn(len(codes), form), pair.public, context
+            ).numpy()
         rows[::LIARS, form.head + 40] ^= 1  # a seed that is another than was dealt
         with timed("first_s"):
             first = form.first(rows)
         with timed("second_s"):
             second, opened = form.second(rows[:, : form.head], pair, context)
         sketch = Sketch(cells, os.urandom(32), field)
-        said, judged = [], []
+        said = []
+        judged = []
         for who, share in (("first_s", first), ("second_s", second)):
             with timed(who):
                 said.append(sketch.look(share))
@@ -92,13 +107,18 @@ def measure(people: int) -> dict[str, Any]:
         for side, (who, share) in enumerate((("first_s", first), ("second_s", second))):
             with timed(who):
                 *_, failed = sketch.look(share.only(np.flatnonzero(~passed)))
-                totals[side] = (totals[side] + field.minus(said[side][2], failed)) % prime
+                totals[side] = (
+                    totals[side] + field.minus(said[side][2], failed)
+                ) % prime
         exact += gram_matrix(codes[passed], SIZES)
         refused += int((~passed).sum())
     starts = np.cumsum([0, *SIZES])
     for one, other, table in cells.tables(field.signed(sum(totals) % prime).numpy()):
         true = exact[starts[one] : starts[one + 1], starts[other] : starts[other + 1]]
-        assert np.array_equal(table[:, 0] if one == other else table, true.diagonal() if one == other else true)
+        assert np.array_equal(
+            table[:, 0] if one == other else table,
+            true.diagonal() if one == other else true,
+        )
     assert refused == len(range(0, people, BATCH))
     return {
         "people": people,
@@ -115,7 +135,8 @@ def measure(people: int) -> dict[str, Any]:
 
 def client(form: Format, pair: KeyPair) -> float:
     """Milliseconds of one person's upload."""
-    taken, codes = [], levels(30, 1)
+    taken = []
+    codes = levels(30, 1)
     for place in range(len(codes)):
         begin = time.perf_counter()
         form.write(codes[place : place + 1], drawn(1, form), pair.public, bytes(32))

@@ -1,11 +1,13 @@
-"""Two aggregators beside Gram over two holders of columns: the same rows, the same levels, the same ε, noise twice.
+"""Two aggregators beside Gram over two holders of columns: the same rows, the same
+levels, the same ε, noise twice.
 
     python benchmarks/aggregators/quality.py --data data --jobs 2 [--only adult/two-aggregators]
 
-A cell is one table, method, ε and seed; each finished one is added to `--out`, and cells that are there already are
-skipped. Tables, the fifth that is held out and figures are those of benchmarks/joint. A person has one row. What two
-aggregators release is the sum of all tables with the noise of both; here the sum is made in the clear, since what the
-shares add up to is tested to be that sum, and the noise is drawn as they draw it.
+A cell is one table, method, ε and seed; each finished one is added to `--out`, and
+cells that are there already are skipped. Tables, the fifth that is held out and figures
+are those of benchmarks/joint. A person has one row. What two aggregators release is the
+sum of all tables with the noise of both; here the sum is made in the clear, since what
+the shares add up to is tested to be that sum, and the noise is drawn as they draw it.
 """
 
 import argparse
@@ -32,7 +34,11 @@ from common.options import quick
 from common.splits import random_columns
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
-from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
+from understudy.evaluate.utility.downstream import (
+    Examples,
+    classification_scores,
+    scores_of,
+)
 from understudy.evaluate.utility.marginals import Marginals
 from understudy.models.network import pick_device
 from understudy.models.tables.fit_gram import fit_gram
@@ -44,8 +50,23 @@ from understudy.runs.federation import Federation
 HERE = Path(__file__).parent
 DATASETS = ("adult", "credit", "bank")
 EPSILONS = (1.0, 8.0, 2.0, 0.5)
-METHODS = ("gram-columns", "two-aggregators", "gram-columns, target", "two-aggregators, target")
-FIELDS = ["dataset", "method", "epsilon", "seed", "people", "sigma", "avd2", "avd3", "tstr_boosting_auc"]
+METHODS = (
+    "gram-columns",
+    "two-aggregators",
+    "gram-columns, target",
+    "two-aggregators, target",
+)
+FIELDS = [
+    "dataset",
+    "method",
+    "epsilon",
+    "seed",
+    "people",
+    "sigma",
+    "avd2",
+    "avd3",
+    "tstr_boosting_auc",
+]
 GRID = Grid(fields=FIELDS, key=("dataset", "method", "epsilon", "seed"))
 
 
@@ -53,7 +74,9 @@ def target_of(table: Public, job: dict[str, Any]) -> str | None:
     return table.target if job["method"].endswith("target") else None
 
 
-def columns(table: Public, job: dict[str, Any], fit: dict[str, Any]) -> tuple[pd.DataFrame, float]:
+def columns(
+    table: Public, job: dict[str, Any], fit: dict[str, Any]
+) -> tuple[pd.DataFrame, float]:
     """Gram over two holders of columns, and the noise within one of them."""
     held = random_columns(table.schema.names, ["a", "b"], seed=job["seed"])
     federation = Federation.rehearsal(
@@ -63,51 +86,92 @@ def columns(table: Public, job: dict[str, Any], fit: dict[str, Any]) -> tuple[pd
         seed=job["seed"],
     )
     result = train("gram", federation, fine=0.0, target=target_of(table, job), **fit)
-    rows = result.generator.sample(len(table.train), seed=job["seed"])[list(table.schema.names)]
+    rows = result.generator.sample(len(table.train), seed=job["seed"])[
+        list(table.schema.names)
+    ]
     return rows, result.generator.card["noise"]["pairs"]
 
 
-def aggregated(table: Public, job: dict[str, Any], fit: dict[str, Any]) -> tuple[pd.DataFrame, float]:
+def aggregated(
+    table: Public, job: dict[str, Any], fit: dict[str, Any]
+) -> tuple[pd.DataFrame, float]:
     """What two aggregators release, and the noise of each."""
     config = Config(
-        aggregator="second", epsilon=job["epsilon"], delta=publication.DELTA, target=target_of(table, job),
-        public_people=len(table.train), **fit,
-    )  # fmt: skip
+        aggregator="second",
+        epsilon=job["epsilon"],
+        delta=publication.DELTA,
+        target=target_of(table, job),
+        public_people=len(table.train),
+        **fit,
+    )
     plan = Plan.joint(config, {"people": table.schema, "second": table.schema})
-    codec, device = Codec(table.schema), pick_device(config.device)
-    gram, rng = gram_matrix(codec.codes(table.train), codec.sizes).triu(), SecureRng.from_seed(job["seed"])
+    codec = Codec(table.schema)
+    device = pick_device(config.device)
+    gram = gram_matrix(codec.codes(table.train), codec.sizes).triu()
+    rng = SecureRng.from_seed(job["seed"])
     for _ in range(2):
         gram = gram + plan.matrix(plan.noise(rng).numpy())
-    noise = torch.where(movable(codec.sizes), mirrored(plan.matrix(plan.spread)), torch.inf).float()
+    noise = torch.where(
+        movable(codec.sizes), mirrored(plan.matrix(plan.spread)), torch.inf
+    ).float()
     network = fit_gram(
-        gram.to(device), codec.sizes, noise=noise.to(device), people=len(table.train), components=config.components,
-        steps=config.steps, rate=config.rate, seed=config.seed,
-        target=None if config.target is None else table.schema.names.index(config.target),
-    )  # fmt: skip
-    uniform = partial(torch.rand, generator=torch.Generator().manual_seed(job["seed"]), dtype=torch.float64)
-    return codec.decode(network.cpu().levels(len(table.train), uniform).numpy().astype(np.int32)), plan.sigma
+        gram.to(device),
+        codec.sizes,
+        noise=noise.to(device),
+        people=len(table.train),
+        components=config.components,
+        steps=config.steps,
+        rate=config.rate,
+        seed=config.seed,
+        target=None
+        if config.target is None
+        else table.schema.names.index(config.target),
+    )
+    uniform = partial(
+        torch.rand,
+        generator=torch.Generator().manual_seed(job["seed"]),
+        dtype=torch.float64,
+    )
+    return codec.decode(
+        network.cpu().levels(len(table.train), uniform).numpy().astype(np.int32)
+    ), plan.sigma
 
 
 def measure(job: dict[str, Any], args: dict[str, Any]) -> dict[str, Any]:
     """One cell: publish, then hold the synthetic rows against the real ones."""
     warnings.simplefilter("ignore")
     table = load(job["dataset"], args["data"], job["seed"]).first(args["most"])
-    codec, seed = Codec(table.schema), job["seed"]
+    codec = Codec(table.schema)
+    seed = job["seed"]
     fit = {"device": args["device"], "seed": seed, "steps": args["steps"]}
-    made, sigma = (columns if job["method"].startswith("gram") else aggregated)(table, job, fit)
-    real, drawn, test = (codec.codes(frame[list(table.schema.names)]) for frame in (table.train, made, table.test))
+    made, sigma = (columns if job["method"].startswith("gram") else aggregated)(
+        table, job, fit
+    )
+    real, drawn, test = (
+        codec.codes(frame[list(table.schema.names)])
+        for frame in (table.train, made, table.test)
+    )
     found = Marginals(real, drawn, codec.sizes)
     figures = {f"avd{ways}": found.avd(ways).value for ways in (2, 3)}
-    place, rng = table.schema.names.index(table.target), np.random.default_rng([seed, 0])
+    place = table.schema.names.index(table.target)
+    rng = np.random.default_rng([seed, 0])
     learn, held = (
-        Examples(np.delete(codes, place, axis=1), codes[:, place].astype(np.int64)).sample(20_000, rng)
+        Examples(
+            np.delete(codes, place, axis=1), codes[:, place].astype(np.int64)
+        ).sample(20_000, rng)
         for codes in (drawn, test)
     )
     sizes = [size for column, size in enumerate(codec.sizes) if column != place]
     score = partial(classification_scores, held.target)
-    scores, _ = scores_of("boosting", learn, held.features, sizes, codec.sizes[place], seed, score)
+    scores, _ = scores_of(
+        "boosting", learn, held.features, sizes, codec.sizes[place], seed, score
+    )
     figures["tstr_boosting_auc"] = scores["auc"]
-    return job | {"people": len(real), "sigma": round(sigma, 3)} | publication.rounded(figures, FIELDS[-3:])
+    return (
+        job
+        | {"people": len(real), "sigma": round(sigma, 3)}
+        | publication.rounded(figures, FIELDS[-3:])
+    )
 
 
 def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -117,14 +181,24 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             for dataset in args.datasets:
                 for epsilon in epsilons:
                     for method in METHODS:
-                        job = {"dataset": dataset, "method": method, "epsilon": epsilon, "seed": seed}
-                        if all(text in f"{dataset}/{method}/ε={epsilon:g}/seed={seed}" for text in args.only):
+                        job = {
+                            "dataset": dataset,
+                            "method": method,
+                            "epsilon": epsilon,
+                            "seed": seed,
+                        }
+                        if all(
+                            text in f"{dataset}/{method}/ε={epsilon:g}/seed={seed}"
+                            for text in args.only
+                        ):
                             yield job
 
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__, out=HERE / "quality.csv")
-    parser.add_argument("--datasets", nargs="*", default=["toy"] if quick() else list(DATASETS))
+    parser.add_argument(
+        "--datasets", nargs="*", default=["toy"] if quick() else list(DATASETS)
+    )
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--seeds", type=int, default=1 if quick() else 3)
     parser.add_argument("--steps", type=int, default=50 if quick() else 1200)

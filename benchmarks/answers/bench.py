@@ -1,18 +1,21 @@
-"""What questions to a generator cost: a mixture of 512 components over columns like Adult's.
+"""What questions to a generator cost: a mixture of 512 components over columns like
+Adult's.
 
     sample      100,000 rows that meet a condition on three columns, one of them cut
     either      100,000 rows that meet a disjunction, which takes several boxes
     weights     100,000 rows, two columns of other shares
     table       the joint table of three columns
     table_where the same under a condition
-    bars        the joint table of two columns with the error bars of what was released, and its figures
+    bars        the joint table of two columns with the error bars of what was released,
+                and its figures
     ruled       100,000 rows that keep two rules
     complete    10,000 rows with a third of their cells missing
     predict     the label of 10,000 rows from all other columns
     rejection   10,000 rows that meet a condition from a network that is no mixture
 
-Weights are random: what an answer costs depends on sizes alone, so no data are needed. The median of five runs in one
-process, wall and processor seconds. QUICK=1 takes few rows and writes nothing unless told to.
+Weights are random: what an answer costs depends on sizes alone, so no data are needed.
+The median of five runs in one process, wall and processor seconds. QUICK=1 takes few
+rows and writes nothing unless told to.
 """
 
 import argparse
@@ -40,18 +43,30 @@ from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.tables.mixture import MixtureOfProducts
 
 QUICK = quick()
-COMPONENTS, ROWS, FILLED, RUNS = (16, 500, 100, 1) if QUICK else (512, 100_000, 10_000, 5)
+COMPONENTS, ROWS, FILLED, RUNS = (
+    (16, 500, 100, 1) if QUICK else (512, 100_000, 10_000, 5)
+)
 FIELDS = ("question", "rows", "components", "seconds", "cpu_seconds")
 CONDITION = "age >= 63 and sex == 'b' and hours between 20 and 44"
-RULES = ({"when": "age < 15", "then": "hours == 0"}, {"when": "sex == 'a'", "then": "relation != 'b'"})
-EITHER = "age >= 63 and sex == 'b' or hours > 50 and label == 'a' or education in ('a', 'c')"
+RULES = (
+    {"when": "age < 15", "then": "hours == 0"},
+    {"when": "sex == 'a'", "then": "relation != 'b'"},
+)
+EITHER = (
+    "age >= 63 and sex == 'b' or hours > 50 and label == 'a' or education in ('a', 'c')"
+)
 
 
 def schema() -> Schema:
-    """Columns with as many levels as Adult's have (private-pgm's domain, age and weight in bins)."""
+    """Columns with as many levels as Adult's have (private-pgm's domain, age and weight
+    in bins).
+    """
 
     def of(name: str, size: int) -> Categorical:
-        return Categorical(name=name, categories=tuple("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP"[:size]))
+        return Categorical(
+            name=name,
+            categories=tuple("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP"[:size]),
+        )
 
     numbers: list[Column] = [
         Integer(name="age", low=0, high=84, bins=17),
@@ -60,8 +75,18 @@ def schema() -> Schema:
         Integer(name="loss", low=0, high=9_999, bins=100),
         Integer(name="hours", low=0, high=98, bins=99),
     ]
-    sizes = {"work": 9, "education": 16, "years": 16, "marital": 7, "job": 15, "relation": 6, "race": 5, "sex": 2,
-             "country": 42, "label": 2}  # fmt: skip
+    sizes = {
+        "work": 9,
+        "education": 16,
+        "years": 16,
+        "marital": 7,
+        "job": 15,
+        "relation": 6,
+        "race": 5,
+        "sex": 2,
+        "country": 42,
+        "label": 2,
+    }
     return Schema(columns=(*numbers, *(of(name, size) for name, size in sizes.items())))
 
 
@@ -74,16 +99,22 @@ def generators() -> tuple[Generator, Generator]:
     with torch.no_grad():
         mixture.logits.normal_(0, 2)
     gan = BranchedGenerator(64, (256,), {"all": ((256,), sizes)})
-    return Generator(mixture.requires_grad_(False), public, {}), Generator(gan.eval(), public, {})
+    return Generator(mixture.requires_grad_(False), public, {}), Generator(
+        gan.eval(), public, {}
+    )
 
 
 def released(asked: Generator) -> Generator:
     """The same with all one- and two-way tables as they might have been released."""
     codec = Codec(asked.schema)  # type: ignore[arg-type]
-    sizes, rng = codec.sizes, np.random.default_rng(0)
+    sizes = codec.sizes
+    rng = np.random.default_rng(0)
     pairs = list(combinations(range(len(sizes)), 2))
     cells = {"ways": sum(sizes), "pairs": sum(sizes[a] * sizes[b] for a, b in pairs)}
-    columns = {"ways": [[j] for j in range(len(sizes))], "pairs": [[*pair] for pair in pairs]}
+    columns = {
+        "ways": [[j] for j in range(len(sizes))],
+        "pairs": [[*pair] for pair in pairs],
+    }
     tensors = {"sizes": torch.tensor(sizes, dtype=torch.int32)}
     for kind, own in columns.items():
         tensors |= {
@@ -91,14 +122,18 @@ def released(asked: Generator) -> Generator:
             f"{kind}.deviation": torch.full((len(own),), 30.0, dtype=torch.float64),
             f"{kind}.counts": torch.from_numpy(rng.integers(0, 1000, cells[kind])),
         }
-    return replace(asked, release=Release.from_tensors(codec, tensors, {"people": 40_000}))
+    return replace(
+        asked, release=Release.from_tensors(codec, tensors, {"people": 40_000})
+    )
 
 
 def questions() -> dict[str, tuple[int, Callable[[], Any]]]:
     """Each with the number of rows that it answers for."""
     asked, gan = generators()
     frame = asked.sample(FILLED, seed=1)
-    gaps = frame.astype(object).mask(np.random.default_rng(0).random(frame.shape) < 1 / 3)
+    gaps = frame.astype(object).mask(
+        np.random.default_rng(0).random(frame.shape) < 1 / 3
+    )
     barred = released(asked)
     ruled = replace(asked, schema=replace(schema(), rules=RULES))
     shares = {"label": {"a": 0.5, "b": 0.5}, "sex": {"a": 0.5, "b": 0.5}}
@@ -107,12 +142,24 @@ def questions() -> dict[str, tuple[int, Callable[[], Any]]]:
         "either": (ROWS, lambda: asked.sample(ROWS, where=EITHER, seed=0)),
         "weights": (ROWS, lambda: asked.sample(ROWS, weights=shares, seed=0)),
         "table": (0, lambda: asked.table("age", "education", "country")),
-        "table_where": (0, lambda: asked.table("age", "education", "country", where=EITHER)),
-        "bars": (0, lambda: (barred.table("age", "education"), barred.figures("age", "education"))),
+        "table_where": (
+            0,
+            lambda: asked.table("age", "education", "country", where=EITHER),
+        ),
+        "bars": (
+            0,
+            lambda: (
+                barred.table("age", "education"),
+                barred.figures("age", "education"),
+            ),
+        ),
         "ruled": (ROWS, lambda: ruled.sample(ROWS, seed=0)),
         "complete": (FILLED, lambda: asked.complete(gaps, seed=0)),
         "predict": (FILLED, lambda: asked.predict_proba(frame, "label")),
-        "rejection": (FILLED, lambda: gan.sample(FILLED, where="age >= 63 and sex == 'b'", seed=0)),
+        "rejection": (
+            FILLED,
+            lambda: gan.sample(FILLED, where="age >= 63 and sex == 'b'", seed=0),
+        ),
     }
 
 
@@ -120,7 +167,8 @@ def timed(work: Callable[[], Any]) -> tuple[float, float]:
     """Median wall and processor seconds."""
     spent = []
     for _ in range(RUNS):
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall = time.perf_counter()
+        cpu = time.process_time()
         work()
         spent.append((time.perf_counter() - wall, time.process_time() - cpu))
     walls, cpus = zip(*spent, strict=True)
@@ -136,7 +184,15 @@ def main() -> None:
     rows = []
     for name, (count, work) in questions().items():
         wall, cpu = timed(work)
-        rows.append(dict(zip(FIELDS, (name, count, COMPONENTS, f"{wall:.4f}", f"{cpu:.4f}"), strict=True)))
+        rows.append(
+            dict(
+                zip(
+                    FIELDS,
+                    (name, count, COMPONENTS, f"{wall:.4f}", f"{cpu:.4f}"),
+                    strict=True,
+                )
+            )
+        )
         print(said(rows[-1]), flush=True)
     write(args.out, rows, FIELDS)
 

@@ -1,19 +1,23 @@
-"""How often the 95 % interval of a mean, or of a quantile, holds that of the rows, and how wide it is.
+"""How often the 95 % interval of a mean, or of a quantile, holds that of the rows, and
+how wide it is.
 
     python benchmarks/answers/coverage.py --rehearsals 400 --figures mean --jobs 16
 
-Five laws in one table, each column leaning on one hidden number, on which a category of four leans too. Bounds are
-declared and too wide, or not declared, and then found (`--bounds`); levels are bought; `gram`, ε = 1, δ = 1e-5, one
-holder, and hardly a fit: what was released is all that counts. Every rehearsal has rows and noise of its own. Each
-figure is asked for all people, and for those of one category (`given`).
+Five laws in one table, each column leaning on one hidden number, on which a category of
+four leans too. Bounds are declared and too wide, or not declared, and then found
+(`--bounds`); levels are bought; `gram`, ε = 1, δ = 1e-5, one holder, and hardly a fit:
+what was released is all that counts. Every rehearsal has rows and noise of its own.
+Each figure is asked for all people, and for those of one category (`given`).
 
     covered   % of rehearsals whose interval holds the figure of the rows
     off       mean of released over real, less 1, in %; that of a 0 is empty
     width     median width of the interval, in % of the real figure
 
-Ten rehearsals are a cell of the grid. `--each` names the file of their intervals, from which the same command goes on
-after a stop; another file, or another name, begins anew. At the end the summary's rows of one name (`--named`) are
-replaced in `--out`, and others stay. It needs no data. QUICK=1 takes two rehearsals and writes nothing unless told to.
+Ten rehearsals are a cell of the grid. `--each` names the file of their intervals, from
+which the same command goes on after a stop; another file, or another name, begins anew.
+At the end the summary's rows of one name (`--named`) are replaced in `--out`, and
+others stay. It needs no data. QUICK=1 takes two rehearsals and writes nothing unless
+told to.
 """
 
 import argparse
@@ -43,8 +47,20 @@ from understudy.data.schema import Categorical, Integer, Real, Schema
 from understudy.generators.generator import Generator
 from understudy.runs.federation import Federation
 
-FIELDS = ("interval", "bounds", "people", "figure", "law", "given", "rehearsals", "covered", "off", "width")
-KEY = ("interval", "bounds", "people", "first", "last")  # seeds of a cell: from the first to the last
+FIELDS = (
+    "interval",
+    "bounds",
+    "people",
+    "figure",
+    "law",
+    "given",
+    "rehearsals",
+    "covered",
+    "off",
+    "width",
+)
+# seeds of a cell: from the first to the last
+KEY = ("interval", "bounds", "people", "first", "last")
 ENDS = ("real", "released", "low", "high")
 GRID = Grid(fields=(*KEY, "seed", "figure", "law", "given", *ENDS), key=KEY)
 BATCH = 10  # rehearsals in a cell
@@ -71,12 +87,18 @@ UNBOUNDED = Schema(
 )
 SCHEMAS = {"declared": SCHEMA, "found": UNBOUNDED}
 LAWS = SCHEMA.names[1:]
-FIGURES = {"mean": pd.Series.mean, "median": pd.Series.median, "95 % quantile": lambda cells: cells.quantile(0.95)}
+FIGURES = {
+    "mean": pd.Series.mean,
+    "median": pd.Series.median,
+    "95 % quantile": lambda cells: cells.quantile(0.95),
+}
 
 
 def drawn(people: int, seed: int) -> pd.DataFrame:
-    """Rows of the five laws; 60 % of `pareto_or_0` are 0, the others from 100 on with the exponent 1.7. `atoms`: 10 %
-    are 0, and of the others 20 % are 50, 10 % are 100, and the rest follow a gamma law."""
+    """Rows of the five laws; 60 % of `pareto_or_0` are 0, the others from 100 on with
+    the exponent 1.7. `atoms`: 10 % are 0, and of the others 20 % are 50, 10 % are 100,
+    and the rest follow a gamma law.
+    """
     rng = np.random.default_rng([seed, people])
     group = rng.integers(0, 4, people)
     hidden = 0.8 * rng.normal(size=people) + 0.5 * (group - 1.5)
@@ -91,12 +113,20 @@ def drawn(people: int, seed: int) -> pd.DataFrame:
         np.where(rank[:, 3] < 0.6, 0, np.minimum(pareto, 1_000_000)).astype(np.int64),
         np.round(20 * np.exp(1.2 * normal[:, 4]), 2),
     )
-    return pd.DataFrame({"group": np.array(list("abcd"))[group]} | dict(zip(LAWS, columns, strict=True)))
+    return pd.DataFrame(
+        {"group": np.array(list("abcd"))[group]} | dict(zip(LAWS, columns, strict=True))
+    )
 
 
-def _with_atoms(rank: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    rank = np.clip((np.floor(9_000 * rank) + rng.random(len(rank))) / 9_000, 1e-9, 1 - 1e-9)
-    smooth = np.round(gamma.ppf(np.clip((rank - 0.1) / 0.9, 1e-9, 1 - 1e-9), 2, scale=40), 1)
+def _with_atoms(
+    rank: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    rank = np.clip(
+        (np.floor(9_000 * rank) + rng.random(len(rank))) / 9_000, 1e-9, 1 - 1e-9
+    )
+    smooth = np.round(
+        gamma.ppf(np.clip((rank - 0.1) / 0.9, 1e-9, 1 - 1e-9), 2, scale=40), 1
+    )
     chance = rng.random(len(rank))
     others = np.where(chance < 0.2, 50, np.where(chance < 0.3, 100, smooth))
     return np.where(rank < 0.1, 0, others)
@@ -105,25 +135,34 @@ def _with_atoms(rank: NDArray[np.float64], rng: np.random.Generator) -> NDArray[
 def rehearsed(rows: pd.DataFrame, seed: int, bounds: str = "declared") -> Generator:
     """A generator that was hardly fitted: its release is what counts."""
     held = Federation.rehearsal(
-        {"holder": rows}, {"holder": SCHEMAS[bounds]}, budget=publication.budget(1.0), seed=seed
+        {"holder": rows},
+        {"holder": SCHEMAS[bounds]},
+        budget=publication.budget(1.0),
+        seed=seed,
     )
     made: Generator = train("gram", held, components=2, steps=1, seed=seed).generator
     return made
 
 
 def intervals(rows: pd.DataFrame, asked: Generator) -> Iterator[Row]:
-    """For each figure, law and condition: that of the rows, the released one, and its interval."""
+    """For each figure, law and condition: that of the rows, the released one, and its
+    interval.
+    """
     for given, law in product(GIVEN, LAWS):
         some = rows.query(given) if given else rows
         made = asked.figures(law, where=given or None).set_index("figure")
         for name, figure in FIGURES.items():
             released, low, high = map(float, made.loc[f"{name} of {law}", [*ENDS[1:]]])
             about = {"figure": name, "law": law, "given": given}
-            yield about | dict(zip(ENDS, (float(figure(some[law])), released, low, high), strict=True))
+            yield about | dict(
+                zip(ENDS, (float(figure(some[law])), released, low, high), strict=True)
+            )
 
 
 def cells(args: argparse.Namespace) -> Iterator[Row]:
-    """Batches of rehearsals; the first ones of all bounds and numbers of people come first."""
+    """Batches of rehearsals; the first ones of all bounds and numbers of people come
+    first.
+    """
     beyond = args.first + args.rehearsals
     for first in range(args.first, beyond, BATCH):
         last = min(first + BATCH, beyond) - 1
@@ -143,7 +182,9 @@ def measure(cell: Row) -> list[Row]:
 
 
 def summary(found: pd.DataFrame) -> Iterator[Row]:
-    """A row for each figure. One that was not released is not covered, and counts in nothing else."""
+    """A row for each figure. One that was not released is not covered, and counts in
+    nothing else.
+    """
     asked = ["interval", "bounds", "people", "figure", "law", "given"]
     for key, some in found.groupby(asked, sort=False):
         real, released, low, high = some[[*ENDS]].to_numpy(dtype=np.float64).T
@@ -158,14 +199,28 @@ def summary(found: pd.DataFrame) -> Iterator[Row]:
 def parser() -> argparse.ArgumentParser:
     found = grid_options(__doc__, out=Path(__file__).parent / "coverage.csv")
     each = None if quick() else Path("runs") / "coverage.csv"
-    found.add_argument("--each", type=Path, default=each, help="the CSV file of all intervals")
+    found.add_argument(
+        "--each", type=Path, default=each, help="the CSV file of all intervals"
+    )
     people = [500] if quick() else [5_000, 20_000, 100_000]
     found.add_argument("--people", type=int, nargs="+", default=people)
     found.add_argument("--rehearsals", type=int, default=2 if quick() else 400)
-    found.add_argument("--first", type=int, default=0, help="the first rehearsal's seed")
+    found.add_argument(
+        "--first", type=int, default=0, help="the first rehearsal's seed"
+    )
     found.add_argument("--bounds", nargs="+", default=list(SCHEMAS), choices=SCHEMAS)
-    found.add_argument("--figures", nargs="+", default=list(FIGURES), choices=FIGURES, help="those that are written")
-    found.add_argument("--named", default="now", help="what the rows are called in the column `interval`")
+    found.add_argument(
+        "--figures",
+        nargs="+",
+        default=list(FIGURES),
+        choices=FIGURES,
+        help="those that are written",
+    )
+    found.add_argument(
+        "--named",
+        default="now",
+        help="what the rows are called in the column `interval`",
+    )
     return found
 
 
@@ -184,11 +239,15 @@ def main() -> None:
     made = list(summary(kept[of_asked & kept["figure"].isin(args.figures)]))
     for row in made:
         print(said(row), flush=True)
-    replaced = {(args.named, bounds, str(people)) for people, bounds in product(args.people, args.bounds)}
+    replaced = {
+        (args.named, bounds, str(people))
+        for people, bounds in product(args.people, args.bounds)
+    }
     others = [
         row
         for row in read(args.out)
-        if (row["interval"], row["bounds"], row["people"]) not in replaced or row["figure"] not in args.figures
+        if (row["interval"], row["bounds"], row["people"]) not in replaced
+        or row["figure"] not in args.figures
     ]
     write(args.out, [*others, *made], FIELDS)
 

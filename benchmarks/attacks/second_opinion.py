@@ -1,16 +1,19 @@
-"""What attack libraries of others say of tables that are attacked by ours: Anonymeter's singling out and linking, and
-six membership attacks of Synth-MIA (those by densities need more rows than our cases have).
+"""What attack libraries of others say of tables that are attacked by ours: Anonymeter's
+singling out and linking, and six membership attacks of Synth-MIA (those by densities
+need more rows than our cases have).
 
     python -m venv second && second/bin/pip install anonymeter==1.1.0 torch tqdm geomloss
     git clone https://github.com/joshward96/Synth-MIA && git -C Synth-MIA checkout 9ef39e1d
     python benchmarks/attacks/second_opinion.py --other second/bin/python --synth-mia Synth-MIA
 
-Giomi et al., "A unified framework for quantifying privacy risk in synthetic data" (PoPETs 2023); Ward et al.,
-"Synth-MIA: a testbed for auditing privacy leakage in tabular data synthesis" (2025). They run in an environment of
-their own, by `--other`: CSV files in, figures out. The tables are those of `bench.py`. Each is published at ε = 1 by
-`gram`, and as it is, a copy of everybody who trained, so that it can be seen to find a leak. An attack succeeds where
-the 95 % interval of its figure is above what a coin reaches: of Anonymeter the risk over people who took no part, above
-0; of Synth-MIA the AUC of telling 400 members from 400 others, above .5, by bootstrap.
+Giomi et al., "A unified framework for quantifying privacy risk in synthetic data"
+(PoPETs 2023); Ward et al., "Synth-MIA: a testbed for auditing privacy leakage in
+tabular data synthesis" (2025). They run in an environment of their own, by `--other`:
+CSV files in, figures out. The tables are those of `bench.py`. Each is published at ε =
+1 by `gram`, and as it is, a copy of everybody who trained, so that it can be seen to
+find a leak. An attack succeeds where the 95 % interval of its figure is above what a
+coin reaches: of Anonymeter the risk over people who took no part, above 0; of Synth-MIA
+the AUC of telling 400 members from 400 others, above .5, by bootstrap.
 """
 
 import argparse
@@ -81,12 +84,25 @@ print(json.dumps(found))
 }
 
 
-def figures_of_others(library: str, python: Path, source: Path, frames: dict[str, pd.DataFrame]) -> dict[str, Any]:
-    """Of each attack of a library, in its own environment: its figure, the interval, and what a coin would reach."""
+def figures_of_others(
+    library: str, python: Path, source: Path, frames: dict[str, pd.DataFrame]
+) -> dict[str, Any]:
+    """Of each attack of a library, in its own environment: its figure, the interval,
+    and what a coin would reach.
+    """
     with tempfile.TemporaryDirectory() as folder:
         for name, frame in frames.items():
             frame.to_csv(Path(folder) / f"{name}.csv", index=False)
-        told = [python, "-W", "ignore", "-c", TABLES + OTHERS[library], folder, str(ATTACKS), str(source)]
+        told = [
+            python,
+            "-W",
+            "ignore",
+            "-c",
+            TABLES + OTHERS[library],
+            folder,
+            str(ATTACKS),
+            str(source),
+        ]
         run = subprocess.run(told, capture_output=True, text=True, check=False)
     if run.returncode:
         raise SystemExit(f"{python} could not judge by {library}: {run.stderr[-500:]}")
@@ -94,7 +110,9 @@ def figures_of_others(library: str, python: Path, source: Path, frames: dict[str
     return found
 
 
-def judged(case: str, published: str, python: Path, source: Path, seed: int = 1) -> list[Row]:
+def judged(
+    case: str, published: str, python: Path, source: Path, seed: int = 1
+) -> list[Row]:
     """What all libraries say of one table."""
     from bench import CASES
 
@@ -105,31 +123,66 @@ def judged(case: str, published: str, python: Path, source: Path, seed: int = 1)
     groups, _, owners, target = CASES[case](np.random.default_rng([seed, 11]))
     group = groups[0]
     names = list(group.schema.names)
-    inside, outside = (side[names].reset_index(drop=True) for side in (group.inside, group.outside))
+    inside, outside = (
+        side[names].reset_index(drop=True) for side in (group.inside, group.outside)
+    )
     synthetic = inside
     if published != "copy":
         with tempfile.TemporaryDirectory() as ledgers:
-            told = {"schema": group.schema.as_drawn(), "name": "all", "ledgers": ledgers}
+            told = {
+                "schema": group.schema.as_drawn(),
+                "name": "all",
+                "ledgers": ledgers,
+            }
             made = us.synthesize(inside, epsilon=1.0, **told)
         synthetic = made.generator.sample(len(inside))[names]
     found = attack_groups(groups, synthetic, owners=owners, target=target, seed=seed)
-    attacks = judge([attack for leakage in found.values() for attack in leakage.attacks])
+    attacks = judge(
+        [attack for leakage in found.values() for attack in leakage.attacks]
+    )
     about: dict[str, Any] = {"case": case, "table": published}
     seen = sum(attack.leaks for attack in attacks)
-    rows: list[Row] = [about | {"library": "ours", "attack": f"{seen} of {len(attacks)} succeed", "leaks": seen > 0}]
+    rows: list[Row] = [
+        about
+        | {
+            "library": "ours",
+            "attack": f"{seen} of {len(attacks)} succeed",
+            "leaks": seen > 0,
+        }
+    ]
     frames = {"inside": inside, "synthetic": synthetic, "outside": outside}
     for library in OTHERS:
-        for attack, (risk, low, high, coin) in figures_of_others(library, python, source, frames).items():
-            figures = {name: f"{value:.3f}" for name, value in zip(FIELDS[4:7], (risk, low, high), strict=True)}
-            rows.append(about | {"library": library, "attack": attack, **figures, "leaks": low > coin})
+        for attack, (risk, low, high, coin) in figures_of_others(
+            library, python, source, frames
+        ).items():
+            figures = {
+                name: f"{value:.3f}"
+                for name, value in zip(FIELDS[4:7], (risk, low, high), strict=True)
+            }
+            rows.append(
+                about
+                | {"library": library, "attack": attack, **figures, "leaks": low > coin}
+            )
     return rows
 
 
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=Path(__file__).parent / "second_opinion.csv")
-    parser.add_argument("--other", type=Path, default=Path("second/bin/python"), help="the Python of the libraries")
-    parser.add_argument("--synth-mia", type=Path, default=Path("Synth-MIA"), help="its checkout")
-    parser.add_argument("--cases", nargs="+", default=["health", "digits", "made up"], help="of bench.py")
+    parser.add_argument(
+        "--other",
+        type=Path,
+        default=Path("second/bin/python"),
+        help="the Python of the libraries",
+    )
+    parser.add_argument(
+        "--synth-mia", type=Path, default=Path("Synth-MIA"), help="its checkout"
+    )
+    parser.add_argument(
+        "--cases",
+        nargs="+",
+        default=["health", "digits", "made up"],
+        help="of bench.py",
+    )
     return parser
 
 

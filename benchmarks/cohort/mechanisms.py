@@ -2,8 +2,9 @@
 
     python benchmarks/cohort/mechanisms.py        # QUICK=1: 50 clients at d = 2,000
 
-Updates are random, k = 0.1 d, ε = 4, randomness is the secure one. Seconds on two threads and CPU seconds of one,
-the best of three; and d = 10⁷ for one client, which works because binomials are in log space.
+Updates are random, k = 0.1 d, ε = 4, randomness is the secure one. Seconds on two
+threads and CPU seconds of one, the best of three; and d = 10⁷ for one client, which
+works because binomials are in log space.
 """
 
 import argparse
@@ -28,11 +29,22 @@ QUICK = quick()
 CLIENTS, DIMS = (50, 2_000) if QUICK else (1_000, 100_000)
 
 
-def seconds(reporter: str, clients: int, dims: int, turns: int, threads: int, clock: Callable[[], float]) -> float:
-    """The best of some turns on so many threads; building the mechanism, which happens once a run, is not in it."""
+def seconds(
+    reporter: str,
+    clients: int,
+    dims: int,
+    turns: int,
+    threads: int,
+    clock: Callable[[], float],
+) -> float:
+    """The best of some turns on so many threads; building the mechanism, which happens
+    once a run, is not in it.
+    """
     chosen = {"chosen": 5} if reporter in ("em-mds", "naive") else {}
     mechanism = Reporting(reporter=reporter, epsilon=4.0, **chosen).mechanism(dims)  # type: ignore[arg-type]
-    updates, rng, best = torch.randn(clients, dims).clamp_(-1, 1), SecureRng(), float("inf")
+    updates = torch.randn(clients, dims).clamp_(-1, 1)
+    rng = SecureRng()
+    best = float("inf")
     torch.set_num_threads(threads)
     for _ in range(turns):
         start = clock()
@@ -51,12 +63,24 @@ def main() -> None:
     for reporter in (*SELECTION, *ESTIMATION):
         both = seconds(reporter, CLIENTS, DIMS, 3, 2, time.perf_counter)
         alone = seconds(reporter, CLIENTS, DIMS, 3, 1, time.thread_time)
-        row = {"mechanism": reporter, "two_threads": round(both, 3), "cpu_of_one": round(alone, 3)}
+        row = {
+            "mechanism": reporter,
+            "two_threads": round(both, 3),
+            "cpu_of_one": round(alone, 3),
+        }
         if not QUICK:
-            row["one_client_at_1e7"] = round(seconds(reporter, 1, 10**7, 1, 1, time.thread_time), 2)
+            row["one_client_at_1e7"] = round(
+                seconds(reporter, 1, 10**7, 1, 1, time.thread_time), 2
+            )
         rows.append(row)
         print(said(row), flush=True)
-    print(platform.machine(), os.cpu_count(), "cores, torch", torch.__version__, time.strftime("%Y-%m-%d"))
+    print(
+        platform.machine(),
+        os.cpu_count(),
+        "cores, torch",
+        torch.__version__,
+        time.strftime("%Y-%m-%d"),
+    )
     write(args.out, rows, list(rows[0]))
 
 

@@ -1,10 +1,12 @@
-"""A round of SignDS-FL over its population: its time is that of the cohort, whoever else there is.
+"""A round of SignDS-FL over its population: its time is that of the cohort, whoever
+else there is.
 
     python benchmarks/cohort/population.py        # QUICK=1 is small
 
-Logistic regression on 30 generated features, two rows a person, EM-MDS at ε = 1, one host with a real ledger in a
-file. `start_s` is all before the first round (parties built, the population indexed, the ledger opened), `round_ms`
-the median of the rounds, `peak_mb` the most memory that the process ever held. Each line is a process of its own.
+Logistic regression on 30 generated features, two rows a person, EM-MDS at ε = 1, one
+host with a real ledger in a file. `start_s` is all before the first round (parties
+built, the population indexed, the ledger opened), `round_ms` the median of the rounds,
+`peak_mb` the most memory that the process ever held. Each line is a process of its own.
 """
 
 import argparse
@@ -30,9 +32,17 @@ from common.rows import write
 HERE = Path(__file__).parent
 QUICK = quick()
 ROUNDS = 5 if QUICK else 20
-CASES = [(1_000, 50), (2_000, 50)] if QUICK else [
-    (10_000, 250), (100_000, 250), (1_000_000, 250), (100_000, 1_000), (100_000, 4_000),
-]  # fmt: skip
+CASES = (
+    [(1_000, 50), (2_000, 50)]
+    if QUICK
+    else [
+        (10_000, 250),
+        (100_000, 250),
+        (1_000_000, 250),
+        (100_000, 1_000),
+        (100_000, 4_000),
+    ]
+)
 
 
 def measure(people: int, cohort: int) -> dict[str, float]:
@@ -41,14 +51,27 @@ def measure(people: int, cohort: int) -> dict[str, float]:
 
     rng = np.random.default_rng(0)
     x = rng.random((2 * people, 30), dtype=np.float32)
-    population = Population.from_arrays(x, (x[:, 0] > 0.5).astype(int), classes=[0, 1], rows_per_person=2)
+    population = Population.from_arrays(
+        x, (x[:, 0] > 0.5).astype(int), classes=[0, 1], rows_per_person=2
+    )
     marks = [time.perf_counter()]
     with tempfile.TemporaryDirectory() as folder:
-        federation = Federation({"phones": population}, budget=Budget(epsilon=1.0, delta=0.0), ledgers=folder)
+        federation = Federation(
+            {"phones": population},
+            budget=Budget(epsilon=1.0, delta=0.0),
+            ledgers=folder,
+        )
         train(
-            "sign-ds", federation, epsilon=1.0, cap=1, rounds=ROUNDS, cohort=cohort, chosen=3, device="cpu",
+            "sign-ds",
+            federation,
+            epsilon=1.0,
+            cap=1,
+            rounds=ROUNDS,
+            cohort=cohort,
+            chosen=3,
+            device="cpu",
             watch=lambda _: marks.append(time.perf_counter()),
-        )  # fmt: skip
+        )
     rounds = np.diff(marks)
     return {
         "people": people,
@@ -75,8 +98,17 @@ def main() -> None:
         command = [sys.executable, __file__, "--one", str(people), str(cohort)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         rows.append(json.loads(done.stdout.splitlines()[-1]))
-        print("  ".join(f"{name}={value:,}" for name, value in rows[-1].items()), flush=True)
-    print(platform.machine(), platform.processor(), os.cpu_count(), "cores,", time.strftime("%Y-%m-%d"))
+        print(
+            "  ".join(f"{name}={value:,}" for name, value in rows[-1].items()),
+            flush=True,
+        )
+    print(
+        platform.machine(),
+        platform.processor(),
+        os.cpu_count(),
+        "cores,",
+        time.strftime("%Y-%m-%d"),
+    )
     write(args.out, rows, list(rows[0]))
 
 

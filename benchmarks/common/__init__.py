@@ -1,1 +1,3 @@
-"""What the benchmarks share: options, CSV files, a grid of cells, data sets and their sources, tables for READMEs."""
+"""What the benchmarks share: options, CSV files, a grid of cells, data sets and their
+sources, tables for READMEs.
+"""

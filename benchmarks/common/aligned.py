@@ -4,7 +4,15 @@ import os
 from collections.abc import Iterable, Mapping
 
 from understudy.ground.errors import AlignmentError
-from understudy.privacy.secure.set_intersection import SALT_BYTES, IdMask, Masked, Rows, agree_on_kind, match_grid, ring
+from understudy.privacy.secure.set_intersection import (
+    SALT_BYTES,
+    IdMask,
+    Masked,
+    Rows,
+    agree_on_kind,
+    match_grid,
+    ring,
+)
 
 
 def match(sets: Mapping[str, Masked]) -> dict[str, Rows]:
@@ -13,8 +21,11 @@ def match(sets: Mapping[str, Masked]) -> dict[str, Rows]:
 
 
 def align(ids: Mapping[str, Iterable[object]]) -> dict[str, Rows]:
-    """The whole alignment in one process: each party's rows of the shared people, in one common order."""
-    salt, masks = os.urandom(SALT_BYTES), {}
+    """The whole alignment in one process: each party's rows of the shared people, in
+    one common order.
+    """
+    salt = os.urandom(SALT_BYTES)
+    masks = {}
     for name, held in ids.items():
         try:
             masks[name] = IdMask(held, salt=salt)
@@ -24,4 +35,7 @@ def align(ids: Mapping[str, Iterable[object]]) -> dict[str, Rows]:
     sets = {name: mask.own() for name, mask in masks.items()}
     for hop in ring(tuple(masks)):
         sets = {name: masks[peer].remask(sets[name]) for name, peer in hop.items()}
-    return {name: masks[name].positions_to_rows(positions) for name, positions in match(sets).items()}
+    return {
+        name: masks[name].positions_to_rows(positions)
+        for name, positions in match(sets).items()
+    }

@@ -1,4 +1,6 @@
-"""The reference without any privacy, for public rows: the network of fed-wae or fed-stdg, trained in one place."""
+"""The reference without any privacy, for public rows: the network of fed-wae or
+fed-stdg, trained in one place.
+"""
 
 from typing import Any
 
@@ -13,11 +15,23 @@ from understudy.protocols.core.common_rule import common_rule
 
 
 def central(config: Any, rows: Rows, *, steps: int, batch: int = 256) -> Generator:
-    rule, rng = common_rule({"the rows": rows.schema}), FastRng(config.seed)
-    network, data = config.network_for(rule), rule.expand(population_of(rows).rows)
+    rule = common_rule({"the rows": rows.schema})
+    rng = FastRng(config.seed)
+    network = config.network_for(rule)
+    data = rule.expand(population_of(rows).rows)
     weights = fit(
-        network, network.init(rng), data, rng, steps=steps, batch=batch, lr=config.learning_rate,
-        penalty=config.penalty, device=pick_device(config.device),
-    )  # fmt: skip
-    card = {"ended": f"after {steps} central steps", "privacy": {"guarantee": "none: all rows lay in one place"}}
+        network,
+        network.init(rng),
+        data,
+        rng,
+        steps=steps,
+        batch=batch,
+        lr=config.learning_rate,
+        penalty=config.penalty,
+        device=pick_device(config.device),
+    )
+    card = {
+        "ended": f"after {steps} central steps",
+        "privacy": {"guarantee": "none: all rows lay in one place"},
+    }
     return Generator.of(GeneratorParts(network.decoder(weights), rule.schema, card))

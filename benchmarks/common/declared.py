@@ -1,25 +1,33 @@
-"""Tables that are declared, in a `tables.toml` beside the CSV files: what is read, a line for what, and its cells.
+"""Tables that are declared, in a `tables.toml` beside the CSV files: what is read, a
+line for what, and its cells.
 
     [NAME]                          # the mark in the README
     csv = "ours.csv"                # or several files, one below the other
     where = "seed == 0"             # rows that count (DataFrame.query)
     with = {ratio = "a / b"}        # further columns (DataFrame.eval)
     lines = ["dataset", "epsilon"]  # a line for each of their values; without it, for each row
-    sorted = ["dataset"]            # numbers are in order by themselves, texts as they come in the file
-    over = "method"                 # a column whose head has {} stands once for each of these values
+    sorted = ["dataset"]            # numbers are in order by themselves, texts as they
+                                    come in the file
+    over = "method"                 # a column whose head has {} stands once for each of
+                                    these values
     columns = [["table", "{dataset}"], ["AUC, {}", "{auc:bare .3f}"], ["best", "{auc:max .2f}", "epsilon == 8"]]
-    names.method = {mst = "MST"}    # how values are shown, in which order; others are left out. A list keeps the words
-    once = 1                        # so many first columns are empty where they repeat the line above
+    names.method = {mst = "MST"}    # how values are shown, in which order; others are
+                                    left out. A list keeps the words
+    once = 1                        # so many first columns are empty where they repeat
+                                    the line above
     align = "lr"; empty = "–"       # of a cell without figures
     above = "…"; below = "…"        # templates over all rows of the table
     more = [["all", "{people:sum ,}", ["{auc:.2f}", "seed == 0"]]]  # further lines: cells over all rows, or some
-    each = "dataset"                # a table for each of its values, whose name is the mark
+    each = "dataset"                # a table for each of its values, whose name is the
+                                    mark
     like = "OTHER"                  # as that declaration, but for what stands here
 
-Without `columns` a file is shown as it stands; with `text` in their place it is a figure of a sentence. The column
-`file` says which of several files a row is from. `{column:statistic style format}`: the mean, or first, min, max, sum,
-half (of the range), sem, n (how many different values), count; bare (.5), short (three digits), spread (mean ± half
-the range), tight (mean ±.02); a format as Python has it. `{column}` alone is the text of the first row.
+Without `columns` a file is shown as it stands; with `text` in their place it is a
+figure of a sentence. The column `file` says which of several files a row is from.
+`{column:statistic style format}`: the mean, or first, min, max, sum, half (of the
+range), sem, n (how many different values), count; bare (.5), short (three digits),
+spread (mean ± half the range), tight (mean ±.02); a format as Python has it. `{column}`
+alone is the text of the first row.
 """
 
 import tomllib
@@ -51,10 +59,13 @@ Places = Any  # numbers of rows
 
 
 class Values:
-    """One column of the rows that a cell is made of; its format says what is shown of it."""
+    """One column of the rows that a cell is made of; its format says what is shown of
+    it.
+    """
 
     def __init__(self, values: Any, names: Mapping[str, str]) -> None:
-        self.values, self.names = values[~pd.isna(values)], names
+        self.values = values[~pd.isna(values)]
+        self.names = names
 
     def __format__(self, spec: str) -> str:
         words = spec.split()
@@ -65,11 +76,16 @@ class Values:
             first = str(self.values[0])
             return self.names.get(first, first)
         numbers = self.values.astype(float)
-        statistic = next((STATISTICS[word] for word in words if word in STATISTICS), STATISTICS["mean"])
+        statistic = next(
+            (STATISTICS[word] for word in words if word in STATISTICS),
+            STATISTICS["mean"],
+        )
         shown = _styled(statistic(numbers), words, form)
         if len(numbers) > 1 and ("spread" in words or "tight" in words):
             half = _styled(STATISTICS["half"](numbers), words, form)
-            shown += f" ± {half}" if "spread" in words else f" ±{half.replace('0.', '.', 1)}"
+            shown += (
+                f" ± {half}" if "spread" in words else f" ±{half.replace('0.', '.', 1)}"
+            )
         return shown
 
 
@@ -83,12 +99,18 @@ def _styled(number: float, words: list[str], form: str) -> str:
 class Rows(dict[str, Any]):
     """The columns of some rows, each made when a template asks for it."""
 
-    def __init__(self, columns: Mapping[str, Any], places: Places, names: Declared) -> None:
-        self.columns, self.places, self.names = columns, places, names
+    def __init__(
+        self, columns: Mapping[str, Any], places: Places, names: Declared
+    ) -> None:
+        self.columns = columns
+        self.places = places
+        self.names = names
 
     def __missing__(self, name: str) -> Values:
         named = self.names.get(name, {})
-        return Values(self.columns[name][self.places], named if isinstance(named, dict) else {})
+        return Values(
+            self.columns[name][self.places], named if isinstance(named, dict) else {}
+        )
 
 
 def tables(path: Path) -> dict[str, Callable[[], str]]:
@@ -97,9 +119,12 @@ def tables(path: Path) -> dict[str, Callable[[], str]]:
     every = tomllib.loads(path.read_text())
     for name, own in every.items():
         declared = every.get(own.get("like"), {}) | own
-        if over := declared.get("each"):
+        over = declared.get("each")
+        if over:
             for value in declared["names"][over]:
-                made[str(value)] = partial(_text, path.parent, declared, f"{over} == {value!r}")
+                made[str(value)] = partial(
+                    _text, path.parent, declared, f"{over} == {value!r}"
+                )
         else:
             made[name] = partial(_text, path.parent, declared)
     return made
@@ -114,14 +139,21 @@ def _text(folder: Path, declared: Declared, only: str = "") -> str:
     files = declared.get("csv", "ours.csv")
     if "columns" not in declared and "text" not in declared:
         return as_it_stands(folder / files, declared.get("align", "l"))
-    each = {file: _read(folder / file) for file in ([files] if isinstance(files, str) else files)}
-    rows = pd.concat([found.assign(file=name) for name, found in each.items()], ignore_index=True)
+    each = {
+        file: _read(folder / file)
+        for file in ([files] if isinstance(files, str) else files)
+    }
+    rows = pd.concat(
+        [found.assign(file=name) for name, found in each.items()], ignore_index=True
+    )
     for name, formula in declared.get("with", {}).items():
         rows[name] = rows.eval(formula, engine="python")
     for asked in (only, declared.get("where", "")):
         rows = rows.query(asked, engine="python") if asked else rows
     if rows.empty:
-        raise LookupError(f"{folder.name}: {files} has no row with {declared.get('where')} {only}")
+        raise LookupError(
+            f"{folder.name}: {files} has no row with {declared.get('where')} {only}"
+        )
     return Table(declared, rows.reset_index(drop=True)).text()
 
 
@@ -129,35 +161,52 @@ class Table:
     """A declaration with the rows that it is about."""
 
     def __init__(self, declared: Declared, rows: pd.DataFrame) -> None:
-        self.declared, self.rows = declared, rows
+        self.declared = declared
+        self.rows = rows
         self.names = declared.get("names", {})
-        self.columns = {str(name): rows[name].to_numpy(dtype=object, na_value=None) for name in rows}
+        self.columns = {
+            str(name): rows[name].to_numpy(dtype=object, na_value=None) for name in rows
+        }
 
     def text(self) -> str:
         every = np.arange(len(self.rows))
         if "text" in self.declared:
             return self.said(self.declared["text"], every)
         columns = list(self.heads())
-        lines = [[self.said(cell, places[kept[places]]) for _, cell, kept in columns] for places in self.groups(every)]
+        lines = [
+            [self.said(cell, places[kept[places]]) for _, cell, kept in columns]
+            for places in self.groups(every)
+        ]
         for more in self.declared.get("more", ()):
             cells = [(cell, "") if isinstance(cell, str) else cell for cell in more]
-            lines.append([self.said(cell, every[self.kept(asked)]) for cell, asked in cells])
+            lines.append(
+                [self.said(cell, every[self.kept(asked)]) for cell, asked in cells]
+            )
         for place in range(self.declared.get("once", 0)):
             shown = once(line[place] for line in lines)
             for line, text in zip(lines, shown, strict=True):
                 line[place] = text
-        made = table([head for head, _, _ in columns], lines, self.declared.get("align", "l"))
+        made = table(
+            [head for head, _, _ in columns], lines, self.declared.get("align", "l")
+        )
         above, below = (
-            self.said(self.declared[side], every) if side in self.declared else "" for side in ("above", "below")
+            self.said(self.declared[side], every) if side in self.declared else ""
+            for side in ("above", "below")
         )
         return "\n\n".join(filter(None, (above, made, below)))
 
     def said(self, template: str, places: Places) -> str:
-        """The template filled in; what the table has for empty cells where there is no figure for it."""
+        """The template filled in; what the table has for empty cells where there is no
+        figure for it.
+        """
         text = template.format_map(Rows(self.columns, places, self.names))
         if "{" not in template:
             return text
-        return str(self.declared.get("empty", "–")) if text == self.hollow(template) else text
+        return (
+            str(self.declared.get("empty", "–"))
+            if text == self.hollow(template)
+            else text
+        )
 
     @cache  # noqa: B019  a table is there for one text
     def hollow(self, template: str) -> str:
@@ -173,13 +222,16 @@ class Table:
                 continue
             named = self.names.get(over, {})
             for value in self.order(over, np.arange(len(self.rows))):
-                name = named.get(str(value), value) if isinstance(named, dict) else value
+                name = (
+                    named.get(str(value), value) if isinstance(named, dict) else value
+                )
                 yield head.format(name), cell, kept & (self.columns[over] == value)
 
     def kept(self, asked: str) -> Any:
         if not asked:
             return np.ones(len(self.rows), bool)
-        named = self.rows[[name for name in self.rows if str(name) in asked]]  # each that is there takes time
+        # each that is there takes time
+        named = self.rows[[name for name in self.rows if str(name) in asked]]
         return named.eval(asked, engine="python").fillna(False).to_numpy(bool)
 
     def groups(self, places: Places, depth: int = 0) -> Iterator[Places]:
@@ -199,9 +251,17 @@ class Table:
                     yield from self.groups(places[part], depth + 1)
 
     def order(self, name: str, places: Places) -> list[Any]:
-        """The values of a column as their names are listed; numbers in order; texts as they come, or sorted."""
+        """The values of a column as their names are listed; numbers in order; texts as
+        they come, or sorted.
+        """
         numbers = self.rows[name].dtype.kind in "iuf"
         if name in self.names:
             return [float(value) if numbers else value for value in self.names[name]]
-        found = dict.fromkeys(value for value in self.columns[name][places] if value is not None)
-        return sorted(found) if numbers or name in self.declared.get("sorted", ()) else list(found)
+        found = dict.fromkeys(
+            value for value in self.columns[name][places] if value is not None
+        )
+        return (
+            sorted(found)
+            if numbers or name in self.declared.get("sorted", ())
+            else list(found)
+        )

@@ -15,9 +15,14 @@ def frame(path: Path) -> pd.DataFrame:
 
 
 def where(path: Path, **key: object) -> pd.DataFrame:
-    """The rows with these values; None stands for an empty one. Fails where there are none."""
+    """The rows with these values; None stands for an empty one. Fails where there are
+    none.
+    """
     rows = frame(path)
-    every = [rows[name].isna() if value is None else rows[name] == value for name, value in key.items()]
+    every = [
+        rows[name].isna() if value is None else rows[name] == value
+        for name, value in key.items()
+    ]
     found = rows[np.logical_and.reduce(every)] if every else rows
     if found.empty:
         raise LookupError(f"{path} has no row with {key}")
@@ -31,7 +36,11 @@ def found(path: Path, **key: object) -> "pd.Series[Any]":
 
 def bare(value: float, digits: int = 3) -> str:
     """A share without its zero."""
-    return f"{value:.{digits}f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.{digits}f}"
+    return (
+        f"{value:.{digits}f}".replace("0.", ".", 1)
+        if abs(value) < 1
+        else f"{value:.{digits}f}"
+    )
 
 
 def listed(values: Iterable[float], digits: int = 3) -> str:

@@ -1,11 +1,14 @@
-"""A grid of cells that can be stopped and gone on with: what the benchmarks of many runs have in common.
+"""A grid of cells that can be stopped and gone on with: what the benchmarks of many
+runs have in common.
 
-A cell is one run. It is known by the text of some columns, the key; a cell whose key stands in the CSV file already is
-not run again, and each finished one is written at once. Cells run in processes of their own, one that fails leaves the
-others alone, and several commands may add to one file.
+A cell is one run. It is known by the text of some columns, the key; a cell whose key
+stands in the CSV file already is not run again, and each finished one is written at
+once. Cells run in processes of their own, one that fails leaves the others alone, and
+several commands may add to one file.
 
     GRID = Grid(fields=FIELDS, key=("dataset", "method", "seed"))
-    GRID.run(measure, jobs(args), args)     # args of `grid_options`; measure: a job → its row, or rows
+    GRID.run(measure, jobs(args), args)     # args of `grid_options`; measure: a job →
+                                            its row, or rows
 """
 
 import argparse
@@ -31,9 +34,10 @@ Job = TypeVar("Job")
 class Grid:
     """The columns of a benchmark's file, and what tells its cells apart.
 
-    `order` sorts the file, which else keeps the order of finishing. `columns` gives a job's key columns, where the job
-    is not a dict that has them; `name` its name in print, where that is not the key. `alone`: a fresh process for each
-    cell, so that its peak memory is its own.
+    `order` sorts the file, which else keeps the order of finishing. `columns` gives a
+    job's key columns, where the job is not a dict that has them; `name` its name in
+    print, where that is not the key. `alone`: a fresh process for each cell, so that
+    its peak memory is its own.
     """
 
     fields: Sequence[str]
@@ -49,9 +53,18 @@ class Grid:
         return [job for job in jobs if self._key(self.columns(job)) not in done]
 
     def title(self, job: Any) -> str:
-        return self.name(job) if self.name else "/".join(filter(None, self._key(self.columns(job))))
+        return (
+            self.name(job)
+            if self.name
+            else "/".join(filter(None, self._key(self.columns(job))))
+        )
 
-    def run(self, measure: Callable[[Job], Row | list[Row]], jobs: Iterable[Job], args: argparse.Namespace) -> None:
+    def run(
+        self,
+        measure: Callable[[Job], Row | list[Row]],
+        jobs: Iterable[Job],
+        args: argparse.Namespace,
+    ) -> None:
         """Measure what is left to do; with `--list`, only say what that is."""
         todo = self.left(jobs, args.out)
         if args.list:
@@ -61,12 +74,14 @@ class Grid:
         failed = 0
         with ProcessPoolExecutor(
             args.jobs,
-            mp_context=multiprocessing.get_context("spawn"),  # a forked process cannot use the GPU
+            # a forked process cannot use the GPU
+            mp_context=multiprocessing.get_context("spawn"),
             max_tasks_per_child=1 if self.alone else None,
         ) as pool:
             running = {pool.submit(measure, job): job for job in todo}
             for future in as_completed(running):
-                if (error := future.exception()) is not None:
+                error = future.exception()
+                if error is not None:
                     failed += 1
                     _complain(self.title(running[future]), error)
                     continue
@@ -84,22 +99,32 @@ class Grid:
             return
         with _turn(out.parent):
             every = read(out) + rows
-            write(out, sorted(every, key=self.order) if self.order else every, self.fields)
+            write(
+                out, sorted(every, key=self.order) if self.order else every, self.fields
+            )
 
     def _key(self, row: Row) -> tuple[str, ...]:
         return tuple(str(row[column]) for column in self.key)
 
 
 def by_text(*columns: str) -> Callable[[Row], list[str]]:
-    """An order of rows, the same for those read from the file and for those just measured."""
+    """An order of rows, the same for those read from the file and for those just
+    measured.
+    """
     return lambda row: [str(row.get(column, "")) for column in columns]
 
 
-def grid_options(doc: str | None, *, out: Path | None = None, device: str = "auto") -> argparse.ArgumentParser:
+def grid_options(
+    doc: str | None, *, out: Path | None = None, device: str = "auto"
+) -> argparse.ArgumentParser:
     """The options of every grid; a benchmark adds its own."""
     parser = options(doc, out=out, data=True, device=device)
-    parser.add_argument("--jobs", "--workers", type=int, default=1, help="cells at a time")
-    parser.add_argument("--list", action="store_true", help="only print the cells that are left to do")
+    parser.add_argument(
+        "--jobs", "--workers", type=int, default=1, help="cells at a time"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="only print the cells that are left to do"
+    )
     return parser
 
 
@@ -116,5 +141,6 @@ def _turn(folder: Path) -> Iterator[None]:
 
 def _complain(name: str, error: BaseException) -> None:
     print(f"{name} failed: {error}", file=sys.stderr, flush=True)
-    if not isinstance(error, SystemExit):  # which says all there is to say, such as which file is missing
+    # which says all there is to say, such as which file is missing
+    if not isinstance(error, SystemExit):
         traceback.print_exception(error)

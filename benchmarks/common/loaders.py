@@ -24,4 +24,7 @@ def arrays(folder: Path, *files: str) -> list[Any]:
 def images(name: str, folder: Path) -> tuple[Images, Images]:
     """Training and test images."""
     train, test = arrays(folder, *IMAGES[name])
-    return (train["X"], train["y"].astype(np.int64)), (test["X"], test["y"].astype(np.int64))
+    return (train["X"], train["y"].astype(np.int64)), (
+        test["X"],
+        test["y"].astype(np.int64),
+    )

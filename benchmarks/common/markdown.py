@@ -4,12 +4,19 @@ from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "l") -> str:
-    """A table of these cells. `align` has an l or r for each column; its last letter is that of all further ones."""
+    """A table of these cells. `align` has an l or r for each column; its last letter is
+    that of all further ones.
+    """
     sides = [align[min(place, len(align) - 1)] for place in range(len(head))]
-    lines = [_line(head), "|" + "".join("---:|" if side == "r" else "---|" for side in sides)]
+    lines = [
+        _line(head),
+        "|" + "".join("---:|" if side == "r" else "---|" for side in sides),
+    ]
     for row in rows:
         if len(row) != len(head):
-            raise ValueError(f"a row of {len(row)} cells under {len(head)} heads: {row}")
+            raise ValueError(
+                f"a row of {len(row)} cells under {len(head)} heads: {row}"
+            )
         lines.append(_line(row))
     return "\n".join(lines)
 
@@ -19,7 +26,9 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def short(value: float | str) -> str:
-    """A measured figure in three digits, or in whole numbers from 100 on; nothing where there is none."""
+    """A measured figure in three digits, or in whole numbers from 100 on; nothing where
+    there is none.
+    """
     if value == "":
         return ""
     number = float(value)
@@ -28,7 +37,8 @@ def short(value: float | str) -> str:
 
 def once(names: Iterable[str]) -> list[str]:
     """The same names, empty where one repeats the one above it."""
-    shown, last = [], None
+    shown = []
+    last = None
     for name in names:
         shown.append("" if name == last else name)
         last = name

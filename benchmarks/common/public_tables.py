@@ -1,7 +1,9 @@
-"""The public tables of the vertical and the joint benchmark: rows, a public schema, a class to predict, rows held out.
+"""The public tables of the vertical and the joint benchmark: rows, a public schema, a
+class to predict, rows held out.
 
-Bins are round numbers. Levels of categorical columns are those of the published codebooks; they are read off the
-whole published file here, which is nobody's secret. A real holder declares them, or buys them.
+Bins are round numbers. Levels of categorical columns are those of the published
+codebooks; they are read off the whole published file here, which is nobody's secret. A
+real holder declares them, or buys them.
 """
 
 from dataclasses import dataclass, replace
@@ -14,9 +16,29 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from common.sources import need
-from understudy.data.schema import Boolean, Categorical, Column, Integer, Ordinal, Real, Schema
+from understudy.data.schema import (
+    Boolean,
+    Categorical,
+    Column,
+    Integer,
+    Ordinal,
+    Real,
+    Schema,
+)
 
-MONEY = (-400_000, 0, 1, 1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 2_000_000)
+MONEY = (
+    -400_000,
+    0,
+    1,
+    1_000,
+    5_000,
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    2_000_000,
+)
 PAID = (0, 1, 1_000, 2_000, 5_000, 10_000, 50_000, 2_000_000)
 GAINS = (0, 1, 1_000, 5_000, 10_000, 20_000, 100_000)
 BINS: dict[str, dict[str, tuple[float, ...]]] = {
@@ -35,7 +57,17 @@ BINS: dict[str, dict[str, tuple[float, ...]]] = {
         "weeks_worked_in_year": (0, 1, 13, 26, 40, 50, 52),
     },
     "credit": {
-        "LIMIT_BAL": (0, 30_000, 50_000, 100_000, 150_000, 200_000, 300_000, 400_000, 1_000_000),
+        "LIMIT_BAL": (
+            0,
+            30_000,
+            50_000,
+            100_000,
+            150_000,
+            200_000,
+            300_000,
+            400_000,
+            1_000_000,
+        ),
         "AGE": (18, 25, 30, 35, 40, 45, 50, 60, 80),
         **{f"BILL_AMT{i}": MONEY for i in range(1, 7)},
         **{f"PAY_AMT{i}": PAID for i in range(1, 7)},
@@ -67,16 +99,25 @@ class Public:
 
 @lru_cache(maxsize=2)
 def load(name: str, folder: Path, seed: int = 0) -> Public:
-    """The table of that name, its rows in an order that the seed gives; a fifth is held out."""
+    """The table of that name, its rows in an order that the seed gives; a fifth is held
+    out.
+    """
     if name == "toy":
-        frame, target = _toy(), "z"
+        frame = _toy()
+        target = "z"
     else:
         (path,) = need(folder, FILES[name])
         frame, target = READERS[name](path)
-    schema = Schema(columns=tuple(column(frame[c], BINS.get(name, {}).get(c)) for c in frame.columns))
+    schema = Schema(
+        columns=tuple(
+            column(frame[c], BINS.get(name, {}).get(c)) for c in frame.columns
+        )
+    )
     order = np.random.default_rng([seed, 7]).permutation(len(frame))
     cut = len(frame) // 5
-    test, train = (frame.iloc[part].reset_index(drop=True) for part in (order[:cut], order[cut:]))
+    test, train = (
+        frame.iloc[part].reset_index(drop=True) for part in (order[:cut], order[cut:])
+    )
     return Public(train, test, schema, target)
 
 
@@ -84,13 +125,17 @@ def column(cells: "pd.Series[Any]", bins: tuple[float, ...] | None) -> Column:
     """How a column is declared: binned, yes or no, ordered, or categorical."""
     name = str(cells.name)
     if bins is not None and cells.dtype.kind == "i":
-        return Integer(name=name, low=int(bins[0]), high=int(bins[-1]), bins=tuple(map(int, bins)))
+        return Integer(
+            name=name, low=int(bins[0]), high=int(bins[-1]), bins=tuple(map(int, bins))
+        )
     if bins is not None:
         return Real(name=name, low=bins[0], high=bins[-1], bins=bins)
     if cells.dtype == bool:
         return Boolean(name=name)
     levels = tuple(sorted(cells.unique().tolist()))
-    return (Categorical if cells.dtype == object else Ordinal)(name=name, categories=levels)
+    return (Categorical if cells.dtype == object else Ordinal)(
+        name=name, categories=levels
+    )
 
 
 def _adult(path: Path) -> tuple[pd.DataFrame, str]:
@@ -102,7 +147,10 @@ def _adult(path: Path) -> tuple[pd.DataFrame, str]:
 
 def _a9a(path: Path) -> tuple[pd.DataFrame, str]:
     held = np.load(path)
-    x, y = (np.concatenate([held[f"{key}_train"], held[f"{key}_test"]]) for key in ("X", "y"))
+    x, y = (
+        np.concatenate([held[f"{key}_train"], held[f"{key}_test"]])
+        for key in ("X", "y")
+    )
     return _bits(x == 1, y == 1), "y"
 
 
@@ -118,8 +166,15 @@ def _har(path: Path) -> tuple[pd.DataFrame, str]:
 
 
 def _census(path: Path) -> tuple[pd.DataFrame, str]:
-    """Without the sampling weight, and without the two recodes that `major_…` repeats in fewer levels."""
-    gone = ["instance_weight", "split", "detailed_industry_recode", "detailed_occupation_recode"]
+    """Without the sampling weight, and without the two recodes that `major_…` repeats
+    in fewer levels.
+    """
+    gone = [
+        "instance_weight",
+        "split",
+        "detailed_industry_recode",
+        "detailed_occupation_recode",
+    ]
     frame = pd.read_parquet(path).drop(columns=gone)
     whole = frame.columns[[kind.kind == "i" for kind in frame.dtypes]]
     frame[whole] = frame[whole].astype(np.int64)
@@ -131,8 +186,13 @@ def _credit(path: Path) -> tuple[pd.DataFrame, str]:
 
 
 READERS = {
-    "adult": _adult, "a9a": _a9a, "w8a-124": _w8a, "har": _har, "census": _census, "credit": _credit,
-}  # fmt: skip
+    "adult": _adult,
+    "a9a": _a9a,
+    "w8a-124": _w8a,
+    "har": _har,
+    "census": _census,
+    "credit": _credit,
+}
 
 
 def _bits(x: NDArray[np.bool_], y: NDArray[Any]) -> pd.DataFrame:
@@ -140,7 +200,11 @@ def _bits(x: NDArray[np.bool_], y: NDArray[Any]) -> pd.DataFrame:
 
 
 def _toy(rows: int = 800) -> pd.DataFrame:
-    """Two columns for each of two holders, each a noisy copy of one bit, and the bit itself."""
+    """Two columns for each of two holders, each a noisy copy of one bit, and the bit
+    itself.
+    """
     rng = np.random.default_rng(0)
     bit = rng.random(rows) < 0.5
-    return pd.DataFrame({name: bit ^ (rng.random(rows) < 0.1) for name in "abcd"} | {"z": bit})
+    return pd.DataFrame(
+        {name: bit ^ (rng.random(rows) < 0.1) for name in "abcd"} | {"z": bit}
+    )

@@ -1,4 +1,6 @@
-"""What the benchmarks of vertical and of joint publication share: prices, the ends of the scale, columns of figures."""
+"""What the benchmarks of vertical and of joint publication share: prices, the ends of
+the scale, columns of figures.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -28,9 +30,17 @@ def scoped(measures: Iterable[str]) -> tuple[str, ...]:
 
 
 def downstream(models: Iterable[str], scores: Iterable[str]) -> tuple[str, ...]:
-    """The columns of models that learned from synthetic (tstr) and from real rows (trtr)."""
-    models, scores = tuple(models), tuple(scores)
-    return tuple(f"{kind}_{model}_{score}" for kind in ("tstr", "trtr") for model in models for score in scores)
+    """The columns of models that learned from synthetic (tstr) and from real rows
+    (trtr).
+    """
+    models = tuple(models)
+    scores = tuple(scores)
+    return tuple(
+        f"{kind}_{model}_{score}"
+        for kind in ("tstr", "trtr")
+        for model in models
+        for score in scores
+    )
 
 
 def price(epsilon: float | None) -> str:
@@ -41,9 +51,15 @@ def budget(epsilon: float | None) -> Budget:
     return Budget(math.inf, 0.0) if epsilon is None else Budget(epsilon, DELTA)
 
 
-def end_of_scale(method: str, rows: pd.DataFrame, schema: Schema, seed: int) -> pd.DataFrame:
-    """`independent`: every column shuffled by itself; `bootstrap`: the rows themselves, drawn with replacement."""
-    codec, people, rng = Codec(schema), len(rows), np.random.default_rng([seed, 1])
+def end_of_scale(
+    method: str, rows: pd.DataFrame, schema: Schema, seed: int
+) -> pd.DataFrame:
+    """`independent`: every column shuffled by itself; `bootstrap`: the rows themselves,
+    drawn with replacement.
+    """
+    codec = Codec(schema)
+    people = len(rows)
+    rng = np.random.default_rng([seed, 1])
     codes = codec.codes(rows)
     if method == "independent":
         return codec.decode(shuffled(codes, people, rng))
@@ -53,13 +69,21 @@ def end_of_scale(method: str, rows: pd.DataFrame, schema: Schema, seed: int) -> 
 def sent(result: Result, parties: int) -> dict[str, float]:
     """Megabytes a party."""
     lines = result.transcript.lines.values()
-    each = {"up_mb": sum(line.up_bytes for line in lines), "down_mb": sum(line.down_bytes for line in lines)}
+    each = {
+        "up_mb": sum(line.up_bytes for line in lines),
+        "down_mb": sum(line.down_bytes for line in lines),
+    }
     return {name: round(total / parties / 1e6, 4) for name, total in each.items()}
 
 
-def rounded(figures: Mapping[str, float | None], names: Iterable[str]) -> dict[str, float | str]:
+def rounded(
+    figures: Mapping[str, float | None], names: Iterable[str]
+) -> dict[str, float | str]:
     """The figures of these names, empty where there is none."""
-    return {name: "" if (value := figures.get(name)) is None else round(value, 4) for name in names}
+    return {
+        name: "" if (value := figures.get(name)) is None else round(value, 4)
+        for name in names
+    }
 
 
 def plain(cell: "DataclassInstance") -> dict[str, Any]:

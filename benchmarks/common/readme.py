@@ -4,9 +4,10 @@
     python benchmarks/common/readme.py joint cohort        # the same for some folders; `.` is benchmarks/README.md
     python benchmarks/common/readme.py --check             # only says what differs
 
-A table stands between two marks, each on a line of its own: `<!-- table: NAME -->` and `<!-- end -->`. A figure in
-running text stands between `<!-- figure: NAME -->` and `<!-- end -->`. All are declared in the folder's `tables.toml`
-(`common/declared.py`); what cannot be declared is in `show.py`: a dict TABLES of names and functions.
+A table stands between two marks, each on a line of its own: `<!-- table: NAME -->` and
+`<!-- end -->`. A figure in running text stands between `<!-- figure: NAME -->` and
+`<!-- end -->`. All are declared in the folder's `tables.toml` (`common/declared.py`);
+what cannot be declared is in `show.py`: a dict TABLES of names and functions.
 `overview.py` has those of benchmarks/README.md.
 """
 
@@ -27,12 +28,15 @@ BENCHMARKS = Path(__file__).parents[1]
 Texts = Mapping[str, Callable[[], str]]
 _START = re.compile(r"<!-- (?:table|figure): ")
 _MARKED = re.compile(
-    r"<!-- (?P<kind>table|figure): (?P<name>[^<>]+?) -->(?P<old>(?:(?!<!-- ).)*?)<!-- end -->", re.DOTALL
+    r"<!-- (?P<kind>table|figure): (?P<name>[^<>]+?) -->(?P<old>(?:(?!<!-- ).)*?)<!-- end -->",
+    re.DOTALL,
 )
 
 
 def readmes() -> Iterator[tuple[str, list[Path], list[Path]]]:
-    """Each folder's name, its pages (the README, and others for what is long), and what fills them."""
+    """Each folder's name, its pages (the README, and others for what is long), and what
+    fills them.
+    """
     yield ".", [BENCHMARKS / "README.md"], [BENCHMARKS / "common" / "overview.py"]
     for path in sorted(BENCHMARKS.glob("*/README.md")):
         scripts = _there(path.parent, ("tables.toml", "show.py"))
@@ -53,7 +57,9 @@ def texts(scripts: Iterable[Path]) -> Texts:
 
 def _loaded(script: Path) -> ModuleType:
     """A script under a name of its own: several folders have a `show.py`."""
-    spec = importlib.util.spec_from_file_location(f"{script.parent.name}_{script.stem}", script)
+    spec = importlib.util.spec_from_file_location(
+        f"{script.parent.name}_{script.stem}", script
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -65,9 +71,13 @@ def filled(page: str, tables: Texts, where: str = "README.md") -> str:
     """The same text with what the tables say now between its marks."""
 
     def fill(mark: re.Match[str]) -> str:
-        kind, name = mark["kind"], mark["name"]
+        kind = mark["kind"]
+        name = mark["name"]
         if name not in tables:
-            raise SystemExit(f"{where}: no {kind} has the name {name!r}. There are: {', '.join(tables)}.")
+            raise SystemExit(
+                f"{where}: no {kind} has the name {name!r}. There are: "
+                f"{', '.join(tables)}."
+            )
         text = tables[name]()
         if kind == "table":
             text = f"\n{text}\n"
@@ -76,7 +86,10 @@ def filled(page: str, tables: Texts, where: str = "README.md") -> str:
     marks = len(_START.findall(page))
     made, found = _MARKED.subn(fill, page)
     if found != marks:
-        raise SystemExit(f"{where}: {marks} marks are opened, and {found} are closed by <!-- end -->.")
+        raise SystemExit(
+            f"{where}: {marks} marks are opened, and {found} are closed by <!-- end "
+            "-->."
+        )
     return made
 
 
@@ -88,27 +101,39 @@ def unused(pages: Iterable[str], tables: Texts) -> list[str]:
 
 def parser() -> argparse.ArgumentParser:
     parser = command(__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="folders of benchmarks, or . (all)")
-    parser.add_argument("--check", action="store_true", help="write nothing; end with 1 where one differs")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="folders of benchmarks, or . (all)"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; end with 1 where one differs",
+    )
     return parser
 
 
 def main() -> None:
     args = parser().parse_args()
     every = {name: (pages, scripts) for name, pages, scripts in readmes()}
-    if unknown := sorted(set(args.names) - set(every)):
-        sys.exit(f"There is no README of {', '.join(unknown)}. There are: {', '.join(every)}.")
+    unknown = sorted(set(args.names) - set(every))
+    if unknown:
+        sys.exit(
+            f"There is no README of {', '.join(unknown)}. There are: "
+            f"{', '.join(every)}."
+        )
     differ = []
     for name in args.names or every:
         pages, scripts = every[name]
         tables = texts(scripts)
         for path in pages:
             old = path.read_text()
-            if (new := filled(old, tables, str(path))) != old:
+            new = filled(old, tables, str(path))
+            if new != old:
                 differ.append(str(path))
                 if not args.check:
                     path.write_text(new)
-        if left := unused((path.read_text() for path in pages), tables):
+        left = unused((path.read_text() for path in pages), tables)
+        if left:
             sys.exit(f"{name}: nothing shows {', '.join(left)}.")
     print("\n".join(differ) or "Every table says what its CSV file says.")
     if args.check and differ:

@@ -19,13 +19,17 @@ def read(path: Path | None) -> list[Row]:
 
 
 def as_it_stands(path: Path, align: str = "l") -> str:
-    """The table of a file as it stands, for figures that were measured once: its head and its cells."""
+    """The table of a file as it stands, for figures that were measured once: its head
+    and its cells.
+    """
     rows = read(path)
     return table(list(rows[0]), [list(row.values()) for row in rows], align)
 
 
 def write(path: Path | None, rows: Iterable[Row], fields: Sequence[str]) -> None:
-    """Replace the file at once: a process that is stopped here leaves the old one whole. No path: write nothing."""
+    """Replace the file at once: a process that is stopped here leaves the old one
+    whole. No path: write nothing.
+    """
     if path is None:
         return
     part = path.with_suffix(".part")

@@ -1,7 +1,8 @@
-"""Where the public original of each data file is, and what to say where a file is missing.
+"""Where the public original of each data file is, and what to say where a file is
+missing.
 
-Files are never committed. The original is brought into the form that its loader reads: a table with a header row
-(`.csv.gz`, `.parquet`), or arrays (`.npz`).
+Files are never committed. The original is brought into the form that its loader reads:
+a table with a header row (`.csv.gz`, `.parquet`), or arrays (`.npz`).
 """
 
 import sys
@@ -43,10 +44,15 @@ ORIGINALS = {
 
 
 def need(folder: Path, *files: str) -> list[Path]:
-    """The paths of these files. Ends with the places of the public originals where some are missing."""
+    """The paths of these files. Ends with the places of the public originals where some
+    are missing.
+    """
     paths = [folder / file for file in files]
     missing = [path for path in paths if not path.exists()]
     if missing:
-        said = (f"{path} is missing. The public original: {ORIGINALS[path.name]}." for path in missing)
+        said = (
+            f"{path} is missing. The public original: {ORIGINALS[path.name]}."
+            for path in missing
+        )
         sys.exit("\n".join((*said, "Set DATA= or --data to the folder that holds it.")))
     return paths

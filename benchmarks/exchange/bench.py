@@ -1,13 +1,19 @@
-"""How many pulls a second an exchange serves, and how long one takes, with many members at once.
+"""How many pulls a second an exchange serves, and how long one takes, with many members
+at once.
 
-    serve     the exchange as `understudy exchange serve` runs it, a process of its own on the loopback interface
-    members   each a client of its own with its own token, in a few processes, all pulling at once for some seconds
-    bare      the same clients against the same server process, asking for /v1/health: no token, no database, no file
-    worst     pushes of the worst offers that we know (`offers.py`): their seconds, and the memory that they cost
+    serve     the exchange as `understudy exchange serve` runs it, a process of its own
+              on the loopback interface
+    members   each a client of its own with its own token, in a few processes, all
+              pulling at once for some seconds
+    bare      the same clients against the same server process, asking for /v1/health:
+              no token, no database, no file
+    worst     pushes of the worst offers that we know (`offers.py`): their seconds, and
+              the memory that they cost
 
-A pull is authenticated, checked for membership, written into the audit log (synced to disk before the first byte), and
-sent. The members compare the SHA-256 of what comes; they do not rebuild the network, which is their own time.
-`QUICK=1` takes few members and a second, and writes nothing unless told to.
+A pull is authenticated, checked for membership, written into the audit log (synced to
+disk before the first byte), and sent. The members compare the SHA-256 of what comes;
+they do not rebuild the network, which is their own time. `QUICK=1` takes few members
+and a second, and writes nothing unless told to.
 """
 
 import argparse
@@ -50,21 +56,31 @@ POOL = Requirements(schema=SCHEMA, target="smoker", largest=1 << 24)
 def offer(kilobytes: int, silo: str, seed: int) -> Generator:
     """A generator of about this size."""
     codec = Codec(SCHEMA)
-    network = MixtureOfProducts(codec.sizes, max(1, kilobytes * 1000 // (4 * codec.width)))
+    network = MixtureOfProducts(
+        codec.sizes, max(1, kilobytes * 1000 // (4 * codec.width))
+    )
     block = codec.blocks[SCHEMA.names.index(POOL.target)]
     with torch.no_grad():
         network.logits.normal_(generator=torch.Generator().manual_seed(seed))
         network.logits[:, block] = -20.0
         network.logits[:, block.start + label_place(POOL, POOL.labels[0])] = 20.0
     card = offer_card(
-        POOL, silo=silo, label=POOL.labels[0], epsilon=1.0, delta=1e-6, accountant="PLD", network=network.describe()
+        POOL,
+        silo=silo,
+        label=POOL.labels[0],
+        epsilon=1.0,
+        delta=1e-6,
+        accountant="PLD",
+        network=network.describe(),
     )
     return Generator(network.eval(), SCHEMA, card)
 
 
 def serve(folder: Path, port: Any) -> None:
     """The server's process."""
-    exchange = open_exchange(folder, pools={"ward": POOL}, limits=Limits(rate=1e6, burst=10**6))
+    exchange = open_exchange(
+        folder, pools={"ward": POOL}, limits=Limits(rate=1e6, burst=10**6)
+    )
     server = server_for(exchange, port=0)
 
     def tell() -> None:
@@ -76,15 +92,30 @@ def serve(folder: Path, port: Any) -> None:
     server.run()
 
 
-def members(address: str, tokens: list[str], what: str, digest: str, seconds: float, start: Any, told: Any) -> None:
-    """Some members, a thread each: they begin together and pull until the time is over."""
+def members(
+    address: str,
+    tokens: list[str],
+    what: str,
+    digest: str,
+    seconds: float,
+    start: Any,
+    told: Any,
+) -> None:
+    """Some members, a thread each: they begin together and pull until the time is
+    over.
+    """
     times: list[float] = []
     errors: list[str] = []
 
     def work(token: str) -> None:
-        place = "/v1/health" if what == "bare" else f"/v1/pools/ward/offers/{digest}/file"
+        place = (
+            "/v1/health" if what == "bare" else f"/v1/pools/ward/offers/{digest}/file"
+        )
         with httpx.Client(
-            base_url=address, headers={"Authorization": f"Bearer {token}"}, verify=False, timeout=60
+            base_url=address,
+            headers={"Authorization": f"Bearer {token}"},
+            verify=False,
+            timeout=60,
         ) as http:
             http.get("/v1/health")  # connected before the clock runs
             start.wait()
@@ -93,7 +124,10 @@ def members(address: str, tokens: list[str], what: str, digest: str, seconds: fl
                 try:
                     answer = http.get(place)
                     good = answer.status_code == 200
-                    good &= what == "bare" or hashlib.sha256(answer.content).hexdigest() == digest
+                    good &= (
+                        what == "bare"
+                        or hashlib.sha256(answer.content).hexdigest() == digest
+                    )
                     if not good:
                         errors.append(f"status {answer.status_code}")
                 except httpx.HTTPError as error:
@@ -108,12 +142,23 @@ def members(address: str, tokens: list[str], what: str, digest: str, seconds: fl
     told.put((times, errors))
 
 
-def measure(address: str, tokens: list[str], what: str, digest: str, seconds: float, processes: int) -> dict[str, Any]:
+def measure(
+    address: str,
+    tokens: list[str],
+    what: str,
+    digest: str,
+    seconds: float,
+    processes: int,
+) -> dict[str, Any]:
     context = multiprocessing.get_context("fork")
-    start, told = context.Barrier(len(tokens)), context.Queue()
+    start = context.Barrier(len(tokens))
+    told = context.Queue()
     parts = [tokens[k::processes] for k in range(min(processes, len(tokens)))]
     workers = [
-        context.Process(target=members, args=(address, part, what, digest, seconds, start, told)) for part in parts
+        context.Process(
+            target=members, args=(address, part, what, digest, seconds, start, told)
+        )
+        for part in parts
     ]
     for worker in workers:
         worker.start()
@@ -122,16 +167,30 @@ def measure(address: str, tokens: list[str], what: str, digest: str, seconds: fl
         worker.join()
     times = sorted(t for some, _ in answers for t in some)
     errors = [e for _, some in answers for e in some]
-    at = lambda share: round(1000 * times[min(len(times) - 1, int(share * len(times)))], 2)  # noqa: E731
+
+    def at(share: float) -> float:
+        return round(1000 * times[min(len(times) - 1, int(share * len(times)))], 2)
+
     return {
-        "what": what, "members": len(tokens), "seconds": seconds, "requests": len(times), "errors": len(errors),
-        "per_second": round(len(times) / seconds, 1), "p50_ms": round(1000 * statistics.median(times), 2),
-        "p95_ms": at(0.95), "p99_ms": at(0.99),
-    }  # fmt: skip
+        "what": what,
+        "members": len(tokens),
+        "seconds": seconds,
+        "requests": len(times),
+        "errors": len(errors),
+        "per_second": round(len(times) / seconds, 1),
+        "p50_ms": round(1000 * statistics.median(times), 2),
+        "p95_ms": at(0.95),
+        "p99_ms": at(0.99),
+    }
 
 
 def bench(
-    *, sizes: list[int], counts: list[int], seconds: float, processes: int, say: Callable[[str], None]
+    *,
+    sizes: list[int],
+    counts: list[int],
+    seconds: float,
+    processes: int,
+    say: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """A row for each size and number of members, and the bare ones."""
     rows = []
@@ -146,16 +205,29 @@ def bench(
                 raise SystemExit("the server did not start")
             address = f"http://127.0.0.1:{here.recv()}"
             with Client(address, (folder / "admin.token").read_text()) as admin:
-                tokens = [admin.issue(f"silo-{number}", pool="ward") for number in range(max(counts))]
+                tokens = [
+                    admin.issue(f"silo-{number}", pool="ward")
+                    for number in range(max(counts))
+                ]
             for token in tokens:
                 with Client(address, token) as client:
                     client.subscribe("ward")
             with Client(address, tokens[0]) as first:
-                digests = {size: first.push("ward", offer(size, "silo-0", size))["digest"] for size in sizes}
+                digests = {
+                    size: first.push("ward", offer(size, "silo-0", size))["digest"]
+                    for size in sizes
+                }
             for count in counts:
                 for size in (0, *sizes):
                     what = "pull" if size else "bare"
-                    found = measure(address, tokens[:count], what, digests.get(size, ""), seconds, processes)
+                    found = measure(
+                        address,
+                        tokens[:count],
+                        what,
+                        digests.get(size, ""),
+                        seconds,
+                        processes,
+                    )
                     rows.append({"kilobytes": size} | found)
                     say(json.dumps(rows[-1]))
         finally:
@@ -164,8 +236,12 @@ def bench(
     return rows
 
 
-def worst(*, units: int, say: Callable[[str], None], some: Collection[str] | None = None) -> list[dict[str, Any]]:
-    """A push of each of the worst offers: seconds, and by how much the server and who looks for it grew at most."""
+def worst(
+    *, units: int, say: Callable[[str], None], some: Collection[str] | None = None
+) -> list[dict[str, Any]]:
+    """A push of each of the worst offers: seconds, and by how much the server and who
+    looks for it grew at most.
+    """
     rows = []
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as place:
@@ -178,19 +254,34 @@ def worst(*, units: int, say: Callable[[str], None], some: Collection[str] | Non
             address = f"http://127.0.0.1:{here.recv()}"
             with Client(address, (Path(place) / "admin.token").read_text()) as admin:
                 admin.found("images", offers.IMAGES)
-                tokens = {pool: admin.issue("north", pool=pool) for pool in ("ward", "images")}
+                tokens = {
+                    pool: admin.issue("north", pool=pool) for pool in ("ward", "images")
+                }
             for pool, token in tokens.items():
                 with Client(address, token) as client:
                     client.subscribe(pool)
-            files = {name: ("ward", functools.partial(make, units)) for name, make in offers.accepted.items()}
-            files |= {name: ("images", functools.partial(make, units)) for name, make in offers.accepted_images.items()}
+            files = {
+                name: ("ward", functools.partial(make, units))
+                for name, make in offers.accepted.items()
+            }
+            files |= {
+                name: ("images", functools.partial(make, units))
+                for name, make in offers.accepted_images.items()
+            }
             files |= {name: ("ward", make) for name, make in offers.refused.items()}
             pushed(
-                address, tokens["ward"], "ward", offers.offer(offers.decoder(4, (64, 128)), note="first"), server.pid
+                address,
+                tokens["ward"],
+                "ward",
+                offers.offer(offers.decoder(4, (64, 128)), note="first"),
+                server.pid,
             )
             for name, (pool, make) in files.items():
                 if some is None or name in some:
-                    rows.append({"offer": name} | pushed(address, tokens[pool], pool, make(), server.pid))
+                    rows.append(
+                        {"offer": name}
+                        | pushed(address, tokens[pool], pool, make(), server.pid)
+                    )
                     say(json.dumps(rows[-1], ensure_ascii=False))
         finally:
             server.terminate()
@@ -206,36 +297,54 @@ def family(process: int | None) -> Iterator[int | None]:
             yield from family(int(child))
 
 
-def pushed(address: str, token: str, pool: str, data: bytes, server: int | None) -> dict[str, Any]:
+def pushed(
+    address: str, token: str, pool: str, data: bytes, server: int | None
+) -> dict[str, Any]:
     """One push, and the peaks of the processes of the server while it lasted."""
     before = {}
     for process in family(server):
-        Path(f"/proc/{process}/clear_refs").write_text("5")  # the peak is counted from now on
+        # the peak is counted from now on
+        Path(f"/proc/{process}/clear_refs").write_text("5")
         before[process] = held(process)
     begun = time.perf_counter()
     answer = httpx.put(
-        f"{address}/v1/pools/{pool}/offers/{hashlib.sha256(data).hexdigest()}", content=data, timeout=120,
+        f"{address}/v1/pools/{pool}/offers/{hashlib.sha256(data).hexdigest()}",
+        content=data,
+        timeout=120,
         headers={"Authorization": f"Bearer {token}"},
-    )  # fmt: skip
+    )
     seconds = time.perf_counter() - begun
-    grown = {process: (held(process) - level) / 1e6 for process, level in before.items()}
+    grown = {
+        process: (held(process) - level) / 1e6 for process, level in before.items()
+    }
     return {
-        "status": answer.status_code, "file_mb": round(len(data) / 1e6, 3), "seconds": round(seconds, 2),
-        "server_mb": round(grown.pop(server), 1), "checker_mb": round(max(grown.values(), default=0.0), 1),
-    }  # fmt: skip
+        "status": answer.status_code,
+        "file_mb": round(len(data) / 1e6, 3),
+        "seconds": round(seconds, 2),
+        "server_mb": round(grown.pop(server), 1),
+        "checker_mb": round(max(grown.values(), default=0.0), 1),
+    }
 
 
 def held(process: int | None) -> int:
     """The most bytes that a process held since its peak was reset."""
-    return 1024 * int(Path(f"/proc/{process}/status").read_text().partition("VmHWM:")[2].split()[0])
+    return 1024 * int(
+        Path(f"/proc/{process}/status").read_text().partition("VmHWM:")[2].split()[0]
+    )
 
 
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=Path(__file__).parent / "ours.csv")
-    parser.add_argument("--jobs", type=int, default=2, help="processes that the members are spread over")
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="processes that the members are spread over"
+    )
     parser.add_argument("--seconds", type=float, default=1.0 if QUICK else 10.0)
     parser.add_argument("--only", type=int, help="only this number of members")
-    parser.add_argument("--worst", action="store_true", help="only the worst offers, into worst.csv beside --out")
+    parser.add_argument(
+        "--worst",
+        action="store_true",
+        help="only the worst offers, into worst.csv beside --out",
+    )
     return parser
 
 
@@ -246,7 +355,17 @@ def main() -> None:
     sizes = [50] if QUICK else [50, 1000]
     say = functools.partial(print, flush=True)
     looks = worst(units=MOST_UNITS // (16 if QUICK else 1), say=say)
-    rows = [] if args.worst else bench(sizes=sizes, counts=counts, seconds=args.seconds, processes=args.jobs, say=say)
+    rows = (
+        []
+        if args.worst
+        else bench(
+            sizes=sizes,
+            counts=counts,
+            seconds=args.seconds,
+            processes=args.jobs,
+            say=say,
+        )
+    )
     if args.out:
         write(args.out.with_name("worst.csv"), looks, list(looks[0]))
         if rows:

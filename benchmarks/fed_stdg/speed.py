@@ -1,4 +1,6 @@
-"""Local training of RWAE for a cohort as one batch, beside `torch.nn` for one client after another."""
+"""Local training of RWAE for a cohort as one batch, beside `torch.nn` for one client
+after another.
+"""
 
 import math
 import time
@@ -19,11 +21,16 @@ from understudy.privacy.noise.rng import FastRng
 class One(nn.Module):
     """The same network by `torch.nn`, for one client at a time."""
 
-    def __init__(self, length: int, channels: int, hidden: int = 32, latent: int = 16) -> None:
+    def __init__(
+        self, length: int, channels: int, hidden: int = 32, latent: int = 16
+    ) -> None:
         super().__init__()
         self.length = length
-        self.encoder, self.decoder = (nn.LSTM(size, hidden, batch_first=True) for size in (channels, hidden))
-        self.latent, self.dense = nn.Linear(length * hidden, latent), nn.Linear(latent, hidden)
+        self.encoder, self.decoder = (
+            nn.LSTM(size, hidden, batch_first=True) for size in (channels, hidden)
+        )
+        self.latent = nn.Linear(length * hidden, latent)
+        self.dense = nn.Linear(latent, hidden)
         self.output = nn.Linear(hidden, channels)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -39,25 +46,34 @@ def alone(network: One, x: Tensor, epochs: int) -> None:
         z, made = network(x)
         loss = (
             functional.mse_loss(made, x)
-            + Mmd(z.new_ones(1, len(z)), z.shape[1])(z[None], torch.randn_like(z)[None]).sum()
+            + Mmd(z.new_ones(1, len(z)), z.shape[1])(
+                z[None], torch.randn_like(z)[None]
+            ).sum()
         )
         adam.zero_grad()
         torch.autograd.backward(loss)
         adam.step()
 
 
-def race(device: str, *, clients: int = 50, epochs: int = 10, repeats: int = 5) -> dict[str, Any]:
-    """Milliseconds a client: one after another, and as one cohort; the best of some turns, taken in turn."""
+def race(
+    device: str, *, clients: int = 50, epochs: int = 10, repeats: int = 5
+) -> dict[str, Any]:
+    """Milliseconds a client: one after another, and as one cohort; the best of some
+    turns, taken in turn.
+    """
     torch.set_num_threads(1)
     where, (length, channels) = pick_device(device), (24, 6)  # Stock
     x = torch.rand(clients, 10, length, channels, device=where)
-    network, first = Rwae(length, channels), One(length, channels).to(where)
-    params, mask = network.init(FastRng(0)), torch.ones(clients, 10, dtype=torch.bool, device=where)
+    network = Rwae(length, channels)
+    first = One(length, channels).to(where)
+    params = network.init(FastRng(0))
+    mask = torch.ones(clients, 10, dtype=torch.bool, device=where)
 
     def loop() -> None:
         alone(deepcopy(first), x[0], epochs)
 
-    training = LocalTraining(network, epochs=epochs, lr=0.001, device=where)  # kept, as a party keeps it
+    # kept, as a party keeps it
+    training = LocalTraining(network, epochs=epochs, lr=0.001, device=where)
 
     def cohort() -> None:
         training(params, x, mask, FastRng(1))
@@ -69,9 +85,12 @@ def race(device: str, *, clients: int = 50, epochs: int = 10, repeats: int = 5) 
             "cohort_ms": min(best["cohort_ms"], _clock(cohort, where) / clients),
         }
     return {
-        "model": "rwae", "clients": clients, "device": str(where), **{k: round(v, 3) for k, v in best.items()},
+        "model": "rwae",
+        "clients": clients,
+        "device": str(where),
+        **{k: round(v, 3) for k, v in best.items()},
         "ratio": round(best["loop_ms"] / best["cohort_ms"], 1),
-    }  # fmt: skip
+    }
 
 
 def _clock(work: Callable[[], None], device: torch.device) -> float:

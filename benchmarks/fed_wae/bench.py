@@ -1,4 +1,5 @@
-"""DP-Fed-WAE beside its baselines on four tables: marginals, correlations, and models trained on synthetic rows.
+"""DP-Fed-WAE beside its baselines on four tables: marginals, correlations, and models
+trained on synthetic rows.
 
     make bench NAME=fed_wae DATA=<folder> [QUICK=1]
     python benchmarks/fed_wae/bench.py --data data --jobs 14 --out benchmarks/fed_wae/ours.csv
@@ -6,14 +7,15 @@
     python benchmarks/fed_wae/bench.py --speed            # one batch against one client after another
     python benchmarks/fed_wae/bench.py --images           # sheets of samples, as PNG
 
-Settings of DP-Fed-WAE are the paper's (X. Jiang, dissertation, TUM 2024, §4.5.1): 2 rows a person, 5000 rounds × 10
-people, 10 epochs of Adam at 0.001, ξ = k/d ∈ {0.05, 0.1, 0.25}. The paper draws 10⁵ rows, with replacement where there
-are fewer; here nobody is doubled, so that with fewer than 50,000 people some report several times. ε is that of one
-report; `participations` says how many the busiest person gave and `epsilon_run` what they cost together. "once" is the
-setting in which everybody reports once at most, so that both are equal. "wake-sleep" is `people/wake_sleep.py` at
-its defaults, with as many reports.
-A cell that stands in --out already is not run again; every finished cell is written at once.
-QUICK=1 uses generated rows and takes seconds.
+Settings of DP-Fed-WAE are the paper's (X. Jiang, dissertation, TUM 2024, §4.5.1): 2
+rows a person, 5000 rounds × 10 people, 10 epochs of Adam at 0.001, ξ = k/d ∈ {0.05,
+0.1, 0.25}. The paper draws 10⁵ rows, with replacement where there are fewer; here
+nobody is doubled, so that with fewer than 50,000 people some report several times. ε is
+that of one report; `participations` says how many the busiest person gave and
+`epsilon_run` what they cost together. "once" is the setting in which everybody reports
+once at most, so that both are equal. "wake-sleep" is `people/wake_sleep.py` at its
+defaults, with as many reports. A cell that stands in --out already is not run again;
+every finished cell is written at once. QUICK=1 uses generated rows and takes seconds.
 """
 
 import argparse
@@ -51,8 +53,11 @@ from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()
-EPSILONS, TOPS = (0.5, 2.0, 8.0), (0.05, 0.1, 0.25)
-DREAMT = 500  # rounds of wake-sleep; the cohort is as large as gives the same number of reports as the paper's rounds
+EPSILONS = (0.5, 2.0, 8.0)
+TOPS = (0.05, 0.1, 0.25)
+# rounds of wake-sleep; the cohort is as large as gives the same number of reports as
+# the paper's rounds
+DREAMT = 500
 PAPER = ("DP-Fed-WAE", "DP-Fed-WAE, once")  # these choose by ξ
 OURS = ("wake-sleep", "wake-sleep, once")
 BASELINES = ("LoPub", "LoCop")
@@ -61,14 +66,29 @@ PRICED = (*PAPER, *OURS, *BASELINES)
 WITHOUT = ("non-private", "wake-sleep, non-private")
 METHODS = (*OURS, *PAPER, *WITHOUT, "central", *BASELINES, "independent columns")
 SCORES = [
-    f"{kind}_{model}_{score}" for kind in ("tstr", "trtr") for model in ("mlp", "forest") for score in ("acc", "auc")
+    f"{kind}_{model}_{score}"
+    for kind in ("tstr", "trtr")
+    for model in ("mlp", "forest")
+    for score in ("acc", "auc")
 ]
 KEY = ("dataset", "method", "epsilon", "top", "seed", "settings", "draw")
 FIELDS = [
-    *KEY, "epsilon_run", "participations", "rounds", "cohort", "people", "dims", "seconds", "peak_mb",
-    "avd2", "avd4", "cmd", *SCORES,
-]  # fmt: skip
-GRID = Grid(fields=FIELDS, key=KEY[:-1], order=by_text(*KEY), alone=True)  # a cell's peak memory is its own
+    *KEY,
+    "epsilon_run",
+    "participations",
+    "rounds",
+    "cohort",
+    "people",
+    "dims",
+    "seconds",
+    "peak_mb",
+    "avd2",
+    "avd4",
+    "cmd",
+    *SCORES,
+]
+# a cell's peak memory is its own
+GRID = Grid(fields=FIELDS, key=KEY[:-1], order=by_text(*KEY), alone=True)
 
 Drawn = dict[str, pd.DataFrame]  # by how rows were drawn
 Job = dict[str, Any]
@@ -81,13 +101,21 @@ def measure(job: Job) -> list[dict[str, Any]]:
     drawn, facts = draw(job, data)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    cell = {key: job[key] for key in KEY if key != "draw"} | {"seconds": round(seconds, 1), "peak_mb": round(peak)}
-    return [cell | facts | {"draw": how} | figures(data, rows, models=job["models"]) for how, rows in drawn.items()]
+    cell = {key: job[key] for key in KEY if key != "draw"} | {
+        "seconds": round(seconds, 1),
+        "peak_mb": round(peak),
+    }
+    return [
+        cell | facts | {"draw": how} | figures(data, rows, models=job["models"])
+        for how, rows in drawn.items()
+    ]
 
 
 def draw(job: Job, data: Data) -> tuple[Drawn, dict[str, Any]]:
     """Synthetic rows, as many as real ones, and what they cost."""
-    method, seed, size = job["method"], job["seed"], len(data.train)
+    method = job["method"]
+    seed = job["seed"]
+    size = len(data.train)
     if method == "independent columns":
         codec = Codec(data.schema)
         mixed = shuffled(codec.codes(data.train), size, np.random.default_rng(seed))
@@ -96,49 +124,79 @@ def draw(job: Job, data: Data) -> tuple[Drawn, dict[str, Any]]:
     shared = {"device": job["device"], "seed": seed}
     if method == "central":
         config = fed_wae.Config(reporter="none", **shared, **more)
-        generator = central(config, read_table(data.train, data.schema), steps=job["rounds"])
+        generator = central(
+            config, read_table(data.train, data.schema), steps=job["rounds"]
+        )
         return both(generator, size), {"rounds": job["rounds"]}
     people = len(data.train) // 2
     rows = data.train.iloc[: 2 * people].assign(person=np.repeat(np.arange(people), 2))
     federation = Federation.rehearsal(
-        {"phones": rows}, {"phones": replace(data.schema, person="person")}, budget=Budget(math.inf, 0.0),
-        seed=seed, same_people=False,
-    )  # fmt: skip
+        {"phones": rows},
+        {"phones": replace(data.schema, person="person")},
+        budget=Budget(math.inf, 0.0),
+        seed=seed,
+        same_people=False,
+    )
     if method in BASELINES:
         result = train(
-            "lopub", federation, method=method.lower(), epsilon_total=job["epsilon"], seed=seed,
+            "lopub",
+            federation,
+            method=method.lower(),
+            epsilon_total=job["epsilon"],
+            seed=seed,
             **WIDE.get(job["dataset"], {}) | more,
-        )  # fmt: skip
+        )
         facts = {"epsilon_run": job["epsilon"], "participations": 1, "people": people}
         return {"sample": result.generator.sample(size, seed=seed)}, facts
-    reports = min(people, job["rounds"] * job["cohort"]) if "once" in method else job["rounds"] * job["cohort"]
+    reports = (
+        min(people, job["rounds"] * job["cohort"])
+        if "once" in method
+        else job["rounds"] * job["cohort"]
+    )
     if method.startswith("wake-sleep"):
-        protocol, cohort = "wake-sleep", max(1, reports // DREAMT)
+        protocol = "wake-sleep"
+        cohort = max(1, reports // DREAMT)
     else:
-        protocol, cohort = "fed-wae", min(job["cohort"], people)
+        protocol = "fed-wae"
+        cohort = min(job["cohort"], people)
     rounds = reports // cohort
-    price: dict[str, Any] = {"reporter": "none"} if method in WITHOUT else {"epsilon": job["epsilon"]}
+    price: dict[str, Any] = (
+        {"reporter": "none"} if method in WITHOUT else {"epsilon": job["epsilon"]}
+    )
     if method in PAPER:
         price["top"] = job["top"]
     result = train(
-        protocol, federation, rounds=rounds, cohort=cohort, cap=math.ceil(rounds * cohort / people),
-        checkpoint_every=10**6, **shared, **price | more,
-    )  # fmt: skip
+        protocol,
+        federation,
+        rounds=rounds,
+        cohort=cohort,
+        cap=math.ceil(rounds * cohort / people),
+        checkpoint_every=10**6,
+        **shared,
+        **price | more,
+    )
     card = result.generator.card
     most = card["reports"]["of the busiest person"]
     facts = {
-        "epsilon_run": "" if method in WITHOUT else job["epsilon"] * most, "participations": most,
-        "rounds": card["rounds"], "cohort": cohort, "people": people,
+        "epsilon_run": "" if method in WITHOUT else job["epsilon"] * most,
+        "participations": most,
+        "rounds": card["rounds"],
+        "cohort": cohort,
+        "people": people,
         "dims": card["dims"],
-    }  # fmt: skip
+    }
     return both(result.generator, size), facts
 
 
 def both(generator: Any, size: int) -> Drawn:
-    return {how: generator.sample(size, seed=0, draw=how) for how in ("sample", "argmax")}
+    return {
+        how: generator.sample(size, seed=0, draw=how) for how in ("sample", "argmax")
+    }
 
 
-def figures(data: Data, rows: pd.DataFrame, *, models: tuple[str, ...]) -> dict[str, float]:
+def figures(
+    data: Data, rows: pd.DataFrame, *, models: tuple[str, ...]
+) -> dict[str, float]:
     """How far synthetic rows are from real ones, and what a model learns from them."""
     codec = Codec(data.schema)
     real, test, made = (codec.codes(frame) for frame in (data.train, data.test, rows))
@@ -146,14 +204,27 @@ def figures(data: Data, rows: pd.DataFrame, *, models: tuple[str, ...]) -> dict[
     place = data.schema.names.index(data.target)
     rest = [column for column in range(len(codec.sizes)) if column != place]
     real_rows, made_rows, test_rows = (
-        Examples(codes[:, rest], codes[:, place].astype(np.int64)) for codes in (real, made, test)
+        Examples(codes[:, rest], codes[:, place].astype(np.int64))
+        for codes in (real, made, test)
     )
     scores = downstream(
-        real_rows, made_rows, test_rows, [codec.sizes[column] for column in rest],
-        classes=codec.sizes[place], models=models,
-    )  # fmt: skip
-    found = {"avd2": marginals.avd(2), "avd4": marginals.avd(4), "cmd": correlations(real, made).figures[0]}
-    out = {name: round(figure.value, 4) for name, figure in found.items() if figure.value is not None}
+        real_rows,
+        made_rows,
+        test_rows,
+        [codec.sizes[column] for column in rest],
+        classes=codec.sizes[place],
+        models=models,
+    )
+    found = {
+        "avd2": marginals.avd(2),
+        "avd4": marginals.avd(4),
+        "cmd": correlations(real, made).figures[0],
+    }
+    out = {
+        name: round(figure.value, 4)
+        for name, figure in found.items()
+        if figure.value is not None
+    }
     for figure in scores:
         if figure.name in SCORES and figure.value is not None:
             out[figure.name] = round(figure.value, 4)
@@ -178,10 +249,18 @@ def jobs(args: argparse.Namespace) -> Iterator[Job]:
                 for epsilon in args.epsilons if method in PRICED else ("",):
                     for top in args.tops if method in PAPER else ("",):
                         yield {
-                            "dataset": dataset, "method": method, "epsilon": epsilon, "top": top, "seed": seed,
-                            "settings": json.dumps(args.set, sort_keys=True), "data": args.data, "device": args.device,
-                            "rounds": args.rounds, "cohort": args.cohort, "models": args.models,
-                        }  # fmt: skip
+                            "dataset": dataset,
+                            "method": method,
+                            "epsilon": epsilon,
+                            "top": top,
+                            "seed": seed,
+                            "settings": json.dumps(args.set, sort_keys=True),
+                            "data": args.data,
+                            "device": args.device,
+                            "rounds": args.rounds,
+                            "cohort": args.cohort,
+                            "models": args.models,
+                        }
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -201,7 +280,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5000)
     parser.add_argument("--cohort", type=int, default=10)
-    parser.add_argument("--set", nargs="*", type=setting, default=[], metavar="NAME=VALUE")
+    parser.add_argument(
+        "--set", nargs="*", type=setting, default=[], metavar="NAME=VALUE"
+    )
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--images", action="store_true")
     return parser
@@ -209,7 +290,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     args = parser().parse_args()
-    args.set, args.models = dict(args.set), ("mlp", "forest")
+    args.set = dict(args.set)
+    args.models = ("mlp", "forest")
     if args.speed:
         from speed import race_all
 
@@ -218,11 +300,19 @@ def main() -> None:
     if args.images:
         from sheets import draw_all
 
-        draw_all(args.data, device=args.device, quick=QUICK, out=HERE, settings=args.set)
+        draw_all(
+            args.data, device=args.device, quick=QUICK, out=HERE, settings=args.set
+        )
         return
     if QUICK:
-        args.data, args.only, args.epsilons, args.tops = None, ["adult"], [8.0], [0.1]
-        args.rounds, args.cohort, args.models, args.device = 10, 5, ("mlp",), "cpu"
+        args.data = None
+        args.only = ["adult"]
+        args.epsilons = [8.0]
+        args.tops = [0.1]
+        args.rounds = 10
+        args.cohort = 5
+        args.models = ("mlp",)
+        args.device = "cpu"
     GRID.run(measure, jobs(args), args)
 
 

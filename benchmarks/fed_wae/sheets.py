@@ -1,6 +1,8 @@
-"""Sheets of synthetic images: MNIST and Fashion-MNIST at ε = ∞, 8 and 4, two images a person, each person once.
+"""Sheets of synthetic images: MNIST and Fashion-MNIST at ε = ∞, 8 and 4, two images a
+person, each person once.
 
-The paper's Figure 4.14 shows such sheets. A sheet is 8 × 8 images, drawn from the prior with a fixed seed.
+The paper's Figure 4.14 shows such sheets. A sheet is 8 × 8 images, drawn from the prior
+with a fixed seed.
 """
 
 import math
@@ -21,7 +23,9 @@ from understudy.runs.federation import Federation
 SETS = {"mnist": "mnist", "fmnist": "fashion_mnist"}
 
 
-def draw_all(folder: Path, *, device: str, quick: bool, out: Path, settings: dict[str, Any]) -> None:
+def draw_all(
+    folder: Path, *, device: str, quick: bool, out: Path, settings: dict[str, Any]
+) -> None:
     if quick:
         images = np.random.default_rng(0).integers(0, 255, (40, 28, 28))
         print(sheet(images, 8.0, device="cpu", rounds=2, cohort=5).shape)
@@ -31,17 +35,37 @@ def draw_all(folder: Path, *, device: str, quick: bool, out: Path, settings: dic
         images = train_part["X"]
         for epsilon in (math.inf, 8.0, 4.0):
             pixels = sheet(images, epsilon, device=device, **settings)
-            path = out / f"{name}_{'inf' if math.isinf(epsilon) else f'{epsilon:g}'}.png"
-            Image.fromarray(pixels).resize((448, 448), Image.Resampling.NEAREST).save(path)
+            path = (
+                out / f"{name}_{'inf' if math.isinf(epsilon) else f'{epsilon:g}'}.png"
+            )
+            Image.fromarray(pixels).resize((448, 448), Image.Resampling.NEAREST).save(
+                path
+            )
             print(path, flush=True)
 
 
-def sheet(images: NDArray[Any], epsilon: float, *, device: str, cohort: int = 10, **more: Any) -> NDArray[np.uint8]:
+def sheet(
+    images: NDArray[Any], epsilon: float, *, device: str, cohort: int = 10, **more: Any
+) -> NDArray[np.uint8]:
     """64 synthetic images on one sheet (224, 224), from people who report once each."""
     people = len(images) // 2
-    rows = ArrayTable.from_array(images[: 2 * people], ImageSchema(height=28, width=28), np.arange(2 * people) // 2)
-    federation = Federation.rehearsal({"phones": rows}, budget=Budget(math.inf, 0.0), seed=0, same_people=False)
+    rows = ArrayTable.from_array(
+        images[: 2 * people],
+        ImageSchema(height=28, width=28),
+        np.arange(2 * people) // 2,
+    )
+    federation = Federation.rehearsal(
+        {"phones": rows}, budget=Budget(math.inf, 0.0), seed=0, same_people=False
+    )
     price = {"reporter": "none"} if math.isinf(epsilon) else {"epsilon": epsilon}
-    result = train("fed-wae", federation, cohort=cohort, device=device, **price | {"rounds": people // cohort} | more)
+    result = train(
+        "fed-wae",
+        federation,
+        cohort=cohort,
+        device=device,
+        **price | {"rounds": people // cohort} | more,
+    )
     drawn = result.generator.images(64, seed=0).astype(np.uint8)
-    return np.ascontiguousarray(drawn.reshape(8, 8, 28, 28).swapaxes(1, 2).reshape(224, 224))
+    return np.ascontiguousarray(
+        drawn.reshape(8, 8, 28, 28).swapaxes(1, 2).reshape(224, 224)
+    )

@@ -1,7 +1,9 @@
-"""The benchmark's tables: rows that people train on, rows held out, and a schema that is fitted on neither.
+"""The benchmark's tables: rows that people train on, rows held out, and a schema that
+is fitted on neither.
 
-Numbers are cut at edges that anybody could write down. Category lists are those of the published data sets, whose
-documentation states them; they are read from the file here to save a hundred lines.
+Numbers are cut at edges that anybody could write down. Category lists are those of the
+published data sets, whose documentation states them; they are read from the file here
+to save a hundred lines.
 """
 
 from dataclasses import dataclass
@@ -13,7 +15,12 @@ import pandas as pd
 from common.sources import need
 from understudy.data.schema import Boolean, Categorical, Column, Integer, Schema
 
-FILES = {"adult": "adult.csv.gz", "a9a": "a9a.npz", "w8a": "w8a.npz", "census": "census_income_kdd.parquet"}
+FILES = {
+    "adult": "adult.csv.gz",
+    "a9a": "a9a.npz",
+    "w8a": "w8a.npz",
+    "census": "census_income_kdd.parquet",
+}
 MONEY = (0, 1, 1_000, 3_000, 5_000, 8_000, 15_000, 100_000)
 EDGES = {
     "adult": {
@@ -46,7 +53,9 @@ class Data:
 
 
 def load(name: str, folder: Path) -> Data:
-    """The table of this name. Ends with the place of the public original where it is missing."""
+    """The table of this name. Ends with the place of the public original where it is
+    missing.
+    """
     (file,) = need(folder, FILES[name])
     if file.suffix == ".npz":
         return _binary(name, file)
@@ -54,32 +63,46 @@ def load(name: str, folder: Path) -> Data:
     held_out = np.arange(len(frame)) >= 32_561
     if name == "census":
         held_out = (frame.pop("split") == "test").to_numpy()
-        frame = frame.drop(columns="instance_weight").fillna("NA")  # a level of hispanic_origin
+        # a level of hispanic_origin
+        frame = frame.drop(columns="instance_weight").fillna("NA")
     target = "income" if name == "adult" else "income_gt_50k"
-    schema = Schema(columns=tuple(_column(column, frame[column], EDGES[name]) for column in frame))
+    schema = Schema(
+        columns=tuple(_column(column, frame[column], EDGES[name]) for column in frame)
+    )
     return Data(_apart(frame[~held_out]), _apart(frame[held_out]), schema, target)
 
 
 def _binary(name: str, file: Path) -> Data:
-    """0/1 columns and a label. w8a: its first 124 columns, and every fifth row held out."""
+    """0/1 columns and a label. w8a: its first 124 columns, and every fifth row held
+    out.
+    """
     arrays = np.load(file)
     if name == "a9a":
-        parts = [(arrays[f"X_{part}"], arrays[f"y_{part}"]) for part in ("train", "test")]
+        parts = [
+            (arrays[f"X_{part}"], arrays[f"y_{part}"]) for part in ("train", "test")
+        ]
     else:
-        x, y = arrays["X"][:, :124], arrays["y"]
+        x = arrays["X"][:, :124]
+        y = arrays["y"]
         last = np.arange(len(x)) % 5 == 4
         parts = [(x[~last], y[~last]), (x[last], y[last])]
     frames = [
-        pd.DataFrame(rows.astype(bool), columns=[f"x{i + 1}" for i in range(rows.shape[1])]).assign(label=y > 0)
+        pd.DataFrame(
+            rows.astype(bool), columns=[f"x{i + 1}" for i in range(rows.shape[1])]
+        ).assign(label=y > 0)
         for rows, y in parts
     ]
     schema = Schema(columns=tuple(Boolean(name=column) for column in frames[0]))
     return Data(_apart(frames[0]), frames[1], schema, "label")
 
 
-def _column(name: str, values: "pd.Series[object]", edges: dict[str, tuple[int, ...] | None]) -> Column:
+def _column(
+    name: str, values: "pd.Series[object]", edges: dict[str, tuple[int, ...] | None]
+) -> Column:
     if name not in edges:
-        return Categorical(name=name, categories=tuple(sorted(values.unique().tolist())))
+        return Categorical(
+            name=name, categories=tuple(sorted(values.unique().tolist()))
+        )
     cuts = edges[name]
     if cuts is None:
         return Integer(name=name, low=int(values.min()), high=int(values.max()))

@@ -1,14 +1,20 @@
-"""What got slower since it was last looked at: ratios of hot paths, and counts of what never varies.
+"""What got slower since it was last looked at: ratios of hot paths, and counts of what
+never varies.
 
-    make guard                 # measures again beside guard.csv: says what got worse, and then ends with 1
-    python benchmarks/guard/bench.py --counts    # what never varies alone, in seconds, as every check does
-    make guard WRITE=1         # writes guard.csv anew for this kind of machine; other kinds' rows stay
+    make guard                 # measures again beside guard.csv: says what got worse,
+                               and then ends with 1
+    python benchmarks/guard/bench.py --counts    # what never varies alone, in seconds,
+                                                 as every check does
+    make guard WRITE=1         # writes guard.csv anew for this kind of machine; other
+                               kinds' rows stay
 
-A ratio is of our processor time over that of something plain which does the same work, or as much: both take turns in
-one process, one thread each, and the least times count, so that a busy machine blurs little. Another kind of processor
-does matter, so each kind (`chip`) has rows of its own. One that looks worse than the committed one by more than a fifth
-is measured twice more, and the best stands. Counts are one row for all kinds, and compared exactly: more is worse, less
-is said and welcome. All of it takes three minutes at most.
+A ratio is of our processor time over that of something plain which does the same work,
+or as much: both take turns in one process, one thread each, and the least times count,
+so that a busy machine blurs little. Another kind of processor does matter, so each kind
+(`chip`) has rows of its own. One that looks worse than the committed one by more than a
+fifth is measured twice more, and the best stands. Counts are one row for all kinds, and
+compared exactly: more is worse, less is said and welcome. All of it takes three minutes
+at most.
 """
 
 import argparse
@@ -66,7 +72,9 @@ Work = Callable[[], object]
 
 
 def race(ours: Work, plain: Work, turns: int = 7) -> float:
-    """Our least processor time over that of `plain`; they take turns, and the first warms up."""
+    """Our least processor time over that of `plain`; they take turns, and the first
+    warms up.
+    """
     least = [float("inf")] * 2
     for turn in range(turns + 1):
         for side, work in enumerate((ours, plain)):
@@ -84,7 +92,8 @@ def critic_step() -> float:
 
 def cohort() -> float:
     draw = torch.Generator().manual_seed(0)
-    x, y = torch.rand(50, 10, 256, generator=draw), torch.randint(10, (50, 10), generator=draw)
+    x = torch.rand(50, 10, 256, generator=draw)
+    y = torch.randint(10, (50, 10), generator=draw)
     params = LR_.init(Seeded())
     train = ClassifierTraining(LR_, epochs=10, lr=0.001)
     return race(lambda: train(params, x, y), lambda: loop(LR_, params, x, y, "sgd"), 5)
@@ -106,7 +115,9 @@ def gram_count() -> float:
 
 
 def plain_steps(sizes: Sequence[int], components: int, steps: int) -> Work:
-    """So many steps of Adam on a mixture's logits, whose two-way tables are to be those of an even law: by autograd."""
+    """So many steps of Adam on a mixture's logits, whose two-way tables are to be those
+    of an even law: by autograd.
+    """
     even = torch.cat([torch.full((size,), 1 / size) for size in sizes])
 
     def work() -> None:
@@ -114,7 +125,9 @@ def plain_steps(sizes: Sequence[int], components: int, steps: int) -> Work:
         logits = torch.randn(components, sum(sizes), generator=draw).requires_grad_()
         adam = torch.optim.Adam([logits], lr=0.2)
         for _ in range(steps):
-            odds = torch.cat([part.softmax(1) for part in logits.split(list(sizes), 1)], 1)
+            odds = torch.cat(
+                [part.softmax(1) for part in logits.split(list(sizes), 1)], 1
+            )
             pairs = odds.T @ odds / components
             adam.zero_grad()
             (pairs - torch.outer(even, even)).square().sum().backward()
@@ -124,45 +137,67 @@ def plain_steps(sizes: Sequence[int], components: int, steps: int) -> Work:
 
 
 def gram_fit() -> float:
-    """60 steps, over 60 steps by autograd without all that is ours: priors, empty cells, a look at what is left."""
+    """60 steps, over 60 steps by autograd without all that is ours: priors, empty
+    cells, a look at what is left.
+    """
     noisy = gram_matrix(codes(20_000), SIZES).double()
     plain = plain_steps(SIZES, 512, 60)
-    return race(lambda: fit_gram(noisy, SIZES, noise=10.0, people=20_000, steps=60, seed=0), plain, 3)
+    return race(
+        lambda: fit_gram(noisy, SIZES, noise=10.0, people=20_000, steps=60, seed=0),
+        plain,
+        3,
+    )
 
 
 def one_line() -> float:
-    """`us.synthesize` of twelve numbers without bounds, in 60 steps, over 60 steps of as wide a mixture."""
+    """`us.synthesize` of twelve numbers without bounds, in 60 steps, over 60 steps of
+    as wide a mixture.
+    """
     draw = np.random.default_rng(0)
     laws = {f"law{n}": np.round(draw.lognormal(3, 1, 3_000), n % 3) for n in range(6)}
-    frame = pd.DataFrame(laws | {f"code{n}": draw.integers(0, 9 << n, 3_000) for n in range(6)})
+    frame = pd.DataFrame(
+        laws | {f"code{n}": draw.integers(0, 9 << n, 3_000) for n in range(6)}
+    )
     plain = plain_steps([10, 15] * 6, 512, 60)
 
     def ours() -> None:
         with tempfile.TemporaryDirectory() as home:
-            us.synthesize(frame, epsilon=1, names_and_kinds_are_public=True, ledgers=home, steps=60, seed=0)
+            us.synthesize(
+                frame,
+                epsilon=1,
+                names_and_kinds_are_public=True,
+                ledgers=home,
+                steps=60,
+                seed=0,
+            )
 
     return race(ours, plain, 2)
 
 
 def moments() -> float:
     rows = np.random.default_rng(0).integers(-1000, 1000, (20_000, 64)).astype(float)
-    cells, crowd = np.arange(20_000) % 10, Crowd.from_starts(np.arange(20_001))
+    cells = np.arange(20_000) % 10
+    crowd = Crowd.from_starts(np.arange(20_001))
     return race(lambda: cell_moments(rows, cells, 10, crowd), lambda: rows.T @ rows)
 
 
 def alignment() -> float:
     """Over one exponentiation by libsodium for each id that is masked."""
-    point, key = crypto_scalarmult_base(os.urandom(32)), os.urandom(32)
+    point = crypto_scalarmult_base(os.urandom(32))
+    key = os.urandom(32)
 
     def plain() -> None:
-        for _ in range(4 * 1000):  # by its own holder and by the other one, at two holders
+        # by its own holder and by the other one, at two holders
+        for _ in range(4 * 1000):
             crypto_scalarmult(key, point)
 
     return race(lambda: align({"a": range(1000), "b": range(500, 1500)}), plain, 3)
 
 
 def price() -> float:
-    """The noise of a VertiGAN, over one price of it by Google's accountant. Each turn asks anew: answers are kept."""
+    """The noise of a VertiGAN, over one price of it by Google's accountant. Each turn
+    asks anew: answers are kept.
+    """
     asked: Iterator[float] = iter(8 + n / 1000 for n in range(100))
 
     def event(sigma: float) -> Any:
@@ -171,7 +206,9 @@ def price() -> float:
     def ours() -> None:
         calibrate(lambda sigma: {event(sigma): 15_000}, epsilon=next(asked), delta=1e-6)
 
-    return race(ours, lambda: PLDAccountant().compose(event(1.0), 15_000).get_epsilon(1e-6), 3)
+    return race(
+        ours, lambda: PLDAccountant().compose(event(1.0), 15_000).get_epsilon(1e-6), 3
+    )
 
 
 def run(program: str, **more: Any) -> Any:
@@ -187,17 +224,32 @@ def importing() -> float:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    ours, plain = "import understudy; understudy.synthesize", "import torch, pandas, pyarrow, dp_accounting"
+    ours = "import understudy; understudy.synthesize"
+    plain = "import torch, pandas, pyarrow, dp_accounting"
     turns = [(seconds(ours), seconds(plain)) for _ in range(3)]
     return min(a for a, _ in turns) / min(b for _, b in turns)
 
 
 def ask() -> float:
-    """An empty ask of two parties over the loopback, over a bare echo; journals in memory where there is a tmpfs."""
+    """An empty ask of two parties over the loopback, over a bare echo; journals in
+    memory where there is a tmpfs.
+    """
     with tempfile.TemporaryDirectory() as home:
         out = Path(home) / "asked.csv"
-        command = [sys.executable, str(HERE.parent / "network" / "bench.py"), "--only", "2x0", "--out", str(out)]
-        subprocess.run(command, check=True, env=os.environ | {"QUICK": "1"}, stdout=subprocess.DEVNULL)
+        command = [
+            sys.executable,
+            str(HERE.parent / "network" / "bench.py"),
+            "--only",
+            "2x0",
+            "--out",
+            str(out),
+        ]
+        subprocess.run(
+            command,
+            check=True,
+            env=os.environ | {"QUICK": "1"},
+            stdout=subprocess.DEVNULL,
+        )
         last = read(out)[-1]
     return float(last["ask_ms"]) / float(last["raw_grpc_ms"])
 
@@ -209,14 +261,19 @@ def small_run() -> Any:
     parts = {"a": list(schema.names[::2]), "b": list(schema.names[1::2])}
     tables = {name: frame[["id", *part]] for name, part in parts.items()}
     schemas = {name: schema.select(part) for name, part in parts.items()}
-    federation = us.Federation.rehearsal(tables, schemas, budget=us.Budget(2.0, 1e-6), seed=1)
+    federation = us.Federation.rehearsal(
+        tables, schemas, budget=us.Budget(2.0, 1e-6), seed=1
+    )
     return us.train("gram", federation, steps=20, components=32, device="cpu")
 
 
 def sampling() -> float:
-    """Synthetic rows, over as many cells drawn by numpy from one set of odds a column."""
+    """Synthetic rows, over as many cells drawn by numpy from one set of odds a
+    column.
+    """
     generator = small_run().generator
-    columns, draw = len(generator.schema.names), np.random.default_rng(0)
+    columns = len(generator.schema.names)
+    draw = np.random.default_rng(0)
     odds = np.full(10, 0.1)
 
     def plain() -> None:
@@ -231,9 +288,12 @@ def sent(what: Callable[[Any], int]) -> int:
 
 
 def passes() -> int:
-    """How often a table that is longer than memory is read from its beginning to its end, in a whole run."""
+    """How often a table that is longer than memory is read from its beginning to its
+    end, in a whole run.
+    """
     frame, schema = toy(rows=400, seed=1)
-    rows, own = 0, pq.ParquetFile.iter_batches
+    rows = 0
+    own = pq.ParquetFile.iter_batches
 
     def counted(file: Any, *args: Any, **more: Any) -> Iterator[Any]:
         nonlocal rows
@@ -242,31 +302,62 @@ def passes() -> int:
             yield batch
 
     seen = mock.patch.object(pq.ParquetFile, "iter_batches", counted)
-    with tempfile.TemporaryDirectory() as home, mock.patch.object(files, "LONG", 1), seen:
-        frame.to_parquet(path := Path(home) / "rows.parquet")
+    with (
+        tempfile.TemporaryDirectory() as home,
+        mock.patch.object(files, "LONG", 1),
+        seen,
+    ):
+        path = Path(home) / "rows.parquet"
+        frame.to_parquet(path)
         us.synthesize(
-            path, epsilon=2.0, schema=schema, ledgers=Path(home) / "ledgers", steps=5, components=8, device="cpu"
-        )  # fmt: skip
+            path,
+            epsilon=2.0,
+            schema=schema,
+            ledgers=Path(home) / "ledgers",
+            steps=5,
+            components=8,
+            device="cpu",
+        )
     return rows // len(frame)
 
 
 def imported(program: str) -> int:
     """Our own files in a fresh interpreter."""
-    told = "\nimport sys\nprint(sum(name.split('.')[0] == 'understudy' for name in sys.modules))"
+    told = (
+        "\nimport sys\nprint(sum(name.split('.')[0] == 'understudy' for name in "
+        "sys.modules))"
+    )
     return int(run(program + told, capture_output=True, text=True).stdout)
 
 
 # VertiGAN
 
 
-def rounds(device: str, widths: Sequence[int], people: int, watch: Callable[[int, Any], None], many: int) -> None:
+def rounds(
+    device: str,
+    widths: Sequence[int],
+    people: int,
+    watch: Callable[[int, Any], None],
+    many: int,
+) -> None:
     """So many rounds; `watch` is told each that is done, and the parties."""
-    held = {f"p{n}": holding(width, people, f"p{n}_", n) for n, width in enumerate(widths)}
+    held = {
+        f"p{n}": holding(width, people, f"p{n}_", n) for n, width in enumerate(widths)
+    }
     tables, schemas = ({name: pair[n] for name, pair in held.items()} for n in (0, 1))
     federation = us.Federation.rehearsal(tables, schemas, budget=us.Budget(8.0, 1e-6))
-    config = verti_gan.Config(rounds=many, device=device, **({"batch": 8, "critic_steps": 2} if people < 1000 else {}))
+    config = verti_gan.Config(
+        rounds=many,
+        device=device,
+        **({"batch": 8, "critic_steps": 2} if people < 1000 else {}),
+    )
     parties = LocalParties(federation.parties("verti-gan", run="guard"))
-    verti_gan.train(config, parties, federation.schemas, watch=lambda done: watch(done.done, parties.parties))
+    verti_gan.train(
+        config,
+        parties,
+        federation.schemas,
+        watch=lambda done: watch(done.done, parties.parties),
+    )
 
 
 def waits() -> int:
@@ -333,13 +424,21 @@ COUNTS: dict[str, Callable[[], int | None]] = {
     "waits in twenty VertiGAN rounds on a GPU": waits_on_gpu,
     "passes of gram over streamed rows": passes,
     "messages of a small gram run": partial(sent, lambda line: line.count),
-    "bytes of a small gram run": partial(sent, lambda line: line.up_bytes + line.down_bytes),
-    "files imported by synthesize": partial(imported, "import understudy; understudy.synthesize"),
-    "files imported by sign-ds": partial(imported, "import understudy.protocols.people.sign_ds"),
+    "bytes of a small gram run": partial(
+        sent, lambda line: line.up_bytes + line.down_bytes
+    ),
+    "files imported by synthesize": partial(
+        imported, "import understudy; understudy.synthesize"
+    ),
+    "files imported by sign-ds": partial(
+        imported, "import understudy.protocols.people.sign_ds"
+    ),
 }
 
 
-def judged(name: str, kind: str, before: float | None, now: float | None) -> tuple[bool, str]:
+def judged(
+    name: str, kind: str, before: float | None, now: float | None
+) -> tuple[bool, str]:
     """Whether it got worse, and what is to be said of it."""
     if now is None:
         return False, f"{name}: cannot be measured here (no GPU)"
@@ -348,7 +447,11 @@ def judged(name: str, kind: str, before: float | None, now: float | None) -> tup
         return False, f"{name}: {now:{form}}, new"
     worse = now > before * (1 if kind == "count" else FIFTH)
     less = kind == "count" and now < before
-    return (worse, f"{name}: {now:{form}}, was {before:{form}}{': WORSE' * worse}{': better, write it down' * less}")
+    return (
+        worse,
+        f"{name}: {now:{form}}, was "
+        f"{before:{form}}{': WORSE' * worse}{': better, write it down' * less}",
+    )
 
 
 def measured(name: str, before: float | None) -> float | None:
@@ -364,25 +467,38 @@ def measured(name: str, before: float | None) -> float | None:
 
 def chip(name: str) -> str:
     """The kind of processor that a ratio is of."""
-    return torch.cuda.get_device_name() if "on a GPU" in name and torch.cuda.is_available() else platform.machine()
+    return (
+        torch.cuda.get_device_name()
+        if "on a GPU" in name and torch.cuda.is_available()
+        else platform.machine()
+    )
 
 
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=HERE / "guard.csv")
-    parser.add_argument("--write", action="store_true", help="replace the file's figures by these")
-    parser.add_argument("--counts", action="store_true", help="what is counted alone, and never timed")
+    parser.add_argument(
+        "--write", action="store_true", help="replace the file's figures by these"
+    )
+    parser.add_argument(
+        "--counts", action="store_true", help="what is counted alone, and never timed"
+    )
     parser.add_argument("--only", default="", help="figures with this in their name")
     return parser
 
 
 def main() -> None:
     args = parser().parse_args()
-    warnings.simplefilter("ignore")  # of so few people a run says that it is of little use
+    # of so few people a run says that it is of little use
+    warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    rows: dict[tuple[str, str], Row] = {(row["figure"], row["chip"]): row for row in read(args.out)}
+    rows: dict[tuple[str, str], Row] = {
+        (row["figure"], row["chip"]): row for row in read(args.out)
+    }
     gpu = torch.cuda.is_available()
     machine = {
-        "machine": torch.cuda.get_device_name() if gpu else f"{platform.machine()}, {os.cpu_count()} cores",
+        "machine": torch.cuda.get_device_name()
+        if gpu
+        else f"{platform.machine()}, {os.cpu_count()} cores",
         "date": str(date.today()),
     }
     machine["machine"] += f", torch {torch.__version__}"
@@ -392,16 +508,25 @@ def main() -> None:
         kind = "count" if name in COUNTS else "ratio"
         key = (name, "" if kind == "count" else chip(name))
         before = float(rows[key]["value"]) if key in rows else None
-        begun, now = time.perf_counter(), measured(name, before)
+        begun = time.perf_counter()
+        now = measured(name, before)
         bad, text = judged(name, kind, before, now)
         print(f"{text}  [{time.perf_counter() - begun:.0f} s]", flush=True)
         worse += [name] * bad
         if args.write and now is not None:
             value = f"{now:.4g}" if kind == "ratio" else now
-            rows[key] = {"figure": name, "kind": kind, "chip": key[1], "value": value} | machine
+            rows[key] = {
+                "figure": name,
+                "kind": kind,
+                "chip": key[1],
+                "value": value,
+            } | machine
     if args.write:
         order = [*RATIOS, *COUNTS]
-        kept = sorted((key for key in rows if key[0] in order), key=lambda key: (order.index(key[0]), key[1]))
+        kept = sorted(
+            (key for key in rows if key[0] in order),
+            key=lambda key: (order.index(key[0]), key[1]),
+        )
         write(args.out, [rows[key] for key in kept], FIELDS)
     elif worse:
         sys.exit(f"{len(worse)} got worse: {'; '.join(worse)}")

@@ -1,9 +1,11 @@
 """Where a computation waits for its device, counted on a machine that has none.
 
-A pretended device: tensors on it say `device.type == "lazy"`, and compute on the CPU. A program that is told to use it
-(`device="lazy"`) cannot do one thing unseen, which is what makes a host wait for a GPU: read a number (`float(x)`,
-`bool(x.any())`), copy a tensor back (`.cpu()`), take a result whose size follows from values (`nonzero`, a mask as an
-index), or copy one there from memory that has to stay as it is (`.to(device)` without `non_blocking`).
+A pretended device: tensors on it say `device.type == "lazy"`, and compute on the CPU. A
+program that is told to use it (`device="lazy"`) cannot do one thing unseen, which is
+what makes a host wait for a GPU: read a number (`float(x)`, `bool(x.any())`), copy a
+tensor back (`.cpu()`), take a result whose size follows from values (`nonzero`, a mask
+as an index), or copy one there from memory that has to stay as it is (`.to(device)`
+without `non_blocking`).
 
     with Waits() as waits:
         verti_gan.train(Config(device="lazy", …), …)
@@ -23,7 +25,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from understudy.privacy.noise.rng import FastRng
 
 DEVICE = torch.device("lazy")
-SIZED_BY_VALUES = {"nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount"}
+SIZED_BY_VALUES = {
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "bincount",
+}
 READS = {"_local_scalar_dense", "equal"} | SIZED_BY_VALUES
 
 
@@ -35,9 +44,13 @@ class Pretended(Tensor):
     @staticmethod
     def __new__(cls, held: Tensor) -> "Pretended":
         made: Pretended = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(),
-            dtype=held.dtype, device=DEVICE,
-        )  # fmt: skip
+            cls,
+            held.shape,
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=DEVICE,
+        )
         made.held = held
         return made
 
@@ -47,9 +60,13 @@ class Pretended(Tensor):
 
 
 class _Seen(TorchFunctionMode):
-    """`torch.tensor(values, device=…)` and `tolist` go below all that is looked at: here they are a copy, and more."""
+    """`torch.tensor(values, device=…)` and `tolist` go below all that is looked at:
+    here they are a copy, and more.
+    """
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         if func in (torch.tensor, torch.as_tensor) and kwargs.get("device") is not None:
             return func(*args, **kwargs | {"device": "cpu"}).to(kwargs["device"])
@@ -59,14 +76,18 @@ class _Seen(TorchFunctionMode):
 
 
 class Waits(TorchDispatchMode):
-    """Carries out what is asked of the pretended device, and writes down in `seen` where a GPU's host would wait."""
+    """Carries out what is asked of the pretended device, and writes down in `seen`
+    where a GPU's host would wait.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[tuple[str, str]] = []
         # PyTorch has no generator for that device; the draws are those of a CPU's.
         own = FastRng._generator
-        self._draws = mock.patch.object(FastRng, "_generator", lambda rng, device: own(rng, "cpu"))
+        self._draws = mock.patch.object(
+            FastRng, "_generator", lambda rng, device: own(rng, "cpu")
+        )
         self._below = _Seen()
 
     def __enter__(self) -> "Waits":
@@ -79,22 +100,33 @@ class Waits(TorchDispatchMode):
         self._below.__exit__(*error)
         self._draws.stop()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, schema = kwargs or {}, func._schema
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        schema = func._schema
         given = [*args, *kwargs.values()]
         there = any(_any(one) for one in given)
         wanted = kwargs.get("device")
         to = there if wanted is None else torch.device(wanted) == DEVICE
-        if (there or to) and _waits(name := schema.name.removeprefix("aten::"), args, kwargs, there, to):
+        if (there or to) and _waits(
+            name := schema.name.removeprefix("aten::"), args, kwargs, there, to
+        ):
             self.seen.append((name, _where()))
-        found = func(*map(_held, args), **{key: _held(one) for key, one in kwargs.items()})
+        found = func(
+            *map(_held, args), **{key: _held(one) for key, one in kwargs.items()}
+        )
         if schema.is_mutable:  # what was written to is what was given
             return None if found is None else kwargs.get("out", args[0])
         return _pretended(found) if to else found
 
 
 def _any(one: Any) -> bool:
-    return any(map(_any, one)) if isinstance(one, list | tuple) else isinstance(one, Pretended)
+    return (
+        any(map(_any, one))
+        if isinstance(one, list | tuple)
+        else isinstance(one, Pretended)
+    )
 
 
 def _held(one: Any) -> Any:
@@ -102,7 +134,9 @@ def _held(one: Any) -> Any:
         return type(one)(map(_held, one))
     if isinstance(one, Pretended):
         return one.held
-    return torch.device("cpu") if isinstance(one, torch.device) and one == DEVICE else one
+    return (
+        torch.device("cpu") if isinstance(one, torch.device) and one == DEVICE else one
+    )
 
 
 def _pretended(found: Any) -> Any:
@@ -113,20 +147,40 @@ def _pretended(found: Any) -> Any:
 
 def _waits(name: str, args: Any, kwargs: Any, there: bool, to: bool) -> bool:
     if name == "_foreach_copy_":
-        return any(_waits("copy_", pair, kwargs, there, to) for pair in zip(args[0], args[1], strict=True))
+        return any(
+            _waits("copy_", pair, kwargs, there, to)
+            for pair in zip(args[0], args[1], strict=True)
+        )
     if name in ("_to_copy", "copy_"):
-        ends = (args[:1], to) if name == "_to_copy" else (args[1:2], isinstance(args[0], Pretended))
+        ends = (
+            (args[:1], to)
+            if name == "_to_copy"
+            else (args[1:2], isinstance(args[0], Pretended))
+        )
         back = isinstance(ends[0][0], Pretended)
         quietly = kwargs.get("non_blocking", len(args) > 2 and args[2])
         return back != ends[1] and (back or not quietly)
     if name in ("index", "index_put_", "index_put", "_index_put_impl_"):
         return there and any(
-            place.dtype == torch.bool or not isinstance(place, Pretended) for place in args[1] if place is not None
+            place.dtype == torch.bool or not isinstance(place, Pretended)
+            for place in args[1]
+            if place is not None
         )
     return there and name in READS
 
 
 def _where() -> str:
     """The innermost line of ours."""
-    frames = [one for one in traceback.extract_stack(sys._getframe(2)) if "/understudy/" in one.filename]
-    return f"{frames[-1].filename.split('/understudy/')[-1]}:{frames[-1].lineno} {frames[-1].name}" if frames else "?"
+    frames = [
+        one
+        for one in traceback.extract_stack(sys._getframe(2))
+        if "/understudy/" in one.filename
+    ]
+    return (
+        (
+            f"{frames[-1].filename.split('/understudy/')[-1]}:{frames[-1].lineno} "
+            f"{frames[-1].name}"
+        )
+        if frames
+        else "?"
+    )

@@ -1,12 +1,14 @@
-"""The bound on norms: the largest possible, declared, or bought; how far the means are off, and what comes of it.
+"""The bound on norms: the largest possible, declared, or bought; how far the means are
+off, and what comes of it.
 
     python benchmarks/images/norms.py --data data --jobs 6 --out benchmarks/images/norms.csv
 
-Moments with its default settings, one holder, δ = 10⁻⁵. "declared" has the quantile that 95 % of the rows do not pass,
-as somebody might know it who has seen such rows before; "bought" takes 3 % of the budget for it. `means_off`: the root
-of the squared distance of the classes' means, summed over classes, as a part of the largest norm. `figure`: of images
-the accuracy of the fit's own classifier, of series the squared MMD. The rule's one constant was chosen on USPS, Sine
-and Energy.
+Moments with its default settings, one holder, δ = 10⁻⁵. "declared" has the quantile
+that 95 % of the rows do not pass, as somebody might know it who has seen such rows
+before; "bought" takes 3 % of the budget for it. `means_off`: the root of the squared
+distance of the classes' means, summed over classes, as a part of the largest norm.
+`figure`: of images the accuracy of the fit's own classifier, of series the squared MMD.
+The rule's one constant was chosen on USPS, Sine and Energy.
 """
 
 import argparse
@@ -38,7 +40,9 @@ from understudy.runs.federation import Federation
 DATASETS = ("mnist", "fashion_mnist", "usps", *SERIES)
 EPSILONS = (0.2, 1.0, 4.0)
 BOUNDS = ("largest", "declared", "bought")
-SHARE, QUANTILE, FEATURES = 0.03, 0.95, 300
+SHARE = 0.03
+QUANTILE = 0.95
+FEATURES = 300
 KEY = ("dataset", "epsilon", "bound", "seed")
 FIELDS = [*KEY, "people", "norm", "means_off", "figure"]
 
@@ -51,15 +55,25 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     frame = Frame.from_schema(rows.schema, FEATURES)
     coefficients = frame.coefficients(rows.values)
     if job["bound"] == "declared":
-        longest = np.quantile(np.linalg.norm(coefficients, axis=1), QUANTILE) / frame.reach
+        longest = (
+            np.quantile(np.linalg.norm(coefficients, axis=1), QUANTILE) / frame.reach
+        )
         rows = replace(rows, schema=replace(rows.schema, norm=float(longest)))
     budget = Budget(job["epsilon"], DELTA)
-    federation = Federation.rehearsal({"one": rows}, budget=budget, seed=job["seed"], same_people=False)
+    federation = Federation.rehearsal(
+        {"one": rows}, budget=budget, seed=job["seed"], same_people=False
+    )
     bought = {"norms": SHARE} if job["bound"] == "bought" else {}
-    generator = train("moments", federation, bits=0, features=FEATURES, **bought).generator
+    generator = train(
+        "moments", federation, bits=0, features=FEATURES, **bought
+    ).generator
     network: Any = generator.network
-    classes = np.zeros(len(coefficients), np.int64) if rows.classes is None else rows.classes
-    real = np.stack([coefficients[classes == c].mean(0) for c in range(classes.max() + 1)])
+    classes = (
+        np.zeros(len(coefficients), np.int64) if rows.classes is None else rows.classes
+    )
+    real = np.stack(
+        [coefficients[classes == c].mean(0) for c in range(classes.max() + 1)]
+    )
     off = np.linalg.norm(network.means.detach().numpy() - real) / frame.reach
     if series:
         drawn = rows.schema.scaled(generator.series(2000, seed=0))
@@ -77,7 +91,12 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 def held_images(job: dict[str, Any]) -> tuple[Any, Any]:
     """Images with classes, and those to test on."""
     x, y, *test = load_images(job["dataset"], job["data"], job["most"])
-    schema = ImageSchema(height=x.shape[1], width=x.shape[2], label="class", classes=tuple(range(int(y.max()) + 1)))
+    schema = ImageSchema(
+        height=x.shape[1],
+        width=x.shape[2],
+        label="class",
+        classes=tuple(range(int(y.max()) + 1)),
+    )
     return Images.from_array(x, schema, labels=y), test
 
 
@@ -93,9 +112,13 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             for bound in BOUNDS:
                 for seed in range(args.seeds):
                     yield {
-                        "dataset": dataset, "epsilon": epsilon, "bound": bound, "seed": seed,
-                        "data": args.data, "most": args.most,
-                    }  # fmt: skip
+                        "dataset": dataset,
+                        "epsilon": epsilon,
+                        "bound": bound,
+                        "seed": seed,
+                        "data": args.data,
+                        "most": args.most,
+                    }
 
 
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY))
@@ -103,7 +126,9 @@ GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY))
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__, out=Path(__file__).parent / "norms.csv")
-    parser.add_argument("--datasets", nargs="*", default=list(DATASETS), choices=DATASETS)
+    parser.add_argument(
+        "--datasets", nargs="*", default=list(DATASETS), choices=DATASETS
+    )
     parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--most", type=int, help="rows to use at most")

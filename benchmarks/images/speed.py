@@ -2,11 +2,12 @@
 
     OMP_NUM_THREADS=2 python benchmarks/images/speed.py [--people 60000] [--features 400]
 
-Made-up grey images of 28 × 28 with ten classes: blots that lie elsewhere in each class. `statistics_s` is all that the
-holder does with its rows, from pixels to three releases with their noise; `fit_s` what the server makes of them;
-`rest_s` the calibration of the noise and the messages. Seconds by the clock, after the imports; `peak_mb` is the most
-that the process held, the images (47 MB) and all libraries included. As they are, and `upright`, each in a process of
-its own. QUICK=1 takes few images.
+Made-up grey images of 28 × 28 with ten classes: blots that lie elsewhere in each class.
+`statistics_s` is all that the holder does with its rows, from pixels to three releases
+with their noise; `fit_s` what the server makes of them; `rest_s` the calibration of the
+noise and the messages. Seconds by the clock, after the imports; `peak_mb` is the most
+that the process held, the images (47 MB) and all libraries included. As they are, and
+`upright`, each in a process of its own. QUICK=1 takes few images.
 """
 
 import argparse
@@ -33,8 +34,18 @@ from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()
-SIDE, CLASSES = 28, 10
-FIELDS = ["people", "features", "upright", "threads", "statistics_s", "fit_s", "rest_s", "peak_mb"]
+SIDE = 28
+CLASSES = 10
+FIELDS = [
+    "people",
+    "features",
+    "upright",
+    "threads",
+    "statistics_s",
+    "fit_s",
+    "rest_s",
+    "peak_mb",
+]
 
 
 def blots(people: int) -> tuple[Any, Any]:
@@ -53,7 +64,9 @@ def blots(people: int) -> tuple[Any, Any]:
 
 def measured(people: int, features: int, upright: bool) -> dict[str, Any]:
     pixels, classes = blots(people)
-    schema = ImageSchema(height=SIDE, width=SIDE, label="class", classes=tuple(range(CLASSES)))
+    schema = ImageSchema(
+        height=SIDE, width=SIDE, label="class", classes=tuple(range(CLASSES))
+    )
     taken = {"statistics_s": 0.0, "fit_s": 0.0}
 
     def timed(name: str, real: Any) -> Any:
@@ -71,7 +84,9 @@ def measured(people: int, features: int, upright: bool) -> dict[str, Any]:
     begin = time.perf_counter()
     held = {"one": Images.from_array(pixels, schema, labels=classes)}
     taken["statistics_s"] += time.perf_counter() - begin
-    federation = Federation.rehearsal(held, budget=Budget(1.0, 1e-5), seed=0, same_people=False)
+    federation = Federation.rehearsal(
+        held, budget=Budget(1.0, 1e-5), seed=0, same_people=False
+    )
     train("moments", federation, features=features, upright=upright)
     whole = time.perf_counter() - begin
     return {

@@ -1,20 +1,23 @@
-"""Three-way tables with a column to predict where its table is split: within its holder, or across two holders.
+"""Three-way tables with a column to predict where its table is split: within its
+holder, or across two holders.
 
     DATA=<folder> python benchmarks/joint/across.py [--tables adult …] [--epsilon 1 …] [--seeds 6] [--jobs 2]
 
-Columns are dealt at random to two holders. All pairs are released with noise, and those with the target once more, as
-`gram` does there with declared levels, but simulated: whole-number noise of the same size on the exact tables, more
-of it across holders. Four three-way tables with the target go with the second release, chosen by the first
+Columns are dealt at random to two holders. All pairs are released with noise, and those
+with the target once more, as `gram` does there with declared levels, but simulated:
+whole-number noise of the same size on the exact tables, more of it across holders. Four
+three-way tables with the target go with the second release, chosen by the first
 (`tables/strongest_triples.py`), at the same price in every method:
 
     held     of columns that the target's holder has
-    paired   two columns of either holder: the other one forms a column of their pairs of levels, and multiplies it
-             with the target
-    any      any two columns, as `gram` has it: of three, two are always with one of two holders
+    paired   two columns of either holder: the other one forms a column of their pairs
+             of levels, and multiplies it with the target
+    any      any two columns, as `gram` has it: of three, two are always with one of two
+             holders
 
-Gradient boosting learns from 20,000 drawn rows at most, and is tested on the rows that were held out: means of three
-draws. At the end stand the differences from `held`, seed by seed: their means and standard errors. QUICK=1: one small
-table.
+Gradient boosting learns from 20,000 drawn rows at most, and is tested on the rows that
+were held out: means of three draws. At the end stand the differences from `held`, seed
+by seed: their means and standard errors. QUICK=1: one small table.
 """
 
 import argparse
@@ -49,48 +52,84 @@ from understudy.models.tables.noisy_tables import read_tables
 from understudy.models.tables.strongest import strongest_triples
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
 
-QUICK, CHOSEN = quick(), 4
+QUICK = quick()
+CHOSEN = 4
 METHODS = ("held", "paired", "any")
 KEY = ("dataset", "people", "epsilon", "seed", "method")
 FIGURES = ("avd2", "avd2_target", "f1", "auc")
 FIELDS = (*KEY, "triples", "across", "steps", *FIGURES)
 
 
-def run(dataset: str, epsilon: float, seed: int, method: str, folder: Path) -> dict[str, Any]:
+def run(
+    dataset: str, epsilon: float, seed: int, method: str, folder: Path
+) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     table = load(dataset, folder, seed)
-    codec, target = Codec(table.schema), table.schema.names.index(table.target)
-    codes, test = (codec.codes(frame).astype(np.int64) for frame in (table.train, table.test))
-    sizes, columns, people = list(codec.sizes), len(codec.sizes), len(codes)
+    codec = Codec(table.schema)
+    target = table.schema.names.index(table.target)
+    codes, test = (
+        codec.codes(frame).astype(np.int64) for frame in (table.train, table.test)
+    )
+    sizes = list(codec.sizes)
+    columns = len(codec.sizes)
+    people = len(codes)
     split = random_columns(table.schema.names, ["one", "other"], seed=seed)
     holder = torch.tensor([name in split["one"] for name in table.schema.names])
     apart = holder[:, None] != holder
-    # A pair across holders has two shares of noise, each 2^(-1/4) of that within one (`gram.layout`): it costs √2.
+    # A pair across holders has two shares of noise, each 2^(-1/4) of that within one
+    # (`gram.layout`): it costs √2.
     cells = columns * (columns + 1) // 2 + (math.sqrt(2) - 1) * int(apart.triu().sum())
-    one = calibrate(lambda s: {DiscreteGaussian(sigma=s): 1}, epsilon=epsilon, delta=DELTA)
-    first, second = one * (cells / (1 - FIFTH)) ** 0.5, one * ((columns - 1 + CHOSEN) / FIFTH) ** 0.5
+    one = calibrate(
+        lambda s: {DiscreteGaussian(sigma=s): 1}, epsilon=epsilon, delta=DELTA
+    )
+    first = one * (cells / (1 - FIFTH)) ** 0.5
+    second = one * ((columns - 1 + CHOSEN) / FIFTH) ** 0.5
     column = torch.repeat_interleave(torch.tensor(sizes))
-    wide, twice = apart[column][:, column], (column[:, None] == target) ^ (column == target)
-    noises = (first * torch.where(wide, 2**0.25, 1.0).double(), second * torch.where(wide, 2**0.5, 1.0).double())
-    exact, rng = release(codes, sizes, 0.0, seed), np.random.default_rng(seed)
-    begun, again = (exact + torch.tensor(rng.normal(0, noise).round()).triu() for noise in noises)
-    triples = chosen(codes, sizes, target, holder, begun, noises[0], second, method, rng)
+    wide = apart[column][:, column]
+    twice = (column[:, None] == target) ^ (column == target)
+    noises = (
+        first * torch.where(wide, 2**0.25, 1.0).double(),
+        second * torch.where(wide, 2**0.5, 1.0).double(),
+    )
+    exact = release(codes, sizes, 0.0, seed)
+    rng = np.random.default_rng(seed)
+    begun, again = (
+        exact + torch.tensor(rng.normal(0, noise).round()).triu() for noise in noises
+    )
+    triples = chosen(
+        codes, sizes, target, holder, begun, noises[0], second, method, rng
+    )
     weights = [noise**-2 for noise in noises]
     both = (begun * weights[0] + again * weights[1]) / sum(weights)
     steps: list[int] = []
     fitted = fit_gram(
-        torch.where(twice, both, begun), sizes, noise=torch.where(twice, sum(weights) ** -0.5, noises[0]),
-        people=people, triples=triples, steps=STEPS, seed=seed, target=target,
+        torch.where(twice, both, begun),
+        sizes,
+        noise=torch.where(twice, sum(weights) ** -0.5, noises[0]),
+        people=people,
+        triples=triples,
+        steps=STEPS,
+        seed=seed,
+        target=target,
         watch=lambda step, _: steps.append(step),
-    )  # fmt: skip
+    )
     gaps = distances(fitted.gram().double(), exact / people, sizes)
     upper = torch.triu_indices(columns, columns, 1)
-    pairs, with_it = gaps[upper[0], upper[1]], (upper == target).any(0)
-    figures = (float(pairs.mean()), float(pairs[with_it].mean()), *learned(fitted, people, test, target))
+    pairs = gaps[upper[0], upper[1]]
+    with_it = (upper == target).any(0)
+    figures = (
+        float(pairs.mean()),
+        float(pairs[with_it].mean()),
+        *learned(fitted, people, test, target),
+    )
     split_ones = sum(one.noise > second for one in triples)
     found = {"triples": len(triples), "across": split_ones, "steps": steps[-1]}
     setting = dict(zip(KEY, (dataset, people, epsilon, seed, method), strict=True))
-    return setting | found | {n: round(value, 5) for n, value in zip(FIGURES, figures, strict=True)}
+    return (
+        setting
+        | found
+        | {n: round(value, 5) for n, value in zip(FIGURES, figures, strict=True)}
+    )
 
 
 def chosen(
@@ -104,15 +143,30 @@ def chosen(
     method: str,
     rng: np.random.Generator,
 ) -> list[Triple]:
-    """Three-way tables with the target as the first release has it, under the second's noise, or two shares of it."""
-    tables, found = read_tables(begun, sizes, noise=noise, people=len(codes)), list[Triple]()
+    """Three-way tables with the target as the first release has it, under the second's
+    noise, or two shares of it.
+    """
+    tables = read_tables(begun, sizes, noise=noise, people=len(codes))
+    found = list[Triple]()
     own = holder == holder[target]
-    columns = [column for column in range(len(sizes)) if column != target and (method != "held" or own[column])]
-    among = [(a, b) for a, b in combinations(columns, 2) if method != "paired" or own[a] == own[b]]
+    columns = [
+        column
+        for column in range(len(sizes))
+        if column != target and (method != "held" or own[column])
+    ]
+    among = [
+        (a, b)
+        for a, b in combinations(columns, 2)
+        if method != "paired" or own[a] == own[b]
+    ]
     noisiest = second * math.sqrt(2)  # as `gram` takes it
-    for pair in strongest_triples(tables, sizes, target, CHOSEN, among=among, noise=noisiest).tolist():
+    for pair in strongest_triples(
+        tables, sizes, target, CHOSEN, among=among, noise=noisiest
+    ).tolist():
         shape = [sizes[column] for column in (*pair, target)]
-        flat = np.ravel_multi_index([codes[:, column] for column in (*pair, target)], shape)
+        flat = np.ravel_multi_index(
+            [codes[:, column] for column in (*pair, target)], shape
+        )
         counts = np.bincount(flat, minlength=math.prod(shape)).reshape(shape)
         deviation = second * (1.0 if own[list(pair)].all() else math.sqrt(2))
         noisy = torch.tensor(counts + rng.normal(0, deviation, shape).round())
@@ -121,8 +175,12 @@ def chosen(
 
 
 def beside(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """What parts each method from `held` at the same seed: means, and standard errors."""
-    wide = pd.DataFrame(rows).pivot_table(list(FIGURES), ["dataset", "epsilon", "seed"], "method", sort=False)
+    """What parts each method from `held` at the same seed: means, and standard
+    errors.
+    """
+    wide = pd.DataFrame(rows).pivot_table(
+        list(FIGURES), ["dataset", "epsilon", "seed"], "method", sort=False
+    )
     found = {}
     for method in METHODS[1:]:
         for figure in FIGURES:
@@ -134,8 +192,12 @@ def beside(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=Path(__file__).parent / "across.csv", data=True)
-    parser.add_argument("--tables", nargs="+", default=["toy"] if QUICK else ["adult", "credit", "bank"])
-    parser.add_argument("--epsilon", nargs="+", type=float, default=[1.0] if QUICK else [1.0, 8.0])
+    parser.add_argument(
+        "--tables", nargs="+", default=["toy"] if QUICK else ["adult", "credit", "bank"]
+    )
+    parser.add_argument(
+        "--epsilon", nargs="+", type=float, default=[1.0] if QUICK else [1.0, 8.0]
+    )
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 6)
     parser.add_argument("--jobs", type=int, default=1)
     return parser

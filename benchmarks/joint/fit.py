@@ -1,19 +1,23 @@
-"""Which model to fit to a noisy Gram matrix, and how near its rows come to the real ones.
+"""Which model to fit to a noisy Gram matrix, and how near its rows come to the real
+ones.
 
     DATA=<folder with adult_pgm.csv.gz> python benchmarks/joint/fit.py [--method …] [--epsilon …] [--seed …]
 
-One Gram matrix of 80 % of Adult's rows is released with Gaussian noise of the size that its ε costs, rounded to
-whole numbers, and a model is fitted to it:
+One Gram matrix of 80 % of Adult's rows is released with Gaussian noise of the size that
+its ε costs, rounded to whole numbers, and a model is fitted to it:
 
     independent  the one-way tables alone
-    network      a generator network (128 → 512 → 512 → softmax per column) on the same tables and loss
-    plain        the mixture on the noisy cells as they are, without empirical Bayes and without the stop rule
+    network      a generator network (128 → 512 → 512 → softmax per column) on the same
+                 tables and loss
+    plain        the mixture on the noisy cells as they are, without empirical Bayes and
+                 without the stop rule
     mixture      `fit_gram`, rows drawn by Latin hypercubes
 
-As many rows as there are real ones are drawn and compared with them: 1-, 2- and 3-way AVD (3-way: 100 sets of
-columns), and a gradient boosting classifier trained on the drawn rows and tested on the other 20 % of real ones.
-`real` and `bootstrap` are what real rows give. Seconds are CPU seconds of one thread. Each run adds a line to
-fit.csv. QUICK=1 takes generated rows and few steps, and writes nothing.
+As many rows as there are real ones are drawn and compared with them: 1-, 2- and 3-way
+AVD (3-way: 100 sets of columns), and a gradient boosting classifier trained on the
+drawn rows and tested on the other 20 % of real ones. `real` and `bootstrap` are what
+real rows give. Seconds are CPU seconds of one thread. Each run adds a line to fit.csv.
+QUICK=1 takes generated rows and few steps, and writes nothing.
 """
 
 import argparse
@@ -26,7 +30,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-os.environ["OMP_NUM_THREADS"] = "1"  # before torch: a later set_num_threads does not reach every thread pool
+# before torch: a later set_num_threads does not reach every thread pool
+os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
@@ -50,7 +55,8 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
 from understudy.privacy.noise.rng import FastRng
 
 QUICK = quick()
-DELTA, STEPS = 1e-5, 20 if QUICK else 1200
+DELTA = 1e-5
+STEPS = 20 if QUICK else 1200
 SETTING = ("dataset", "method", "epsilon", "delta", "seed", "sigma", "seconds")
 FIGURES = ("avd1", "avd2", "avd3", "tstr_acc", "tstr_f1", "tstr_auc")
 
@@ -62,9 +68,12 @@ Draw = Callable[[int, int], Codes]  # how many rows, seed → rows
 def adult(folder: Path) -> tuple[Codes, list[int]]:
     """Codes (n, 14) with the label last, and the levels of each column."""
     if QUICK:
-        sizes, rng = [5, 3, 4, 2], np.random.default_rng(0)
+        sizes = [5, 3, 4, 2]
+        rng = np.random.default_rng(0)
         rank = rng.random((2_000, 1))
-        return (np.where(rng.random((2_000, 4)) < 0.5, rank, rng.random((2_000, 4))) * sizes).astype(int), sizes
+        return (
+            np.where(rng.random((2_000, 4)) < 0.5, rank, rng.random((2_000, 4))) * sizes
+        ).astype(int), sizes
     path, described = need(folder, "adult_pgm.csv.gz", "adult_pgm_domain.json")
     domain = json.loads(described.read_text())
     return pd.read_csv(path)[list(domain)].to_numpy(np.int64), list(domain.values())
@@ -73,8 +82,12 @@ def adult(folder: Path) -> tuple[Codes, list[int]]:
 def release(codes: Codes, sizes: list[int], sigma: float, seed: int) -> Tensor:
     """The Gram matrix of one-hot rows, with whole noise on and above the diagonal."""
     starts = np.cumsum([0, *sizes[:-1]])
-    rows = torch.zeros(len(codes), sum(sizes)).scatter_(1, torch.tensor(codes + starts), 1.0)
-    noise = np.random.default_rng(seed).normal(0, sigma, (sum(sizes), sum(sizes))).round()
+    rows = torch.zeros(len(codes), sum(sizes)).scatter_(
+        1, torch.tensor(codes + starts), 1.0
+    )
+    noise = (
+        np.random.default_rng(seed).normal(0, sigma, (sum(sizes), sum(sizes))).round()
+    )
     return ((rows.T @ rows).double() + torch.tensor(noise)).triu()
 
 
@@ -85,27 +98,40 @@ def independent(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> Draw
 
 def mixture(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> Draw:
     fitted = fit_gram(gram, sizes, noise=sigma, steps=STEPS, seed=seed)
-    return lambda n, seed: np.asarray(fitted.levels(n, FastRng(seed).uniform), dtype=np.int64)
+    return lambda n, seed: np.asarray(
+        fitted.levels(n, FastRng(seed).uniform), dtype=np.int64
+    )
 
 
 def plain(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> Draw:
     """`fit_gram` with the prior's share and the stop rule taken away."""
     tables = read_tables(gram, sizes, noise=sigma)
-    tables = replace(tables, target=tables.measured, precision=tables.weight, most=torch.zeros_like(tables.most))
+    tables = replace(
+        tables,
+        target=tables.measured,
+        precision=tables.weight,
+        most=torch.zeros_like(tables.most),
+    )
     torch.manual_seed(seed)
     model = MixtureOfProducts(sizes, 512)
     with torch.no_grad():
-        model.logits.copy_(tables.ways.clamp(min=1e-6).log() + 0.5 * torch.randn(512, model.width))
+        model.logits.copy_(
+            tables.ways.clamp(min=1e-6).log() + 0.5 * torch.randn(512, model.width)
+        )
     return by_odds(fitting._descend(model, tables, STEPS, 0.2, None).rows, 1, sizes)
 
 
 def network(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> Draw:
-    """The same loss, descended by the weights of a network, on 512 fresh latents a step."""
+    """The same loss, descended by the weights of a network, on 512 fresh latents a
+    step.
+    """
     torch.manual_seed(seed)
     tables = read_tables(gram, sizes, noise=sigma)
     model = BranchedGenerator(128, (512, 512), {"all": ((), tuple(sizes))})
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 - step / STEPS) ** 0.5)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: (1 - step / STEPS) ** 0.5
+    )
     for _ in range(STEPS):
         odds = model.rows(torch.randn(512, 128))
         optimizer.zero_grad()
@@ -120,17 +146,25 @@ def slope(odds: Tensor, tables: Tables) -> Tensor:
     basis = tables.basis.float()
     turned = odds @ basis
     gap = (turned.T @ turned / len(odds) - tables.target) * tables.precision
-    step = turned @ gap.float() @ basis.T + ((odds.mean(0) - tables.ways) * tables.ways_precision).float()
+    step = (
+        turned @ gap.float() @ basis.T
+        + ((odds.mean(0) - tables.ways) * tables.ways_precision).float()
+    )
     return step * float(tables.ways_precision.mean().rsqrt())
 
 
 def by_odds(rows: Rows, latent: int, sizes: list[int]) -> Draw:
-    """Independent rows from a model's probabilities, each column by the inverse of its distribution."""
+    """Independent rows from a model's probabilities, each column by the inverse of its
+    distribution.
+    """
 
     def draw(n: int, seed: int) -> Codes:
         torch.manual_seed(seed)
         columns = [
-            (torch.rand(n, 1, dtype=torch.float64) * part.sum(1, keepdim=True) > part.cumsum(1)).sum(1)
+            (
+                torch.rand(n, 1, dtype=torch.float64) * part.sum(1, keepdim=True)
+                > part.cumsum(1)
+            ).sum(1)
             for part in torch.split(rows(torch.randn(n, latent)).double(), sizes, 1)
         ]
         return np.asarray(torch.stack(columns, 1))
@@ -138,42 +172,74 @@ def by_odds(rows: Rows, latent: int, sizes: list[int]) -> Draw:
     return draw
 
 
-def figures(real: Codes, drawn: Codes, test: Codes, sizes: list[int]) -> dict[str, float]:
+def figures(
+    real: Codes, drawn: Codes, test: Codes, sizes: list[int]
+) -> dict[str, float]:
     pair = Marginals(real.astype(np.int32), drawn.astype(np.int32), sizes, ends=())
-    model = HistGradientBoostingClassifier(random_state=0).fit(drawn[:, :-1], drawn[:, -1])
-    odds, truth = model.predict_proba(test[:, :-1])[:, 1], test[:, -1]
-    scores = (accuracy_score(truth, odds > 0.5), f1_score(truth, odds > 0.5), roc_auc_score(truth, odds))
+    model = HistGradientBoostingClassifier(random_state=0).fit(
+        drawn[:, :-1], drawn[:, -1]
+    )
+    odds = model.predict_proba(test[:, :-1])[:, 1]
+    truth = test[:, -1]
+    scores = (
+        accuracy_score(truth, odds > 0.5),
+        f1_score(truth, odds > 0.5),
+        roc_auc_score(truth, odds),
+    )
     tables = {f"avd{k}": pair.avd(k).value for k in (1, 2, 3)}
     return tables | dict(zip(FIGURES[3:], scores, strict=True))
 
 
 METHODS: dict[str, Any] = {
-    "independent": independent, "network": network, "plain": plain, "mixture": mixture,
-}  # fmt: skip
+    "independent": independent,
+    "network": network,
+    "plain": plain,
+    "mixture": mixture,
+}
 
 
 def run(method: str, epsilon: float, seed: int, folder: Path) -> dict[str, Any]:
     codes, sizes = adult(folder)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(codes))
-    real, test = codes[order[: len(codes) * 4 // 5]], codes[order[len(codes) * 4 // 5 :]]
+    real = codes[order[: len(codes) * 4 // 5]]
+    test = codes[order[len(codes) * 4 // 5 :]]
     line: dict[str, Any] = {"dataset": "adult", "method": method, "seed": seed}
     if method in ("real", "bootstrap"):
-        drawn = real if method == "real" else real[rng.integers(len(real), size=len(real))]
+        drawn = (
+            real if method == "real" else real[rng.integers(len(real), size=len(real))]
+        )
     else:
-        cells = len(sizes) * (len(sizes) + 1) // 2  # a person is in one cell of each table
-        sigma = calibrate(lambda s: {DiscreteGaussian(sigma=s): cells}, epsilon=epsilon, delta=DELTA)
-        gram, start = release(real, sizes, sigma, seed), time.process_time()
+        # a person is in one cell of each table
+        cells = len(sizes) * (len(sizes) + 1) // 2
+        sigma = calibrate(
+            lambda s: {DiscreteGaussian(sigma=s): cells}, epsilon=epsilon, delta=DELTA
+        )
+        gram = release(real, sizes, sigma, seed)
+        start = time.process_time()
         draw = METHODS[method](gram, sizes, sigma, seed)
-        line |= {"epsilon": epsilon, "delta": DELTA, "sigma": sigma, "seconds": time.process_time() - start}
+        line |= {
+            "epsilon": epsilon,
+            "delta": DELTA,
+            "sigma": sigma,
+            "seconds": time.process_time() - start,
+        }
         drawn = draw(len(real), seed)
     line |= figures(real, drawn, test, sizes)
-    return {k: round(v, 4) if isinstance(v, float) and k != "delta" else v for k, v in line.items()}
+    return {
+        k: round(v, 4) if isinstance(v, float) and k != "delta" else v
+        for k, v in line.items()
+    }
 
 
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=Path(__file__).parent / "fit.csv", data=True)
-    parser.add_argument("--method", nargs="+", choices=["real", "bootstrap", *METHODS], default=list(METHODS))
+    parser.add_argument(
+        "--method",
+        nargs="+",
+        choices=["real", "bootstrap", *METHODS],
+        default=list(METHODS),
+    )
     parser.add_argument("--epsilon", nargs="+", type=float, default=[0.2, 1.0, 8.0])
     parser.add_argument("--seed", nargs="+", type=int, default=[0])
     return parser

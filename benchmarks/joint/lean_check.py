@@ -1,6 +1,7 @@
 """Each of `lean_pgm.py`'s replacements against dpmm's own, on generated tables.
 
-It ends with one line, or with what differs: `central/bin/python benchmarks/joint/lean_check.py`.
+It ends with one line, or with what differs: `central/bin/python
+benchmarks/joint/lean_check.py`.
 """
 
 import argparse
@@ -17,7 +18,10 @@ from scipy import sparse
 from scipy.special import softmax
 
 lean_pgm._FIRST = 0
-TABLES, STEPS, ROWS, DRAWS = 20, 40, 5000, 500
+TABLES = 20
+STEPS = 40
+ROWS = 5000
+DRAWS = 500
 
 
 def parser() -> argparse.ArgumentParser:
@@ -27,17 +31,29 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     parser().parse_args()
     rng = np.random.default_rng(0)
-    theirs = {function: getattr(place, name) for place, name, function in lean_pgm.REPLACED}
+    theirs = {
+        function: getattr(place, name) for place, name, function in lean_pgm.REPLACED
+    }
     for trial in range(TABLES):
         sizes = rng.integers(2, 6, 9)
         names = [f"c{n}" for n in range(len(sizes))]
         codes = rng.integers(0, sizes, (500, len(sizes)))
-        codes[:, 1:] = np.where(rng.random((500, 8)) < 0.5, codes[:, 1:], codes[:, :1] % sizes[1:])
-        data = Dataset(pd.DataFrame(codes, columns=names), aim.Domain(names, sizes.tolist()))
+        codes[:, 1:] = np.where(
+            rng.random((500, 8)) < 0.5, codes[:, 1:], codes[:, :1] % sizes[1:]
+        )
+        data = Dataset(
+            pd.DataFrame(codes, columns=names), aim.Domain(names, sizes.tolist())
+        )
         pairs = list(itertools.combinations(names, 2))
-        assert lean_pgm.compile_workload(pairs) == theirs[lean_pgm.compile_workload](pairs)
-        asked = [(a,) for a in names] + [pairs[n] for n in rng.choice(len(pairs), trial, False)]
-        measured = _measured(data, [tuple(rng.permutation(clique)) for clique in asked], rng)
+        assert lean_pgm.compile_workload(pairs) == theirs[lean_pgm.compile_workload](
+            pairs
+        )
+        asked = [(a,) for a in names] + [
+            pairs[n] for n in rng.choice(len(pairs), trial, False)
+        ]
+        measured = _measured(
+            data, [tuple(rng.permutation(clique)) for clique in asked], rng
+        )
         _restore(theirs)
         some = measured[: len(names) + trial // 2]
         engine = FactoredInference(data.domain, iters=STEPS, warm_start=True)
@@ -46,11 +62,16 @@ def main() -> None:
         engine = FactoredInference(data.domain, iters=STEPS, warm_start=True)
         after = engine.estimate(some), engine.estimate(measured)
         for model, ours in zip(before, after, strict=True):
-            assert {frozenset(c) for c in model.cliques} == {frozenset(c) for c in ours.cliques}
+            assert {frozenset(c) for c in model.cliques} == {
+                frozenset(c) for c in ours.cliques
+            }
             assert model.elimination_order == ours.elimination_order
             assert abs(model.total - ours.total) < 1e-6 * ours.total
             for pair in [*pairs, *((b, a) for a, b in pairs), *((a,) for a in names)]:
-                _same(theirs[lean_pgm.project](model, pair).values, ours.project(pair).values)
+                _same(
+                    theirs[lean_pgm.project](model, pair).values,
+                    ours.project(pair).values,
+                )
             for clique in model.cliques:
                 _same(model.marginals[clique].values, ours.project(clique).values)
             for pair in pairs:
@@ -68,7 +89,10 @@ def main() -> None:
                 assert distance < 0.05, (draw, clique, distance)
         if trial == TABLES // 2:
             _check_draws(after[1], lean_pgm.compile_workload(pairs), data, theirs)
-    print(f"the same as dpmm's own: {TABLES} tables, {STEPS} steps each, and as many from there")
+    print(
+        f"the same as dpmm's own: {TABLES} tables, {STEPS} steps each, and as many "
+        "from there"
+    )
 
 
 def _measured(data: Any, asked: list[Clique], rng: Any) -> list[Any]:
@@ -77,23 +101,34 @@ def _measured(data: Any, asked: list[Clique], rng: Any) -> list[Any]:
         table = data.project(list(clique))
         exact = lean_pgm.datavector(table)
         assert (exact == table.datavector()).all()
-        sigma, shares = float(rng.uniform(2, 8)), rng.uniform(0.5, 1, exact.size)
+        sigma = float(rng.uniform(2, 8))
+        shares = rng.uniform(0.5, 1, exact.size)
         noisy = shares * exact + rng.normal(0, sigma, exact.shape)
         measured.append((sparse.diags(shares), noisy, sigma, clique))
     return measured
 
 
-def _check_draws(model: Any, weights: dict[Clique, int], data: Any, theirs: Any) -> None:
-    """How often each candidate is drawn, against dpmm's chances among those that it leaves."""
+def _check_draws(
+    model: Any, weights: dict[Clique, int], data: Any, theirs: Any
+) -> None:
+    """How often each candidate is drawn, against dpmm's chances among those that it
+    leaves.
+    """
     answers = {clique: data.project(list(clique)).datavector() for clique in weights}
     limit = 1.2 * model.size * 8 / 2**20
     left = theirs[lean_pgm.Candidates](weights, model, limit)
     chooser = aim.AIM(prng=np.random.RandomState(0), n_jobs=1)
     assert 0 < len(left) < len(weights)
-    off = {c: chooser._worst_approximated(c, w, answers[c], model, 5.0)[1] for c, w in left.items()}
+    off = {
+        c: chooser._worst_approximated(c, w, answers[c], model, 5.0)[1]
+        for c, w in left.items()
+    }
     chances = softmax(0.5 * 0.05 / max(left.values()) * np.array(list(off.values())))
     candidates = lean_pgm.Candidates(weights, model, limit)
-    draws = [chooser.worst_approximated(candidates, answers, model, 0.05, 5.0) for _ in range(DRAWS)]
+    draws = [
+        chooser.worst_approximated(candidates, answers, model, 0.05, 5.0)
+        for _ in range(DRAWS)
+    ]
     often = np.array([draws.count(clique) for clique in left])
     assert often.sum() == len(draws), "something was drawn that is too large"
     assert (np.abs(often - DRAWS * chances) < 4.5 * np.sqrt(DRAWS * chances) + 1).all()

@@ -1,9 +1,11 @@
-"""Draw docs/quality.svg, the README's plot, from ours.csv: quality over ε on three tables, seed 0.
+"""Draw docs/quality.svg, the README's plot, from ours.csv: quality over ε on three
+tables, seed 0.
 
     make plot
 
-Of the papers' methods over columns the best one is drawn, for each table, ε and figure anew. The picture has its own
-background and follows the reader's light or dark theme; marks differ in shape as well as in colour.
+Of the papers' methods over columns the best one is drawn, for each table, ε and figure
+anew. The picture has its own background and follows the reader's light or dark theme;
+marks differ in shape as well as in colour.
 """
 
 import argparse
@@ -33,7 +35,12 @@ LINES = {  # class and mark of a line: who it is
     "papers": "best of DPLT, VertiGAN and VDGAN, two holders",
 }
 MEASURES = {  # figure: title, low, high, ticks
-    "avd2": ("2-way distance to the real rows, log scale: lower is better", 0.003, 0.5, (0.003, 0.01, 0.03, 0.1, 0.3)),
+    "avd2": (
+        "2-way distance to the real rows, log scale: lower is better",
+        0.003,
+        0.5,
+        (0.003, 0.01, 0.03, 0.1, 0.3),
+    ),
     "tstr_boosting_auc": (
         "AUC of a classifier that learned from the synthetic rows: higher is better",
         0.5,
@@ -41,8 +48,14 @@ MEASURES = {  # figure: title, low, high, ticks
         (0.5, 0.6, 0.7, 0.8, 0.9),
     ),
 }
-WIDTH, HEIGHT = 860, 606
-LEFT, TOP, PANEL_W, PANEL_H, GAP_X, GAP_Y = 54, 142, 244, 168, 22, 88
+WIDTH = 860
+HEIGHT = 606
+LEFT = 54
+TOP = 142
+PANEL_W = 244
+PANEL_H = 168
+GAP_X = 22
+GAP_Y = 88
 STYLE = """
 svg { color-scheme: light dark; --card: #fff; --ink: #1d1f23; --soft: #5b6068; --rule: #e2e0da;
   --ours: #0f7b6c; --aim: #c8590a; --mst: #1c63b0; --papers: #8b4a9c; }
@@ -70,17 +83,26 @@ def values(dataset: str, figure: str) -> dict[str, list[float]]:
     """What each line shows at each ε."""
     rows = columns_of_two()
     rows = rows[(rows.dataset == dataset) & (rows.seed == 0)]
-    wide = rows.pivot(index="epsilon", columns="method", values=figure).loc[list(EPSILONS)]
+    wide = rows.pivot(index="epsilon", columns="method", values=figure).loc[
+        list(EPSILONS)
+    ]
     papers = wide[list(PAPERS)]
     best = papers.min(axis=1) if figure == "avd2" else papers.max(axis=1)
-    lines = {"ours": wide["Gram+target"], "aim": wide["AIM"], "mst": wide["MST"], "papers": best}
+    lines = {
+        "ours": wide["Gram+target"],
+        "aim": wide["AIM"],
+        "mst": wide["MST"],
+        "papers": best,
+    }
     return {who: [float(value) for value in line] for who, line in lines.items()}
 
 
 def of_real_rows(dataset: str) -> float:
     """The AUC of a classifier that learned from the real rows."""
     rows = columns_of_two()
-    scores: pd.Series[float] = rows[(rows.dataset == dataset) & (rows.seed == 0)].trtr_boosting_auc.dropna()
+    scores: pd.Series[float] = rows[
+        (rows.dataset == dataset) & (rows.seed == 0)
+    ].trtr_boosting_auc.dropna()
     return float(scores.iloc[0])
 
 
@@ -93,52 +115,112 @@ def mark(who: str, x: float, y: float) -> Markup:
         "mst": ((-4, -4), (4, -4), (4, 4), (-4, 4)),
         "papers": ((0, -5), (5, 0), (0, 5), (-5, 0)),
     }[who]
-    return tag("path", d=f"M{' L'.join(f'{x + a:.1f} {y + b:.1f}' for a, b in corners)} Z", class_=who)
+    return tag(
+        "path",
+        d=f"M{' L'.join(f'{x + a:.1f} {y + b:.1f}' for a, b in corners)} Z",
+        class_=who,
+    )
 
 
-def panel(dataset: str, figure: str, left: float, top: float, *, first: bool) -> Iterator[Markup]:
+def panel(
+    dataset: str, figure: str, left: float, top: float, *, first: bool
+) -> Iterator[Markup]:
     """One table and one figure: lines over ε, with marks."""
     _, low, high, ticks = MEASURES[figure]
     scale = math.log if figure == "avd2" else float
 
     def across(epsilon: float) -> float:
-        return left + 14 + (PANEL_W - 28) * math.log(epsilon / EPSILONS[0]) / math.log(EPSILONS[-1] / EPSILONS[0])
+        return (
+            left
+            + 14
+            + (PANEL_W - 28)
+            * math.log(epsilon / EPSILONS[0])
+            / math.log(EPSILONS[-1] / EPSILONS[0])
+        )
 
     def down(value: float) -> float:
         if not low <= value <= high:
-            raise ValueError(f"{dataset}, {figure}: {value} lies outside of the plot, {low} to {high}.")
+            raise ValueError(
+                f"{dataset}, {figure}: {value} lies outside of the plot, {low} to "
+                f"{high}."
+            )
         return top + PANEL_H * (scale(high) - scale(value)) / (scale(high) - scale(low))
 
     for tick in ticks:
-        yield tag("line", x1=left, x2=left + PANEL_W, y1=down(tick), y2=down(tick), class_="grid")
+        yield tag(
+            "line",
+            x1=left,
+            x2=left + PANEL_W,
+            y1=down(tick),
+            y2=down(tick),
+            class_="grid",
+        )
         if first:
             yield tag("text", f"{tick:g}", x=left - 8, y=down(tick) + 4, class_="end")
     for epsilon in EPSILONS:
-        yield tag("text", f"{epsilon:g}", x=across(epsilon), y=top + PANEL_H + 18, class_="middle")
-    yield tag("text", "ε", x=(across(2) + across(8)) / 2, y=top + PANEL_H + 18, class_="middle name")
+        yield tag(
+            "text",
+            f"{epsilon:g}",
+            x=across(epsilon),
+            y=top + PANEL_H + 18,
+            class_="middle",
+        )
+    yield tag(
+        "text",
+        "ε",
+        x=(across(2) + across(8)) / 2,
+        y=top + PANEL_H + 18,
+        class_="middle name",
+    )
     if figure != "avd2":
         y = down(of_real_rows(dataset))
         yield tag("line", x1=left, x2=left + PANEL_W, y1=y, y2=y, class_="real")
     for who, line in reversed(values(dataset, figure).items()):
-        points = [(across(epsilon), down(value)) for epsilon, value in zip(EPSILONS, line, strict=True)]
-        yield tag("path", d="M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points), class_=f"{who} line")
+        points = [
+            (across(epsilon), down(value))
+            for epsilon, value in zip(EPSILONS, line, strict=True)
+        ]
+        yield tag(
+            "path",
+            d="M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points),
+            class_=f"{who} line",
+        )
         yield from (mark(who, x, y) for x, y in points)
 
 
 def legend() -> Iterator[Markup]:
     for number, (who, name) in enumerate(LINES.items()):
-        x, y = (LEFT + 6, LEFT + 388)[number % 2], 26 + 21 * (number // 2)
+        x = (LEFT + 6, LEFT + 388)[number % 2]
+        y = 26 + 21 * (number // 2)
         yield tag("line", x1=x - 4, x2=x + 24, y1=y, y2=y, class_=who)
         yield mark(who, x + 10, y)
         yield tag("text", name, x=x + 34, y=y + 4, class_="key")
-    x, y = LEFT + 6, 26 + 21 * 2
+    x = LEFT + 6
+    y = 26 + 21 * 2
     yield tag("line", x1=x - 4, x2=x + 24, y1=y, y2=y, class_="real")
-    yield tag("text", "a classifier that learned from the real rows", x=x + 34, y=y + 4, class_="key")
+    yield tag(
+        "text",
+        "a classifier that learned from the real rows",
+        x=x + 34,
+        y=y + 4,
+        class_="key",
+    )
 
 
 def drawn() -> str:
     """The whole picture."""
-    parts = [tag("rect", x=0.5, y=0.5, width=WIDTH - 1, height=HEIGHT - 1, rx=8, class_="card"), *legend()]
+    parts = [
+        tag(
+            "rect",
+            x=0.5,
+            y=0.5,
+            width=WIDTH - 1,
+            height=HEIGHT - 1,
+            rx=8,
+            class_="card",
+        ),
+        *legend(),
+    ]
     for row, (figure, (title, *_)) in enumerate(MEASURES.items()):
         top = TOP + row * (PANEL_H + GAP_Y)
         parts.append(tag("text", title, x=LEFT, y=top - 36, class_="key"))
@@ -146,7 +228,9 @@ def drawn() -> str:
             left = LEFT + column * (PANEL_W + GAP_X)
             parts.append(tag("text", name, x=left, y=top - 12, class_="name"))
             parts += panel(dataset, figure, left, top, first=not column)
-    said = "Quality over ε on three tables: " + "; ".join(title for title, *_ in MEASURES.values())
+    said = "Quality over ε on three tables: " + "; ".join(
+        title for title, *_ in MEASURES.values()
+    )
     return picture(said, STYLE, parts, WIDTH, HEIGHT)
 
 

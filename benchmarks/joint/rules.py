@@ -1,19 +1,22 @@
-"""Public rules in the fit: how near the two-way tables come to the real ones, with and without them.
+"""Public rules in the fit: how near the two-way tables come to the real ones, with and
+without them.
 
     DATA=<folder with adult.csv.gz> python benchmarks/joint/rules.py [--dataset randhie adult]
 
-    randhie   5,220 people, 18 columns of two holders, three rules: which plans have a deductible of their own, and that
-              visits cost something
-    adult     39,073 people, 14 columns, four rules: husbands are men, wives are women, both are married, and who has no
-              work has no occupation
+    randhie   5,220 people, 18 columns of two holders, three rules: which plans have a
+              deductible of their own, and that visits cost something
+    adult     39,073 people, 14 columns, four rules: husbands are men, wives are women,
+              both are married, and who has no work has no occupation
 
     none      the fit without rules, and its tables as they are
     asked     the same fit; its tables are given the rules
-    zeros     forbidden cells are counts of 0 with a tenth of the noise, and tables are given the rules
+    zeros     forbidden cells are counts of 0 with a tenth of the noise, and tables are
+              given the rules
     law       what is fitted is the law given the rules (`given_rules`)
 
-`avd2` is the mean distance of all pairs, `avd2_ruled` that of pairs which rules tie, `kept` the share of draws that
-keep the rules. ε = 1, δ = 1e-5, one noise for all cells. Some real rows break the rules: `broken` of them.
+`avd2` is the mean distance of all pairs, `avd2_ruled` that of pairs which rules tie,
+`kept` the share of draws that keep the rules. ε = 1, δ = 1e-5, one noise for all cells.
+Some real rows break the rules: `broken` of them.
 """
 
 import argparse
@@ -49,8 +52,17 @@ from understudy.models.tables.noisy_tables import forbidden
 
 QUICK = quick()
 FIELDS = (
-    "dataset", "method", "epsilon", "seed", "people", "broken", "avd2", "avd2_ruled", "kept", "seconds",
-)  # fmt: skip
+    "dataset",
+    "method",
+    "epsilon",
+    "seed",
+    "people",
+    "broken",
+    "avd2",
+    "avd2_ruled",
+    "kept",
+    "seconds",
+)
 METHODS = ("none", "asked", "zeros", "law")
 PLANS = (
     {"when": "coinsurance in (25, 50, 95)", "then": "deductible == false"},
@@ -79,55 +91,87 @@ def adult(folder: Path) -> tuple[pd.DataFrame, Schema]:
     frame = pd.read_csv(path, keep_default_na=False).drop(columns="fnlwgt")
     for name, edges in BINS.items():
         frame[name] = pd.cut(frame[name], edges, right=False, labels=False)
-    columns = tuple(Categorical(name=n, categories=tuple(sorted(frame[n].unique().tolist()))) for n in frame)
+    columns = tuple(
+        Categorical(name=n, categories=tuple(sorted(frame[n].unique().tolist())))
+        for n in frame
+    )
     return frame.sample(frac=0.8, random_state=0), Schema(columns=columns)
 
 
 TABLES = {"randhie": (randhie, PLANS), "adult": (adult, FAMILY)}
 
 
-def run(name: str, seed: int, folder: Path, methods: tuple[str, ...] = METHODS) -> list[dict[str, Any]]:
+def run(
+    name: str, seed: int, folder: Path, methods: tuple[str, ...] = METHODS
+) -> list[dict[str, Any]]:
     load, rules = TABLES[name]
     frame, schema = load(folder)
-    frame, codec = frame[list(schema.names)], Codec(replace(schema, rules=rules))
-    sizes, ties, people = list(codec.sizes), rule_ties(codec), len(frame)
-    codes, sigma = codec.codes(frame).astype(np.int64), noise(len(codec.sizes))
+    frame = frame[list(schema.names)]
+    codec = Codec(replace(schema, rules=rules))
+    sizes = list(codec.sizes)
+    ties = rule_ties(codec)
+    people = len(frame)
+    codes = codec.codes(frame).astype(np.int64)
+    sigma = noise(len(codec.sizes))
     gram, real = (release(codes, sizes, deviation, seed) for deviation in (sigma, 0.0))
     real = (real + real.triu(1).T) / people
     never = forbidden(sizes, ties, gram.device)
     more = {"people": people, "seed": seed, "steps": 20 if QUICK else 1200}
     ways = {
         "none": lambda: fit_gram(gram, sizes, noise=sigma, **more),
-        "zeros": lambda: fit_gram(gram * ~never, sizes, noise=torch.where(never, 0.1 * sigma, sigma), **more),
+        "zeros": lambda: fit_gram(
+            gram * ~never, sizes, noise=torch.where(never, 0.1 * sigma, sigma), **more
+        ),
         "law": lambda: fit_gram(gram, sizes, noise=sigma, ties=ties, **more),
     }
     made: dict[str, tuple[torch.Tensor, float]] = {}
     rows = []
     for method in methods:
-        start, own = time.process_time(), "none" if method == "asked" else method
+        start = time.process_time()
+        own = "none" if method == "asked" else method
         if own not in made:
             made[own] = ways[own]().odds().double(), time.process_time() - start
         odds, seconds = made[own]
         law = Ruled.of(odds, sizes, ties)
         gap = ((Ruled.of(odds, sizes) if method == "none" else law).gram() - real).abs()
-        member = torch.nn.functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double()
+        member = torch.nn.functional.one_hot(
+            torch.repeat_interleave(torch.tensor(sizes))
+        ).double()
         apart = member.T @ gap @ member / 2
         assert law.left is not None
         figures = {
             "broken": float(1 - all_keep(codec.schema, frame).mean()),
-            "avd2": float(apart[tuple(torch.triu_indices(len(sizes), len(sizes), 1))].mean()),
-            "avd2_ruled": float(np.mean([float(apart[pair]) for tie in ties for pair in combinations(tie.columns, 2)])),
+            "avd2": float(
+                apart[tuple(torch.triu_indices(len(sizes), len(sizes), 1))].mean()
+            ),
+            "avd2_ruled": float(
+                np.mean(
+                    [
+                        float(apart[pair])
+                        for tie in ties
+                        for pair in combinations(tie.columns, 2)
+                    ]
+                )
+            ),
             "kept": float(law.left.exp().mean()),
             "seconds": seconds,
         }
-        setting = {"dataset": name, "method": method, "epsilon": 1.0, "seed": seed, "people": people}
+        setting = {
+            "dataset": name,
+            "method": method,
+            "epsilon": 1.0,
+            "seed": seed,
+            "people": people,
+        }
         rows.append(setting | {key: round(value, 5) for key, value in figures.items()})
     return rows
 
 
 def parser() -> argparse.ArgumentParser:
     found = options(__doc__, out=Path(__file__).parent / "rules.csv", data=True)
-    found.add_argument("--dataset", nargs="+", choices=list(TABLES), default=list(TABLES))
+    found.add_argument(
+        "--dataset", nargs="+", choices=list(TABLES), default=list(TABLES)
+    )
     found.add_argument("--seeds", type=int, default=3)
     return found
 
@@ -138,7 +182,11 @@ def main() -> None:
     for name in args.dataset:
         for seed in range(1 if QUICK else args.seeds):
             new = run(name, seed, args.data)
-            rows = [row for row in rows if (row["dataset"], int(row["seed"])) != (name, seed)] + new
+            rows = [
+                row
+                for row in rows
+                if (row["dataset"], int(row["seed"])) != (name, seed)
+            ] + new
             for row in new:
                 print(said(row), flush=True)
             write(args.out, rows, FIELDS)

@@ -1,4 +1,6 @@
-"""The tables of README.md and TABLES.md that compare cell by cell; the others are declared in tables.toml."""
+"""The tables of README.md and TABLES.md that compare cell by cell; the others are
+declared in tables.toml.
+"""
 
 from functools import cache
 from pathlib import Path
@@ -18,11 +20,21 @@ FIGURES = {
     "tstr_boosting_auc": "AUC",
 }
 EQUAL = {"avd2": "2-way", "tstr_boosting_auc": "AUC", "tstr_boosting_f1": "F1"}
-BESIDE = {"Gram+target": "two holders", "one holder": "one holder", "AIM-equal": "AIM", "MST-equal": "MST"}
-CUTS = tuple(f"{name}@{people}" for name in ("credit", "randhie") for people in (4000, 2000, 1000))
+BESIDE = {
+    "Gram+target": "two holders",
+    "one holder": "one holder",
+    "AIM-equal": "AIM",
+    "MST-equal": "MST",
+}
+CUTS = tuple(
+    f"{name}@{people}"
+    for name in ("credit", "randhie")
+    for people in (4000, 2000, 1000)
+)
 TOLD = ("bank", "credit", "diabetes")  # on which it was chosen how a target is drawn
 WIDE = ("census", "a9a", "w8a-124", "har")
-SMALL = ("adult_pgm", "adult", "bank", "credit", "diabetes", "randhie")  # at most 30 columns
+# at most 30 columns
+SMALL = ("adult_pgm", "adult", "bank", "credit", "diabetes", "randhie")
 NAMES = {
     "Gram": "**Gram**, two holders",
     "Gram+target": "**Gram**, target named",
@@ -32,16 +44,27 @@ NAMES = {
 
 
 def rivals() -> str:
-    """In how many cells (table and ε, seed 0) Gram, target named or not, is better than each central method."""
-    rows = pd.read_csv(HERE / "ours.csv").query("partition == 'columns' and holders == 2 and seed == 0 and epsilon > 0")
+    """In how many cells (table and ε, seed 0) Gram, target named or not, is better than
+    each central method.
+    """
+    rows = pd.read_csv(HERE / "ours.csv").query(
+        "partition == 'columns' and holders == 2 and seed == 0 and epsilon > 0"
+    )
     wide = rows.pivot_table(list(FIGURES), ["dataset", "epsilon"], "method")
 
     def won(method: str, rival: str, figure: str) -> str:
         sign = -1 if "avd" in figure else 1
-        return f"{int((sign * wide[figure][method] > sign * wide[figure][rival]).sum())} of {len(wide)}"
+        return (
+            f"{int((sign * wide[figure][method] > sign * wide[figure][rival]).sum())} "
+            f"of {len(wide)}"
+        )
 
     lines = [
-        [NAMES[method], NAMES[rival], *(won(method, rival, figure) for figure in FIGURES)]
+        [
+            NAMES[method],
+            NAMES[rival],
+            *(won(method, rival, figure) for figure in FIGURES),
+        ]
         for rival in ("MST", "AIM")
         for method in ("Gram", "Gram+target")
     ]
@@ -50,14 +73,22 @@ def rivals() -> str:
 
 @cache
 def at_equal_noise() -> pd.DataFrame:
-    """Means over seeds by table, ε and method; Gram with all rows at one holder is a method of its own."""
+    """Means over seeds by table, ε and method; Gram with all rows at one holder is a
+    method of its own.
+    """
     rows = pd.read_csv(HERE / "equal.csv")
     rows.loc[rows.partition == "rows", "method"] = "one holder"
-    return rows.groupby(["dataset", "epsilon", "method"], sort=False)[list(EQUAL)].mean().unstack()
+    return (
+        rows.groupby(["dataset", "epsilon", "method"], sort=False)[list(EQUAL)]
+        .mean()
+        .unstack()
+    )
 
 
 def equal_won() -> str:
-    """In how many cells Gram is at least as good: 2-way no farther; AUC and F1 no lower, but for .002."""
+    """In how many cells Gram is at least as good: 2-way no farther; AUC and F1 no
+    lower, but for .002.
+    """
     wide = at_equal_noise()
     lines = []
     apart = tuple(name for name in SMALL if name not in TOLD)
@@ -77,11 +108,15 @@ def equal_won() -> str:
                     good = ahead <= 0 if figure == "avd2" else ahead >= -0.002
                     counts.append(f"{int(good.sum())} of {len(both)}")
                 lines.append([label, BESIDE[ours], BESIDE[theirs], *counts])
-    return table(("tables", "Gram, target named", "central", *EQUAL.values()), lines, "lllr")
+    return table(
+        ("tables", "Gram, target named", "central", *EQUAL.values()), lines, "lllr"
+    )
 
 
 def told() -> str:
-    """What a target that is drawn by its row's other columns changes, beside one that its component draws."""
+    """What a target that is drawn by its row's other columns changes, beside one that
+    its component draws.
+    """
     rows = pd.read_csv(HERE / "told.csv")
     apart = tuple(name for name in SMALL if name not in TOLD)
     lines = []
@@ -94,30 +129,47 @@ def told() -> str:
         for holders, part in rows[rows.dataset.isin(names)].groupby("holders"):
             cells = [str(len(part))]
             for figure in EQUAL:
-                after, before = part[figure], part[f"{figure}_component"]
+                after = part[figure]
+                before = part[f"{figure}_component"]
                 apart_by = after / before - 1 if figure == "avd2" else after - before
-                sure, many = apart_by.sem(), 1 if figure == "avd2" else 4
+                sure = apart_by.sem()
+                many = 1 if figure == "avd2" else 4
                 scale, unit = (100, " %") if figure == "avd2" else (1, "")
-                cells.append(f"{scale * apart_by.mean():+.{many}f}{unit} ± {scale * sure:.{many}f}{unit}")
+                cells.append(
+                    f"{scale * apart_by.mean():+.{many}f}{unit} ± "
+                    f"{scale * sure:.{many}f}{unit}"
+                )
             lines.append([label, "one" if holders == 1 else "two", *cells])
     return table(("tables", "holders", "cells", *EQUAL.values()), lines, "llr")
 
 
 def across() -> str:
-    """Three-way tables across two holders: what parts them from those within one, seed by seed, ± standard error."""
-    rows, lines = pd.read_csv(HERE / "across.csv"), []
+    """Three-way tables across two holders: what parts them from those within one, seed
+    by seed, ± standard error.
+    """
+    rows = pd.read_csv(HERE / "across.csv")
+    lines = []
     figures = {"auc": "AUC", "f1": "F1", "avd2": "2-way"}
     ways = {"paired": "either holder's two", "any": "any two"}
-    wide = rows.pivot_table(list(figures), ["dataset", "epsilon", "seed"], "method", sort=False).dropna()
+    wide = rows.pivot_table(
+        list(figures), ["dataset", "epsilon", "seed"], "method", sort=False
+    ).dropna()
     for key, part in wide.groupby(["dataset", "epsilon"], sort=False):
         said = []
         for figure in figures:
             said.append(bare(part[figure, "held"].mean(), 4))
             gaps = [part[figure, way] - part[figure, "held"] for way in ways]
-            said += [f"{gap.mean():+.4f} ± {gap.sem():.4f}".replace("0.", ".") for gap in gaps]
+            said += [
+                f"{gap.mean():+.4f} ± {gap.sem():.4f}".replace("0.", ".")
+                for gap in gaps
+            ]
         lines.append([str(key[0]), f"{key[1]:g}", str(len(part)), *said])
     names = once(line[0] for line in lines)
-    heads = (f"{figure}: {way}" for figure in figures.values() for way in ("its holder's two", *ways.values()))
+    heads = (
+        f"{figure}: {way}"
+        for figure in figures.values()
+        for way in ("its holder's two", *ways.values())
+    )
     body = [[name, *line[1:]] for name, line in zip(names, lines, strict=True)]
     return table(("table", "ε", "seeds", *heads), body, "lr")
 

@@ -2,14 +2,17 @@
 
     DATA=<folder with adult.csv.gz> python benchmarks/joint/strong.py
 
-    copies       5,000 people, 6 or 10 columns of 10 levels, of which the second is the first once more
-    experience   4,000 people, 5 or 10 columns; experience is age less 20, give or take 2 years, and all numbers are
-                 cut into as many levels of equal weight as `bought_levels` would
+    copies       5,000 people, 6 or 10 columns of 10 levels, of which the second is the
+                 first once more
+    experience   4,000 people, 5 or 10 columns; experience is age less 20, give or take
+                 2 years, and all numbers are cut into as many levels of equal weight as
+                 `bought_levels` would
     education    Adult, 14 columns: years of education beside the words for them
 
-`impossible` is the share of people whom the fitted mixture has in cells that no real person is in, `correlation` and
-`real` that of the two columns' levels, fitted and real; `avd2` the mean distance of all pairs. ε = 1, δ = 1e-5, one
-holder or rows: one noise for all cells, of columns too. Seeds 6 to 8: the fit was made on others, but for how
+`impossible` is the share of people whom the fitted mixture has in cells that no real
+person is in, `correlation` and `real` that of the two columns' levels, fitted and real;
+`avd2` the mean distance of all pairs. ε = 1, δ = 1e-5, one holder or rows: one noise
+for all cells, of columns too. Seeds 6 to 8: the fit was made on others, but for how
 steep the threshold of empty cells is, which was tried on education with seeds 6 and 8.
 """
 
@@ -36,22 +39,37 @@ from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.merged_levels import level_count
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
 
-QUICK, DELTA, SEEDS = quick(), 1e-5, (6, 7, 8)
+QUICK = quick()
+DELTA = 1e-5
+SEEDS = (6, 7, 8)
 FIELDS = (
-    "dataset", "people", "columns", "epsilon", "seed", "sigma", "impossible", "correlation", "real", "avd2", "seconds",
-)  # fmt: skip
+    "dataset",
+    "people",
+    "columns",
+    "epsilon",
+    "seed",
+    "sigma",
+    "impossible",
+    "correlation",
+    "real",
+    "avd2",
+    "seconds",
+)
 BINS: dict[str, list[int]] = {
     "age": [17, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 91],
     "capital-gain": [0, 1, 1_000, 5_000, 10_000, 20_000, 100_001],
     "capital-loss": [0, 1, 1_500, 1_750, 2_000, 2_500, 5_001],
     "hours-per-week": [1, 20, 35, 40, 41, 50, 60, 100],
 }
-Table = tuple[Codes, list[int], tuple[int, int]]  # rows, levels, and the pair near a function
+# rows, levels, and the pair near a function
+Table = tuple[Codes, list[int], tuple[int, int]]
 
 
 def noise(columns: int) -> float:
     cells = columns * (columns + 1) // 2
-    return calibrate(lambda s: {DiscreteGaussian(sigma=s): cells}, epsilon=1.0, delta=DELTA)
+    return calibrate(
+        lambda s: {DiscreteGaussian(sigma=s): cells}, epsilon=1.0, delta=DELTA
+    )
 
 
 def copies(columns: int, seed: int, _: Path) -> Table:
@@ -61,12 +79,18 @@ def copies(columns: int, seed: int, _: Path) -> Table:
 
 
 def experience(columns: int, seed: int, _: Path) -> Table:
-    rng, people = np.random.default_rng(seed), 4_000
+    rng = np.random.default_rng(seed)
+    people = 4_000
     age = rng.uniform(20, 70, people)
     others = [rng.normal(0.02 * age, 1) for _ in range(columns - 2)]
     levels = level_count(people, noise(columns))
-    ranks = [pd.Series(cells).rank() for cells in (age, age - 20 + rng.normal(0, 2, people), *others)]
-    codes = np.stack([((rank - 1) * levels // people).to_numpy(np.int64) for rank in ranks], 1)
+    ranks = [
+        pd.Series(cells).rank()
+        for cells in (age, age - 20 + rng.normal(0, 2, people), *others)
+    ]
+    codes = np.stack(
+        [((rank - 1) * levels // people).to_numpy(np.int64) for rank in ranks], 1
+    )
     return codes, [levels] * columns, (0, 1)
 
 
@@ -75,7 +99,10 @@ def education(_: int, seed: int, folder: Path) -> Table:
     frame = pd.read_csv(path, keep_default_na=False)
     frame.columns = frame.columns.str.replace("_", "-").str.replace(".", "-")
     frame = frame.drop(columns="fnlwgt").sample(frac=0.8, random_state=seed)
-    cut = [pd.cut(frame[c], BINS[c], right=False, labels=False) if c in BINS else frame[c] for c in frame]
+    cut = [
+        pd.cut(frame[c], BINS[c], right=False, labels=False) if c in BINS else frame[c]
+        for c in frame
+    ]
     codes = np.stack([pd.factorize(cells, sort=True)[0] for cells in cut], 1)
     names = list(frame.columns)
     pair = (names.index("education"), names.index("education-num"))
@@ -84,15 +111,25 @@ def education(_: int, seed: int, folder: Path) -> Table:
 
 def run(name: str, columns: int, seed: int, folder: Path) -> dict[str, Any]:
     codes, sizes, (a, b) = TABLES[name](columns, seed, folder)
-    people, sigma = len(codes), noise(len(sizes))
-    gram, start = release(codes, sizes, sigma, seed), time.process_time()
-    fitted = fit_gram(gram, sizes, noise=sigma, people=people, steps=30 if QUICK else 1200, seed=seed).gram()
+    people = len(codes)
+    sigma = noise(len(sizes))
+    gram = release(codes, sizes, sigma, seed)
+    start = time.process_time()
+    fitted = fit_gram(
+        gram, sizes, noise=sigma, people=people, steps=30 if QUICK else 1200, seed=seed
+    ).gram()
     seconds = time.process_time() - start
     true = release(codes, sizes, 0.0, seed) / people
-    true, fitted = true + true.triu(1).T, fitted.double()
+    true = true + true.triu(1).T
+    fitted = fitted.double()
     ends = np.cumsum(sizes)
-    parts = [torch.split(table, sizes, 0)[a][:, ends[b] - sizes[b] : ends[b]] for table in (fitted, true)]
-    member = torch.nn.functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double()
+    parts = [
+        torch.split(table, sizes, 0)[a][:, ends[b] - sizes[b] : ends[b]]
+        for table in (fitted, true)
+    ]
+    member = torch.nn.functional.one_hot(
+        torch.repeat_interleave(torch.tensor(sizes))
+    ).double()
     apart = member.T @ (fitted - true).abs() @ member / 2
     upper = torch.triu_indices(len(sizes), len(sizes), 1)
     figures = {
@@ -103,19 +140,32 @@ def run(name: str, columns: int, seed: int, folder: Path) -> dict[str, Any]:
         "avd2": float(apart[upper[0], upper[1]].mean()),
         "seconds": seconds,
     }
-    setting = {"dataset": name, "people": people, "columns": len(sizes), "epsilon": 1.0, "seed": seed}
+    setting = {
+        "dataset": name,
+        "people": people,
+        "columns": len(sizes),
+        "epsilon": 1.0,
+        "seed": seed,
+    }
     return setting | {key: round(value, 4) for key, value in figures.items()}
 
 
 def correlation(table: Any) -> float:
     """Of two columns' numbers of levels."""
     x, y = (np.arange(size) for size in table.shape)
-    x, y = x - table.sum(1) @ x, y - table.sum(0) @ y
+    x = x - table.sum(1) @ x
+    y = y - table.sum(0) @ y
     return float(x @ table @ y / np.sqrt((table.sum(1) @ x**2) * (table.sum(0) @ y**2)))
 
 
 TABLES = {"copies": copies, "experience": experience, "education": education}
-CASES = [("copies", 6), ("copies", 10), ("experience", 5), ("experience", 10), ("education", 14)]
+CASES = [
+    ("copies", 6),
+    ("copies", 10),
+    ("experience", 5),
+    ("experience", 10),
+    ("education", 14),
+]
 
 
 def parser() -> argparse.ArgumentParser:

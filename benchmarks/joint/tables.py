@@ -1,7 +1,7 @@
 """The tables of the joint benchmark: those of benchmarks/vertical, and four more.
 
-A person has one row: of patients with several stays the first, of people with several years the first. Bins are round
-numbers.
+A person has one row: of patients with several stays the first, of people with several
+years the first. Bins are round numbers.
 """
 
 import json
@@ -19,7 +19,19 @@ from understudy.data.schema import Ordinal, Schema
 BINS: dict[str, dict[str, tuple[float, ...]]] = {
     "bank": {
         "age": (18, 25, 30, 35, 40, 45, 50, 55, 60, 70, 100),
-        "balance": (-10_000, -500, 0, 1, 250, 500, 1_000, 2_000, 5_000, 10_000, 110_000),
+        "balance": (
+            -10_000,
+            -500,
+            0,
+            1,
+            250,
+            500,
+            1_000,
+            2_000,
+            5_000,
+            10_000,
+            110_000,
+        ),
         "duration": (0, 60, 120, 180, 240, 360, 600, 1_000, 5_000),
         "campaign": (1, 2, 3, 4, 6, 10, 70),
         "pdays": (-1, 0, 90, 180, 360, 900),
@@ -47,16 +59,59 @@ BINS: dict[str, dict[str, tuple[float, ...]]] = {
     },
 }
 DIABETES = (
-    "race", "gender", "age", "admission_type_id", "discharge_disposition_id", "admission_source_id", "time_in_hospital",
-    "num_lab_procedures", "num_procedures", "num_medications", "number_outpatient", "number_emergency",
-    "number_inpatient", "number_diagnoses", "max_glu_serum", "A1Cresult", "metformin", "glimepiride", "glipizide",
-    "glyburide", "pioglitazone", "rosiglitazone", "insulin", "change", "diabetesMed", "readmitted",
-)  # fmt: skip
+    "race",
+    "gender",
+    "age",
+    "admission_type_id",
+    "discharge_disposition_id",
+    "admission_source_id",
+    "time_in_hospital",
+    "num_lab_procedures",
+    "num_procedures",
+    "num_medications",
+    "number_outpatient",
+    "number_emergency",
+    "number_inpatient",
+    "number_diagnoses",
+    "max_glu_serum",
+    "A1Cresult",
+    "metformin",
+    "glimepiride",
+    "glipizide",
+    "glyburide",
+    "pioglitazone",
+    "rosiglitazone",
+    "insulin",
+    "change",
+    "diabetesMed",
+    "readmitted",
+)
 RANDHIE = (
-    "site", "coins", "tookphys", "female", "child", "income", "xage", "outpdol", "drugdol", "suppdol", "mentdol",
-    "inpdol", "totadm", "mdvis", "notmdvis", "num", "mhi", "disea", "physlm", "idp", "hlthg", "hlthf", "hlthp",
+    "site",
+    "coins",
+    "tookphys",
+    "female",
+    "child",
+    "income",
+    "xage",
+    "outpdol",
+    "drugdol",
+    "suppdol",
+    "mentdol",
+    "inpdol",
+    "totadm",
+    "mdvis",
+    "notmdvis",
+    "num",
+    "mhi",
+    "disea",
+    "physlm",
+    "idp",
+    "hlthg",
+    "hlthf",
+    "hlthp",
     "binexp",
-)  # fmt: skip
+)
 FILES = {
     "adult_pgm": ("adult_pgm.csv.gz", "adult_pgm_domain.json"),
     "bank": ("bank_full.csv.gz",),
@@ -64,26 +119,45 @@ FILES = {
     "randhie": ("randhie.csv.gz",),
 }
 NAMES = (
-    "adult_pgm", "adult", "bank", "credit", "census", "diabetes", "randhie", "a9a", "w8a-124", "har",
-)  # fmt: skip
-CUTS = tuple(f"{name}@{people}" for name in ("randhie", "credit") for people in (4000, 2000, 1000))
+    "adult_pgm",
+    "adult",
+    "bank",
+    "credit",
+    "census",
+    "diabetes",
+    "randhie",
+    "a9a",
+    "w8a-124",
+    "har",
+)
+CUTS = tuple(
+    f"{name}@{people}"
+    for name in ("randhie", "credit")
+    for people in (4000, 2000, 1000)
+)
 
 
 @lru_cache(maxsize=16)
 def load(name: str, folder: Path, seed: int = 0) -> Public:
-    """The table of that name, its rows in an order that the seed gives; a fifth is held out."""
+    """The table of that name, its rows in an order that the seed gives; a fifth is held
+    out.
+    """
     if name not in FILES:
         return public_tables.load(name, folder, seed)
     path, *domain = need(folder, *FILES[name])
     frame, target = READERS[name](path)
     if name == "adult_pgm":  # codes, with the sizes of its published domain
         sizes = json.loads(domain[0].read_text())
-        columns = tuple(Ordinal(name=c, categories=tuple(range(sizes[c]))) for c in frame.columns)
+        columns = tuple(
+            Ordinal(name=c, categories=tuple(range(sizes[c]))) for c in frame.columns
+        )
     else:
         columns = tuple(column(frame[c], BINS[name].get(c)) for c in frame.columns)
     order = np.random.default_rng([seed, 7]).permutation(len(frame))
     cut = len(frame) // 5
-    test, train = (frame.iloc[part].reset_index(drop=True) for part in (order[:cut], order[cut:]))
+    test, train = (
+        frame.iloc[part].reset_index(drop=True) for part in (order[:cut], order[cut:])
+    )
     return Public(train, test, Schema(columns=columns), target)
 
 
@@ -96,17 +170,28 @@ def _bank(path: Path) -> tuple[pd.DataFrame, str]:
 
 
 def _diabetes(path: Path) -> tuple[pd.DataFrame, str]:
-    """26 of 50 columns: without ids, codes of diagnoses and payers, and drugs that nearly nobody takes."""
-    frame = pd.read_csv(path, keep_default_na=False, low_memory=False).drop_duplicates("patient_nbr")
+    """26 of 50 columns: without ids, codes of diagnoses and payers, and drugs that
+    nearly nobody takes.
+    """
+    frame = pd.read_csv(path, keep_default_na=False, low_memory=False).drop_duplicates(
+        "patient_nbr"
+    )
     return frame[list(DIABETES)], "readmitted"
 
 
 def _randhie(path: Path) -> tuple[pd.DataFrame, str]:
-    """24 of 45 columns: without logarithms and recodes of others. Numbers without bins are taken as levels."""
+    """24 of 45 columns: without logarithms and recodes of others. Numbers without bins
+    are taken as levels.
+    """
     frame = pd.read_csv(path, low_memory=False).drop_duplicates("zper")[list(RANDHIE)]
-    return frame.assign(physlm=frame["physlm"] > 0, binexp=frame["binexp"] > 0), "binexp"
+    return frame.assign(
+        physlm=frame["physlm"] > 0, binexp=frame["binexp"] > 0
+    ), "binexp"
 
 
 READERS = {
-    "adult_pgm": _adult_pgm, "bank": _bank, "diabetes": _diabetes, "randhie": _randhie,
-}  # fmt: skip
+    "adult_pgm": _adult_pgm,
+    "bank": _bank,
+    "diabetes": _diabetes,
+    "randhie": _randhie,
+}

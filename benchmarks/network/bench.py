@@ -1,13 +1,17 @@
 """What an ask over the network costs, beside a bare echo over gRPC with mutual TLS.
 
-    raw     the server writes the payload into each party's stream and reads it back: no format, no record
-    ask     ours: `GrpcParties.ask` with a tensor of that size each way, checked, decoded and recorded
+    raw     the server writes the payload into each party's stream and reads it back: no
+            format, no record
+    ask     ours: `GrpcParties.ask` with a tensor of that size each way, checked,
+            decoded and recorded
 
-Every party is a process of its own; all are asked at once. The two take turns, and medians are printed. The
-journal of the parties lies on disk, where each answer is synced before it is sent, and then in memory
-(`--memory`, a tmpfs), which leaves the sync out. Then many empty asks and what they leave behind, and a whole VertiGAN
-in one process and over the loopback. `QUICK=1` takes two parties, small payloads and few rounds, and writes nothing
-unless told to. What is finished stands in the CSV and is not measured again; `--only many` or `--only 2x10` picks.
+Every party is a process of its own; all are asked at once. The two take turns, and
+medians are printed. The journal of the parties lies on disk, where each answer is
+synced before it is sent, and then in memory (`--memory`, a tmpfs), which leaves the
+sync out. Then many empty asks and what they leave behind, and a whole VertiGAN in one
+process and over the loopback. `QUICK=1` takes two parties, small payloads and few
+rounds, and writes nothing unless told to. What is finished stands in the CSV and is not
+measured again; `--only many` or `--only 2x10` picks.
 """
 
 import argparse
@@ -50,7 +54,11 @@ from understudy.runtime.local import LocalParties
 from understudy.runtime.session import Seat
 
 QUICK = quick()
-CASES = [(2, 0.0), (2, 1.0)] if QUICK else [(2, 0.0), (2, 1.0), (2, 10.0), (8, 0.0), (8, 1.0), (32, 0.0)]
+CASES = (
+    [(2, 0.0), (2, 1.0)]
+    if QUICK
+    else [(2, 0.0), (2, 1.0), (2, 10.0), (8, 0.0), (8, 1.0), (32, 0.0)]
+)
 COLUMNS = ["parties", "payload_mb", "journal", "raw_grpc_ms", "ask_ms", "flower_ms"]
 TURNS = {0.0: 60, 1.0: 20, 10.0: 7}
 MANY = 300 if QUICK else 15_000
@@ -88,13 +96,17 @@ class Echoing(Party):
 # Each of these runs in a process of its own.
 
 
-def serve_raw(folder: Path, names: list[str], payload: float, tell: Callable[[Any], None]) -> None:
+def serve_raw(
+    folder: Path, names: list[str], payload: float, tell: Callable[[Any], None]
+) -> None:
     """Echo through bare streams."""
-    data, identity = bytes(int(payload * 1e6)), load_server(folder)
+    data = bytes(int(payload * 1e6))
+    identity = load_server(folder)
 
     async def measure() -> list[float]:
         streams: list[Any] = []
-        here, over = asyncio.Event(), asyncio.Event()
+        here = asyncio.Event()
+        over = asyncio.Event()
 
         async def handle(_: Any, context: Any) -> None:
             await context.read()
@@ -109,9 +121,13 @@ def serve_raw(folder: Path, names: list[str], payload: float, tell: Callable[[An
 
         server = aio.server(options=FREE)
         handler = grpc.stream_stream_rpc_method_handler(handle)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Echo", {"Echo": handler}),))
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("bench.Echo", {"Echo": handler}),)
+        )
         pair = [(identity.key, identity.certificate)]
-        credentials = grpc.ssl_server_credentials(pair, identity.authority, require_client_auth=True)
+        credentials = grpc.ssl_server_credentials(
+            pair, identity.authority, require_client_auth=True
+        )
         port = server.add_secure_port("127.0.0.1:0", credentials)
         await server.start()
         tell(port)
@@ -131,11 +147,15 @@ def serve_raw(folder: Path, names: list[str], payload: float, tell: Callable[[An
 def join_raw(folder: Path, name: str, port: int) -> None:
     """The other end of a bare stream."""
     card = Invitation.load(folder / "invitations" / f"{name}.toml")
-    credentials = grpc.ssl_channel_credentials(card.authority.encode(), card.key.encode(), card.certificate.encode())
+    credentials = grpc.ssl_channel_credentials(
+        card.authority.encode(), card.key.encode(), card.certificate.encode()
+    )
 
     async def echo() -> None:
         options = [*FREE, ("grpc.ssl_target_name_override", SERVER)]
-        async with aio.secure_channel(f"127.0.0.1:{port}", credentials, options=options) as channel:
+        async with aio.secure_channel(
+            f"127.0.0.1:{port}", credentials, options=options
+        ) as channel:
             call = channel.stream_stream(ECHO)()
             await call.write(b"hello")
             while isinstance(data := await call.read(), bytes):
@@ -144,16 +164,26 @@ def join_raw(folder: Path, name: str, port: int) -> None:
     run(echo())
 
 
-def serve_asks(folder: Path, names: list[str], payload: float, tell: Callable[[Any], None]) -> None:
-    """Ours; for many asks of nothing (payload below zero) what grows instead of how long it takes."""
+def serve_asks(
+    folder: Path, names: list[str], payload: float, tell: Callable[[Any], None]
+) -> None:
+    """Ours; for many asks of nothing (payload below zero) what grows instead of how
+    long it takes.
+    """
     budgets = dict.fromkeys(names, Budget(1.0, 1e-6))
     contract = Contract(
-        federation="bench", run="bench", protocol="echo", settings={}, budgets=budgets,
+        federation="bench",
+        run="bench",
+        protocol="echo",
+        settings={},
+        budgets=budgets,
         schemas=dict.fromkeys(names, digest_of(SCHEMA)),
-    )  # fmt: skip
+    )
     tensor = torch.zeros(int(payload * 1e6 / 4)) if payload > 0 else None
     ask = Echo(payload=tensor)
-    with GrpcParties(contract, load_server(folder), kinds=Echoing.messages, listen="127.0.0.1:0") as parties:
+    with GrpcParties(
+        contract, load_server(folder), kinds=Echoing.messages, listen="127.0.0.1:0"
+    ) as parties:
         tell(parties.port)
         parties.wait(60)
         times: list[float] = []
@@ -163,18 +193,37 @@ def serve_asks(folder: Path, names: list[str], payload: float, tell: Callable[[A
             parties.ask(ask)
             times.append(time.perf_counter() - start)
             if turn in (MANY // 3 - 1, MANY - 1):
-                seen.append({"rss_mb": resident(), "threads": threading.active_count(), "tasks": tasks()})
+                seen.append(
+                    {
+                        "rss_mb": resident(),
+                        "threads": threading.active_count(),
+                        "tasks": tasks(),
+                    }
+                )
     tell(seen if payload < 0 else times[2:])
 
 
 def join_asks(folder: Path, name: str, port: int, journal: Path) -> None:
     """A party of ours."""
-    policy = Policy(protocols=("echo",), epsilon_run=1, epsilon_total=1, delta=1e-6, people=1, accept="always")
+    policy = Policy(
+        protocols=("echo",),
+        epsilon_run=1,
+        epsilon_total=1,
+        delta=1e-6,
+        people=1,
+        accept="always",
+    )
     seat = Seat(
-        invitation=Invitation.load(folder / "invitations" / f"{name}.toml"), policy=policy, people=4,
-        ledger=Ledger.rehearsal(name, Budget(1.0, 1e-6)), description=SCHEMA, folder=journal / name,
-        build=lambda contract, ledger, place: Echoing(name, ledger, run=contract.run, folder=place),
-    )  # fmt: skip
+        invitation=Invitation.load(folder / "invitations" / f"{name}.toml"),
+        policy=policy,
+        people=4,
+        ledger=Ledger.rehearsal(name, Budget(1.0, 1e-6)),
+        description=SCHEMA,
+        folder=journal / name,
+        build=lambda contract, ledger, place: Echoing(
+            name, ledger, run=contract.run, folder=place
+        ),
+    )
     join(seat, address=f"127.0.0.1:{port}", pause=0.05)
 
 
@@ -188,11 +237,16 @@ def tasks() -> int:
     return len(asyncio.all_tasks(loop()))
 
 
-# The parent: it forks and never opens a stream itself, since gRPC does not survive a fork.
+# The parent: it forks and never opens a stream itself, since gRPC does not survive a
+# fork.
 
 
-def measure(folder: Path, names: list[str], payload: float, journal: Path | None) -> Any:
-    """The server's figures: of bare streams, or of asks with the journals in that folder."""
+def measure(
+    folder: Path, names: list[str], payload: float, journal: Path | None
+) -> Any:
+    """The server's figures: of bare streams, or of asks with the journals in that
+    folder.
+    """
     serve = serve_raw if journal is None else serve_asks
 
     def party(name: str) -> Callable[[int], None]:
@@ -200,11 +254,18 @@ def measure(folder: Path, names: list[str], payload: float, journal: Path | None
             return lambda port: join_raw(folder, name, port)
         return lambda port: join_asks(folder, name, port, journal)
 
-    return asked(lambda tell: serve(folder, names, payload, tell), [party(name) for name in names])
+    return asked(
+        lambda tell: serve(folder, names, payload, tell),
+        [party(name) for name in names],
+    )
 
 
-def asked(serve: Callable[[Callable[[Any], None]], None], parties: list[Callable[[int], None]]) -> Any:
-    """What a server in a process of its own tells last; first it tells its port, at which the parties join."""
+def asked(
+    serve: Callable[[Callable[[Any], None]], None], parties: list[Callable[[int], None]]
+) -> Any:
+    """What a server in a process of its own tells last; first it tells its port, at
+    which the parties join.
+    """
     read, write = os.pipe()
 
     def tell(value: Any) -> None:
@@ -222,7 +283,8 @@ def asked(serve: Callable[[Callable[[Any], None]], None], parties: list[Callable
 
 
 def fork(work: Callable[[], None]) -> int:
-    if (child := os.fork()) == 0:
+    child = os.fork()
+    if child == 0:
         try:
             work()
             os._exit(0)
@@ -240,7 +302,9 @@ def milliseconds(times: list[float]) -> float:
 
 
 def vertigan_federation() -> Federation:
-    """The demo's holders: 5,220 shared people, ten columns each; a toy where its data is not installed."""
+    """The demo's holders: 5,220 shared people, ten columns each; a toy where its data
+    is not installed.
+    """
     try:
         tables, schemas = rand_health()
     except ImportError:
@@ -252,10 +316,14 @@ def vertigan_federation() -> Federation:
     return Federation.rehearsal(tables, schemas, budget=Budget(2.0, 1e-6), seed=3)
 
 
-def serve_vertigan(folder: Path, contract: Contract, rounds: int, tell: Callable[[Any], None]) -> None:
+def serve_vertigan(
+    folder: Path, contract: Contract, rounds: int, tell: Callable[[Any], None]
+) -> None:
     federation = vertigan_federation()
     kinds = verti_gan.VertiGanParty.messages
-    with GrpcParties(contract, load_server(folder), kinds=kinds, listen="127.0.0.1:0") as parties:
+    with GrpcParties(
+        contract, load_server(folder), kinds=kinds, listen="127.0.0.1:0"
+    ) as parties:
         tell(parties.port)
         parties.wait(600)
         tell(train_seconds(parties, federation, rounds))
@@ -264,22 +332,41 @@ def serve_vertigan(folder: Path, contract: Contract, rounds: int, tell: Callable
 def join_vertigan(folder: Path, name: str, port: int, journal: Path) -> None:
     federation = vertigan_federation()
     holder = federation.holders[name]
-    policy = Policy(protocols=("verti-gan",), epsilon_run=9, epsilon_total=9, delta=1e-5, people=1, accept="always")
+    policy = Policy(
+        protocols=("verti-gan",),
+        epsilon_run=9,
+        epsilon_total=9,
+        delta=1e-5,
+        people=1,
+        accept="always",
+    )
 
     def build(contract: Contract, ledger: Ledger, place: Path) -> Party:
-        more = {"run": contract.run, "budget": holder.budget, "rng": holder.rng(), "folder": place}
+        more = {
+            "run": contract.run,
+            "budget": holder.budget,
+            "rng": holder.rng(),
+            "folder": place,
+        }
         return verti_gan.PROTOCOL.build(name, holder.table, ledger, **more)
 
     seat = Seat(
-        invitation=Invitation.load(folder / "invitations" / f"{name}.toml"), policy=policy, people=5000, build=build,
-        ledger=holder.ledger, description=federation.schemas[name], folder=journal / name,
-    )  # fmt: skip
+        invitation=Invitation.load(folder / "invitations" / f"{name}.toml"),
+        policy=policy,
+        people=5000,
+        build=build,
+        ledger=holder.ledger,
+        description=federation.schemas[name],
+        folder=journal / name,
+    )
     join(seat, address=f"127.0.0.1:{port}", pause=0.05)
 
 
 def train_seconds(parties: Any, federation: Federation, rounds: int) -> float:
     start = time.perf_counter()
-    verti_gan.train(verti_gan.Config(rounds=rounds, device="cpu"), parties, federation.schemas)
+    verti_gan.train(
+        verti_gan.Config(rounds=rounds, device="cpu"), parties, federation.schemas
+    )
     return round(time.perf_counter() - start, 1)
 
 
@@ -290,22 +377,46 @@ def vertigan(authority: Authority, home: Path, rounds: int) -> dict[str, float]:
     for name in names:
         authority.issue(name).save(authority.folder / "invitations" / f"{name}.toml")
     contract = Contract(
-        federation="bench", run="bench", protocol="verti-gan",
-        settings=asdict(verti_gan.Config(rounds=rounds, device="cpu")), budgets=dict.fromkeys(names, Budget(2.0, 1e-6)),
-        schemas={name: digest_of(schema) for name, schema in federation.schemas.items()},
-    )  # fmt: skip
-    plain = train_seconds(LocalParties(federation.parties("verti-gan", run="bench")), federation, rounds)
+        federation="bench",
+        run="bench",
+        protocol="verti-gan",
+        settings=asdict(verti_gan.Config(rounds=rounds, device="cpu")),
+        budgets=dict.fromkeys(names, Budget(2.0, 1e-6)),
+        schemas={
+            name: digest_of(schema) for name, schema in federation.schemas.items()
+        },
+    )
+    plain = train_seconds(
+        LocalParties(federation.parties("verti-gan", run="bench")), federation, rounds
+    )
     over = asked(
         lambda tell: serve_vertigan(authority.folder, contract, rounds, tell),
-        [lambda port, name=name: join_vertigan(authority.folder, name, port, home / "gan") for name in names],
+        [
+            lambda port, name=name: join_vertigan(
+                authority.folder, name, port, home / "gan"
+            )
+            for name in names
+        ],
     )
-    return {"rounds": rounds, "in_process_s": plain, "loopback_s": over, "times": round(over / plain, 2)}
+    return {
+        "rounds": rounds,
+        "in_process_s": plain,
+        "loopback_s": over,
+        "times": round(over / plain, 2),
+    }
 
 
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=Path(__file__).parent / "ours.csv")
-    parser.add_argument("--memory", type=Path, default=Path("/dev/shm"), help="a tmpfs; left out if there is none")
-    parser.add_argument("--only", default="", help="2x0, 2x1, 2x10, 8x0, 8x1, 32x0, many or vertigan")
+    parser.add_argument(
+        "--memory",
+        type=Path,
+        default=Path("/dev/shm"),
+        help="a tmpfs; left out if there is none",
+    )
+    parser.add_argument(
+        "--only", default="", help="2x0, 2x1, 2x10, 8x0, 8x1, 32x0, many or vertigan"
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the VertiGAN")
     return parser
 
@@ -318,10 +429,16 @@ def main() -> None:
     home = Path(tempfile.mkdtemp())
     shelf = Path(tempfile.mkdtemp(dir=args.memory)) if args.memory.is_dir() else None
     try:
-        authority = Authority.found(home / "federation", name="bench", address="127.0.0.1:1")
-        names = [f"party {number}" for number in range(max(parties for parties, _ in CASES))]
+        authority = Authority.found(
+            home / "federation", name="bench", address="127.0.0.1:1"
+        )
+        names = [
+            f"party {number}" for number in range(max(parties for parties, _ in CASES))
+        ]
         for name in names:
-            authority.issue(name).save(authority.folder / "invitations" / f"{name}.toml")
+            authority.issue(name).save(
+                authority.folder / "invitations" / f"{name}.toml"
+            )
         places = {"disk": home} | ({"memory": shelf} if shelf is not None else {})
         for parties, payload in CASES:
             if (args.only or f"{parties}x{payload:g}") == f"{parties}x{payload:g}" and (
@@ -334,14 +451,20 @@ def main() -> None:
             seen = measure(authority.folder, names[:2], -1.0, (shelf or home) / "many")
             print(f"after {MANY // 3:,} and {MANY:,} asks:", *seen, flush=True)
         if args.only in ("", "vertigan"):
-            print("VertiGAN:", vertigan(authority, shelf or home, args.rounds), flush=True)
+            print(
+                "VertiGAN:", vertigan(authority, shelf or home, args.rounds), flush=True
+            )
     finally:
         for place in filter(None, (home, shelf)):
             shutil.rmtree(place, ignore_errors=True)
 
 
-def compare(folder: Path, names: list[str], payload: float, places: dict[str, Path]) -> list[dict[str, Any]]:
-    """One case: bare streams and asks in turns, a row for each place of the journals."""
+def compare(
+    folder: Path, names: list[str], payload: float, places: dict[str, Path]
+) -> list[dict[str, Any]]:
+    """One case: bare streams and asks in turns, a row for each place of the
+    journals.
+    """
     raw: list[float] = []
     ours: dict[str, list[float]] = {kind: [] for kind in places}
     for turn in range(1 if QUICK else 2):
@@ -352,9 +475,16 @@ def compare(folder: Path, names: list[str], payload: float, places: dict[str, Pa
             shutil.rmtree(journal)
     rows = []
     for kind, times in ours.items():
-        bare, full = milliseconds(raw), milliseconds(times)
+        bare = milliseconds(raw)
+        full = milliseconds(times)
         rows.append(
-            {"parties": len(names), "payload_mb": payload, "journal": kind, "raw_grpc_ms": bare, "ask_ms": full}
+            {
+                "parties": len(names),
+                "payload_mb": payload,
+                "journal": kind,
+                "raw_grpc_ms": bare,
+                "ask_ms": full,
+            }
         )
         print(rows[-1], f"  {full / bare:.2f} times", flush=True)
     return rows

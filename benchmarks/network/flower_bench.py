@@ -1,10 +1,12 @@
-"""What the same ask costs inside a Flower federation: SuperLink, two SuperNodes, a process for each message.
+"""What the same ask costs inside a Flower federation: SuperLink, two SuperNodes, a
+process for each message.
 
     FLOWER/bin/python benchmarks/network/flower_bench.py        # in an environment with understudy[flower]
 
-Starts a SuperLink and two SuperNodes on the loopback, asks both parties for an echo of 0, 1 and 10 MB (`bench.Echo`),
-and writes the medians into the column `flower_ms` of ours.csv, at every row with two parties and that payload.
-`QUICK=1` asks once, for nothing, and writes only where `--out` says.
+Starts a SuperLink and two SuperNodes on the loopback, asks both parties for an echo of
+0, 1 and 10 MB (`bench.Echo`), and writes the medians into the column `flower_ms` of
+ours.csv, at every row with two parties and that payload. `QUICK=1` asks once, for
+nothing, and writes only where `--out` says.
 """
 
 import argparse
@@ -70,24 +72,46 @@ insecure = true
 @contextmanager
 def seat_of(config: Mapping[str, Any]) -> Iterator[Seat]:
     """A party of the echo, as `bench.join_asks` has it."""
-    home, name = Path(str(config["home"])), str(config["party"])
+    home = Path(str(config["home"]))
+    name = str(config["party"])
     budget = Budget(1.0, 1e-6)
     yield Seat(
-        invitation=Invitation.load(home / f"{name}.toml"), people=4, description=SCHEMA, folder=home / name,
-        policy=Policy(protocols=("echo",), epsilon_run=1, epsilon_total=1, delta=1e-6, people=1, accept="always"),
+        invitation=Invitation.load(home / f"{name}.toml"),
+        people=4,
+        description=SCHEMA,
+        folder=home / name,
+        policy=Policy(
+            protocols=("echo",),
+            epsilon_run=1,
+            epsilon_total=1,
+            delta=1e-6,
+            people=1,
+            accept="always",
+        ),
         ledger=Ledger.rehearsal(name, budget),
-        build=lambda contract, ledger, place: Echoing(name, ledger, run=contract.run, folder=place),
-    )  # fmt: skip
+        build=lambda contract, ledger, place: Echoing(
+            name, ledger, run=contract.run, folder=place
+        ),
+    )
 
 
 def serve(grid: Any, config: Mapping[str, Any]) -> None:
     """Ask for each payload, and note how long it took."""
     home = Path(str(config["home"]))
     contract = Contract(
-        federation="bench", run="bench", protocol="echo", settings={},
-        budgets=dict.fromkeys(NAMES, Budget(1.0, 1e-6)), schemas=dict.fromkeys(NAMES, digest_of(SCHEMA)),
-    )  # fmt: skip
-    parties = FlowerParties(grid, contract, Roster(home / "federation/federation.toml"), kinds=Echoing.messages)
+        federation="bench",
+        run="bench",
+        protocol="echo",
+        settings={},
+        budgets=dict.fromkeys(NAMES, Budget(1.0, 1e-6)),
+        schemas=dict.fromkeys(NAMES, digest_of(SCHEMA)),
+    )
+    parties = FlowerParties(
+        grid,
+        contract,
+        Roster(home / "federation/federation.toml"),
+        kinds=Echoing.messages,
+    )
     parties.wait(600)
     times: dict[str, list[float]] = {}
     for payload in PAYLOADS:
@@ -111,7 +135,9 @@ def free_port() -> int:
 
 def measure(home: Path, seconds: float) -> dict[str, list[float]]:
     """Seconds of each ask, by payload."""
-    authority = Authority.found(home / "federation", name="bench", address="127.0.0.1:1")
+    authority = Authority.found(
+        home / "federation", name="bench", address="127.0.0.1:1"
+    )
     for name in NAMES:
         authority.issue(name).save(home / f"{name}.toml")
     port = free_port()
@@ -119,31 +145,50 @@ def measure(home: Path, seconds: float) -> dict[str, list[float]]:
     bundle.mkdir()
     (bundle / "pyproject.toml").write_text(BUNDLE.format(home=home))
     tools = Path(sys.executable).parent
-    here = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
+    here = os.pathsep.join(
+        filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH")))
+    )
     environment = os.environ | {
-        "PYTHONPATH": here, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": here,
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "OMP_NUM_THREADS": "1",
         "PATH": f"{tools}:{os.environ['PATH']}",
-    }  # fmt: skip
+    }
     running: list[subprocess.Popen[bytes]] = []
 
     def start(folder: str, *argv: str) -> subprocess.Popen[bytes]:
-        (place := home / folder).mkdir(exist_ok=True)
+        place = home / folder
+        place.mkdir(exist_ok=True)
         (place / "config.toml").write_text(LINK.format(port=port))
         with (place / "log").open("ab") as log:
             process = subprocess.Popen(
-                [tools / argv[0], *argv[1:]], env=environment | {"FLWR_HOME": str(place)}, stdout=log, stderr=log,
+                [tools / argv[0], *argv[1:]],
+                env=environment | {"FLWR_HOME": str(place)},
+                stdout=log,
+                stderr=log,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         running.append(process)
         return process
 
     try:
-        start("link", "flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(port))
+        start(
+            "link",
+            "flower-superlink",
+            "--insecure",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+        )
         time.sleep(10)
         for name in NAMES:
             config = f'home="{home}" party="{name}"'
             dial = ("--superlink", f"127.0.0.1:{port}", "--port", str(free_port()))
-            start(name, "flower-supernode", "--insecure", *dial, "--node-config", config)
+            start(
+                name, "flower-supernode", "--insecure", *dial, "--node-config", config
+            )
         time.sleep(5)
         start("link", "flwr", "run", str(bundle), "here").wait(120)
         until = time.monotonic() + seconds
@@ -161,7 +206,9 @@ def measure(home: Path, seconds: float) -> dict[str, list[float]]:
 
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=Path(__file__).parent / "ours.csv")
-    parser.add_argument("--seconds", type=float, default=3600.0, help="after which it is given up")
+    parser.add_argument(
+        "--seconds", type=float, default=3600.0, help="after which it is given up"
+    )
     return parser
 
 
@@ -169,11 +216,16 @@ def main() -> None:
     args = parser().parse_args()
     home = Path(tempfile.mkdtemp())
     try:
-        found = {float(payload): bench.milliseconds(times) for payload, times in measure(home, args.seconds).items()}
+        found = {
+            float(payload): bench.milliseconds(times)
+            for payload, times in measure(home, args.seconds).items()
+        }
     finally:
         shutil.rmtree(home, ignore_errors=True)
     for payload, figure in found.items():
-        sys.stdout.write(f"2 parties, {payload:g} MB: {figure:.0f} ms (median of {TURNS})\n")
+        sys.stdout.write(
+            f"2 parties, {payload:g} MB: {figure:.0f} ms (median of {TURNS})\n"
+        )
     if args.out is not None:
         rows = read(args.out)
         for row in rows:

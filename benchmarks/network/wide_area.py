@@ -1,14 +1,17 @@
-"""A whole `gram` run of Adult over two holders, with a wide-area line between each of them and the hub.
+"""A whole `gram` run of Adult over two holders, with a wide-area line between each of
+them and the hub.
 
     DATA=<folder with adult.csv.gz> python benchmarks/network/wide_area.py [--out wide_area.csv] [--lines 0 50]
 
-Hub and holders are processes of their own; each holder reaches the hub by a relay (`relay.py`): 25 ms each way, a round
-trip of 50 ms, and 100 Mbit/s each way. The income and half of the columns are with one holder, the rest with the other;
-levels are bought, and the income is the target, so that there are three releases. Seconds are by the clock, at the
-hub: `alignment_s` of all asks of the alignment, `asks_s` of all others, `fit_s` of what the hub computes
-alone (`hub_cpu_s` is the processor's time for all that it does). `round_trips` are the other asks, one after the
-other. A line of 0 ms is the loopback itself.
-QUICK=1 takes few made-up people and a fast fit, and writes nothing unless told to.
+Hub and holders are processes of their own; each holder reaches the hub by a relay
+(`relay.py`): 25 ms each way, a round trip of 50 ms, and 100 Mbit/s each way. The income
+and half of the columns are with one holder, the rest with the other; levels are bought,
+and the income is the target, so that there are three releases. Seconds are by the
+clock, at the hub: `alignment_s` of all asks of the alignment, `asks_s` of all others,
+`fit_s` of what the hub computes alone (`hub_cpu_s` is the processor's time for all that
+it does). `round_trips` are the other asks, one after the other. A line of 0 ms is the
+loopback itself. QUICK=1 takes few made-up people and a fast fit, and writes nothing
+unless told to.
 """
 
 import argparse
@@ -51,23 +54,39 @@ RATE = 100e6 / 8  # bytes a second, each way
 LINES = (0.0, 50.0)  # round trips in ms
 BUDGET = Budget(1.0, 1e-6)
 FIELDS = [
-    "line_ms", "mbit_s", "people", "columns", "alignment_s", "asks_s", "round_trips", "fit_s", "after_s", "hub_cpu_s",
-    "up_mb", "down_mb",
-]  # fmt: skip
+    "line_ms",
+    "mbit_s",
+    "people",
+    "columns",
+    "alignment_s",
+    "asks_s",
+    "round_trips",
+    "fit_s",
+    "after_s",
+    "hub_cpu_s",
+    "up_mb",
+    "down_mb",
+]
 
 
-def holdings(data: Path) -> tuple[dict[str, pd.DataFrame], dict[str, Schema], gram.Config]:
+def holdings(
+    data: Path,
+) -> tuple[dict[str, pd.DataFrame], dict[str, Schema], gram.Config]:
     """Both holders' tables and schemas, without declared bins, and the settings."""
     if QUICK:
         frame, schema = toy(rows=200, seed=1)
-        config = gram.Config(target=schema.names[0], components=8, steps=10, device="cpu")
+        config = gram.Config(
+            target=schema.names[0], components=8, steps=10, device="cpu"
+        )
     else:
         public = load("adult", data)
         frame = pd.concat([public.train, public.test], ignore_index=True)
         frame.insert(0, "id", range(len(frame)))
         schema = replace(public.schema, person="id")
         config = gram.Config(target="income", device="cpu")
-    columns = tuple(replace(c, bins=None) if isinstance(c, Binned) else c for c in schema.columns)
+    columns = tuple(
+        replace(c, bins=None) if isinstance(c, Binned) else c for c in schema.columns
+    )
     schema = replace(schema, columns=columns)
     parts = {"clinic": schema.names[::2], "insurer": schema.names[1::2]}
     tables = {name: frame[["id", *part]] for name, part in parts.items()}
@@ -78,8 +97,10 @@ class Clocked:
     """Parties, and how long they were asked, by whether that was for the alignment."""
 
     def __init__(self, parties: Any) -> None:
-        self.parties, self.names = parties, parties.names
-        self.seconds, self.asks = {"alignment": 0.0, "other": 0.0}, {"alignment": 0, "other": 0}
+        self.parties = parties
+        self.names = parties.names
+        self.seconds = {"alignment": 0.0, "other": 0.0}
+        self.asks = {"alignment": 0, "other": 0}
 
     def ask(self, message: Ask | Mapping[str, Ask], **more: Any) -> dict[str, Any]:
         one = next(iter(message.values())) if isinstance(message, Mapping) else message
@@ -95,14 +116,22 @@ class Clocked:
 
 
 def serve(
-    folder: Path, contract: Contract, schemas: Mapping[str, Schema], config: gram.Config, tell: Callable[[Any], None]
+    folder: Path,
+    contract: Contract,
+    schemas: Mapping[str, Schema],
+    config: gram.Config,
+    tell: Callable[[Any], None],
 ) -> None:
     """The hub."""
     kinds = gram.PROTOCOL.messages
-    with GrpcParties(contract, load_server(folder), kinds=kinds, listen="127.0.0.1:0") as parties:
+    with GrpcParties(
+        contract, load_server(folder), kinds=kinds, listen="127.0.0.1:0"
+    ) as parties:
         tell(parties.port)
         parties.wait(600)
-        clocked, begun, worked = Clocked(parties), time.perf_counter(), time.process_time()
+        clocked = Clocked(parties)
+        begun = time.perf_counter()
+        worked = time.process_time()
         outcome = gram.train(config, clocked, schemas)
         whole = time.perf_counter() - begun
         lines = parties.transcript.lines.values()
@@ -120,18 +149,34 @@ def serve(
     tell({key: round(value, 1) for key, value in figures.items()})
 
 
-def take_part(folder: Path, name: str, table: pd.DataFrame, schema: Schema, port: int, line: float) -> None:
+def take_part(
+    folder: Path, name: str, table: pd.DataFrame, schema: Schema, port: int, line: float
+) -> None:
     """A holder, behind its line."""
     rows = read_table(table, schema, name)
-    policy = Policy(protocols=("gram",), epsilon_run=9, epsilon_total=9, delta=1e-5, people=1, accept="always")
+    policy = Policy(
+        protocols=("gram",),
+        epsilon_run=9,
+        epsilon_total=9,
+        delta=1e-5,
+        people=1,
+        accept="always",
+    )
 
     def build(contract: Contract, ledger: Ledger, place: Path) -> Party:
-        return gram.PROTOCOL.build(name, rows, ledger, run=contract.run, budget=BUDGET, folder=place)
+        return gram.PROTOCOL.build(
+            name, rows, ledger, run=contract.run, budget=BUDGET, folder=place
+        )
 
     seat = Seat(
-        invitation=Invitation.load(folder / "invitations" / f"{name}.toml"), policy=policy, people=1000, build=build,
-        ledger=Ledger.rehearsal(name, Budget(9.0, 1e-5)), description=schema, folder=folder / "journal" / name,
-    )  # fmt: skip
+        invitation=Invitation.load(folder / "invitations" / f"{name}.toml"),
+        policy=policy,
+        people=1000,
+        build=build,
+        ledger=Ledger.rehearsal(name, Budget(9.0, 1e-5)),
+        description=schema,
+        folder=folder / "journal" / name,
+    )
     if not line:
         join(seat, address=f"127.0.0.1:{port}", pause=0.05)
         return
@@ -141,7 +186,13 @@ def take_part(folder: Path, name: str, table: pd.DataFrame, schema: Schema, port
         where: asyncio.Future[int] = loop.create_future()
         over = asyncio.Event()
         carrying = asyncio.create_task(
-            relay(port, delay=line / 2000, rate=RATE, ready=where.set_result, over=over.wait())
+            relay(
+                port,
+                delay=line / 2000,
+                rate=RATE,
+                ready=where.set_result,
+                over=over.wait(),
+            )
         )
         near = await where
         await asyncio.to_thread(join, seat, address=f"127.0.0.1:{near}", pause=0.05)
@@ -157,30 +208,45 @@ def measure(line: float, data: Path) -> dict[str, Any]:
     names = list(tables)
     home = Path(tempfile.mkdtemp())
     try:
-        authority = Authority.found(home / "federation", name="bench", address="127.0.0.1:1")
+        authority = Authority.found(
+            home / "federation", name="bench", address="127.0.0.1:1"
+        )
         for name in names:
-            authority.issue(name).save(authority.folder / "invitations" / f"{name}.toml")
+            authority.issue(name).save(
+                authority.folder / "invitations" / f"{name}.toml"
+            )
         contract = Contract(
-            federation="bench", run="bench", protocol="gram", settings=asdict(config),
+            federation="bench",
+            run="bench",
+            protocol="gram",
+            settings=asdict(config),
             budgets=dict.fromkeys(names, BUDGET),
             schemas={name: digest_of(schema) for name, schema in schemas.items()},
-        )  # fmt: skip
+        )
         figures = asked(
             lambda tell: serve(authority.folder, contract, schemas, config, tell),
             [
-                lambda port, name=name: take_part(authority.folder, name, tables[name], schemas[name], port, line)
+                lambda port, name=name: take_part(
+                    authority.folder, name, tables[name], schemas[name], port, line
+                )
                 for name in names
             ],
         )
     finally:
         shutil.rmtree(home, ignore_errors=True)
     columns = sum(len(schema.columns) for schema in schemas.values())
-    return {"line_ms": line, "mbit_s": 8e-6 * RATE if line else "", "columns": columns} | figures
+    return {
+        "line_ms": line,
+        "mbit_s": 8e-6 * RATE if line else "",
+        "columns": columns,
+    } | figures
 
 
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=Path(__file__).parent / "wide_area.csv", data=True)
-    parser.add_argument("--lines", type=float, nargs="*", default=list(LINES), help="round trips, in ms")
+    parser.add_argument(
+        "--lines", type=float, nargs="*", default=list(LINES), help="round trips, in ms"
+    )
     return parser
 
 

@@ -1,8 +1,9 @@
-"""The tables of the numbers benchmark: rows, the schema that `schema infer` drafts of them, and bins made by hand.
+"""The tables of the numbers benchmark: rows, the schema that `schema infer` drafts of
+them, and bins made by hand.
 
-The draft's bounds are those of the published file, rounded outwards; widened by k, they are k times as far from zero,
-and a lower bound above zero is k times as near. Bins by hand are round numbers that someone who knows the column
-would write down.
+The draft's bounds are those of the published file, rounded outwards; widened by k, they
+are k times as far from zero, and a lower bound above zero is k times as near. Bins by
+hand are round numbers that someone who knows the column would write down.
 """
 
 from dataclasses import dataclass, replace
@@ -23,10 +24,35 @@ Edges = dict[str, tuple[float, ...]]
 
 HAND: dict[str, Edges] = {
     "adult": KNOWN["adult"]
-    | {"fnlwgt": (0, 50_000, 100_000, 150_000, 200_000, 250_000, 300_000, 400_000, 600_000, 2_000_000)},
+    | {
+        "fnlwgt": (
+            0,
+            50_000,
+            100_000,
+            150_000,
+            200_000,
+            250_000,
+            300_000,
+            400_000,
+            600_000,
+            2_000_000,
+        )
+    },
     "bank_full": {
         "age": (18, 25, 30, 35, 40, 45, 50, 55, 60, 70, 100),
-        "balance": (-10_000, -500, 0, 1, 250, 500, 1_000, 2_000, 5_000, 10_000, 200_000),
+        "balance": (
+            -10_000,
+            -500,
+            0,
+            1,
+            250,
+            500,
+            1_000,
+            2_000,
+            5_000,
+            10_000,
+            200_000,
+        ),
         "duration": (0, 60, 120, 180, 240, 360, 600, 1_000, 5_000),
         "campaign": (1, 2, 3, 4, 6, 10, 70),
         "pdays": (-1, 0, 90, 180, 360, 900),
@@ -51,27 +77,68 @@ HAND: dict[str, Edges] = {
         "chlorides": (0, 0.03, 0.035, 0.04, 0.045, 0.05, 0.06, 0.08, 0.1, 0.2, 0.7),
         "free sulfur dioxide": (0, 5, 10, 15, 20, 25, 30, 40, 50, 70, 300),
         "total sulfur dioxide": (0, 20, 40, 80, 100, 120, 140, 160, 180, 220, 450),
-        "density": (0.98, 0.99, 0.991, 0.992, 0.994, 0.995, 0.996, 0.997, 0.998, 1, 1.04),
+        "density": (
+            0.98,
+            0.99,
+            0.991,
+            0.992,
+            0.994,
+            0.995,
+            0.996,
+            0.997,
+            0.998,
+            1,
+            1.04,
+        ),
         "pH": (2.7, 2.9, 3, 3.1, 3.15, 3.2, 3.25, 3.3, 3.4, 3.5, 4.1),
         "sulphates": (0.2, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.75, 1, 2),
         "alcohol": (8, 9, 9.5, 10, 10.5, 11, 11.5, 12, 12.5, 13, 15),
     },
     "laws": {
-        "pareto": (500, 550, 600, 700, 850, 1_000, 1_500, 2_500, 5_000, 10_000, 1_000_000),
+        "pareto": (
+            500,
+            550,
+            600,
+            700,
+            850,
+            1_000,
+            1_500,
+            2_500,
+            5_000,
+            10_000,
+            1_000_000,
+        ),
         "heaped": (18, 20, 21, 30, 31, 40, 41, 50, 51, 60, 61, 70, 71, 80, 91),
         "log_normal": (0, 5, 10, 15, 20, 30, 40, 60, 100, 200, 5_000),
         "zero_inflated": (0, 1, 50, 100, 200, 300, 450, 600, 1_000, 5_000),
         "bimodal": (-25, -12, -10, -8, -6, -4, 15, 17, 19, 21, 23, 25, 27, 40),
     },
 }
-SHAPED = ("adult", "wine_quality", "credit_default")  # the rules were chosen on these, and on two of the laws
+# the rules were chosen on these, and on two of the laws
+SHAPED = ("adult", "wine_quality", "credit_default")
 SHAPED_LAWS = ("pareto", "heaped")
 NAMES = (*SHAPED, "laws", "bank_full", "diabetes130")
 DIABETES = (
-    "race", "gender", "age", "admission_type_id", "discharge_disposition_id", "admission_source_id", "time_in_hospital",
-    "num_lab_procedures", "num_procedures", "num_medications", "number_outpatient", "number_emergency",
-    "number_inpatient", "number_diagnoses", "metformin", "insulin", "change", "diabetesMed", "readmitted",
-)  # fmt: skip
+    "race",
+    "gender",
+    "age",
+    "admission_type_id",
+    "discharge_disposition_id",
+    "admission_source_id",
+    "time_in_hospital",
+    "num_lab_procedures",
+    "num_procedures",
+    "num_medications",
+    "number_outpatient",
+    "number_emergency",
+    "number_inpatient",
+    "number_diagnoses",
+    "metformin",
+    "insulin",
+    "change",
+    "diabetesMed",
+    "readmitted",
+)
 TARGETS = {
     "adult": "income",
     "bank_full": "deposit",
@@ -84,7 +151,9 @@ TARGETS = {
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """People to learn from, rows to test on, the draft of a schema, and the same columns with bins by hand."""
+    """People to learn from, rows to test on, the draft of a schema, and the same
+    columns with bins by hand.
+    """
 
     train: pd.DataFrame
     test: pd.DataFrame
@@ -99,27 +168,42 @@ class Known:
 
 @lru_cache(maxsize=2)
 def load(name: str, folder: Path, seed: int = 0) -> Known:
-    """The table of that name, its rows in an order that the seed gives; a fifth is held out."""
+    """The table of that name, its rows in an order that the seed gives; a fifth is held
+    out.
+    """
     frame = _read(name, folder)
     draft = replace(infer_schema(frame), origin="public", note="", rows_are_people=True)
-    columns = (_by_hand(column, HAND[name].get(column.name)) for column in draft.columns)
+    columns = (
+        _by_hand(column, HAND[name].get(column.name)) for column in draft.columns
+    )
     order = np.random.default_rng([seed, 7]).permutation(len(frame))
     cut = len(frame) // 5
-    test, train = (frame.iloc[part][list(draft.names)].reset_index(drop=True) for part in (order[:cut], order[cut:]))
-    return Known(train, test, draft, replace(draft, columns=tuple(columns)), TARGETS[name])
+    test, train = (
+        frame.iloc[part][list(draft.names)].reset_index(drop=True)
+        for part in (order[:cut], order[cut:])
+    )
+    return Known(
+        train, test, draft, replace(draft, columns=tuple(columns)), TARGETS[name]
+    )
 
 
 def widened(schema: Schema, by: int) -> Schema:
     """All numbers' bounds wider by so much."""
-    return replace(schema, columns=tuple(_wider(column, by) for column in schema.columns))
+    return replace(
+        schema, columns=tuple(_wider(column, by) for column in schema.columns)
+    )
 
 
 def _wider(column: Column, by: int) -> Column:
     if by == 1 or not isinstance(column, Integer | Real):
         return column
-    low, high = (column.low * by if column.low < 0 else column.low / by), column.high * by
+    low = column.low * by if column.low < 0 else column.low / by
+    high = column.high * by
     return replace(
-        column, low=int(low) if isinstance(column, Integer) else low, high=type(column.high)(high), bins=None
+        column,
+        low=int(low) if isinstance(column, Integer) else low,
+        high=type(column.high)(high),
+        bins=None,
     )
 
 
@@ -127,7 +211,9 @@ def _by_hand(column: Column, bins: tuple[float, ...] | None) -> Column:
     if bins is None:
         return column
     if isinstance(column, Integer):
-        return replace(column, low=int(bins[0]), high=int(bins[-1]), bins=tuple(map(int, bins)))
+        return replace(
+            column, low=int(bins[0]), high=int(bins[-1]), bins=tuple(map(int, bins))
+        )
     assert isinstance(column, Real)
     return replace(column, low=bins[0], high=bins[-1], bins=bins)
 

@@ -1,10 +1,12 @@
-"""Bought levels beside bins made by hand: other shares for the fine tables, and fewer or more levels.
+"""Bought levels beside bins made by hand: other shares for the fine tables, and fewer
+or more levels.
 
     python benchmarks/numbers/tried.py --data <folder> [--datasets adult …] [--seeds 10] [--jobs 6]
 
-20,000 people, ε = 1, bounds ten times too wide; cells are those of `bench.py`. `fine` is the share of the budget for
-fine tables, .3 by default, and .2 where another `signal` is tried: what a cell of two average levels holds, in
-deviations of its noise (`merged_levels.py`); 1 is the default, less is more levels. Rows are added to the file.
+20,000 people, ε = 1, bounds ten times too wide; cells are those of `bench.py`. `fine`
+is the share of the budget for fine tables, .3 by default, and .2 where another `signal`
+is tried: what a cell of two average levels holds, in deviations of its noise
+(`merged_levels.py`); 1 is the default, less is more levels. Rows are added to the file.
 QUICK=1: one small table.
 """
 
@@ -29,25 +31,56 @@ from understudy.models.tables import merged_levels
 
 QUICK = quick()
 TRIED = {  # fine, signal
-    "hand": (0.0, 1.0), "bought": (0.3, 1.0), "fine 0.2": (0.2, 1.0), "fine 0.4": (0.4, 1.0), "fine 0.1": (0.1, 1.0),
+    "hand": (0.0, 1.0),
+    "bought": (0.3, 1.0),
+    "fine 0.2": (0.2, 1.0),
+    "fine 0.4": (0.4, 1.0),
+    "fine 0.1": (0.1, 1.0),
     "fine 0.05": (0.05, 1.0),
-    "signal 0.5": (0.2, 0.5), "signal 2": (0.2, 2.0), "signal 4": (0.2, 4.0), "fine 0.1, signal 2": (0.1, 2.0),
-}  # fmt: skip
-FIELDS = ("dataset", "people", "seed", "tried", "ks", "ks_worst", "avd2", "tstr_auc", "levels")
+    "signal 0.5": (0.2, 0.5),
+    "signal 2": (0.2, 2.0),
+    "signal 4": (0.2, 4.0),
+    "fine 0.1, signal 2": (0.1, 2.0),
+}
+FIELDS = (
+    "dataset",
+    "people",
+    "seed",
+    "tried",
+    "ks",
+    "ks_worst",
+    "avd2",
+    "tstr_auc",
+    "levels",
+)
 
 
-def run(dataset: str, people: int, seed: int, tried: str, folder: Path) -> dict[str, Any]:
+def run(
+    dataset: str, people: int, seed: int, tried: str, folder: Path
+) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     fine, merged_levels._SIGNAL = TRIED[tried]
     method = "hand" if tried == "hand" else "bought"
     cell = bench.Cell(
-        dataset=dataset, people=people, method=method, widened=1 if method == "hand" else 10, epsilon=1.0, seed=seed
-    )  # fmt: skip
-    *columns, whole = bench.measure(cell, {"data": folder, "device": "cpu", "settings": {"fine": fine}})
+        dataset=dataset,
+        people=people,
+        method=method,
+        widened=1 if method == "hand" else 10,
+        epsilon=1.0,
+        seed=seed,
+    )
+    *columns, whole = bench.measure(
+        cell, {"data": folder, "device": "cpu", "settings": {"fine": fine}}
+    )
     near = [row["ks"] for row in columns]
     figures = {"ks": round(sum(near) / len(near), 4), "ks_worst": max(near)}
     figures |= {name: whole[name] for name in ("avd2", "tstr_auc", "levels")}
-    return {"dataset": dataset, "people": people, "seed": seed, "tried": tried} | figures
+    return {
+        "dataset": dataset,
+        "people": people,
+        "seed": seed,
+        "tried": tried,
+    } | figures
 
 
 def parser() -> argparse.ArgumentParser:

@@ -5,17 +5,20 @@
     python benchmarks/people/bench.py --methods "wake-sleep" LoPub --only credit
     python benchmarks/people/bench.py --liars --only adult --jobs 6             # liars.csv
 
-ε is the price of everything that a person ever sends. People have one or two rows (`--rows`); who has two reports about
-one, drawn at random. On what tables settings of `one-report` were chosen, the README says.
+ε is the price of everything that a person ever sends. People have one or two rows
+(`--rows`); who has two reports about one, drawn at random. On what tables settings of
+`one-report` were chosen, the README says.
 
-- one-report: the target named; "no target": all pairs alike; "single columns": all people on single columns, no pairs.
-- wake-sleep, LoPub, LoCop: everybody reports once, as in benchmarks/fed_wae, whose README has DP-Fed-WAE besides.
-- Without privacy: independent columns, a bootstrap of all rows, and a subsample of so many rows ("50 rows", …): what a
-  distance is worth in plain rows.
+- one-report: the target named; "no target": all pairs alike; "single columns": all
+  people on single columns, no pairs.
+- wake-sleep, LoPub, LoCop: everybody reports once, as in benchmarks/fed_wae, whose
+  README has DP-Fed-WAE besides.
+- Without privacy: independent columns, a bootstrap of all rows, and a subsample of so
+  many rows ("50 rows", …): what a distance is worth in plain rows.
 
-Columns: `avd2`, `avd3` mean distance of 2- and 3-way tables (0 is equal); `auc`, `auc_mlp` of boosting and of an MLP
-that were trained on synthetic rows and tested on real ones; `bytes` that all people sent together; `seconds` of the
-whole run.
+Columns: `avd2`, `avd3` mean distance of 2- and 3-way tables (0 is equal); `auc`,
+`auc_mlp` of boosting and of an MLP that were trained on synthetic rows and tested on
+real ones; `bytes` that all people sent together; `seconds` of the whole run.
 """
 
 import argparse
@@ -40,7 +43,11 @@ from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
-from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
+from understudy.evaluate.utility.downstream import (
+    Examples,
+    classification_scores,
+    scores_of,
+)
 from understudy.evaluate.utility.marginals import Marginals, bootstrap, shuffled
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
@@ -53,13 +60,25 @@ OTHERS = ("wake-sleep", "LoPub", "LoCop")
 ROWS = (25, 50, 100, 200, 500, 1000, 2000)
 WITHOUT = ("independent columns", "bootstrap", *(f"{rows} rows" for rows in ROWS))
 METHODS = (*OURS, *OTHERS, *WITHOUT)
-WIDE = {"census": {"cells": 4096}, "credit": {"cells": 4096}}  # of LoPub: two columns together
+# of LoPub: two columns together
+WIDE = {"census": {"cells": 4096}, "credit": {"cells": 4096}}
 ROUNDS = 500  # of wake-sleep, in which all people report once
 KEY = ("dataset", "rows", "level", "method", "epsilon_total", "seed")
 FIELDS = [
-    "dataset", "people", "rows", "level", "method", "epsilon_total", "seed", "avd2", "avd3", "auc", "auc_mlp",
-    "bytes", "seconds",
-]  # fmt: skip
+    "dataset",
+    "people",
+    "rows",
+    "level",
+    "method",
+    "epsilon_total",
+    "seed",
+    "avd2",
+    "avd3",
+    "auc",
+    "auc_mlp",
+    "bytes",
+    "seconds",
+]
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY))
 
 Job = dict[str, Any]
@@ -77,7 +96,8 @@ def measure(job: Job) -> dict[str, Any]:
 
 def drawn(job: Job, data: Data) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Synthetic rows, as many as real ones, and what is to be said of how they came."""
-    method, size = job["method"], len(data.train)
+    method = job["method"]
+    size = len(data.train)
     rng = np.random.default_rng(job["seed"])
     if method == "independent columns":
         codec = Codec(data.schema)
@@ -89,34 +109,60 @@ def drawn(job: Job, data: Data) -> tuple[pd.DataFrame, dict[str, Any]]:
     people = data.people(job["rows"])
     hosted = people["person"].nunique()
     federation = Federation.rehearsal(
-        {"phones": people}, {"phones": replace(data.schema, person="person")}, budget=Budget(math.inf, 0.0),
-        seed=job["seed"], same_people=False,
-    )  # fmt: skip
+        {"phones": people},
+        {"phones": replace(data.schema, person="person")},
+        budget=Budget(math.inf, 0.0),
+        seed=job["seed"],
+        same_people=False,
+    )
     result = train(**settings(job, data, hosted), federation=federation)
     sent = result.generator.card.get("bytes", "")
-    return result.generator.sample(size, seed=job["seed"]), {"people": hosted, "bytes": sent}
+    return result.generator.sample(size, seed=job["seed"]), {
+        "people": hosted,
+        "bytes": sent,
+    }
 
 
 def settings(job: Job, data: Data, people: int) -> dict[str, Any]:
     """The protocol and its settings, everybody reporting once."""
-    method, epsilon, shared = job["method"], job["epsilon_total"], {"seed": job["seed"]}
+    method = job["method"]
+    epsilon = job["epsilon_total"]
+    shared = {"seed": job["seed"]}
     if method in OURS:
         target = data.target if method == "one-report" else None
         more = {"share": 1.0} if method == "one-report, single columns" else {}
-        return shared | more | {
-            "protocol": "one-report", "epsilon_total": epsilon, "target": target, "device": job["device"]
-        }  # fmt: skip
+        return (
+            shared
+            | more
+            | {
+                "protocol": "one-report",
+                "epsilon_total": epsilon,
+                "target": target,
+                "device": job["device"],
+            }
+        )
     if method == "wake-sleep":
         cohort = max(1, people // ROUNDS)
         return shared | {
-            "protocol": "wake-sleep", "epsilon": epsilon, "cap": 1, "cohort": cohort, "rounds": people // cohort,
-            "checkpoint_every": 10**6, "device": job["device"],
-        }  # fmt: skip
+            "protocol": "wake-sleep",
+            "epsilon": epsilon,
+            "cap": 1,
+            "cohort": cohort,
+            "rounds": people // cohort,
+            "checkpoint_every": 10**6,
+            "device": job["device"],
+        }
     wide = WIDE.get(job["dataset"], {})
-    return shared | wide | {"protocol": "lopub", "method": method.lower(), "epsilon_total": epsilon}
+    return (
+        shared
+        | wide
+        | {"protocol": "lopub", "method": method.lower(), "epsilon_total": epsilon}
+    )
 
 
-def figures(data: Data, rows: pd.DataFrame, models: tuple[str, ...]) -> dict[str, float]:
+def figures(
+    data: Data, rows: pd.DataFrame, models: tuple[str, ...]
+) -> dict[str, float]:
     """How far synthetic rows are from real ones, and what a model learns from them."""
     codec = Codec(data.schema)
     real, test, made = (codec.codes(frame) for frame in (data.train, data.test, rows))
@@ -125,16 +171,30 @@ def figures(data: Data, rows: pd.DataFrame, models: tuple[str, ...]) -> dict[str
     place = data.schema.names.index(data.target)
     rest = [column for column in range(len(codec.sizes)) if column != place]
     made_rows, test_rows = (
-        Examples(codes[:, rest], codes[:, place].astype(np.int64)).sample(20_000, np.random.default_rng(0))
+        Examples(codes[:, rest], codes[:, place].astype(np.int64)).sample(
+            20_000, np.random.default_rng(0)
+        )
         for codes in (made, test)
     )
     score = partial(classification_scores, test_rows.target)
     for model, name in (("boosting", "auc"), ("mlp", "auc_mlp")):
         if model in models:
             sizes = [codec.sizes[column] for column in rest]
-            scores, _ = scores_of(model, made_rows, test_rows.features, sizes, codec.sizes[place], 0, score)
+            scores, _ = scores_of(
+                model,
+                made_rows,
+                test_rows.features,
+                sizes,
+                codec.sizes[place],
+                0,
+                score,
+            )
             out[name] = scores["auc"]
-    return {name: round(float(value), 4) for name, value in out.items() if isinstance(value, float)}
+    return {
+        name: round(float(value), 4)
+        for name, value in out.items()
+        if isinstance(value, float)
+    }
 
 
 def jobs(args: argparse.Namespace) -> Iterator[Job]:
@@ -146,10 +206,16 @@ def jobs(args: argparse.Namespace) -> Iterator[Job]:
                 for rows in args.rows if priced else ("",):
                     for epsilon in args.epsilons if priced else ("",):
                         yield {
-                            "dataset": dataset, "rows": rows, "level": "local" if priced else "", "method": method,
-                            "epsilon_total": epsilon, "seed": seed, "data": args.data, "device": args.device,
+                            "dataset": dataset,
+                            "rows": rows,
+                            "level": "local" if priced else "",
+                            "method": method,
+                            "epsilon_total": epsilon,
+                            "seed": seed,
+                            "data": args.data,
+                            "device": args.device,
                             "models": args.models,
-                        }  # fmt: skip
+                        }
 
 
 def parser() -> argparse.ArgumentParser:
@@ -160,7 +226,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--rows", nargs="*", type=int, default=[2])
     parser.add_argument("--models", nargs="*", default=["boosting", "mlp"])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--liars", action="store_true", help="people who lie: liars.csv")
+    parser.add_argument(
+        "--liars", action="store_true", help="people who lie: liars.csv"
+    )
     return parser
 
 
@@ -168,8 +236,12 @@ def main() -> None:
     args = parser().parse_args()
     args.models = tuple(args.models)
     if QUICK:
-        args.data, args.only, args.epsilons, args.seeds = None, ["adult"], [8.0], 1
-        args.models, args.methods = ("boosting",), ["one-report", "independent columns", "50 rows"]
+        args.data = None
+        args.only = ["adult"]
+        args.epsilons = [8.0]
+        args.seeds = 1
+        args.models = ("boosting",)
+        args.methods = ["one-report", "independent columns", "50 rows"]
     elif args.out is None:
         args.out = HERE / ("liars.csv" if args.liars else "ours.csv")
     if args.liars:

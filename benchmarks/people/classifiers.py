@@ -1,19 +1,24 @@
-"""Classifiers from people who hold their own rows: one release beside SignDS-FL, at the same total ε.
+"""Classifiers from people who hold their own rows: one release beside SignDS-FL, at the
+same total ε.
 
     python benchmarks/people/classifiers.py --data data --jobs 6 [--only usps --epsilons 1] # classifiers.csv
 
-ε is the price of everything that a person ever sends; a person has one row. By whom a person has to trust:
+ε is the price of everything that a person ever sends; a person has one row. By whom a
+person has to trust:
 
-- nobody: `one-report` (a report about a set of columns), `class-means` (a report about the rows as they are), and
-  SignDS-FL, everybody reporting once at ε, or ten times at ε/10;
-- two aggregators who do not collude: all tables of two columns, with the noise of both (the sum is made in the clear
-  here, since shares are tested to add up to it);
-- one holder of all rows: `gram` on the same tables, and `moments` on the rows as they are;
+- nobody: `one-report` (a report about a set of columns), `class-means` (a report about
+  the rows as they are), and SignDS-FL, everybody reporting once at ε, or ten times at
+  ε/10;
+- two aggregators who do not collude: all tables of two columns, with the noise of both
+  (the sum is made in the clear here, since shares are tested to add up to it);
+- one holder of all rows: `gram` on the same tables, and `moments` on the rows as they
+  are;
 - "real rows": a small network on the people's own rows, without privacy.
 
-Tables of images are public coarse ones: averages of blocks of pixels, cut at 1/6 and 1/2 of white; of HAR, every
-eleventh feature, cut at -1/2, 0 and 1/2. What tables give is learned by `generator.classifier` (20,000 drawn rows);
-moments' is Bayes' rule on the fit. δ = 10⁻⁵ where there is one; local reports have none.
+Tables of images are public coarse ones: averages of blocks of pixels, cut at 1/6 and
+1/2 of white; of HAR, every eleventh feature, cut at -1/2, 0 and 1/2. What tables give
+is learned by `generator.classifier` (20,000 drawn rows); moments' is Bayes' rule on the
+fit. δ = 10⁻⁵ where there is one; local reports have none.
 """
 
 import argparse
@@ -59,7 +64,9 @@ HERE = Path(__file__).parent
 QUICK = quick()
 DELTA = 1e-5
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
-COHORT, GLOBAL_RATE = 250, 12.5  # of SignDS-FL, as in benchmarks/sign_ds
+# of SignDS-FL, as in benchmarks/sign_ds
+COHORT = 250
+GLOBAL_RATE = 12.5
 KEY = ("dataset", "trust", "method", "epsilon_total", "seed")
 FIELDS = [*KEY, "people", "classes", "reports", "accuracy", "seconds"]
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY))
@@ -69,7 +76,9 @@ Job = dict[str, Any]
 
 @dataclass(frozen=True)
 class Data:
-    """Rows to learn from and to test on, as features in [0, 1]; the side of images; and the rows as coarse tables."""
+    """Rows to learn from and to test on, as features in [0, 1]; the side of images; and
+    the rows as coarse tables.
+    """
 
     x: np.ndarray[Any, Any]
     y: np.ndarray[Any, Any]
@@ -84,22 +93,38 @@ class Data:
 
     def table(self, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> pd.DataFrame:
         levels = self.coarse(x)
-        return pd.DataFrame({f"f{n}": levels[:, n] for n in range(levels.shape[1])} | {"class": y})
+        return pd.DataFrame(
+            {f"f{n}": levels[:, n] for n in range(levels.shape[1])} | {"class": y}
+        )
 
     def schema(self) -> Schema:
         """Public levels: all that the cuts can give."""
         levels = int(self.coarse(np.ones_like(self.x[:1])).max()) + 1
         width = self.coarse(self.x[:1]).shape[1]
-        features = [Categorical(name=f"f{n}", categories=tuple(range(levels))) for n in range(width)]
-        return Schema(columns=(*features, Categorical(name="class", categories=tuple(range(self.classes)))))
+        features = [
+            Categorical(name=f"f{n}", categories=tuple(range(levels)))
+            for n in range(width)
+        ]
+        return Schema(
+            columns=(
+                *features,
+                Categorical(name="class", categories=tuple(range(self.classes))),
+            )
+        )
 
 
-def blocks(side: int, block: int) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
+def blocks(
+    side: int, block: int
+) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
     """Average grey of blocks of pixels, in three levels."""
 
     def coarse(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         cut = side // block
-        means = x.reshape(len(x), cut, block, cut, block).mean(axis=(2, 4)).reshape(len(x), -1)
+        means = (
+            x.reshape(len(x), cut, block, cut, block)
+            .mean(axis=(2, 4))
+            .reshape(len(x), -1)
+        )
         return np.digitize(means, (1 / 6, 1 / 2))
 
     return coarse
@@ -121,108 +146,194 @@ def load(name: str, folder: Path, most: int | None) -> Data:
     if name in IMAGES:
         (x, y), (test_x, test_y) = images(name, folder)
         x, test_x = (rows.reshape(len(rows), -1) / 255 for rows in (x, test_x))
-        return Data(x[:most], y[:most], test_x[:most], test_y[:most], (28, 28), blocks(28, 4))
+        return Data(
+            x[:most], y[:most], test_x[:most], test_y[:most], (28, 28), blocks(28, 4)
+        )
     if name == "digits":
         x, y = load_digits(return_X_y=True)
-        x, shape, coarse = x / 16, (8, 8), blocks(8, 2)
+        x = x / 16
+        shape = (8, 8)
+        coarse = blocks(8, 2)
     else:
         (found,) = arrays(folder, f"{name}.npz")
         if name == "a9a":
             x, test_x = (found[key].astype(np.float32) for key in ("X_train", "X_test"))
-            y, test_y = ((found[key] > 0).astype(np.int64) for key in ("y_train", "y_test"))
+            y, test_y = (
+                (found[key] > 0).astype(np.int64) for key in ("y_train", "y_test")
+            )
             return Data(x[:most], y[:most], test_x[:most], test_y[:most], None, bits)
         if name == "usps":
-            x, shape, coarse = found["X"], (16, 16), blocks(16, 2)
+            x = found["X"]
+            shape = (16, 16)
+            coarse = blocks(16, 2)
         else:
-            x, shape, coarse = (found["X_int16"] * found["scale"] + 1) / 2, (17, 33), every_eleventh
+            x = (found["X_int16"] * found["scale"] + 1) / 2
+            shape = (17, 33)
+            coarse = every_eleventh
         y = found["y"]
     order = np.random.default_rng(0).permutation(len(x))[:most]
-    x, y, held = x[order], y[order].astype(np.int64), np.arange(len(order)) % 5 == 4
+    x = x[order]
+    y = y[order].astype(np.int64)
+    held = np.arange(len(order)) % 5 == 4
     return Data(x[~held], y[~held], x[held], y[held], shape, coarse)
 
 
 def of_table(data: Data, generator: Generator, seed: int) -> float:
-    """How often a classifier that learned from drawn rows is right about held-out people."""
+    """How often a classifier that learned from drawn rows is right about held-out
+    people.
+    """
     return score(data, generator.classifier("class", seed=seed))
 
 
 def score(data: Data, classifier: Classifier) -> float:
-    return classifier.score(data.table(data.test_x, data.test_y).drop(columns="class"), data.test_y)
+    return classifier.score(
+        data.table(data.test_x, data.test_y).drop(columns="class"), data.test_y
+    )
 
 
 def one_report(data: Data, job: Job) -> float:
     table = data.table(data.x, data.y).assign(person=np.arange(len(data.x)))
     schema = Schema(columns=data.schema().columns, person="person")
     federation = Federation.rehearsal(
-        {"phones": table}, {"phones": schema}, budget=Budget(math.inf, 0.0), seed=job["seed"], same_people=False
-    )  # fmt: skip
-    settings = {"epsilon_total": job["epsilon_total"], "target": "class", "device": job["device"]}
-    return of_table(data, train("one-report", federation, seed=job["seed"], **settings).generator, job["seed"])
+        {"phones": table},
+        {"phones": schema},
+        budget=Budget(math.inf, 0.0),
+        seed=job["seed"],
+        same_people=False,
+    )
+    settings = {
+        "epsilon_total": job["epsilon_total"],
+        "target": "class",
+        "device": job["device"],
+    }
+    return of_table(
+        data,
+        train("one-report", federation, seed=job["seed"], **settings).generator,
+        job["seed"],
+    )
 
 
 def two_aggregators(data: Data, job: Job) -> float:
-    schema, table = data.schema(), data.table(data.x, data.y)
+    schema = data.schema()
+    table = data.table(data.x, data.y)
     config = Config(
-        aggregator="second", epsilon=job["epsilon_total"], delta=DELTA, target="class", public_people=len(table),
+        aggregator="second",
+        epsilon=job["epsilon_total"],
+        delta=DELTA,
+        target="class",
+        public_people=len(table),
         seed=job["seed"],
-    )  # fmt: skip
+    )
     plan = Plan.joint(config, {"people": schema, "second": schema})
-    codec, device = Codec(schema), pick_device(job["device"])
-    gram, rng = gram_matrix(codec.codes(table), codec.sizes).triu(), SecureRng.from_seed(job["seed"])
+    codec = Codec(schema)
+    device = pick_device(job["device"])
+    gram = gram_matrix(codec.codes(table), codec.sizes).triu()
+    rng = SecureRng.from_seed(job["seed"])
     for _ in range(2):
         gram = gram + plan.matrix(plan.noise(rng).numpy())
-    noise = torch.where(movable(codec.sizes), mirrored(plan.matrix(plan.spread)), torch.inf).float()
+    noise = torch.where(
+        movable(codec.sizes), mirrored(plan.matrix(plan.spread)), torch.inf
+    ).float()
     network = fit_gram(
-        gram.to(device), codec.sizes, noise=noise.to(device), people=len(table), components=config.components,
-        steps=config.steps, rate=config.rate, seed=config.seed, target=len(codec.sizes) - 1,
-    ).cpu()  # fmt: skip
+        gram.to(device),
+        codec.sizes,
+        noise=noise.to(device),
+        people=len(table),
+        components=config.components,
+        steps=config.steps,
+        rate=config.rate,
+        seed=config.seed,
+        target=len(codec.sizes) - 1,
+    ).cpu()
     return of_table(data, Generator(network, schema, {"config": {}}), job["seed"])
 
 
 def gram(data: Data, job: Job) -> float:
     federation = Federation.rehearsal(
-        {"one": data.table(data.x, data.y)}, {"one": data.schema()},
-        budget=Budget(job["epsilon_total"], DELTA), seed=job["seed"], same_people=False,
-    )  # fmt: skip
-    result = train("gram", federation, target="class", device=job["device"], seed=job["seed"])
+        {"one": data.table(data.x, data.y)},
+        {"one": data.schema()},
+        budget=Budget(job["epsilon_total"], DELTA),
+        seed=job["seed"],
+        same_people=False,
+    )
+    result = train(
+        "gram", federation, target="class", device=job["device"], seed=job["seed"]
+    )
     return of_table(data, result.generator, job["seed"])
 
 
-def pictured(data: Data, budget: Budget, seed: int) -> tuple[Federation, np.ndarray[Any, Any]]:
+def pictured(
+    data: Data, budget: Budget, seed: int
+) -> tuple[Federation, np.ndarray[Any, Any]]:
     """One holder of the rows as images, and the images to test on."""
     assert data.shape is not None
-    pictures, test = (np.rint(rows.reshape(-1, *data.shape) * 255).astype(np.uint8) for rows in (data.x, data.test_x))
-    schema = ImageSchema(height=data.shape[0], width=data.shape[1], label="class", classes=tuple(range(data.classes)))
+    pictures, test = (
+        np.rint(rows.reshape(-1, *data.shape) * 255).astype(np.uint8)
+        for rows in (data.x, data.test_x)
+    )
+    schema = ImageSchema(
+        height=data.shape[0],
+        width=data.shape[1],
+        label="class",
+        classes=tuple(range(data.classes)),
+    )
     rows = Images.from_array(pictures, schema, labels=data.y)
-    return Federation.rehearsal({"one": rows}, budget=budget, seed=seed, same_people=False), test
+    return Federation.rehearsal(
+        {"one": rows}, budget=budget, seed=seed, same_people=False
+    ), test
 
 
 def moments(data: Data, job: Job) -> float:
     federation, test = pictured(data, Budget(job["epsilon_total"], DELTA), job["seed"])
-    return train("moments", federation, seed=job["seed"]).generator.classifier().score(test, data.test_y)
+    return (
+        train("moments", federation, seed=job["seed"])
+        .generator.classifier()
+        .score(test, data.test_y)
+    )
 
 
 def class_means(data: Data, job: Job) -> float:
     federation, test = pictured(data, Budget(job["epsilon_total"], 0.0), job["seed"])
-    result = train("class-means", federation, epsilon_total=job["epsilon_total"], seed=job["seed"])
+    result = train(
+        "class-means", federation, epsilon_total=job["epsilon_total"], seed=job["seed"]
+    )
     return result.model.score(test, data.test_y)
 
 
 def sign_ds(data: Data, job: Job) -> float:
     """SignDS-FL (h = 1): everybody gives the same number of reports, which share ε."""
-    reports, cohort = job["reports"], min(COHORT, len(data.x))
+    reports = job["reports"]
+    cohort = min(COHORT, len(data.x))
     classes = list(range(data.classes))
     people, test = (
-        Population.from_arrays(x.astype(np.float32), y, classes=classes, rows_per_person=rows)
-        for x, y, rows in ((data.x, data.y, 1), (data.test_x, data.test_y, len(data.test_x)))
+        Population.from_arrays(
+            x.astype(np.float32), y, classes=classes, rows_per_person=rows
+        )
+        for x, y, rows in (
+            (data.x, data.y, 1),
+            (data.test_x, data.test_y, len(data.test_x)),
+        )
     )
-    federation = Federation.rehearsal({"phones": people}, budget=Budget(math.inf, 0.0), seed=job["seed"])
+    federation = Federation.rehearsal(
+        {"phones": people}, budget=Budget(math.inf, 0.0), seed=job["seed"]
+    )
     rounds = max(1, len(data.x) // cohort * reports)
     result = train(
-        "sign-ds", federation, holdout=test, model="logistic", reporter="ps", rounds=rounds, cohort=cohort,
-        cap=reports, epsilon=job["epsilon_total"] / reports, global_rate=GLOBAL_RATE, seed=job["seed"],
-        evaluate_every=rounds, checkpoint_every=10**6, device=job["device"],
-    )  # fmt: skip
+        "sign-ds",
+        federation,
+        holdout=test,
+        model="logistic",
+        reporter="ps",
+        rounds=rounds,
+        cohort=cohort,
+        cap=reports,
+        epsilon=job["epsilon_total"] / reports,
+        global_rate=GLOBAL_RATE,
+        seed=job["seed"],
+        evaluate_every=rounds,
+        checkpoint_every=10**6,
+        device=job["device"],
+    )
     return float(result.model.card["history"][-1]["accuracy"])
 
 
@@ -253,9 +364,11 @@ def measure(job: Job) -> Job:
     start = time.perf_counter()
     accuracy = METHODS[job["method"]][2](data, job)
     return {key: job[key] for key in (*KEY, "reports")} | {
-        "people": len(data.x), "classes": data.classes, "accuracy": round(accuracy, 4),
+        "people": len(data.x),
+        "classes": data.classes,
+        "accuracy": round(accuracy, 4),
         "seconds": round(time.perf_counter() - start, 1),
-    }  # fmt: skip
+    }
 
 
 def jobs(args: argparse.Namespace) -> Iterator[Job]:
@@ -265,21 +378,34 @@ def jobs(args: argparse.Namespace) -> Iterator[Job]:
             for dataset in args.only:
                 for method in args.methods:
                     trust, reports, _ = METHODS[method]
-                    bits_alone = dataset == "a9a" and method in ("moments", "class-means")
+                    bits_alone = dataset == "a9a" and method in (
+                        "moments",
+                        "class-means",
+                    )
                     if bits_alone or (not reports and epsilon != args.epsilons[0]):
                         continue
                     yield {
-                        "dataset": dataset, "trust": trust, "method": method, "reports": reports, "seed": seed,
-                        "epsilon_total": epsilon if reports else "", "data": args.data, "device": args.device,
+                        "dataset": dataset,
+                        "trust": trust,
+                        "method": method,
+                        "reports": reports,
+                        "seed": seed,
+                        "epsilon_total": epsilon if reports else "",
+                        "data": args.data,
+                        "device": args.device,
                         "most": args.most,
-                    }  # fmt: skip
+                    }
 
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__, device="cpu")
-    parser.add_argument("--only", nargs="*", default=["digits"] if QUICK else list(DATASETS))
+    parser.add_argument(
+        "--only", nargs="*", default=["digits"] if QUICK else list(DATASETS)
+    )
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
-    parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS))
+    parser.add_argument(
+        "--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS)
+    )
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
     parser.add_argument("--most", type=int, help="rows of a data set")
     return parser

@@ -1,22 +1,28 @@
-"""Images and series of people who hold them: what moments by local reports and by two shares are worth.
+"""Images and series of people who hold them: what moments by local reports and by two
+shares are worth.
 
     python benchmarks/people/moments.py --data data --jobs 2 [--only usps --epsilons 1]     # moments.csv
 
-ε is the price of everything that a person sends; a person has one image or series, and is in one part of it.
+ε is the price of everything that a person sends; a person has one image or series, and
+is in one part of it.
 
-- nobody is trusted, "class means": each person names one of many random codewords, as a rule one of those that are
-  nearest to their own vector, which lies in the block of their class. It is the best estimator of a mean of bounded
-  vectors under local privacy (k-closest of a rotated code: Isik, Chen, Özgür, Weissman, No, "Exact optimality of
-  communication-privacy-utility tradeoffs in distributed mean estimation", NeurIPS 2023; it tells as much as PrivUnit,
-  Bhowmick et al. 2018). A fifth of the people report on the mean of all, the others on the direction from there in
-  which their row lies. A row's class is that of the nearest mean.
-- two aggregators, `shared-moments`: everybody uploads their class, their vector in the line of the class, and its
-  products; "by class": with 40 features, and the products in that line, too. "two groups": a fifth uploads counts and
-  means, and the others second moments about what came out; that is a simulation. The sums are made in the clear here,
-  with the noise of both. A row's class is by Bayes' rule on the fit of `moments`.
+- nobody is trusted, "class means": each person names one of many random codewords, as a
+  rule one of those that are nearest to their own vector, which lies in the block of
+  their class. It is the best estimator of a mean of bounded vectors under local privacy
+  (k-closest of a rotated code: Isik, Chen, Özgür, Weissman, No, "Exact optimality of
+  communication-privacy-utility tradeoffs in distributed mean estimation", NeurIPS 2023;
+  it tells as much as PrivUnit, Bhowmick et al. 2018). A fifth of the people report on
+  the mean of all, the others on the direction from there in which their row lies. A
+  row's class is that of the nearest mean.
+- two aggregators, `shared-moments`: everybody uploads their class, their vector in the
+  line of the class, and its products; "by class": with 40 features, and the products in
+  that line, too. "two groups": a fifth uploads counts and means, and the others second
+  moments about what came out; that is a simulation. The sums are made in the clear
+  here, with the noise of both. A row's class is by Bayes' rule on the fit of `moments`.
 
-`error`: of a class mean, in parts of a row's length; `expected` what the formula says of it; `apart`: the mean distance
-of two class means; `exact`: the accuracy of the same rule without privacy; `bytes`: of an upload.
+`error`: of a class mean, in parts of a row's length; `expected` what the formula says
+of it; `apart`: the mean distance of two class means; `exact`: the accuracy of the same
+rule without privacy; `bytes`: of an upload.
 """
 
 import argparse
@@ -43,11 +49,21 @@ from common.loaders import IMAGES
 from common.options import quick
 from understudy.data.encoding.frame import Frame
 from understudy.data.images import ImageSchema
-from understudy.models.moments.fit import centres, directions, fit_cells, fit_one_release
+from understudy.models.moments.fit import (
+    centres,
+    directions,
+    fit_cells,
+    fit_one_release,
+)
 from understudy.models.moments.gaussians import CellGaussians, bayes_rule
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure.moments import Crowd, bounded, needed_multipliers, noise_for
+from understudy.privacy.secure.moments import (
+    Crowd,
+    bounded,
+    needed_multipliers,
+    noise_for,
+)
 from understudy.protocols.aggregators.moments import Config as SharedConfig
 from understudy.protocols.aggregators.moments import MomentsPlan
 from understudy.protocols.moments.stages import First, Pooled, Rows, finest
@@ -60,7 +76,18 @@ FEATURES = 100  # of a row, for two groups
 FIRST = 0.2  # of the people, for what the others' part is about
 LOCAL = 64  # features of a local report on an image
 KEY = ("dataset", "trust", "method", "epsilon_total", "seed")
-FIELDS = [*KEY, "people", "features", "bytes", "error", "expected", "apart", "accuracy", "exact", "seconds"]
+FIELDS = [
+    *KEY,
+    "people",
+    "features",
+    "bytes",
+    "error",
+    "expected",
+    "apart",
+    "accuracy",
+    "exact",
+    "seconds",
+]
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY))
 
 Job = dict[str, Any]
@@ -72,8 +99,9 @@ Array = NDArray[np.float64]
 
 @cache
 def nearest(epsilon: float) -> tuple[float, float, float]:
-    """The share of codewords that are near, how often a report names one of them, and how long reports are on the mean
-    along the person's own vector: for very many codewords, each normal in every direction.
+    """The share of codewords that are near, how often a report names one of them, and
+    how long reports are on the mean along the person's own vector: for very many
+    codewords, each normal in every direction.
     """
 
     def told(near: float) -> tuple[float, float]:
@@ -86,9 +114,11 @@ def nearest(epsilon: float) -> tuple[float, float, float]:
 
 
 def reported(own: Array, epsilon: float, rng: np.random.Generator) -> Array:
-    """What the people's reports about unit vectors (n, d) are on the mean, each of them: unbiased, (n, d).
+    """What the people's reports about unit vectors (n, d) are on the mean, each of
+    them: unbiased, (n, d).
 
-    A codeword is normal along a person's own vector and, whatever it is there, in all other directions.
+    A codeword is normal along a person's own vector and, whatever it is there, in all
+    other directions.
     """
     near, named, length = nearest(epsilon)
     height = rng.random(len(own))
@@ -108,19 +138,28 @@ def mean_of(vectors: Array, epsilon: float, rng: np.random.Generator) -> Array:
 
 
 def class_means(data: Data, job: Job) -> dict[str, float]:
-    """Directions from the mean of all, averaged class by class; a row's class is that of the nearest."""
+    """Directions from the mean of all, averaged class by class; a row's class is that
+    of the nearest.
+    """
     x, test = features(data, LOCAL)
     reach = math.sqrt(data.x.shape[1]) / 2  # no row about 1/2 is longer
-    rng, epsilon, classes = np.random.default_rng(job["seed"]), job["epsilon_total"], data.classes
+    rng = np.random.default_rng(job["seed"])
+    epsilon = job["epsilon_total"]
+    classes = data.classes
     order = rng.permutation(len(x))
     early, late = np.split(order, [round(FIRST * len(x))])
     middle = mean_of(lifted(x[early] / reach), epsilon, rng)[:-1] * reach
-    rows, y = units(x[late] - middle), data.y[late]
+    rows = units(x[late] - middle)
+    y = data.y[late]
     blocks = np.zeros((classes, rows.shape[1]))
     for start in range(0, len(rows), 500):
         part = np.zeros((len(rows[start : start + 500]), classes, rows.shape[1]))
         part[np.arange(len(part)), y[start : start + 500]] = rows[start : start + 500]
-        blocks += reported(part.reshape(len(part), -1), epsilon, rng).sum(0).reshape(classes, -1)
+        blocks += (
+            reported(part.reshape(len(part), -1), epsilon, rng)
+            .sum(0)
+            .reshape(classes, -1)
+        )
     share = np.bincount(y, minlength=classes) / len(y)
     real = np.stack([rows[y == c].mean(0) for c in range(classes)])
     found = blocks / len(y) * classes
@@ -129,7 +168,9 @@ def class_means(data: Data, job: Job) -> dict[str, float]:
     test = test - middle
     return {
         "features": rows.shape[1],
-        "error": float(np.sqrt(np.square(found - real * share[:, None] * classes).sum(1).mean())),
+        "error": float(
+            np.sqrt(np.square(found - real * share[:, None] * classes).sum(1).mean())
+        ),
         "expected": noise,
         "apart": float(far.sum() / (classes * (classes - 1))),
         "accuracy": right(test, found, data.test_y, noise**2),
@@ -138,7 +179,9 @@ def class_means(data: Data, job: Job) -> dict[str, float]:
 
 
 def right(test: Array, means: Array, y: NDArray[np.int64], noise: float) -> float:
-    """How often a row is most along the direction of its class, whose length is counted without that of its noise."""
+    """How often a row is most along the direction of its class, whose length is counted
+    without that of its noise.
+    """
     lengths = np.square(means).sum(1) - noise
     lengths = np.sqrt(np.maximum(lengths, 0.5 * max(float(lengths.mean()), 1e-12)))
     return float(((test @ means.T / lengths).argmax(1) == y).mean())
@@ -146,7 +189,9 @@ def right(test: Array, means: Array, y: NDArray[np.int64], noise: float) -> floa
 
 def lifted(x: Array) -> Array:
     """Vectors of a length up to 1, with one more coordinate that makes it 1."""
-    return np.hstack([x, np.sqrt(np.maximum(1 - np.square(x).sum(1, keepdims=True), 0))])
+    return np.hstack(
+        [x, np.sqrt(np.maximum(1 - np.square(x).sum(1, keepdims=True), 0))]
+    )
 
 
 def units(x: Array) -> Array:
@@ -158,7 +203,10 @@ def features(data: Data, many: int) -> tuple[Array, Array]:
     if data.shape is None or data.shape == (17, 33):
         return data.x - 0.5, data.test_x - 0.5
     frame = Frame(data.shape, 2, min(many, math.prod(data.shape)))
-    rows = (frame.coefficients(part.reshape(-1, *data.shape)) / 4096 for part in (data.x, data.test_x))
+    rows = (
+        frame.coefficients(part.reshape(-1, *data.shape)) / 4096
+        for part in (data.x, data.test_x)
+    )
     first, second = rows
     return first, second
 
@@ -169,10 +217,14 @@ def features(data: Data, many: int) -> tuple[Array, Array]:
 def rows_of(data: Data, frame: Frame, places: NDArray[np.int64]) -> Rows:
     values = data.x[places].reshape(-1, *frame.shape)
     alone = Crowd.from_starts(np.arange(len(places) + 1))
-    return Rows(frame.coefficients(values), frame.histograms(values, 32), data.y[places], alone)
+    return Rows(
+        frame.coefficients(values), frame.histograms(values, 32), data.y[places], alone
+    )
 
 
-def with_noise(stage: First | Pooled, rows: Rows, multiplier: float, rng: np.random.Generator) -> Any:
+def with_noise(
+    stage: First | Pooled, rows: Rows, multiplier: float, rng: np.random.Generator
+) -> Any:
     """What both aggregators together release of it: two full noises."""
     sigma = noise_for(multiplier, stage.sensitivity) * math.sqrt(2)
     each = torch.where(stage.diagonal, sigma * math.sqrt(2), sigma)
@@ -186,22 +238,44 @@ def two_groups(data: Data, job: Job) -> dict[str, float]:
     rng = np.random.default_rng(job["seed"])
     (multiplier,) = needed_multipliers(Budget(job["epsilon_total"], DELTA), (1.0,))
     early, late = np.split(rng.permutation(len(data.x)), [round(FIRST * len(data.x))])
-    centre = centres(with_noise(First(frame, data.classes), rows_of(data, frame, early), multiplier, rng), frame)
-    stage = Pooled(centre.whole_means, centre.radius, frame.features, finest(multiplier * math.sqrt(2), 1))
+    centre = centres(
+        with_noise(
+            First(frame, data.classes), rows_of(data, frame, early), multiplier, rng
+        ),
+        frame,
+    )
+    stage = Pooled(
+        centre.whole_means,
+        centre.radius,
+        frame.features,
+        finest(multiplier * math.sqrt(2), 1),
+    )
     pooled = with_noise(stage, rows_of(data, frame, late), multiplier, rng)
     more = (1 - FIRST) / FIRST
-    pooled = {name: value / more for name, value in pooled.items()}  # as of the first group's people
+    # as of the first group's people
+    pooled = {name: value / more for name, value in pooled.items()}
     found = classified(data, fit_cells(frame, centre, directions(pooled, centre), None))
     return {"features": frame.features, "accuracy": found}
 
 
 def shared_moments(data: Data, job: Job, **settings: Any) -> dict[str, float]:
-    """What `shared-moments` releases: the sums in the clear, with the noise of both, and its fit."""
+    """What `shared-moments` releases: the sums in the clear, with the noise of both,
+    and its fit.
+    """
     assert data.shape is not None
-    schema = ImageSchema(height=data.shape[0], width=data.shape[1], label="class", classes=tuple(range(data.classes)))
-    config = SharedConfig(aggregator="second", epsilon=job["epsilon_total"], delta=DELTA, **settings)
+    schema = ImageSchema(
+        height=data.shape[0],
+        width=data.shape[1],
+        label="class",
+        classes=tuple(range(data.classes)),
+    )
+    config = SharedConfig(
+        aggregator="second", epsilon=job["epsilon_total"], delta=DELTA, **settings
+    )
     plan = MomentsPlan.joint(config, {"people": schema, "second": schema})
-    frame, cells, rng = plan.frame, plan.cells, SecureRng.from_seed(job["seed"])
+    frame = plan.frame
+    cells = plan.cells
+    rng = SecureRng.from_seed(job["seed"])
     total = np.zeros(cells.count, np.int64)
     for start in range(0, len(data.x), 500):
         some = slice(start, start + 500)
@@ -225,7 +299,10 @@ METHODS: dict[str, tuple[str, Callable[[Data, Job], dict[str, float]]]] = {
     "class means": ("nobody", class_means),
     "two groups": ("two aggregators", two_groups),
     "shared-moments": ("two aggregators", shared_moments),
-    "shared-moments, by class": ("two aggregators", partial(shared_moments, by_class=True, features=40)),
+    "shared-moments, by class": (
+        "two aggregators",
+        partial(shared_moments, by_class=True, features=40),
+    ),
 }
 DATASETS = ("usps", "har", *IMAGES)
 
@@ -250,16 +327,25 @@ def jobs(args: argparse.Namespace) -> Iterator[Job]:
             for dataset in args.only:
                 for method in args.methods:
                     yield {
-                        "dataset": dataset, "trust": METHODS[method][0], "method": method, "epsilon_total": epsilon,
-                        "seed": seed, "data": args.data, "most": args.most,
-                    }  # fmt: skip
+                        "dataset": dataset,
+                        "trust": METHODS[method][0],
+                        "method": method,
+                        "epsilon_total": epsilon,
+                        "seed": seed,
+                        "data": args.data,
+                        "most": args.most,
+                    }
 
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__, device="cpu")
-    parser.add_argument("--only", nargs="*", default=["digits"] if QUICK else list(DATASETS))
+    parser.add_argument(
+        "--only", nargs="*", default=["digits"] if QUICK else list(DATASETS)
+    )
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
-    parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS))
+    parser.add_argument(
+        "--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS)
+    )
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
     parser.add_argument("--most", type=int, help="rows of a data set")
     return parser

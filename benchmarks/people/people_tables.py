@@ -1,4 +1,6 @@
-"""The tables of the people's benchmark: those of `fed_wae`, and credit of the joint benchmark, as codes and schema."""
+"""The tables of the people's benchmark: those of `fed_wae`, and credit of the joint
+benchmark, as codes and schema.
+"""
 
 import sys
 from dataclasses import dataclass
@@ -15,7 +17,8 @@ from understudy.data.samples import toy
 from understudy.data.schema import Schema
 
 CHOSEN_ON = ("adult", "a9a")  # settings were chosen on these at first
-APART = ("credit", "census", "w8a-124")  # and on none of these, but for two rules at small ε (README)
+# and on none of these, but for two rules at small ε (README)
+APART = ("credit", "census", "w8a-124")
 DATASETS = (*CHOSEN_ON, *APART)
 
 
@@ -31,7 +34,9 @@ class Data:
     def people(self, rows: int) -> pd.DataFrame:
         """The rows to learn from, so many of each person."""
         many = len(self.train) // rows
-        return self.train.iloc[: rows * many].assign(person=np.repeat(np.arange(many), rows))
+        return self.train.iloc[: rows * many].assign(
+            person=np.repeat(np.arange(many), rows)
+        )
 
 
 @lru_cache(maxsize=2)

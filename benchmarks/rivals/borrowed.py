@@ -1,4 +1,6 @@
-"""Scripts of other benchmarks, each under a name of its own: several folders have a bench.py or a tables.py."""
+"""Scripts of other benchmarks, each under a name of its own: several folders have a
+bench.py or a tables.py.
+"""
 
 import importlib.util
 import sys
@@ -9,7 +11,9 @@ BENCHMARKS = Path(__file__).parents[1]
 
 
 def script(folder: str, name: str) -> ModuleType:
-    """benchmarks/<folder>/<name>.py, read once; what it imports from its own folder is taken from there."""
+    """benchmarks/<folder>/<name>.py, read once; what it imports from its own folder is
+    taken from there.
+    """
     known = f"{folder}_{name}"
     if known not in sys.modules:
         here = BENCHMARKS / folder
@@ -17,7 +21,8 @@ def script(folder: str, name: str) -> ModuleType:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        path, own = sys.path[:], {file.stem for file in here.glob("*.py")}
+        path = sys.path[:]
+        own = {file.stem for file in here.glob("*.py")}
         others = {stem: sys.modules.pop(stem) for stem in own & sys.modules.keys()}
         sys.path[:0] = [str(here), str(BENCHMARKS)]
         sys.modules[known] = module

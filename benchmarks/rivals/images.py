@@ -1,17 +1,21 @@
-"""Images over the number of people: what 60,000 would give, beside what others publish of 60,000.
+"""Images over the number of people: what 60,000 would give, beside what others publish
+of 60,000.
 
     python benchmarks/rivals/images.py --data <folder> --device cuda --jobs 12      # images.csv
     python benchmarks/rivals/images.py --more                                       # images_more.csv, from images.csv
 
-`moments` with its default settings, one holder, one image a person, δ = 10⁻⁵, as in benchmarks/images: a CNN learns
-from 50,000 drawn images, and is tested on all real test images. The people are the first so many in an order that the
-seed gives. ε of 0 stands for no noise.
+`moments` with its default settings, one holder, one image a person, δ = 10⁻⁵, as in
+benchmarks/images: a CNN learns from 50,000 drawn images, and is tested on all real test
+images. The people are the first so many in an order that the seed gives. ε of 0 stands
+for no noise.
 
-`--more` takes the laws error = a + b / n^c, c from .1 to 1.5 and every part a of the error at the most people alike
-likely beforehand, and weighs each by how well it fits the logarithms of all runs of a line beside their scatter over
-seeds. An error at a smaller ε is taken to be no less than one at a larger. What is said of 60,000 is the weighted mean
-with the range that holds nine tenths of the weight. It is an extrapolation, two to four times beyond what was measured;
-if the law is of another kind, the range is too narrow.
+`--more` takes the laws error = a + b / n^c, c from .1 to 1.5 and every part a of the
+error at the most people alike likely beforehand, and weighs each by how well it fits
+the logarithms of all runs of a line beside their scatter over seeds. An error at a
+smaller ε is taken to be no less than one at a larger. What is said of 60,000 is the
+weighted mean with the range that holds nine tenths of the weight. It is an
+extrapolation, two to four times beyond what was measured; if the law is of another
+kind, the range is too narrow.
 """
 
 import argparse
@@ -37,7 +41,8 @@ from common.options import quick
 from common.rows import said, write
 from understudy.models.network import pick_device
 
-HERE, QUICK = Path(__file__).parent, quick()
+HERE = Path(__file__).parent
+QUICK = quick()
 PEOPLE = {
     "mnist": (3_750, 7_500, 15_000, 30_000),
     "fashion_mnist": (3_750, 7_500, 15_000),
@@ -47,20 +52,42 @@ PEOPLE = {
 UPRIGHT = ("mnist", "usps", "emnist")
 LEARNERS = ("cnn", "cnn, longer")
 KEY = ("dataset", "people", "method", "epsilon", "seed")
-FIELDS = (*KEY, "classifier", "accuracy", "directions", "release_seconds", "drawn", "device")
+FIELDS = (
+    *KEY,
+    "classifier",
+    "accuracy",
+    "directions",
+    "release_seconds",
+    "drawn",
+    "device",
+)
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY, "classifier"))
 POWERS = np.round(np.arange(0.1, 1.51, 0.05), 2)
-FLOORS = np.linspace(0, 1, 41)  # which part of the error at the most people no number of people takes away
+# which part of the error at the most people no number of people takes away
+FLOORS = np.linspace(0, 1, 41)
 LEAST = 0.02  # scatter of an error over seeds, as a part of it, that is taken at least
 ASKED = {"mnist": 60_000, "fashion_mnist": 60_000, "emnist": 60_000, "usps": 15_000}
 DRAWS = 100_000
-MORE = ("dataset", "method", "classifier", "epsilon", "runs", "largest", "at_largest", "asked", "low", "mean", "high")
+MORE = (
+    "dataset",
+    "method",
+    "classifier",
+    "epsilon",
+    "runs",
+    "largest",
+    "at_largest",
+    "asked",
+    "low",
+    "mean",
+    "high",
+)
 
 
 def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     """One release, and a row for each classifier."""
     torch.set_num_threads(1)
-    bench, device = script("images", "bench"), pick_device(job["device"])
+    bench = script("images", "bench")
+    device = pick_device(job["device"])
     x, y, test_x, test_y = bench.load(job["dataset"], job["data"])
     classes = int(y.max()) + 1
     kept = np.random.default_rng([job["seed"], 39]).permutation(len(x))[: job["people"]]
@@ -68,16 +95,27 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     asked = job | {"split": "one holder"}
     drawn, labels, card, _, _ = bench.drawn_images(asked, x[kept], y[kept], classes)
     row = {key: job[key] for key in KEY} | {
-        "directions": card["directions"], "release_seconds": round(time.perf_counter() - start, 1),
-        "drawn": len(drawn), "device": str(device),
-    }  # fmt: skip
+        "directions": card["directions"],
+        "release_seconds": round(time.perf_counter() - start, 1),
+        "drawn": len(drawn),
+        "device": str(device),
+    }
     test = (test_x, test_y)
     return [
         row
         | {
             "classifier": learner,
             "accuracy": round(
-                bench.accuracy(learner, (drawn, labels), test, classes, device, job["epochs"], job["seed"]), 4
+                bench.accuracy(
+                    learner,
+                    (drawn, labels),
+                    test,
+                    classes,
+                    device,
+                    job["epochs"],
+                    job["seed"],
+                ),
+                4,
             ),
         }
         for learner in job["learners"]
@@ -85,22 +123,39 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    common = {key: getattr(args, key) for key in ("data", "device", "drawn", "epochs", "learners")}
+    common = {
+        key: getattr(args, key)
+        for key in ("data", "device", "drawn", "epochs", "learners")
+    }
     for seed in range(args.seeds):
         for dataset in args.datasets:
             for people in args.people or PEOPLE[dataset]:
                 for epsilon in args.epsilons:
-                    for method in ("moments", *(["moments, upright"] if dataset in UPRIGHT else [])):
-                        yield common | dict(zip(KEY, (dataset, people, method, epsilon, seed), strict=True))
+                    for method in (
+                        "moments",
+                        *(["moments, upright"] if dataset in UPRIGHT else []),
+                    ):
+                        yield common | dict(
+                            zip(
+                                KEY,
+                                (dataset, people, method, epsilon, seed),
+                                strict=True,
+                            )
+                        )
 
 
-def laws(runs: pd.DataFrame, asked: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def laws(
+    runs: pd.DataFrame, asked: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
     """Errors at so many people, by laws drawn as often as they are likely."""
-    n, error = runs["people"].to_numpy(float), 1 - runs["accuracy"].to_numpy(float)
+    n = runs["people"].to_numpy(float)
+    error = 1 - runs["accuracy"].to_numpy(float)
     spread = pd.Series(np.log(error)).groupby(n).var().mean()
     scatter = max(float(spread) ** 0.5 if spread == spread else 0.0, LEAST)
     last = np.log(error[n == n.max()]).mean() + scatter * np.linspace(-3, 3, 61)
-    held, floor, power = (part.ravel() for part in np.meshgrid(np.exp(last), FLOORS, POWERS))
+    held, floor, power = (
+        part.ravel() for part in np.meshgrid(np.exp(last), FLOORS, POWERS)
+    )
 
     def law(people: Any) -> Any:
         return held * (floor + (1 - floor) * (n.max() / people) ** power)
@@ -108,39 +163,68 @@ def laws(runs: pd.DataFrame, asked: int, rng: np.random.Generator) -> NDArray[np
     off = np.log(error) - np.log(law(n[:, None])).T  # (laws, runs)
     likely = -np.square(off).sum(1) / (2 * scatter**2)
     weight = np.exp(likely - likely.max())
-    return np.asarray(law(asked)[rng.choice(len(weight), DRAWS, p=weight / weight.sum())])
+    return np.asarray(
+        law(asked)[rng.choice(len(weight), DRAWS, p=weight / weight.sum())]
+    )
 
 
 def more(runs: pd.DataFrame) -> list[dict[str, Any]]:
     """What more people would give, a row for each line of runs."""
-    found, rng = [], np.random.default_rng(0)
+    found = []
+    rng = np.random.default_rng(0)
     for line, group in runs.groupby(["dataset", "method", "classifier"], sort=True):
-        asked, less = ASKED[line[0]], np.zeros(DRAWS)
+        asked = ASKED[line[0]]
+        less = np.zeros(DRAWS)
         for epsilon in sorted(group["epsilon"].unique(), reverse=True):
             part = group[group["epsilon"] == epsilon]
             less = np.maximum(laws(part, asked, rng), less)  # more noise does not help
             low, high = np.quantile(less, (0.05, 0.95))
             largest = int(part["people"].max())
             values = {
-                "runs": len(part), "largest": largest,
-                "at_largest": part.loc[part["people"] == largest, "accuracy"].mean(), "asked": asked,
-                "low": 1 - high, "mean": 1 - less.mean(), "high": 1 - low,
-            }  # fmt: skip
-            rounded = {name: round(float(v), 4) if isinstance(v, float) else v for name, v in values.items()}
-            found.append(dict(zip(MORE[:3], line, strict=True)) | {"epsilon": epsilon} | rounded)
+                "runs": len(part),
+                "largest": largest,
+                "at_largest": part.loc[part["people"] == largest, "accuracy"].mean(),
+                "asked": asked,
+                "low": 1 - high,
+                "mean": 1 - less.mean(),
+                "high": 1 - low,
+            }
+            rounded = {
+                name: round(float(v), 4) if isinstance(v, float) else v
+                for name, v in values.items()
+            }
+            found.append(
+                dict(zip(MORE[:3], line, strict=True)) | {"epsilon": epsilon} | rounded
+            )
     return found
 
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__, out=HERE / "images.csv")
-    parser.add_argument("--datasets", nargs="*", default=["usps"] if QUICK else list(PEOPLE), choices=list(PEOPLE))
-    parser.add_argument("--people", nargs="*", type=int, default=[300] if QUICK else None)
-    parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if QUICK else [1.0, 10.0])
+    parser.add_argument(
+        "--datasets",
+        nargs="*",
+        default=["usps"] if QUICK else list(PEOPLE),
+        choices=list(PEOPLE),
+    )
+    parser.add_argument(
+        "--people", nargs="*", type=int, default=[300] if QUICK else None
+    )
+    parser.add_argument(
+        "--epsilons", nargs="*", type=float, default=[8.0] if QUICK else [1.0, 10.0]
+    )
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
     parser.add_argument("--drawn", type=int, default=300 if QUICK else 50_000)
     parser.add_argument("--epochs", type=int, default=1 if QUICK else 6)
-    parser.add_argument("--learners", nargs="*", default=["cnn"] if QUICK else list(LEARNERS), choices=LEARNERS)
-    parser.add_argument("--more", action="store_true", help="no runs: images_more.csv from images.csv")
+    parser.add_argument(
+        "--learners",
+        nargs="*",
+        default=["cnn"] if QUICK else list(LEARNERS),
+        choices=LEARNERS,
+    )
+    parser.add_argument(
+        "--more", action="store_true", help="no runs: images_more.csv from images.csv"
+    )
     return parser
 
 

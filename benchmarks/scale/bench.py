@@ -1,26 +1,32 @@
-"""Scale: one holder's table of 10⁵ to 10⁸ rows and 20 columns, from files or a database to a generator.
+"""Scale: one holder's table of 10⁵ to 10⁸ rows and 20 columns, from files or a database
+to a generator.
 
     make bench NAME=scale [QUICK=1]
     python benchmarks/scale/bench.py --only parquet --rows 100000000 --cores 16 --device cuda --folder /var/tmp
     python benchmarks/scale/bench.py --only made --rows 1000000000 --cores 16 --device cuda --folder /var/tmp
 
-Made-up rows (an id, eight lists of categories, eight whole numbers, four reals) are written in batches to a folder for
-the moment (`--folder`), and read back by a process of its own: `open_s` checks every cell and id, `count_s` has both
-releases of `gram`, fine tables and pairs, and `fit_s` is the fit, which sees no row. Seconds are of the processor, or,
-where `cores` are more than one, of the clock; `wall_s` is what a clock showed for all of it. `peak_mb` is of that whole
-process, interpreter and libraries included, `each_mb` the most of any process that counts for it. More than ten million
-rows are a folder of files. Rows that are `made` are on no disk: whoever is asked about a part makes it up from its
-number, at every reading again, and answers as an engine's worker does; `made_s` are the seconds of all processors that
-this took, over the number of cores (it is in the others, too). Marks of ids are in a file still, 8 bytes each.
-`pairs` counts the 190 tables of pairs alone, of rows that are levels already: as `gram` does (`here`), and by DuckDB
-from a file of such rows, all in one question (`sql`).
-`engine` opens a folder of ten Parquet files and counts it twice, for fine tables and for pairs, without noise and fit,
-by two workers: processes here, a Dask LocalCluster, or Spark or Ray on this machine, where they are installed. Seconds
-of the processor are those of all of them once they have imported what they need, `wall_s` is the clock's, and a digest
-of the sums is printed.
-`columns` is `gram` over two holders of ten columns each of the same people, row by row, up to a short fit: levels are
-held in memory (`memory`), or in a file without a name (`file`). There `peak_mb` is of what no file has (RssAnon).
-QUICK=1 takes few rows and leaves ours.csv alone. What stands in the CSV is not measured again.
+Made-up rows (an id, eight lists of categories, eight whole numbers, four reals) are
+written in batches to a folder for the moment (`--folder`), and read back by a process
+of its own: `open_s` checks every cell and id, `count_s` has both releases of `gram`,
+fine tables and pairs, and `fit_s` is the fit, which sees no row. Seconds are of the
+processor, or, where `cores` are more than one, of the clock; `wall_s` is what a clock
+showed for all of it. `peak_mb` is of that whole process, interpreter and libraries
+included, `each_mb` the most of any process that counts for it. More than ten million
+rows are a folder of files. Rows that are `made` are on no disk: whoever is asked about
+a part makes it up from its number, at every reading again, and answers as an engine's
+worker does; `made_s` are the seconds of all processors that this took, over the number
+of cores (it is in the others, too). Marks of ids are in a file still, 8 bytes each.
+`pairs` counts the 190 tables of pairs alone, of rows that are levels already: as `gram`
+does (`here`), and by DuckDB from a file of such rows, all in one question (`sql`).
+`engine` opens a folder of ten Parquet files and counts it twice, for fine tables and
+for pairs, without noise and fit, by two workers: processes here, a Dask LocalCluster,
+or Spark or Ray on this machine, where they are installed. Seconds of the processor are
+those of all of them once they have imported what they need, `wall_s` is the clock's,
+and a digest of the sums is printed. `columns` is `gram` over two holders of ten columns
+each of the same people, row by row, up to a short fit: levels are held in memory
+(`memory`), or in a file without a name (`file`). There `peak_mb` is of what no file has
+(RssAnon). QUICK=1 takes few rows and leaves ours.csv alone. What stands in the CSV is
+not measured again.
 """
 
 import argparse
@@ -70,15 +76,31 @@ PART = 1 << 18  # rows that are made up at a time
 WORKERS = 2  # of an engine
 ONE_FILE = 10_000_000  # rows: more of them are in a folder of files
 FIELDS = [
-    "machine", "cores", "device", "what", "source", "rows", "columns", "open_s", "count_s", "fit_s", "wall_s",
-    "peak_mb", "each_mb", "made_s",
-]  # fmt: skip
+    "machine",
+    "cores",
+    "device",
+    "what",
+    "source",
+    "rows",
+    "columns",
+    "open_s",
+    "count_s",
+    "fit_s",
+    "wall_s",
+    "peak_mb",
+    "each_mb",
+    "made_s",
+]
 
 
 def schema() -> Schema:
-    """Public, with bounds that are far too wide, as a holder without a look at the rows would draw them."""
+    """Public, with bounds that are far too wide, as a holder without a look at the rows
+    would draw them.
+    """
     words = (
-        Categorical(name=f"word{n}", categories=tuple(f"value {k}" for k in range(size)))
+        Categorical(
+            name=f"word{n}", categories=tuple(f"value {k}" for k in range(size))
+        )
         for n, size in enumerate(SIZES)
     )
     whole = (Integer(name=f"whole{n}", low=0, high=10_000) for n in range(8))
@@ -93,9 +115,9 @@ def made(first: int, rows: int) -> pa.Table:
     columns: dict[str, Any] = {"id": np.arange(first, first + rows)}
     for n, size in enumerate(SIZES):
         level = ((kind + rng.random(rows)) / 2 * size).astype(np.int64)
-        columns[f"word{n}"] = pa.DictionaryArray.from_arrays(level, [f"value {k}" for k in range(size)]).cast(
-            pa.string()
-        )
+        columns[f"word{n}"] = pa.DictionaryArray.from_arrays(
+            level, [f"value {k}" for k in range(size)]
+        ).cast(pa.string())
     for n in range(8):
         columns[f"whole{n}"] = rng.poisson(10 * (n + 1) * (1 + kind))
     for n in range(4):
@@ -108,14 +130,22 @@ def made(first: int, rows: int) -> pa.Table:
 
 @lru_cache(maxsize=1)
 def quantiles() -> tuple[Any, Any]:
-    """Of whole numbers by column and what a row has in common, (8, 64, 1024), and of reals, (65536,)."""
-    rng, kind = np.random.default_rng(0), (np.arange(64) + 0.5) / 64
-    counts = [np.sort(rng.poisson(10 * (n + 1) * (1 + kind[:, None]), (64, 1024))) for n in range(8)]
+    """Of whole numbers by column and what a row has in common, (8, 64, 1024), and of
+    reals, (65536,).
+    """
+    rng = np.random.default_rng(0)
+    kind = (np.arange(64) + 0.5) / 64
+    counts = [
+        np.sort(rng.poisson(10 * (n + 1) * (1 + kind[:, None]), (64, 1024)))
+        for n in range(8)
+    ]
     return np.stack(counts), rng.normal(size=1 << 16)
 
 
 def made_up(part: int, rows: int) -> pa.Table:
-    """Nearly the law of `made`, looked up in quantiles: ids follow each other from one part to the next."""
+    """Nearly the law of `made`, looked up in quantiles: ids follow each other from one
+    part to the next.
+    """
     rng = np.random.Generator(np.random.SFC64([0, part]))
     kind = rng.random(rows, dtype=np.float32)
     counts, normal = quantiles()
@@ -125,8 +155,12 @@ def made_up(part: int, rows: int) -> pa.Table:
 
     columns: dict[str, Any] = {"id": np.arange(part * PART, part * PART + rows)}
     for n, size in enumerate(SIZES):
-        level = ((kind * np.float32(1 << 16) + draws()) * np.float32(size / (1 << 17))).astype(np.int8)
-        columns[f"word{n}"] = pa.DictionaryArray.from_arrays(level, [f"value {k}" for k in range(size)])
+        level = (
+            (kind * np.float32(1 << 16) + draws()) * np.float32(size / (1 << 17))
+        ).astype(np.int8)
+        columns[f"word{n}"] = pa.DictionaryArray.from_arrays(
+            level, [f"value {k}" for k in range(size)]
+        )
     place = (kind * np.float32(64)).astype(np.int32) << 10
     for n in range(8):
         columns[f"whole{n}"] = counts[n].ravel()[place + (draws() >> 6)]
@@ -152,8 +186,11 @@ class MadeUp(EngineFrame):
     of = 0
 
     def __init__(self, rows: int, folder: Path, cores: int) -> None:
-        self._rows, self._folder, self.made_s = rows, folder, 0.0
-        self.of, self._cores = -(-rows // PART), cores
+        self._rows = rows
+        self._folder = folder
+        self.made_s = 0.0
+        self.of = -(-rows // PART)
+        self._cores = cores
         self._pool = ProcessPoolExecutor(cores, multiprocessing.get_context("spawn"))
 
     def __call__(self, task: Any) -> Iterator[bytes]:
@@ -161,9 +198,12 @@ class MadeUp(EngineFrame):
         told.write_bytes(task.to_bytes())
         sizes = [min(PART, self._rows - number * PART) for number in range(self.of)]
         waiting: deque[Any] = deque()
-        for number in range(self.of + 2 * self._cores):  # so many are made before one is taken
+        # so many are made before one is taken
+        for number in range(self.of + 2 * self._cores):
             if number < self.of:
-                waiting.append(self._pool.submit(part_answered, told, number, sizes[number]))
+                waiting.append(
+                    self._pool.submit(part_answered, told, number, sizes[number])
+                )
             if waiting and number >= 2 * self._cores:
                 answer, seconds = waiting.popleft().result()
                 self.made_s += seconds / self._cores
@@ -195,8 +235,14 @@ def stored(folder: Path, source: str, rows: int) -> TableSource:
         path = folder / str(rows)
         path.mkdir()
         each = rows // 100
-        with multiprocessing.get_context("spawn").Pool(processes.process_count()) as pool:
-            pool.starmap(generate, [(path / f"{n:03}.parquet", each, n * each) for n in range(100)], chunksize=1)
+        with multiprocessing.get_context("spawn").Pool(
+            processes.process_count()
+        ) as pool:
+            pool.starmap(
+                generate,
+                [(path / f"{n:03}.parquet", each, n * each) for n in range(100)],
+                chunksize=1,
+            )
     elif not path.exists():
         generate(path, rows)
     if source == "parquet":
@@ -209,16 +255,23 @@ def stored(folder: Path, source: str, rows: int) -> TableSource:
     return TableSource(table=f"duckdb:///{base}", query="select * from people")
 
 
-def whole(source: TableSource | EngineFrame | tuple[int, Path], cores: int, device: str) -> dict[str, Any]:
-    """From the table to a generator; or from so many rows that are made up, with a folder for what is asked of them."""
+def whole(
+    source: TableSource | EngineFrame | tuple[int, Path], cores: int, device: str
+) -> dict[str, Any]:
+    """From the table to a generator; or from so many rows that are made up, with a
+    folder for what is asked of them.
+    """
     os.environ[processes.VARIABLE] = str(cores)
     if isinstance(source, tuple):
         frame = MadeUp(*source, cores)
         return whole(frame, cores, device) | {"made_s": round(frame.made_s, 1)}
     clock = time.process_time if cores == 1 else time.perf_counter
-    begun, marks = time.perf_counter(), [clock()]
+    begun = time.perf_counter()
+    marks = [clock()]
     budget = Budget(1.0, 1e-9)
-    federation = Federation.rehearsal({"one": source}, {"one": schema()}, budget=budget, seed=1)
+    federation = Federation.rehearsal(
+        {"one": source}, {"one": schema()}, budget=budget, seed=1
+    )
     marks.append(clock())
 
     def note(progress: Any) -> None:
@@ -231,8 +284,10 @@ def whole(source: TableSource | EngineFrame | tuple[int, Path], cores: int, devi
     others += map(peak, children())
     seconds = [round(b - a, 1) for a, b in pairwise(marks)]
     return dict(zip(("open_s", "count_s", "fit_s"), seconds, strict=True)) | {
-        "wall_s": round(time.perf_counter() - begun, 1), "peak_mb": peak(), "each_mb": max(others, default=""),
-    }  # fmt: skip
+        "wall_s": round(time.perf_counter() - begun, 1),
+        "peak_mb": peak(),
+        "each_mb": max(others, default=""),
+    }
 
 
 def children() -> list[str]:
@@ -247,7 +302,9 @@ def children() -> list[str]:
 
 def levels(rows: int) -> np.ndarray[Any, np.dtype[np.int32]]:
     rng = np.random.default_rng(0)
-    return np.stack([rng.integers(0, size, rows) for size in LEVELS], axis=1).astype(np.int32)
+    return np.stack([rng.integers(0, size, rows) for size in LEVELS], axis=1).astype(
+        np.int32
+    )
 
 
 def pairs_here(folder: Path, rows: int) -> dict[str, Any]:
@@ -262,13 +319,17 @@ def pairs_sql(folder: Path, rows: int) -> dict[str, Any]:
     """The same by DuckDB, on one core."""
     import duckdb
 
-    path, names = folder / f"{rows}-levels.parquet", [f"c{n}" for n in range(len(LEVELS))]
+    path = folder / f"{rows}-levels.parquet"
+    names = [f"c{n}" for n in range(len(LEVELS))]
     pq.write_table(pa.table(dict(zip(names, levels(rows).T, strict=True))), path)
     sets = ", ".join(f"({a}, {b})" for a, b in combinations(names, 2))
     with duckdb.connect() as connection:
         connection.sql("set threads to 1")
         begun = time.process_time()
-        connection.sql(f"select count(*), {', '.join(names)} from '{path}' group by grouping sets ({sets})").fetchall()
+        connection.sql(
+            f"select count(*), {', '.join(names)} from '{path}' group by grouping "
+            f"sets ({sets})"
+        ).fetchall()
     return {"count_s": round(time.process_time() - begun, 2)}
 
 
@@ -277,7 +338,8 @@ def by_dask(rows: int) -> Iterator[Callable[[Path], Any]]:
     import dask.dataframe as dd
     from distributed import Client, LocalCluster
 
-    own = {"n_workers": WORKERS, "threads_per_worker": 1, "processes": rows > BATCH}  # threads are there at once
+    # threads are there at once
+    own = {"n_workers": WORKERS, "threads_per_worker": 1, "processes": rows > BATCH}
     with LocalCluster(**own, dashboard_address=None) as cluster, Client(cluster):
         yield dd.read_parquet
 
@@ -288,8 +350,13 @@ def by_spark(rows: int) -> Iterator[Callable[[Path], Any]]:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-    made_by = SparkSession.builder.master(f"local[{WORKERS}]").config("spark.ui.enabled", "false")
-    session = made_by.config("spark.sql.files.openCostInBytes", str(1 << 27)).getOrCreate()  # a file is a partition
+    made_by = SparkSession.builder.master(f"local[{WORKERS}]").config(
+        "spark.ui.enabled", "false"
+    )
+    # a file is a partition
+    session = made_by.config(
+        "spark.sql.files.openCostInBytes", str(1 << 27)
+    ).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield lambda place: session.read.parquet(str(place))
     session.stop()
@@ -300,7 +367,12 @@ def by_ray(rows: int) -> Iterator[Callable[[Path], Any]]:
     import ray
 
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-    ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(
+        num_cpus=WORKERS,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
     ray.data.DataContext.get_current().enable_progress_bars = False
     yield lambda place: ray.data.read_parquet(str(place))
     ray.shutdown()
@@ -328,10 +400,16 @@ def engine(by: Callable[[int], Any], folder: Path, rows: int) -> dict[str, Any]:
         return [sum(sum(one.cpu_times()[:2]) for one in everybody), time.perf_counter()]
 
     with by(rows) as source:
-        taken, digest = passes(schema(), source(in_ten(folder, rows)), source(in_ten(folder, 1000)), clock)
+        taken, digest = passes(
+            schema(), source(in_ten(folder, rows)), source(in_ten(folder, 1000)), clock
+        )
     print(f"sums {digest}", flush=True)
     (opened, fine, pairs), clocked = taken.T.tolist()
-    return {"open_s": round(opened, 1), "count_s": round(fine + pairs, 1), "wall_s": round(sum(clocked), 1)}
+    return {
+        "open_s": round(opened, 1),
+        "count_s": round(fine + pairs, 1),
+        "wall_s": round(sum(clocked), 1),
+    }
 
 
 def in_ten(folder: Path, rows: int) -> Path:
@@ -343,8 +421,12 @@ def in_ten(folder: Path, rows: int) -> Path:
 
 
 def columns(large: int, folder: Path, rows: int) -> dict[str, Any]:
-    """Two holders of columns of the same people; more bytes of levels than `large` are in a file."""
-    path, most, done = folder / f"{rows}-both.parquet", [0], threading.Event()
+    """Two holders of columns of the same people; more bytes of levels than `large` are
+    in a file.
+    """
+    path = folder / f"{rows}-both.parquet"
+    most = [0]
+    done = threading.Event()
     generate(path, rows)
     os.environ[processes.VARIABLE], files.LONG, written._LARGE = "1", 0, large
 
@@ -354,20 +436,31 @@ def columns(large: int, folder: Path, rows: int) -> dict[str, Any]:
 
     watching = threading.Thread(target=watched)
     watching.start()
-    begun, taken = time.perf_counter(), time.process_time()
-    halves = {"one": Schema(columns=schema().columns[::2]), "two": Schema(columns=schema().columns[1::2])}
-    tables, budget = dict.fromkeys(halves, str(path)), Budget(1.0, 1e-9)
-    federation = Federation.rehearsal(tables, halves, budget=budget, seed=1, same_people=True)
+    begun = time.perf_counter()
+    taken = time.process_time()
+    halves = {
+        "one": Schema(columns=schema().columns[::2]),
+        "two": Schema(columns=schema().columns[1::2]),
+    }
+    tables = dict.fromkeys(halves, str(path))
+    budget = Budget(1.0, 1e-9)
+    federation = Federation.rehearsal(
+        tables, halves, budget=budget, seed=1, same_people=True
+    )
     train("gram", federation, device="cpu", components=8, steps=5)
-    seconds = {"count_s": round(time.process_time() - taken, 1), "wall_s": round(time.perf_counter() - begun, 1)}
+    seconds = {
+        "count_s": round(time.process_time() - taken, 1),
+        "wall_s": round(time.perf_counter() - begun, 1),
+    }
     done.set()
     watching.join()
     return seconds | {"peak_mb": most[0]}
 
 
 def peak(process: str = "self", line: str = "VmHWM") -> int:
-    """The most that a process ever had in memory, in MB (Linux); nothing of the one that started it. Or another line
-    of its status."""
+    """The most that a process ever had in memory, in MB (Linux); nothing of the one
+    that started it. Or another line of its status.
+    """
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(one.split()[1]) // 1024 for one in lines if one.startswith(line))
 
@@ -378,53 +471,122 @@ def cases(
     """What is measured, by whom, and from what."""
     found: list[Any] = []
     for rows in (*ROWS, *(MANY if only in MANY else ())):
-        found.append(({"what": "gram", "source": "parquet", "rows": rows, "columns": 20}, whole))
+        found.append(
+            ({"what": "gram", "source": "parquet", "rows": rows, "columns": 20}, whole)
+        )
     if only is not None:
-        found.append(({"what": "gram", "source": "made", "rows": only, "columns": 20}, whole))
-    found.append(({"what": "gram", "source": "duckdb", "rows": ROWS[len(ROWS) // 2], "columns": 20}, whole))
+        found.append(
+            ({"what": "gram", "source": "made", "rows": only, "columns": 20}, whole)
+        )
+    found.append(
+        (
+            {
+                "what": "gram",
+                "source": "duckdb",
+                "rows": ROWS[len(ROWS) // 2],
+                "columns": 20,
+            },
+            whole,
+        )
+    )
     for source, measure in (("here", pairs_here), ("sql", pairs_sql)):
-        found.append(({"what": "pairs", "source": source, "rows": ROWS[len(ROWS) // 2], "columns": 20}, measure))
-    engines = {"dask": by_dask, "pyspark": by_spark, "ray": by_ray, "processes": by_processes}
+        found.append(
+            (
+                {
+                    "what": "pairs",
+                    "source": source,
+                    "rows": ROWS[len(ROWS) // 2],
+                    "columns": 20,
+                },
+                measure,
+            )
+        )
+    engines = {
+        "dask": by_dask,
+        "pyspark": by_spark,
+        "ray": by_ray,
+        "processes": by_processes,
+    }
     for source, by in engines.items():
         if source != "processes" and find_spec(source) is None:
             continue
-        case = {"what": "engine", "source": source, "rows": ROWS[len(ROWS) // 2], "columns": 20, "cores": WORKERS}
+        case = {
+            "what": "engine",
+            "source": source,
+            "rows": ROWS[len(ROWS) // 2],
+            "columns": 20,
+            "cores": WORKERS,
+        }
         found.append((case, partial(engine, by)))
     for source, large in (("memory", 1 << 62), ("file", 0)):
-        case = {"what": "columns", "source": source, "rows": 2 * ROWS[len(ROWS) // 2], "columns": 20, "cores": 1}
+        case = {
+            "what": "columns",
+            "source": source,
+            "rows": 2 * ROWS[len(ROWS) // 2],
+            "columns": 20,
+            "cores": 1,
+        }
         found.append((case, partial(columns, large)))
     return [(case, measure, (folder, case["rows"])) for case, measure in found]
 
 
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=HERE / "ours.csv")
-    parser.add_argument("--folder", type=Path, help="where the rows are written for the moment")
     parser.add_argument(
-        "--only", default="", help="parquet, made, duckdb, here, sql, dask, pyspark, ray, processes, memory or file"
+        "--folder", type=Path, help="where the rows are written for the moment"
+    )
+    parser.add_argument(
+        "--only",
+        default="",
+        help="parquet, made, duckdb, here, sql, dask, pyspark, ray, processes, "
+        "memory or file",
     )
     parser.add_argument("--rows", type=int, help="this many alone")
-    parser.add_argument("--cores", type=int, default=1, help="processes that open and count")
+    parser.add_argument(
+        "--cores", type=int, default=1, help="processes that open and count"
+    )
     parser.add_argument("--device", default="cpu", help="where the fit is done")
     return parser
 
 
 def main() -> None:
     args = parser().parse_args()
-    rows, machine = read(args.out), {"machine": platform.machine(), "cores": args.cores, "device": args.device}
-    known = {(row["machine"], int(row["cores"]), row["what"], row["source"], int(row["rows"])) for row in rows}
+    rows = read(args.out)
+    machine = {
+        "machine": platform.machine(),
+        "cores": args.cores,
+        "device": args.device,
+    }
+    known = {
+        (
+            row["machine"],
+            int(row["cores"]),
+            row["what"],
+            row["source"],
+            int(row["rows"]),
+        )
+        for row in rows
+    }
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for case, measure, given in cases(Path(folder), args.rows):
             own = machine | case
-            here = tuple(own[key] for key in ("machine", "cores", "what", "source", "rows"))
+            here = tuple(
+                own[key] for key in ("machine", "cores", "what", "source", "rows")
+            )
             if here in known or args.only not in ("", case["source"]):
                 continue
             if args.rows not in (None, case["rows"]):
                 continue
             if measure is whole:
                 own_rows = case["rows"], Path(folder)
-                source = own_rows if case["source"] == "made" else stored(Path(folder), case["source"], case["rows"])
+                source = (
+                    own_rows
+                    if case["source"] == "made"
+                    else stored(Path(folder), case["source"], case["rows"])
+                )
                 given = (source, args.cores, args.device)
-            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:  # whose peak is its own
+            # whose peak is its own
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
                 rows.append(own | pool.submit(measure, *given).result())
             print(said(rows[-1]), flush=True)
             write(args.out, rows, FIELDS)

@@ -1,19 +1,23 @@
-"""Scale on cores: one holder's table, opened and counted for both releases of `gram` by so many processes.
+"""Scale on cores: one holder's table, opened and counted for both releases of `gram` by
+so many processes.
 
     python -m benchmarks.scale.cores --cores 1,2,4,8,16 [--rows 10000000] [--folder /var/tmp] [--out cores.csv]
 
-From the root of a checkout. Rows are made up as in `bench.py`, and written to a Parquet file for the moment. For each
-number of cores the table is opened (every cell and every id is checked), its fine cells are counted, and its pairs on
-20 levels a column: by the same functions as in a run, without noise and fit. All must give the same sums to the last
-count, by their `digest`. Processes are started before the clock is (`start_s`: what that takes, and a table of 1,000
-rows). `us_core`: microseconds a row and core, of all three; `linear`: how much faster than one core, over the number of
-cores. `ceiling`: the same of work that shares nothing, arrays of numpy that every process has (below): more than that
-no program gets here. Of the clock's seconds of all three passes the process that asks has spent `ask_s` until the first
-was asked, `wait_s` waiting for answers, `take_s` opening and adding them, `after_s` after the last one, and `own_s` of
-its processor.
-Where pyarrow, pandas or another requirement is missing, arrays of numpy stand for the file, which every process has in
-its memory before the clock starts: levels are looked up, and pairs counted by the source of `gram_matrix` (`source`
-says so). This needs numpy and torch alone.
+From the root of a checkout. Rows are made up as in `bench.py`, and written to a Parquet
+file for the moment. For each number of cores the table is opened (every cell and every
+id is checked), its fine cells are counted, and its pairs on 20 levels a column: by the
+same functions as in a run, without noise and fit. All must give the same sums to the
+last count, by their `digest`. Processes are started before the clock is (`start_s`:
+what that takes, and a table of 1,000 rows). `us_core`: microseconds a row and core, of
+all three; `linear`: how much faster than one core, over the number of cores. `ceiling`:
+the same of work that shares nothing, arrays of numpy that every process has (below):
+more than that no program gets here. Of the clock's seconds of all three passes the
+process that asks has spent `ask_s` until the first was asked, `wait_s` waiting for
+answers, `take_s` opening and adding them, `after_s` after the last one, and `own_s` of
+its processor. Where pyarrow, pandas or another requirement is missing, arrays of numpy
+stand for the file, which every process has in its memory before the clock starts:
+levels are looked up, and pairs counted by the source of `gram_matrix` (`source` says
+so). This needs numpy and torch alone.
 """
 
 import argparse
@@ -38,9 +42,26 @@ import torch
 
 ROOT = Path(__file__).parents[2]
 FIELDS = [
-    "machine", "source", "rows", "columns", "cores", "parts", "open_s", "fine_s", "pairs_s", "us_core", "linear",
-    "ceiling", "start_s", "ask_s", "wait_s", "take_s", "after_s", "own_s", "digest",
-]  # fmt: skip
+    "machine",
+    "source",
+    "rows",
+    "columns",
+    "cores",
+    "parts",
+    "open_s",
+    "fine_s",
+    "pairs_s",
+    "us_core",
+    "linear",
+    "ceiling",
+    "start_s",
+    "ask_s",
+    "wait_s",
+    "take_s",
+    "after_s",
+    "own_s",
+    "digest",
+]
 LEVELS = 20
 BATCH = 1 << 18
 CEILING = 48 * BATCH  # rows
@@ -58,7 +79,8 @@ def of_file(path: Path, cores: int) -> dict[str, Any]:
 
     class Watched(Cores):
         def __call__(self, task: Any) -> Iterator[bytes]:
-            clock, own = [time.perf_counter()], super()
+            clock = [time.perf_counter()]
+            own = super()
             answers = iter(own.__call__(task))
 
             def spend(what: str) -> None:
@@ -74,7 +96,8 @@ def of_file(path: Path, cores: int) -> dict[str, Any]:
 
     os.environ["UNDERSTUDY_PROCESSES"], stores.SPREAD = str(cores), 0
     parts = 1 if cores == 1 else stores.pieces_of(TableSource(table=str(path)), 20)
-    begun, marks = time.perf_counter(), list[list[float]]()
+    begun = time.perf_counter()
+    marks = list[list[float]]()
 
     def clock() -> list[float]:
         if not marks:
@@ -84,18 +107,31 @@ def of_file(path: Path, cores: int) -> dict[str, Any]:
 
     with counted_by(Watched(parts)):
         seconds, digest = passes(schema(), path, path.with_name("small.parquet"), clock)
-    spent |= {"after_s": seconds[:, 0].sum() - sum(spent.values()), "own_s": seconds[:, 1].sum()}
+    spent |= {
+        "after_s": seconds[:, 0].sum() - sum(spent.values()),
+        "own_s": seconds[:, 1].sum(),
+    }
     spent |= {"start_s": marks[0][0] - begun}
     return (
-        dict(zip(("open_s", "fine_s", "pairs_s"), seconds[:, 0].round(2).tolist(), strict=True))
+        dict(
+            zip(
+                ("open_s", "fine_s", "pairs_s"),
+                seconds[:, 0].round(2).tolist(),
+                strict=True,
+            )
+        )
         | {what: round(float(taken), 2) for what, taken in spent.items()}
         | {"digest": digest, "parts": parts}
     )
 
 
-def passes(own: Any, source: Any, small: Any, clock: Callable[[], Any]) -> tuple[Any, str]:
-    """What the clock says of each pass over a table of the schema `own` (opened, fine cells, pairs), and a digest of
-    the sums. `small` is counted first, by which everybody has imported everything."""
+def passes(
+    own: Any, source: Any, small: Any, clock: Callable[[], Any]
+) -> tuple[Any, str]:
+    """What the clock says of each pass over a table of the schema `own` (opened, fine
+    cells, pairs), and a digest of the sums. `small` is counted first, by which
+    everybody has imported everything.
+    """
     from understudy.data.encoding.fine import fine_schema, is_bought
     from understudy.data.reading import files, stores
     from understudy.data.table import open_table
@@ -105,12 +141,21 @@ def passes(own: Any, source: Any, small: Any, clock: Callable[[], Any]) -> tuple
     files.LONG = stores.SPREAD = 0
     key = bytes(32)
     columns = zip(own.columns, fine_schema(own).columns, strict=True)
-    most = [(fine.size, LEVELS if is_bought(declared) else fine.size) for declared, fine in columns]
-    cells = {str(n): torch.arange(size, dtype=torch.int32) * few // size for n, (size, few) in enumerate(most)}
+    most = [
+        (fine.size, LEVELS if is_bought(declared) else fine.size)
+        for declared, fine in columns
+    ]
+    cells = {
+        str(n): torch.arange(size, dtype=torch.int32) * few // size
+        for n, (size, few) in enumerate(most)
+    }
 
     def counted(table: Any, name: str) -> Any:
-        stages = [["fine", {}, 10.0], ["pairs", {"groups": cells}, 10.0]][: 1 + (name == "pairs")]
-        told, study = {"one": own.to_dict()}, "understudy.protocols.gram.protocol:Gram"
+        stages = [["fine", {}, 10.0], ["pairs", {"groups": cells}, 10.0]][
+            : 1 + (name == "pairs")
+        ]
+        told = {"one": own.to_dict()}
+        study = "understudy.protocols.gram.protocol:Gram"
         job = Job("r", "one", study, asdict(Config()), told, own.to_dict(), stages)
         return merged(job.of_table(table, key), table)
 
@@ -122,47 +167,75 @@ def passes(own: Any, source: Any, small: Any, clock: Callable[[], Any]) -> tuple
     marks.append(clock())
     sums |= {f"pairs {key}": value for key, value in counted(table, "pairs").items()}
     marks.append(clock())
-    digest = hashlib.sha256(b"".join(sums[key].numpy().tobytes() for key in sorted(sums))).hexdigest()[:12]
+    digest = hashlib.sha256(
+        b"".join(sums[key].numpy().tobytes() for key in sorted(sums))
+    ).hexdigest()[:12]
     return np.diff(marks, axis=0), digest
 
 
 def counting_source() -> dict[str, Any]:
     """`gram_matrix` and what it calls, without the package."""
-    text = (ROOT / "src/understudy/privacy/secure/counts.py").read_text(encoding="utf-8")
-    wanted = {"gram_matrix", "_packs", "_tuples", "_by_column", "_CELLS", "_ROWS", "_MOST"}
+    text = (ROOT / "src/understudy/privacy/secure/counts.py").read_text(
+        encoding="utf-8"
+    )
+    wanted = {
+        "gram_matrix",
+        "_packs",
+        "_tuples",
+        "_by_column",
+        "_CELLS",
+        "_ROWS",
+        "_MOST",
+    }
     body = [
         node
         for node in ast.parse(text).body
         if getattr(node, "name", None) in wanted
-        or (isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) in wanted)
+        or (
+            isinstance(node, ast.Assign)
+            and getattr(node.targets[0], "id", None) in wanted
+        )
     ]
     lazy = ast.parse("from __future__ import annotations").body
-    names: dict[str, Any] = {"np": np, "torch": torch, "math": math, "accumulate": accumulate}
+    names: dict[str, Any] = {
+        "np": np,
+        "torch": torch,
+        "math": math,
+        "accumulate": accumulate,
+    }
     names |= {"combinations": combinations}
-    names["NDArray"] = type("NDArray", (), {"__class_getitem__": classmethod(lambda cls, item: cls)})
+    names["NDArray"] = type(
+        "NDArray", (), {"__class_getitem__": classmethod(lambda cls, item: cls)}
+    )
     exec(compile(ast.Module([*lazy, *body], []), "counts.py", "exec"), names)  # noqa: S102 (our own source)
     return names
 
 
 def of_arrays(work: tuple[int, Any]) -> tuple[list[float], Any]:
-    """In one process: so many batches of made-up numbers, checked, coded and counted."""
+    """In one process: so many batches of made-up numbers, checked, coded and
+    counted.
+    """
     batches, ready = work
     torch.set_num_threads(1)
-    gram_matrix, rng = counting_source()["gram_matrix"], np.random.default_rng(0)
+    gram_matrix = counting_source()["gram_matrix"]
+    rng = np.random.default_rng(0)
     sizes = [LEVELS] * 20
     words = [rng.integers(0, LEVELS, BATCH).astype(np.int8) for _ in range(8)]
     whole = [rng.poisson(10 * (n + 1), BATCH) for n in range(8)]
     reals = [rng.normal(0, 1 + n, BATCH).clip(-100, 100) for n in range(4)]
-    edges, lookup = np.sort(rng.normal(0, 30, 8190)), np.arange(LEVELS, dtype=np.int32)
+    edges = np.sort(rng.normal(0, 30, 8190))
+    lookup = np.arange(LEVELS, dtype=np.int32)
     groups = np.arange(10_001, dtype=np.int32) * LEVELS // 10_001
-    ids, codes = np.arange(BATCH), np.empty((20, BATCH), dtype=np.int32)
+    ids = np.arange(BATCH)
+    codes = np.empty((20, BATCH), dtype=np.int32)
     gram_matrix(np.zeros((2, 20), dtype=np.int32), sizes)
     ready.wait()
-    seconds, sums = [time.perf_counter()], np.zeros((20 * LEVELS, 20 * LEVELS), dtype=np.int64)
+    seconds = [time.perf_counter()]
+    sums = np.zeros((20 * LEVELS, 20 * LEVELS), dtype=np.int64)
     for _ in range(batches):
-        fine = all(cells.min() >= 0 and cells.max() < 10_001 for cells in whole) and all(
-            abs(cells).max() <= 100 for cells in reals
-        )
+        fine = all(
+            cells.min() >= 0 and cells.max() < 10_001 for cells in whole
+        ) and all(abs(cells).max() <= 100 for cells in reals)
         if not fine or len(np.unique(ids)) < BATCH:
             raise SystemExit("a number is out of bounds, or an id is there twice")
     seconds.append(time.perf_counter())
@@ -193,22 +266,41 @@ def by_arrays(rows: int, cores: int) -> dict[str, Any]:
         found = pool.map(of_arrays, [(share, ready) for share in shares], chunksize=1)
     seconds = np.max([one for one, _ in found], axis=0).round(2).tolist()
     digest = hashlib.sha256(sum(sums for _, sums in found).tobytes()).hexdigest()[:12]
-    return dict(zip(("open_s", "fine_s", "pairs_s"), seconds, strict=True)) | {"digest": digest}
+    return dict(zip(("open_s", "fine_s", "pairs_s"), seconds, strict=True)) | {
+        "digest": digest
+    }
 
 
 def parser() -> argparse.ArgumentParser:
-    own = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    own = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     own.add_argument("--cores", default="1,2", help="numbers of processes, with commas")
     own.add_argument("--rows", type=int, default=10_000_000)
-    own.add_argument("--source", choices=("parquet", "numpy"), help="what is counted; by what is installed, if unsaid")
-    own.add_argument("--folder", type=Path, help="where the rows are written for the moment")
-    own.add_argument("--ceiling", action=argparse.BooleanOptionalAction, default=True, help="measure it")
+    own.add_argument(
+        "--source",
+        choices=("parquet", "numpy"),
+        help="what is counted; by what is installed, if unsaid",
+    )
+    own.add_argument(
+        "--folder", type=Path, help="where the rows are written for the moment"
+    )
+    own.add_argument(
+        "--ceiling",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="measure it",
+    )
     own.add_argument("--out", type=Path, help="the CSV file to write")
     return own
 
 
 def is_installed() -> bool:
-    sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "scale")]
+    sys.path[:0] = [
+        str(ROOT / "src"),
+        str(ROOT / "benchmarks"),
+        str(ROOT / "benchmarks" / "scale"),
+    ]
     try:
         import bench  # noqa: F401
 
@@ -233,13 +325,28 @@ def main() -> None:
             bench.generate(path, args.rows)
             bench.generate(path.with_name("small.parquet"), 1000)
         for cores in map(int, args.cores.split(",")):
-            found = of_file(path, cores) if source == "parquet" else by_arrays(args.rows, cores)
+            found = (
+                of_file(path, cores)
+                if source == "parquet"
+                else by_arrays(args.rows, cores)
+            )
             taken = found["open_s"] + found["fine_s"] + found["pairs_s"]
-            row = {"machine": platform.machine(), "source": source, "rows": args.rows, "columns": 20, "cores": cores}
+            row = {
+                "machine": platform.machine(),
+                "source": source,
+                "rows": args.rows,
+                "columns": 20,
+                "cores": cores,
+            }
             row |= found | {"us_core": round(taken * cores / args.rows * 1e6, 3)}
-            row["linear"] = round((rows[0] if rows else row)["us_core"] / row["us_core"], 3)
+            row["linear"] = round(
+                (rows[0] if rows else row)["us_core"] / row["us_core"], 3
+            )
             if source == "parquet" and args.ceiling:
-                all_of = sum(by_arrays(CEILING, cores)[f"{one}_s"] for one in ("open", "fine", "pairs"))
+                all_of = sum(
+                    by_arrays(CEILING, cores)[f"{one}_s"]
+                    for one in ("open", "fine", "pairs")
+                )
                 alone = alone or all_of * cores
                 row["ceiling"] = round(alone / (all_of * cores), 3)
             rows.append(row)

@@ -1,13 +1,15 @@
-"""The secure product of two holders' one-hot tables: time and memory of the dealer and of both holders.
+"""The secure product of two holders' one-hot tables: time and memory of the dealer and
+of both holders.
 
     make bench NAME=secure_product [QUICK=1]
 
-Rows are generated: 150 one-hot columns at each of two holders, in blocks of ten levels. Times are processor time of
-one thread, so that other work on the machine does not blur them: the dealer's, each holder's, and `seconds` for the
-three together. Messages are handed over in memory; `seal_s` is the extra time of encrypting and decrypting them end to
-end. Every product is compared with that of numpy. `peak_mb` is the peak memory of a process in which the dealer, both
-holders and both whole tables live, interpreter and libraries included.
-QUICK=1 uses few people and leaves ours.csv alone.
+Rows are generated: 150 one-hot columns at each of two holders, in blocks of ten levels.
+Times are processor time of one thread, so that other work on the machine does not blur
+them: the dealer's, each holder's, and `seconds` for the three together. Messages are
+handed over in memory; `seal_s` is the extra time of encrypting and decrypting them end
+to end. Every product is compared with that of numpy. `peak_mb` is the peak memory of a
+process in which the dealer, both holders and both whole tables live, interpreter and
+libraries included. QUICK=1 uses few people and leaves ours.csv alone.
 """
 
 import argparse
@@ -33,8 +35,14 @@ from understudy.privacy.secure.sums import Dealer, Factor, KeyPair, connect
 
 HERE = Path(__file__).parent
 QUICK = quick()
-CASES = [(2_000, 32), (2_000, 64)] if QUICK else [(10_000, 32), (100_000, 32), (100_000, 64), (1_000_000, 32)]
-COLUMNS, LEVELS, CHUNK = 150, 10, 1 << 15
+CASES = (
+    [(2_000, 32), (2_000, 64)]
+    if QUICK
+    else [(10_000, 32), (100_000, 32), (100_000, 64), (1_000_000, 32)]
+)
+COLUMNS = 150
+LEVELS = 10
+CHUNK = 1 << 15
 
 
 def one_hot(people: int, seed: int) -> Bits:
@@ -53,7 +61,8 @@ def exact(x: Bits, y: Bits) -> np.ndarray[Any, Any]:
 
 
 def measure(people: int, bits: int) -> dict[str, Any]:
-    x, y = one_hot(people, 1), one_hot(people, 2)
+    x = one_hot(people, 1)
+    y = one_hot(people, 2)
     true = exact(x, y)
     ring = Ring(bits)
     seconds = dict.fromkeys(("dealer_s", "first_s", "second_s", "seal_s"), 0.0)
@@ -66,14 +75,17 @@ def measure(people: int, bits: int) -> dict[str, Any]:
 
     dealer = Dealer(ring, (COLUMNS, COLUMNS))
     first = Factor(ring, dealer.seeds[0], first=True, width=COLUMNS, peer_width=COLUMNS)
-    second = Factor(ring, dealer.seeds[1], first=False, width=COLUMNS, peer_width=COLUMNS)
+    second = Factor(
+        ring, dealer.seeds[1], first=False, width=COLUMNS, peer_width=COLUMNS
+    )
     keys = {name: KeyPair() for name in ("first", "second")}
     public = {name: pair.public for name, pair in keys.items()}
     out = connect("first", keys["first"], public, context=b"bench")["second"]
     back = connect("second", keys["second"], public, context=b"bench")["first"]
     sent = 0
     for start in range(0, people, CHUNK):
-        a, b = x[start : start + CHUNK], y[start : start + CHUNK]
+        a = x[start : start + CHUNK]
+        b = y[start : start + CHUNK]
         with timed("first_s"):
             masked_a = first.mask(a)
         with timed("second_s"):
@@ -97,7 +109,9 @@ def measure(people: int, bits: int) -> dict[str, Any]:
         "columns": f"{COLUMNS}+{COLUMNS}",
         "bits": bits,
         **{name: round(value, 2) for name, value in seconds.items()},
-        "seconds": round(sum(seconds[name] for name in ("dealer_s", "first_s", "second_s")), 2),
+        "seconds": round(
+            sum(seconds[name] for name in ("dealer_s", "first_s", "second_s")), 2
+        ),
         "peak_mb": round(peak / 1024, 1),
         "sent_mb_each_way": round(sent / 2e6, 1),
         "exact": True,

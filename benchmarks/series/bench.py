@@ -1,12 +1,14 @@
-"""Series by one release: distance, coverage and next-step error at the ε of a person in all.
+"""Series by one release: distance, coverage and next-step error at the ε of a person in
+all.
 
     make bench NAME=series DATA=<folder> [QUICK=1]
     python benchmarks/series/bench.py --data data --jobs 6 --out benchmarks/series/ours.csv
 
-Moments (`protocols/moments`) with two releases, and with a third for cells, on the people of benchmarks/fed_stdg, who
-have ten series each and count once, by their average; δ = 10⁻⁵. Its rules were chosen on Sine and Energy, but for how
-far the mean is shrunk, which Air and Stock showed. There ε is that of one of many reports; here it is all that a
-person pays.
+Moments (`protocols/moments`) with two releases, and with a third for cells, on the
+people of benchmarks/fed_stdg, who have ten series each and count once, by their
+average; δ = 10⁻⁵. Its rules were chosen on Sine and Energy, but for how far the mean is
+shrunk, which Air and Stock showed. There ε is that of one of many reports; here it is
+all that a person pays.
 """
 
 import argparse
@@ -27,7 +29,12 @@ from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from common.windows import DATASETS, load
 from understudy.api.train import train
-from understudy.evaluate.utility.series import coverage, median_distance, mmd, next_step_mae
+from understudy.evaluate.utility.series import (
+    coverage,
+    median_distance,
+    mmd,
+    next_step_mae,
+)
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
 
@@ -40,25 +47,41 @@ METHODS: dict[str, dict[str, Any]] = {
     "moments, cells": {"shares": (0.3, 0.3, 0.4)},
 }
 FIELDS = [
-    "dataset", "people", "method", "epsilon_total", "seed", "next_step_mae", "mmd", "coverage", "directions", "cells",
-    "histograms", "seconds",
-]  # fmt: skip
+    "dataset",
+    "people",
+    "method",
+    "epsilon_total",
+    "seed",
+    "next_step_mae",
+    "mmd",
+    "coverage",
+    "directions",
+    "cells",
+    "histograms",
+    "seconds",
+]
 KEY = ("dataset", "method", "epsilon_total", "seed")
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
     """One cell. ε of 0 stands for no noise."""
     torch.set_num_threads(1)
-    data, card = load(job["dataset"], job["data"], seed=job["seed"], most=job["most"]), {}
+    data = load(job["dataset"], job["data"], seed=job["seed"], most=job["most"])
+    card = {}
     start = time.perf_counter()
     drawn = data.people.values
     if job["method"] != "real":
         budget = Budget(job["epsilon_total"] or math.inf, DELTA)
-        federation = Federation.rehearsal({"phones": data.people}, budget=budget, seed=job["seed"], same_people=False)
-        settings = METHODS[job["method"]] | ({} if job["epsilon_total"] else {"private": False})
+        federation = Federation.rehearsal(
+            {"phones": data.people}, budget=budget, seed=job["seed"], same_people=False
+        )
+        settings = METHODS[job["method"]] | (
+            {} if job["epsilon_total"] else {"private": False}
+        )
         generator = train("moments", federation, **settings).generator
         count = max(1000, min(10_000, data.people.rows))
-        drawn, card = data.people.schema.scaled(generator.series(count, seed=0)), dict(generator.card)
+        drawn = data.people.schema.scaled(generator.series(count, seed=0))
+        card = dict(generator.card)
     seconds = time.perf_counter() - start
     test = data.test[:2000]
     return (
@@ -67,7 +90,9 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
             "people": len(data.people.ids),
             "mmd": round(mmd(test, drawn[:2000], bandwidth=median_distance(test)), 4),
             "coverage": round(coverage(test, drawn[:2000]), 4),
-            "next_step_mae": round(next_step_mae(drawn, data.test, steps=job["predictor_steps"]), 4),
+            "next_step_mae": round(
+                next_step_mae(drawn, data.test, steps=job["predictor_steps"]), 4
+            ),
             "seconds": round(seconds, 1),
         }
         | {key: card.get(key, "") for key in ("directions", "cells", "histograms")}
@@ -78,10 +103,17 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every cell."""
     common = {key: getattr(args, key) for key in ("data", "most", "predictor_steps")}
     for dataset in args.datasets:
-        cells = [(method, epsilon) for method in METHODS for epsilon in (*args.epsilons, 0.0)]
+        cells = [
+            (method, epsilon) for method in METHODS for epsilon in (*args.epsilons, 0.0)
+        ]
         for method, epsilon in (*cells, ("real", 0.0)):
             for seed in range(args.seeds if epsilon else 1):
-                yield common | {"dataset": dataset, "method": method, "epsilon_total": epsilon, "seed": seed}
+                yield common | {
+                    "dataset": dataset,
+                    "method": method,
+                    "epsilon_total": epsilon,
+                    "seed": seed,
+                }
 
 
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY))
@@ -89,12 +121,23 @@ GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY))
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__)
-    parser.add_argument("--datasets", nargs="*", default=["sine"] if QUICK else list(DATASETS), choices=DATASETS)
-    parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS))
+    parser.add_argument(
+        "--datasets",
+        nargs="*",
+        default=["sine"] if QUICK else list(DATASETS),
+        choices=DATASETS,
+    )
+    parser.add_argument(
+        "--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS)
+    )
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
-    parser.add_argument("--most", type=int, default=300 if QUICK else None, help="series to use at most")
+    parser.add_argument(
+        "--most", type=int, default=300 if QUICK else None, help="series to use at most"
+    )
     parser.add_argument("--predictor-steps", type=int, default=20 if QUICK else 1000)
-    parser.add_argument("--only", default="", help="run the cells whose name contains this")
+    parser.add_argument(
+        "--only", default="", help="run the cells whose name contains this"
+    )
     return parser
 
 

@@ -2,12 +2,14 @@
 
     python benchmarks/series/lags.py --out benchmarks/series/lags.csv
 
-A cell draws people from a law (autoregressive, with a seasonal mean or white noise in some), one series each, and runs
-`moments` with two releases. Lag 1 is the correlation of a value with the next one, over all series, the mean of two
-channels. It is computed at every stage, so that each loss has its place:
+A cell draws people from a law (autoregressive, with a seasonal mean or white noise in
+some), one series each, and runs `moments` with two releases. Lag 1 is the correlation
+of a value with the next one, over all series, the mean of two channels. It is computed
+at every stage, so that each loss has its place:
 
     real       the people's series
-    released   the released moments as they are, with nothing fitted: what noise, and pulling in of long rows, do
+    released   the released moments as they are, with nothing fitted: what noise, and
+               pulling in of long rows, do
     noise      the deviation of `released` by noise alone, from the release's own σ
     kept       the directions that stand out of noise, and nothing beside them
     full       the same, and the variance beside them that was told from noise
@@ -44,7 +46,8 @@ from understudy.runs.federation import Federation
 
 QUICK = quick()
 DELTA = 1e-5
-STEPS, CHANNELS = 48, 2
+STEPS = 48
+CHANNELS = 2
 BEFORE = 400  # steps until a law forgets where it began
 DRAWN = 3000
 EPSILONS = (1.0, 8.0, 0.0)  # 0: no noise
@@ -88,7 +91,9 @@ def people_of(law: Law, people: int, seed: int) -> Series:
     return Series.from_array(values, schema, np.arange(people), "people")
 
 
-def stages_of(pooled: Any, centre: fit.Centres, kept: fit.Directions, network: CellGaussians) -> dict[str, float]:
+def stages_of(
+    pooled: Any, centre: fit.Centres, kept: fit.Directions, network: CellGaussians
+) -> dict[str, float]:
     """Lag 1 of what was released, and of the fit as it grows."""
     frame = network.frame
     memory = fit.memory(network, pooled, centre)
@@ -97,8 +102,15 @@ def stages_of(pooled: Any, centre: fit.Centres, kept: fit.Directions, network: C
     directions = (kept.basis * kept.values) @ kept.basis.T + torch.outer(swings, swings)
     laws = {"kept": directions, "full": directions + kept.tail.diag()}
     back = torch.from_numpy(frame.matrix())
-    found = {name: float(fit.lag_1(law, back, frame.channels).mean()) for name, law in laws.items()}
-    return found | {"released": memory.released, "noise": memory.noise, "fit": memory.drawn}
+    found = {
+        name: float(fit.lag_1(law, back, frame.channels).mean())
+        for name, law in laws.items()
+    }
+    return found | {
+        "released": memory.released,
+        "noise": memory.noise,
+        "fit": memory.drawn,
+    }
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
@@ -106,9 +118,13 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(1)
     people = people_of(LAWS[job["law"]], job["people"], job["seed"])
     budget = Budget(job["epsilon"] or math.inf, DELTA)
-    federation = Federation.rehearsal({"holder": people}, budget=budget, seed=job["seed"], same_people=False)
+    federation = Federation.rehearsal(
+        {"holder": people}, budget=budget, seed=job["seed"], same_people=False
+    )
     with mock.patch.object(fit, "directions", wraps=fit.directions) as called:
-        result = train("moments", federation, shares=(0.3, 0.7, 0.0), private=bool(job["epsilon"]))
+        result = train(
+            "moments", federation, shares=(0.3, 0.7, 0.0), private=bool(job["epsilon"])
+        )
     pooled, centre = called.call_args.args
     kept = fit.directions(pooled, centre)
     generator = result.generator
@@ -126,7 +142,12 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for people in args.people:
             for epsilon in args.epsilons:
                 for seed in range(args.seeds if epsilon else 1):
-                    yield {"law": law, "people": people, "epsilon": epsilon, "seed": seed}
+                    yield {
+                        "law": law,
+                        "people": people,
+                        "epsilon": epsilon,
+                        "seed": seed,
+                    }
 
 
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY))
@@ -134,8 +155,15 @@ GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY))
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__)
-    parser.add_argument("--laws", nargs="*", default=list(LAWS)[:1] if QUICK else list(LAWS), choices=LAWS)
-    parser.add_argument("--people", nargs="*", type=int, default=[500] if QUICK else list(PEOPLE))
+    parser.add_argument(
+        "--laws",
+        nargs="*",
+        default=list(LAWS)[:1] if QUICK else list(LAWS),
+        choices=LAWS,
+    )
+    parser.add_argument(
+        "--people", nargs="*", type=int, default=[500] if QUICK else list(PEOPLE)
+    )
     parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
     return parser

@@ -2,14 +2,18 @@
 
     make bench NAME=sgde DATA=<folder> [QUICK=1]
     python benchmarks/sgde/bench.py --data data --only titanic adult --jobs 2 --out benchmarks/sgde/ours.csv
-    python benchmarks/sgde/bench.py --speed      # per-sample gradients: ours, torch.func, Opacus where it is installed
+    python benchmarks/sgde/bench.py --speed      # per-sample gradients: ours,
+                                                 torch.func, Opacus where it is
+                                                 installed
 
-Lomurno et al., "SGDE" (AIPR 2022), §IV, Tables I and III: 20 silos with 5 % of the training rows each; a model
-learned at each silo alone (local), by FedAvg over all (federated), or from the pool (synthetic), tested on silos' own
-rows (Table I) and on held-out rows (Table III). "synthetic, counts" has silos offer the levels' counts of each class
-under the same ε, in place of β-VAEs (`protocols/sgde/marginals.py`); "synthetic, pairs" those of all pairs of levels,
-which the pool adds (`protocols/sgde/gram.py`). A finished cell (data set, method, seed) is in the
-file and is not computed again.
+Lomurno et al., "SGDE" (AIPR 2022), §IV, Tables I and III: 20 silos with 5 % of the
+training rows each; a model learned at each silo alone (local), by FedAvg over all
+(federated), or from the pool (synthetic), tested on silos' own rows (Table I) and on
+held-out rows (Table III). "synthetic, counts" has silos offer the levels' counts of
+each class under the same ε, in place of β-VAEs (`protocols/sgde/marginals.py`);
+"synthetic, pairs" those of all pairs of levels, which the pool adds
+(`protocols/sgde/gram.py`). A finished cell (data set, method, seed) is in the file and
+is not computed again.
 """
 
 import argparse
@@ -38,17 +42,39 @@ from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()
-EPSILON, DELTA = 1.5, 1e-5
-METHODS = ("synthetic", "local", "federated", "synthetic, no noise", "synthetic, counts", "synthetic, pairs")
+EPSILON = 1.5
+DELTA = 1e-5
+METHODS = (
+    "synthetic",
+    "local",
+    "federated",
+    "synthetic, no noise",
+    "synthetic, counts",
+    "synthetic, pairs",
+)
 PRICED = ("synthetic", "synthetic, counts", "synthetic, pairs")
 KINDS = {"synthetic, counts": "marginals", "synthetic, pairs": "gram"}  # for tables
 SETTINGS, IMAGE_SETTINGS = (
-    {name: getattr(recipe, name) for name in ("latent", "steps", "rate", "learning_rate")}
+    {
+        name: getattr(recipe, name)
+        for name in ("latent", "steps", "rate", "learning_rate")
+    }
     for recipe in (RECIPES["table"], RECIPES["image"])
 )
 FIELDS = [
-    "dataset", "method", "table", "epsilon", "delta", "seed", "silos", "accuracy", "f1", "auc", "flagged", "seconds",
-]  # fmt: skip
+    "dataset",
+    "method",
+    "table",
+    "epsilon",
+    "delta",
+    "seed",
+    "silos",
+    "accuracy",
+    "f1",
+    "auc",
+    "flagged",
+    "seconds",
+]
 METRICS = ("accuracy", "f1", "auc")
 KEY = ("dataset", "method", "seed")
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY, "table"))
@@ -65,7 +91,8 @@ def measure(
     **settings: Any,
 ) -> list[dict[str, Any]]:
     """The rows of one cell: tested on the silos' own rows, and on the test set."""
-    start, flagged = time.perf_counter(), 0
+    start = time.perf_counter()
+    flagged = 0
     if method == "local":
         inside, outside = _local(task, seed, device)
     elif method == "federated":
@@ -86,41 +113,78 @@ def measure(
     seconds = time.perf_counter() - start
     priced = method in PRICED
     return [
-        {"dataset": task.name, "method": method, "table": table, "epsilon": EPSILON if priced else "",
-         "delta": DELTA if priced else "", "seed": seed, "silos": len(task.silos),
-         **{name: round(float(np.nanmean([score[name] for score in found])), 2) for name in METRICS},
-         "flagged": flagged if priced else "", "seconds": round(seconds, 1)}
+        {
+            "dataset": task.name,
+            "method": method,
+            "table": table,
+            "epsilon": EPSILON if priced else "",
+            "delta": DELTA if priced else "",
+            "seed": seed,
+            "silos": len(task.silos),
+            **{
+                name: round(float(np.nanmean([score[name] for score in found])), 2)
+                for name in METRICS
+            },
+            "flagged": flagged if priced else "",
+            "seconds": round(seconds, 1),
+        }
         for table, found in (("I", inside), ("III", outside))
-    ]  # fmt: skip
+    ]
 
 
 def synthetic(
-    task: tasks.Task, *, seed: int, device: str, drawn: int, private: bool, **settings: Any
+    task: tasks.Task,
+    *,
+    seed: int,
+    device: str,
+    drawn: int,
+    private: bool,
+    **settings: Any,
 ) -> tuple[tasks.Rows, int]:
-    """Rows from the pool of all silos, as many of each class, and how many offers were flagged."""
+    """Rows from the pool of all silos, as many of each class, and how many offers were
+    flagged.
+    """
     federation = Federation.rehearsal(
-        task.held, task.schemas or None, budget=Budget(EPSILON, DELTA) if private else Budget(np.inf, 0.0),
-        seed=seed, same_people=False,
-    )  # fmt: skip
+        task.held,
+        task.schemas or None,
+        budget=Budget(EPSILON, DELTA) if private else Budget(np.inf, 0.0),
+        seed=seed,
+        same_people=False,
+    )
     chosen = (IMAGE_SETTINGS if task.image else SETTINGS) | settings
     result = train(
-        "sgde", federation, target=task.target, epsilon=EPSILON, delta=DELTA, private=private, device=device,
-        seed=seed, **chosen,
-    )  # fmt: skip
+        "sgde",
+        federation,
+        target=task.target,
+        epsilon=EPSILON,
+        delta=DELTA,
+        private=private,
+        device=device,
+        seed=seed,
+        **chosen,
+    )
     flagged = sum(offer["flagged"] for offer in result.generator.card["offers"])
     if task.image:
         images, labels = labelled_images(result.generator, drawn, seed=seed)
-        return (images.astype(np.float32) / 255, np.array(labels, dtype=np.int64)), flagged
+        return (
+            images.astype(np.float32) / 255,
+            np.array(labels, dtype=np.int64),
+        ), flagged
     return task.features(result.generator.sample(drawn, seed=seed)), flagged
 
 
-def _local(task: tasks.Task, seed: int, device: str) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
-    inside, outside = [], []
+def _local(
+    task: tasks.Task, seed: int, device: str
+) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    inside = []
+    outside = []
     for x, y in task.silos:
         odds = np.zeros((len(y), task.classes))
         folds = KFold(10 if len(y) >= 10 else 2, shuffle=True, random_state=seed)
         for fit, held in folds.split(x):
-            odds[held] = tasks.learn(task, (x[fit], y[fit]), seed=seed, device=device)(x[held])
+            odds[held] = tasks.learn(task, (x[fit], y[fit]), seed=seed, device=device)(
+                x[held]
+            )
         inside.append(tasks.scores(odds, y))
         predict = tasks.learn(task, (x, y), seed=seed, device=device)
         outside.append(tasks.scores(predict(task.test[0]), task.test[1]))
@@ -130,8 +194,12 @@ def _local(task: tasks.Task, seed: int, device: str) -> tuple[list[dict[str, flo
 def _federated(
     task: tasks.Task, seed: int, device: str, rounds: int
 ) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
-    """Table I: trained on nine tenths of each silo and tested on the tenth, all silos' tenths together."""
-    rng, kept, held = np.random.default_rng(seed), [], []
+    """Table I: trained on nine tenths of each silo and tested on the tenth, all silos'
+    tenths together.
+    """
+    rng = np.random.default_rng(seed)
+    kept = []
+    held = []
     for x, y in task.silos:
         order = rng.permutation(len(y))
         cut = max(1, len(y) // 10)
@@ -156,14 +224,26 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for seed, method, dataset in product(range(args.seeds), args.methods, args.only):
         if method in KINDS and dataset in tasks.IMAGES:
             continue  # pixels have no levels
-        yield {"dataset": dataset, "method": method, "seed": seed, "data": args.data,
-               "silos": args.silos, "device": args.device, "steps": args.steps}  # fmt: skip
+        yield {
+            "dataset": dataset,
+            "method": method,
+            "seed": seed,
+            "data": args.data,
+            "silos": args.silos,
+            "device": args.device,
+            "steps": args.steps,
+        }
 
 
 def parser() -> argparse.ArgumentParser:
     names = [*tasks.TARGETS, *tasks.IMAGES]
     parser = grid_options(__doc__, out=HERE / "ours.csv")
-    parser.add_argument("--only", nargs="*", default=["breast_cancer_diagnostic"] if QUICK else names, choices=names)
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        default=["breast_cancer_diagnostic"] if QUICK else names,
+        choices=names,
+    )
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
     parser.add_argument("--silos", type=int, default=5 if QUICK else 20)

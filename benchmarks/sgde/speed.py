@@ -1,4 +1,6 @@
-"""One private step on all classes of a silo: clipped sums by taps, by `torch.func`, and by Opacus class after class."""
+"""One private step on all classes of a silo: clipped sums by taps, by `torch.func`, and
+by Opacus class after class.
+"""
 
 import time
 from collections.abc import Callable
@@ -11,7 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from understudy.models.nets.beta_vae import DECODER, ENCODER, SLOPE, BetaVae, ImageVae, TableVae
+from understudy.models.nets.beta_vae import (
+    DECODER,
+    ENCODER,
+    SLOPE,
+    BetaVae,
+    ImageVae,
+    TableVae,
+)
 from understudy.models.nets.tapped import Taps
 from understudy.models.network import pick_device
 from understudy.privacy.gradients.dp_sgd import clipped_sums
@@ -25,7 +34,10 @@ CASES = {  # classes, rows of each in a batch
 
 def main(device: str = "auto") -> None:
     place = pick_device(device)
-    print(f"{place}, {torch.get_num_threads()} thread(s), torch {torch.__version__}; milliseconds a step, best of 5")
+    print(
+        f"{place}, {torch.get_num_threads()} thread(s), torch {torch.__version__}; "
+        "milliseconds a step, best of 5"
+    )
     for name, (classes, rows) in CASES.items():
         if name.startswith("table"):
             vae: BetaVae = TableVae(classes, (8,) * 12, 4).to(place)
@@ -38,9 +50,15 @@ def main(device: str = "auto") -> None:
             "taps": partial(by_taps, vae, x, noise),
             "torch.func": partial(by_vmap, vae, x, noise),
         }
-        if isinstance(vae, TableVae) and (opacus := opacus_way(vae, x, noise)) is not None:
+        if (
+            isinstance(vae, TableVae)
+            and (opacus := opacus_way(vae, x, noise)) is not None
+        ):
             ways["Opacus"] = opacus
-        print(f"{name}: " + ", ".join(f"{way} {best(run, place):.1f}" for way, run in ways.items()))
+        print(
+            f"{name}: "
+            + ", ".join(f"{way} {best(run, place):.1f}" for way, run in ways.items())
+        )
 
 
 def best(run: Callable[[], Any], place: torch.device) -> float:
@@ -88,20 +106,30 @@ def opacus_way(vae: TableVae, x: Tensor, noise: Tensor) -> Callable[[], Any] | N
         return None
 
     def stack(*sizes: int) -> nn.Sequential:
-        layers = [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.LeakyReLU(SLOPE))]
+        layers = [
+            layer
+            for a, b in pairwise(sizes)
+            for layer in (nn.Linear(a, b), nn.LeakyReLU(SLOPE))
+        ]
         return nn.Sequential(*layers[:-1])
 
     width = sum(vae.sizes)
     network = nn.ModuleDict(
-        {"encoder": stack(width, *ENCODER, 2 * vae.latent), "decoder": stack(vae.latent, *DECODER, width)}
+        {
+            "encoder": stack(width, *ENCODER, 2 * vae.latent),
+            "decoder": stack(vae.latent, *DECODER, width),
+        }
     ).to(x.device)
-    encoder, decoder = GradSampleModule(network["encoder"]), GradSampleModule(network["decoder"])
+    encoder = GradSampleModule(network["encoder"])
+    decoder = GradSampleModule(network["decoder"])
 
     def run() -> None:
         for rows, drawn in zip(x, noise, strict=True):
             mean, log_variance = encoder(rows).chunk(2, 1)
             logits = decoder(mean + (log_variance / 2).exp() * drawn)
-            divergence = (mean.square() + log_variance.exp() - 1 - log_variance).sum(1) / 2
+            divergence = (mean.square() + log_variance.exp() - 1 - log_variance).sum(
+                1
+            ) / 2
             (vae.surprise(rows[None], logits[None])[0] + divergence).sum().backward()
             parameters = [*encoder.parameters(), *decoder.parameters()]
             square = sum(p.grad_sample.flatten(1).square().sum(1) for p in parameters)

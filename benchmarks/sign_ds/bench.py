@@ -3,9 +3,11 @@
     make bench NAME=sign_ds DATA=<folder> [QUICK=1]
     python benchmarks/sign_ds/bench.py --data data --tasks a9a usps har --workers 2 --out benchmarks/sign_ds/ours.csv
 
-Settings of the paper (dissertation of X. Jiang, TUM 2024, §3.5.1): 500 rounds × 250 clients × 10 rows, 10 epochs of
-gradient descent at 0.001, γ = 0.05, k = 0.1 d. ε is that of one report; `participations` says how many the busiest
-client gave, `epsilon_run` what they cost together (plain sum). `--global-rate` tunes γ; privacy is never tuned.
+Settings of the paper (dissertation of X. Jiang, TUM 2024, §3.5.1): 500 rounds × 250
+clients × 10 rows, 10 epochs of gradient descent at 0.001, γ = 0.05, k = 0.1 d. ε is
+that of one report; `participations` says how many the busiest client gave,
+`epsilon_run` what they cost together (plain sum). `--global-rate` tunes γ; privacy is
+never tuned.
 """
 
 import argparse
@@ -48,16 +50,42 @@ METHODS: dict[str, dict[str, Any]] = {
     "non-private": {"reporter": "none"},
 }
 FIELDS = [
-    "dataset", "model", "method", "epsilon_round", "epsilon_run", "participations", "clients", "dims", "rounds",
-    "global_rate", "seed", "accuracy", "seconds", "up_bytes_per_report",
-]  # fmt: skip
-TASKS = {"a9a": "logistic", "usps": "logistic", "har": "logistic", "fmnist": "mlp", "fmnist-lenet": "lenet"}
-TASKS["digits"] = "logistic"  # scikit-learn's own 8 × 8 digits: for a quick look, needs no file
-FILES = {"a9a": ("a9a.npz",), "usps": ("usps.npz",), "har": ("har.npz",), "fmnist": IMAGES["fashion_mnist"]}
+    "dataset",
+    "model",
+    "method",
+    "epsilon_round",
+    "epsilon_run",
+    "participations",
+    "clients",
+    "dims",
+    "rounds",
+    "global_rate",
+    "seed",
+    "accuracy",
+    "seconds",
+    "up_bytes_per_report",
+]
+TASKS = {
+    "a9a": "logistic",
+    "usps": "logistic",
+    "har": "logistic",
+    "fmnist": "mlp",
+    "fmnist-lenet": "lenet",
+}
+# scikit-learn's own 8 × 8 digits: for a quick look, needs no file
+TASKS["digits"] = "logistic"
+FILES = {
+    "a9a": ("a9a.npz",),
+    "usps": ("usps.npz",),
+    "har": ("har.npz",),
+    "fmnist": IMAGES["fashion_mnist"],
+}
 
 
 def load(task: str, folder: Path, seed: int) -> tuple[Population, Population, int]:
-    """Clients of 10 rows each, held-out rows, and how many clients there are. Features lie in [0, 1]."""
+    """Clients of 10 rows each, held-out rows, and how many clients there are. Features
+    lie in [0, 1].
+    """
     name = task.removesuffix("-lenet")
     if task == "digits":
         x, y = load_digits(return_X_y=True)
@@ -66,55 +94,88 @@ def load(task: str, folder: Path, seed: int) -> tuple[Population, Population, in
     held = arrays(folder, *FILES[name])
     if name == "a9a":
         (one,) = held
-        x, y, tx, ty = one["X_train"], one["y_train"], one["X_test"], one["y_test"]
+        x = one["X_train"]
+        y = one["y_train"]
+        tx = one["X_test"]
+        ty = one["y_test"]
     elif name == "fmnist":
-        x, y, tx, ty = held[0]["X"] / 255, held[0]["y"], held[1]["X"] / 255, held[1]["y"]
+        x = held[0]["X"] / 255
+        y = held[0]["y"]
+        tx = held[1]["X"] / 255
+        ty = held[1]["y"]
     else:
         (one,) = held
         x = one["X"] if name == "usps" else (one["X_int16"] * one["scale"] + 1) / 2
         return split(x, one["y"], rng)
     if task == "fmnist":
-        x, tx = x.reshape(len(x), -1), tx.reshape(len(tx), -1)
+        x = x.reshape(len(x), -1)
+        tx = tx.reshape(len(tx), -1)
     return deal(x, y, tx, ty, rng)
 
 
-def split(x: Any, y: Any, rng: np.random.Generator) -> tuple[Population, Population, int]:
+def split(
+    x: Any, y: Any, rng: np.random.Generator
+) -> tuple[Population, Population, int]:
     """Four fifths to the clients, the rest held out."""
     order = rng.permutation(len(x))
     x, y, cut = x[order], y[order], len(x) * 8 // 10
     return deal(x[:cut], y[:cut], x[cut:], y[cut:], rng)
 
 
-def deal(x: Any, y: Any, tx: Any, ty: Any, rng: np.random.Generator) -> tuple[Population, Population, int]:
+def deal(
+    x: Any, y: Any, tx: Any, ty: Any, rng: np.random.Generator
+) -> tuple[Population, Population, int]:
     """Ten rows to each client."""
     order = rng.permutation(len(x))[: len(x) // 10 * 10]
     labels = sorted(set(y.tolist()))
-    people = Population.from_arrays(x[order].astype(np.float32), y[order], classes=labels, rows_per_person=10)
-    test = Population.from_arrays(tx.astype(np.float32), ty, classes=labels, rows_per_person=len(tx))
+    people = Population.from_arrays(
+        x[order].astype(np.float32), y[order], classes=labels, rows_per_person=10
+    )
+    test = Population.from_arrays(
+        tx.astype(np.float32), ty, classes=labels, rows_per_person=len(tx)
+    )
     return people, test, len(order) // 10
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
     """One run."""
-    task, method, epsilon, seed, rounds = (job[key] for key in ("task", "method", "epsilon", "seed", "rounds"))
+    task, method, epsilon, seed, rounds = (
+        job[key] for key in ("task", "method", "epsilon", "seed", "rounds")
+    )
     people, test, clients = load(task, job["data"], seed)
     cohort = min(250, clients)
     cap = math.ceil(rounds * cohort / clients * 1.5) + 10
     price = {} if method == "non-private" else {"epsilon": epsilon}
     tuned = METHODS[method]["reporter"] in SELECTION or job.get("every_rate")
     rate = job["global_rate"] if tuned else None
-    federation = Federation.rehearsal({"phones": people}, budget=Budget(math.inf, 0.0), seed=seed)
+    federation = Federation.rehearsal(
+        {"phones": people}, budget=Budget(math.inf, 0.0), seed=seed
+    )
     start = time.perf_counter()
     result = train(
-        "sign-ds", federation, holdout=test, model=TASKS[task], rounds=rounds, cohort=cohort, cap=cap, seed=seed,
-        evaluate_every=rounds, checkpoint_every=10**6, device=job["device"],
+        "sign-ds",
+        federation,
+        holdout=test,
+        model=TASKS[task],
+        rounds=rounds,
+        cohort=cohort,
+        cap=cap,
+        seed=seed,
+        evaluate_every=rounds,
+        checkpoint_every=10**6,
+        device=job["device"],
         **({"global_rate": rate} if rate else {}),
-        **METHODS[method], **price,
-    )  # fmt: skip
+        **METHODS[method],
+        **price,
+    )
     seconds = time.perf_counter() - start
     card = result.model.card
     most = card["reports"]["of the busiest person"]
-    line = next(line for (_, kind), line in result.transcript.lines.items() if kind.endswith(".round"))
+    line = next(
+        line
+        for (_, kind), line in result.transcript.lines.items()
+        if kind.endswith(".round")
+    )
     return {
         "dataset": task.removesuffix("-lenet"),
         "model": TASKS[task],
@@ -140,15 +201,26 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             for method in args.methods:
                 for epsilon in args.epsilons if method != "non-private" else (0.0,):
                     yield {
-                        "task": task, "method": method, "epsilon": epsilon, "seed": seed, "rounds": args.rounds,
-                        "data": args.data, "device": args.device, "global_rate": args.global_rate,
-                    }  # fmt: skip
+                        "task": task,
+                        "method": method,
+                        "epsilon": epsilon,
+                        "seed": seed,
+                        "rounds": args.rounds,
+                        "data": args.data,
+                        "device": args.device,
+                        "global_rate": args.global_rate,
+                    }
 
 
 def named(job: dict[str, Any]) -> dict[str, Any]:
     """A job in the columns of the file."""
-    task, price = job["task"], "" if job["method"] == "non-private" else job["epsilon"]
-    return job | {"dataset": task.removesuffix("-lenet"), "model": TASKS[task], "epsilon_round": price}
+    task = job["task"]
+    price = "" if job["method"] == "non-private" else job["epsilon"]
+    return job | {
+        "dataset": task.removesuffix("-lenet"),
+        "model": TASKS[task],
+        "epsilon_round": price,
+    }
 
 
 KEY = ("dataset", "model", "method", "epsilon_round", "seed")
@@ -163,9 +235,17 @@ def parser() -> argparse.ArgumentParser:
         default=["digits"] if QUICK else [task for task in TASKS if task != "digits"],
         choices=TASKS,
     )
-    parser.add_argument("--methods", nargs="*", default=["SignDS (h=1)", "non-private"] if QUICK else list(METHODS))
-    parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS))
-    parser.add_argument("--seeds", nargs="*", type=int, default=[0] if QUICK else [0, 1, 2])
+    parser.add_argument(
+        "--methods",
+        nargs="*",
+        default=["SignDS (h=1)", "non-private"] if QUICK else list(METHODS),
+    )
+    parser.add_argument(
+        "--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS)
+    )
+    parser.add_argument(
+        "--seeds", nargs="*", type=int, default=[0] if QUICK else [0, 1, 2]
+    )
     parser.add_argument("--rounds", type=int, default=30 if QUICK else 500)
     parser.add_argument("--global-rate", type=float, default=None)
     return parser

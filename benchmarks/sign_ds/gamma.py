@@ -1,10 +1,12 @@
-"""The server's step γ for the methods that average values: is it γ that holds them back, or the noise?
+"""The server's step γ for the methods that average values: is it γ that holds them
+back, or the noise?
 
     python benchmarks/sign_ds/gamma.py --data data --workers 2 --out benchmarks/sign_ds/gamma.csv
 
-The signs are summed (γ = 12.5 on the mean); the mean estimators and the plain mean have γ = 1 in `ours.csv`, as in the
-paper. Here they get other γ, one seed, all else as in `bench.py`. γ is the server's own choice and costs nothing.
-A finished cell is not run again.
+The signs are summed (γ = 12.5 on the mean); the mean estimators and the plain mean have
+γ = 1 in `ours.csv`, as in the paper. Here they get other γ, one seed, all else as in
+`bench.py`. γ is the server's own choice and costs nothing. A finished cell is not run
+again.
 """
 
 import argparse
@@ -38,14 +40,21 @@ def main() -> None:
     args = parser().parse_args()
     jobs = [
         {
-            "task": task, "method": method, "epsilon": epsilon, "seed": 0, "rounds": args.rounds, "data": args.data,
-            "device": args.device, "global_rate": rate, "every_rate": True,
+            "task": task,
+            "method": method,
+            "epsilon": epsilon,
+            "seed": 0,
+            "rounds": args.rounds,
+            "data": args.data,
+            "device": args.device,
+            "global_rate": rate,
+            "every_rate": True,
         }
         for method in args.methods
         for task in args.tasks
         for epsilon in (args.epsilons if method != "non-private" else [0.0])
         for rate in args.rates
-    ]  # fmt: skip
+    ]
     GRID.run(bench.measure, jobs, args)
 
 

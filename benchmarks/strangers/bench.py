@@ -1,24 +1,29 @@
-"""A stranger's table by the one line alone: how near it comes to the rows as they are, and whether the page knows.
+"""A stranger's table by the one line alone: how near it comes to the rows as they are,
+and whether the page knows.
 
     make bench NAME=strangers DATA=<folder>
     python benchmarks/strangers/bench.py --data <folder> --method NAME --epsilons 1 --tables wine codes
 
     us.synthesize(frame, epsilon=ε, names_and_kinds_are_public=True, rows_are_people=True)
 
-Forty tables (`tables.py`), nothing declared. A cell is a table, a method (the name of the code that ran, as `before`),
-ε and a seed; cells that stand in the file are not run again. For every column of the table there is a row: its kind
-(number, day, text, or "unsaid" where it is all missing or hardly two people share a text), whether it was left out,
-KS of numbers and days, TV of texts, the difference of the shares of missing cells (`gap`), p95, p99 and mean of
-synthetic over real numbers, p1 and p99 of both, the deviation of synthetic over real numbers, the share of people
-`outside` of the real range and how far the furthest lies `beyond` it (in real ranges), the value that at least 1 % of
-people have whose share is furthest off (`atom`, `atom_error`, and the same in σ, `atom_sigmas`: see `atom_figures`),
-what of its form did not come back (`form`), and the kindest mark that the page has for it. Each line of the page's
-verdict has a row of the kind "line": its mark, how far the worst of what it is about is off in truth (`off`, `worst`;
-`truth.py`), and whether the line is a wrong "good" (`wrong_line`). The row with column "(all)" has the AUC of
-gradient boosting that learned from synthetic rows and from real ones, tested on rows held out, the mean distance of
-pairs as the page has it, what the card said that can be expected, what was warned of, seconds, and CPU seconds of the
-one line (`cpu`). Columns are measured on the rows as they came, not through a schema. Noise is not seeded: a seed is
-only the number of a repetition.
+Forty tables (`tables.py`), nothing declared. A cell is a table, a method (the name of
+the code that ran, as `before`), ε and a seed; cells that stand in the file are not run
+again. For every column of the table there is a row: its kind (number, day, text, or
+"unsaid" where it is all missing or hardly two people share a text), whether it was left
+out, KS of numbers and days, TV of texts, the difference of the shares of missing cells
+(`gap`), p95, p99 and mean of synthetic over real numbers, p1 and p99 of both, the
+deviation of synthetic over real numbers, the share of people `outside` of the real
+range and how far the furthest lies `beyond` it (in real ranges), the value that at
+least 1 % of people have whose share is furthest off (`atom`, `atom_error`, and the same
+in σ, `atom_sigmas`: see `atom_figures`), what of its form did not come back (`form`),
+and the kindest mark that the page has for it. Each line of the page's verdict has a row
+of the kind "line": its mark, how far the worst of what it is about is off in truth
+(`off`, `worst`; `truth.py`), and whether the line is a wrong "good" (`wrong_line`). The
+row with column "(all)" has the AUC of gradient boosting that learned from synthetic
+rows and from real ones, tested on rows held out, the mean distance of pairs as the page
+has it, what the card said that can be expected, what was warned of, seconds, and CPU
+seconds of the one line (`cpu`). Columns are measured on the rows as they came, not
+through a schema. Noise is not seeded: a seed is only the number of a repetition.
 """
 
 import argparse
@@ -44,7 +49,15 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 from tables import NAMES, Stranger, load, written_and_read
-from truth import Associations, Truth, common_words, kind_of_line, worst_column, worst_correlation, worst_pair
+from truth import (
+    Associations,
+    Truth,
+    common_words,
+    kind_of_line,
+    worst_column,
+    worst_correlation,
+    worst_pair,
+)
 
 import understudy as us
 from common import publication
@@ -59,15 +72,25 @@ from understudy.report.marks import column_mark, raw_mark
 
 QUICK = quick()
 EPSILONS = (1.0, 0.5, 4.0)
-ALL, LINE, METHOD = "(all)", "line", "after"
+ALL = "(all)"
+LINE = "line"
+METHOD = "after"
 ATOM = 0.01  # a value that so many people have is an atom
 MOST_CLASSES = 12  # of a column that is predicted, see `with_few_classes`
 RARE_WORDS = "(rare words)"
 SHARED_BY = 0.005  # a text column of which no text is shared by so many is free text
 DAYS = (  # ways in which these tables write days
-    "%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%y", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%H:%M:%S",
-    "%H:%M", "%I:%M %p",
-)  # fmt: skip
+    "%Y-%m-%d",
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%d.%m.%y",
+    "%Y-%m-%d %H:%M",
+    "%Y-%m-%dT%H:%M:%S",
+    "%H:%M:%S",
+    "%H:%M",
+    "%I:%M %p",
+)
 MARKS = ("good", "partly", "poor", "unknown")
 
 
@@ -87,15 +110,52 @@ class Cell:
 
 KEY = tuple(Cell.__dataclass_fields__)
 FIELDS = [
-    *KEY, "people", "column", "kind", "left_out", "ks", "tv", "gap", "p95", "p99", "mean", "form", "mark",
-    "tstr_auc", "trtr_auc", "pairs", "expected", "warned", "seconds", "cpu",
-    "outside", "beyond", "p1_real", "p1_made", "p99_real", "p99_made", "deviation", "atom", "atom_error",
-    "atom_sigmas", "off", "worst", "wrong_line",
-]  # fmt: skip
-GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY), columns=publication.plain, name=lambda cell: cell.name)
+    *KEY,
+    "people",
+    "column",
+    "kind",
+    "left_out",
+    "ks",
+    "tv",
+    "gap",
+    "p95",
+    "p99",
+    "mean",
+    "form",
+    "mark",
+    "tstr_auc",
+    "trtr_auc",
+    "pairs",
+    "expected",
+    "warned",
+    "seconds",
+    "cpu",
+    "outside",
+    "beyond",
+    "p1_real",
+    "p1_made",
+    "p99_real",
+    "p99_made",
+    "deviation",
+    "atom",
+    "atom_error",
+    "atom_sigmas",
+    "off",
+    "worst",
+    "wrong_line",
+]
+GRID = Grid(
+    fields=FIELDS,
+    key=KEY,
+    order=by_text(*KEY),
+    columns=publication.plain,
+    name=lambda cell: cell.name,
+)
 
 
-def cells(datasets: list[str], method: str, epsilons: list[float], seeds: int) -> Iterator[Cell]:
+def cells(
+    datasets: list[str], method: str, epsilons: list[float], seeds: int
+) -> Iterator[Cell]:
     """Everything that is compared, ε of 1 first."""
     for seed in range(seeds):
         for epsilon in epsilons:
@@ -109,22 +169,41 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
     if args["people"]:
         table = replace(table, train=table.train.head(args["people"]))
     known = publication.plain(cell) | {"people": table.people}
-    start, cpu = time.perf_counter(), time.process_time()
-    with tempfile.TemporaryDirectory() as ledgers, warnings.catch_warnings(record=True) as said:
+    start = time.perf_counter()
+    cpu = time.process_time()
+    with (
+        tempfile.TemporaryDirectory() as ledgers,
+        warnings.catch_warnings(record=True) as said,
+    ):
         warnings.simplefilter("always")
         try:
             result = us.synthesize(
-                table.train, epsilon=cell.epsilon, names_and_kinds_are_public=True, rows_are_people=True,
-                ledgers=ledgers, **args["settings"],
-            )  # fmt: skip
+                table.train,
+                epsilon=cell.epsilon,
+                names_and_kinds_are_public=True,
+                rows_are_people=True,
+                ledgers=ledgers,
+                **args["settings"],
+            )
         except (
             ConfigError,
             SchemaError,
-        ) as error:  # nothing shows, or nothing can: all columns are lost, and it says so
-            lost = [{"column": str(name)} | column_figures(table.train[name], None) for name in table.train]
-            return [known | row for row in (*lost, {"column": ALL, "tstr_auc": 0.5, "warned": str(error)})]
+            # nothing shows, or nothing can: all columns are lost, and it says so
+        ) as error:
+            lost = [
+                {"column": str(name)} | column_figures(table.train[name], None)
+                for name in table.train
+            ]
+            return [
+                known | row
+                for row in (
+                    *lost,
+                    {"column": ALL, "tstr_auc": 0.5, "warned": str(error)},
+                )
+            ]
         made = result.sample(table.people, seed=cell.seed)
-    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    seconds = time.perf_counter() - start
+    cpu = time.process_time() - cpu
     generator = result.generator
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -132,14 +211,18 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
         target = table.target if table.target in generator.schema.names else None
         compared = us.evaluate(table.train, drawn, generator.schema, target=target)
     judged = {shares.column.name: shares for shares in compared.shares}
-    pairs = [figure.value for figure in compared.figures if figure.what == What("avd", 2)]
+    pairs = [
+        figure.value for figure in compared.figures if figure.what == What("avd", 2)
+    ]
     read = written_and_read(made, table.texts)
     noise = single_noise(generator.card)
     rows = []
     for name in map(str, table.train):
         found = column_figures(table.train[name], read.get(name), noise)
         if name in judged:
-            found["mark"] = min(column_mark(judged[name]), raw_mark(judged[name]), key=MARKS.index)
+            found["mark"] = min(
+                column_mark(judged[name]), raw_mark(judged[name]), key=MARKS.index
+            )
         rows.append({"column": name} | found)
     scores = learned(read, table, cell.seed), learned(table.train, table, cell.seed)
     warned = {str(w.message) for w in said if isinstance(w.message, UtilityWarning)}
@@ -154,16 +237,26 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
         "cpu": round(cpu, 1),
     }
     predicted = sorted({figure.what.column for figure in compared.predictions.figures})
-    lines = lines_beside_truth(verdict_lines(compared), predicted, rows, table, read, cell.seed)
+    lines = lines_beside_truth(
+        verdict_lines(compared), predicted, rows, table, read, cell.seed
+    )
     return [known | row for row in (*rows, *lines, whole)]
 
 
 def lines_beside_truth(
-    said: Iterable[Line], predicted: Sequence[str], columns: list[dict[str, Any]], table: Stranger, made: pd.DataFrame,
+    said: Iterable[Line],
+    predicted: Sequence[str],
+    columns: list[dict[str, Any]],
+    table: Stranger,
+    made: pd.DataFrame,
     seed: int,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Each line of the page's verdict that has a truth, with that truth. `predicted`: where nobody named a column."""
-    real_strengths, made_strengths = (associations(frame, table) for frame in (table.train, made))
+) -> list[dict[str, Any]]:
+    """Each line of the page's verdict that has a truth, with that truth. `predicted`:
+    where nobody named a column.
+    """
+    real_strengths, made_strengths = (
+        associations(frame, table) for frame in (table.train, made)
+    )
     truths = {
         "columns": worst_column(columns),
         "pairs": worst_pair(real_strengths, made_strengths),
@@ -175,7 +268,9 @@ def lines_beside_truth(
         if kind is None:
             continue
         if kind == "models":
-            targets = [own.line.split("“")[1].split("”")[0]] if "“" in own.line else predicted
+            targets = (
+                [own.line.split("“")[1].split("”")[0]] if "“" in own.line else predicted
+            )
             learned_of = [model_truth(target, table, made, seed) for target in targets]
             truth = max(learned_of, key=lambda one: one.off, default=Truth())
         else:
@@ -187,12 +282,22 @@ def lines_beside_truth(
 
 
 def associations(frame: pd.DataFrame, table: Stranger) -> Associations:
-    """How strongly the columns hang together that both tables have; ids and free text apart."""
+    """How strongly the columns hang together that both tables have; ids and free text
+    apart.
+    """
     kinds = {str(name): kind_of(table.train[name]) for name in table.train}
-    numbers = {name: as_numbers(frame, name, kind) for name, kind in kinds.items() if kind in ("number", "day")}
-    texts = {name: as_words(frame, name) for name, kind in kinds.items() if kind == "text"}
+    numbers = {
+        name: as_numbers(frame, name, kind)
+        for name, kind in kinds.items()
+        if kind in ("number", "day")
+    }
+    texts = {
+        name: as_words(frame, name) for name, kind in kinds.items() if kind == "text"
+    }
     real_words = pd.DataFrame({name: as_words(table.train, name) for name in texts})
-    return Associations.measure(pd.DataFrame(numbers), pd.DataFrame(texts), common_words(real_words))
+    return Associations.measure(
+        pd.DataFrame(numbers), pd.DataFrame(texts), common_words(real_words)
+    )
 
 
 def as_numbers(frame: pd.DataFrame, name: str, kind: str) -> "pd.Series[float]":
@@ -201,7 +306,8 @@ def as_numbers(frame: pd.DataFrame, name: str, kind: str) -> "pd.Series[float]":
     if kind == "number":
         return pd.to_numeric(cells, errors="coerce").astype(float)
     read = pd.Series(np.nan, index=frame.index)
-    if (found := days(cells)) is not None:
+    found = days(cells)
+    if found is not None:
         read[cells.notna()] = found
     return read
 
@@ -212,30 +318,45 @@ def as_words(frame: pd.DataFrame, name: str) -> "pd.Series[Any]":
 
 
 def model_truth(target: str, table: Stranger, made: pd.DataFrame, seed: int) -> Truth:
-    """By how much gradient boosting that learned from synthetic rows is worse than one that learned from real ones."""
+    """By how much gradient boosting that learned from synthetic rows is worse than one
+    that learned from real ones.
+    """
     if target != table.target:
         table, made = with_few_classes(target, table, made)
     real, synthetic = (learned(rows, table, seed) for rows in (table.train, made))
-    return Truth(round(real - synthetic, 4), f"{target}: AUC {real:.3f} -> {synthetic:.3f}")
+    return Truth(
+        round(real - synthetic, 4), f"{target}: AUC {real:.3f} -> {synthetic:.3f}"
+    )
 
 
-def with_few_classes(target: str, table: Stranger, made: pd.DataFrame) -> tuple[Stranger, pd.DataFrame]:
-    """The table that asks for this column, and synthetic rows to learn it from, with `MOST_CLASSES` at most.
+def with_few_classes(
+    target: str, table: Stranger, made: pd.DataFrame
+) -> tuple[Stranger, pd.DataFrame]:
+    """The table that asks for this column, and synthetic rows to learn it from, with
+    `MOST_CLASSES` at most.
 
-    A day, and a number of more values, is above its median or not. Of more words the most frequent real ones are
-    classes, and the others are one. Their number is what a model's work grows with: hundreds of codes would take hours.
+    A day, and a number of more values, is above its median or not. Of more words the
+    most frequent real ones are classes, and the others are one. Their number is what a
+    model's work grows with: hundreds of codes would take hours.
     """
-    real, above = table.train[target], None
+    real = table.train[target]
+    above = None
     kind = kind_of(real)
     frames = [table.train, table.test, made]
     if kind == "day":
-        frames = [frame.assign(**{target: as_numbers(frame, target, kind)}) for frame in frames]
+        frames = [
+            frame.assign(**{target: as_numbers(frame, target, kind)})
+            for frame in frames
+        ]
         above = float(frames[0][target].median())
     elif kind == "number" and real.nunique() > MOST_CLASSES:
         above = float(real.median())
     elif real.nunique() > MOST_CLASSES:
         often = as_words(table.train, target).value_counts().index[: MOST_CLASSES - 1]
-        frames = [frame.assign(**{target: rare_as_one(as_words(frame, target), often)}) for frame in frames]
+        frames = [
+            frame.assign(**{target: rare_as_one(as_words(frame, target), often)})
+            for frame in frames
+        ]
     train, test, made = frames
     return replace(table, train=train, test=test, target=target, above=above), made
 
@@ -251,7 +372,9 @@ def single_noise(card: Mapping[str, Any]) -> float:
 
 
 def days(cells: "pd.Series[Any]") -> NDArray[np.float64] | None:
-    """Days since 1970 of texts that are all written as a day or a time in one way; None of others."""
+    """Days since 1970 of texts that are all written as a day or a time in one way; None
+    of others.
+    """
     present = cells.dropna()
     if not len(present) or cells.dtype != object:
         return None
@@ -270,11 +393,17 @@ def kind_of(cells: "pd.Series[Any]") -> str:
         return "number"
     if days(cells) is not None:
         return "day"
-    return "text" if cells.value_counts(normalize=True).iloc[0] >= SHARED_BY else "unsaid"
+    return (
+        "text" if cells.value_counts(normalize=True).iloc[0] >= SHARED_BY else "unsaid"
+    )
 
 
-def column_figures(real: "pd.Series[Any]", made: "pd.Series[Any] | None", noise: float = 0.0) -> dict[str, Any]:
-    """A column's figures; `made` is None where it was left out. `noise`: σ of one count, in people."""
+def column_figures(
+    real: "pd.Series[Any]", made: "pd.Series[Any] | None", noise: float = 0.0
+) -> dict[str, Any]:
+    """A column's figures; `made` is None where it was left out. `noise`: σ of one
+    count, in people.
+    """
     found: dict[str, Any] = {"kind": kind_of(real), "left_out": int(made is None)}
     if made is None:
         return found
@@ -283,24 +412,41 @@ def column_figures(real: "pd.Series[Any]", made: "pd.Series[Any] | None", noise:
     found["gap"] = round(float(made.isna().mean() - real.isna().mean()), 4)
     found["form"] = changed(real, made)
     if found["kind"] == "text" or found["kind"] == "unsaid":
-        shares = [cells.astype(object).where(cells.notna(), "(missing)").astype(str) for cells in (real, made)]
-        both = pd.concat([s.value_counts(normalize=True) for s in shares], axis=1).fillna(0.0)
-        return found | {"tv": round(float((both.iloc[:, 0] - both.iloc[:, 1]).abs().sum() / 2), 4)}
-    a, b = (days(cells) if found["kind"] == "day" else _numbers(cells) for cells in (real, made))
+        shares = [
+            cells.astype(object).where(cells.notna(), "(missing)").astype(str)
+            for cells in (real, made)
+        ]
+        both = pd.concat(
+            [s.value_counts(normalize=True) for s in shares], axis=1
+        ).fillna(0.0)
+        return found | {
+            "tv": round(float((both.iloc[:, 0] - both.iloc[:, 1]).abs().sum() / 2), 4)
+        }
+    a, b = (
+        days(cells) if found["kind"] == "day" else _numbers(cells)
+        for cells in (real, made)
+    )
     if b is None or not len(b):
         return found | {"ks": 1.0}
     found["ks"] = round(apart(a, b)[0], 4)
     if found["kind"] == "number":
         for title, share in (("p95", 0.95), ("p99", 0.99)):
-            found[title] = _over(float(np.quantile(b, share)), float(np.quantile(a, share)))
+            found[title] = _over(
+                float(np.quantile(b, share)), float(np.quantile(a, share))
+            )
         found["mean"] = _over(float(b.mean()), float(a.mean()))
         found |= spread_figures(a, b)
     return found
 
 
-def spread_figures(real: NDArray[np.float64], made: NDArray[np.float64]) -> dict[str, Any]:
-    """p1 and p99 of both, the ratio of deviations, the share of people beyond the real ends, and how far they are."""
-    low, high = float(real.min()), float(real.max())
+def spread_figures(
+    real: NDArray[np.float64], made: NDArray[np.float64]
+) -> dict[str, Any]:
+    """p1 and p99 of both, the ratio of deviations, the share of people beyond the real
+    ends, and how far they are.
+    """
+    low = float(real.min())
+    high = float(real.max())
     furthest = max(low - float(made.min()), float(made.max()) - high, 0.0)
     quantiles = {
         f"p{p}_{whose}": np.quantile(cells, p / 100)
@@ -309,30 +455,41 @@ def spread_figures(real: NDArray[np.float64], made: NDArray[np.float64]) -> dict
     }
     return {
         "outside": round(float(((made < low) | (made > high)).mean()), 5),
-        "beyond": round(furthest / (high - low), 4) if high > low else float(furthest > 0),
+        "beyond": round(furthest / (high - low), 4)
+        if high > low
+        else float(furthest > 0),
         **{name: float(f"{value:.6g}") for name, value in quantiles.items()},
         "deviation": _over(float(made.std()), float(real.std())),
     }
 
 
-def atom_figures(real: "pd.Series[Any]", made: "pd.Series[Any]", noise: float) -> dict[str, Any]:
-    """The value that at least 1 % of people have, real or synthetic, whose share is furthest off.
+def atom_figures(
+    real: "pd.Series[Any]", made: "pd.Series[Any]", noise: float
+) -> dict[str, Any]:
+    """The value that at least 1 % of people have, real or synthetic, whose share is
+    furthest off.
 
-    σ of a share is that of the noise on one count of the release, as the card says it, and of the draw of so many
-    rows, together. A share that is read from several counts has more noise, so the figure is strict. "(other)" stands
-    for all texts that were not released, and is held against the share of those: real texts that are never drawn.
+    σ of a share is that of the noise on one count of the release, as the card says it,
+    and of the draw of so many rows, together. A share that is read from several counts
+    has more noise, so the figure is strict. "(other)" stands for all texts that were
+    not released, and is held against the share of those: real texts that are never
+    drawn.
     """
-    real_values, made_values = _as_values(real), _as_values(made)
+    real_values = _as_values(real)
+    made_values = _as_values(made)
     if (made_values == OTHER).any():
         released = real_values.isin(made_values.unique())
         real_values = real_values.where(released, OTHER)
-    shares = [values.value_counts(normalize=True) for values in (real_values, made_values)]
+    shares = [
+        values.value_counts(normalize=True) for values in (real_values, made_values)
+    ]
     both = pd.concat(shares, axis=1).fillna(0.0)
     both = both[both.max(axis=1) >= ATOM]
     if both.empty:
         return {}
     rows = len(real)
-    true, drawn = both.iloc[:, 0], both.iloc[:, 1]
+    true = both.iloc[:, 0]
+    drawn = both.iloc[:, 1]
     errors = (true - drawn).abs()
     variance = (noise / rows) ** 2 + true * (1 - true) / rows
     sigmas = errors / np.sqrt(variance.clip(lower=1 / rows**2))
@@ -344,7 +501,9 @@ def atom_figures(real: "pd.Series[Any]", made: "pd.Series[Any]", noise: float) -
 
 
 def _as_values(cells: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Numbers as numbers, so that 1 and 1.0 are one value, and anything else as text."""
+    """Numbers as numbers, so that 1 and 1.0 are one value, and anything else as
+    text.
+    """
     present = cells.dropna()
     number = is_numeric_dtype(present) and not is_bool_dtype(present)
     return present.astype(float) if number else present.astype(str)
@@ -359,7 +518,9 @@ def _over(made: float, real: float) -> float | str:
 
 
 def changed(real: "pd.Series[Any]", made: "pd.Series[Any]") -> str:
-    """What of a column's form did not come back: its type, decimals, words, gaps where there were none."""
+    """What of a column's form did not come back: its type, decimals, words, gaps where
+    there were none.
+    """
     lost = []
     if real.dtype != made.dtype:
         lost.append(f"{real.dtype} as {made.dtype}")
@@ -378,40 +539,62 @@ def changed(real: "pd.Series[Any]", made: "pd.Series[Any]") -> str:
 def _decimals(cells: "pd.Series[Any]") -> int:
     """The most decimals of any cell, from six on all alike."""
     values = cells.dropna().to_numpy(dtype=float)
-    return next((n for n in range(6) if np.allclose(values, np.round(values, n), rtol=1e-12, atol=1e-12)), 6)
+    return next(
+        (
+            n
+            for n in range(6)
+            if np.allclose(values, np.round(values, n), rtol=1e-12, atol=1e-12)
+        ),
+        6,
+    )
 
 
 def learned(rows: pd.DataFrame, table: Stranger, seed: int) -> float:
-    """The AUC, on rows held out, of gradient boosting that learned from these; 0.5 where there is nothing to learn."""
+    """The AUC, on rows held out, of gradient boosting that learned from these; 0.5
+    where there is nothing to learn.
+    """
     if table.target not in rows:
         return 0.5
     (x, y), (x_test, y_test) = (features(frame, table) for frame in (rows, table.test))
     if len(np.unique(y)) < 2:
         return 0.5
-    model = HistGradientBoostingClassifier(max_iter=60, early_stopping=False, random_state=seed).fit(x, y)
+    model = HistGradientBoostingClassifier(
+        max_iter=60, early_stopping=False, random_state=seed
+    ).fit(x, y)
     guess = np.zeros((len(y_test), int(max(y.max(), y_test.max())) + 1))
     guess[:, model.classes_] = model.predict_proba(x_test)
     present = np.unique(y_test)
-    return round(float(np.mean([roc_auc_score(y_test == c, guess[:, c]) for c in present])), 4)
+    return round(
+        float(np.mean([roc_auc_score(y_test == c, guess[:, c]) for c in present])), 4
+    )
 
 
-def features(frame: pd.DataFrame, table: Stranger) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Numbers as they are, days as days, of a text its place among the real ones; and the class."""
+def features(
+    frame: pd.DataFrame, table: Stranger
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Numbers as they are, days as days, of a text its place among the real ones; and
+    the class.
+    """
     columns = []
     for name in table.train:
-        real, cells = table.train[name], frame.get(name, pd.Series(np.nan, index=frame.index))
+        real = table.train[name]
+        cells = frame.get(name, pd.Series(np.nan, index=frame.index))
         number = is_numeric_dtype(real) and not is_bool_dtype(real)
         cells = pd.to_numeric(cells, errors="coerce") if number else cells.astype(str)
         if name == table.target and table.above is not None:
             classes = np.where(cells.isna(), -1, cells > table.above)
         elif name == table.target or not number:
             listed = real.dropna() if number else real.dropna().astype(str)
-            places = np.asarray(pd.Categorical(cells, categories=sorted(listed.unique())).codes)
+            places = np.asarray(
+                pd.Categorical(cells, categories=sorted(listed.unique())).codes
+            )
         if name == table.target:
             classes = places if table.above is None else classes
         else:
             columns.append(
-                cells.to_numpy(dtype=float) if number else np.where(places < 0, np.nan, places.astype(float))
+                cells.to_numpy(dtype=float)
+                if number
+                else np.where(places < 0, np.nan, places.astype(float))
             )
     known = classes >= 0
     x = np.column_stack(columns)[known]
@@ -421,10 +604,24 @@ def features(frame: pd.DataFrame, table: Stranger) -> tuple[NDArray[np.float64],
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__, out=Path(__file__).parent / "ours.csv", device="cpu")
-    parser.add_argument("--method", default=METHOD, help="the name of the code that runs")
-    parser.add_argument("--tables", nargs="*", default=["codes"] if QUICK else list(NAMES), choices=NAMES)
-    parser.add_argument("--epsilons", nargs="*", type=float, default=[1.0] if QUICK else list(EPSILONS))
-    parser.add_argument("--people", type=int, default=400 if QUICK else None, help="only so many of each table")
+    parser.add_argument(
+        "--method", default=METHOD, help="the name of the code that runs"
+    )
+    parser.add_argument(
+        "--tables",
+        nargs="*",
+        default=["codes"] if QUICK else list(NAMES),
+        choices=NAMES,
+    )
+    parser.add_argument(
+        "--epsilons", nargs="*", type=float, default=[1.0] if QUICK else list(EPSILONS)
+    )
+    parser.add_argument(
+        "--people",
+        type=int,
+        default=400 if QUICK else None,
+        help="only so many of each table",
+    )
     parser.add_argument("--seeds", type=int, default=1)
     return parser
 

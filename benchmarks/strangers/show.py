@@ -15,18 +15,39 @@ from common.figures import bare
 from common.markdown import once, table
 
 HERE = Path(__file__).parent
-ALL, LINE, OTHER = "(all)", "line", "new words: (other)"
+ALL = "(all)"
+LINE = "line"
+OTHER = "new words: (other)"
 CHOSEN = (  # as `tables.py`
-    "titanic", "wine", "energy", "credit", "adult", "clinic", "codes", "calls", "forms", "odd", *MAY_CHOOSE,
-)  # fmt: skip
+    "titanic",
+    "wine",
+    "energy",
+    "credit",
+    "adult",
+    "clinic",
+    "codes",
+    "calls",
+    "forms",
+    "odd",
+    *MAY_CHOOSE,
+)
 METHODS = ("before", "after", "now", "latest")
 GROUPS = {True: "chosen by", False: "apart"}
 FAMILIES = {False: "", True: "further ones, "}
-SIZES = {"20,000 or more": (20_000, 10**9, 0.03), "5,000 to 20,000": (5_000, 20_000, 0.08), "fewer": (0, 5_000, 1.0)}
+SIZES = {
+    "20,000 or more": (20_000, 10**9, 0.03),
+    "5,000 to 20,000": (5_000, 20_000, 0.08),
+    "fewer": (0, 5_000, 1.0),
+}
 OFF = 0.1  # a column that is further off may not be called good
-OUTSIDE, BEYOND, SIGMAS = 0.001, 0.02, 4.0  # people and parts of the range beyond the ends, and deviations, at most
+# people and parts of the range beyond the ends, and deviations, at most
+OUTSIDE = 0.001
+BEYOND = 0.02
+SIGMAS = 4.0
 NOT_YET = "Not measured yet."
-KEPT, TAILS = 2_000, 3_500  # people from which on no column is lost, and tails are as wanted
+# people from which on no column is lost, and tails are as wanted
+KEPT = 2_000
+TAILS = 3_500
 
 
 @cache
@@ -35,7 +56,8 @@ def rows() -> pd.DataFrame:
     off = found[["ks", "tv"]].max(axis=1)
     form = found["form"].fillna("")
     return found.assign(
-        group=found["dataset"].isin(FURTHER).map(FAMILIES) + found["dataset"].isin(CHOSEN).map(GROUPS),
+        group=found["dataset"].isin(FURTHER).map(FAMILIES)
+        + found["dataset"].isin(CHOSEN).map(GROUPS),
         further=found["dataset"].isin(FURTHER),
         wrong=(found["mark"] == "good") & (off > OFF),
         good=found["mark"] == "good",
@@ -65,7 +87,9 @@ def share(flags: "pd.Series[bool]") -> str:
 
 
 def aims() -> str:
-    """ε of 1, by people: KS of numbers and days as wanted, columns left out, and marks that are wrong."""
+    """ε of 1, by people: KS of numbers and days as wanted, columns left out, and marks
+    that are wrong.
+    """
     lines = []
     for group in groups():
         for size, (least, most, aim) in SIZES.items():
@@ -90,7 +114,16 @@ def aims() -> str:
                     )
                 )
     return _with_heads(
-        ("tables, people", "code", "KS, mean", "worst", "as wanted", "TV, mean", "left out", "“good”, and off by > .1"),
+        (
+            "tables, people",
+            "code",
+            "KS, mean",
+            "worst",
+            "as wanted",
+            "TV, mean",
+            "left out",
+            "“good”, and off by > .1",
+        ),
         lines,
     )
 
@@ -105,7 +138,8 @@ def prices() -> str:
                 continue
             first = rows()[(rows()["column"] == ALL) & ~rows()["further"]]
             whole = first[(first["method"] == method) & (first["epsilon"] == epsilon)]
-            many, texts = held[held["people"] >= KEPT], held["tv"][held["kind"] == "text"]
+            many = held[held["people"] >= KEPT]
+            texts = held["tv"][held["kind"] == "text"]
             auc = f"{bare(whole['tstr_auc'].mean())}, {bare(whole['trtr_auc'].mean())}"
             lines.append(
                 (
@@ -121,12 +155,25 @@ def prices() -> str:
                     auc,
                 )
             )
-    head = ("ε", "code", "tables", "KS, mean", "TV, mean", "left out", f"of them with {KEPT:,} people or more")
-    return _with_heads((*head, "forms changed", "“good”, and off by > .1", "AUC, and of real rows"), lines)
+    head = (
+        "ε",
+        "code",
+        "tables",
+        "KS, mean",
+        "TV, mean",
+        "left out",
+        f"of them with {KEPT:,} people or more",
+    )
+    return _with_heads(
+        (*head, "forms changed", "“good”, and off by > .1", "AUC, and of real rows"),
+        lines,
+    )
 
 
 def each() -> str:
-    """Every table, ε of 1: by today's code, and what the first code gave in brackets."""
+    """Every table, ε of 1: by today's code, and what the first code gave in
+    brackets.
+    """
     lines = []
     for name in sorted(rows()["dataset"].unique(), key=lambda name: _people(name)):
         said: list[str] = []
@@ -135,22 +182,40 @@ def each() -> str:
             if held.empty:
                 said.append("–")
                 continue
-            whole = rows()[(rows()["dataset"] == name) & (rows()["method"] == method) & (rows()["epsilon"] == 1.0)]
+            whole = rows()[
+                (rows()["dataset"] == name)
+                & (rows()["method"] == method)
+                & (rows()["epsilon"] == 1.0)
+            ]
             last = whole[whole["column"] == ALL].iloc[0]
             texts = held["tv"][held["kind"] == "text"]
-            figures = [bare(held["ks"].mean()), bare(held["ks"].max()), bare(texts.mean())]
+            figures = [
+                bare(held["ks"].mean()),
+                bare(held["ks"].max()),
+                bare(texts.mean()),
+            ]
             figures.append(bare(last["tstr_auc"], 2))
-            *shown, auc = ("–" if figure in ("nan", "") else figure for figure in figures)
+            *shown, auc = (
+                "–" if figure in ("nan", "") else figure for figure in figures
+            )
             said.append(f"{' '.join(shown)} · {int(held['lost'].sum())} · {auc}")
-        real = rows()[(rows()["dataset"] == name) & (rows()["column"] == ALL)]["trtr_auc"].iloc[0]
+        real = rows()[(rows()["dataset"] == name) & (rows()["column"] == ALL)][
+            "trtr_auc"
+        ].iloc[0]
         columns = len(cells(dataset=name)["column"].unique())
         group = FAMILIES[name in FURTHER] + GROUPS[name in CHOSEN]
-        lines.append((name, group, f"{_people(name):,}", str(columns), *said, bare(real, 2)))
-    return table(("table", "", "people", "columns", *methods(), "AUC, real"), lines, "llrrllr")
+        lines.append(
+            (name, group, f"{_people(name):,}", str(columns), *said, bare(real, 2))
+        )
+    return table(
+        ("table", "", "people", "columns", *methods(), "AUC, real"), lines, "llrrllr"
+    )
 
 
 def tails() -> str:
-    """Numbers with 3,500 people or more, without ids: how many of p95, p99 and the mean are as wanted."""
+    """Numbers with 3,500 people or more, without ids: how many of p95, p99 and the mean
+    are as wanted.
+    """
     lines = []
     for group in groups():
         for epsilon in (0.5, 1.0, 4.0):
@@ -160,10 +225,14 @@ def tails() -> str:
                 if held.empty:
                     continue
                 within = (
-                    share((held[n].dropna() - 1).abs() <= w) for n, w in (("p95", 0.1), ("p99", 0.25), ("mean", 0.1))
+                    share((held[n].dropna() - 1).abs() <= w)
+                    for n, w in (("p95", 0.1), ("p99", 0.25), ("mean", 0.1))
                 )
                 lines.append((f"{group}, ε = {epsilon:g}", method, *within))
-    return _with_heads(("tables", "code", "p95 within 10 %", "p99 within 25 %", "mean within 10 %"), lines)
+    return _with_heads(
+        ("tables", "code", "p95 within 10 %", "p99 within 25 %", "mean within 10 %"),
+        lines,
+    )
 
 
 def forms() -> str:
@@ -174,7 +243,9 @@ def forms() -> str:
         odd = held[held["changed"]]
         named = [f"{r.dataset}: {r.column} ({r.form})" for r in odd.itertuples()]
         two = held[held["other"]]
-        lines.append((method, share(held["changed"]), "; ".join(named) or "none", str(len(two))))
+        lines.append(
+            (method, share(held["changed"]), "; ".join(named) or "none", str(len(two)))
+        )
     return table(("code", "columns", "which", "with “(other)”"), lines, "lrlr")
 
 
@@ -183,22 +254,35 @@ def wrong() -> str:
     held = cells(method=methods()[-1], epsilon=1.0)
     lines = []
     for least, most, aim in SIZES.values():
-        some = held[(held["people"] >= least) & (held["people"] < most) & (held["ks"] > aim)]
+        some = held[
+            (held["people"] >= least) & (held["people"] < most) & (held["ks"] > aim)
+        ]
         for r in some.sort_values("ks", ascending=False).itertuples():
-            lines.append((r.dataset, r.column, f"{r.people:,}", bare(r.ks), str(r.mark)))
-    return table(("table", "column", "people", "KS", "the page"), lines, "llrrl") if lines else "None."
+            lines.append(
+                (r.dataset, r.column, f"{r.people:,}", bare(r.ks), str(r.mark))
+            )
+    return (
+        table(("table", "column", "people", "KS", "the page"), lines, "llrrl")
+        if lines
+        else "None."
+    )
 
 
 def ends() -> str:
-    """Numbers, ε of 1: who is drawn outside of the real range, deviations, and atoms beyond what noise allows."""
+    """Numbers, ε of 1: who is drawn outside of the real range, deviations, and atoms
+    beyond what noise allows.
+    """
     lines = []
     for group in groups():
         for method in methods():
             held = cells(group=group, method=method, epsilon=1.0)
-            numbers, atoms = held[held["outside"].notna()], held["atom_sigmas"].dropna()
+            numbers = held[held["outside"].notna()]
+            atoms = held["atom_sigmas"].dropna()
             if numbers.empty:
                 continue
-            people = (numbers["outside"] * numbers["people"]).sum() / numbers["people"].sum()
+            people = (numbers["outside"] * numbers["people"]).sum() / numbers[
+                "people"
+            ].sum()
             lines.append(
                 (
                     group,
@@ -213,8 +297,17 @@ def ends() -> str:
             )
     if not lines:
         return NOT_YET
-    first = ("tables", "code", "people outside", "columns with > .1 %", "by > 2 % of the range")
-    return _with_heads((*first, "deviation within 10 %", f"atoms off by > {SIGMAS:g} σ", "worst"), lines)
+    first = (
+        "tables",
+        "code",
+        "people outside",
+        "columns with > .1 %",
+        "by > 2 % of the range",
+    )
+    return _with_heads(
+        (*first, "deviation within 10 %", f"atoms off by > {SIGMAS:g} σ", "worst"),
+        lines,
+    )
 
 
 def page_lines() -> str:
@@ -229,7 +322,9 @@ def page_lines() -> str:
                 continue
             good = own[own["mark"] == "good"]
             false = good["wrong_line"] == 1
-            which = "; ".join(f"{r.dataset}: {r.worst}" for r in good[false].itertuples())
+            which = "; ".join(
+                f"{r.dataset}: {r.worst}" for r in good[false].itertuples()
+            )
             title = f"{about}, off by > {bare(limit, 2)}"
             lines.append((title, method, str(len(own)), share(false), which or "none"))
     head = ("lines about", "code", "lines", "“good”, and wrong", "which")
@@ -237,21 +332,35 @@ def page_lines() -> str:
 
 
 def furthest() -> str:
-    """Columns whose people lie furthest outside, and atoms that are furthest off, by the last code at ε of 1."""
+    """Columns whose people lie furthest outside, and atoms that are furthest off, by
+    the last code at ε of 1.
+    """
     held = cells(method=methods()[-1], epsilon=1.0)
     outside = held[(held["outside"] > OUTSIDE) | (held["beyond"] > BEYOND)]
     said = [
-        (r.dataset, r.column, f"{r.people:,}", f"{100 * r.outside:.2f} % outside, by {bare(r.beyond, 2)} of the range")
+        (
+            r.dataset,
+            r.column,
+            f"{r.people:,}",
+            f"{100 * r.outside:.2f} % outside, by {bare(r.beyond, 2)} of the range",
+        )
         for r in outside.sort_values("outside", ascending=False).itertuples()
     ]
     atoms = held[held["atom_sigmas"] > SIGMAS]
     said += [
-        (r.dataset, r.column, f"{r.people:,}", f"{r.atom}: share off by {bare(r.atom_error)}, {r.atom_sigmas:.1f} σ")
+        (
+            r.dataset,
+            r.column,
+            f"{r.people:,}",
+            f"{r.atom}: share off by {bare(r.atom_error)}, {r.atom_sigmas:.1f} σ",
+        )
         for r in atoms.sort_values("atom_sigmas", ascending=False).itertuples()
     ]
     if not held["outside"].notna().any():
         return NOT_YET
-    return table(("table", "column", "people", "what"), said, "llrl") if said else "None."
+    return (
+        table(("table", "column", "people", "what"), said, "llrl") if said else "None."
+    )
 
 
 def _people(name: str) -> int:
@@ -260,8 +369,19 @@ def _people(name: str) -> int:
 
 def _with_heads(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
     heads = once(line[0] for line in lines)
-    return table(head, [(first, *line[1:]) for first, line in zip(heads, lines, strict=True)], "llr")
+    return table(
+        head,
+        [(first, *line[1:]) for first, line in zip(heads, lines, strict=True)],
+        "llr",
+    )
 
 
-TABLES = {"aims": aims, "prices": prices, "each": each, "tails": tails, "forms": forms, "wrong": wrong}
+TABLES = {
+    "aims": aims,
+    "prices": prices,
+    "each": each,
+    "tails": tails,
+    "forms": forms,
+    "wrong": wrong,
+}
 TABLES |= {"ends": ends, "lines": page_lines, "furthest": furthest}

@@ -1,8 +1,10 @@
-"""Forty tables as a stranger brings them: what `pandas.read_csv` gives, nothing declared, nothing cleaned.
+"""Forty tables as a stranger brings them: what `pandas.read_csv` gives, nothing
+declared, nothing cleaned.
 
-Public ones are read as they lie there, ids, dates and missing cells included. Generated ones have known laws, are
-written as CSV and read again; twenty of them are in `further_tables.py`. `CHOSEN` marks, before anything was run, the
-half by which rules may be chosen; the others are reported apart.
+Public ones are read as they lie there, ids, dates and missing cells included. Generated
+ones have known laws, are written as CSV and read again; twenty of them are in
+`further_tables.py`. `CHOSEN` marks, before anything was run, the half by which rules
+may be chosen; the others are reported apart.
 """
 
 import io
@@ -19,7 +21,9 @@ from law import Law
 from common.sources import need
 
 HELD_OUT = 5  # one in so many rows is for tests alone
-PUBLIC = {  # the file, the column to predict, and above what it counts as 1 where it is a number of many values
+# the file, the column to predict, and above what it counts as 1 where it is a number of
+# many values
+PUBLIC = {
     "breast": ("breast_cancer_wisconsin.csv.gz", "class", 3),
     "titanic": ("titanic.csv.gz", "survived", None),
     "wine": ("wine_quality.csv.gz", "quality", 5.5),
@@ -32,12 +36,26 @@ PUBLIC = {  # the file, the column to predict, and above what it counts as 1 whe
     "adult": ("adult.csv.gz", "income", None),
     "diabetes130": ("diabetes130.csv.gz", "readmitted", None),
 }
-CHOSEN = ("titanic", "wine", "energy", "credit", "adult", "clinic", "codes", "calls", "forms", "odd", *MAY_CHOOSE)
+CHOSEN = (
+    "titanic",
+    "wine",
+    "energy",
+    "credit",
+    "adult",
+    "clinic",
+    "codes",
+    "calls",
+    "forms",
+    "odd",
+    *MAY_CHOOSE,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Stranger:
-    """Rows to learn from, rows held out, and what is to be predicted: a column, or that it is above a number."""
+    """Rows to learn from, rows held out, and what is to be predicted: a column, or that
+    it is above a number.
+    """
 
     train: pd.DataFrame
     test: pd.DataFrame
@@ -51,12 +69,16 @@ class Stranger:
 
 
 def clinic(law: Law) -> pd.DataFrame:
-    """Half zeros and a long tail, as insulin; blood pressure with zeros for gaps; an age from 21 on."""
+    """Half zeros and a long tail, as insulin; blood pressure with zeros for gaps; an
+    age from 21 on.
+    """
     return pd.DataFrame(
         {
             "pregnancies": np.floor(law.skewed(3, 0.8, 0.15)).clip(0, 17).astype(int),
             "glucose": np.rint(80 + 110 * law.rank()).astype(int),
-            "pressure": np.where(law.rng.random(law.people) < 0.05, 0, np.rint(50 + 45 * law.rank())).astype(int),
+            "pressure": np.where(
+                law.rng.random(law.people) < 0.05, 0, np.rint(50 + 45 * law.rank())
+            ).astype(int),
             "insulin": np.rint(law.skewed(125, 0.75, 0.5)).clip(0, 846).astype(int),
             "mass": np.round(20 + 25 * law.rank(), 1),
             "pedigree": np.round(law.skewed(0.37, 0.6), 3),
@@ -67,13 +89,19 @@ def clinic(law: Law) -> pd.DataFrame:
 
 
 def codes(law: Law) -> pd.DataFrame:
-    """Whole numbers of few values: 0 to 7, 1 to 5 in halves of a law, years of school; and a rate."""
+    """Whole numbers of few values: 0 to 7, 1 to 5 in halves of a law, years of school;
+    and a rate.
+    """
     return pd.DataFrame(
         {
             "kind": np.minimum(np.floor(8 * law.rank() ** 1.6), 7).astype(int),
             "satisfied": 1 + np.minimum(np.floor(5 * law.rank() ** 0.5), 4).astype(int),
-            "school": np.array([9, 12, 14, 16, 17, 20])[np.minimum(np.floor(6 * law.rank()), 5).astype(int)],
-            "affairs": np.where(law.rank() < 0.7, 0.0, np.round(law.skewed(1.2, 1.0), 7)),
+            "school": np.array([9, 12, 14, 16, 17, 20])[
+                np.minimum(np.floor(6 * law.rank()), 5).astype(int)
+            ],
+            "affairs": np.where(
+                law.rank() < 0.7, 0.0, np.round(law.skewed(1.2, 1.0), 7)
+            ),
             "share": np.round(law.rank() ** 3, 3),
             "left": law.outcome("N", "Y"),
         }
@@ -103,8 +131,12 @@ def calls(law: Law) -> pd.DataFrame:
             "seconds": np.rint(law.skewed(180, 0.85)).astype(int),
             "euribor": rates[np.minimum(np.floor(11 * law.rank()), 10).astype(int)],
             "open_rate": np.round(law.rank() ** 2, 4),
-            "days_since": np.where(law.rank() < 0.96, 999, np.rint(law.skewed(6, 0.5))).astype(int),
-            "job": law.word(["services", "admin.", "technician", "retired", "student", "unknown"]),
+            "days_since": np.where(
+                law.rank() < 0.96, 999, np.rint(law.skewed(6, 0.5))
+            ).astype(int),
+            "job": law.word(
+                ["services", "admin.", "technician", "retired", "student", "unknown"]
+            ),
             "loan": law.outcome("no", "yes"),
             "bought": law.outcome("no", "yes"),
         }
@@ -112,7 +144,9 @@ def calls(law: Law) -> pd.DataFrame:
 
 
 def traffic(law: Law) -> pd.DataFrame:
-    """Bytes over eight decades; durations with many zeros; rates in [0, 1]; 67 services."""
+    """Bytes over eight decades; durations with many zeros; rates in [0, 1]; 67
+    services.
+    """
     return pd.DataFrame(
         {
             "sent": np.rint(law.skewed(300, 2.2, 0.15)).clip(0, 1.4e9).astype(int),
@@ -129,8 +163,12 @@ def traffic(law: Law) -> pd.DataFrame:
 
 def forms(law: Law) -> pd.DataFrame:
     """Every way to write yes and no, a decimal, a day and a time; gaps in some."""
-    day = pd.Timestamp("2019-01-01") + pd.to_timedelta(np.floor(900 * law.rank()), unit="D")
-    minute = pd.Timestamp("2021-05-01 06:00") + pd.to_timedelta(np.floor(20_000 * law.rank()), unit="min")
+    day = pd.Timestamp("2019-01-01") + pd.to_timedelta(
+        np.floor(900 * law.rank()), unit="D"
+    )
+    minute = pd.Timestamp("2021-05-01 06:00") + pd.to_timedelta(
+        np.floor(20_000 * law.rank()), unit="min"
+    )
     gap = law.rng.random(law.people) < 0.1
     return pd.DataFrame(
         {
@@ -150,7 +188,9 @@ def forms(law: Law) -> pd.DataFrame:
 
 
 def odd(law: Law) -> pd.DataFrame:
-    """All missing, free text, the same number and the same word in two columns, one value only, 67 texts."""
+    """All missing, free text, the same number and the same word in two columns, one
+    value only, 67 texts.
+    """
     pay = np.rint(law.skewed(2_400, 0.6)).astype(int)
     town = law.word([f"town {i}" for i in range(67)])
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
@@ -179,8 +219,13 @@ def survey(law: Law) -> pd.DataFrame:
         {
             "county": law.word([f"county {i}" for i in range(67)], 0.8),
             "probability": np.round(law.rank(), 2),
-            "answer": law.word(["agree", "disagree", "neither", "strongly agree", "strongly disagree"], 0.5),
-            "income": np.where(gap, np.nan, np.rint(law.skewed(31_000, 0.7) / 100) * 100),
+            "answer": law.word(
+                ["agree", "disagree", "neither", "strongly agree", "strongly disagree"],
+                0.5,
+            ),
+            "income": np.where(
+                gap, np.nan, np.rint(law.skewed(31_000, 0.7) / 100) * 100
+            ),
             "children": np.floor(law.skewed(1.4, 0.6, 0.4)).astype(int),
             "commute": np.round(law.skewed(24, 0.7), 1),
             "votes": law.outcome("no", "yes"),
@@ -204,7 +249,9 @@ NAMES = (*PUBLIC, *GENERATED, *FURTHER)
 
 @lru_cache(maxsize=1)
 def load(name: str, folder: Path) -> Stranger:
-    """The table of that name. A fifth of its rows is held out, by lot: generated ones have so many more."""
+    """The table of that name. A fifth of its rows is held out, by lot: generated ones
+    have so many more.
+    """
     above: float | None = None
     if name in PUBLIC:
         file, target, above = PUBLIC[name]
@@ -216,11 +263,17 @@ def load(name: str, folder: Path) -> Stranger:
         frame = written_and_read(pd.DataFrame(make(law)), TEXTS.get(name, ()))
     order = np.random.default_rng(0).permutation(len(frame))
     cut = len(frame) // HELD_OUT
-    test, train = (frame.iloc[part].reset_index(drop=True) for part in (order[:cut], order[cut:]))
+    test, train = (
+        frame.iloc[part].reset_index(drop=True) for part in (order[:cut], order[cut:])
+    )
     return Stranger(train, test, target, above, TEXTS.get(name, ()))
 
 
 def written_and_read(frame: pd.DataFrame, texts: Sequence[str]) -> pd.DataFrame:
-    """What a stranger gets who reads the CSV file of these rows and asks for text where numbers stand for it."""
+    """What a stranger gets who reads the CSV file of these rows and asks for text where
+    numbers stand for it.
+    """
     text = frame.to_csv(index=False)
-    return pd.read_csv(io.StringIO(text), dtype=dict.fromkeys(texts, object), low_memory=False)
+    return pd.read_csv(
+        io.StringIO(text), dtype=dict.fromkeys(texts, object), low_memory=False
+    )

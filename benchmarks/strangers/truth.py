@@ -1,8 +1,11 @@
-"""What is true of synthetic rows beside real ones, for each line of a page: by code that knows no schema.
+"""What is true of synthetic rows beside real ones, for each line of a page: by code
+that knows no schema.
 
-Numbers and days are compared by correlations of values (Pearson) and of ranks (Spearman), texts by Cramér's V, a text
-and a number by the correlation ratio of ranks; the last two are corrected for many words and few rows (Bergsma, JKSS
-2013; Kelley, 1935). A page's line that says "good" is wrong where the worst of its kind is further off than `LIMITS`.
+Numbers and days are compared by correlations of values (Pearson) and of ranks
+(Spearman), texts by Cramér's V, a text and a number by the correlation ratio of ranks;
+the last two are corrected for many words and few rows (Bergsma, JKSS 2013; Kelley,
+1935). A page's line that says "good" is wrong where the worst of its kind is further
+off than `LIMITS`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +16,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-STRONG = 0.3  # from here on a pair of columns hangs together, in the real or in the synthetic rows
+# from here on a pair of columns hangs together, in the real or in the synthetic rows
+STRONG = 0.3
 MOST_WORDS = 40  # of a text; others count as one
-LIMITS = {"columns": 0.1, "pairs": 0.1, "correlations": 0.1, "models": 0.05, "events": 0.1}
+LIMITS = {
+    "columns": 0.1,
+    "pairs": 0.1,
+    "correlations": 0.1,
+    "models": 0.05,
+    "events": 0.1,
+}
 SUBJECTS = {  # how a line's subject begins, and which truth it is about
     "single columns": "columns",
     "pairs": "pairs",
@@ -27,7 +37,9 @@ SUBJECTS = {  # how a line's subject begins, and which truth it is about
 
 @dataclass(frozen=True)
 class Truth:
-    """How far the worst of a kind is off, and which that is, with the real and the synthetic figure."""
+    """How far the worst of a kind is off, and which that is, with the real and the
+    synthetic figure.
+    """
 
     off: float = 0.0
     worst: str = ""
@@ -38,31 +50,50 @@ class Truth:
 
 def kind_of_line(subject: str) -> str | None:
     """Which truth a line is about; None of lines about attacks and prices."""
-    return next((kind for start, kind in SUBJECTS.items() if subject.startswith(start)), None)
+    return next(
+        (kind for start, kind in SUBJECTS.items() if subject.startswith(start)), None
+    )
 
 
 def worst_column(figures: Sequence[Mapping[str, Any]]) -> Truth:
-    """The column with the largest KS or TV; of a column that nearly nobody shares a text of nothing is said."""
-    measured = [row for row in figures if row["kind"] != "unsaid" and ("ks" in row or "tv" in row)]
+    """The column with the largest KS or TV; of a column that nearly nobody shares a
+    text of nothing is said.
+    """
+    measured = [
+        row
+        for row in figures
+        if row["kind"] != "unsaid" and ("ks" in row or "tv" in row)
+    ]
     truths = [Truth(row.get("ks", row.get("tv")), row["column"]) for row in measured]
     return max(truths, key=lambda truth: truth.off, default=Truth())
 
 
 @dataclass(frozen=True, eq=False)
 class Associations:
-    """How strongly every two columns hang together: correlations of numbers, and strengths of all pairs."""
+    """How strongly every two columns hang together: correlations of numbers, and
+    strengths of all pairs.
+    """
 
     values: pd.DataFrame  # Pearson's, numbers alone
     strengths: pd.DataFrame  # by ranks; all columns
 
     @classmethod
-    def measure(cls, numbers: pd.DataFrame, texts: pd.DataFrame, words: Mapping[str, Sequence[str]]) -> "Associations":
+    def measure(
+        cls,
+        numbers: pd.DataFrame,
+        texts: pd.DataFrame,
+        words: Mapping[str, Sequence[str]],
+    ) -> "Associations":
         ranks = numbers.rank()
         levels = {name: _levels(texts[name], words[name]) for name in texts}
-        strengths = ranks.corr().reindex(index=[*numbers, *texts], columns=[*numbers, *texts])
+        strengths = ranks.corr().reindex(
+            index=[*numbers, *texts], columns=[*numbers, *texts]
+        )
         for i, one in enumerate(texts):
             for name in numbers:
-                ratio = _correlation_ratio(levels[one], ranks[name].to_numpy(dtype=float))
+                ratio = _correlation_ratio(
+                    levels[one], ranks[name].to_numpy(dtype=float)
+                )
                 strengths.loc[one, name] = strengths.loc[name, one] = ratio
             for other in list(texts)[:i]:
                 association = _cramers_v(levels[one], levels[other])
@@ -72,7 +103,9 @@ class Associations:
 
 def common_words(real: pd.DataFrame) -> dict[str, list[str]]:
     """The most frequent words of each real text."""
-    return {str(name): list(real[name].value_counts().index[:MOST_WORDS]) for name in real}
+    return {
+        str(name): list(real[name].value_counts().index[:MOST_WORDS]) for name in real
+    }
 
 
 def worst_pair(real: Associations, made: Associations) -> Truth:
@@ -82,10 +115,16 @@ def worst_pair(real: Associations, made: Associations) -> Truth:
 
 
 def worst_correlation(real: Associations, made: Associations) -> Truth:
-    """Of all pairs of numbers the one whose correlation, of values or of ranks, is furthest off."""
+    """Of all pairs of numbers the one whose correlation, of values or of ranks, is
+    furthest off.
+    """
     numbers = list(real.values)
-    by_ranks = _furthest(real.strengths.loc[numbers, numbers], made.strengths.loc[numbers, numbers])
-    return max(_furthest(real.values, made.values), by_ranks, key=lambda truth: truth.off)
+    by_ranks = _furthest(
+        real.strengths.loc[numbers, numbers], made.strengths.loc[numbers, numbers]
+    )
+    return max(
+        _furthest(real.values, made.values), by_ranks, key=lambda truth: truth.off
+    )
 
 
 def _furthest(real: pd.DataFrame, made: pd.DataFrame) -> Truth:
@@ -95,21 +134,29 @@ def _furthest(real: pd.DataFrame, made: pd.DataFrame) -> Truth:
     if not differences.any():
         return Truth()
     i, j = np.unravel_index(differences.argmax(), differences.shape)
-    one, other = real.columns[i], real.columns[j]
-    worst = f"{one} and {other}: {real.iloc[i, j]:.2f} -> {made.fillna(0.0).iloc[i, j]:.2f}"
+    one = real.columns[i]
+    other = real.columns[j]
+    worst = (
+        f"{one} and {other}: {real.iloc[i, j]:.2f} -> {made.fillna(0.0).iloc[i, j]:.2f}"
+    )
     return Truth(round(float(differences[i, j]), 4), worst)
 
 
 def _levels(cells: "pd.Series[Any]", words: Sequence[str]) -> NDArray[np.int64]:
-    """Each cell's place among the words, one after them for other words, and one more for missing cells."""
+    """Each cell's place among the words, one after them for other words, and one more
+    for missing cells.
+    """
     codes = pd.Categorical(cells, categories=words).codes.astype(np.int64)
     unknown = np.where(cells.isna(), len(words) + 1, len(words))
     return np.where(codes < 0, unknown, codes)
 
 
 def _cramers_v(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
-    rows, size = len(one), int(other.max()) + 1
-    counts = np.bincount(one * size + other, minlength=(int(one.max()) + 1) * size).reshape(-1, size)
+    rows = len(one)
+    size = int(other.max()) + 1
+    counts = np.bincount(
+        one * size + other, minlength=(int(one.max()) + 1) * size
+    ).reshape(-1, size)
     table = counts[counts.any(axis=1)][:, counts.any(axis=0)].astype(float)
     height, width = table.shape
     if min(height, width) < 2:
@@ -121,11 +168,15 @@ def _cramers_v(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
     return float(min(1.0, np.sqrt(excess / room)))
 
 
-def _correlation_ratio(levels: NDArray[np.int64], numbers: NDArray[np.float64]) -> float:
+def _correlation_ratio(
+    levels: NDArray[np.int64], numbers: NDArray[np.float64]
+) -> float:
     known = ~np.isnan(numbers)
-    groups, values = levels[known], numbers[known]
+    groups = levels[known]
+    values = numbers[known]
     counts = np.bincount(groups)
-    groups_used, rows = int((counts > 0).sum()), len(values)
+    groups_used = int((counts > 0).sum())
+    rows = len(values)
     if groups_used < 2 or rows <= groups_used or not np.ptp(values):
         return float("nan")
     centred = values - values.mean()

@@ -1,17 +1,21 @@
-"""Images, tables and halves of images at different holders of the same people: what is learned across holders.
+"""Images, tables and halves of images at different holders of the same people: what is
+learned across holders.
 
     make bench NAME=tied DATA=<folder> [QUICK=1]
     python benchmarks/tied/bench.py --data data --device cuda --jobs 6 --out benchmarks/tied/ours.csv
     python benchmarks/tied/bench.py --only fashion_mnist/label --epsilons 1
 
-`label`: the image at one party, its class at another. `halves`: the upper and the lower half of a digit at two parties,
-and at a third whether it is odd and in which quarter its ink falls. `rooms`: two hours of a house's temperatures and
-humidities (Energy) as series at two parties, the month and how much current the house took at a third; a person is such
-a stretch of two hours. δ = 10⁻⁵, a row a person. Methods: `tied` with its
-default settings, and the label as its target; `tied, one covariance`: without a target, so that classes have means
-alone; `apart`: each party's rows as tied draws them, in an order of their own, which is what parties could draw without
-each other; `verti-gan`: 300 rounds; `real`: the people's own rows. Classifiers are trained on drawn rows and tested on
-real ones. The distance of correlations (`cmd`) is over means of squares of 7 × 7 pixels and the levels of the tables.
+`label`: the image at one party, its class at another. `halves`: the upper and the lower
+half of a digit at two parties, and at a third whether it is odd and in which quarter
+its ink falls. `rooms`: two hours of a house's temperatures and humidities (Energy) as
+series at two parties, the month and how much current the house took at a third; a
+person is such a stretch of two hours. δ = 10⁻⁵, a row a person. Methods: `tied` with
+its default settings, and the label as its target; `tied, one covariance`: without a
+target, so that classes have means alone; `apart`: each party's rows as tied draws them,
+in an order of their own, which is what parties could draw without each other;
+`verti-gan`: 300 rounds; `real`: the people's own rows. Classifiers are trained on drawn
+rows and tested on real ones. The distance of correlations (`cmd`) is over means of
+squares of 7 × 7 pixels and the levels of the tables.
 """
 
 import argparse
@@ -52,9 +56,22 @@ STEPS = 12
 BOUNDS = {"temperatures": (-10, 35), "humidities": (0, 100)}
 METHODS = ("tied", "tied, one covariance", "apart", "verti-gan", "real")
 FIELDS = [
-    "dataset", "people", "split", "method", "epsilon", "seed", "target", "classifier", "accuracy", "cmd_within",
-    "cmd_cross", "seconds", "up_mb", "drawn", "device",
-]  # fmt: skip
+    "dataset",
+    "people",
+    "split",
+    "method",
+    "epsilon",
+    "seed",
+    "target",
+    "classifier",
+    "accuracy",
+    "cmd_within",
+    "cmd_cross",
+    "seconds",
+    "up_mb",
+    "drawn",
+    "device",
+]
 KEY = ("dataset", "split", "method", "epsilon", "seed")
 Held = dict[str, Any]  # images (n, height, width) and frames, by party
 
@@ -64,13 +81,16 @@ def split_up(split: str, x: Any, y: Any) -> Held:
     if split == "label":
         return {"images": x, "table": pd.DataFrame({"digit": y})}
     ink = x.reshape(len(x), -1).mean(1)
-    quarter = np.searchsorted([25, 32, 40], ink)  # near its quartiles: bounds are public
+    # near its quartiles: bounds are public
+    quarter = np.searchsorted([25, 32, 40], ink)
     table = pd.DataFrame({"odd": y % 2, "ink": quarter})
     return {"upper": x[:, :14], "lower": x[:, 14:], "table": table}
 
 
 def rooms(folder: Path) -> tuple[Held, Held]:
-    """Series as values from 0 to 255, (n, steps, channels), of people and to test on: every fifth stretch of time."""
+    """Series as values from 0 to 255, (n, steps, channels), of people and to test on:
+    every fifth stretch of time.
+    """
     (path,) = need(folder, "timegan_energy.csv.gz")
     frame = pd.read_csv(path)
     count = len(frame) // STEPS
@@ -83,9 +103,13 @@ def rooms(folder: Path) -> tuple[Held, Held]:
         held[party] = np.clip((cut[:, :, own] - low) * 255 / (high - low), 0, 255)
     load = cut[:, :, places["Appliances"]].mean(1)
     month = np.arange(count) * LEVELS["month"] // count
-    held["table"] = pd.DataFrame({"month": month, "load": np.searchsorted([55, 75, 105], load)})
+    held["table"] = pd.DataFrame(
+        {"month": month, "load": np.searchsorted([55, 75, 105], load)}
+    )
     out = np.arange(count) % 5 == 4
-    people, test = ({name: rows[part] for name, rows in held.items()} for part in (~out, out))
+    people, test = (
+        {name: rows[part] for name, rows in held.items()} for part in (~out, out)
+    )
     return people, test
 
 
@@ -97,24 +121,36 @@ def whole(held: Held) -> Any:
 
 def correlations(held: Held) -> tuple[Any, Any]:
     """Of squares of pixels and levels, and whose each is."""
-    columns, whose = [], []
+    columns = []
+    whose = []
     for number, rows in enumerate(held.values()):
         if isinstance(rows, pd.DataFrame):
-            own = np.concatenate([np.eye(LEVELS[name])[rows[name].to_numpy(np.int64)] for name in rows], 1)
+            own = np.concatenate(
+                [np.eye(LEVELS[name])[rows[name].to_numpy(np.int64)] for name in rows],
+                1,
+            )
         elif "humidities" in held:
             own = rows.mean(1)
         else:
             n, height, width = rows.shape
-            own = rows.reshape(n, height // 7, 7, width // 7, 7).mean((2, 4), dtype=np.float64).reshape(n, -1)
-        columns.append(own + 1e-6 * np.random.default_rng(0).normal(size=own.shape))  # a constant has none
+            own = (
+                rows.reshape(n, height // 7, 7, width // 7, 7)
+                .mean((2, 4), dtype=np.float64)
+                .reshape(n, -1)
+            )
+        # a constant has none
+        columns.append(own + 1e-6 * np.random.default_rng(0).normal(size=own.shape))
         whose += [number] * own.shape[1]
     return np.corrcoef(np.concatenate(columns, 1).T), np.array(whose)
 
 
 def cmd(drawn: Held, real: Held) -> tuple[float, float]:
-    """The mean distance of correlations of two columns within a party, and across two."""
+    """The mean distance of correlations of two columns within a party, and across
+    two.
+    """
     (a, whose), (b, _) = correlations(drawn), correlations(real)
-    apart, same = np.abs(a - b), whose[:, None] == whose
+    apart = np.abs(a - b)
+    same = whose[:, None] == whose
     upper = np.triu(np.ones_like(same), 1)
     return float(apart[upper & same].mean()), float(apart[upper & ~same].mean())
 
@@ -124,16 +160,21 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     device = pick_device(job["device"])
     if job["split"] == "rooms":
-        real, test = ({name: one[: job["most"]] for name, one in part.items()} for part in rooms(job["data"]))
+        real, test = (
+            {name: one[: job["most"]] for name, one in part.items()}
+            for part in rooms(job["data"])
+        )
     else:
         real, test = (
-            split_up(job["split"], x[: job["most"]], y[: job["most"]]) for x, y in images(job["dataset"], job["data"])
+            split_up(job["split"], x[: job["most"]], y[: job["most"]])
+            for x, y in images(job["dataset"], job["data"])
         )
     start = time.perf_counter()
     drawn, up = (real, 0.0) if job["method"] == "real" else drawn_rows(job, real)
     seconds = time.perf_counter() - start
     within, across = cmd(drawn, real)
-    epochs = job["epochs"] * max(1, job["drawn"] // len(drawn["table"]))  # as many steps for few rows
+    # as many steps for few rows
+    epochs = job["epochs"] * max(1, job["drawn"] // len(drawn["table"]))
     row = {key: job[key] for key in KEY} | {
         "people": len(real["table"]),
         "cmd_within": round(within, 4),
@@ -150,8 +191,12 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
             "classifier": learner,
             "accuracy": round(
                 accuracy(
-                    learner, (whole(drawn), drawn["table"][target].to_numpy(np.int64)),
-                    (whole(test), test["table"][target].to_numpy(np.int64)), LEVELS[target], device, epochs,
+                    learner,
+                    (whole(drawn), drawn["table"][target].to_numpy(np.int64)),
+                    (whole(test), test["table"][target].to_numpy(np.int64)),
+                    LEVELS[target],
+                    device,
+                    epochs,
                     job["seed"],
                 ),
                 4,
@@ -159,41 +204,68 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
         }
         for target in SPLITS[job["split"]]
         for learner in ("mlp", "cnn")
-    ]  # fmt: skip
+    ]
 
 
 def arrays_of(name: str, rows: Any) -> Any:
     """A party's images or series."""
     if name not in BOUNDS:
-        return Images.from_array(rows, ImageSchema(height=rows.shape[1], width=rows.shape[2]))
-    channels = tuple(Real(name=f"{name}_{n}", low=0, high=255) for n in range(rows.shape[2]))
-    return Series.from_array(rows, SeriesSchema(length=STEPS, series="stretch", channels=channels))
+        return Images.from_array(
+            rows, ImageSchema(height=rows.shape[1], width=rows.shape[2])
+        )
+    channels = tuple(
+        Real(name=f"{name}_{n}", low=0, high=255) for n in range(rows.shape[2])
+    )
+    return Series.from_array(
+        rows, SeriesSchema(length=STEPS, series="stretch", channels=channels)
+    )
 
 
 def drawn_rows(job: dict[str, Any], real: Held) -> tuple[Held, float]:
-    """Synthetic rows of all parties, and the megabytes that the busiest of them sent."""
-    held, schemas = {}, {}
+    """Synthetic rows of all parties, and the megabytes that the busiest of them
+    sent.
+    """
+    held = {}
+    schemas = {}
     for name, rows in real.items():
         if isinstance(rows, pd.DataFrame):
             held[name] = rows
-            schemas[name] = Schema(columns=tuple(Ordinal(name=c, categories=tuple(range(LEVELS[c]))) for c in rows))
+            schemas[name] = Schema(
+                columns=tuple(
+                    Ordinal(name=c, categories=tuple(range(LEVELS[c]))) for c in rows
+                )
+            )
         else:
             held[name] = arrays_of(name, rows)
     budget = Budget(job["epsilon"], DELTA)
-    federation = Federation.rehearsal(held, schemas, budget=budget, seed=job["seed"], same_people=True)
+    federation = Federation.rehearsal(
+        held, schemas, budget=budget, seed=job["seed"], same_people=True
+    )
     if job["method"] == "verti-gan":
-        result = train("verti-gan", federation, rounds=job["rounds"], device=job["device"])
+        result = train(
+            "verti-gan", federation, rounds=job["rounds"], device=job["device"]
+        )
     else:
-        target = None if job["method"] == "tied, one covariance" else SPLITS[job["split"]][0]
+        target = (
+            None if job["method"] == "tied, one covariance" else SPLITS[job["split"]][0]
+        )
         result = train("tied", federation, target=target)
     rows = result.transcript.rows(result.privacy)
-    sent = max(sum(row["up_bytes"] for row in rows if row["party"] == name) for name in held) / 1e6
+    sent = (
+        max(
+            sum(row["up_bytes"] for row in rows if row["party"] == name)
+            for name in held
+        )
+        / 1e6
+    )
     drawn: Held = result.generator.parts(job["drawn"], seed=job["seed"])
     if job["method"] == "apart":
         rng = np.random.default_rng(job["seed"])
         orders = {name: rng.permutation(job["drawn"]) for name in drawn}
         drawn = {
-            name: own.iloc[orders[name]] if isinstance(own, pd.DataFrame) else own[orders[name]]
+            name: own.iloc[orders[name]]
+            if isinstance(own, pd.DataFrame)
+            else own[orders[name]]
             for name, own in drawn.items()
         }
     return drawn, sent
@@ -201,16 +273,30 @@ def drawn_rows(job: dict[str, Any], real: Held) -> tuple[Held, float]:
 
 def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every cell."""
-    common = {key: getattr(args, key) for key in ("data", "device", "most", "drawn", "epochs", "rounds")}
-    for split, datasets in (("label", IMAGES), ("halves", ("mnist",)), ("rooms", ("energy",))):
+    common = {
+        key: getattr(args, key)
+        for key in ("data", "device", "most", "drawn", "epochs", "rounds")
+    }
+    for split, datasets in (
+        ("label", IMAGES),
+        ("halves", ("mnist",)),
+        ("rooms", ("energy",)),
+    ):
         for dataset in datasets:
             for method in args.methods:
                 for epsilon in [0.0] if method == "real" else args.epsilons:
-                    few = method in ("verti-gan", "apart", "real") or epsilon not in (1.0, 4.0)
+                    few = method in ("verti-gan", "apart", "real") or epsilon not in (
+                        1.0,
+                        4.0,
+                    )
                     for seed in range(1 if few else args.seeds):
                         yield common | {
-                            "dataset": dataset, "split": split, "method": method, "epsilon": epsilon, "seed": seed,
-                        }  # fmt: skip
+                            "dataset": dataset,
+                            "split": split,
+                            "method": method,
+                            "epsilon": epsilon,
+                            "seed": seed,
+                        }
 
 
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY, "target", "classifier"))
@@ -218,14 +304,27 @@ GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY, "target", "classifier"))
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__)
-    parser.add_argument("--methods", nargs="*", default=["tied", "real"] if QUICK else list(METHODS), choices=METHODS)
-    parser.add_argument("--epsilons", nargs="*", type=float, default=[4.0] if QUICK else list(EPSILONS))
+    parser.add_argument(
+        "--methods",
+        nargs="*",
+        default=["tied", "real"] if QUICK else list(METHODS),
+        choices=METHODS,
+    )
+    parser.add_argument(
+        "--epsilons", nargs="*", type=float, default=[4.0] if QUICK else list(EPSILONS)
+    )
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
-    parser.add_argument("--most", type=int, default=300 if QUICK else None, help="people to use at most")
+    parser.add_argument(
+        "--most", type=int, default=300 if QUICK else None, help="people to use at most"
+    )
     parser.add_argument("--drawn", type=int, default=300 if QUICK else 50_000)
     parser.add_argument("--epochs", type=int, default=1 if QUICK else 6)
-    parser.add_argument("--rounds", type=int, default=2 if QUICK else 300, help="of VertiGAN")
-    parser.add_argument("--only", default="", help="run the cells whose name contains this")
+    parser.add_argument(
+        "--rounds", type=int, default=2 if QUICK else 300, help="of VertiGAN"
+    )
+    parser.add_argument(
+        "--only", default="", help="run the cells whose name contains this"
+    )
     return parser
 
 

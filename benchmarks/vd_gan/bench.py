@@ -1,13 +1,16 @@
-"""What a round of VDGAN costs a party: one private critic, or thousands of teachers that vote.
+"""What a round of VDGAN costs a party: one private critic, or thousands of teachers
+that vote.
 
     make bench NAME=vd_gan [QUICK=1]
 
-Two parties of about Census's one-hot widths (138 and 144) and 10⁵ people, rows at random: the time does not depend
-on what they say. DPSGD at its defaults (10 critic steps of 1,000 people, 1,000 synthetic rows), PATE at its own (5
-steps of 10 people a teacher, 64 synthetic rows). Both train in this process, as a user would call them, with the
-ledger in memory and secure noise. Times are milliseconds of one core, CPU time of one thread, so that other work on
-the machine does not blur them; the median of the rounds after the first. `share` says where a PATE party's time goes.
-QUICK=1 takes few people and teachers, and leaves ours.csv alone.
+Two parties of about Census's one-hot widths (138 and 144) and 10⁵ people, rows at
+random: the time does not depend on what they say. DPSGD at its defaults (10 critic
+steps of 1,000 people, 1,000 synthetic rows), PATE at its own (5 steps of 10 people a
+teacher, 64 synthetic rows). Both train in this process, as a user would call them, with
+the ledger in memory and secure noise. Times are milliseconds of one core, CPU time of
+one thread, so that other work on the machine does not blur them; the median of the
+rounds after the first. `share` says where a PATE party's time goes. QUICK=1 takes few
+people and teachers, and leaves ours.csv alone.
 """
 
 import argparse
@@ -23,7 +26,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-os.environ["OMP_NUM_THREADS"] = "1"  # before torch: a later set_num_threads does not reach every thread pool
+# before torch: a later set_num_threads does not reach every thread pool
+os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
@@ -44,7 +48,8 @@ HERE = Path(__file__).parent
 QUICK = quick()
 PEOPLE, ROUNDS = (2_000, 3) if QUICK else (100_000, 4)
 TEACHERS = (50,) if QUICK else (1000, 2000)
-COLUMNS = {"party0": 10, "party1": 12} if QUICK else {"party0": 69, "party1": 72}  # yes/no: two slots each
+# yes/no: two slots each
+COLUMNS = {"party0": 10, "party1": 12} if QUICK else {"party0": 69, "party1": 72}
 PARTS = {
     "training": (Teachers, "train"),
     "slopes": (Teachers, "gradients"),
@@ -56,15 +61,25 @@ PARTS = {
 def federation() -> Federation:
     draw = np.random.default_rng(0)
     tables = {
-        name: pd.DataFrame(draw.random((PEOPLE, count)) < 0.3, columns=[f"{name}_{i}" for i in range(count)])
+        name: pd.DataFrame(
+            draw.random((PEOPLE, count)) < 0.3,
+            columns=[f"{name}_{i}" for i in range(count)],
+        )
         for name, count in COLUMNS.items()
     }
-    schemas = {name: Schema(columns=tuple(Boolean(name=c) for c in t)) for name, t in tables.items()}
+    schemas = {
+        name: Schema(columns=tuple(Boolean(name=c) for c in t))
+        for name, t in tables.items()
+    }
     return Federation.rehearsal(tables, schemas, budget=Budget(8.0, 1e-6))
 
 
-def timed(cls: type, name: str, spent: dict[str, float], label: str) -> Callable[[], None]:
-    """Count the CPU time of a method, of a generator's steps too; returns what undoes it."""
+def timed(
+    cls: type, name: str, spent: dict[str, float], label: str
+) -> Callable[[], None]:
+    """Count the CPU time of a method, of a generator's steps too; returns what undoes
+    it.
+    """
     original = getattr(cls, name)
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -93,7 +108,13 @@ def measure(module: ModuleType, held: Federation, **settings: Any) -> dict[str, 
     config = module.Config(rounds=ROUNDS, device="cpu", **settings)
     parties = LocalParties(
         {
-            name: module.PROTOCOL.build(name, holder.table, holder.ledger, run=config.protocol, budget=holder.budget)
+            name: module.PROTOCOL.build(
+                name,
+                holder.table,
+                holder.ledger,
+                run=config.protocol,
+                budget=holder.budget,
+            )
             for name, holder in held.holders.items()
         }
     )
@@ -116,7 +137,11 @@ def measure(module: ModuleType, held: Federation, **settings: Any) -> dict[str, 
         "teachers": settings.get("teachers", ""),
         "rows": config.rows,
         "round_ms": round(1000 * statistics.median(gaps) / len(COLUMNS), 1),
-        "share": " ".join(f"{label} {100 * spent[label] / total:.0f}%" for label in PARTS if label in spent),
+        "share": " ".join(
+            f"{label} {100 * spent[label] / total:.0f}%"
+            for label in PARTS
+            if label in spent
+        ),
     }
 
 
@@ -127,7 +152,10 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     args = parser().parse_args()
     warnings.simplefilter("ignore")
-    cases = [(vd_gan, {}), *((vd_gan_pate, {"teachers": teachers}) for teachers in TEACHERS)]
+    cases = [
+        (vd_gan, {}),
+        *((vd_gan_pate, {"teachers": teachers}) for teachers in TEACHERS),
+    ]
     results: list[dict[str, Any]] = []
     for module, settings in cases:
         row = measure(module, federation(), **settings)

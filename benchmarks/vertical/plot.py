@@ -1,6 +1,8 @@
-"""Figures from ours.csv: `python benchmarks/vertical/plot.py [ours.csv]` writes the PNGs beside it (needs matplotlib).
+"""Figures from ours.csv: `python benchmarks/vertical/plot.py [ours.csv]` writes the
+PNGs beside it (needs matplotlib).
 
-joint.png     two-way distance within a party and across parties, over ε: what each method learns of the two
+joint.png     two-way distance within a party and across parties, over ε: what each
+              method learns of the two
 ablations.png four-way distance over rows, split, parties, upload and teachers
 """
 
@@ -16,10 +18,28 @@ import pandas as pd
 from common.options import command
 
 HERE = Path(__file__).parent
-STUDIES = {"rows": "rows", "split": "share", "parties": "parties", "upload": "upload", "teachers": "teachers"}
-ORDER = ("VertiGAN", "VDGAN-DPSGD", "VDGAN-PATE", "DPLT", "DPLT+", "Gram", "central GAN")
+STUDIES = {
+    "rows": "rows",
+    "split": "share",
+    "parties": "parties",
+    "upload": "upload",
+    "teachers": "teachers",
+}
+ORDER = (
+    "VertiGAN",
+    "VDGAN-DPSGD",
+    "VDGAN-PATE",
+    "DPLT",
+    "DPLT+",
+    "Gram",
+    "central GAN",
+)
 ENDS = {"independent": ("grey", "--"), "bootstrap": ("black", ":")}
-NAMES = {"rows": "people", "share": "the smaller party's share of the columns", "upload": "share of the gradient sent"}
+NAMES = {
+    "rows": "people",
+    "share": "the smaller party's share of the columns",
+    "upload": "share of the gradient sent",
+}
 
 
 def pyplot() -> Any:
@@ -37,28 +57,51 @@ def points(axis: Any, part: pd.DataFrame, x: str, y: str, **style: object) -> No
     if len(stats):
         mean, low, high = (stats[end].to_numpy() for end in ("mean", "min", "max"))
         bars = [mean - low, high - mean]
-        axis.errorbar(stats.index.to_numpy(), mean, yerr=bars, marker="o", markersize=4, capsize=2, **style)
+        axis.errorbar(
+            stats.index.to_numpy(),
+            mean,
+            yerr=bars,
+            marker="o",
+            markersize=4,
+            capsize=2,
+            **style,
+        )
 
 
 def joint(rows: pd.DataFrame, file: Path) -> None:
-    """Within above, across below, a column for each table. Open marks on the right: without DP."""
+    """Within above, across below, a column for each table. Open marks on the right:
+    without DP.
+    """
     plt = pyplot()
     colours = dict(zip(ORDER, plt.get_cmap("tab10").colors, strict=False))
     main = rows[(rows.study == "main") & (rows.dataset != "toy")]
     tables = list(main.dataset.unique())
     right = 4 * float(main.epsilon.max())
-    figure, axes = plt.subplots(2, len(tables), figsize=(3.4 * len(tables), 6), sharex=True, squeeze=False)
+    figure, axes = plt.subplots(
+        2, len(tables), figsize=(3.4 * len(tables), 6), sharex=True, squeeze=False
+    )
     for axis_pair, table in zip(axes.T, tables, strict=True):
         for axis, scope in zip(axis_pair, ("within", "cross"), strict=True):
             part = main[main.dataset == table]
             for method in ORDER:
-                own, look = part[part.method == method], {"color": colours[method]}
-                points(axis, own.dropna(subset=["epsilon"]), "epsilon", f"avd2_{scope}", label=method, **look)
-                free, look = own[own.epsilon.isna()].assign(epsilon=right), look | {"mfc": "none"}
+                own = part[part.method == method]
+                look = {"color": colours[method]}
+                points(
+                    axis,
+                    own.dropna(subset=["epsilon"]),
+                    "epsilon",
+                    f"avd2_{scope}",
+                    label=method,
+                    **look,
+                )
+                free = own[own.epsilon.isna()].assign(epsilon=right)
+                look = look | {"mfc": "none"}
                 points(axis, free, "epsilon", f"avd2_{scope}", linestyle="none", **look)
             for end, (colour, line) in ENDS.items():
                 value = part[part.method == end][f"avd2_{scope}"].mean()
-                axis.axhline(value, color=colour, linestyle=line, linewidth=1, label=end)
+                axis.axhline(
+                    value, color=colour, linestyle=line, linewidth=1, label=end
+                )
             axis.set(xscale="log", xlim=(0.4, 1.4 * right), ylim=(0, None))
             axis.grid(alpha=0.3)
         axis_pair[0].set_title(table)
@@ -67,7 +110,11 @@ def joint(rows: pd.DataFrame, file: Path) -> None:
         axis_pair[1].set_xlabel("ε of each party")
     axes[0, 0].set_ylabel("2-way AVD within a party")
     axes[1, 0].set_ylabel("2-way AVD across parties")
-    named = dict(pair for axis in axes[0] for pair in zip(*reversed(axis.get_legend_handles_labels()), strict=True))
+    named = dict(
+        pair
+        for axis in axes[0]
+        for pair in zip(*reversed(axis.get_legend_handles_labels()), strict=True)
+    )
     figure.legend(named.values(), named, ncols=5, fontsize=8, loc="lower center")
     figure.tight_layout(rect=(0, 0.08, 1, 1))
     figure.savefig(file, dpi=110)
@@ -77,11 +124,17 @@ def ablations(rows: pd.DataFrame, file: Path) -> None:
     """A panel for each study; a line for each table, ε and kind of split."""
     plt = pyplot()
     studies = [study for study in STUDIES if (rows.study == study).any()]
-    figure, axes = plt.subplots(1, len(studies), figsize=(3.6 * len(studies), 3.8), squeeze=False)
+    figure, axes = plt.subplots(
+        1, len(studies), figsize=(3.6 * len(studies), 3.8), squeeze=False
+    )
     for axis, study in zip(axes[0], studies, strict=True):
         part = rows[rows.study == study]
-        for (table, epsilon, split), group in part.groupby(["dataset", "epsilon", "split"]):
-            label = f"{table}, ε={epsilon:g}" + (f", {split}" if part.split.nunique() > 1 else "")
+        for (table, epsilon, split), group in part.groupby(
+            ["dataset", "epsilon", "split"]
+        ):
+            label = f"{table}, ε={epsilon:g}" + (
+                f", {split}" if part.split.nunique() > 1 else ""
+            )
             points(axis, group, STUDIES[study], "avd4", label=label)
         if study in ("rows", "parties", "teachers"):
             axis.set_xscale("log")

@@ -1,25 +1,32 @@
-"""People with many rows: how near synthetic people with their events come to real ones, and what others can do.
+"""People with many rows: how near synthetic people with their events come to real ones,
+and what others can do.
 
     make bench NAME=visits DATA=<folder>
     python benchmarks/visits/bench.py --data <folder> --jobs 6 --only ε=1 --out benchmarks/visits/ours.csv
 
-A cell is one data set, method, ε and seed; its name is dataset/method/ε/seed, and `--only` takes texts that must all be
-in it. One holder has all rows; δ = 1e-5; as many people are drawn as there are:
+A cell is one data set, method, ε and seed; its name is dataset/method/ε/seed, and
+`--only` takes texts that must all be in it. One holder has all rows; δ = 1e-5; as many
+people are drawn as there are:
 
-    visits        the protocol: people and events from one release, ε for a person with all rows
-    aggregates    one row a person by `gram`, with sums of numbers and the last of other columns: what one does today
-    rows          every event as if it were a person, by `gram`: ε is that of an event. A person's is up to
-                  `most_events` times as large
+    visits        the protocol: people and events from one release, ε for a person with
+                  all rows
+    aggregates    one row a person by `gram`, with sums of numbers and the last of other
+                  columns: what one does today
+    rows          every event as if it were a person, by `gram`: ε is that of an event.
+                  A person's is up to `most_events` times as large
     rows_split    the same at ε/most_events, which holds for a person
     independent   one-way tables alone, under the same noise: every column by itself
-    bootstrap     real people, drawn with replacement: what chance alone does. Not private
+    bootstrap     real people, drawn with replacement: what chance alone does. Not
+                  private
 
-`avd_person`, `avd_events`, `avd_across`, `avd_next` and `avd_later` are mean distances of two-way tables of the
-declared columns, in which a person weighs 1: of a person, of an event, of both, of an event and the next, of a column
-and itself two events later; `avd_second` is the last where every event weighs the same. `mean_error` and `q90_error`
-are those of the sum of a person's first column of `Case.totals`, as a share; `mean_error_2` and `q90_error_2` of the
-second. `again_auc` is the AUC of a model that learned from the synthetic events who comes again, `again_real` of one
-that learned from real ones.
+`avd_person`, `avd_events`, `avd_across`, `avd_next` and `avd_later` are mean distances
+of two-way tables of the declared columns, in which a person weighs 1: of a person, of
+an event, of both, of an event and the next, of a column and itself two events later;
+`avd_second` is the last where every event weighs the same. `mean_error` and `q90_error`
+are those of the sum of a person's first column of `Case.totals`, as a share;
+`mean_error_2` and `q90_error_2` of the second. `again_auc` is the AUC of a model that
+learned from the synthetic events who comes again, `again_real` of one that learned from
+real ones.
 """
 
 import argparse
@@ -79,10 +86,24 @@ class Cell:
 
 KEY = tuple(Cell.__dataclass_fields__)
 FIELDS = [
-    *KEY, *DISTANCES.values(), "mean_error", "q90_error", "mean_error_2", "q90_error_2", "avd_second",
-    "again_auc", "again_real", "seconds",
-]  # fmt: skip
-GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY), columns=publication.plain, name=lambda cell: cell.name)
+    *KEY,
+    *DISTANCES.values(),
+    "mean_error",
+    "q90_error",
+    "mean_error_2",
+    "q90_error_2",
+    "avd_second",
+    "again_auc",
+    "again_real",
+    "seconds",
+]
+GRID = Grid(
+    fields=FIELDS,
+    key=KEY,
+    order=by_text(*KEY),
+    columns=publication.plain,
+    name=lambda cell: cell.name,
+)
 
 
 def cells(datasets: list[str], seeds: int) -> Iterator[Cell]:
@@ -92,13 +113,19 @@ def cells(datasets: list[str], seeds: int) -> Iterator[Cell]:
             for dataset in datasets:
                 for method in METHODS:
                     if method not in FREE:
-                        yield Cell(dataset=dataset, method=method, epsilon=epsilon, seed=seed)
+                        yield Cell(
+                            dataset=dataset, method=method, epsilon=epsilon, seed=seed
+                        )
                     elif epsilon == EPSILONS[0]:
-                        yield Cell(dataset=dataset, method=method, epsilon=None, seed=seed)
+                        yield Cell(
+                            dataset=dataset, method=method, epsilon=None, seed=seed
+                        )
 
 
 def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
-    """One cell: draw as many people as there are, and hold them against the real ones."""
+    """One cell: draw as many people as there are, and hold them against the real
+    ones.
+    """
     warnings.simplefilter("ignore")
     case = load(cell.dataset, args["data"], 0, args["people"])
     start = time.perf_counter()
@@ -107,32 +134,55 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     else:
         made = BESIDE[cell.method](case, cell.epsilon, cell.seed, args["settings"])
     seconds = time.perf_counter() - start
-    return publication.plain(cell) | figures(case, made, cell.seed) | {"seconds": round(seconds, 1)}
+    return (
+        publication.plain(cell)
+        | figures(case, made, cell.seed)
+        | {"seconds": round(seconds, 1)}
+    )
 
 
 def by_visits(case: Case, cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     """People and events by the protocol."""
     held = Federation.rehearsal(
-        {"holder": dict(case.frames)}, {"holder": case.schema}, budget=publication.budget(cell.epsilon), seed=cell.seed
+        {"holder": dict(case.frames)},
+        {"holder": case.schema},
+        budget=publication.budget(cell.epsilon),
+        seed=cell.seed,
     )
-    result = train("visits", held, **({"device": args["device"], "seed": cell.seed} | args["settings"]))
+    result = train(
+        "visits",
+        held,
+        **({"device": args["device"], "seed": cell.seed} | args["settings"]),
+    )
     people, events = result.generator.visits(len(case.frames["people"]), seed=cell.seed)
     return {"people": people, "events": events, "whole": True}
 
 
 def figures(case: Case, made: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """What can be said of what a method made: people and their events, or sums of people, or events of nobody."""
+    """What can be said of what a method made: people and their events, or sums of
+    people, or events of nobody.
+    """
     found: dict[str, Any] = {}
     real = read_visits(dict(case.frames), case.schema).codes()
     if "codes" in made or "events" in made:
         frames = {part: made[part] for part in ("people", "events") if part in made}
-        codes = made["codes"] if "codes" in made else read_visits(frames, case.schema).codes()
+        codes = (
+            made["codes"]
+            if "codes" in made
+            else read_visits(frames, case.schema).codes()
+        )
         found |= distances(case, real, codes, made.get("tables", tuple(DISTANCES)))
-    sums = made.get("sums") or {name: sums_of(made, case.schema, name)[0] for name in case.totals if "events" in made}
+    sums = made.get("sums") or {
+        name: sums_of(made, case.schema, name)[0]
+        for name in case.totals
+        if "events" in made
+    }
     for mark, name in zip(("", "_2"), case.totals, strict=False):
         if name in sums:
             total, _ = sums_of(case.frames, case.schema, name)
-            found[f"mean_error{mark}"] = round(abs(float(sums[name].mean() / total.mean()) - 1), 4)
+            found[f"mean_error{mark}"] = round(
+                abs(float(sums[name].mean() / total.mean()) - 1), 4
+            )
             q90 = float(sums[name].quantile(0.9) / total.quantile(0.9))
             found[f"q90_error{mark}"] = round(abs(q90 - 1), 4)
     if "events" in made:
@@ -141,14 +191,22 @@ def figures(case: Case, made: Mapping[str, Any], seed: int) -> dict[str, Any]:
         judged = evaluate_visits(case.frames, frames, case.schema, seed=seed)
         again = next(figure for figure in judged if figure.name == "tstr_again_auc")
         if again.value is not None and again.ceiling is not None:
-            found |= {"again_auc": round(again.value, 4), "again_real": round(again.ceiling, 4)}
+            found |= {
+                "again_auc": round(again.value, 4),
+                "again_real": round(again.ceiling, 4),
+            }
     return found
 
 
-def distances(case: Case, real: VisitCodes, other: VisitCodes, kinds: tuple[str, ...]) -> dict[str, float]:
+def distances(
+    case: Case, real: VisitCodes, other: VisitCodes, kinds: tuple[str, ...]
+) -> dict[str, float]:
     """Mean distances of two-way tables of the declared columns, kind by kind."""
     layout, (own, mine) = VisitLayout.from_schema(case.schema), declared(case)
-    before, after = (layout.split(count_visits(codes, layout, UNIT).astype(np.float64)) for codes in (real, other))
+    before, after = (
+        layout.split(count_visits(codes, layout, UNIT).astype(np.float64))
+        for codes in (real, other)
+    )
     apart: dict[str, list[float]] = {}
     for block in layout.blocks:
         kind, a, b = block
@@ -156,8 +214,11 @@ def distances(case: Case, real: VisitCodes, other: VisitCodes, kinds: tuple[str,
         if kind in kinds and a < most and b < (own if kind == "person" else mine):
             if a == b and kind in ("person", "event"):
                 continue
-            one, two = before[block] / before[block].sum(), after[block] / max(after[block].sum(), 1)
-            apart.setdefault(DISTANCES[kind], []).append(float(np.abs(one - two).sum() / 2))
+            one = before[block] / before[block].sum()
+            two = after[block] / max(after[block].sum(), 1)
+            apart.setdefault(DISTANCES[kind], []).append(
+                float(np.abs(one - two).sum() / 2)
+            )
     return {name: round(float(np.mean(found)), 4) for name, found in apart.items()}
 
 
@@ -169,7 +230,10 @@ def second(case: Case, real: VisitCodes, other: VisitCodes) -> float:
         tables = []
         for codes in (real, other):
             later = np.flatnonzero(codes.order >= 2)
-            pairs = codes.events[later - 2, column] * layout.events[column] + codes.events[later, column]
+            pairs = (
+                codes.events[later - 2, column] * layout.events[column]
+                + codes.events[later, column]
+            )
             counts = np.bincount(pairs, minlength=layout.events[column] ** 2)
             tables.append(counts / max(counts.sum(), 1))
         found.append(float(np.abs(tables[0] - tables[1]).sum() / 2))
@@ -184,7 +248,9 @@ def declared(case: Case) -> tuple[int, int]:
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__, out=Path(__file__).parent / "ours.csv", device="cpu")
-    parser.add_argument("--datasets", nargs="*", default=["markov1"] if QUICK else list(NAMES))
+    parser.add_argument(
+        "--datasets", nargs="*", default=["markov1"] if QUICK else list(NAMES)
+    )
     parser.add_argument("--people", type=int, default=800 if QUICK else None)
     parser.add_argument("--only", nargs="*", default=["ε=1/"] if QUICK else [])
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
@@ -193,7 +259,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     args = parser().parse_args()
-    asked = (cell for cell in cells(args.datasets, args.seeds) if all(text in cell.name for text in args.only))
+    asked = (
+        cell
+        for cell in cells(args.datasets, args.seeds)
+        if all(text in cell.name for text in args.only)
+    )
     settings = {"steps": 60} if QUICK else {}
     GRID.run(partial(measure, args=vars(args) | {"settings": settings}), asked, args)
 

@@ -1,4 +1,6 @@
-"""What stands beside the protocol: one row a person, events as if each were a person, columns by themselves, chance."""
+"""What stands beside the protocol: one row a person, events as if each were a person,
+columns by themselves, chance.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,11 +26,18 @@ UNIT = 27_720
 Method = Callable[[Case, float | None, int, dict[str, Any]], Made]
 
 
-def aggregates(case: Case, epsilon: float | None, seed: int, settings: dict[str, Any]) -> Made:
-    """One row a person: the declared columns, the number of events, sums of numbers, the last of other columns."""
-    schema, people, events = case.schema, case.frames["people"], case.frames["events"]
+def aggregates(
+    case: Case, epsilon: float | None, seed: int, settings: dict[str, Any]
+) -> Made:
+    """One row a person: the declared columns, the number of events, sums of numbers,
+    the last of other columns.
+    """
+    schema = case.schema
+    people = case.frames["people"]
+    events = case.frames["events"]
     assert schema.people is not None
-    by, key = events.groupby(schema.person), schema.person
+    by = events.groupby(schema.person)
+    key = schema.person
     table = people.set_index(key).copy()
     number = by.size().reindex(table.index, fill_value=0)
     counted = schema.person_schema.columns[-1]
@@ -38,50 +47,97 @@ def aggregates(case: Case, epsilon: float | None, seed: int, settings: dict[str,
         if column.name == schema.time:
             continue
         if isinstance(column, Integer | Real):
-            summed, limit = by[column.name].sum().reindex(table.index, fill_value=0), schema.most_events
+            summed = by[column.name].sum().reindex(table.index, fill_value=0)
+            limit = schema.most_events
             table[column.name] = summed.clip(upper=column.high * limit)
             columns.append(_wider(column, limit))
         else:
             table[column.name] = by[column.name].last().reindex(table.index)
             columns.append(column)
-    made = _gram(table.reset_index(drop=True), Schema(columns=tuple(columns)), epsilon, seed, settings)
+    made = _gram(
+        table.reset_index(drop=True),
+        Schema(columns=tuple(columns)),
+        epsilon,
+        seed,
+        settings,
+    )
     codes = _of_people(case, made)
-    return {"codes": codes, "tables": ("person",), "sums": {name: made[name].astype(float) for name in case.totals}}
+    return {
+        "codes": codes,
+        "tables": ("person",),
+        "sums": {name: made[name].astype(float) for name in case.totals},
+    }
 
 
-def rows(case: Case, epsilon: float | None, seed: int, settings: dict[str, Any]) -> Made:
+def rows(
+    case: Case, epsilon: float | None, seed: int, settings: dict[str, Any]
+) -> Made:
     """Every event with its person's columns, as if it were a person."""
     schema = case.schema
     assert schema.people is not None
-    table = case.frames["events"].merge(case.frames["people"], on=schema.person).drop(columns=schema.person)
+    table = (
+        case.frames["events"]
+        .merge(case.frames["people"], on=schema.person)
+        .drop(columns=schema.person)
+    )
     columns = (*schema.people.columns, *schema.events.columns)
     made = _gram(table, Schema(columns=columns), epsilon, seed, settings)
     one = made.assign(**{schema.person: np.arange(len(made))})
-    both = {"people": one[[schema.person, *schema.people.names]], "events": one[[schema.person, *schema.events.names]]}
-    return {"codes": read_visits(both, schema).codes(), "tables": ("person", "event", "across")}
+    both = {
+        "people": one[[schema.person, *schema.people.names]],
+        "events": one[[schema.person, *schema.events.names]],
+    }
+    return {
+        "codes": read_visits(both, schema).codes(),
+        "tables": ("person", "event", "across"),
+    }
 
 
-def rows_split(case: Case, epsilon: float | None, seed: int, settings: dict[str, Any]) -> Made:
+def rows_split(
+    case: Case, epsilon: float | None, seed: int, settings: dict[str, Any]
+) -> Made:
     """The same at the price of an event, so that it holds for a person with so many."""
-    return rows(case, None if epsilon is None else epsilon / case.schema.most_events, seed, settings)
+    return rows(
+        case,
+        None if epsilon is None else epsilon / case.schema.most_events,
+        seed,
+        settings,
+    )
 
 
-def independent(case: Case, epsilon: float | None, seed: int, settings: dict[str, Any]) -> Made:
-    """One-way tables under Gaussian noise of the price, rounded; people, and events, drawn column by column."""
-    rng, schema = np.random.default_rng([seed, 2]), case.schema
+def independent(
+    case: Case, epsilon: float | None, seed: int, settings: dict[str, Any]
+) -> Made:
+    """One-way tables under Gaussian noise of the price, rounded; people, and events,
+    drawn column by column.
+    """
+    rng = np.random.default_rng([seed, 2])
+    schema = case.schema
     layout = replace(VisitLayout.from_schema(schema), even=True)
-    counts = layout.split(count_visits(read_visits(dict(case.frames), schema).codes(), layout, UNIT))
-    single = {block: table.astype(float) / UNIT for block, table in counts.items() if table.ndim == 1}
-    deviation = needed_multipliers(publication.budget(epsilon), (1.0,))[0] * len(single) ** 0.5
+    counts = layout.split(
+        count_visits(read_visits(dict(case.frames), schema).codes(), layout, UNIT)
+    )
+    single = {
+        block: table.astype(float) / UNIT
+        for block, table in counts.items()
+        if table.ndim == 1
+    }
+    deviation = (
+        needed_multipliers(publication.budget(epsilon), (1.0,))[0] * len(single) ** 0.5
+    )
     odds = {
-        block: np.clip(table + np.rint(rng.normal(0, deviation, len(table))), 1e-9, None)
+        block: np.clip(
+            table + np.rint(rng.normal(0, deviation, len(table))), 1e-9, None
+        )
         for block, table in single.items()
     }
     people = len(case.frames["people"])
 
     def levels(kind: str, sizes: tuple[int, ...], count: int) -> NDArray[np.int32]:
         own = (odds[kind, a, a] for a in range(len(sizes)))
-        return np.stack([rng.choice(len(o), count, p=o / o.sum()) for o in own], 1).astype(np.int32)
+        return np.stack(
+            [rng.choice(len(o), count, p=o / o.sum()) for o in own], 1
+        ).astype(np.int32)
 
     own = levels("person", layout.people, people)
     low = np.array(number_bounds(schema))[own[:, -1], 0]
@@ -90,10 +146,14 @@ def independent(case: Case, epsilon: float | None, seed: int, settings: dict[str
     return _whole(codes, case, seed)
 
 
-def bootstrap(case: Case, epsilon: float | None, seed: int, settings: dict[str, Any]) -> Made:
+def bootstrap(
+    case: Case, epsilon: float | None, seed: int, settings: dict[str, Any]
+) -> Made:
     """Real people with all their events, drawn with replacement."""
-    key, rng = case.schema.person, np.random.default_rng([seed, 3])
-    people, events = case.frames["people"], case.frames["events"]
+    key = case.schema.person
+    rng = np.random.default_rng([seed, 3])
+    people = case.frames["people"]
+    events = case.frames["events"]
     pick = people.iloc[rng.integers(0, len(people), len(people))].reset_index(drop=True)
     again = pd.DataFrame({key: pick[key], "copy": np.arange(len(pick))})
     events = again.merge(events, on=key).drop(columns=key).rename(columns={"copy": key})
@@ -114,20 +174,38 @@ BESIDE: dict[str, Method] = {
 
 
 def _gram(
-    table: pd.DataFrame, schema: Schema, epsilon: float | None, seed: int, settings: dict[str, Any]
+    table: pd.DataFrame,
+    schema: Schema,
+    epsilon: float | None,
+    seed: int,
+    settings: dict[str, Any],
 ) -> pd.DataFrame:
     """As many rows as there are, by `gram` on the bins that the schema declares."""
-    held = Federation.rehearsal({"holder": table}, {"holder": schema}, budget=publication.budget(epsilon), seed=seed)
-    result = train("gram", held, **({"fine": 0.0, "device": "cpu", "seed": seed} | settings))
+    held = Federation.rehearsal(
+        {"holder": table},
+        {"holder": schema},
+        budget=publication.budget(epsilon),
+        seed=seed,
+    )
+    result = train(
+        "gram", held, **({"fine": 0.0, "device": "cpu", "seed": seed} | settings)
+    )
     return result.generator.sample(len(table), seed=seed)[list(schema.names)]
 
 
 def _wider(column: Integer | Real, times: int) -> Column:
-    """A column of sums of up to so many: the same bins, and the same so many times as wide."""
+    """A column of sums of up to so many: the same bins, and the same so many times as
+    wide.
+    """
     edges = [*column.edges[:-1].tolist(), column.high]
     wide = sorted({*edges, *(edge * times for edge in edges)})
     kind = type(column)
-    return kind(name=column.name, low=min(wide), high=max(wide), bins=tuple(map(type(column.high), wide)))
+    return kind(
+        name=column.name,
+        low=min(wide),
+        high=max(wide),
+        bins=tuple(map(type(column.high), wide)),
+    )
 
 
 def _of_people(case: Case, made: pd.DataFrame) -> VisitCodes:
@@ -135,9 +213,13 @@ def _of_people(case: Case, made: pd.DataFrame) -> VisitCodes:
     schema = case.schema
     assert schema.people is not None
     own = Codec(schema.people).codes(made)
-    rest = np.zeros((len(own), len(schema.person_schema.names) - own.shape[1]), dtype=np.int32)
+    rest = np.zeros(
+        (len(own), len(schema.person_schema.names) - own.shape[1]), dtype=np.int32
+    )
     events = np.zeros((0, len(schema.event_schema.names)), dtype=np.int32)
-    return VisitCodes(np.concatenate([own, rest], 1), events, np.zeros(len(own) + 1, dtype=np.int64))
+    return VisitCodes(
+        np.concatenate([own, rest], 1), events, np.zeros(len(own) + 1, dtype=np.int64)
+    )
 
 
 def _whole(codes: VisitCodes, case: Case, seed: int) -> Made:

@@ -1,18 +1,23 @@
-"""A lab value that remembers: does what is drawn forget as the law does, or do people differ for good?
+"""A lab value that remembers: does what is drawn forget as the law does, or do people
+differ for good?
 
     python benchmarks/visits/memory.py --jobs 2 --out benchmarks/visits/memory.csv
 
-A cell is one law, method, ε and seed, δ = 1e-5. 8,000 people have up to 12 visits each, a tenth of them none. A visit
-has a value of mean 100 and deviation 15 in 24 even bins, a ward that goes with it, and a day; a person a group and an
-age. The value is the sum of what is the person's own, a share of the variance, and of what lasts from visit to visit:
+A cell is one law, method, ε and seed, δ = 1e-5. 8,000 people have up to 12 visits each,
+a tenth of them none. A visit has a value of mean 100 and deviation 15 in 24 even bins,
+a ward that goes with it, and a day; a person a group and an age. The value is the sum
+of what is the person's own, a share of the variance, and of what lasts from visit to
+visit:
 
     decays    nothing is the person's own, and the rest is autoregressive with ρ = .85
     both      a share of .3 is, which goes with the group, and the rest has ρ = .7
     fixed     a share of .6 is, and the rest is forgotten at once
 
-`lag1`, `lag2` and `lag5` are correlations of values that are so many visits apart, over all pairs, of the drawn people;
-`real1`, … those of the rows. `ks` is that of the values. `seconds` are of release and fit. Rows of the method `before`
-are by the release without pairs four events apart, and the fit that went with it: `--method before` under that code.
+`lag1`, `lag2` and `lag5` are correlations of values that are so many visits apart, over
+all pairs, of the drawn people; `real1`, … those of the rows. `ks` is that of the
+values. `seconds` are of release and fit. Rows of the method `before` are by the release
+without pairs four events apart, and the fit that went with it: `--method before` under
+that code.
 """
 
 import argparse
@@ -45,7 +50,10 @@ SCHEMA = VisitSchema(
     most_events=MOST,
     time="day",
     people=Schema(
-        columns=(Categorical(name="group", categories=("a", "b")), Integer(name="age", low=20, high=79, bins=6))
+        columns=(
+            Categorical(name="group", categories=("a", "b")),
+            Integer(name="age", low=20, high=79, bins=6),
+        )
     ),
     events=Schema(
         columns=(
@@ -68,7 +76,12 @@ class Cell:
 
 
 KEY = tuple(Cell.__dataclass_fields__)
-FIELDS = [*KEY, *(f"{what}{lag}" for what in ("real", "lag") for lag in LAGS), "ks", "seconds"]
+FIELDS = [
+    *KEY,
+    *(f"{what}{lag}" for what in ("real", "lag") for lag in LAGS),
+    "ks",
+    "seconds",
+]
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY), columns=publication.plain)
 
 
@@ -79,22 +92,33 @@ def drawn(law: str, people: int, seed: int = 0) -> dict[str, pd.DataFrame]:
     numbers = rng.binomial(MOST, 0.5, people) * (rng.random(people) > 0.1)
     owner = np.repeat(np.arange(people), numbers)
     order = np.arange(len(owner)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
-    own, lasting = rng.normal(size=people), rng.normal(size=len(owner))
+    own = rng.normal(size=people)
+    lasting = rng.normal(size=len(owner))
     for place in range(1, MOST):
         at = np.flatnonzero(order == place)
         lasting[at] = rho * lasting[at - 1] + np.sqrt(1 - rho**2) * lasting[at]
     value = 100 + 15 * (np.sqrt(share) * own[owner] + np.sqrt(1 - share) * lasting)
     high = value + 15 * rng.normal(size=len(owner)) > 110
     group = np.where(own + rng.normal(size=people) > 0, "a", "b")
-    gaps = pd.Series(rng.geometric(1 / 20, len(owner))).groupby(owner).cumsum().to_numpy()
+    gaps = (
+        pd.Series(rng.geometric(1 / 20, len(owner))).groupby(owner).cumsum().to_numpy()
+    )
     return {
-        "people": pd.DataFrame({"id": np.arange(people), "group": group, "age": rng.integers(20, 80, people)}),
+        "people": pd.DataFrame(
+            {
+                "id": np.arange(people),
+                "group": group,
+                "age": rng.integers(20, 80, people),
+            }
+        ),
         "events": pd.DataFrame(
             {
                 "id": owner,
                 "day": np.minimum(gaps, 999),
                 "lab": np.clip(value, 40, 160),
-                "ward": np.where(high, "x", np.where(rng.random(len(owner)) < 0.5, "y", "z")),
+                "ward": np.where(
+                    high, "x", np.where(rng.random(len(owner)) < 0.5, "y", "z")
+                ),
             }
         ),
     }
@@ -112,9 +136,13 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     frames = drawn(cell.law, args["people"])
     generator, seconds = trained(frames, SCHEMA, cell, args)
     _, events = generator.visits(args["people"], seed=cell.seed)
-    found = zip(FIELDS[len(KEY) :], [*lags(frames["events"]), *lags(events)], strict=False)
+    found = zip(
+        FIELDS[len(KEY) :], [*lags(frames["events"]), *lags(events)], strict=False
+    )
     ks, _ = apart(frames["events"]["lab"].to_numpy(), events["lab"].to_numpy())
-    return publication.plain(cell) | dict(found) | {"ks": round(ks, 4), "seconds": seconds}
+    return (
+        publication.plain(cell) | dict(found) | {"ks": round(ks, 4), "seconds": seconds}
+    )
 
 
 def parser() -> argparse.ArgumentParser:

@@ -2,8 +2,9 @@
 
     python benchmarks/visits/scale.py [--people 100000] [--out benchmarks/visits/scale.csv]
 
-Made-up people with ten events each on average, ten columns of people and ten of events with eight levels each, ordered;
-one process on one core. `seconds` is the time of `count_visits` alone, `peak_mb` the most memory that the process held.
+Made-up people with ten events each on average, ten columns of people and ten of events
+with eight levels each, ordered; one process on one core. `seconds` is the time of
+`count_visits` alone, `peak_mb` the most memory that the process held.
 """
 
 import argparse
@@ -19,12 +20,16 @@ import numpy as np
 
 from understudy.data.visits import VisitCodes, VisitLayout, count_visits
 
-LEVELS, COLUMNS, EVENTS = 8, 10, 10
+LEVELS = 8
+COLUMNS = 10
+EVENTS = 10
 UNIT = 27_720
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--people", type=int, default=100_000)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "scale.csv")
     return parser

@@ -1,4 +1,5 @@
-"""People with many rows at several holders: what it costs that no holder has all of them, or all of their columns.
+"""People with many rows at several holders: what it costs that no holder has all of
+them, or all of their columns.
 
     python benchmarks/visits/split.py --data <folder> --jobs 6 --out benchmarks/visits/split.csv
 
@@ -6,12 +7,15 @@ A cell is one data set, cut and seed, at ε = 1 and δ = 1e-5:
 
     place      one holder has all rows
     rows       two hospitals, each with half of the people
-    columns    a hospital has the events and half of the people's columns, and an insurer the other half
-    grid       two regions with half of the people, and in each a hospital and an insurer as in columns
+    columns    a hospital has the events and half of the people's columns, and an
+               insurer the other half
+    grid       two regions with half of the people, and in each a hospital and an
+               insurer as in columns
 
-Distances and errors are those of `bench.py`. `noise` is the largest deviation on a count of a table, in people;
-`release_seconds` is the time until the tables are released (aligned, masked and multiplied, where columns are split),
-and `seconds` all of it, with all holders in one process.
+Distances and errors are those of `bench.py`. `noise` is the largest deviation on a
+count of a table, in people; `release_seconds` is the time until the tables are released
+(aligned, masked and multiplied, where columns are split), and `seconds` all of it, with
+all holders in one process.
 """
 
 import argparse
@@ -56,24 +60,37 @@ class Cell:
 
 KEY = tuple(Cell.__dataclass_fields__)
 FIELDS = [
-    *KEY, *bench.DISTANCES.values(), "mean_error", "q90_error", "mean_error_2", "q90_error_2", "again_auc", "noise",
-    "release_seconds", "seconds",
-]  # fmt: skip
+    *KEY,
+    *bench.DISTANCES.values(),
+    "mean_error",
+    "q90_error",
+    "mean_error_2",
+    "q90_error_2",
+    "again_auc",
+    "noise",
+    "release_seconds",
+    "seconds",
+]
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY), columns=publication.plain)
 
 
 def cut(case: Case, how: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Each holder's tables, and what is public of them."""
-    schema, key, people = case.schema, case.schema.person, case.frames["people"]
+    schema = case.schema
+    key = case.schema.person
+    people = case.frames["people"]
     assert schema.people is not None
-    hospital, insurer = dict(case.frames), None
+    hospital = dict(case.frames)
+    insurer = None
     if how in ("columns", "grid"):
-        other, own = schema.people.columns[::2], schema.people.columns[1::2]
+        other = schema.people.columns[::2]
+        own = schema.people.columns[1::2]
         described = Schema(columns=other, person=key)
         schema = replace(schema, people=Schema(columns=own))
         hospital["people"] = people[[key, *(column.name for column in own)]]
         insurer = people[[key, *described.names]]
-    tables, schemas = {}, {}
+    tables = {}
+    schemas = {}
     regions = {"": people[key]}
     if how in ("rows", "grid"):
         regions = {" north": people[key].iloc[::2], " south": people[key].iloc[1::2]}
@@ -82,7 +99,9 @@ def cut(case: Case, how: str) -> tuple[dict[str, Any], dict[str, Any]]:
         def own_of(rows: pd.DataFrame, ids: Any = ids) -> pd.DataFrame:
             return rows[rows[key].isin(ids)]
 
-        tables[f"hospital{region}"] = {part: own_of(rows) for part, rows in hospital.items()}
+        tables[f"hospital{region}"] = {
+            part: own_of(rows) for part, rows in hospital.items()
+        }
         schemas[f"hospital{region}"] = schema
         if insurer is not None:
             tables[f"insurer{region}"] = own_of(insurer)
@@ -91,12 +110,17 @@ def cut(case: Case, how: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
-    """One cell: release, fit, draw as many people as there are, and hold them against the real ones."""
+    """One cell: release, fit, draw as many people as there are, and hold them against
+    the real ones.
+    """
     warnings.simplefilter("ignore")
     case = load(cell.dataset, args["data"], 0, args["people"])
     tables, schemas = cut(case, cell.cut)
-    held = Federation.rehearsal(tables, schemas, budget=publication.budget(EPSILON), seed=cell.seed)
-    start, released = time.perf_counter(), list[float]()
+    held = Federation.rehearsal(
+        tables, schemas, budget=publication.budget(EPSILON), seed=cell.seed
+    )
+    start = time.perf_counter()
+    released = list[float]()
 
     def watch(progress: Progress) -> None:
         if progress.rounds == 2 and not released:  # of the release and the fit
@@ -117,9 +141,13 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = grid_options(__doc__, out=Path(__file__).parent / "split.csv", device="cpu")
+    parser = grid_options(
+        __doc__, out=Path(__file__).parent / "split.csv", device="cpu"
+    )
     parser.add_argument(
-        "--datasets", nargs="*", default=["markov1"] if QUICK else ["randhie", "diabetes130", "markov1"]
+        "--datasets",
+        nargs="*",
+        default=["markov1"] if QUICK else ["randhie", "diabetes130", "markov1"],
     )
     parser.add_argument("--people", type=int, default=400 if QUICK else None)
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)

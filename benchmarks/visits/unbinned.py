@@ -2,17 +2,21 @@
 
     python benchmarks/visits/unbinned.py --jobs 2 --out benchmarks/visits/unbinned.csv
 
-A cell is one law, bounds, method, ε and seed, δ = 1e-5. 8,000 people have up to 12 visits each, a tenth of them none. A
-visit has a cost, minutes and a lab value, and a ward and a day that have bins; a person a group, an age and an income.
-By the law `first` shares of the budget were chosen; `second` has other shapes.
+A cell is one law, bounds, method, ε and seed, δ = 1e-5. 8,000 people have up to 12
+visits each, a tenth of them none. A visit has a cost, minutes and a lab value, and a
+ward and a day that have bins; a person a group, an age and an income. By the law
+`first` shares of the budget were chosen; `second` has other shapes.
 
-    first     cost log-normal, a tenth zero; minutes geometric; lab normal; income log-normal
-    second    cost Pareto; minutes a multiple of five, skewed; lab with two heaps; income gamma
+    first     cost log-normal, a tenth zero; minutes geometric; lab normal; income
+              log-normal
+    second    cost Pareto; minutes a multiple of five, skewed; lab with two heaps;
+              income gamma
 
-Bounds are `near` (round numbers about what occurs), `wide` (ten times as far off) or `none`, of the day neither. `even`
-has 16 even bins in every number, which is how columns without bins were counted before; `bought` declares none.
-`ks` is over raw values of all visits, or people; `real` and `drawn` are medians, with a number that quantile in per
-cent, and `real_mean` and `drawn_mean` means.
+Bounds are `near` (round numbers about what occurs), `wide` (ten times as far off) or
+`none`, of the day neither. `even` has 16 even bins in every number, which is how
+columns without bins were counted before; `bought` declares none. `ks` is over raw
+values of all visits, or people; `real` and `drawn` are medians, with a number that
+quantile in per cent, and `real_mean` and `drawn_mean` means.
 """
 
 import argparse
@@ -53,13 +57,22 @@ class Cell:
 
 KEY = tuple(Cell.__dataclass_fields__)
 SHOWN = {"": 0.5, "95": 0.95, "99": 0.99}  # quantiles
-FIELDS = [*KEY, "column", "ks", *(f"{whose}{what}" for what in (*SHOWN, "_mean") for whose in ("real", "drawn"))]
+FIELDS = [
+    *KEY,
+    "column",
+    "ks",
+    *(f"{whose}{what}" for what in (*SHOWN, "_mean") for whose in ("real", "drawn")),
+]
 FIELDS += ["seconds"]
-GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY, "column"), columns=publication.plain)
+GRID = Grid(
+    fields=FIELDS, key=KEY, order=by_text(*KEY, "column"), columns=publication.plain
+)
 
 
 def schema_of(bounds: str, method: str) -> VisitSchema:
-    high = {name: value * (10 if bounds == "wide" else 1) for name, value in HIGH.items()}
+    high = {
+        name: value * (10 if bounds == "wide" else 1) for name, value in HIGH.items()
+    }
     declared = VisitSchema(
         person="id",
         most_events=MOST,
@@ -82,13 +95,21 @@ def schema_of(bounds: str, method: str) -> VisitSchema:
         ),
     )
     if bounds == "none":
-        people, events = (tuple(map(without_bounds, own.columns)) for own in declared.tables.values())
-        declared = replace(declared, people=Schema(columns=people), events=Schema(columns=events))
+        people, events = (
+            tuple(map(without_bounds, own.columns)) for own in declared.tables.values()
+        )
+        declared = replace(
+            declared, people=Schema(columns=people), events=Schema(columns=events)
+        )
     return declared.even if method == "even" else declared
 
 
 def without_bounds(column: Column) -> Column:
-    return replace(column, low=None, high=None, bins=None) if isinstance(column, Integer | Real) else column
+    return (
+        replace(column, low=None, high=None, bins=None)
+        if isinstance(column, Integer | Real)
+        else column
+    )
 
 
 @lru_cache(maxsize=4)
@@ -97,11 +118,13 @@ def drawn(law: str, people: int, seed: int) -> dict[str, pd.DataFrame]:
     rng = np.random.default_rng([seed, law == "first"])
     numbers = rng.binomial(MOST, 0.55, people) * (rng.random(people) > 0.1)
     owner = np.repeat(np.arange(people), numbers)
-    own, many = rng.normal(size=people), len(owner)
+    own = rng.normal(size=people)
+    many = len(owner)
     ill = 0.6 * own[owner] + 0.8 * rng.normal(size=many)
     if law == "first":
         cost = np.exp(5.3 + 1.1 * ill) * (rng.random(many) > 0.1)
-        minutes, lab = rng.geometric(1 / (20 + 10 * (ill > 0))), 100 + 15 * ill
+        minutes = rng.geometric(1 / (20 + 10 * (ill > 0)))
+        lab = 100 + 15 * ill
         income = np.exp(10.2 + 0.6 * rng.normal(size=people))
     else:
         cost = 60 * (1 - rng.random(many)) ** (-1 / 1.6)
@@ -126,7 +149,9 @@ def drawn(law: str, people: int, seed: int) -> dict[str, pd.DataFrame]:
                 "cost": np.clip(cost, 0, HIGH["cost"]).round(2),
                 "minutes": np.minimum(minutes, HIGH["minutes"]),
                 "lab": np.clip(lab, 0, HIGH["lab"]).round(1),
-                "ward": np.where(ill > 0.7, "x", np.where(rng.random(many) < 0.5, "y", "z")),
+                "ward": np.where(
+                    ill > 0.7, "x", np.where(rng.random(many) < 0.5, "y", "z")
+                ),
             }
         ),
     }
@@ -135,15 +160,27 @@ def drawn(law: str, people: int, seed: int) -> dict[str, pd.DataFrame]:
 def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
     """One cell: draw as many people as there are, and look at every number."""
     frames = drawn(cell.law, args["people"], cell.seed)
-    generator, seconds = trained(frames, schema_of(cell.bounds, cell.method), cell, args)
-    made = dict(zip(frames, generator.visits(args["people"], seed=cell.seed), strict=True))
+    generator, seconds = trained(
+        frames, schema_of(cell.bounds, cell.method), cell, args
+    )
+    made = dict(
+        zip(frames, generator.visits(args["people"], seed=cell.seed), strict=True)
+    )
     found = []
-    for part, columns in (("people", ("age", "income")), ("events", ("cost", "minutes", "lab"))):
+    for part, columns in (
+        ("people", ("age", "income")),
+        ("events", ("cost", "minutes", "lab")),
+    ):
         for column in columns:
-            own, other = (tables[part][column].to_numpy(float) for tables in (frames, made))
+            own, other = (
+                tables[part][column].to_numpy(float) for tables in (frames, made)
+            )
             figures = {"column": column, "ks": round(apart(own, other)[0], 4)}
             for whose, one in (("real", own), ("drawn", other)):
-                figures |= {f"{whose}{what}": round(float(np.quantile(one, q)), 2) for what, q in SHOWN.items()}
+                figures |= {
+                    f"{whose}{what}": round(float(np.quantile(one, q)), 2)
+                    for what, q in SHOWN.items()
+                }
                 figures[f"{whose}_mean"] = round(float(one.mean()), 2)
             found.append(publication.plain(cell) | figures | {"seconds": seconds})
     return found
@@ -151,9 +188,15 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
 
 def parser() -> argparse.ArgumentParser:
     laws, epsilons = (["second"], [4.0]) if QUICK else (["first", "second"], [1.0])
-    parser = law_options(__doc__, Path(__file__).parent / "unbinned.csv", laws, epsilons)
-    parser.add_argument("--bounds", nargs="*", default=["near"] if QUICK else ["near", "wide", "none"])
-    parser.add_argument("--methods", nargs="*", default=["bought"] if QUICK else ["even", "bought"])
+    parser = law_options(
+        __doc__, Path(__file__).parent / "unbinned.csv", laws, epsilons
+    )
+    parser.add_argument(
+        "--bounds", nargs="*", default=["near"] if QUICK else ["near", "wide", "none"]
+    )
+    parser.add_argument(
+        "--methods", nargs="*", default=["bought"] if QUICK else ["even", "bought"]
+    )
     return parser
 
 

@@ -1,10 +1,11 @@
 """Private synthetic rows and models from data that must not leave its holders.
 
-Several holders obtain one synthetic table from rows that never leave them, at a price that is written into
-each holder's ledger before anything is sent. Start with `synthesize` for one table, with `Federation` and `train` for
-several holders.
+Several holders obtain one synthetic table from rows that never leave them, at a price
+that is written into each holder's ledger before anything is sent. Start with
+`synthesize` for one table, with `Federation` and `train` for several holders.
 
-A name is imported when it is first asked for, so that what needs none of them, as `understudy --help`, starts at once.
+A name is imported when it is first asked for, so that what needs none of them, as
+`understudy --help`, starts at once.
 """
 
 from importlib import import_module
@@ -17,7 +18,16 @@ if TYPE_CHECKING:
     from understudy.data.encoding.population import Population
     from understudy.data.infer import infer_schema
     from understudy.data.reading.writing import quote_formulas
-    from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Ordinal, Real, Schema
+    from understudy.data.schema import (
+        Boolean,
+        Categorical,
+        Date,
+        Datetime,
+        Integer,
+        Ordinal,
+        Real,
+        Schema,
+    )
     from understudy.evaluate.comparison import evaluate
     from understudy.generators.classifier import Classifier
     from understudy.generators.generator import Generator
@@ -63,7 +73,17 @@ _HOMES = {
     "data.encoding.population": ["Population"],
     "data.infer": ["infer_schema"],
     "data.reading.writing": ["quote_formulas"],
-    "data.schema": ["Boolean", "Categorical", "Date", "Datetime", "Integer", "OneOf", "Ordinal", "Real", "Schema"],
+    "data.schema": [
+        "Boolean",
+        "Categorical",
+        "Date",
+        "Datetime",
+        "Integer",
+        "OneOf",
+        "Ordinal",
+        "Real",
+        "Schema",
+    ],
     "generators.classifier": ["Classifier"],
     "generators.generator": ["Generator"],
     "ground.errors": ["UnderstudyError"],
@@ -74,7 +94,8 @@ _HOMES = {
 }
 _FROM = {name: home for home, names in _HOMES.items() for name in names}
 
-if not TYPE_CHECKING:  # a type checker would believe in any name of a module that has a __getattr__
+# a type checker would believe in any name of a module that has a __getattr__
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         if name == "__version__":

@@ -1,8 +1,10 @@
-"""A second accountant, which shares nothing with the first: two distributions, written out and multiplied.
+"""A second accountant, which shares nothing with the first: two distributions, written
+out and multiplied.
 
-For every kind of event that a ledger can hold, `pairs` gives what is seen with a person and without them as two lists
-of log-probabilities, in both directions. Continuous noise is cut into bins, and where lists grow long, outcomes of
-about the same loss are counted as one. Both only throw away what could have been seen, so that the ε of these lists is
+For every kind of event that a ledger can hold, `pairs` gives what is seen with a person
+and without them as two lists of log-probabilities, in both directions. Continuous noise
+is cut into bins, and where lists grow long, outcomes of about the same loss are counted
+as one. Both only throw away what could have been seen, so that the ε of these lists is
 a lower bound of the true one, whatever their length.
 """
 
@@ -16,22 +18,31 @@ from scipy.special import log_ndtr, logsumexp
 
 from understudy.privacy.accounts.accounting import DiscreteGaussian, PureDp, Reveals
 
-Pair = tuple[np.ndarray, np.ndarray]  # log-probabilities of the same outcomes, with the person and without
+# log-probabilities of the same outcomes, with the person and without
+Pair = tuple[np.ndarray, np.ndarray]
 BINS = 250
 
 
 def log_mass(edges, log_cdf):
-    """log of the mass between neighbouring edges, for a symmetric law about 0, without cancellation in its tails."""
-    low, high = edges[:-1], edges[1:]
+    """log of the mass between neighbouring edges, for a symmetric law about 0, without
+    cancellation in its tails.
+    """
+    low = edges[:-1]
+    high = edges[1:]
     low, high = np.where(low > 0, -high, low), np.where(low > 0, -low, high)
     with np.errstate(divide="ignore", invalid="ignore"):
-        below, above = log_cdf(low), log_cdf(high)
-        return np.where(np.isneginf(below), above, above + np.log1p(-np.exp(below - above)))
+        below = log_cdf(low)
+        above = log_cdf(high)
+        return np.where(
+            np.isneginf(below), above, above + np.log1p(-np.exp(below - above))
+        )
 
 
 def shifted(scale, log_cdf, reach) -> list[Pair]:
     """A number that is moved by 1, under continuous noise."""
-    edges = np.concatenate([[-np.inf], np.linspace(-reach * scale, 1 + reach * scale, BINS), [np.inf]])
+    edges = np.concatenate(
+        [[-np.inf], np.linspace(-reach * scale, 1 + reach * scale, BINS), [np.inf]]
+    )
     pair = log_mass((edges - 1) / scale, log_cdf), log_mass(edges / scale, log_cdf)
     return [pair, pair[::-1]]
 
@@ -41,8 +52,11 @@ def log_laplace_cdf(x):
 
 
 def counted(log_weight, shift, reach) -> list[Pair]:
-    """A whole number that is moved by `shift`, under whole-number noise of these weights."""
-    z = np.arange(-reach - shift, reach + 1)  # what lies beyond is left out: that has a weight below e⁻⁶⁰
+    """A whole number that is moved by `shift`, under whole-number noise of these
+    weights.
+    """
+    # what lies beyond is left out: that has a weight below e⁻⁶⁰
+    z = np.arange(-reach - shift, reach + 1)
     weights = log_weight(z)
     pair = log_weight(z - shift) - logsumexp(weights), weights - logsumexp(weights)
     return [pair, pair[::-1]]
@@ -54,7 +68,9 @@ def mixed(rate, inner: list[Pair]) -> list[Pair]:
     if rate == 0:
         return [(without, without)]
     pair = (
-        np.logaddexp(math.log1p(-rate) + without, math.log(rate) + with_person) if rate < 1 else with_person,
+        np.logaddexp(math.log1p(-rate) + without, math.log(rate) + with_person)
+        if rate < 1
+        else with_person,
         without,
     )
     return [pair, pair[::-1]]
@@ -68,16 +84,23 @@ def joint(one: Pair, other: Pair) -> Pair:
         loss = np.nan_to_num(p - q, nan=0.0)  # of what cannot be: anywhere
     order = np.argsort(loss)
     matter = loss[(np.maximum(p, q) > -40) & (np.abs(loss) < 1e3)]
-    cuts = np.unique(np.searchsorted(loss[order], np.linspace(matter.min(), matter.max(), 4 * BINS)))
+    cuts = np.unique(
+        np.searchsorted(loss[order], np.linspace(matter.min(), matter.max(), 4 * BINS))
+    )
     cuts = np.concatenate([[0], cuts[(cuts > 0) & (cuts < len(p))]])
     return tuple(np.logaddexp.reduceat(side[order], cuts) for side in (p, q))
 
 
 def composed(parts: list[list[Pair]]) -> list[Pair]:
-    """Each part with its directions; a person is added to all of them, or taken from all."""
+    """Each part with its directions; a person is added to all of them, or taken from
+    all.
+    """
     ways = max(map(len, parts), default=1)
     one = (np.zeros(1), np.zeros(1))
-    return [reduce(joint, (part[way % len(part)] for part in parts), one) for way in range(ways)]
+    return [
+        reduce(joint, (part[way % len(part)] for part in parts), one)
+        for way in range(ways)
+    ]
 
 
 def response(each) -> Pair:
@@ -97,13 +120,19 @@ def pairs(event) -> list[Pair]:
             return shifted(event.noise_multiplier, log_laplace_cdf, 3)
         case DiscreteLaplaceDpEvent():
             reach = math.ceil(60 / event.noise_parameter)
-            return counted(lambda z: -np.abs(z) * event.noise_parameter, event.sensitivity, reach)
+            return counted(
+                lambda z: -np.abs(z) * event.noise_parameter, event.sensitivity, reach
+            )
         case DiscreteGaussian():
             reach = math.ceil(11 * event.sigma) + event.sensitivity
-            return counted(lambda z: -((z / event.sigma) ** 2) / 2, event.sensitivity, reach)
+            return counted(
+                lambda z: -((z / event.sigma) ** 2) / 2, event.sensitivity, reach
+            )
         case PureDp():
             return [response(event.epsilon)]
-        case dp.ZCDpEvent():  # what such a mechanism may be: Gaussian noise, and randomized response of ε = ξ
+        case dp.ZCDpEvent():
+            # what such a mechanism may be: Gaussian noise, and randomized response of ε
+            # = ξ
             parts = [[response(event.xi)]]
             if event.rho:
                 parts.append(shifted((2 * event.rho) ** -0.5, log_ndtr, 12))
@@ -118,7 +147,9 @@ def pairs(event) -> list[Pair]:
             return composed([pairs(part) for part in event.events])
         case dp.SelfComposedDpEvent():
             return composed([pairs(event.event)] * event.count)
-    raise NotImplementedError(f"{type(event).__name__} needs a second computation of its price.")
+    raise NotImplementedError(
+        f"{type(event).__name__} needs a second computation of its price."
+    )
 
 
 def delta_of(pair: Pair, eps: float) -> float:
@@ -129,16 +160,23 @@ def delta_of(pair: Pair, eps: float) -> float:
 
 
 def least_epsilon(seen: list[Pair], delta: float) -> float:
-    """By bisection, from below: ε at which the worse direction still shows more than δ."""
+    """By bisection, from below: ε at which the worse direction still shows more
+    than δ.
+    """
     worst = 0.0
     for pair in seen:
         if delta_of(pair, math.inf) > delta:
             return math.inf
         with np.errstate(invalid="ignore"):
-            max_loss = float(np.nanmax(np.where(np.isneginf(pair[1]), 0, pair[0] - pair[1])))
-        low, high = 0.0, max(max_loss, 0.0)
+            max_loss = float(
+                np.nanmax(np.where(np.isneginf(pair[1]), 0, pair[0] - pair[1]))
+            )
+        low = 0.0
+        high = max(max_loss, 0.0)
         for _ in range(45):
             middle = (low + high) / 2
-            low, high = (middle, high) if delta_of(pair, middle) > delta else (low, middle)
+            low, high = (
+                (middle, high) if delta_of(pair, middle) > delta else (low, middle)
+            )
         worst = max(worst, low)
     return worst

@@ -1,6 +1,8 @@
-"""Who the people of a run are is settled when it begins, and a server tests no more guessed ids than the ledger names.
+"""Who the people of a run are is settled when it begins, and a server tests no more
+guessed ids than the ledger names.
 
-Against a server that goes back: by `Return`, or by repeating what it asked and then asking something else.
+Against a server that goes back: by `Return`, or by repeating what it asked and then
+asking something else.
 """
 
 import math
@@ -28,7 +30,13 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng, poisson_samples
 from understudy.privacy.secure.set_intersection import IdMask
-from understudy.protocols.core.alignment import AlignedParty, Found, Introduce, MaskOther, MaskOwn
+from understudy.protocols.core.alignment import (
+    AlignedParty,
+    Found,
+    Introduce,
+    MaskOther,
+    MaskOwn,
+)
 from understudy.protocols.core.base import Ask, Keep, Party, Reply, Return
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.gans import vd_gan, vd_gan_pate, verti_gan
@@ -39,15 +47,23 @@ from understudy.runtime.journal import AskId
 from understudy.runtime.local import LocalParties
 from understudy.runtime.wire import encode
 
-PEOPLE, GUESSED = 24, 3
+PEOPLE = 24
+GUESSED = 3
 FRAME, SCHEMA = toy(rows=PEOPLE, seed=3)
 
 
 def holder(tmp_path: Path, protocol: str, budget: Budget, **more: Any) -> Any:
-    """One holder's party, with a real ledger and a folder; the server plays all others."""
-    tables, schemas = {"clinic": FRAME}, {"clinic": SCHEMA}
-    federation = Federation(tables, schemas, budget=budget, ledgers=tmp_path / "ledgers")
-    (party,) = federation.parties(protocol, run="r", folder=tmp_path / "states", **more).values()
+    """One holder's party, with a real ledger and a folder; the server plays all
+    others.
+    """
+    tables = {"clinic": FRAME}
+    schemas = {"clinic": SCHEMA}
+    federation = Federation(
+        tables, schemas, budget=budget, ledgers=tmp_path / "ledgers"
+    )
+    (party,) = federation.parties(
+        protocol, run="r", folder=tmp_path / "states", **more
+    ).values()
     return party
 
 
@@ -71,12 +87,22 @@ def test_a_person_stays_with_one_teacher_whatever_order_a_server_asks_for_later(
 ) -> None:
     """Two teachers of one person would turn twice the votes that are paid for."""
     taught: dict[int, set[int]] = defaultdict(set)
-    settings = {"rounds": 4, "critic_steps": 1, "batch": 2, "rows": 2, "teachers": 6, "top": 2, "device": "cpu"}
+    settings = {
+        "rounds": 4,
+        "critic_steps": 1,
+        "batch": 2,
+        "rows": 2,
+        "teachers": 6,
+        "top": 2,
+        "device": "cpu",
+    }
     party = holder(tmp_path, "vd-gan-pate", Budget(20.0, 1e-3))
     train = vd_gan_pate.Teachers.train
 
     def watched(teachers: Any, *drawn: Any) -> None:
-        for person, teacher in zip(party.aligned.frame["id"], party.assigned.tolist(), strict=True):
+        for person, teacher in zip(
+            party.aligned.frame["id"], party.assigned.tolist(), strict=True
+        ):
             taught[int(person)].add(teacher)
         train(teachers, *drawn)
 
@@ -88,7 +114,10 @@ def test_a_person_stays_with_one_teacher_whatever_order_a_server_asks_for_later(
     party.answer(gan_party.Begin(config=settings))
     ask = vd_gan.Round(round=1, rows=torch.full((2, party.width), 0.5))
     party.answer(ask)
-    with pytest.raises(MessageError, match=r"mask-own was not expected here\. Nothing was computed or sent"):
+    with pytest.raises(
+        MessageError,
+        match=r"mask-own was not expected here\. Nothing was computed or sent",
+    ):
         aligned(party, order.flip(0))
     party.answer(Keep(round=2))
     for back in (1, 2, 2):
@@ -102,16 +131,26 @@ def test_a_person_stays_with_one_teacher_whatever_order_a_server_asks_for_later(
 
 
 class Shared:
-    """VertiGAN with common batches at one holder: the server chooses the secrets that batches follow from."""
+    """VertiGAN with common batches at one holder: the server chooses the secrets that
+    batches follow from.
+    """
 
     def __init__(self, tmp_path: Path, epsilon: float) -> None:
         self.party = holder(tmp_path, "verti-gan", Budget(epsilon, 1e-3))
-        settings = {"rounds": 6, "critic_steps": 6, "batch": 4, "sampling": "shared", "device": "cpu"}
+        settings = {
+            "rounds": 6,
+            "critic_steps": 6,
+            "batch": 4,
+            "sampling": "shared",
+            "device": "cpu",
+        }
         self.order = torch.arange(PEOPLE)
         self.ids = aligned(self.party, self.order)
         self.taken = dict.fromkeys(self.ids, 0)
         network = BranchedGenerator.for_parties({"clinic": output_of(SCHEMA)})
-        self.party.answer(verti_gan.Begin(config=settings, network=network.describe(only="clinic")))
+        self.party.answer(
+            verti_gan.Begin(config=settings, network=network.describe(only="clinic"))
+        )
         self.weights = torch.zeros(sum(part.numel() for part in network.parameters()))
 
     def counts(self, secret: bytes) -> Tensor:
@@ -131,17 +170,21 @@ class Shared:
 
 
 def test_another_order_of_the_people_hides_no_participation(tmp_path: Path) -> None:
-    """Counted by place, the busiest person of one order could be busiest again at an idle place of another."""
+    """Counted by place, the busiest person of one order could be busiest again at an
+    idle place of another.
+    """
     run = Shared(tmp_path, 200.0)
     one = bytes(32)
     for number in range(1, 200):
         other = bytes([number] * 32)
-        a, b = run.counts(one), run.counts(other)
+        a = run.counts(one)
+        b = run.counts(other)
         if int((a + b).max()) < int(a.max() + b.max()):
             break
     run.round(one)
     order = run.order.clone()
-    here, there = int(a.argmax()), int(b.argmax())
+    here = int(a.argmax())
+    there = int(b.argmax())
     order[here], order[there] = there, here
     try:
         run.ids = aligned(run.party, order)
@@ -155,7 +198,8 @@ def test_another_order_of_the_people_hides_no_participation(tmp_path: Path) -> N
 
 def test_a_round_that_was_refused_pays_for_no_later_one(tmp_path: Path) -> None:
     """Who took part in it counts as little as the answer that was not given."""
-    run, refused = Shared(tmp_path, 4.0), 0
+    run = Shared(tmp_path, 4.0)
+    refused = 0
     for number in range(60):
         try:
             run.round(number.to_bytes(32, "big"))
@@ -183,16 +227,26 @@ def named(ledger: Ledger) -> int:
     return sum(f"{GUESSED} ids of made up" in entry.what for entry in ledger.entries())
 
 
-def test_a_server_that_repeats_itself_and_then_asks_otherwise_tests_no_unnamed_guess(tmp_path: Path) -> None:
-    """Over the network a party goes back to where it was before an ask that differs: with the key of that time."""
+def test_a_server_that_repeats_itself_and_then_asks_otherwise_tests_no_unnamed_guess(
+    tmp_path: Path,
+) -> None:
+    """Over the network a party goes back to where it was before an ask that differs:
+    with the key of that time.
+    """
     network = Network(tmp_path, "a")
     ledger = Ledger(tmp_path / "a.ledger", holder="a", budget=Budget(1.0, 1e-5))
-    table = Federation.rehearsal({"a": FRAME}, {"a": SCHEMA}, budget=Budget(1.0, 1e-5)).holders["a"].table
+    table = (
+        Federation.rehearsal({"a": FRAME}, {"a": SCHEMA}, budget=Budget(1.0, 1e-5))
+        .holders["a"]
+        .table
+    )
 
     def build(contract: Contract, mine: Ledger, folder: Path) -> Party:
         return Holder("a", table, mine, run=contract.run, folder=folder)  # type: ignore[arg-type]
 
-    session = network.seat("a", folder=tmp_path / "seat", ledger=ledger, build=build).open(contract_for("a"))
+    session = network.seat(
+        "a", folder=tmp_path / "seat", ledger=ledger, build=build
+    ).open(contract_for("a"))
     first = encode(MaskOwn(salt=bytes(32), people={"a": PEOPLE, "made up": GUESSED}))
     answered = 0
     for number in range(3):
@@ -205,7 +259,11 @@ def test_a_server_that_repeats_itself_and_then_asks_otherwise_tests_no_unnamed_g
 
 def test_a_party_goes_back_to_no_key_of_an_alignment(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "a.ledger", holder="a", budget=Budget(1.0, 1e-5))
-    table = Federation.rehearsal({"a": FRAME}, {"a": SCHEMA}, budget=Budget(1.0, 1e-5)).holders["a"].table
+    table = (
+        Federation.rehearsal({"a": FRAME}, {"a": SCHEMA}, budget=Budget(1.0, 1e-5))
+        .holders["a"]
+        .table
+    )
     party = Holder("a", table, ledger, run="r", folder=tmp_path / "states")  # type: ignore[arg-type]
     party.answer(MaskOwn(salt=bytes(32), people={"a": PEOPLE, "made up": GUESSED}))
     with pytest.raises(MessageError, match=r"keep was not expected here"):
@@ -221,26 +279,40 @@ ALIGNED = {
 }
 
 
-@pytest.mark.parametrize("protocol", ["verti-gan", "vd-gan-dpsgd", "vd-gan-pate", "gram", "dplt", "tied", "visits"])
-def test_who_cannot_pay_for_a_run_any_more_is_aligned_with_nobody(protocol: str) -> None:
+@pytest.mark.parametrize(
+    "protocol",
+    ["verti-gan", "vd-gan-dpsgd", "vd-gan-pate", "gram", "dplt", "tied", "visits"],
+)
+def test_who_cannot_pay_for_a_run_any_more_is_aligned_with_nobody(
+    protocol: str,
+) -> None:
     case = ALIGNED[protocol]
     federation = case.federation(seed=None)
     *others, last = federation.holders.values()
-    last.ledger.charge(PureDp(0.8 * case.budget.epsilon), run="earlier", what="an earlier run")
+    last.ledger.charge(
+        PureDp(0.8 * case.budget.epsilon), run="earlier", what="an earlier run"
+    )
     before = last.ledger.entries()
     parties = LocalParties(federation.parties(protocol, run="r", config=case.config()))
     with pytest.raises(BudgetExceeded, match=f"{last.name}: this step costs"):
         case.record.train(case.config(), parties, federation.schemas)
     assert last.ledger.entries() == before
-    told = {entry.what for holder in others for entry in holder.ledger.entries() if entry.run == "r"}
+    told = {
+        entry.what
+        for holder in others
+        for entry in holder.ledger.entries()
+        if entry.run == "r"
+    }
     assert told <= {"alignment: how many people are held is disclosed, outside ε"}
 
 
-def test_who_cannot_pay_says_nothing_of_its_rows_where_they_are_matched_one_by_one() -> None:
+def test_who_cannot_pay_says_nothing_of_its_rows_where_they_are_matched_one_by_one():
     """Whatever is asked first: how many rows there are is told by any of these."""
     nobody = replace(SCHEMA, person=None)
     rows = FRAME.drop(columns="id")
-    federation = Federation.rehearsal({"a": rows, "b": rows}, {"a": nobody, "b": nobody}, budget=Budget(1.0, 1e-5))
+    federation = Federation.rehearsal(
+        {"a": rows, "b": rows}, {"a": nobody, "b": nobody}, budget=Budget(1.0, 1e-5)
+    )
     holder = federation.holders["a"]
     holder.ledger.charge(PureDp(0.9), run="earlier", what="an earlier run")
     party = federation.parties("vd-gan-dpsgd", run="r")["a"]
@@ -278,7 +350,11 @@ def test_people_who_are_matched_with_others_are_in_no_joint_release(name: str) -
     """Such a person would move it in two places, and pay for one."""
     case = next(case for case in CASES if case.name.startswith(name))
     federation = case.federation(seed=None)
-    parties = Mismatching(federation.parties(case.protocol, run="r", config=case.config()))
+    parties = Mismatching(
+        federation.parties(case.protocol, run="r", config=case.config())
+    )
     with pytest.raises(MessageError, match=r"were told different things|told other"):
         case.record.train(case.config(), parties, federation.schemas)
-    assert not any(holder.ledger.spend(run="r") for holder in federation.holders.values())
+    assert not any(
+        holder.ledger.spend(run="r") for holder in federation.holders.values()
+    )

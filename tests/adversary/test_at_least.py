@@ -1,4 +1,6 @@
-"""`at_least`: a party that is away may be left out; one that refuses never is, and nobody pays for such a run."""
+"""`at_least`: a party that is away may be left out; one that refuses never is, and
+nobody pays for such a run.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,17 +26,23 @@ NAMES = ("one", "two", "three")
 
 def holders(tmp_path: Path) -> Federation:
     tables = {
-        name: pd.DataFrame({"id": range(9 * n, 9 * n + 9), "a": [True] * 9, "b": [False] * 9})
+        name: pd.DataFrame(
+            {"id": range(9 * n, 9 * n + 9), "a": [True] * 9, "b": [False] * 9}
+        )
         for n, name in enumerate(NAMES)
     }
     schemas = dict.fromkeys(NAMES, SCHEMA)
-    return Federation(tables, schemas, budget=Budget(1.0, 1e-6), ledgers=tmp_path, same_people=False)
+    return Federation(
+        tables, schemas, budget=Budget(1.0, 1e-6), ledgers=tmp_path, same_people=False
+    )
 
 
 class OneAway(LocalParties):
     """The third never answers."""
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
         asks = addressed(message, self.names)
         here = {name: ask for name, ask in asks.items() if name != "three"}
         if len(here) < len(asks) and (at_least is None or len(here) < at_least):
@@ -58,4 +66,6 @@ def test_who_refuses_ends_the_run_and_nobody_has_paid(tmp_path: Path) -> None:
     parties = LocalParties(federation.parties("gram", run="r"))
     with pytest.raises(BudgetExceeded, match="three"):
         measure(Gram(gram.Config(fine=0.0), federation.schemas), parties, at_least=2)
-    assert not any(holder.ledger.spend(run="r") for holder in federation.holders.values())
+    assert not any(
+        holder.ledger.spend(run="r") for holder in federation.holders.values()
+    )

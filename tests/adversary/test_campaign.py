@@ -18,21 +18,43 @@ from understudy.protocols.people.host import HostParty
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 Patch = pytest.MonkeyPatch
-FEW = ("Central GAN", "VDGAN, PATE, two parties", "SignDS, Duchi", "DP-GenFL, rows at the ends of float32",
-       "LoPub, three reports each, two hosts", "Two aggregators, two hosts", "Gram, rows, three parties",
-       "Shared moments, images of two classes, two hosts",
-       "SGDE by counts", "DPLT, two parties", "Moments, images of two classes, three parties",
-       "Moments, two labels, by their classes",
-       "Tied, a table, images and series, a label",
-       "Visits, rows, three parties", "Visits, columns, two tables and events that are drawn")  # fmt: skip
+FEW = (
+    "Central GAN",
+    "VDGAN, PATE, two parties",
+    "SignDS, Duchi",
+    "DP-GenFL, rows at the ends of float32",
+    "LoPub, three reports each, two hosts",
+    "Two aggregators, two hosts",
+    "Gram, rows, three parties",
+    "Shared moments, images of two classes, two hosts",
+    "SGDE by counts",
+    "DPLT, two parties",
+    "Moments, images of two classes, three parties",
+    "Moments, two labels, by their classes",
+    "Tied, a table, images and series, a label",
+    "Visits, rows, three parties",
+    "Visits, columns, two tables and events that are drawn",
+)
 
 
-BACK = ("Gram, rows, three parties", "DPLT, two parties", "Visits, rows, three parties", "SignDS, Duchi",
-        "Tied, a table, images and series, a label", "Two aggregators, two hosts", "Central GAN")  # fmt: skip
+BACK = (
+    "Gram, rows, three parties",
+    "DPLT, two parties",
+    "Visits, rows, three parties",
+    "SignDS, Duchi",
+    "Tied, a table, images and series, a label",
+    "Two aggregators, two hosts",
+    "Central GAN",
+)
 
 
 def tried(*names: str, seed: int, trials: int, goes_back: bool = False) -> Tally:
-    return campaign(seed=seed, trials=trials, only=lambda case: case.name in names, goes_back=goes_back)
+    return campaign(
+        seed=seed,
+        trials=trials,
+        only=lambda case: case.name in names,
+        goes_back=goes_back,
+    )
 
 
 def kinds(tally: Tally) -> set[str]:
@@ -51,7 +73,9 @@ def test_a_short_campaign_that_goes_back_in_journals_finds_nothing() -> None:
     tally = tried(*BACK, seed=4, trials=len(BACK), goes_back=True)
     assert not tally.found, tally.text()
     assert not any(kind == "failed inside" for _, kind in tally.tried), tally.text()
-    assert sum(n for (_, kind), n in tally.tried.items() if kind == "went back") >= 2 * len(BACK)
+    assert sum(
+        n for (_, kind), n in tally.tried.items() if kind == "went back"
+    ) >= 2 * len(BACK)
     assert sum(n for (_, kind), n in tally.tried.items() if kind == "paid") > 10
 
 
@@ -59,8 +83,11 @@ def test_a_short_campaign_that_goes_back_in_journals_finds_nothing() -> None:
 
 
 def pads_serve_twice(patch: Patch) -> None:
-    """They do not follow from what was said, and nobody looks whether they were used."""
-    pad, charge = Channel.pad, Party.charge
+    """They do not follow from what was said, and nobody looks whether they were
+    used.
+    """
+    pad = Channel.pad
+    charge = Party.charge
 
     def same(line: Channel, *place: Any, about: bytes = b"") -> Any:
         heard = line._said, line._heard
@@ -70,10 +97,16 @@ def pads_serve_twice(patch: Patch) -> None:
         return words
 
     patch.setattr(Channel, "pad", same)
-    patch.setattr(Party, "charge", lambda party, *of, **more: charge(party, *of, **more | {"once": False}))
+    patch.setattr(
+        Party,
+        "charge",
+        lambda party, *of, **more: charge(party, *of, **more | {"once": False}),
+    )
 
 
-def test_a_server_that_goes_back_finds_pads_that_serve_twice(monkeypatch: Patch) -> None:
+def test_a_server_that_goes_back_finds_pads_that_serve_twice(
+    monkeypatch: Patch,
+) -> None:
     pads_serve_twice(monkeypatch)
     for seed in range(1, 9):
         tally = tried("Gram, rows, three parties", seed=seed, trials=1, goes_back=True)
@@ -84,12 +117,20 @@ def test_a_server_that_goes_back_finds_pads_that_serve_twice(monkeypatch: Patch)
 
 def a_person_is_not_clipped(patch: Patch) -> None:
     real = critic.clipped_gradient_sum
-    patch.setattr(critic, "clipped_gradient_sum", lambda *rows, **more: real(*rows, **more | {"clip_norm": 1e6}))
+    patch.setattr(
+        critic,
+        "clipped_gradient_sum",
+        lambda *rows, **more: real(*rows, **more | {"clip_norm": 1e6}),
+    )
 
 
 def a_row_is_not_clipped(patch: Patch) -> None:
     real = dp_sgd.clipped_sums
-    patch.setattr(dp_sgd, "clipped_sums", lambda *rows, **more: real(*rows, **more | {"clip_norm": 1e6}))
+    patch.setattr(
+        dp_sgd,
+        "clipped_sums",
+        lambda *rows, **more: real(*rows, **more | {"clip_norm": 1e6}),
+    )
 
 
 def noise_is_left_out(patch: Patch) -> None:
@@ -107,10 +148,13 @@ def a_charge_is_forgotten(patch: Patch) -> None:
 
 
 def a_receipt_is_used_twice(patch: Patch) -> None:
-    real, kept = GanParty.pay, {}
+    real = GanParty.pay
+    kept = {}
 
     def once(party: Any, *uses: Any) -> Any:
-        return kept[party] if party in kept else kept.setdefault(party, real(party, *uses))
+        return (
+            kept[party] if party in kept else kept.setdefault(party, real(party, *uses))
+        )
 
     patch.setattr(GanParty, "pay", once)
 
@@ -131,10 +175,13 @@ def a_vector_is_not_pulled_in(patch: Patch) -> None:
 
 
 def an_event_weighs_as_much_as_a_person(patch: Patch) -> None:
-    patch.setattr(counts, "parts", lambda order, numbers, unit: np.full(len(order), float(unit)))
+    patch.setattr(
+        counts, "parts", lambda order, numbers, unit: np.full(len(order), float(unit))
+    )
 
 
-GAN, GEN_FL = "Central GAN", "DP-GenFL, rows at the ends of float32"
+GAN = "Central GAN"
+GEN_FL = "DP-GenFL, rows at the ends of float32"
 
 
 @pytest.mark.parametrize(
@@ -147,11 +194,17 @@ GAN, GEN_FL = "Central GAN", "DP-GenFL, rows at the ends of float32"
         (an_event_weighs_as_much_as_a_person, "Visits, rows, three parties", "bound"),
         (a_charge_is_forgotten, GAN, "price"),
         (a_receipt_is_used_twice, GAN, "receipt"),
-        (a_vector_is_not_pulled_in, "Tied, a table, images and series, two releases", "bound"),
+        (
+            a_vector_is_not_pulled_in,
+            "Tied, a table, images and series, two releases",
+            "bound",
+        ),
         (a_refusal_tells_a_row, "LoPub, three reports each, two hosts", "course"),
     ],
 )
-def test_a_planted_bug_is_found(plant: Callable[[Patch], None], where: str, kind: str, monkeypatch: Patch) -> None:
+def test_a_planted_bug_is_found(
+    plant: Callable[[Patch], None], where: str, kind: str, monkeypatch: Patch
+) -> None:
     plant(monkeypatch)
     tally = Tally()
     for seed in range(1, 9):  # whether a trial meets it is chance, fixed by the seed

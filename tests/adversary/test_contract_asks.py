@@ -1,4 +1,6 @@
-"""A server that opens a run by other settings, or with others, than every holder signed: refused in every protocol."""
+"""A server that opens a run by other settings, or with others, than every holder
+signed: refused in every protocol.
+"""
 
 import json
 import sys
@@ -32,7 +34,9 @@ class Opened(Recorded):
 
     openings_wanted = 1
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
         replies = super().ask(message)
         if len(self.openings) == self.openings_wanted:
             raise Enough
@@ -41,12 +45,20 @@ class Opened(Recorded):
     @property
     def openings(self) -> list[Opening]:
         """To the first of the parties."""
-        return [ask for name, ask, _ in self.log if name == self.names[0] and isinstance(ask, Opening)]
+        return [
+            ask
+            for name, ask, _ in self.log
+            if name == self.names[0] and isinstance(ask, Opening)
+        ]
 
 
 def openings_of(case: Case, federation: Federation) -> list[Opening]:
-    """By which an honest server opens a run: the critics of a coupled one after its release."""
-    parties = Opened(federation.parties(case.protocol, config=case.config(), run="contract"))
+    """By which an honest server opens a run: the critics of a coupled one after its
+    release.
+    """
+    parties = Opened(
+        federation.parties(case.protocol, config=case.config(), run="contract")
+    )
     parties.openings_wanted += case is COUPLED
     with pytest.raises(Enough):
         case.record.train(case.config(), parties, federation.schemas)
@@ -68,7 +80,9 @@ def other(value: Any) -> Any:
 
 
 def variants(opening: Opening) -> Iterator[tuple[str, Opening]]:
-    """The opening with each setting changed, one missing, one too many; with another party, or another schema."""
+    """The opening with each setting changed, one missing, one too many; with another
+    party, or another schema.
+    """
     config = opening.config
     for key, value in config.items():
         yield "settings", replace(opening, config=config | {key: other(value)})
@@ -79,7 +93,13 @@ def variants(opening: Opening) -> Iterator[tuple[str, Opening]]:
         (name, schema), *rest = opening.schemas.items()
         yield "parties", replace(opening, schemas=dict(rest))
         yield "parties", replace(opening, schemas=opening.schemas | {"made up": schema})
-        yield "parties", replace(opening, schemas=opening.schemas | {name: schema | {"source": "another"}})
+        yield (
+            "parties",
+            replace(
+                opening,
+                schemas=opening.schemas | {name: schema | {"source": "another"}},
+            ),
+        )
 
 
 @pytest.fixture(scope="module")
@@ -92,15 +112,25 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
 def test_no_protocol_opens_a_run_by_other_settings_than_were_signed(
     case: Case, network: Network, tmp_path: Path
 ) -> None:
-    federation, openings = case.federation(), openings_of(case, case.federation())
+    federation = case.federation()
+    openings = openings_of(case, case.federation())
     name, holder = next(iter(federation.holders.items()))
 
     def build(contract: Contract, ledger: Ledger, folder: Path) -> Party:
-        return federation.parties(case.protocol, config=case.config(), run="contract", folder=folder)[name]
+        return federation.parties(
+            case.protocol, config=case.config(), run="contract", folder=folder
+        )[name]
 
-    policy = replace(POLICY, epsilon_run=case.budget.epsilon, epsilon_total=case.budget.epsilon)
+    policy = replace(
+        POLICY, epsilon_run=case.budget.epsilon, epsilon_total=case.budget.epsilon
+    )
     seat = network.seat(
-        name, policy=policy, build=build, description=federation.schemas[name], ledger=holder.ledger, folder=tmp_path
+        name,
+        policy=policy,
+        build=build,
+        description=federation.schemas[name],
+        ledger=holder.ledger,
+        folder=tmp_path,
     )
     session = seat.open(protocol_contract(case, federation))
     assert openings
@@ -110,7 +140,8 @@ def test_no_protocol_opens_a_run_by_other_settings_than_were_signed(
             number += 1
             assert f"other {what}" in words(session, number, ask)
     number += 1
-    assert "than the contract" not in words(session, number, openings[0])  # it gets as far as the party
+    # it gets as far as the party
+    assert "than the contract" not in words(session, number, openings[0])
     session.close()
     assert not any(entry.count for entry in holder.ledger.entries())
 

@@ -1,4 +1,6 @@
-"""A run spends its contract once: however many objects, processes and restarts there are, and under which name."""
+"""A run spends its contract once: however many objects, processes and restarts there
+are, and under which name.
+"""
 
 import multiprocessing
 from collections.abc import Iterator
@@ -36,7 +38,9 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield ledger
 
 
-def spend_all(mine: Ledger, *, run: str = "the run", people: list[int] | None = None) -> int:
+def spend_all(
+    mine: Ledger, *, run: str = "the run", people: list[int] | None = None
+) -> int:
     """Charge until it is refused; how often it was not."""
     for count in range(10_000):
         try:
@@ -57,7 +61,9 @@ def spend_in_turn(path: Path, ready: Any, paid: Any) -> None:
 
 
 @pytest.mark.parametrize("people", [None, [1, 2]])
-def test_two_objects_for_one_run_spend_its_price_once(ledger: Ledger, people: list[int] | None) -> None:
+def test_two_objects_for_one_run_spend_its_price_once(
+    ledger: Ledger, people: list[int] | None
+) -> None:
     one, other = (ledger.within("the run", PRICE) for _ in range(2))
     half = steps_of(PRICE) // 2
     for _ in range(half):
@@ -69,7 +75,9 @@ def test_two_objects_for_one_run_spend_its_price_once(ledger: Ledger, people: li
     assert 0.9 < ledger.spent() <= PRICE.epsilon
 
 
-def test_a_charge_by_one_object_counts_in_what_the_other_can_afford_person_by_person(ledger: Ledger) -> None:
+def test_a_charge_by_one_object_counts_in_what_the_other_can_afford_person_by_person(
+    ledger: Ledger,
+) -> None:
     one, other = (ledger.within("the run", PRICE) for _ in range(2))
     spend_all(one, people=[1])
     assert other.able(STEP, people=[1, 2]).tolist() == [False, True]
@@ -81,7 +89,8 @@ def test_a_charge_by_one_object_counts_in_what_the_other_can_afford_person_by_pe
 
 
 def test_a_restart_does_not_begin_the_price_anew(tmp_path: Path) -> None:
-    path, paid = tmp_path / "a.ledger", 0
+    path = tmp_path / "a.ledger"
+    paid = 0
     Ledger(path, holder="a", budget=WHOLE).close()
     for life in range(3):
         with Ledger(path) as ledger:
@@ -96,8 +105,12 @@ def test_two_processes_for_one_run_spend_its_price_once(tmp_path: Path) -> None:
     path = tmp_path / "a.ledger"
     Ledger(path, holder="a", budget=WHOLE).close()
     fork = multiprocessing.get_context("fork")
-    ready, paid_by = fork.Barrier(2), fork.Queue()
-    both = [fork.Process(target=spend_in_turn, args=(path, ready, paid_by)) for _ in range(2)]
+    ready = fork.Barrier(2)
+    paid_by = fork.Queue()
+    both = [
+        fork.Process(target=spend_in_turn, args=(path, ready, paid_by))
+        for _ in range(2)
+    ]
     for one in both:
         one.start()
     paid = [paid_by.get(timeout=60) for _ in both]
@@ -108,7 +121,9 @@ def test_two_processes_for_one_run_spend_its_price_once(tmp_path: Path) -> None:
         assert sum(entry.count for entry in ledger.entries()) == steps_of(PRICE)
 
 
-def test_two_runs_of_one_name_add_up_and_another_name_begins_at_nothing(ledger: Ledger) -> None:
+def test_two_runs_of_one_name_add_up_and_another_name_begins_at_nothing(
+    ledger: Ledger,
+) -> None:
     first = ledger.within("the run", PRICE)
     assert spend_all(first) == steps_of(PRICE)
     with pytest.raises(BudgetExceeded, match='limit of this run, "the run"'):
@@ -116,32 +131,50 @@ def test_two_runs_of_one_name_add_up_and_another_name_begins_at_nothing(ledger: 
     assert spend_all(ledger.within("another", PRICE), run="another") == steps_of(PRICE)
     larger = Budget(1.5, 1e-5)
     again = spend_all(ledger.within("the run", larger))
-    assert again == steps_of(larger) - steps_of(PRICE), "what stands under the name counts"
+    assert again == steps_of(larger) - steps_of(PRICE), (
+        "what stands under the name counts"
+    )
 
 
-def test_a_charge_under_another_name_than_the_contract_s_is_refused(ledger: Ledger) -> None:
+def test_a_charge_under_another_name_than_the_contract_s_is_refused(
+    ledger: Ledger,
+) -> None:
     mine = ledger.within("the run", PRICE)
     with pytest.raises(LedgerError, match='for the run "the run", not for "another"'):
         mine.charge(STEP, run="another", what="a step")
     assert not ledger.runs()
 
 
-def test_a_ledger_that_older_files_hold_counts_a_run_all_the_same(ledger: Ledger) -> None:
+def test_a_ledger_that_older_files_hold_counts_a_run_all_the_same(
+    ledger: Ledger,
+) -> None:
     ledger._store.connection.execute("DROP INDEX entry_run")
     assert spend_all(ledger.within("the run", PRICE)) == steps_of(PRICE)
     assert spend_all(ledger.within("the run", PRICE)) == 0
 
 
-def test_a_run_that_is_resumed_or_repeated_under_its_name_never_passes_its_price(tmp_path: Path) -> None:
-    """The rows of the ledger's whole budget are there for the taking: the run's own price is what stops it."""
+def test_a_run_that_is_resumed_or_repeated_under_its_name_never_passes_its_price(
+    tmp_path: Path,
+) -> None:
+    """The rows of the ledger's whole budget are there for the taking: the run's own
+    price is what stops it.
+    """
     frame, schema = toy(rows=60, seed=3)
     columns = {"a": ["id", "colour", "smoker"], "b": ["id", "grade", "treated"]}
     tables = {name: frame[names] for name, names in columns.items()}
     schemas = {name: schema.select(names[1:]) for name, names in columns.items()}
-    federation = Federation(tables, schemas, budget=Budget(2.0, 1e-5), ledgers=tmp_path / "ledgers")
+    federation = Federation(
+        tables, schemas, budget=Budget(2.0, 1e-5), ledgers=tmp_path / "ledgers"
+    )
     for holder in federation.holders.values():
         holder.ledger.set_budget(WHOLE)
-    settings = {"rounds": 6, "critic_steps": 1, "batch": 16, "checkpoint_every": 2, "device": "cpu"}
+    settings = {
+        "rounds": 6,
+        "critic_steps": 1,
+        "batch": 16,
+        "checkpoint_every": 2,
+        "device": "cpu",
+    }
 
     def stop(progress: object) -> None:
         if getattr(progress, "done", 0) in (3, 5):
@@ -150,9 +183,14 @@ def test_a_run_that_is_resumed_or_repeated_under_its_name_never_passes_its_price
     for life in range(4):
         with suppress(RuntimeError, BudgetExceeded):
             train(
-                "verti-gan", federation, folder=tmp_path / "out", run="the run", resume=0 < life < 3, watch=stop,
+                "verti-gan",
+                federation,
+                folder=tmp_path / "out",
+                run="the run",
+                resume=0 < life < 3,
+                watch=stop,
                 **settings,
-            )  # fmt: skip
+            )
         for holder in federation.holders.values():
             assert holder.ledger.spent() <= 2.0
     assert all(holder.ledger.spent() > 1.0 for holder in federation.holders.values())

@@ -1,4 +1,6 @@
-"""An exchange that answers whatever it likes costs its member a bounded amount of memory, and a sentence."""
+"""An exchange that answers whatever it likes costs its member a bounded amount of
+memory, and a sentence.
+"""
 
 import gzip
 from collections.abc import Iterator
@@ -14,8 +16,12 @@ from understudy.services.exchange.client import Client
 
 
 @contextmanager
-def exchange_that_says(body: bytes, status: int = 200, **headers: str) -> Iterator[tuple[Client, list[int]]]:
-    """A client of somebody who answers everything with this, a thousand times over where `headers` say no length."""
+def exchange_that_says(
+    body: bytes, status: int = 200, **headers: str
+) -> Iterator[tuple[Client, list[int]]]:
+    """A client of somebody who answers everything with this, a thousand times over
+    where `headers` say no length.
+    """
     sent = [0]
 
     class Handler(BaseHTTPRequestHandler):
@@ -38,7 +44,9 @@ def exchange_that_says(body: bytes, status: int = 200, **headers: str) -> Iterat
     thread = Thread(target=server.serve_forever)
     thread.start()
     try:
-        with Client(f"http://127.0.0.1:{server.server_port}", "usx_x", tries=1) as client:
+        with Client(
+            f"http://127.0.0.1:{server.server_port}", "usx_x", tries=1
+        ) as client:
             yield client, sent
     finally:
         server.shutdown()
@@ -47,7 +55,9 @@ def exchange_that_says(body: bytes, status: int = 200, **headers: str) -> Iterat
 
 
 @pytest.mark.parametrize("status", [200, 403, 503])
-def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+def test_an_answer_without_end_is_cut(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
     monkeypatch.setattr(transport, "MOST_ANSWER", 1 << 16)
     with exchange_that_says(b"[" + b" " * (1 << 20), status) as (client, sent):
         with pytest.raises(UnderstudyError, match="more than 65,536 bytes"):
@@ -65,21 +75,32 @@ def test_an_answer_that_unpacks_to_much_more_is_not_unpacked() -> None:
         client.pools()
 
 
-@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b"no", b"\xff\xfe", b"[1,"])
+@pytest.mark.parametrize(
+    "body", [b"[" * 100_000, b'{"a":' * 100_000, b"no", b"\xff\xfe", b"[1,"]
+)
 @pytest.mark.parametrize("status", [200, 403])
-def test_what_is_no_json_or_nested_too_deep_is_refused_in_words(body: bytes, status: int) -> None:
+def test_what_is_no_json_or_nested_too_deep_is_refused_in_words(
+    body: bytes, status: int
+) -> None:
     with (
         exchange_that_says(body, status, Content_Length=str(len(body))) as (client, _),
-        pytest.raises(UnderstudyError, match=r"what it answers is no JSON|it answers 403"),
+        pytest.raises(
+            UnderstudyError, match=r"what it answers is no JSON|it answers 403"
+        ),
     ):
         client.pools()
 
 
 @pytest.mark.parametrize("wait", ["-5", "nan", "inf", "soon", "1e400"])
-def test_a_time_to_wait_that_makes_no_sense_is_not_waited_for(wait: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_to_wait_that_makes_no_sense_is_not_waited_for(
+    wait: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waited: list[float] = []
     monkeypatch.setattr(transport.time, "sleep", waited.append)
-    with exchange_that_says(b"{}", 503, Content_Length="2", Retry_After=wait) as (client, _):
+    with exchange_that_says(b"{}", 503, Content_Length="2", Retry_After=wait) as (
+        client,
+        _,
+    ):
         client._tries = 2
         with pytest.raises(UnderstudyError, match="was tried 2 times"):
             client.pools()

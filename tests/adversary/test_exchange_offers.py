@@ -1,4 +1,6 @@
-"""Docs/exchange.md: no member can make the server or a puller take more than a stated multiple of the file's size."""
+"""Docs/exchange.md: no member can make the server or a puller take more than a stated
+multiple of the file's size.
+"""
 
 import json
 import os
@@ -27,7 +29,9 @@ from understudy.services.exchange.checker import Checkers, allowed
 from understudy.services.exchange.client import Client
 from understudy.services.exchange.offer_file import OfferFile, digest_of, seal
 
-FIXED, EACH = (96 << 20, 8)  # bytes that a look may take: for any file, half of the limit, and for each byte of it
+# bytes that a look may take: for any file, half of the limit, and for each byte of it
+FIXED = 96 << 20
+EACH = 8
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +45,9 @@ def checkers() -> Checkers:
     return checker.checkers()
 
 
-def looked(checkers: Checkers, tmp_path: Path, data: bytes, pool: Any, **options: Any) -> dict[str, Any]:
+def looked(
+    checkers: Checkers, tmp_path: Path, data: bytes, pool: Any, **options: Any
+) -> dict[str, Any]:
     (tmp_path / "offer").write_bytes(data)
     return checkers.look(tmp_path / "offer", pool, seed=1, **options)
 
@@ -69,9 +75,12 @@ def test_one_that_is_ended_is_gone_and_another_is_forked_whatever_happens_to_the
     def ended() -> tuple[int, int]:
         """Whom a look that took too long has ended, and whom it was forked from."""
         assert "card" in looked(checkers, tmp_path, data, offers.POOL)
-        worker, nursery = forked(checkers)[-1], checkers._nursery
+        worker = forked(checkers)[-1]
+        nursery = checkers._nursery
         assert nursery is not None
-        assert looked(checkers, tmp_path, data, offers.POOL, seconds=0.0) == {"spent": "time"}
+        assert looked(checkers, tmp_path, data, offers.POOL, seconds=0.0) == {
+            "spent": "time"
+        }
         until(lambda: not Path(f"/proc/{worker}").exists(), 60)
         return worker, nursery.process.pid
 
@@ -85,7 +94,9 @@ def test_one_that_is_ended_is_gone_and_another_is_forked_whatever_happens_to_the
 def test_a_file_is_not_refused_for_the_end_of_a_process_that_looked_at_others_before(
     offers: ModuleType, checkers: Checkers, tmp_path: Path
 ) -> None:
-    """A process ends after so many files, or of a limit that counts them all, just as the next one is handed to it."""
+    """A process ends after so many files, or of a limit that counts them all, just as
+    the next one is handed to it.
+    """
     data = offers.accepted["small"](0)
     while checkers._idle:  # of earlier tests
         checkers._idle.pop().close()
@@ -100,9 +111,15 @@ def test_a_file_is_not_refused_for_the_end_of_a_process_that_looked_at_others_be
     assert forked(checkers)[-1] != worker
 
 
-def test_a_file_that_ends_two_processes_is_refused(offers: ModuleType, checkers: Checkers, tmp_path: Path) -> None:
-    """One that may have looked at other files, and one that has looked at this file alone."""
-    assert "card" in looked(checkers, tmp_path, offers.accepted["small"](0), offers.POOL)
+def test_a_file_that_ends_two_processes_is_refused(
+    offers: ModuleType, checkers: Checkers, tmp_path: Path
+) -> None:
+    """One that may have looked at other files, and one that has looked at this file
+    alone.
+    """
+    assert "card" in looked(
+        checkers, tmp_path, offers.accepted["small"](0), offers.POOL
+    )
     while len(checkers._idle) > 1:  # of earlier tests
         checkers._idle.pop(0).close()
     pipe = tmp_path / "pipe"
@@ -128,7 +145,9 @@ def test_a_file_that_ends_two_processes_is_refused(offers: ModuleType, checkers:
         assert answer.result() == {"spent": "process"}
     assert len(set(ended)) == 2
     assert not checkers._idle
-    assert "card" in looked(checkers, tmp_path, offers.accepted["small"](0), offers.POOL)
+    assert "card" in looked(
+        checkers, tmp_path, offers.accepted["small"](0), offers.POOL
+    )
 
 
 def test_the_kernel_ends_a_look_whose_caller_has_gone(
@@ -136,8 +155,14 @@ def test_the_kernel_ends_a_look_whose_caller_has_gone(
 ) -> None:
     (tmp_path / "offer").write_bytes(offers.accepted["small"](0))
     monkeypatch.setattr(check_worker, "look", lambda *_: time.sleep(60))
-    job = {"path": str(tmp_path / "offer"), "requirements": offers.POOL.to_dict(), "memory": 1 << 40, "seconds": 0.01}
-    if (child := os.fork()) == 0:
+    job = {
+        "path": str(tmp_path / "offer"),
+        "requirements": offers.POOL.to_dict(),
+        "memory": 1 << 40,
+        "seconds": 0.01,
+    }
+    child = os.fork()
+    if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which pytest uses
         check_worker._answer(job | {"seed": None})
         os._exit(0)
@@ -145,7 +170,10 @@ def test_the_kernel_ends_a_look_whose_caller_has_gone(
 
 
 def test_a_check_that_asks_for_more_memory_than_it_may_have_is_refused(
-    offers: ModuleType, checkers: Checkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    offers: ModuleType,
+    checkers: Checkers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     large = offers.accepted["a mixture"](4096)
     monkeypatch.setattr(checker, "MEMORY", 1 << 20)
@@ -157,32 +185,60 @@ def test_a_check_that_asks_for_more_memory_than_it_may_have_is_refused(
     assert "card" in looked(checkers, tmp_path, large, offers.POOL)
 
 
-def test_the_process_that_looks_holds_no_accountant(offers: ModuleType, checkers: Checkers, tmp_path: Path) -> None:
+def test_the_process_that_looks_holds_no_accountant(
+    offers: ModuleType, checkers: Checkers, tmp_path: Path
+) -> None:
     looked(checkers, tmp_path, offers.accepted["small"](0), offers.POOL)
     maps = Path(f"/proc/{forked(checkers)[-1]}/maps").read_text()
     assert "/torch/" in maps
-    assert "/scipy/" not in maps  # which dp_accounting loads: a second more at every start
+    # which dp_accounting loads: a second more at every start
+    assert "/scipy/" not in maps
 
 
 def test_a_look_takes_memory_in_proportion_to_the_file_whatever_it_asks_for(
     offers: ModuleType, checkers: Checkers, tmp_path: Path
 ) -> None:
-    looked(checkers, tmp_path, offers.accepted["small"](0), offers.POOL)  # what torch loads on first use
-    looked(checkers, tmp_path, next(iter(offers.accepted_images.values()))(0), offers.IMAGES)
-    files = [(name, make(MOST_UNITS // 4), offers.POOL, True) for name, make in offers.accepted.items()]
-    files += [(name, make(0), offers.IMAGES, True) for name, make in offers.accepted_images.items()]
-    files += [(name, make(), offers.POOL, False) for name, make in offers.refused.items()]
+    # what torch loads on first use
+    looked(checkers, tmp_path, offers.accepted["small"](0), offers.POOL)
+    looked(
+        checkers,
+        tmp_path,
+        next(iter(offers.accepted_images.values()))(0),
+        offers.IMAGES,
+    )
+    files = [
+        (name, make(MOST_UNITS // 4), offers.POOL, True)
+        for name, make in offers.accepted.items()
+    ]
+    files += [
+        (name, make(0), offers.IMAGES, True)
+        for name, make in offers.accepted_images.items()
+    ]
+    files += [
+        (name, make(), offers.POOL, False) for name, make in offers.refused.items()
+    ]
     for name, data, required, good in files:
         answer = looked(checkers, tmp_path, data, required)
         assert ("card" in answer) == good, (name, answer)
-        assert good or answer["said"], (name, answer)  # refused for what it is, not for the time or memory it took
+        # refused for what it is, not for the time or memory it took
+        assert good or answer["said"], (name, answer)
         assert answer["peak"] <= FIXED + EACH * len(data), (name, answer["peak"])
-    assert allowed(1000) >= FIXED + EACH * 1000  # what the process may take is no tighter than what is stated
+    # what the process may take is no tighter than what is stated
+    assert allowed(1000) >= FIXED + EACH * 1000
 
 
-def test_a_refusal_does_not_quote_a_megabyte(offers: ModuleType, checkers: Checkers, tmp_path: Path) -> None:
-    for name in ("a description nested deep", "a name of a megabyte", "a card nested deep"):
-        assert len(looked(checkers, tmp_path, offers.refused[name](), offers.POOL)["said"]) <= 1000
+def test_a_refusal_does_not_quote_a_megabyte(
+    offers: ModuleType, checkers: Checkers, tmp_path: Path
+) -> None:
+    for name in (
+        "a description nested deep",
+        "a name of a megabyte",
+        "a card nested deep",
+    ):
+        assert (
+            len(looked(checkers, tmp_path, offers.refused[name](), offers.POOL)["said"])
+            <= 1000
+        )
 
 
 # The server, and who pulls
@@ -194,7 +250,9 @@ def exchange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield exchange
 
 
-def test_no_offer_reaches_the_servers_own_process(exchange: Served, offers: ModuleType) -> None:
+def test_no_offer_reaches_the_servers_own_process(
+    exchange: Served, offers: ModuleType
+) -> None:
     token = exchange.token("north")
     with Client(exchange.address, token) as client:
         client.subscribe("ward")
@@ -208,31 +266,45 @@ def test_no_offer_reaches_the_servers_own_process(exchange: Served, offers: Modu
     for name in names:
         data = offers.refused[name]()
         answer = httpx.put(
-            f"{exchange.address}/v1/pools/ward/offers/{digest_of(data)}", content=data, timeout=60,
+            f"{exchange.address}/v1/pools/ward/offers/{digest_of(data)}",
+            content=data,
+            timeout=60,
             headers={"Authorization": f"Bearer {token}"},
-        )  # fmt: skip
+        )
         assert answer.status_code == 422, name
         assert len(answer.content) < 2000
     assert not list((exchange.folder / "incoming").iterdir())
 
 
-def test_one_silo_cannot_keep_all_checkers_busy(exchange: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow, go_on = threading.Semaphore(0), threading.Event()
+def test_one_silo_cannot_keep_all_checkers_busy(
+    exchange: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = threading.Semaphore(0)
+    go_on = threading.Event()
     check = Checkers.check
 
     def slowly(self: Checkers, path: Path, *args: Any, **more: Any) -> Any:
-        if b'silo\\": \\"busy' in path.read_bytes() and more.get("seed") is not None:  # at the server
+        # at the server
+        if b'silo\\": \\"busy' in path.read_bytes() and more.get("seed") is not None:
             slow.release()
             assert go_on.wait(60)
         return check(self, path, *args, **more)
 
     monkeypatch.setattr(Checkers, "check", slowly)
-    with exchange.member("busy") as busy, exchange.member("quick") as quick, ThreadPoolExecutor(3) as threads:
+    with (
+        exchange.member("busy") as busy,
+        exchange.member("quick") as quick,
+        ThreadPoolExecutor(3) as threads,
+    ):
         try:
-            waiting = [threads.submit(busy.push, "ward", generator("busy", seed=seed)) for seed in range(3)]
+            waiting = [
+                threads.submit(busy.push, "ward", generator("busy", seed=seed))
+                for seed in range(3)
+            ]
             assert slow.acquire(timeout=60)
             assert quick.push("ward", generator("quick"))["silo"] == "quick"
-            assert not slow.acquire(blocking=False)  # its second is not looked at before its first is done
+            # its second is not looked at before its first is done
+            assert not slow.acquire(blocking=False)
         finally:
             go_on.set()
         assert len({pushed.result()["digest"] for pushed in waiting}) == 3
@@ -240,14 +312,25 @@ def test_one_silo_cannot_keep_all_checkers_busy(exchange: Served, monkeypatch: p
 
 @pytest.mark.parametrize(
     "more",
-    [{"more": 1}, {"note": ["nested"]}, {"note": "x" * 1001}, {"note": ""}, {"silo": "north" * 300}, {"accountant": 7}],
+    [
+        {"more": 1},
+        {"note": ["nested"]},
+        {"note": "x" * 1001},
+        {"note": ""},
+        {"silo": "north" * 300},
+        {"accountant": 7},
+    ],
     ids=lambda more: next(iter(more)),
 )
-def test_a_card_has_known_keys_and_short_texts_alone(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_a_card_has_known_keys_and_short_texts_alone(
+    tmp_path: Path, more: dict[str, Any]
+) -> None:
     (tmp_path / "good").write_bytes(seal(generator(note="a word")))
     OfferFile.read(tmp_path / "good", POOL)
     (tmp_path / "bad").write_bytes(seal(generator(**more)))
-    with pytest.raises(Exception, match=f"the offer's (card has a key )?.?{next(iter(more))}"):
+    with pytest.raises(
+        Exception, match=f"the offer's (card has a key )?.?{next(iter(more))}"
+    ):
         OfferFile.read(tmp_path / "bad", POOL)
 
 
@@ -256,9 +339,13 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     text = header["__metadata__"]["understudy"]
-    header["__metadata__"]["understudy"] = text.replace('"epsilon":', '"epsilon": 0.1, "epsilon":')
+    header["__metadata__"]["understudy"] = text.replace(
+        '"epsilon":', '"epsilon": 0.1, "epsilon":'
+    )
     head = json.dumps(header).encode()
-    (tmp_path / "bad").write_bytes(len(head).to_bytes(8, "little") + head + data[8 + length :])
+    (tmp_path / "bad").write_bytes(
+        len(head).to_bytes(8, "little") + head + data[8 + length :]
+    )
     with pytest.raises(ArtefactError, match="appears twice"):
         OfferFile.read(tmp_path / "bad", POOL)
 
@@ -269,19 +356,29 @@ def test_drawing_from_the_widest_offers_holds_few_numbers_at_a_time(
     """A latent of 16,384 at 16,384 rows would be a gibibyte."""
     pulled = []
     for place, silo in enumerate(("north", "south", "west")):
-        (tmp_path / silo).write_bytes(offers.offer(offers.decoder(MOST_UNITS, (1,)), silo=silo, note=f"{place}"))
+        (tmp_path / silo).write_bytes(
+            offers.offer(offers.decoder(MOST_UNITS, (1,)), silo=silo, note=f"{place}")
+        )
         pulled.append(OfferFile.read(tmp_path / silo, offers.POOL).generator())
     sizes: list[int] = []
     randn = torch.randn
-    monkeypatch.setattr(torch, "randn", lambda shape, **more: sizes.append(shape[0] * shape[1]) or randn(shape, **more))
+    monkeypatch.setattr(
+        torch,
+        "randn",
+        lambda shape, **more: sizes.append(shape[0] * shape[1]) or randn(shape, **more),
+    )
     assert len(suspicions(offers.POOL, pulled)) == 3
     Generator.of(pool(pulled, offers.POOL, {})).sample(2000, seed=1)
     assert sizes
     assert max(sizes) <= 1 << 24
 
 
-def test_judging_many_silos_in_groups_is_judging_them_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = [generator(f"silo-{n}", label, seed=n) for n in range(5) for label in LABELS]
+def test_judging_many_silos_in_groups_is_judging_them_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = [
+        generator(f"silo-{n}", label, seed=n) for n in range(5) for label in LABELS
+    ]
     at_once = suspicions(POOL, given)
     monkeypatch.setattr("understudy.protocols.sgde.pool._AT_ONCE", 1)
     assert suspicions(POOL, given) == at_once

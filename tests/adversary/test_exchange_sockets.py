@@ -1,4 +1,6 @@
-"""Docs/exchange.md: who has no token cannot keep the exchange from those who have one, nor make it read on."""
+"""Docs/exchange.md: who has no token cannot keep the exchange from those who have one,
+nor make it read on.
+"""
 
 import contextlib
 import socket
@@ -23,7 +25,9 @@ def place(exchange: Served) -> tuple[str, int]:
 
 
 def connect(exchange: Served, source: str = "127.0.0.1") -> socket.socket:
-    return socket.create_connection(place(exchange), timeout=60, source_address=(source, 0))
+    return socket.create_connection(
+        place(exchange), timeout=60, source_address=(source, 0)
+    )
 
 
 @contextlib.contextmanager
@@ -51,21 +55,29 @@ def ended(connection: socket.socket) -> bool:
 def few(monkeypatch: pytest.MonkeyPatch, **changes: float) -> None:
     """Doors with other limits, for a test that cannot wait."""
     made = doors.Doors.__init__
-    monkeypatch.setattr(doors.Doors, "__init__", lambda self, **more: made(self, **{**more, **changes}))
+    monkeypatch.setattr(
+        doors.Doors, "__init__", lambda self, **more: made(self, **{**more, **changes})
+    )
 
 
 @pytest.mark.parametrize("addresses", [1, 20])
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "before TLS"])
-def test_a_thousand_silent_connections_keep_nobody_out(tmp_path: Path, addresses: int, tls: bool) -> None:
-    """From one address most are sent away; from many, who has said nothing makes room."""
-    options, ca = {}, None
+def test_a_thousand_silent_connections_keep_nobody_out(
+    tmp_path: Path, addresses: int, tls: bool
+) -> None:
+    """From one address most are sent away; from many, who has said nothing makes
+    room.
+    """
+    options = {}
+    ca = None
     if tls:
         options = dict(zip(("certificate", "key"), certificate(tmp_path), strict=True))
         ca = options["certificate"]
     with (
         served(tmp_path / "data", **options) as exchange,
         flood(exchange, addresses),
-        exchange.admin(ca=ca, tries=4) as admin,  # a place is free when the server has seen to it
+        # a place is free when the server has seen to it
+        exchange.admin(ca=ca, tries=4) as admin,
     ):
         assert len(admin.pools()) == 2
 
@@ -76,8 +88,10 @@ def test_an_address_has_so_many_connections_and_not_one_more(tmp_path: Path) -> 
         with connect(exchange) as fourth:
             assert ended(fourth)
         three.pop().close()
-        deadline, status = time.monotonic() + 60, 0
-        while status != 200 and time.monotonic() < deadline:  # its place is free when the server has seen it go
+        deadline = time.monotonic() + 60
+        status = 0
+        # its place is free when the server has seen it go
+        while status != 200 and time.monotonic() < deadline:
             with contextlib.suppress(httpx.TransportError):
                 status = httpx.get(f"{exchange.address}/v1/health").status_code
         assert status == 200
@@ -95,16 +109,21 @@ SAID: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("said", SAID)
-def test_a_connection_that_does_not_go_on_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+def test_a_connection_that_does_not_go_on_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
     few(monkeypatch, hello=0.3, idle=0.3)
     monkeypatch.setattr(skeleton, "SLOWEST_JSON", 0.3)
     with served(tmp_path) as exchange, connect(exchange) as connection:
         connection.sendall(SAID[said])
-        while chunk := connection.recv(1 << 16):  # an answer, or the end; a connection that stays open times out
+        # an answer, or the end; a connection that stays open times out
+        while chunk := connection.recv(1 << 16):
             assert b"HTTP/1.1 200" in chunk or b"HTTP/1.1 4" in chunk or b"{" in chunk
 
 
-def test_a_drip_does_not_keep_a_head_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drip_does_not_keep_a_head_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     few(monkeypatch, hello=0.5)
     with served(tmp_path) as exchange, connect(exchange) as connection:
         deadline = time.monotonic() + 60
@@ -115,10 +134,15 @@ def test_a_drip_does_not_keep_a_head_open(tmp_path: Path, monkeypatch: pytest.Mo
         assert time.monotonic() < deadline
 
 
-def test_before_tls_silence_is_ended_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_before_tls_silence_is_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     few(monkeypatch, hello=0.3)
     cert, key = certificate(tmp_path)
-    with served(tmp_path / "data", certificate=cert, key=key) as exchange, connect(exchange) as connection:
+    with (
+        served(tmp_path / "data", certificate=cert, key=key) as exchange,
+        connect(exchange) as connection,
+    ):
         assert ended(connection)
 
 
@@ -129,8 +153,11 @@ HUGE = 200 << 20
 
 
 def sent_after(exchange: Served, head: bytes, chunk: bytes) -> tuple[bytes, int]:
-    """The answer to this head, and how much of an endless body could be sent before the connection was cut."""
-    body, sent = b"%x\r\n%b\r\n" % (len(chunk), chunk), 0
+    """The answer to this head, and how much of an endless body could be sent before the
+    connection was cut.
+    """
+    body = b"%x\r\n%b\r\n" % (len(chunk), chunk)
+    sent = 0
     with connect(exchange) as connection:
         connection.sendall(head)
         with contextlib.suppress(OSError):
@@ -144,7 +171,8 @@ def sent_after(exchange: Served, head: bytes, chunk: bytes) -> tuple[bytes, int]
 
 def push_head(token: str) -> bytes:
     return (
-        f"PUT /v1/pools/ward/offers/{'0' * 64} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+        f"PUT /v1/pools/ward/offers/{'0' * 64} HTTP/1.1\r\nHost: x\r\nAuthorization: "
+        f"Bearer {token}\r\n"
         "Transfer-Encoding: chunked\r\n\r\n"
     ).encode()
 
@@ -152,14 +180,23 @@ def push_head(token: str) -> bytes:
 REFUSED: dict[str, Callable[[Served], tuple[bytes, int]]] = {
     "no token": lambda _: (push_head("usx_x"), 401),
     "too large": lambda exchange: (push_head(_member(exchange)), 413),
-    "no length": lambda _: (b"POST /v1/pools HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
-    "no such place": lambda _: (b"PUT /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n", 404),
+    "no length": lambda _: (
+        b"POST /v1/pools HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        411,
+    ),
+    "no such place": lambda _: (
+        b"PUT /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n",
+        404,
+    ),
 }
 
 
 def _member(exchange: Served) -> str:
     token = exchange.token("north")
-    answer = httpx.put(f"{exchange.address}/v1/pools/ward/subscription", headers={"Authorization": f"Bearer {token}"})
+    answer = httpx.put(
+        f"{exchange.address}/v1/pools/ward/subscription",
+        headers={"Authorization": f"Bearer {token}"},
+    )
     assert answer.status_code == 200
     return token
 
@@ -181,17 +218,26 @@ def test_after_a_refusal_a_body_is_not_read_on(exchange: Served, why: str) -> No
 
 def test_who_still_sends_reads_the_refusal(exchange: Served) -> None:
     answer = httpx.put(
-        f"{exchange.address}/v1/pools/ward/offers/{'0' * 64}", content=bytes(1 << 23), timeout=60,
+        f"{exchange.address}/v1/pools/ward/offers/{'0' * 64}",
+        content=bytes(1 << 23),
+        timeout=60,
         headers={"Authorization": "Bearer usx_x"},
-    )  # fmt: skip
+    )
     assert answer.status_code == 401
 
 
 def test_a_request_that_tells_its_length_twice_is_refused(exchange: Served) -> None:
     smuggled = b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n"
-    for method, where in ((b"PUT", b"/v1/pools/ward/offers/" + b"0" * 64), (b"POST", b"/v1/pools"), (b"GET", b"/")):
+    for method, where in (
+        (b"PUT", b"/v1/pools/ward/offers/" + b"0" * 64),
+        (b"POST", b"/v1/pools"),
+        (b"GET", b"/"),
+    ):
         head = (
-            method + b" " + where + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+            method
+            + b" "
+            + where
+            + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
         with connect(exchange) as connection:
             connection.sendall(head + b"0\r\n\r\n" + smuggled)
@@ -199,4 +245,5 @@ def test_a_request_that_tells_its_length_twice_is_refused(exchange: Served) -> N
             while chunk := connection.recv(1 << 16):
                 answer += chunk
         assert answer.startswith(b"HTTP/1.1 400")
-        assert answer.count(b"HTTP/1.1") == 1  # nothing behind it is taken for a request
+        # nothing behind it is taken for a request
+        assert answer.count(b"HTTP/1.1") == 1

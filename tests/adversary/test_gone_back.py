@@ -1,9 +1,11 @@
 """A server that goes back in its parties' journals, and then asks something else.
 
-A party answers the same bytes from its journal. At the first other ask it is put back to where it was before, with the
-keys that it had: what leaves it then would be a second release under the pads of the first, and two of those differ by
-one party's own sums and its own part of the noise alone (over columns by its share, which the dealer of the masks can
-take apart). The contracts here have room for a second price, as where a server asks for more noise than is due.
+A party answers the same bytes from its journal. At the first other ask it is put back
+to where it was before, with the keys that it had: what leaves it then would be a second
+release under the pads of the first, and two of those differ by one party's own sums and
+its own part of the noise alone (over columns by its share, which the dealer of the
+masks can take apart). The contracts here have room for a second price, as where a
+server asks for more noise than is due.
 """
 
 import hashlib
@@ -45,22 +47,30 @@ Messages = list[NDArray[np.int64]]
 
 
 class Server:
-    """One life of a server: its parties are sessions with journals, and it remembers what it asked."""
+    """One life of a server: its parties are sessions with journals, and it remembers
+    what it asked.
+    """
 
     def __init__(self, sessions: Mapping[str, Session], kinds: Any) -> None:
-        self.sessions, self.kinds = sessions, kinds
-        self.id, self.asked = uuid.uuid4().hex, list[dict[str, Ask]]()
+        self.sessions = sessions
+        self.kinds = kinds
+        self.id = uuid.uuid4().hex
+        self.asked = list[dict[str, Ask]]()
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.sessions)
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
         self.asked.append(asks := addressed(message, self.names))
         return {name: self.put(name, ask) for name, ask in asks.items()}
 
     def put(self, name: str, ask: Ask) -> Reply:
-        answer = self.sessions[name].answer(AskId(self.id, len(self.asked)), encode(ask))
+        answer = self.sessions[name].answer(
+            AskId(self.id, len(self.asked)), encode(ask)
+        )
         if answer.status == "refusal":
             raise refusal(name, answer.body)
         reply = decode(answer.body, self.kinds)
@@ -80,13 +90,16 @@ def carried_out(case: Case, folder: Path) -> Iterator[tuple[Server, dict[str, Le
         def made(contract: Contract, ledger: Ledger, folder: Path) -> Party:
             more = {"run": contract.run, "budget": case.budget, "folder": folder}
             more |= case.record.agreed(case.config())
-            party: Party = case.record.build(name, federation.holders[name].table, ledger, **more)
+            party: Party = case.record.build(
+                name, federation.holders[name].table, ledger, **more
+            )
             return party
 
         return made
 
     seats = {
-        name: network.seat(name, build=build(name), description=schema) for name, schema in federation.schemas.items()
+        name: network.seat(name, build=build(name), description=schema)
+        for name, schema in federation.schemas.items()
     }
     sessions = {name: seat.open(contract) for name, seat in seats.items()}
     server = Server(sessions, case.record.messages)
@@ -96,8 +109,12 @@ def carried_out(case: Case, folder: Path) -> Iterator[tuple[Server, dict[str, Le
         session.close()
 
 
-def again(server: Server, until: type[Ask], stage: str = "") -> tuple[Server, dict[str, Any]]:
-    """Another life that asks the same until it comes to this ask (of this stage), which it gives back unasked."""
+def again(
+    server: Server, until: type[Ask], stage: str = ""
+) -> tuple[Server, dict[str, Any]]:
+    """Another life that asks the same until it comes to this ask (of this stage), which
+    it gives back unasked.
+    """
     other = Server(server.sessions, server.kinds)
     for asks in server.asked:
         first = next(iter(asks.values()))
@@ -107,7 +124,9 @@ def again(server: Server, until: type[Ask], stage: str = "") -> tuple[Server, di
     raise AssertionError(f"{until.kind()} was not asked")
 
 
-def refuses(other: Server, asks: Mapping[str, Ask], ledgers: Mapping[str, Ledger]) -> None:
+def refuses(
+    other: Server, asks: Mapping[str, Ask], ledgers: Mapping[str, Ledger]
+) -> None:
     """Nobody answers, and nobody pays."""
     before = {name: ledger.spend() for name, ledger in ledgers.items()}
     other.asked.append(dict(asks))
@@ -124,7 +143,8 @@ def case_of(name: str) -> Case:
 @pytest.fixture
 def masked(monkeypatch: pytest.MonkeyPatch) -> Messages:
     """All that holders mask for each other, as the other one reads it, in its order."""
-    seen, mask = Messages(), Factor.mask
+    seen = Messages()
+    mask = Factor.mask
 
     def watched(factor: Factor, rows: Any) -> Any:
         words = mask(factor, rows)
@@ -136,7 +156,9 @@ def masked(monkeypatch: pytest.MonkeyPatch) -> Messages:
 
 
 def tell_rows(first: Messages, second: Messages) -> bool:
-    """Whether any two messages, uniform each, differ by so little that it is by rows, and not by masks."""
+    """Whether any two messages, uniform each, differ by so little that it is by rows,
+    and not by masks.
+    """
     for one, other in product(first, second):
         size = min(len(one), len(other))
         apart = (one[:size] - other[:size] + (1 << 31)) % (1 << 32) - (1 << 31)
@@ -166,17 +188,23 @@ def test_other_seeds_of_masks_under_the_same_pads_get_no_second_release(
         place = server.asked.index(asks) + 1
         replies = other.ask(
             {
-                name: replace(ask, seeds={peer: seed[::-1] for peer, seed in ask.seeds.items()})
+                name: replace(
+                    ask, seeds={peer: seed[::-1] for peer, seed in ask.seeds.items()}
+                )
                 for name, ask in asks.items()
             }
         )
         inboxes = _inboxes(replies)
         while True:
-            asks = {name: replace(ask, inbox=inboxes.get(name, {})) for name, ask in server.asked[place].items()}
+            asks = {
+                name: replace(ask, inbox=inboxes.get(name, {}))
+                for name, ask in server.asked[place].items()
+            }
             if isinstance(next(iter(asks.values())), last):
                 refuses(other, asks, ledgers)
                 return
-            replies, place = other.ask(asks), place + 1
+            replies = other.ask(asks)
+            place = place + 1
             inboxes = _inboxes(replies)
 
 
@@ -186,10 +214,18 @@ def test_other_pairs_are_not_released_under_the_same_pads(tmp_path: Path) -> Non
     with carried_out(case, tmp_path) as (server, ledgers):
         other, asks = again(server, joint.Propose)
         terms = next(iter(asks.values())).terms
-        pairs = torch.tensor([[0, 1] if terms["pairs"].tolist() != [[0, 1]] else [0, 2]])
-        told = {name: replace(ask, terms=terms | {"pairs": pairs}) for name, ask in asks.items()}
+        pairs = torch.tensor(
+            [[0, 1] if terms["pairs"].tolist() != [[0, 1]] else [0, 2]]
+        )
+        told = {
+            name: replace(ask, terms=terms | {"pairs": pairs})
+            for name, ask in asks.items()
+        }
         inboxes = _inboxes(other.ask(told))
-        release = {name: joint.Release(stage="again", inbox=inbox, corrections={}) for name, inbox in inboxes.items()}
+        release = {
+            name: joint.Release(stage="again", inbox=inbox, corrections={})
+            for name, inbox in inboxes.items()
+        }
         refuses(other, release, ledgers)
 
 
@@ -199,34 +235,59 @@ def test_another_tree_is_not_counted_under_the_same_pads(tmp_path: Path) -> None
         edges = next(iter(asks.values())).terms["edges"]
         star = torch.tensor([[0, leaf] for leaf in range(1, len(edges) + 1)])
         chain = torch.tensor([[leaf - 1, leaf] for leaf in range(1, len(edges) + 1)])
-        another = chain if torch.equal(star, edges) else star  # noise has chosen the first
-        told = {name: replace(ask, terms=ask.terms | {"edges": another}) for name, ask in asks.items()}
+        # noise has chosen the first
+        another = chain if torch.equal(star, edges) else star
+        told = {
+            name: replace(ask, terms=ask.terms | {"edges": another})
+            for name, ask in asks.items()
+        }
         inboxes = _inboxes(other.ask(told))
-        due = {name: joint.Release(stage="tree", inbox=box, corrections={}) for name, box in inboxes.items()}
+        due = {
+            name: joint.Release(stage="tree", inbox=box, corrections={})
+            for name, box in inboxes.items()
+        }
         refuses(other, due, ledgers)
 
 
 @pytest.mark.parametrize("stage", ["pooled", "cells"])
-def test_moments_about_other_means_are_not_summed_under_the_same_pads(stage: str, tmp_path: Path) -> None:
-    with carried_out(case_of("Moments, images of two classes, three parties"), tmp_path) as (server, ledgers):
+def test_moments_about_other_means_are_not_summed_under_the_same_pads(
+    stage: str, tmp_path: Path
+) -> None:
+    with carried_out(
+        case_of("Moments, images of two classes, three parties"), tmp_path
+    ) as (server, ledgers):
         other, asks = again(server, joint.Propose, stage)
         radius = next(iter(asks.values())).terms["radius"] + 1
-        told = {name: replace(ask, terms=ask.terms | {"radius": radius}) for name, ask in asks.items()}
+        told = {
+            name: replace(ask, terms=ask.terms | {"radius": radius})
+            for name, ask in asks.items()
+        }
         inboxes = _inboxes(other.ask(told))
         refuses(
             other,
-            {name: joint.Release(stage=stage, inbox=box, corrections={}) for name, box in inboxes.items()},
+            {
+                name: joint.Release(stage=stage, inbox=box, corrections={})
+                for name, box in inboxes.items()
+            },
             ledgers,
         )
 
 
-def test_events_are_not_drawn_and_counted_again_under_the_same_pads(tmp_path: Path) -> None:
-    """The ask is the same; whoever was told of another key in between is put back, and the others are not."""
-    with carried_out(case_of("Visits, rows, three parties"), tmp_path) as (server, ledgers):
+def test_events_are_not_drawn_and_counted_again_under_the_same_pads(
+    tmp_path: Path,
+) -> None:
+    """The ask is the same; whoever was told of another key in between is put back, and
+    the others are not.
+    """
+    with carried_out(case_of("Visits, rows, three parties"), tmp_path) as (
+        server,
+        ledgers,
+    ):
         other, asks = again(server, joint.Agree)
         first = other.names[0]
         with pytest.raises(Exception, match=r"Nothing was .*sent"):
-            other.ask({first: replace(asks[first], noise=[0.0])})  # refused, and the records after it are gone
+            # refused, and the records after it are gone
+            other.ask({first: replace(asks[first], noise=[0.0])})
         inboxes = _inboxes(other.ask(asks))
         due = joint.Release(stage="tables", inbox=inboxes[first], corrections={})
         refuses(other, {first: due}, ledgers)
@@ -235,11 +296,16 @@ def test_events_are_not_drawn_and_counted_again_under_the_same_pads(tmp_path: Pa
 def test_events_get_other_masks_under_other_noise_and_no_second_tables_under_other_seeds(
     tmp_path: Path, masked: Messages
 ) -> None:
-    with carried_out(case_of("Visits, columns, two tables and events that are drawn"), tmp_path) as (server, ledgers):
+    with carried_out(
+        case_of("Visits, columns, two tables and events that are drawn"), tmp_path
+    ) as (server, ledgers):
         first = masked.copy()
         masked.clear()
         other, asks = again(server, joint.Agree)
-        more = {name: replace(ask, noise=[1.0001 * ask.noise[0]]) for name, ask in asks.items()}
+        more = {
+            name: replace(ask, noise=[1.0001 * ask.noise[0]])
+            for name, ask in asks.items()
+        }
         inboxes = _inboxes(other.ask(more))
         other.ask({name: Swap(chunk=0, inbox=inbox) for name, inbox in inboxes.items()})
         assert masked
@@ -247,14 +313,24 @@ def test_events_get_other_masks_under_other_noise_and_no_second_tables_under_oth
         other, asks = again(server, joint.Agree)
         agreed = other.ask(
             {
-                name: replace(ask, seeds={peer: bytes([n]) * 32 for n, peer in enumerate(ask.seeds)})
+                name: replace(
+                    ask,
+                    seeds={peer: bytes([n]) * 32 for n, peer in enumerate(ask.seeds)},
+                )
                 for name, ask in asks.items()
             }
         )
-        place = next(n for n, asks in enumerate(server.asked) if isinstance(asks["bank"], joint.Agree))
+        place = next(
+            n
+            for n, asks in enumerate(server.asked)
+            if isinstance(asks["bank"], joint.Agree)
+        )
         inboxes = _inboxes(agreed)
         for asks in server.asked[place + 1 :]:
-            told = {name: replace(ask, inbox=inboxes.get(name, {})) for name, ask in asks.items()}  # type: ignore[call-arg]
+            told = {
+                name: replace(ask, inbox=inboxes.get(name, {}))
+                for name, ask in asks.items()
+            }  # type: ignore[call-arg]
             if isinstance(asks["bank"], joint.Release):
                 refuses(other, told, ledgers)
                 return
@@ -265,15 +341,24 @@ def test_events_get_other_masks_under_other_noise_and_no_second_tables_under_oth
 def test_images_about_another_radius_are_not_tied_under_the_same_pads_or_masks(
     tmp_path: Path, masked: Messages
 ) -> None:
-    with carried_out(case_of("Tied, a table, images and series, two releases"), tmp_path) as (server, ledgers):
+    with carried_out(
+        case_of("Tied, a table, images and series, two releases"), tmp_path
+    ) as (server, ledgers):
         first = masked.copy()
         masked.clear()
         other, asks = again(server, joint.Propose, "joint")
-        place, radius = server.asked.index(asks), dict.fromkeys(asks["clinic"].terms["radius"], 1)
-        told = {name: replace(ask, terms=ask.terms | {"radius": radius}) for name, ask in asks.items()}
+        place = server.asked.index(asks)
+        radius = dict.fromkeys(asks["clinic"].terms["radius"], 1)
+        told = {
+            name: replace(ask, terms=ask.terms | {"radius": radius})
+            for name, ask in asks.items()
+        }
         inboxes = _inboxes(other.ask(told))
         for asks in server.asked[place + 1 :]:
-            told = {name: replace(ask, inbox=inboxes.get(name, {})) for name, ask in asks.items()}  # type: ignore[call-arg]
+            told = {
+                name: replace(ask, inbox=inboxes.get(name, {}))
+                for name, ask in asks.items()
+            }  # type: ignore[call-arg]
             if isinstance(asks["clinic"], joint.Release):
                 refuses(other, told, ledgers)
                 assert masked
@@ -292,24 +377,33 @@ def test_what_is_told_alike_is_repeated_and_not_paid_again(tmp_path: Path) -> No
         assert {name: ledger.spend() for name, ledger in ledgers.items()} == before
 
 
-# Masks: what holders tell each other of their rows before a release. Two messages under one mask differ by rows alone.
+# Masks: what holders tell each other of their rows before a release. Two messages under
+# one mask differ by rows alone.
 
 
 def _multiplied(asks: Mapping[str, Any]) -> bool:
     """Whether a release is due that products were made for."""
-    return any(isinstance(ask, joint.Release) and ask.corrections for ask in asks.values())
+    return any(
+        isinstance(ask, joint.Release) and ask.corrections for ask in asks.values()
+    )
 
 
 class SameSeeds(LocalParties):
-    """A server that deals the same seeds in every session, and ends when a release is due."""
+    """A server that deals the same seeds in every session, and ends when a release is
+    due.
+    """
 
     def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
         asks = addressed(message, self.names)
         if _multiplied(asks):
             raise KeyboardInterrupt
         for name, ask in asks.items():
-            if seeds := getattr(ask, "seeds", {}):
-                own = {peer: hashlib.sha256(f"{name} {peer}".encode()).digest() for peer in seeds}
+            seeds = getattr(ask, "seeds", {})
+            if seeds:
+                own = {
+                    peer: hashlib.sha256(f"{name} {peer}".encode()).digest()
+                    for peer in seeds
+                }
                 asks[name] = replace(ask, seeds=own)  # type: ignore[call-arg]
         return super().ask(asks, at_least=at_least)
 
@@ -323,11 +417,16 @@ class SameSeeds(LocalParties):
         "Visits, columns, two tables and events that are drawn",
     ],
 )
-def test_seeds_that_are_dealt_again_in_another_session_make_other_masks(name: str, masked: Messages) -> None:
-    case, sent = case_of(name), list[Messages]()
+def test_seeds_that_are_dealt_again_in_another_session_make_other_masks(
+    name: str, masked: Messages
+) -> None:
+    case = case_of(name)
+    sent = list[Messages]()
     for _ in range(2):
         federation = case.federation(seed=None)
-        parties = SameSeeds(federation.parties(case.protocol, run="r", config=case.config()))
+        parties = SameSeeds(
+            federation.parties(case.protocol, run="r", config=case.config())
+        )
         with pytest.raises(KeyboardInterrupt):
             case.record.train(case.config(), parties, federation.schemas)
         sent.append(masked.copy())
@@ -346,7 +445,9 @@ def test_seeds_that_are_dealt_again_in_another_session_make_other_masks(name: st
 def test_people_who_are_cut_into_other_messages_are_masked_anew(
     name: str, agree: type[Ask], tmp_path: Path, masked: Messages
 ) -> None:
-    """What hid one person's row is not to hide another's, at the same place of another message."""
+    """What hid one person's row is not to hide another's, at the same place of another
+    message.
+    """
     case = case_of(name)
     if case.protocol == "gram":
         case = replace(case, settings=case.settings | {"fine": 0.0})
@@ -354,15 +455,24 @@ def test_people_who_are_cut_into_other_messages_are_masked_anew(
         first = masked.copy()
         masked.clear()
         other, asks = again(server, agree)
-        inboxes = _inboxes(other.ask({name: replace(ask, chunk=7) for name, ask in asks.items()}))  # type: ignore[call-arg]
+        inboxes = _inboxes(
+            other.ask({name: replace(ask, chunk=7) for name, ask in asks.items()})
+        )  # type: ignore[call-arg]
         for chunk in (0, 1):
-            replies = other.ask({name: Swap(chunk=chunk, inbox=inbox) for name, inbox in inboxes.items()})
+            replies = other.ask(
+                {
+                    name: Swap(chunk=chunk, inbox=inbox)
+                    for name, inbox in inboxes.items()
+                }
+            )
             inboxes = _inboxes(replies)
         assert masked
         assert not tell_rows(first, masked)
 
 
-def test_pairs_on_other_levels_are_multiplied_under_other_masks(tmp_path: Path, masked: Messages) -> None:
+def test_pairs_on_other_levels_are_multiplied_under_other_masks(
+    tmp_path: Path, masked: Messages
+) -> None:
     plain = case_of("Gram, columns, a target")
     case = replace(plain, data=lambda: undeclared(vertical(2)), settings=MIXTURE)
     with carried_out(case, tmp_path) as (server, _):
@@ -372,7 +482,10 @@ def test_pairs_on_other_levels_are_multiplied_under_other_masks(tmp_path: Path, 
         groups = next(iter(asks.values())).terms["groups"]
         (age,) = (place for place, group in groups.items() if len(group) > 16)
         levels = (torch.arange(len(groups[age])) % 3).int()
-        told = {name: replace(ask, terms={"groups": groups | {age: levels}}) for name, ask in asks.items()}
+        told = {
+            name: replace(ask, terms={"groups": groups | {age: levels}})
+            for name, ask in asks.items()
+        }
         inboxes = _inboxes(other.ask(told))
         other.ask({name: Swap(chunk=0, inbox=inbox) for name, inbox in inboxes.items()})
         assert masked

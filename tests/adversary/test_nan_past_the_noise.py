@@ -1,4 +1,6 @@
-"""No answer is other than finite: else one person's value could show in that, past all noise."""
+"""No answer is other than finite: else one person's value could show in that, past all
+noise.
+"""
 
 import math
 from dataclasses import asdict, replace
@@ -29,18 +31,31 @@ from understudy.protocols.sgde.training import fit
 from understudy.runs.federation import Federation
 from understudy.runtime.wire import encode
 
-SCHEMA = Schema(columns=(Boolean(name="smoker"), Ordinal(name="grade", categories=(1, 2, 3))))
+SCHEMA = Schema(
+    columns=(Boolean(name="smoker"), Ordinal(name="grade", categories=(1, 2, 3)))
+)
 TABLE = pd.DataFrame({"smoker": [False, True] * 6, "grade": [1, 2, 3] * 4})
-SMALL: dict[str, Any] = {"rounds": 3, "critic_steps": 2, "batch": 4, "critic_hidden": (1,), "device": "cpu"}
+SMALL: dict[str, Any] = {
+    "rounds": 3,
+    "critic_steps": 2,
+    "batch": 4,
+    "critic_hidden": (1,),
+    "device": "cpu",
+}
 PROTOCOLS: dict[str, Any] = {
-    "verti-gan": verti_gan, "central-gan": central_gan, "vd-gan-dpsgd": vd_gan, "vd-gan-pate": vd_gan_pate,
-}  # fmt: skip
+    "verti-gan": verti_gan,
+    "central-gan": central_gan,
+    "vd-gan-dpsgd": vd_gan,
+    "vd-gan-pate": vd_gan_pate,
+}
 PATE: dict[str, Any] = {"teachers": 3, "top": 2, "rows": 4}
 
 
 def holder(protocol: str, ledgers: Path) -> tuple[Any, Any]:
     """A party over its rows, its people found, and its real ledger."""
-    holders = Federation({"a": TABLE}, {"a": SCHEMA}, budget=Budget(4.0, 1e-5), ledgers=ledgers)
+    holders = Federation(
+        {"a": TABLE}, {"a": SCHEMA}, budget=Budget(4.0, 1e-5), ledgers=ledgers
+    )
     (party,) = holders.parties(protocol, run="r").values()
     party.answer(Found(positions=None))
     return party, holders.holders["a"].ledger
@@ -48,7 +63,9 @@ def holder(protocol: str, ledgers: Path) -> tuple[Any, Any]:
 
 def begin(protocol: str, **changes: Any) -> Begin:
     """The first ask of a run with these settings, whatever they are."""
-    config = PROTOCOLS[protocol].Config(**SMALL | (PATE if protocol == "vd-gan-pate" else {}))
+    config = PROTOCOLS[protocol].Config(
+        **SMALL | (PATE if protocol == "vd-gan-pate" else {})
+    )
     settings = asdict(config) | changes
     if not protocol.startswith("vd-gan"):
         network = BranchedGenerator.for_parties({"a": (2, 3)}, latent=2, common=(3,))
@@ -58,14 +75,24 @@ def begin(protocol: str, **changes: Any) -> Begin:
 
 def charged(ledger: Any) -> int:
     """Entries of the run but for the alignment, which costs nothing."""
-    return sum(bool(entry.run) and "alignment" not in entry.what for entry in ledger.entries())
+    return sum(
+        bool(entry.run) and "alignment" not in entry.what for entry in ledger.entries()
+    )
 
 
 DISHONEST: list[dict[str, Any]] = [
-    {"penalty": 4.9e37}, {"clip_norm": 1e-30}, {"clip_norm": 1e30}, {"learning_rate": 1e24}, {"batch": 10**12},
-    {"critic_hidden": [10**9]}, {"critic_hidden": [1] * 1000}, {"latent": 10**9}, {"rounds": 10**12},
-    {"penalty": math.nan}, {"penalty": math.inf},
-]  # fmt: skip
+    {"penalty": 4.9e37},
+    {"clip_norm": 1e-30},
+    {"clip_norm": 1e30},
+    {"learning_rate": 1e24},
+    {"batch": 10**12},
+    {"critic_hidden": [10**9]},
+    {"critic_hidden": [1] * 1000},
+    {"latent": 10**9},
+    {"rounds": 10**12},
+    {"penalty": math.nan},
+    {"penalty": math.inf},
+]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -79,7 +106,9 @@ def test_a_party_believes_no_server_that_sends_settings_beyond_the_honest_ranges
     assert not charged(ledger)
 
 
-@pytest.mark.parametrize("name", ["clip_norm", "learning_rate", "beta", "latent", "steps"])
+@pytest.mark.parametrize(
+    "name", ["clip_norm", "learning_rate", "beta", "latent", "steps"]
+)
 def test_a_silo_trains_by_no_recipe_beyond_the_honest_ranges(name: str) -> None:
     for value in (1e-40, 1e12, math.nan, math.inf):
         with pytest.raises(ConfigError, match=name):
@@ -87,7 +116,9 @@ def test_a_silo_trains_by_no_recipe_beyond_the_honest_ranges(name: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 3e38, -1.1e9])
-def test_weights_beyond_reason_are_refused_before_anything_is_charged(bad: float, tmp_path: Path) -> None:
+def test_weights_beyond_reason_are_refused_before_anything_is_charged(
+    bad: float, tmp_path: Path
+) -> None:
     party, ledger = holder("verti-gan", tmp_path)
     party.answer(begin("verti-gan"))
     size = sum(part.numel() for part in party.network.parameters())
@@ -115,19 +146,32 @@ EXTREME = {"penalty": 1e6, "learning_rate": 100.0, "clip_norm": 1e6}
 
 @pytest.mark.parametrize("size", [0.0, 1e-38, 1.0, 1e9])
 @pytest.mark.parametrize("protocol", ["verti-gan", "vd-gan-dpsgd", "vd-gan-pate"])
-def test_every_answer_is_finite_at_the_ends_of_the_honest_ranges(protocol: str, size: float, tmp_path: Path) -> None:
+def test_every_answer_is_finite_at_the_ends_of_the_honest_ranges(
+    protocol: str, size: float, tmp_path: Path
+) -> None:
     """The wire refuses an answer that is not."""
     party, _ = holder(protocol, tmp_path)
     more = dict(EXTREME)
     if protocol == "vd-gan-pate":
         del more["clip_norm"]
-    party.answer(begin(protocol, rows=4, **more) if protocol != "verti-gan" else begin(protocol, **more))
+    party.answer(
+        begin(protocol, rows=4, **more)
+        if protocol != "verti-gan"
+        else begin(protocol, **more)
+    )
     for number in range(1, 4):
         if protocol == "verti-gan":
-            weights = size * FastRng(number).normal(sum(part.numel() for part in party.network.parameters()))
-            ask: Any = verti_gan.Round(round=number, seed=number, weights=weights.clamp(-1e9, 1e9))
+            weights = size * FastRng(number).normal(
+                sum(part.numel() for part in party.network.parameters())
+            )
+            ask: Any = verti_gan.Round(
+                round=number, seed=number, weights=weights.clamp(-1e9, 1e9)
+            )
         else:
-            ask = vd_gan.Round(round=number, rows=(size * FastRng(number).normal(4, 5)).clamp(-1e6, 1e6))
+            ask = vd_gan.Round(
+                round=number,
+                rows=(size * FastRng(number).normal(4, 5)).clamp(-1e6, 1e6),
+            )
         encode(party.answer(ask))
 
 
@@ -148,16 +192,28 @@ def test_critic_steps_stay_finite_through_the_optimiser(
     critic = [
         (torch.full((1, 2), first), torch.zeros(1)),
         (torch.full((1, 1), last), torch.zeros(1)),
-    ]  # the attack: one hidden unit, and a person's value decides whether the slope is steep
+        # the attack: one hidden unit, and a person's value decides whether the slope is
+        # steep
+    ]
     flattened = [part for pair in critic for part in pair]
-    optimizer, rng = RmsProp(flattened, lr=100.0), FastRng(1)
+    optimizer = RmsProp(flattened, lr=100.0)
+    rng = FastRng(1)
     real = torch.tensor([[0.0, 1.0], [1.0, 0.0], [math.nan, 3e38]])
     for _ in range(4):
         gradient = private_critic_gradient(
-            critic, real, torch.rand(3, 2), torch.rand(3), clip_norm=clip_norm, noise_multiplier=noise,
-            expected_batch=1.0, penalty=penalty, rng=rng,
-        )  # fmt: skip
-        for parameter, part in zip(flattened, (part for pair in gradient for part in pair), strict=True):
+            critic,
+            real,
+            torch.rand(3, 2),
+            torch.rand(3),
+            clip_norm=clip_norm,
+            noise_multiplier=noise,
+            expected_batch=1.0,
+            penalty=penalty,
+            rng=rng,
+        )
+        for parameter, part in zip(
+            flattened, (part for pair in gradient for part in pair), strict=True
+        ):
             assert bool(part.isfinite().all())
             parameter.grad = part
         optimizer.step()
@@ -167,16 +223,22 @@ def test_critic_steps_stay_finite_through_the_optimiser(
 @pytest.mark.parametrize("noise", [0.01, 1e8])
 @pytest.mark.parametrize("clip_norm", [1e-6, 1e6])
 @pytest.mark.parametrize("beta", [1e-9, 1e6])
-def test_a_vae_stays_finite_through_its_optimiser(noise: float, clip_norm: float, beta: float) -> None:
+def test_a_vae_stays_finite_through_its_optimiser(
+    noise: float, clip_norm: float, beta: float
+) -> None:
     vae = TableVae(2, (2, 3), 2)
     rows = torch.eye(5).repeat(3, 1)
     rows[0, 0], rows[1, 1], rows[2, 2] = math.nan, 3e38, 1e-45
-    recipe = Recipe(steps=6, rate=1.0, clip_norm=clip_norm, beta=beta, learning_rate=100.0)
+    recipe = Recipe(
+        steps=6, rate=1.0, clip_norm=clip_norm, beta=beta, learning_rate=100.0
+    )
     fit(vae, rows, torch.arange(15) % 2, recipe, noise, FastRng(1))
     assert bool(flat(vae.parameters).isfinite().all())
 
 
-def test_who_holds_a_row_that_is_no_number_answers_as_anybody_else(tmp_path: Path) -> None:
+def test_who_holds_a_row_that_is_no_number_answers_as_anybody_else(
+    tmp_path: Path,
+) -> None:
     """A refusal would tell that such a person is there."""
     answers = []
     for value in (0.5, math.nan):

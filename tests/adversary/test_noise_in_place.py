@@ -1,8 +1,9 @@
-"""Cells that are released in place of those agreed on cost no more, down to noise of a fraction of one person.
+"""Cells that are released in place of those agreed on cost no more, down to noise of a
+fraction of one person.
 
-The oracle is exact. A cell that a person moves by m, under discrete Gaussian noise z, has the privacy loss
-(2·m·z + m²)/(2σ²). Over n such cells the loss is a linear function of the sum of their noise, and the law of that sum
-is an n-fold convolution.
+The oracle is exact. A cell that a person moves by m, under discrete Gaussian noise z,
+has the privacy loss (2·m·z + m²)/(2σ²). Over n such cells the loss is a linear function
+of the sum of their noise, and the law of that sum is an n-fold convolution.
 """
 
 import math
@@ -41,26 +42,37 @@ def deltas(sigma: float, cells: int, moved_by: int) -> NDArray[np.float64]:
 
 
 def test_the_oracle_agrees_with_a_sum_over_all_outcomes() -> None:
-    sigma, moved_by = 0.8, 2
+    sigma = 0.8
+    moved_by = 2
     z = np.arange(-14, 15)
     one = np.exp(-((z / sigma) ** 2) / 2)
     one /= one.sum()
     both = np.outer(one, one)
     loss = (2 * moved_by * z + moved_by**2) / (2 * sigma**2)
-    gains = [np.maximum(0.0, -np.expm1(epsilon - loss[:, None] - loss)) for epsilon in EPSILONS]
+    gains = [
+        np.maximum(0.0, -np.expm1(epsilon - loss[:, None] - loss))
+        for epsilon in EPSILONS
+    ]
     expected = [float((both * gain).sum()) for gain in gains]
     assert deltas(sigma, 2, moved_by) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("moved_by", [1, 2, 3])
 @pytest.mark.parametrize("noise", [0.05, 0.3, 0.6, 0.99, 1.0, 2.9, 3.0, 3.1, 12.0])
-def test_cells_in_place_of_others_never_cost_more_than_those(noise: float, moved_by: int) -> None:
+def test_cells_in_place_of_others_never_cost_more_than_those(
+    noise: float, moved_by: int
+) -> None:
     for own, agreed, cells in product((1.0, 0.3), (1, 7), (1, 2, 5, 30)):
         spread = Spread({(0, 0): 1.0}, ((1.0, 3), (own, agreed)))
         found = spread.in_place(cells, noise)
         released = scaled(noise, found.factors[0, 0])
         paid = deltas(scaled(noise, own), agreed, moved_by)
-        assert (deltas(released, cells, moved_by) <= paid + ROUNDING).all(), (own, agreed, cells, released)
+        assert (deltas(released, cells, moved_by) <= paid + ROUNDING).all(), (
+            own,
+            agreed,
+            cells,
+            released,
+        )
         assert found.moved == spread.moved, "what is paid is what was agreed on"
         assert Fraction(released) > 0
 

@@ -1,6 +1,8 @@
-"""A server is killed while its parties pay: what was paid for and recorded is repeated to it, not paid for again.
+"""A server is killed while its parties pay: what was paid for and recorded is repeated
+to it, not paid for again.
 
-The parties are sessions with journals, as over any network; a killed server comes back as another one, with its folder.
+The parties are sessions with journals, as over any network; a killed server comes back
+as another one, with its folder.
 """
 
 import sys
@@ -40,21 +42,30 @@ class Killed(BaseException):
 class Sessions:
     """The parties of one server's life, through bytes and journals."""
 
-    def __init__(self, sessions: Mapping[str, Session], kinds: Any, killed_at: Meets) -> None:
-        self.sessions, self.kinds, self.killed_at = sessions, kinds, killed_at
-        self.server, self.number = uuid.uuid4().hex, 0
+    def __init__(
+        self, sessions: Mapping[str, Session], kinds: Any, killed_at: Meets
+    ) -> None:
+        self.sessions = sessions
+        self.kinds = kinds
+        self.killed_at = killed_at
+        self.server = uuid.uuid4().hex
+        self.number = 0
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.sessions)
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
         self.number += 1
         replies: dict[str, Any] = {}
         for name, ask in addressed(message, self.names).items():
             if self.killed_at(name, ask):
                 raise Killed
-            answer = self.sessions[name].answer(AskId(self.server, self.number), encode(ask))
+            answer = self.sessions[name].answer(
+                AskId(self.server, self.number), encode(ask)
+            )
             if answer.status == "refusal":
                 raise refusal(name, answer.body)
             replies[name] = decode(answer.body, self.kinds)
@@ -66,7 +77,9 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
     return Network(tmp_path_factory.mktemp("network"), *NAMES)
 
 
-def trained(case: Case, network: Network, folder: Path, federation: Federation, *deaths: Meets) -> Any:
+def trained(
+    case: Case, network: Network, folder: Path, federation: Federation, *deaths: Meets
+) -> Any:
     """The run, killed at each of these moments and resumed."""
     contract = protocol_contract(case, federation)
 
@@ -74,23 +87,38 @@ def trained(case: Case, network: Network, folder: Path, federation: Federation, 
         holder = federation.holders[name]
         more = case.record.agreed(case.config())
         return lambda contract, ledger, folder: case.record.build(
-            name, holder.table, ledger, run=contract.run, budget=contract.budgets[name], rng=holder.rng(),
-            folder=folder, **more,
-        )  # fmt: skip
+            name,
+            holder.table,
+            ledger,
+            run=contract.run,
+            budget=contract.budgets[name],
+            rng=holder.rng(),
+            folder=folder,
+            **more,
+        )
 
     seats = {
         name: network.seat(
-            name, build=build(name), description=schema, ledger=federation.holders[name].ledger, folder=folder / name
+            name,
+            build=build(name),
+            description=schema,
+            ledger=federation.holders[name].ledger,
+            folder=folder / name,
         )
         for name, schema in federation.schemas.items()
     }
     outcome = None
     for life, killed_at in enumerate((*deaths, lambda name, ask: False)):
-        sessions = {name: seat.open(contract) for name, seat in seats.items()}  # they were restarted, too
+        # they were restarted, too
+        sessions = {name: seat.open(contract) for name, seat in seats.items()}
         parties = Sessions(sessions, case.record.messages, killed_at)
         try:
             outcome = case.record.train(
-                case.config(), parties, federation.schemas, checkpoint=folder / "server", resume=life > 0
+                case.config(),
+                parties,
+                federation.schemas,
+                checkpoint=folder / "server",
+                resume=life > 0,
             )
         except Killed:
             assert outcome is None
@@ -100,7 +128,9 @@ def trained(case: Case, network: Network, folder: Path, federation: Federation, 
 
 
 def at(kind: type[Ask], which: int | str | None = None) -> Meets:
-    """When the second holder is asked this, of this round or stage: the first has paid and answered by then."""
+    """When the second holder is asked this, of this round or stage: the first has paid
+    and answered by then.
+    """
     return lambda name, ask: (
         isinstance(ask, kind)
         and name == "holder 1"
@@ -116,26 +146,45 @@ def case_of(name: str) -> Case:
     ("case", "deaths"),
     [
         (case_of("Gram, columns, three parties"), [at(joint.Release)]),
-        (case_of("Gram, columns, a target"), [at(joint.Release, "pairs"), at(joint.Release, "again")]),
-        (case_of("Gram, columns, levels bought, a target"), [at(joint.Propose, "again")]),
+        (
+            case_of("Gram, columns, a target"),
+            [at(joint.Release, "pairs"), at(joint.Release, "again")],
+        ),
+        (
+            case_of("Gram, columns, levels bought, a target"),
+            [at(joint.Propose, "again")],
+        ),
         (
             case_of("DPLT, two parties"),
-            [at(joint.Release, "groups"), at(joint.Release, "pairs"), at(joint.Release, "tree")],
+            [
+                at(joint.Release, "groups"),
+                at(joint.Release, "pairs"),
+                at(joint.Release, "tree"),
+            ],
         ),
-        (case_of("VertiGAN, coupled"), [at(joint.Release), at(verti_gan.Begin), at(verti_gan.Round, 2)]),
+        (
+            case_of("VertiGAN, coupled"),
+            [at(joint.Release), at(verti_gan.Begin), at(verti_gan.Round, 2)],
+        ),
     ],
     ids=lambda value: value.name if isinstance(value, Case) else "",
 )
 def test_a_killed_server_that_comes_back_has_nobody_pay_twice(
     case: Case, deaths: list[Meets], network: Network, tmp_path: Path
 ) -> None:
-    federation, plain = case.federation(seed=None), undisturbed(case).federation
+    federation = case.federation(seed=None)
+    plain = undisturbed(case).federation
     outcome = trained(case, network, tmp_path, federation, *deaths)
     assert is_usable(outcome)
     without_last = ("after 1 of 2", "after 2 of 3")
     first_alone = outcome.trained.card["ended"].startswith(without_last)
     for name, holder in federation.holders.items():
-        paid, whole = holder.ledger.spend(), plain.holders[name].ledger.spend()
-        assert paid == whole or (first_alone and paid < whole), "the last death may have cost the last release"
+        paid = holder.ledger.spend()
+        whole = plain.holders[name].ledger.spend()
+        assert paid == whole or (first_alone and paid < whole), (
+            "the last death may have cost the last release"
+        )
         assert holder.ledger.spent(against=case.budget.against) <= case.budget.epsilon
-    assert not [file for file in (tmp_path / "server").iterdir() if file.suffix == ".key"]
+    assert not [
+        file for file in (tmp_path / "server").iterdir() if file.suffix == ".key"
+    ]

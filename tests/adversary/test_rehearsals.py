@@ -1,4 +1,6 @@
-"""A rehearsal never passes for the real thing: each of its artefacts says so first, and nothing publishes it."""
+"""A rehearsal never passes for the real thing: each of its artefacts says so first, and
+nothing publishes it.
+"""
 
 import dataclasses
 import json
@@ -29,16 +31,26 @@ from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
 from understudy.services.exchange.offer_file import seal
 
-FALSE = ("The price is paid", "cryptographic source", "at no further price", "may be published; this page")
+FALSE = (
+    "The price is paid",
+    "cryptographic source",
+    "at no further price",
+    "may be published; this page",
+)
 FAST = {"components": 4, "steps": 5, "chunk": 25, "device": "cpu"}
 
 
-def run_toml(folder: Path, *, protocol: str = "gram", noise: str = "secure", **settings: Any) -> RunFile:
+def run_toml(
+    folder: Path, *, protocol: str = "gram", noise: str = "secure", **settings: Any
+) -> RunFile:
     """Two holders' tables and a run file on disk."""
     folder.mkdir(parents=True, exist_ok=True)
     frame, schema = toy(rows=60, seed=3)
     parties = {}
-    for name, columns in {"clinic": schema.names[::2], "insurer": schema.names[1::2]}.items():
+    for name, columns in {
+        "clinic": schema.names[::2],
+        "insurer": schema.names[1::2],
+    }.items():
         frame[["id", *columns]].to_csv(folder / f"{name}.csv", index=False)
         schema.select(columns).save(folder / f"{name}.toml")
         parties[name] = {
@@ -48,7 +60,12 @@ def run_toml(folder: Path, *, protocol: str = "gram", noise: str = "secure", **s
             "delta": 1e-5,
             "noise": noise,
         }
-    body = {"protocol": protocol, "out": "out", "settings": settings or FAST, "parties": parties}
+    body = {
+        "protocol": protocol,
+        "out": "out",
+        "settings": settings or FAST,
+        "parties": parties,
+    }
     (folder / "run.toml").write_text(tomli_w.dumps(body))
     return RunFile.load(folder / "run.toml")
 
@@ -67,33 +84,52 @@ def fast(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["rehearsal", "fast"])
 def unreal(request: pytest.FixtureRequest) -> tuple[Path, str]:
-    said = {"rehearsal": "noise was drawn from a seed", "fast": "a fast generator that is not secure"}
+    said = {
+        "rehearsal": "noise was drawn from a seed",
+        "fast": "a fast generator that is not secure",
+    }
     return request.getfixturevalue(request.param), said[request.param]
 
 
-def test_every_artefact_says_first_that_nothing_is_private(unreal: tuple[Path, str]) -> None:
+def test_every_artefact_says_first_that_nothing_is_private(
+    unreal: tuple[Path, str],
+) -> None:
     out, why = unreal
-    privacy, card = (json.loads((out / name).read_text()) for name in ("privacy.json", "generator/card.json"))
+    privacy, card = (
+        json.loads((out / name).read_text())
+        for name in ("privacy.json", "generator/card.json")
+    )
     with safe_open(out / "generator/weights.safetensors", "pt") as weights:
         firsts = [
             next(iter(privacy.items())),
             next(iter(card.items())),
-            *(next(iter(row.items())) for row in json.loads((out / "transcript.json").read_text())),
+            *(
+                next(iter(row.items()))
+                for row in json.loads((out / "transcript.json").read_text())
+            ),
             *(weights.metadata() or {}).items(),
             *pd.read_parquet(out / "synthetic.parquet").attrs.items(),
         ]
     assert len(firsts) > 5
     for key, said in firsts:
         assert key == "rehearsal"
-        assert said.startswith("Rehearsal: nothing here is private and nothing may be published;")
+        assert said.startswith(
+            "Rehearsal: nothing here is private and nothing may be published;"
+        )
         assert why in said
     assert card["privacy"] == privacy
 
 
-def test_the_holders_page_says_it_before_all_else_and_praises_nothing(unreal: tuple[Path, str]) -> None:
+def test_the_holders_page_says_it_before_all_else_and_praises_nothing(
+    unreal: tuple[Path, str],
+) -> None:
     out, why = unreal
     page = write_report(out).read_text()
-    assert 0 < page.index("Rehearsal: nothing here is private") < page.index("Only for the holder")
+    assert (
+        0
+        < page.index("Rehearsal: nothing here is private")
+        < page.index("Only for the holder")
+    )
     assert page.index(why) < page.index("Only for the holder")
     assert "The run is a rehearsal, and nothing here is private." in page
     assert not [words for words in FALSE if words in page]
@@ -128,7 +164,9 @@ def _edit(path: Path, **values: Any) -> None:
 def test_a_statement_that_does_not_say_is_not_published(tmp_path: Path) -> None:
     out = run_file(run_toml(tmp_path))[1]
     assert json.loads((out / "privacy.json").read_text())["rehearsal"] is None
-    assert not any("rehearsal" in row for row in json.loads((out / "transcript.json").read_text()))
+    assert not any(
+        "rehearsal" in row for row in json.loads((out / "transcript.json").read_text())
+    )
     text = write_report(out, publish=True).read_text()
     assert "cryptographic source" in text
     assert "The price is paid" in text
@@ -149,7 +187,9 @@ def test_the_commands_say_so_too(rehearsal: Path) -> None:
     assert isinstance(published.exception, PrivacyError)
 
 
-def test_a_rehearsal_does_not_go_on_as_the_real_thing_nor_the_reverse(tmp_path: Path) -> None:
+def test_a_rehearsal_does_not_go_on_as_the_real_thing_nor_the_reverse(
+    tmp_path: Path,
+) -> None:
     class GoneError(Exception):
         """The process is gone."""
 
@@ -157,7 +197,13 @@ def test_a_rehearsal_does_not_go_on_as_the_real_thing_nor_the_reverse(tmp_path: 
         if progress.done == 2:
             raise GoneError
 
-    few = {"rounds": 3, "critic_steps": 1, "batch": 16, "device": "cpu", "checkpoint_every": 1}
+    few = {
+        "rounds": 3,
+        "critic_steps": 1,
+        "batch": 16,
+        "device": "cpu",
+        "checkpoint_every": 1,
+    }
     for first, second in ((5, None), (None, 5)):
         file = run_toml(tmp_path / str(first), protocol="verti-gan", **few)
         with pytest.raises(GoneError):
@@ -165,7 +211,8 @@ def test_a_rehearsal_does_not_go_on_as_the_real_thing_nor_the_reverse(tmp_path: 
         with pytest.raises(ArtefactError, match="resumed with its --seed"):
             run_file(file, seed=second, resume=True)
     frame, schema = toy(rows=60, seed=3)
-    tables, schemas = {"clinic": frame}, {"clinic": schema}
+    tables = {"clinic": frame}
+    schemas = {"clinic": schema}
     budget = Budget(3.0, 1e-5)
     with pytest.raises(GoneError):
         train(
@@ -207,12 +254,26 @@ def test_an_exchange_takes_no_offer_of_a_rehearsal(tmp_path: Path, real: bool) -
     frame, schema = toy(rows=60, seed=3)
     pool = Requirements(schema=schema, target="smoker", epsilon=3.0, delta=1e-5)
     budget = Budget(3.0, 1e-5)
-    ledger = Ledger(tmp_path / "l", holder="north", budget=budget) if real else Ledger.rehearsal("north", budget)
-    population = Federation.rehearsal({"north": frame}, {"north": schema}, budget=budget).holders["north"].table
+    ledger = (
+        Ledger(tmp_path / "l", holder="north", budget=budget)
+        if real
+        else Ledger.rehearsal("north", budget)
+    )
+    population = (
+        Federation.rehearsal({"north": frame}, {"north": schema}, budget=budget)
+        .holders["north"]
+        .table
+    )
     offers = train_offers(
-        "north", population, ledger, pool, budget=budget, run="r",  # type: ignore[arg-type]
-        recipe=Recipe(latent=2, steps=2, device="cpu"), rng=None if real else SecureRng.from_seed(1),
-    )  # fmt: skip
+        "north",
+        population,
+        ledger,
+        pool,
+        budget=budget,
+        run="r",  # type: ignore[arg-type]
+        recipe=Recipe(latent=2, steps=2, device="cpu"),
+        rng=None if real else SecureRng.from_seed(1),
+    )
     for offer in offers:
         assert seal(offer)
         Generator.of(offer).save(tmp_path / "offer")

@@ -1,4 +1,6 @@
-"""Seeds that no generator takes: a server's own numbers, refused before anybody is charged."""
+"""Seeds that no generator takes: a server's own numbers, refused before anybody is
+charged.
+"""
 
 import sys
 from collections.abc import Mapping
@@ -25,7 +27,9 @@ class Curious(LocalParties):
 
     refused = 0
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
         for name, ask in addressed(message, self.names).items():
             if isinstance(ask, verti_gan.Round):
                 ledger = self.parties[name].ledger
@@ -46,7 +50,9 @@ def test_a_round_with_a_seed_that_no_generator_takes_costs_nothing() -> None:
     assert parties.refused == len(NONE) * 2 * case.config().rounds
 
 
-@pytest.mark.parametrize("case", {case.protocol: case for case in CASES}.values(), ids=lambda c: c.protocol)
+@pytest.mark.parametrize(
+    "case", {case.protocol: case for case in CASES}.values(), ids=lambda c: c.protocol
+)
 def test_no_protocol_takes_such_a_seed_in_its_settings(case: Case) -> None:
     for seed in NONE:
         with pytest.raises(ConfigError, match="seed must be a whole number from 0"):

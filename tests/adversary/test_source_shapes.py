@@ -1,4 +1,6 @@
-"""The shape of a source never travels with synthetic rows: dtypes, categories, indices, attributes, metadata."""
+"""The shape of a source never travels with synthetic rows: dtypes, categories, indices,
+attributes, metadata.
+"""
 
 import pickle
 import struct
@@ -17,13 +19,22 @@ import pytest
 
 import understudy as us
 from understudy.data.reading.storage import storages_of, store
-from understudy.data.schema import Boolean, Categorical, Column, Datetime, Integer, Real, Schema
+from understudy.data.schema import (
+    Boolean,
+    Categorical,
+    Column,
+    Datetime,
+    Integer,
+    Real,
+    Schema,
+)
 from understudy.runs.result import Result
 
 pytestmark = [
     pytest.mark.usefixtures("short_fits", "short_training"),
     pytest.mark.filterwarnings(
-        "ignore::understudy.ground.errors.PrivacyWarning", "ignore::understudy.ground.errors.UtilityWarning"
+        "ignore::understudy.ground.errors.PrivacyWarning",
+        "ignore::understudy.ground.errors.UtilityWarning",
     ),
 ]
 PEOPLE = 600
@@ -41,14 +52,20 @@ SMALL: dict[str, Any] = {"components": 2, "steps": 2}
 
 
 def words(dtype: Any) -> Callable[[], pd.DataFrame]:
-    return lambda: pd.DataFrame({"colour": pd.Series(WORDS).astype(dtype), "n": NUMBERS % 7})
+    return lambda: pd.DataFrame(
+        {"colour": pd.Series(WORDS).astype(dtype), "n": NUMBERS % 7}
+    )
 
 
 def numbers(dtype: Any) -> Callable[[], pd.DataFrame]:
-    return lambda: pd.DataFrame({"colour": COLOURS, "n": pd.Series(NUMBERS).astype(dtype)})
+    return lambda: pd.DataFrame(
+        {"colour": COLOURS, "n": pd.Series(NUMBERS).astype(dtype)}
+    )
 
 
-def moments(change: Callable[["pd.Series[Any]"], "pd.Series[Any]"]) -> Callable[[], pd.DataFrame]:
+def moments(
+    change: Callable[["pd.Series[Any]"], "pd.Series[Any]"],
+) -> Callable[[], pd.DataFrame]:
     return lambda: pd.DataFrame({"colour": COLOURS, "seen": change(STAMPS)})
 
 
@@ -81,7 +98,9 @@ def attributed() -> pd.DataFrame:
 def arrow(kind: pa.DataType, **metadata: str) -> pa.Table:
     colours = pa.array(WORDS, pa.string()).cast(kind)
     fields = [pa.field("colour", kind, metadata=metadata), pa.field("n", pa.int64())]
-    return pa.table([colours, pa.array(NUMBERS)], schema=pa.schema(fields, metadata=metadata))
+    return pa.table(
+        [colours, pa.array(NUMBERS)], schema=pa.schema(fields, metadata=metadata)
+    )
 
 
 def pandas_metadata() -> pa.Table:
@@ -94,29 +113,46 @@ def polars(kind: Any) -> pl.DataFrame:
 
 
 def decimals() -> pd.DataFrame:
-    prices = [Decimal("12.50"), Decimal("7.25")] * (PEOPLE // 2 - 1) + [Decimal("12.50"), Decimal(NUMBER) / 100]
-    return pd.DataFrame({"colour": COLOURS[: len(prices)], "price": pd.Series(prices, dtype=object)})
+    prices = [Decimal("12.50"), Decimal("7.25")] * (PEOPLE // 2 - 1) + [
+        Decimal("12.50"),
+        Decimal(NUMBER) / 100,
+    ]
+    return pd.DataFrame(
+        {"colour": COLOURS[: len(prices)], "price": pd.Series(prices, dtype=object)}
+    )
 
 
 def sparse() -> pd.DataFrame:
     kind = pd.SparseDtype("int64", fill_value=NUMBER)
-    return pd.DataFrame({"colour": COLOURS, "n": pd.arrays.SparseArray(NUMBERS, dtype=kind)})
+    return pd.DataFrame(
+        {"colour": COLOURS, "n": pd.arrays.SparseArray(NUMBERS, dtype=kind)}
+    )
 
 
 FRAMES: dict[str, Callable[[], Any]] = {
     "object": words(object),
     "category": words(CATEGORY),
-    "ordered category": words(pd.CategoricalDtype(["red", SECRET, "blue"], ordered=True)),
+    "ordered category": words(
+        pd.CategoricalDtype(["red", SECRET, "blue"], ordered=True)
+    ),
     "unused category": filtered,
-    "category of numbers": lambda: pd.DataFrame({"colour": COLOURS, "n": pd.Series(CODES).astype("category")}),
+    "category of numbers": lambda: pd.DataFrame(
+        {"colour": COLOURS, "n": pd.Series(CODES).astype("category")}
+    ),
     "category of Arrow text": lambda: pd.DataFrame(
-        {"colour": pd.Series(WORDS, dtype="string[pyarrow]").astype("category"), "n": NUMBERS}
+        {
+            "colour": pd.Series(WORDS, dtype="string[pyarrow]").astype("category"),
+            "n": NUMBERS,
+        }
     ),
     "string": words("string[python]"),
     "string[pyarrow]": words("string[pyarrow]"),
     "Arrow text": words(pd.ArrowDtype(pa.large_string())),
     "Arrow dictionary in pandas": lambda: pd.DataFrame(
-        {"colour": pd.Series(pa.array(WORDS).dictionary_encode(), dtype=DICTIONARY), "n": NUMBERS}
+        {
+            "colour": pd.Series(pa.array(WORDS).dictionary_encode(), dtype=DICTIONARY),
+            "n": NUMBERS,
+        }
     ),
     "Arrow dictionary": lambda: arrow(pa.dictionary(pa.int32(), pa.string())),
     "Arrow metadata": lambda: arrow(pa.string(), note=SECRET),
@@ -130,8 +166,12 @@ FRAMES: dict[str, Callable[[], Any]] = {
     "Float64": numbers("Float64"),
     "Arrow integer": numbers(pd.ArrowDtype(pa.int64())),
     "sparse": sparse,
-    "nullable boolean": lambda: words(CATEGORY)().assign(ill=pd.array([True, None] * (PEOPLE // 2), "boolean")),
-    "objects of booleans": lambda: words(CATEGORY)().assign(ill=np.array([True, None, False] * (PEOPLE // 3), object)),
+    "nullable boolean": lambda: words(CATEGORY)().assign(
+        ill=pd.array([True, None] * (PEOPLE // 2), "boolean")
+    ),
+    "objects of booleans": lambda: words(CATEGORY)().assign(
+        ill=np.array([True, None, False] * (PEOPLE // 3), object)
+    ),
     "datetime": moments(lambda days: days),
     "seconds": moments(lambda days: days.astype("datetime64[s]")),
     "time zone": moments(lambda days: days.dt.tz_localize("Asia/Tokyo")),
@@ -142,7 +182,15 @@ FRAMES: dict[str, Callable[[], Any]] = {
     "attributes": attributed,
 }
 DICTIONARY = pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string()))
-SEEN = ("category", "unused category", "string", "Arrow dictionary", "polars Enum", "sparse", "Int64")
+SEEN = (
+    "category",
+    "unused category",
+    "string",
+    "Arrow dictionary",
+    "polars Enum",
+    "sparse",
+    "Int64",
+)
 
 
 def marks() -> list[bytes]:
@@ -155,19 +203,43 @@ def marks() -> list[bytes]:
 
 
 def tables_in(path: Path) -> bytes:
-    """What an Arrow file holds, without its compression: cells, lists of words, and metadata."""
+    """What an Arrow file holds, without its compression: cells, lists of words, and
+    metadata.
+    """
     if path.suffix not in (".parquet", ".feather"):
         return path.read_bytes()
-    reader = pyarrow.parquet.read_table if path.suffix == ".parquet" else pyarrow.feather.read_table
+    reader = (
+        pyarrow.parquet.read_table
+        if path.suffix == ".parquet"
+        else pyarrow.feather.read_table
+    )
     table = reader(path)
-    return pickle.dumps(table) + str(table.schema.metadata).encode() + str(table.schema).encode()
+    return (
+        pickle.dumps(table)
+        + str(table.schema.metadata).encode()
+        + str(table.schema).encode()
+    )
 
 
-def written(result: Result, sample: pd.DataFrame, home: Path) -> Iterator[tuple[str, bytes]]:
-    """Everything that can be handed on: the rows, the files of them, the run's folder and its public page."""
+def written(
+    result: Result, sample: pd.DataFrame, home: Path
+) -> Iterator[tuple[str, bytes]]:
+    """Everything that can be handed on: the rows, the files of them, the run's folder
+    and its public page.
+    """
     yield "pickle", pickle.dumps(sample)
     yield "generator", pickle.dumps(result.generator)
-    yield "attrs", repr((sample.attrs, sample.index, sample.columns, *(sample[c].attrs for c in sample))).encode()
+    yield (
+        "attrs",
+        repr(
+            (
+                sample.attrs,
+                sample.index,
+                sample.columns,
+                *(sample[c].attrs for c in sample),
+            )
+        ).encode(),
+    )
     yield "dtypes", pickle.dumps(list(sample.dtypes))
     public = home / "public"
     public.mkdir()
@@ -180,7 +252,10 @@ def written(result: Result, sample: pd.DataFrame, home: Path) -> Iterator[tuple[
             yield path.name, tables_in(path)
 
 
-CASES = [*((name, "dtypes") for name in FRAMES), *((name, how) for name in SEEN for how in ("declared", "seen"))]
+CASES = [
+    *((name, "dtypes") for name in FRAMES),
+    *((name, how) for name in SEEN for how in ("declared", "seen")),
+]
 OPTIONS: dict[str, dict[str, Any]] = {
     "dtypes": {},
     "declared": {"kinds": {"colour": "categorical", "n": "integer"}},
@@ -189,31 +264,56 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("name", "how"), CASES)
-def test_nothing_of_one_person_is_in_what_a_sample_is_made_of(name: str, how: str, tmp_path: Path) -> None:
+def test_nothing_of_one_person_is_in_what_a_sample_is_made_of(
+    name: str, how: str, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
-    result = us.synthesize(FRAMES[name](), epsilon=1, ledgers=tmp_path, folder=run, rows=50, **SMALL, **OPTIONS[how])
+    result = us.synthesize(
+        FRAMES[name](),
+        epsilon=1,
+        ledgers=tmp_path,
+        folder=run,
+        rows=50,
+        **SMALL,
+        **OPTIONS[how],
+    )
     sample = result.sample(200, seed=1)
-    leaks = [(place, mark) for place, data in written(result, sample, tmp_path) for mark in marks() if mark in data]
+    leaks = [
+        (place, mark)
+        for place, data in written(result, sample, tmp_path)
+        for mark in marks()
+        if mark in data
+    ]
     assert not leaks
 
 
 def parquet(path: Path) -> None:
     """Lists of words, an index and notes, as a Parquet file keeps them."""
-    pyarrow.parquet.write_table(arrow(pa.dictionary(pa.int32(), pa.string()), who=SECRET), path)
+    pyarrow.parquet.write_table(
+        arrow(pa.dictionary(pa.int32(), pa.string()), who=SECRET), path
+    )
 
 
 FILES: dict[str, Callable[[Path], None]] = {
     "dictionary.parquet": parquet,
     "index.parquet": lambda path: indexed().assign(n=NUMBERS).to_parquet(path),
-    "comma.csv": lambda path: words(object)().to_csv(path, index=False, encoding="utf-8-sig"),
-    "semicolon.csv": lambda path: words(object)().to_csv(path, index=False, sep=";", lineterminator="\r\n"),
-    "quoted.csv": lambda path: words(object)().sort_values("colour").to_csv(path, index=False, quoting=1),
+    "comma.csv": lambda path: words(object)().to_csv(
+        path, index=False, encoding="utf-8-sig"
+    ),
+    "semicolon.csv": lambda path: words(object)().to_csv(
+        path, index=False, sep=";", lineterminator="\r\n"
+    ),
+    "quoted.csv": lambda path: (
+        words(object)().sort_values("colour").to_csv(path, index=False, quoting=1)
+    ),
     "packed.csv.gz": lambda path: words(object)().to_csv(path, index=False),
 }
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_nothing_of_one_person_is_in_what_a_file_becomes(name: str, tmp_path: Path) -> None:
+def test_nothing_of_one_person_is_in_what_a_file_becomes(
+    name: str, tmp_path: Path
+) -> None:
     (tmp_path / "rows").mkdir()
     FILES[name](tmp_path / "rows" / name)
     result = us.synthesize(
@@ -227,22 +327,39 @@ def test_nothing_of_one_person_is_in_what_a_file_becomes(name: str, tmp_path: Pa
     )
     sample = result.sample(200, seed=1)
     files = written(result, sample, tmp_path)
-    assert not [(place, mark) for place, data in files for mark in marks() if mark in data]
+    assert not [
+        (place, mark) for place, data in files for mark in marks() if mark in data
+    ]
 
 
 def test_a_public_schema_lists_all_that_a_frame_hands_out(tmp_path: Path) -> None:
     colours = Categorical(name="colour", categories=("blue", "red"))
     schema = Schema(columns=(colours, Integer(name="n", low=0, high=9)))
     run = tmp_path / "run"
-    result = us.synthesize(filtered(), epsilon=1, schema=schema, ledgers=tmp_path, folder=run, rows=50, **SMALL)
+    result = us.synthesize(
+        filtered(),
+        epsilon=1,
+        schema=schema,
+        ledgers=tmp_path,
+        folder=run,
+        rows=50,
+        **SMALL,
+    )
     sample = result.sample(200, seed=1)
     files = written(result, sample, tmp_path)
-    assert not [(place, mark) for place, data in files for mark in marks() if mark in data]
+    assert not [
+        (place, mark) for place, data in files for mark in marks() if mark in data
+    ]
 
 
 def test_the_order_of_a_source_does_not_come_back(tmp_path: Path) -> None:
     """Neither that of its rows nor that of its categories."""
-    rows = pd.DataFrame({"colour": pd.Categorical(COLOURS, categories=["red", "blue"]), "n": NUMBERS % 7})
+    rows = pd.DataFrame(
+        {
+            "colour": pd.Categorical(COLOURS, categories=["red", "blue"]),
+            "n": NUMBERS % 7,
+        }
+    )
     for name, frame in {"a": rows, "b": rows.sort_values("n"), "c": rows[::-1]}.items():
         result = us.synthesize(frame, epsilon=2, ledgers=tmp_path, name=name, **SMALL)
         sample = result.sample(200, seed=1)
@@ -252,8 +369,13 @@ def test_the_order_of_a_source_does_not_come_back(tmp_path: Path) -> None:
         assert sample.index.equals(pd.RangeIndex(200))
 
 
-def test_a_category_is_of_the_values_that_were_bought_and_other_survives(tmp_path: Path) -> None:
-    rare = np.array([f"{SECRET}-{row}" if row % 5 == 0 else "red" for row in range(PEOPLE)], dtype=object)
+def test_a_category_is_of_the_values_that_were_bought_and_other_survives(
+    tmp_path: Path,
+) -> None:
+    rare = np.array(
+        [f"{SECRET}-{row}" if row % 5 == 0 else "red" for row in range(PEOPLE)],
+        dtype=object,
+    )
     frame = pd.DataFrame({"colour": pd.Categorical(rare, ordered=True)})
     result = us.synthesize(frame, epsilon=2, ledgers=tmp_path, **SMALL)
     sample = result.sample(400, seed=1)["colour"]
@@ -268,8 +390,16 @@ def test_one_person_changes_nothing_about_how_columns_are_stored(name: str) -> N
     source = FRAMES[name]()
     frame = source if isinstance(source, pd.DataFrame) else pa.table(source).to_pandas()
     without = frame.iloc[:-1]
-    listed = {c: without[c].astype(object).astype("category") for c in frame if frame[c].dtype == "category"}
-    assert storages_of(frame) == storages_of(without) == storages_of(without.assign(**listed))
+    listed = {
+        c: without[c].astype(object).astype("category")
+        for c in frame
+        if frame[c].dtype == "category"
+    }
+    assert (
+        storages_of(frame)
+        == storages_of(without)
+        == storages_of(without.assign(**listed))
+    )
 
 
 ALLOWED = [
@@ -294,7 +424,15 @@ def test_a_storage_is_one_of_a_short_list_and_carries_no_value(name: str) -> Non
     frame = source if isinstance(source, pd.DataFrame) else pa.table(source).to_pandas()
     for storage in storages_of(frame).values():
         assert str(storage.dtype) in ALLOWED
-        assert storage.kind in ("", "category", "text", "objects", "boolean", "integer", "real")
+        assert storage.kind in (
+            "",
+            "category",
+            "text",
+            "objects",
+            "boolean",
+            "integer",
+            "real",
+        )
         assert not any(mark in pickle.dumps(storage) for mark in marks())
 
 
@@ -306,15 +444,29 @@ def test_a_storage_is_one_of_a_short_list_and_carries_no_value(name: str) -> Non
         (pd.Series([1, None], dtype="Int8"), "integer", "Int64"),
         (pd.Series([1.5, 2], dtype="float32"), "real", "float64"),
         (pd.Series([1, 2], dtype="int64"), "real", "float64"),  # fractions were drawn
-        (pd.Series(["a", "b"], dtype="string[pyarrow]"), "categorical", "string[pyarrow]"),
+        (
+            pd.Series(["a", "b"], dtype="string[pyarrow]"),
+            "categorical",
+            "string[pyarrow]",
+        ),
         (pd.Series([1, 2], dtype="category"), "categorical", "category"),
         (pd.Series([True, False], dtype=pd.SparseDtype("bool")), "boolean", "bool"),
-        (pd.Series([1, 2]).astype(pd.ArrowDtype(pa.int16())), "integer", "int64[pyarrow]"),
-        (pd.Series(pd.to_datetime(["2020-01-01"]).tz_localize("Asia/Tokyo")), "datetime", "datetime64[ns]"),
+        (
+            pd.Series([1, 2]).astype(pd.ArrowDtype(pa.int16())),
+            "integer",
+            "int64[pyarrow]",
+        ),
+        (
+            pd.Series(pd.to_datetime(["2020-01-01"]).tz_localize("Asia/Tokyo")),
+            "datetime",
+            "datetime64[ns]",
+        ),
     ],
     ids=str,
 )
-def test_columns_come_back_in_the_widest_dtype_of_their_library(came: Any, kind: str, back: str) -> None:
+def test_columns_come_back_in_the_widest_dtype_of_their_library(
+    came: Any, kind: str, back: str
+) -> None:
     column = Schema(columns=(COLUMNS[kind],))
     drawn = pd.DataFrame({"x": DRAWN[kind]})
     assert store(drawn, column, storages_of(came.to_frame("x")))["x"].dtype == back
@@ -332,17 +484,28 @@ DRAWN = {
     "real": [1.5, 2.0],
     "boolean": [True, False],
     "categorical": ["a", "(other)"],
-    "datetime": pd.to_datetime(["2020-01-01 10:00", "2020-01-02 11:00"]).astype("datetime64[ns]"),
+    "datetime": pd.to_datetime(["2020-01-01 10:00", "2020-01-02 11:00"]).astype(
+        "datetime64[ns]"
+    ),
 }
 
 
 @pytest.mark.parametrize("dtype", [object, "string[python]", "string[pyarrow]"])
 def test_digits_that_came_as_text_come_back_as_text(dtype: Any, tmp_path: Path) -> None:
-    frame = pd.DataFrame({"ward": np.where(np.arange(PEOPLE) % 3, "1", "2"), "ill": ["0", "1"] * (PEOPLE // 2)})
+    frame = pd.DataFrame(
+        {
+            "ward": np.where(np.arange(PEOPLE) % 3, "1", "2"),
+            "ill": ["0", "1"] * (PEOPLE // 2),
+        }
+    )
     frame = frame.astype(dtype)
-    result = us.synthesize(frame, epsilon=2, ledgers=tmp_path, names_and_kinds_are_public=True, **SMALL)
+    result = us.synthesize(
+        frame, epsilon=2, ledgers=tmp_path, names_and_kinds_are_public=True, **SMALL
+    )
     sample = result.sample(100, seed=1)
-    assert [cells.dtype for _, cells in sample.items()] == [cells.dtype for _, cells in frame.items()]
+    assert [cells.dtype for _, cells in sample.items()] == [
+        cells.dtype for _, cells in frame.items()
+    ]
     assert set(sample["ill"].dropna()) <= {"0", "1"}
     assert all(isinstance(value, str) for value in sample["ward"].dropna())
     beds = pd.DataFrame({"ward": pd.Series(["1", "2"], dtype=dtype), "beds": [30, 12]})
@@ -352,7 +515,9 @@ def test_digits_that_came_as_text_come_back_as_text(dtype: Any, tmp_path: Path) 
 def test_numbers_that_came_as_objects_come_back_as_numbers(tmp_path: Path) -> None:
     ages = pd.Series([30, None, 41, 50] * (PEOPLE // 4), dtype=object)
     frame = pd.DataFrame({"age": ages})
-    result = us.synthesize(frame, epsilon=2, ledgers=tmp_path, kinds={"age": "integer"}, **SMALL)
+    result = us.synthesize(
+        frame, epsilon=2, ledgers=tmp_path, kinds={"age": "integer"}, **SMALL
+    )
     sample = result.sample(100, seed=1)["age"]
     assert sample.dtype == object
     assert {type(value) for value in sample} <= {int, type(None)}

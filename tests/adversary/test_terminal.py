@@ -1,4 +1,6 @@
-"""What others worded cannot steer the terminal of whoever reads it, nor turn its lines around."""
+"""What others worded cannot steer the terminal of whoever reads it, nor turn its lines
+around.
+"""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +22,9 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.runtime.contract import Contract
 from understudy.runtime.identity import Authority
 
-STEERING = "a\x1b[2K\x1b[1A\x1b[8m\x9b31m\x07\x08\r\u202eb\u2066\u200b\x1b]0;title\x1b\\c"
+STEERING = (
+    "a\x1b[2K\x1b[1A\x1b[8m\x9b31m\x07\x08\r\u202eb\u2066\u200b\x1b]0;title\x1b\\c"
+)
 NEVER = set(STEERING) - set("abc[]0;1232K18mAtile\\")
 
 
@@ -44,13 +48,18 @@ def test_no_console_passes_on_what_steers_a_terminal(name: str) -> None:
 
 
 def test_a_contract_cannot_rewrite_what_its_steward_reads(tmp_path: Path) -> None:
-    Authority.found(tmp_path / "f", name="study", address="127.0.0.1:1").issue("clinic").save(
-        tmp_path / "home" / "identity.toml"
-    )
+    Authority.found(tmp_path / "f", name="study", address="127.0.0.1:1").issue(
+        "clinic"
+    ).save(tmp_path / "home" / "identity.toml")
     one = Contract(
-        federation="study", run="r", protocol=f"gram{STEERING}", settings={STEERING: [STEERING]},
-        schemas={"clinic": "0"}, budgets={"clinic": Budget(7.5, 1e-6)}, columns={"clinic": {STEERING: "0"}},
-    )  # fmt: skip
+        federation="study",
+        run="r",
+        protocol=f"gram{STEERING}",
+        settings={STEERING: [STEERING]},
+        schemas={"clinic": "0"},
+        budgets={"clinic": Budget(7.5, 1e-6)},
+        columns={"clinic": {STEERING: "0"}},
+    )
     Queue(home=tmp_path / "home").later(one)
     assert "ε=7.5" in said("approve", str(tmp_path / "home"), "--refuse")
 
@@ -63,7 +72,13 @@ def test_ledgers_and_states_are_shown_without_what_steers(tmp_path: Path) -> Non
     flags = dict.fromkeys(("connected", "signed", "waiting", "left_out"), False)
     parties = {STEERING: party | flags | {"since": 0.0, "refusal": STEERING}}
     with Status(
-        tmp_path / "out", role="server", run=STEERING, protocol=STEERING, federation=STEERING, port=1, parties=parties
+        tmp_path / "out",
+        role="server",
+        run=STEERING,
+        protocol=STEERING,
+        federation=STEERING,
+        port=1,
+        parties=parties,
     ) as status:
         status.say(state="failed", error=STEERING)
     said("status", str(tmp_path / "out"))
@@ -95,9 +110,13 @@ def hostile_exchange(answer: object, status: int) -> Iterator[str]:
         server.server_close()
 
 
-def test_an_exchange_cannot_steer_the_terminal_of_its_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exchange_cannot_steer_the_terminal_of_its_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("UNDERSTUDY_TOKEN", "usx_x")
-    token = dict.fromkeys(("id", "silo", "role", "pool", "created", "revoked"), STEERING)
+    token = dict.fromkeys(
+        ("id", "silo", "role", "pool", "created", "revoked"), STEERING
+    )
     with hostile_exchange([token], 200) as address:
         assert "title" in said("exchange", "token", "list", "--at", address)
     with hostile_exchange({"detail": STEERING}, 403) as address:

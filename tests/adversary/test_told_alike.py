@@ -1,8 +1,10 @@
-"""A server that tells the holders of one joint release different things, so that it would have less noise than stated.
+"""A server that tells the holders of one joint release different things, so that it
+would have less noise than stated.
 
-Over columns a holder's noise is for what a person moves in the columns of all holders, and how many these are is what
-the server says. Each holder's own price holds whatever it says; that of a person at all of them holds if all were told
-the same. Holders greet each other, sealed, before anything is charged.
+Over columns a holder's noise is for what a person moves in the columns of all holders,
+and how many these are is what the server says. Each holder's own price holds whatever
+it says; that of a person at all of them holds if all were told the same. Holders greet
+each other, sealed, before anything is charged.
 """
 
 import sys
@@ -16,7 +18,19 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 sys.path.append(str(Path(__file__).parent.parent / "protocols"))
-from gram_cases import BUDGET, Parts, Plan, Schemas, Seen, all_parties, by_columns, by_grid, by_rows, release, told
+from gram_cases import (
+    BUDGET,
+    Parts,
+    Plan,
+    Schemas,
+    Seen,
+    all_parties,
+    by_columns,
+    by_grid,
+    by_rows,
+    release,
+    told,
+)
 from protocol_cases import CASES
 
 from understudy.data.schema import Integer, Schema
@@ -36,7 +50,12 @@ AGE = Integer(name="age", low=0, high=99)  # no bins are declared: levels are bo
 def opened(cut: tuple[Parts, Schemas]) -> tuple[Parts, Schemas]:
     tables, schemas = cut
     return tables, {
-        name: replace(schema, columns=tuple(AGE if one.name == AGE.name else one for one in schema.columns))
+        name: replace(
+            schema,
+            columns=tuple(
+                AGE if one.name == AGE.name else one for one in schema.columns
+            ),
+        )
         for name, schema in schemas.items()
     }
 
@@ -63,10 +82,14 @@ def narrower(name: str, ask: Any) -> Any:
         return ask
     schemas = {holder: Schema.from_dict(told) for holder, told in ask.schemas.items()}
     cut = {
-        holder: schema if schema.columns == schemas[name].columns else schema.select([_one_of(schema)])
+        holder: schema
+        if schema.columns == schemas[name].columns
+        else schema.select([_one_of(schema)])
         for holder, schema in schemas.items()
     }
-    return replace(ask, schemas={holder: schema.to_dict() for holder, schema in cut.items()})
+    return replace(
+        ask, schemas={holder: schema.to_dict() for holder, schema in cut.items()}
+    )
 
 
 def _one_of(schema: Schema) -> str:
@@ -75,7 +98,9 @@ def _one_of(schema: Schema) -> str:
 
 def to_one(**settings: Any) -> Lie:
     """The first holder alone is told other settings."""
-    return lambda name, ask: told(ask, **settings) if name[-1] == "0" and name[0] in "ha" else ask
+    return lambda name, ask: (
+        told(ask, **settings) if name[-1] == "0" and name[0] in "ha" else ask
+    )
 
 
 def louder(name: str, ask: Any) -> Any:
@@ -84,10 +109,13 @@ def louder(name: str, ask: Any) -> Any:
     return replace(ask, noise=[2 * sigma for sigma in ask.noise]) if changed else ask
 
 
-def test_a_server_that_tells_holders_of_fewer_columns_would_have_less_noise_on_all_of_them() -> None:
+def test_a_server_that_tells_holders_of_fewer_columns_would_have_less_noise_on_all_of_them():
     tables, schemas = columns(2)
     needed = dict[Lie, list[float]]()
-    for meddle, ends in ((truth, nullcontext()), (narrower, pytest.raises(MessageError))):
+    for meddle, ends in (
+        (truth, nullcontext()),
+        (narrower, pytest.raises(MessageError)),
+    ):
         seen = Seen(all_parties(tables, schemas), meddle)
         with ends:
             release(seen, schemas, BOUGHT)
@@ -99,9 +127,17 @@ LIES: dict[str, tuple[Callable[[], tuple[Parts, Schemas]], Plan, Lie]] = {
     "others have fewer columns": (lambda: columns(2), BOUGHT, narrower),
     "others have fewer columns, three holders": (lambda: columns(3), BOUGHT, narrower),
     "others have fewer columns, over a grid": (grid, BOUGHT, narrower),
-    "others have fewer columns, levels as declared": (lambda: columns(2), Plan(), narrower),
+    "others have fewer columns, levels as declared": (
+        lambda: columns(2),
+        Plan(),
+        narrower,
+    ),
     "fine tables get more": (lambda: columns(2), BOUGHT, to_one(fine=0.5)),
-    "pairs are released twice": (lambda: columns(2), replace(BOUGHT, refined=3, scouting=0.8), to_one(refined=2)),
+    "pairs are released twice": (
+        lambda: columns(2),
+        replace(BOUGHT, refined=3, scouting=0.8),
+        to_one(refined=2),
+    ),
     "holders pool what they know": (grid, BOUGHT, to_one(colluding=2)),
     "there is more noise": (lambda: columns(2), BOUGHT, louder),
     "there is more noise, over rows": (rows, BOUGHT, louder),
@@ -110,7 +146,9 @@ LIES: dict[str, tuple[Callable[[], tuple[Parts, Schemas]], Plan, Lie]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_holders_who_were_told_different_things_part_before_anything_is_charged(lie: str) -> None:
+def test_holders_who_were_told_different_things_part_before_anything_is_charged(
+    lie: str,
+) -> None:
     cut, plan, meddle = LIES[lie]
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
@@ -121,14 +159,19 @@ def test_holders_who_were_told_different_things_part_before_anything_is_charged(
 
 @pytest.mark.parametrize("cut", [lambda: columns(2), grid, rows])
 @pytest.mark.parametrize("plan", [BOUGHT, Plan()])
-def test_without_the_others_greetings_nothing_is_charged_or_sent(cut: Any, plan: Plan) -> None:
+def test_without_the_others_greetings_nothing_is_charged_or_sent(
+    cut: Any, plan: Plan
+) -> None:
     tables, schemas = cut()
-    parties, first = all_parties(tables, schemas), set[str]()
+    parties = all_parties(tables, schemas)
+    first = set[str]()
 
     def silent(name: str, message: Any) -> Any:
         if isinstance(message, Swap | Release) and name not in first:
             first.add(name)
-            with pytest.raises(MessageError, match="greeting of another holder is missing"):
+            with pytest.raises(
+                MessageError, match="greeting of another holder is missing"
+            ):
                 parties[name].answer(replace(message, inbox={}))
             assert parties[name].ledger.spend() == {}
         return message
@@ -143,11 +186,17 @@ def test_without_the_others_greetings_nothing_is_charged_or_sent(cut: Any, plan:
 
 
 class Turned(LocalParties):
-    """A server that tells the last party of all parties the other way round, and deals as that party expects it."""
+    """A server that tells the last party of all parties the other way round, and deals
+    as that party expects it.
+    """
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        asks, last = addressed(message, self.names), self.names[-1]
-        if isinstance(told := asks.get(last), Assembly):
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
+        asks = addressed(message, self.names)
+        last = self.names[-1]
+        told = asks.get(last)
+        if isinstance(told, Assembly):
             asks[last] = replace(told, schemas=dict(reversed(told.schemas.items())))
         elif told is not None and hasattr(told, "corrections"):
             asks[last] = replace(told, corrections={})  # type: ignore[call-arg]
@@ -164,8 +213,12 @@ class Turned(LocalParties):
         "Visits, a grid, events that are drawn",
     ],
 )
-def test_holders_who_both_take_themselves_for_the_first_part_before_anything_is_charged(name: str) -> None:
-    """Each would send the other's rows times its own masks, which the server dealt, under noise for far less."""
+def test_holders_who_both_take_themselves_for_the_first_part_before_anything_is_charged(
+    name: str,
+) -> None:
+    """Each would send the other's rows times its own masks, which the server dealt,
+    under noise for far less.
+    """
     case = next(case for case in CASES if case.name == name)
     federation = case.federation(seed=None)
     parties = federation.parties(case.protocol, run="r")
@@ -180,11 +233,17 @@ def test_holders_who_both_take_themselves_for_the_first_part_before_anything_is_
 class Louder(LocalParties):
     """A server that asks the last party for more noise than the others."""
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        asks, last = addressed(message, self.names), self.names[-1]
-        if isinstance(told := asks.get(last), Agree):
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
+        asks = addressed(message, self.names)
+        last = self.names[-1]
+        told = asks.get(last)
+        if isinstance(told, Agree):
             noise = {
-                key: 2 * value if isinstance(value, float) else [2 * each for each in value]
+                key: 2 * value
+                if isinstance(value, float)
+                else [2 * each for each in value]
                 for key, value in vars(told).items()
                 if key in ("multiplier", "multipliers", "sigmas", "noise")
             }
@@ -202,7 +261,9 @@ class Louder(LocalParties):
         "Visits, a grid, events that are drawn",
     ],
 )
-def test_in_every_family_holders_who_were_told_other_noise_part_before_anything_is_charged(name: str) -> None:
+def test_in_every_family_holders_who_were_told_other_noise_part_before_anything_is_charged(
+    name: str,
+) -> None:
     case = next(case for case in CASES if case.name == name)
     federation = case.federation(seed=None)
     parties = federation.parties(case.protocol, run="r")

@@ -1,4 +1,6 @@
-"""The step in which a column is written is that of nearly all people, and never one person's."""
+"""The step in which a column is written is that of nearly all people, and never one
+person's.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,23 @@ import understudy as us
 from understudy.privacy.kinds import kinds_of
 from understudy.privacy.steps import MIN_VALUES
 
-pytestmark = pytest.mark.filterwarnings("ignore::understudy.ground.errors.PrivacyWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::understudy.ground.errors.PrivacyWarning"
+)
 ODD = pd.Timestamp("2020-02-03 02:13:07")  # one person's time
 COLUMNS: dict[str, tuple[Any, Any, str]] = {
     "days": (pd.Timestamp("2020-01-01"), pd.Timedelta(days=1), "date"),
     "hours": (pd.Timestamp("2020-01-01 01:00"), pd.Timedelta(hours=1), "datetime hour"),
-    "minutes": (pd.Timestamp("2020-01-01 01:01"), pd.Timedelta(minutes=1), "datetime minute"),
-    "seconds": (pd.Timestamp("2020-01-01 01:01:01"), pd.Timedelta(seconds=1), "datetime"),
+    "minutes": (
+        pd.Timestamp("2020-01-01 01:01"),
+        pd.Timedelta(minutes=1),
+        "datetime minute",
+    ),
+    "seconds": (
+        pd.Timestamp("2020-01-01 01:01:01"),
+        pd.Timedelta(seconds=1),
+        "datetime",
+    ),
     "whole": (1.0, 1.0, "real .0"),
     "tenths": (0.1, 0.1, "real .1"),
     "cents": (0.01, 0.01, "real .2"),
@@ -62,19 +74,25 @@ def test_few_values_have_no_step_whatever_one_of_them_is(name: str, rows: int) -
 
 @pytest.mark.parametrize("rows", [MIN_VALUES, 1_000])
 @pytest.mark.parametrize("name", ["hours", "minutes", "seconds", "tenths", "cents"])
-def test_one_person_does_not_change_the_step_of_a_file(name: str, rows: int, tmp_path: Path) -> None:
+def test_one_person_does_not_change_the_step_of_a_file(
+    name: str, rows: int, tmp_path: Path
+) -> None:
     cells = column(name, rows)
     path = tmp_path / "t.csv"
     pd.DataFrame({"x": cells, "y": 1.5}).to_csv(path, index=False)
     without = kinds_of(path, confirmed=True)["x"]
     expected = COLUMNS[name][2]
-    assert without == expected or getattr(without, "resolution", "") == expected.split()[1]
+    assert (
+        without == expected or getattr(without, "resolution", "") == expected.split()[1]
+    )
     for odd in odd_cells(name):
         pd.DataFrame({"x": with_one(cells, odd), "y": 1.5}).to_csv(path, index=False)
         assert kinds_of(path, confirmed=True)["x"] == without
 
 
-def test_one_person_does_not_change_the_decimals_of_texts_in_a_form(tmp_path: Path) -> None:
+def test_one_person_does_not_change_the_decimals_of_texts_in_a_form(
+    tmp_path: Path,
+) -> None:
     shares = [f"{n % 90},{n % 10} %" for n in range(MIN_VALUES)]
     for odd in ("1,23456 %", "7,1 %"):
         path = tmp_path / f"{len(odd)}.csv"
@@ -84,7 +102,9 @@ def test_one_person_does_not_change_the_decimals_of_texts_in_a_form(tmp_path: Pa
 
 def test_decimals_of_texts_are_those_that_are_written(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    pd.DataFrame({"x": [f"{n}.50" for n in range(MIN_VALUES)]}).to_csv(path, index=False)
+    pd.DataFrame({"x": [f"{n}.50" for n in range(MIN_VALUES)]}).to_csv(
+        path, index=False
+    )
     assert kinds_of(path, confirmed=True) == {"x": "real .2"}
 
 
@@ -92,7 +112,14 @@ def test_decimals_of_texts_are_those_that_are_written(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::understudy.ground.errors.UtilityWarning")
 def test_a_time_among_days_is_read_as_its_day(tmp_path: Path) -> None:
     frame = pd.DataFrame({"seen": with_one(column("days", 600), ODD)})
-    result = us.synthesize(frame, epsilon=2, ledgers=tmp_path, folder=tmp_path / "run", components=2, steps=2)
+    result = us.synthesize(
+        frame,
+        epsilon=2,
+        ledgers=tmp_path,
+        folder=tmp_path / "run",
+        components=2,
+        steps=2,
+    )
     sample = result.sample(50, seed=1)["seen"].dropna()
     assert len(sample)
     assert (sample.dt.normalize() == sample).all()

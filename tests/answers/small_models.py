@@ -25,7 +25,9 @@ SIZES = Codec(SCHEMA).sizes
 
 def mixture(components: int = 5, seed: int = 0) -> MixtureOfProducts:
     network = MixtureOfProducts(SIZES, components)
-    draws = torch.randn(components, sum(SIZES), generator=torch.Generator().manual_seed(seed))
+    draws = torch.randn(
+        components, sum(SIZES), generator=torch.Generator().manual_seed(seed)
+    )
     with torch.no_grad():
         network.logits.copy_(2 * draws)
     return network.requires_grad_(False)
@@ -38,7 +40,8 @@ class Behind(nn.Module):
 
     def __init__(self, inner: MixtureOfProducts) -> None:
         super().__init__()
-        self.inner, self.row_numbers = inner, inner.row_numbers
+        self.inner = inner
+        self.row_numbers = inner.row_numbers
 
     def rows(self, z: Tensor) -> Tensor:
         return self.inner.rows(z)
@@ -61,5 +64,10 @@ def joint(network: MixtureOfProducts | None = None) -> np.ndarray:
     blocks = np.split(odds, np.cumsum(SIZES)[:-1], axis=1)
     table = np.zeros(SIZES)
     for cell in itertools.product(*map(range, SIZES)):
-        table[cell] = np.mean(np.prod([block[:, level] for block, level in zip(blocks, cell, strict=True)], axis=0))
+        table[cell] = np.mean(
+            np.prod(
+                [block[:, level] for block, level in zip(blocks, cell, strict=True)],
+                axis=0,
+            )
+        )
     return table

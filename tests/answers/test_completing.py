@@ -1,4 +1,6 @@
-"""What is not known of a row follows from what is, by Bayes' rule: against sums over the listed joint distribution."""
+"""What is not known of a row follows from what is, by Bayes' rule: against sums over
+the listed joint distribution.
+"""
 
 import numpy as np
 import pandas as pd
@@ -13,7 +15,11 @@ from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.tables.mixture import BayesNet, MixtureOfProducts
 
 FRAME = pd.DataFrame(
-    {"income": [10.0, None, 99.5], "age": pd.array([75, 10, None], dtype="Int64"), "sex": ["F", None, None]},
+    {
+        "income": [10.0, None, 99.5],
+        "age": pd.array([75, 10, None], dtype="Int64"),
+        "sex": ["F", None, None],
+    },
     index=["x", "y", "z"],
 )
 
@@ -29,31 +35,48 @@ def test_a_prediction_is_the_ratio_of_the_sums_over_the_joint_table() -> None:
     assert list(odds.columns) == [False, True]
     assert list(odds.index) == ["x", "y", "z"]
     assert odds.attrs["answer"] == "exact"
-    for row, known in zip("xyz", ({"age": 2, "sex": 0, "income": 0}, {"age": 0}, {"income": 3}), strict=True):
-        own = tuple(slice(known[n], known[n] + 1) if n in known else slice(None) for n in SCHEMA.names)
+    for row, known in zip(
+        "xyz",
+        ({"age": 2, "sex": 0, "income": 0}, {"age": 0}, {"income": 3}),
+        strict=True,
+    ):
+        own = tuple(
+            slice(known[n], known[n] + 1) if n in known else slice(None)
+            for n in SCHEMA.names
+        )
         smoker = joint()[own].sum((0, 1, 3))
         expected = smoker[:2] / smoker[:2].sum()
         np.testing.assert_allclose(odds.loc[row], expected, atol=1e-7)
 
 
-def test_the_target_itself_is_not_looked_at_and_nothing_known_gives_the_share_of_all() -> None:
+def test_the_target_itself_is_not_looked_at_and_nothing_known_gives_the_share_of_all():
     generator = asked()
     wrong = FRAME.assign(smoker=[True, False, True])
-    pd.testing.assert_frame_equal(generator.predict_proba(wrong, "smoker"), generator.predict_proba(FRAME, "smoker"))
+    pd.testing.assert_frame_equal(
+        generator.predict_proba(wrong, "smoker"),
+        generator.predict_proba(FRAME, "smoker"),
+    )
     none = generator.predict_proba(pd.DataFrame(index=range(2)), "sex")
     np.testing.assert_allclose(none.to_numpy(), [joint().sum((0, 2, 3))] * 2, atol=1e-7)
 
 
 def test_means_and_quantiles_are_those_of_the_predicted_bins() -> None:
-    generator, edges = asked(), np.array([0, 25, 50, 75, 100])
+    generator = asked()
+    edges = np.array([0, 25, 50, 75, 100])
     odds = generator.predict_proba(FRAME, "income").to_numpy()
-    np.testing.assert_allclose(generator.expectation(FRAME, "income"), odds @ (edges[:-1] + 12.5))
+    np.testing.assert_allclose(
+        generator.expectation(FRAME, "income"), odds @ (edges[:-1] + 12.5)
+    )
     for q in (0.0, 0.03, 0.5, 0.9, 1.0):
         heap = np.concatenate([np.zeros((3, 1)), odds.cumsum(1)], axis=1)
         expected = [np.interp(q, row, edges) for row in heap]
-        np.testing.assert_allclose(generator.quantile(FRAME, "income", q), expected, atol=1e-6)
+        np.testing.assert_allclose(
+            generator.quantile(FRAME, "income", q), expected, atol=1e-6
+        )
     ages = generator.quantile(FRAME, "age", 0.5)
-    drawn = generator.complete(FRAME.drop(columns="age").assign(age=pd.NA), draws=4000, seed=0)
+    drawn = generator.complete(
+        FRAME.drop(columns="age").assign(age=pd.NA), draws=4000, seed=0
+    )
     for row in FRAME.index:
         assert (drawn.loc[row, "age"] <= ages[row]).mean() >= 0.5 - 0.03
         assert (drawn.loc[row, "age"] < ages[row]).mean() <= 0.5 + 0.03
@@ -62,7 +85,9 @@ def test_means_and_quantiles_are_those_of_the_predicted_bins() -> None:
 
 
 @pytest.mark.parametrize("way", [asked, behind])
-def test_what_is_there_stays_and_the_rest_has_the_models_law_given_it(way: type) -> None:
+def test_what_is_there_stays_and_the_rest_has_the_models_law_given_it(
+    way: type,
+) -> None:
     draws = 6000
     frame = way().complete(FRAME, draws=draws, seed=2)
     assert list(frame.columns) == ["income", "age", "sex", "smoker"]
@@ -72,15 +97,27 @@ def test_what_is_there_stays_and_the_rest_has_the_models_law_given_it(way: type)
     assert frame[["income", "age", "sex"]].notna().all(axis=None)
     assert frame["smoker"].isna().any()
     codes = Codec(SCHEMA).codes(frame)
-    rows = {"x": {"age": 2, "sex": 0, "income": 0}, "y": {"age": 0}, "z": {"age": slice(0, 3), "income": 3}}
+    rows = {
+        "x": {"age": 2, "sex": 0, "income": 0},
+        "y": {"age": 0},
+        "z": {"age": slice(0, 3), "income": 3},
+    }
     for place, known in enumerate(rows.values()):
         table = given(**known)
         own = codes[place * draws : (place + 1) * draws]
-        left = [j for j, name in enumerate(SCHEMA.names) if not isinstance(known.get(name), int)]
+        left = [
+            j
+            for j, name in enumerate(SCHEMA.names)
+            if not isinstance(known.get(name), int)
+        ]
         cells = np.ravel_multi_index(own[:, left].T, table.shape)
         shares = np.bincount(cells, minlength=table.size) / draws
-        wide = 0.02 if way is behind else 0.0  # 8,192 latent points stand for the network
-        assert (np.abs(shares - table.flatten()) <= 5 * np.sqrt(table / draws).flatten() + wide).all()
+        # 8,192 latent points stand for the network
+        wide = 0.02 if way is behind else 0.0
+        assert (
+            np.abs(shares - table.flatten())
+            <= 5 * np.sqrt(table / draws).flatten() + wide
+        ).all()
 
 
 def test_every_kind_of_column_is_filled_in_its_own_dtype() -> None:
@@ -123,12 +160,17 @@ def test_a_row_that_the_model_holds_to_be_impossible_is_refused() -> None:
     with torch.no_grad():
         network.table(1)[:] = torch.tensor([1.0, 0.0])
     generator = Generator(network, SCHEMA, {})
-    assert generator.complete(pd.DataFrame({"sex": ["F"]}), seed=0).attrs["answer"] == "by 8,192 draws"
+    assert (
+        generator.complete(pd.DataFrame({"sex": ["F"]}), seed=0).attrs["answer"]
+        == "by 8,192 draws"
+    )
     with pytest.raises(ConfigError, match="row 2: none of"):
         generator.complete(pd.DataFrame({"sex": ["F", "M"]}), seed=0)
 
 
-def test_many_rows_go_through_in_parts_and_each_has_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_go_through_in_parts_and_each_has_its_own_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     generator = asked(mixture(7))
     frame = generator.sample(500, seed=1).drop(columns="smoker")
     whole = generator.predict_proba(frame, "smoker")

@@ -1,4 +1,6 @@
-"""Whether rules leave a row at all, and whether each speaks of something: against every row listed."""
+"""Whether rules leave a row at all, and whether each speaks of something: against every
+row listed.
+"""
 
 import itertools
 import random
@@ -24,12 +26,27 @@ COLUMNS: tuple[Column, ...] = (
     Boolean(name="e"),
 )
 TESTS = (
-    "a < 2", "a == 3", "b in (2, 5)", "a > b", "b >= a", "c < d", "d <= c", "c == 'mid'", "e == true", "d != 'low'",
-)  # fmt: skip
+    "a < 2",
+    "a == 3",
+    "b in (2, 5)",
+    "a > b",
+    "b >= a",
+    "c < d",
+    "d <= c",
+    "c == 'mid'",
+    "e == true",
+    "d != 'low'",
+)
 
 
 def every_row() -> Any:
-    values = [range(5), range(2, 6), COLUMNS[2].categories, COLUMNS[3].categories, (False, True)]  # type: ignore[attr-defined]
+    values = [
+        range(5),
+        range(2, 6),
+        COLUMNS[2].categories,
+        COLUMNS[3].categories,
+        (False, True),
+    ]  # type: ignore[attr-defined]
     schema = Schema(columns=COLUMNS)
     frame = Codec(schema).decode(np.zeros((0, 5), dtype=np.int32))
     rows = list(itertools.product(*values))
@@ -48,7 +65,9 @@ def a_condition(rng: random.Random, depth: int = 2) -> str:
 
 
 def test_rules_pass_where_some_row_keeps_them_and_meets_each_when() -> None:
-    rng, rows, found = random.Random(0), every_row(), [0, 0]
+    rng = random.Random(0)
+    rows = every_row()
+    found = [0, 0]
     for _ in range(60):
         rules = [
             {"when": a_condition(rng, 1), "then": a_condition(rng, 1)}
@@ -56,16 +75,23 @@ def test_rules_pass_where_some_row_keeps_them_and_meets_each_when() -> None:
             else {"always": a_condition(rng)}
             for _ in range(rng.randint(1, 4))
         ]
-        schema = Schema(columns=COLUMNS, rules=tuple(Rule.from_dict(rule) for rule in rules))
+        schema = Schema(
+            columns=COLUMNS, rules=tuple(Rule.from_dict(rule) for rule in rules)
+        )
         kept = all_keep(schema, rows, together=False)
         whens = [Rule(always=rule["when"]) for rule in rules if "when" in rule]
         declared = {column.name: column for column in COLUMNS}
-        right = kept.any() and all((kept & when.rows_that_keep(rows, declared)).any() for when in whens)
+        right = kept.any() and all(
+            (kept & when.rows_that_keep(rows, declared)).any() for when in whens
+        )
         found[bool(right)] += 1
         if right:
             check_rules(schema)
         else:
-            with pytest.raises(ConfigError, match=r"(contradict|leave nothing).*Nothing was drawn or charged"):
+            with pytest.raises(
+                ConfigError,
+                match=r"(contradict|leave nothing).*Nothing was drawn or charged",
+            ):
                 check_rules(schema)
     assert min(found) > 10, "there are both"
 
@@ -90,29 +116,49 @@ REALS = (
         (("x >= 0.5 or z >= 0.9", "z < 0.4", "x < z"), False),
     ],
 )
-def test_orders_are_held_against_what_other_rules_leave(rules: tuple[str, ...], can_be: bool) -> None:
+def test_orders_are_held_against_what_other_rules_leave(
+    rules: tuple[str, ...], can_be: bool
+) -> None:
     schema = Schema(columns=REALS, rules=tuple(Rule(always=rule) for rule in rules))
-    assert ruled.possible([parse(rule, orders=True) for rule in rules], Codec(schema)) is can_be
+    assert (
+        ruled.possible([parse(rule, orders=True) for rule in rules], Codec(schema))
+        is can_be
+    )
 
 
 def test_many_rules_that_share_a_column_are_few_boxes() -> None:
-    """Each of thirty columns implies one of the same three values: as boxes, rule by rule, a billion."""
+    """Each of thirty columns implies one of the same three values: as boxes, rule by
+    rule, a billion.
+    """
     ward = Categorical(name="ward", categories=("one", "two", "three"))
     columns = (ward, *(Boolean(name=f"x{n}") for n in range(30)))
-    implied = [{"when": f"x{n} == true", "then": f"ward == '{ward.categories[n % 3]}'"} for n in range(30)]
+    implied = [
+        {"when": f"x{n} == true", "then": f"ward == '{ward.categories[n % 3]}'"}
+        for n in range(30)
+    ]
     check_rules(Schema(columns=columns, rules=implied))
     with pytest.raises(ConfigError, match='no row can meet "x0 == true"'):
-        check_rules(Schema(columns=columns, rules=[*implied, {"always": "ward != 'one'"}]))
+        check_rules(
+            Schema(columns=columns, rules=[*implied, {"always": "ward != 'one'"}])
+        )
 
 
-def test_rules_of_which_nobody_can_tell_whether_they_contradict_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_of_which_nobody_can_tell_whether_they_contradict_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Six in five places, each in another: no row, but that takes long to find out."""
     places = tuple(range(5))
     columns = tuple(Categorical(name=f"p{n}", categories=places) for n in range(6))
     rules = [
-        {"always": f"not ({' or '.join(f'p{i} == {k} and p{j} == {k}' for k in places)})"}
+        {
+            "always": (
+                f"not ({' or '.join(f'p{i} == {k} and p{j} == {k}' for k in places)})"
+            )
+        }
         for i, j in itertools.combinations(range(6), 2)
     ]
     monkeypatch.setattr(ruled, "_STEPS", 100)
-    with pytest.raises(ConfigError, match=r"nobody can tell.*Nothing was drawn or charged"):
+    with pytest.raises(
+        ConfigError, match=r"nobody can tell.*Nothing was drawn or charged"
+    ):
         check_rules(Schema(columns=columns, rules=rules))

@@ -1,4 +1,6 @@
-"""Intervals of figures stay within what is possible, and where there is no answer, words say why."""
+"""Intervals of figures stay within what is possible, and where there is no answer,
+words say why.
+"""
 
 import math
 
@@ -11,7 +13,10 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Integer, Schema
 
 SCHEMA = Schema(
-    columns=(Integer(name="a", low=0, high=2, bins=(0, 1, 2)), Integer(name="b", low=0, high=2, bins=(0, 1, 2)))
+    columns=(
+        Integer(name="a", low=0, high=2, bins=(0, 1, 2)),
+        Integer(name="b", low=0, high=2, bins=(0, 1, 2)),
+    )
 )
 
 
@@ -19,11 +24,18 @@ def found(table: list[list[float]], sigma: float) -> dict[str, Figure]:
     counts = np.array(table, dtype=float)
     noisy = Noisy(counts, np.full(counts.shape, sigma**2), whole=True)
     every = Found(noisy, [noisy.sum(1), noisy.sum(0)], noisy.sum((0, 1)))
-    return {figure.name.split(" of ")[0]: figure for figure in figures([0, 1], counts, every, Codec(SCHEMA))}
+    return {
+        figure.name.split(" of ")[0]: figure
+        for figure in figures([0, 1], counts, every, Codec(SCHEMA))
+    }
 
 
-@pytest.mark.parametrize("table", [[[90.0, 2.0], [3.0, 80.0]], [[2.0, 95.0], [70.0, 1.0]]])
-def test_a_correlation_lies_between_minus_1_and_1_and_a_mean_within_the_bounds(table: list[list[float]]) -> None:
+@pytest.mark.parametrize(
+    "table", [[[90.0, 2.0], [3.0, 80.0]], [[2.0, 95.0], [70.0, 1.0]]]
+)
+def test_a_correlation_lies_between_minus_1_and_1_and_a_mean_within_the_bounds(
+    table: list[list[float]],
+) -> None:
     for sigma in (1.0, 8.0, 12.0):
         made = found(table, sigma)
         assert -1 <= made["correlation"].low <= made["correlation"].high <= 1
@@ -32,7 +44,7 @@ def test_a_correlation_lies_between_minus_1_and_1_and_a_mean_within_the_bounds(t
         assert made["correlation"].sd > 0
 
 
-def test_columns_that_seem_less_than_independent_leave_room_for_what_noise_hides() -> None:
+def test_columns_that_seem_less_than_independent_leave_room_for_what_noise_hides():
     made = found([[100.0, 100.0], [100.0, 100.0]], 5.0)["Cramér's V"]
     assert (made.low, made.released) == (0, 0)
     assert 0 < made.high < 0.3

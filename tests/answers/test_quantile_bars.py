@@ -1,4 +1,6 @@
-"""The interval of a quantile holds it as often as is said: counted over every noise that there can be."""
+"""The interval of a quantile holds it as often as is said: counted over every noise
+that there can be.
+"""
 
 import itertools
 import math
@@ -14,7 +16,8 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Real, Schema
 from understudy.runs.federation import Federation
 
-LEVELS = Codec(Schema(columns=(Integer(name="a", low=0, high=8, bins=(0, 2, 5, 8)),)))  # 0–1, 2–4, 5–8
+# 0–1, 2–4, 5–8
+LEVELS = Codec(Schema(columns=(Integer(name="a", low=0, high=8, bins=(0, 2, 5, 8)),)))
 SIGMA = 1.0
 NOISE = np.arange(-3, 4)
 LAW = np.exp(-(NOISE**2) / (2 * SIGMA**2)) / np.exp(-(NOISE**2) / (2 * SIGMA**2)).sum()
@@ -32,12 +35,16 @@ def test_the_interval_of_a_quantile_holds_it_in_95_of_100_releases_by_enumeratio
     counts: tuple[int, int, int], q: float
 ) -> None:
     people = np.repeat([1, 3, 6], counts)  # anywhere inside their levels
-    truth = {float(np.quantile(people, q, method=method)) for method in ("lower", "higher")}
+    truth = {
+        float(np.quantile(people, q, method=method)) for method in ("lower", "higher")
+    }
     covered = 0.0
     for places in itertools.product(range(len(NOISE)), repeat=3):
         low, middle, high = bars(np.array(counts) + NOISE[list(places)], q, SIGMA)
         assert low <= middle <= high
-        covered += math.prod(LAW[list(places)]) * any(low <= value <= high for value in truth)
+        covered += math.prod(LAW[list(places)]) * any(
+            low <= value <= high for value in truth
+        )
     assert covered >= 0.95
 
 
@@ -60,12 +67,25 @@ def test_a_quantile_of_nobody_says_why_there_is_none() -> None:
     assert "does not stand out of the noise" in made.why
 
 
-def test_a_tree_tells_where_a_long_last_level_ends_for_all_people_and_for_some() -> None:
+def test_a_tree_tells_where_a_long_last_level_ends_for_all_people_and_for_some():
     rng = np.random.default_rng(5)
-    rows = pd.DataFrame({"cost": np.round(rng.exponential(300, 8_000), 2), "old": rng.random(8_000) < 0.5})
-    schema = Schema(columns=(Real(name="cost", low=0, high=1e6, decimals=2), Boolean(name="old")))
+    rows = pd.DataFrame(
+        {
+            "cost": np.round(rng.exponential(300, 8_000), 2),
+            "old": rng.random(8_000) < 0.5,
+        }
+    )
+    schema = Schema(
+        columns=(Real(name="cost", low=0, high=1e6, decimals=2), Boolean(name="old"))
+    )
     held = Federation.rehearsal({"one": rows}, {"one": schema}, budget=2.0, seed=3)
     asked = train("gram", held, components=2, steps=1, seed=3).generator
     for where, some in ((None, rows), ("old == true", rows[rows["old"]])):
-        made = asked.figures("cost", where=where).set_index("figure").loc["95 % quantile of cost"]
-        assert made["low"] <= some["cost"].quantile(0.95) <= made["high"] < 5_000, "and not a million"
+        made = (
+            asked.figures("cost", where=where)
+            .set_index("figure")
+            .loc["95 % quantile of cost"]
+        )
+        assert made["low"] <= some["cost"].quantile(0.95) <= made["high"] < 5_000, (
+            "and not a million"
+        )

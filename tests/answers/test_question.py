@@ -1,4 +1,6 @@
-"""What conditions mean for a table: against plain Python, value by value, on a domain small enough to list."""
+"""What conditions mean for a table: against plain Python, value by value, on a domain
+small enough to list.
+"""
 
 import itertools
 from datetime import date, timedelta
@@ -10,7 +12,15 @@ import pytest
 from understudy.answers.question import Question
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.values import labels_of
-from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
+from understudy.data.schema import (
+    Boolean,
+    Categorical,
+    Date,
+    Integer,
+    Ordinal,
+    Real,
+    Schema,
+)
 from understudy.ground.errors import ConfigError, SchemaError
 
 DAY = date(2020, 1, 1)
@@ -74,17 +84,25 @@ def piece(question: Question, name: str, value: Any) -> int:
         return pieces.there
     if pieces.edges is None:
         return VALUES[name].index(value)
-    place = (date.fromisoformat(value) - date(1970, 1, 1)).days if name == "seen" else value
+    place = (
+        (date.fromisoformat(value) - date(1970, 1, 1)).days if name == "seen" else value
+    )
     return int(np.searchsorted(pieces.edges, place, side="right")) - 1
 
 
-@pytest.mark.parametrize(("text", "meaning"), CASES, ids=lambda case: case if isinstance(case, str) else "")
-def test_a_test_is_met_by_the_values_that_python_says(text: str, meaning: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("text", "meaning"), CASES, ids=lambda case: case if isinstance(case, str) else ""
+)
+def test_a_test_is_met_by_the_values_that_python_says(
+    text: str, meaning: dict[str, Any]
+) -> None:
     question = Question.read(text, Codec(SCHEMA))
     ((name, expected),) = meaning.items()
     j = question.place[name]
     drawn = {j: np.array([piece(question, name, value) for value in VALUES[name]])}
-    assert question.met(drawn).tolist() == [bool(expected(value)) for value in VALUES[name]]
+    assert question.met(drawn).tolist() == [
+        bool(expected(value)) for value in VALUES[name]
+    ]
 
 
 COMBINED = [
@@ -92,7 +110,8 @@ COMBINED = [
     "not (age >= 3 or sex == 'F')",
     "age >= 3 and sex == 'F' or grade == 'low' and ill == true",
     "not (age >= 3 and sex == 'F' or grade == 'low' and ill == true)",
-    "(age < 3 or ill == true) and (grade == 'high' or sex is missing) and not (age == 1 and ill == false)",
+    "(age < 3 or ill == true) and (grade == 'high' or sex is missing) and not "
+    "(age == 1 and ill == false)",
     "age == 1 or age == 4 or sex == 'F' or (age == 2 and sex == 'M')",
 ]
 
@@ -106,20 +125,27 @@ def test_boxes_do_not_overlap_and_hold_what_meets_the_condition(text: str) -> No
     cells = np.array(list(itertools.product(*ranges)))
     drawn = dict(zip(question.pieces, cells.T, strict=True))
     inside = sum(
-        np.logical_and.reduce([np.ones(len(cells), bool), *(mask[drawn[j]] for j, mask in box.items())]).astype(int)
+        np.logical_and.reduce(
+            [np.ones(len(cells), bool), *(mask[drawn[j]] for j, mask in box.items())]
+        ).astype(int)
         for box in boxes
     )
     assert (inside == question.met(drawn)).all()
 
 
 def test_a_condition_that_needs_too_many_boxes_has_none() -> None:
-    text = " or ".join(f"(age == {i} and sex == 'F' and seen == '2020-01-0{i + 1}')" for i in range(9))
+    text = " or ".join(
+        f"(age == {i} and sex == 'F' and seen == '2020-01-0{i + 1}')" for i in range(9)
+    )
     assert Question.read(text, Codec(SCHEMA)).boxes(most=8) is None
 
 
-def test_pieces_are_shares_of_their_levels_and_hold_the_values_drawn_from_them() -> None:
-    pieces = Question.read("age between 3 and 6 and `body mass` > 12.5", Codec(SCHEMA)).pieces
-    age, mass = pieces[0], pieces[1]
+def test_pieces_are_shares_of_their_levels_and_hold_the_values_drawn_from_them():
+    pieces = Question.read(
+        "age between 3 and 6 and `body mass` > 12.5", Codec(SCHEMA)
+    ).pieces
+    age = pieces[0]
+    mass = pieces[1]
     assert age.edges is not None
     assert age.edges.tolist() == [0, 3, 5, 7, 10]
     assert age.level.tolist() == [0, 0, 1, 1, 2]
@@ -128,7 +154,23 @@ def test_pieces_are_shares_of_their_levels_and_hold_the_values_drawn_from_them()
     drawn = np.repeat(np.arange(5), 3)
     values = age.values(drawn, np.tile([0, 0.5, 1 - 2**-53], 5))
     assert values.dtype == "Int64"
-    assert values.fillna(-1).tolist() == [0, 1, 2, 3, 4, 4, 5, 6, 6, 7, 8, 9, -1, -1, -1]
+    assert values.fillna(-1).tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        4,
+        5,
+        6,
+        6,
+        7,
+        8,
+        9,
+        -1,
+        -1,
+        -1,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +194,9 @@ def test_pieces_are_shares_of_their_levels_and_hold_the_values_drawn_from_them()
         ("share > '3'", "not a number"),
     ],
 )
-def test_what_does_not_fit_the_schema_is_refused_with_the_nearest_name(text: str, said: str) -> None:
+def test_what_does_not_fit_the_schema_is_refused_with_the_nearest_name(
+    text: str, said: str
+) -> None:
     with pytest.raises((SchemaError, ConfigError)) as error:
         Question.read(text, Codec(SCHEMA))
     assert said in str(error.value)
@@ -163,7 +207,9 @@ def test_each_level_has_an_answer_to_stand_for_it() -> None:
     assert labels_of(SCHEMA.columns[4]) == [False, True]
 
 
-FINER = Schema(columns=(Real(name="x", low=0, high=2, bins=2, decimals=1, nullable=True),))
+FINER = Schema(
+    columns=(Real(name="x", low=0, high=2, bins=2, decimals=1, nullable=True),)
+)
 NUMBERS = [step / 10 for step in range(21)]
 FINE_CASES: list[tuple[str, Any]] = [
     ("x > 0.5", lambda x: x > 0.5),
@@ -195,7 +241,9 @@ def test_a_condition_on_numbers_of_few_decimals_holds_and_counts_the_numbers_tha
         return
     chosen = np.flatnonzero(box[0][: own.there] & (own.share[: own.there] > 0))
     inside = np.linspace(0, 1 - 2**-53, 50)
-    drawn = {x for piece in chosen for x in own.values(np.full(50, piece), inside).tolist()}
+    drawn = {
+        x for piece in chosen for x in own.values(np.full(50, piece), inside).tolist()
+    }
     assert sorted(drawn) == some
     by_level = np.bincount(own.level[chosen], own.share[chosen], minlength=2)
     counts = [sum(x < 1 for x in some) / 10, sum(x >= 1 for x in some) / 11]

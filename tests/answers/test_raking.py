@@ -1,4 +1,6 @@
-"""Rows of other shares: the columns that were asked for have them, and all else follows the model."""
+"""Rows of other shares: the columns that were asked for have them, and all else follows
+the model.
+"""
 
 import numpy as np
 import pandas as pd
@@ -14,14 +16,22 @@ from understudy.ground.errors import ConfigError, SchemaError
 
 def shares(frame: pd.DataFrame) -> np.ndarray:
     codes = Codec(SCHEMA).codes(frame)
-    return np.bincount(np.ravel_multi_index(codes.T, SIZES), minlength=int(np.prod(SIZES))).reshape(SIZES) / len(frame)
+    return np.bincount(
+        np.ravel_multi_index(codes.T, SIZES), minlength=int(np.prod(SIZES))
+    ).reshape(SIZES) / len(frame)
 
 
 @pytest.mark.parametrize("way", [asked, behind])
-def test_one_column_has_the_shares_asked_for_and_the_rest_is_as_it_was_given_it(way: type) -> None:
+def test_one_column_has_the_shares_asked_for_and_the_rest_is_as_it_was_given_it(
+    way: type,
+) -> None:
     frame = way().sample(20_000, weights={"sex": {"F": 0.9, "M": 0.1}}, seed=0)
     table = joint()
-    truth = table / table.sum((0, 2, 3), keepdims=True) * np.array([0.9, 0.1])[:, None, None]
+    truth = (
+        table
+        / table.sum((0, 2, 3), keepdims=True)
+        * np.array([0.9, 0.1])[:, None, None]
+    )
     wide = 5 * np.sqrt(truth / len(frame)) + (0.02 if way is behind else 1e-9)
     assert (np.abs(shares(frame) - truth) <= wide).all()
     if way is asked:
@@ -29,7 +39,9 @@ def test_one_column_has_the_shares_asked_for_and_the_rest_is_as_it_was_given_it(
 
 
 def test_what_is_not_named_keeps_its_proportions() -> None:
-    frame = asked().sample(40_000, weights={"smoker": {True: 0.5}, "age": {None: 0.0}}, seed=0)
+    frame = asked().sample(
+        40_000, weights={"smoker": {True: 0.5}, "age": {None: 0.0}}, seed=0
+    )
     assert frame["age"].notna().all()
     assert (frame["smoker"].fillna(False).mean()) == pytest.approx(0.5, abs=5e-3)
     left = joint()[:3].sum((0, 1, 3))
@@ -38,10 +50,15 @@ def test_what_is_not_named_keeps_its_proportions() -> None:
 
 
 def test_raking_finds_the_law_nearest_to_the_model() -> None:
-    """Its log-ratio to the model is a sum of functions of the columns: every mixed difference of it is zero."""
+    """Its log-ratio to the model is a sum of functions of the columns: every mixed
+    difference of it is zero.
+    """
     products = products_of(mixture())
     assert products is not None
-    wanted = {1: Asked(np.arange(2), np.array([0.3, 0.7])), 3: Asked(np.arange(4), np.array([0.1, 0.2, 0.3, 0.4]))}
+    wanted = {
+        1: Asked(np.arange(2), np.array([0.3, 0.7])),
+        3: Asked(np.arange(4), np.array([0.1, 0.2, 0.3, 0.4])),
+    }
     factor = rake(products, wanted, SCHEMA.names)
     boxes = [{j: own.numpy() / float(own.max()) for j, own in factor.items()}]
     _, left = products.given(boxes)
@@ -59,17 +76,28 @@ def test_rows_like_a_frame_have_its_shares_in_every_column_it_has() -> None:
     frame = asked().sample(20_000, like=public, seed=2)
     codec = Codec(SCHEMA)
     for j, name in enumerate(("age", "sex", "smoker")):
-        own = np.bincount(codec.known_levels(j, public[name]) + 1, minlength=SIZES[j] + 1) / len(public)
-        drawn = np.bincount(codec.known_levels(j, frame[name]) + 1, minlength=SIZES[j] + 1) / len(frame)
+        own = np.bincount(
+            codec.known_levels(j, public[name]) + 1, minlength=SIZES[j] + 1
+        ) / len(public)
+        drawn = np.bincount(
+            codec.known_levels(j, frame[name]) + 1, minlength=SIZES[j] + 1
+        ) / len(frame)
         np.testing.assert_allclose(drawn, own, atol=0.01)
 
 
 def test_a_condition_and_shares_go_together() -> None:
-    frame = asked().sample(10_000, where="age >= 45", weights={"sex": {"F": 0.5}, "age": {80: 0.25}}, seed=0)
+    frame = asked().sample(
+        10_000,
+        where="age >= 45",
+        weights={"sex": {"F": 0.5}, "age": {80: 0.25}},
+        seed=0,
+    )
     assert (frame["age"] >= 45).all()
     assert (frame["sex"] == "F").mean() == pytest.approx(0.5, abs=0.01)
     assert (frame["age"] == 80).mean() == pytest.approx(0.25, abs=0.01)
-    assert frame.attrs["probability"] == pytest.approx(asked().sample(1, where="age >= 45").attrs["probability"])
+    assert frame.attrs["probability"] == pytest.approx(
+        asked().sample(1, where="age >= 45").attrs["probability"]
+    )
 
 
 def test_shares_that_cannot_be_are_refused_before_anything_is_drawn() -> None:
@@ -98,7 +126,9 @@ def test_shares_that_cannot_be_are_refused_before_anything_is_drawn() -> None:
 def test_shares_that_contradict_each_other_are_refused() -> None:
     network = mixture(2)
     with torch.no_grad():  # men do not smoke, women do
-        network.logits[:, SIZES[0] : SIZES[0] + 2] = torch.tensor([[50.0, -50.0], [-50.0, 50.0]]) * 10
+        network.logits[:, SIZES[0] : SIZES[0] + 2] = (
+            torch.tensor([[50.0, -50.0], [-50.0, 50.0]]) * 10
+        )
         network.logits[:, SIZES[0] + 2 : SIZES[0] + 5] = torch.tensor(
             [[-500.0, 500.0, -500.0], [500.0, -500.0, -500.0]]
         )

@@ -1,4 +1,6 @@
-"""Rows that meet a condition have the model's law given the condition, whichever way they are drawn."""
+"""Rows that meet a condition have the model's law given the condition, whichever way
+they are drawn.
+"""
 
 import itertools
 
@@ -30,13 +32,24 @@ CONDITIONS = [
 
 
 def truth(where: str) -> tuple[float, np.ndarray]:
-    """The condition's probability, and the joint table of levels given it, by listing all combinations of pieces."""
-    question, table, met = Question.read(where, Codec(SCHEMA)), joint(), np.zeros(SIZES)
-    for cells in itertools.product(*(range(len(own.level)) for own in question.pieces.values())):
+    """The condition's probability, and the joint table of levels given it, by listing
+    all combinations of pieces.
+    """
+    question = Question.read(where, Codec(SCHEMA))
+    table = joint()
+    met = np.zeros(SIZES)
+    for cells in itertools.product(
+        *(range(len(own.level)) for own in question.pieces.values())
+    ):
         cell = dict(zip(question.pieces, cells, strict=True))
         if question.met({j: np.array([piece]) for j, piece in cell.items()})[0]:
-            place = tuple(question.pieces[j].level[cell[j]] if j in cell else slice(None) for j in range(len(SIZES)))
-            met[place] += np.prod([question.pieces[j].share[piece] for j, piece in cell.items()])
+            place = tuple(
+                question.pieces[j].level[cell[j]] if j in cell else slice(None)
+                for j in range(len(SIZES))
+            )
+            met[place] += np.prod(
+                [question.pieces[j].share[piece] for j, piece in cell.items()]
+            )
     return float((table * met).sum()), table * met / (table * met).sum()
 
 
@@ -53,16 +66,22 @@ def test_a_mixture_given_a_condition_is_what_listing_every_row_says(where: str) 
     assert probability == pytest.approx(expected, rel=1e-6)
     own = left.levels(question.pieces, SIZES)
     np.testing.assert_allclose(own.table(range(len(SIZES))).numpy(), table, atol=1e-7)
-    np.testing.assert_allclose(own.table([2, 0]).numpy(), table.sum((1, 3)).T, atol=1e-7)
+    np.testing.assert_allclose(
+        own.table([2, 0]).numpy(), table.sum((1, 3)).T, atol=1e-7
+    )
 
 
 def meets(frame: pd.DataFrame, where: str) -> pd.Series:
     """The same conditions in pandas' words."""
-    age, income = frame["age"].astype("Float64"), frame["income"]
-    female, smoker = frame["sex"] == "F", frame["smoker"].fillna(False)
+    age = frame["age"].astype("Float64")
+    income = frame["income"]
+    female = frame["sex"] == "F"
+    smoker = frame["smoker"].fillna(False)
     known = {
         CONDITIONS[0]: female & (age >= 70).fillna(False),
-        CONDITIONS[1]: age.between(20, 39).fillna(False) & (income < 30) & frame["smoker"].notna(),
+        CONDITIONS[1]: age.between(20, 39).fillna(False)
+        & (income < 30)
+        & frame["smoker"].notna(),
         CONDITIONS[2]: frame["smoker"].isna() | age.isna(),
         CONDITIONS[3]: (age < 10).fillna(False) & ~female | (income > 80) & smoker,
         CONDITIONS[4]: ~((age < 45).fillna(False) & female & smoker),
@@ -72,7 +91,9 @@ def meets(frame: pd.DataFrame, where: str) -> pd.Series:
 
 @pytest.mark.parametrize("where", CONDITIONS)
 @pytest.mark.parametrize("way", ["exact", "by rejection", "tested"])
-def test_rows_meet_the_condition_and_have_its_law(where: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_meet_the_condition_and_have_its_law(
+    where: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if way == "tested":
         monkeypatch.setattr(room, "_MOST_BOXES", 0)
     n = 8_000
@@ -90,14 +111,20 @@ def test_rows_meet_the_condition_and_have_its_law(where: str, way: str, monkeypa
 
 
 def test_values_are_even_within_a_cut_level() -> None:
-    ages = asked().sample(30_000, where="age >= 80", seed=1)["age"].value_counts(normalize=True)
+    ages = (
+        asked()
+        .sample(30_000, where="age >= 80", seed=1)["age"]
+        .value_counts(normalize=True)
+    )
     assert sorted(ages.index) == list(range(80, 90))
     assert (ages - 0.1).abs().max() < 0.01
 
 
 def test_the_same_seed_draws_the_same_rows_and_none_may_be_asked_for() -> None:
     for generator in (asked(), behind()):
-        first, again = (generator.sample(50, where="age > 50", seed=7) for _ in range(2))
+        first, again = (
+            generator.sample(50, where="age > 50", seed=7) for _ in range(2)
+        )
         pd.testing.assert_frame_equal(first, again)
         none = generator.sample(0, where="age > 50")
         assert none.empty
@@ -120,7 +147,7 @@ def test_a_condition_that_nothing_meets_is_refused_with_its_probability() -> Non
             asked().sample(3, where=where)
 
 
-def test_a_mixture_draws_what_is_very_rare_and_another_network_says_how_rare_it_is() -> None:
+def test_a_mixture_draws_what_is_very_rare_and_another_network_says_how_rare_it_is():
     network = mixture()
     with torch.no_grad():
         network.logits[:, SIZES[0]] = -40.0
@@ -156,11 +183,15 @@ def test_bad_questions_are_refused_before_anything_is_drawn() -> None:
     with pytest.raises(ConfigError, match="n must be"):
         asked().sample(-1, where="age > 3")
     with pytest.raises(ArtefactError, match="generator of tables answers"):
-        Generator(mixture(), ImageSchema(height=2, width=3), {}).sample(3, where="age > 3")
+        Generator(mixture(), ImageSchema(height=2, width=3), {}).sample(
+            3, where="age > 3"
+        )
 
 
 def test_rows_with_few_decimals_meet_a_condition_that_is_finer() -> None:
-    schema = Schema(columns=(Real(name="x", low=0, high=2, bins=2, decimals=1), Boolean(name="e")))
+    schema = Schema(
+        columns=(Real(name="x", low=0, high=2, bins=2, decimals=1), Boolean(name="e"))
+    )
     generator = Generator(MixtureOfProducts((2, 2), 3), schema, {})
     rows = generator.sample(200, where="x > 0.55 and x < 0.65 or x > 1.9", seed=0)
     assert sorted(rows["x"].unique()) == [0.6, 2.0]

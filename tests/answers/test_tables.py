@@ -18,7 +18,9 @@ def test_a_table_of_any_columns_in_any_order_is_the_joint_tables_sum() -> None:
     assert list(frame.columns) == ["smoker", "age", "share", "count"]
     assert frame["smoker"].tolist() == [False] * 4 + [True] * 4 + [None] * 4
     assert frame["age"].tolist() == ["0–29", "30–59", "60–89", None] * 3
-    np.testing.assert_allclose(frame["share"].to_numpy().reshape(3, 4), joint().sum((1, 3)).T, atol=1e-7)
+    np.testing.assert_allclose(
+        frame["share"].to_numpy().reshape(3, 4), joint().sum((1, 3)).T, atol=1e-7
+    )
     np.testing.assert_allclose(frame["count"], 200 * frame["share"])
     assert frame.attrs == {"answer": "exact"}
     every = asked().table(*SCHEMA.names)["share"].to_numpy()
@@ -28,10 +30,13 @@ def test_a_table_of_any_columns_in_any_order_is_the_joint_tables_sum() -> None:
 def test_a_condition_cuts_a_tables_own_columns_too() -> None:
     frame = asked().table("age", "sex", where="age >= 45 or sex == 'F'")
     whole = joint().sum((2, 3))
-    half = whole * [[0, 1], [0, 0.5], [0, 0], [0, 1]]  # of sex M: none below 30, half of 30–59, nobody missing
+    # of sex M: none below 30, half of 30–59, nobody missing
+    half = whole * [[0, 1], [0, 0.5], [0, 0], [0, 1]]
     left = whole - half
     assert frame.attrs["probability"] == pytest.approx(left.sum())
-    np.testing.assert_allclose(frame["share"].to_numpy().reshape(4, 2), left / left.sum(), atol=1e-7)
+    np.testing.assert_allclose(
+        frame["share"].to_numpy().reshape(4, 2), left / left.sum(), atol=1e-7
+    )
 
 
 def test_a_table_of_another_network_is_a_mean_over_draws_and_says_so() -> None:
@@ -60,6 +65,10 @@ def test_what_makes_no_table_is_refused() -> None:
     clash = Schema(columns=(Integer(name="share", low=1, high=2),))
     with pytest.raises(ConfigError, match='"share" of its own'):
         Generator(MixtureOfProducts((2,), 1), clash, {}).table("share")
-    wide = Schema(columns=tuple(Integer(name=name, low=1, high=2000, bins=2000) for name in "abc"))
+    wide = Schema(
+        columns=tuple(Integer(name=name, low=1, high=2000, bins=2000) for name in "abc")
+    )
     with pytest.raises(ConfigError, match="8,000,000,000 cells"):
-        Generator(MixtureOfProducts(Codec(wide).sizes, 1), wide, {}).table("a", "b", "c")
+        Generator(MixtureOfProducts(Codec(wide).sizes, 1), wide, {}).table(
+            "a", "b", "c"
+        )

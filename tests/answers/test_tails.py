@@ -23,12 +23,18 @@ def test_a_tail_without_noise_has_the_mean_of_its_law() -> None:
     ):
         values = np.sort(law((np.arange(4_000) + 0.5) / 4_000))
         first = float(np.quantile(values, 0.75))
-        nodes = np.array([first, *np.geomspace(first * 1.05, min(upper, 1e6), 30)[:-1], upper])
+        nodes = np.array(
+            [first, *np.geomspace(first * 1.05, min(upper, 1e6), 30)[:-1], upper]
+        )
         levels = np.array([0, first / 2, first, upper])
         edges = np.append(levels[:2], nodes)
         counts = [np.histogram(values, own)[0].astype(float) for own in (levels, nodes)]
-        tail = tail_beyond(Tail(edges, *(Noisy(own, np.zeros(len(own)), whole=True) for own in counts)))
-        assert tail.middle - first == pytest.approx((values[values >= first] - first).mean(), rel=0.08)
+        tail = tail_beyond(
+            Tail(edges, *(Noisy(own, np.zeros(len(own)), whole=True) for own in counts))
+        )
+        assert tail.middle - first == pytest.approx(
+            (values[values >= first] - first).mean(), rel=0.08
+        )
         assert tail.weight @ tail.people == pytest.approx(1_000, abs=1)
 
 
@@ -37,7 +43,9 @@ def test_the_quantiles_of_a_mixture_are_those_of_its_draws() -> None:
     two = Mixture(np.ones(1), np.array([2.0]), np.array([0.25]))
     rng = np.random.default_rng(0)
     part = (rng.random(200_000) < 0.3).astype(int)
-    drawn = rng.normal(one.mean[part], np.sqrt(one.variance[part])) + rng.normal(2.0, 0.5, len(part))
+    drawn = rng.normal(one.mean[part], np.sqrt(one.variance[part])) + rng.normal(
+        2.0, 0.5, len(part)
+    )
     both = one.plus(two)
     assert both.middle == pytest.approx(3.5)
     assert both.total_variance == pytest.approx(drawn.var(), rel=0.02)
@@ -50,12 +58,22 @@ class _OneLevel:
 
     def __init__(self) -> None:
         schema = Schema(columns=(Integer(name="x", low=0, high=199),))
-        cells = Levels(schema, [np.arange(200, dtype=np.int32)], [np.ones(200)]).sizes[0]
+        cells = Levels(schema, [np.arange(200, dtype=np.int32)], [np.ones(200)]).sizes[
+            0
+        ]
         group = np.digitize(np.arange(cells), [100, 108]).astype(np.int32)
-        self.levels = Levels(schema, [group], [np.isin(np.arange(cells), [0, 101, 103, 106, 107, 199]) * 1.0])
+        self.levels = Levels(
+            schema,
+            [group],
+            [np.isin(np.arange(cells), [0, 101, 103, 106, 107, 199]) * 1.0],
+        )
 
     def nodes(self, place: int) -> tuple[np.ndarray, np.ndarray, Noisy]:
-        return np.array([0, 100, 108]), np.arange(3), Noisy(np.array([1.0, 4, 1]), np.zeros(3), True)
+        return (
+            np.array([0, 100, 108]),
+            np.arange(3),
+            Noisy(np.array([1.0, 4, 1]), np.zeros(3), True),
+        )
 
     def joint(self, places: list[int]) -> Noisy:
         return Noisy(np.array([1.0, 4, 1]), np.zeros(3), True)
@@ -64,7 +82,7 @@ class _OneLevel:
         return False
 
 
-def test_the_variance_of_some_of_a_levels_people_is_that_of_all_ways_to_choose_them() -> None:
+def test_the_variance_of_some_of_a_levels_people_is_that_of_all_ways_to_choose_them():
     values = np.array([101.0, 103, 106, 107])
     known = level_means(
         _OneLevel(),  # type: ignore[arg-type]
@@ -76,25 +94,39 @@ def test_the_variance_of_some_of_a_levels_people_is_that_of_all_ways_to_choose_t
     assert known.mean[1] == values.mean()
     within = values.var() + 1 / 12  # whole numbers ± ½
     assert known.variance[1] == pytest.approx(within * (1 / 2 - 1 / 4))
-    assert known.variance[1] == pytest.approx(exact * 3 / 4 * within / values.var())  # of N − 1 for N people
+    # of N − 1 for N people
+    assert known.variance[1] == pytest.approx(exact * 3 / 4 * within / values.var())
 
 
-def _asked(rows: pd.DataFrame, schema: Schema, seed: int, epsilon: float = 1) -> us.Generator:
+def _asked(
+    rows: pd.DataFrame, schema: Schema, seed: int, epsilon: float = 1
+) -> us.Generator:
     """A generator that was hardly fitted: its release is what counts."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         budget = us.Budget(epsilon=epsilon, delta=1e-5)
-        holder = us.Federation.rehearsal({"h": rows}, {"h": schema}, budget=budget, seed=seed)
+        holder = us.Federation.rehearsal(
+            {"h": rows}, {"h": schema}, budget=budget, seed=seed
+        )
         made: us.Generator = us.train("gram", holder, components=2, steps=1).generator
     return made
 
 
-@pytest.mark.parametrize("cost", [Integer(name="cost", low=0, high=1_000_000), Integer(name="cost")])
-def test_the_interval_of_a_long_tailed_mean_holds_the_mean_of_the_rows(cost: Integer) -> None:
-    held, wide = [], []
+@pytest.mark.parametrize(
+    "cost", [Integer(name="cost", low=0, high=1_000_000), Integer(name="cost")]
+)
+def test_the_interval_of_a_long_tailed_mean_holds_the_mean_of_the_rows(
+    cost: Integer,
+) -> None:
+    held = []
+    wide = []
     for seed in range(12):
         rank = np.random.default_rng(seed).random(4_000)
-        drawn = np.where(rank < 0.5, 0, np.minimum(100 * np.maximum(2 * (1 - rank), 1e-9) ** (-1 / 1.7), 1e6))
+        drawn = np.where(
+            rank < 0.5,
+            0,
+            np.minimum(100 * np.maximum(2 * (1 - rank), 1e-9) ** (-1 / 1.7), 1e6),
+        )
         rows = pd.DataFrame({"cost": drawn.astype(np.int64)})
         asked = _asked(rows, Schema(columns=(cost,)), seed)
         mean = asked.figures("cost").set_index("figure").loc["mean of cost"]
@@ -104,9 +136,11 @@ def test_the_interval_of_a_long_tailed_mean_holds_the_mean_of_the_rows(cost: Int
     assert np.median(wide) < 1
 
 
-def test_the_mean_of_a_column_without_bounds_may_lie_beyond_those_that_were_found() -> None:
+def test_the_mean_of_a_column_without_bounds_may_lie_beyond_those_that_were_found():
     rank = (np.arange(20_000) + 0.5) / 20_000
-    rows = pd.DataFrame({"cost": np.floor(100 * (1 - rank) ** (-1 / 1.7)).astype(np.int64)})
+    rows = pd.DataFrame(
+        {"cost": np.floor(100 * (1 - rank) ** (-1 / 1.7)).astype(np.int64)}
+    )
     asked = _asked(rows, Schema(columns=(Integer(name="cost"),)), 0, epsilon=0.15)
     assert asked.release is not None
     assert asked.release.has_found_bounds(0)
@@ -120,8 +154,16 @@ def test_the_mean_of_a_column_without_bounds_may_lie_beyond_those_that_were_foun
 def test_a_number_that_many_share_at_an_end_is_no_tail() -> None:
     rng = np.random.default_rng(0)
     score = np.where(rng.random(20_000) < 0.3, 100, rng.integers(0, 100, 20_000))
-    for column in (Integer(name="score"), Integer(name="score", low=-1_000, high=1_000)):
+    for column in (
+        Integer(name="score"),
+        Integer(name="score", low=-1_000, high=1_000),
+    ):
         rows = pd.DataFrame({"score": score})
-        mean = _asked(rows, Schema(columns=(column,)), 1).figures("score").set_index("figure").loc["mean of score"]
+        mean = (
+            _asked(rows, Schema(columns=(column,)), 1)
+            .figures("score")
+            .set_index("figure")
+            .loc["mean of score"]
+        )
         assert mean["low"] <= score.mean() <= mean["high"]
         assert mean["high"] - mean["low"] < 3

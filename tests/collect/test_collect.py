@@ -1,4 +1,6 @@
-"""A receiver for people's own devices: it keeps one upload of each, refuses and counts the rest, and passes all on."""
+"""A receiver for people's own devices: it keeps one upload of each, refuses and counts
+the rest, and passes all on.
+"""
 
 import importlib.util
 import json
@@ -24,7 +26,13 @@ from understudy.cli import app as commands
 from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import NoRows
 from understudy.data.samples import toy
-from understudy.ground.errors import BudgetExceeded, ConfigError, ExchangeError, PartyError, UnderstudyError
+from understudy.ground.errors import (
+    BudgetExceeded,
+    ConfigError,
+    ExchangeError,
+    PartyError,
+    UnderstudyError,
+)
 from understudy.ground.pack import pack, unpack
 from understudy.models.tables import fit_gram as fitting
 from understudy.privacy.accounts.budget import Budget
@@ -46,14 +54,25 @@ PHONE = Path(__file__).parents[2] / "examples" / "phone.py"
 FRAME, SCHEMA = toy(rows=6, seed=3)
 LEVELS = Codec(SCHEMA).codes(FRAME)
 CODES = [f"code-of-person-{number:04d}" for number in range(len(FRAME))]
-CONFIG = Config(aggregator="second", epsilon=3.0, delta=1e-5, least_people=2, components=4, steps=3, device="cpu")
+CONFIG = Config(
+    aggregator="second",
+    epsilon=3.0,
+    delta=1e-5,
+    least_people=2,
+    components=4,
+    steps=3,
+    device="cpu",
+)
 SCHEMAS = {"phones": SCHEMA, "second": SCHEMA}
 PLAN = Plan.joint(CONFIG, SCHEMAS)
 PAIR = KeyPair(bytes(range(32)))
 TOLD: dict[str, Any] = {
-    "run": "r", "config": asdict(CONFIG), "schemas": {name: one.to_dict() for name, one in SCHEMAS.items()},
-    "key": PAIR.public.hex(), "sizes": list(PLAN.cells.sizes),
-}  # fmt: skip
+    "run": "r",
+    "config": asdict(CONFIG),
+    "schemas": {name: one.to_dict() for name, one in SCHEMAS.items()},
+    "key": PAIR.public.hex(),
+    "sizes": list(PLAN.cells.sizes),
+}
 CONTEXT = context_of("r", TOLD["config"], TOLD["schemas"], PAIR.public)
 FAST = Limits(rate=1e6, burst=10**6)
 
@@ -70,7 +89,9 @@ def phone() -> ModuleType:
 
 @contextmanager
 def gathering(box: Box) -> Iterator[list[Any]]:
-    """A box that takes uploads for the run "r"; what `gather` returned or raised, when it has."""
+    """A box that takes uploads for the run "r"; what `gather` returned or raised, when
+    it has.
+    """
     ended: list[Any] = []
 
     def gather() -> None:
@@ -98,17 +119,27 @@ def door(tmp_path: Path) -> Iterator[tuple[Box, httpx.Client]]:
     with (
         gathering(box),
         serving(box, port=0, certificate=cert, key=key, limits=FAST) as port,
-        httpx.Client(base_url=f"https://127.0.0.1:{port}/v1", verify=ssl.create_default_context(cafile=cert)) as client,
+        httpx.Client(
+            base_url=f"https://127.0.0.1:{port}/v1",
+            verify=ssl.create_default_context(cafile=cert),
+        ) as client,
     ):
         yield box, client
 
 
 def made(phone: ModuleType, person: int = 0) -> bytes:
-    return bytes(phone.upload(TOLD["sizes"], LEVELS[person].tolist(), PAIR.public, CONTEXT))
+    return bytes(
+        phone.upload(TOLD["sizes"], LEVELS[person].tolist(), PAIR.public, CONTEXT)
+    )
 
 
 def put(
-    client: httpx.Client, data: bytes, *, person: int = 0, context: bytes = CONTEXT, **headers: str
+    client: httpx.Client,
+    data: bytes,
+    *,
+    person: int = 0,
+    context: bytes = CONTEXT,
+    **headers: str,
 ) -> httpx.Response:
     told = {"Authorization": f"Bearer {CODES[person]}"} | headers
     return client.put(f"uploads/{context.hex()}", content=data, headers=told)
@@ -129,12 +160,18 @@ def stored(box: Box) -> int:
 
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Plan, "noise", lambda self, rng: torch.zeros(self.cells.count, dtype=torch.int64))
+    monkeypatch.setattr(
+        Plan,
+        "noise",
+        lambda self, rng: torch.zeros(self.cells.count, dtype=torch.int64),
+    )
 
 
 def federation(box: Box, epsilon: float = 3.0) -> Federation:
     held: dict[str, Any] = {"phones": NoRows(SCHEMA, box=box), "second": NoRows(SCHEMA)}
-    return Federation.rehearsal(held, {}, budget=Budget(epsilon, 1e-5), seed=1, same_people=False)
+    return Federation.rehearsal(
+        held, {}, budget=Budget(epsilon, 1e-5), seed=1, same_people=False
+    )
 
 
 @pytest.mark.usefixtures("quiet")
@@ -143,14 +180,20 @@ def test_what_phones_send_over_tls_is_the_joint_table_of_all_of_them(
 ) -> None:
     fitted: list[torch.Tensor] = []
     real = fitting.fit_gram
-    monkeypatch.setattr(fitting, "fit_gram", lambda gram, *a, **b: fitted.append(gram) or real(gram, *a, **b))
+    monkeypatch.setattr(
+        fitting,
+        "fit_gram",
+        lambda gram, *a, **b: fitted.append(gram) or real(gram, *a, **b),
+    )
     cert, key = certificate(tmp_path)
     box = Box(tmp_path / "uploads", codes=CODES)
     whole = federation(box)
     parties = whole.parties("two-aggregators", run="r", config=CONFIG)
     outcome: list[Any] = []
     thread = threading.Thread(
-        target=lambda: outcome.append(protocol.train(CONFIG, LocalParties(parties), whole.schemas))
+        target=lambda: outcome.append(
+            protocol.train(CONFIG, LocalParties(parties), whole.schemas)
+        )
     )
     with serving(box, port=0, certificate=cert, key=key) as port:
         thread.start()
@@ -159,9 +202,17 @@ def test_what_phones_send_over_tls_is_the_joint_table_of_all_of_them(
         for person, levels in enumerate(LEVELS.tolist()):
             folder = tmp_path / f"phone-{person}"
             folder.mkdir()
-            words = [f"https://127.0.0.1:{port}", ",".join(map(str, levels)), "upload.bin", "--most", "3"]
+            words = [
+                f"https://127.0.0.1:{port}",
+                ",".join(map(str, levels)),
+                "upload.bin",
+                "--most",
+                "3",
+            ]
             words += ["--code", CODES[person], "--ca", cert]
-            ends.append(forker.run(*words, folder=folder, to=folder / "said", program=PHONE))
+            ends.append(
+                forker.run(*words, folder=folder, to=folder / "said", program=PHONE)
+            )
         for terminal in ends:
             assert terminal.end() == 0, terminal.err
         thread.join(120)
@@ -171,13 +222,20 @@ def test_what_phones_send_over_tls_is_the_joint_table_of_all_of_them(
     assert torch.equal(fitted[0], gram_matrix(LEVELS, PLAN.cells.sizes).triu())
     prices = whole.holders["phones"].ledger
     assert {2.97 < prices.spent(person_of(code)) <= 3.0 for code in CODES} == {True}
-    assert json.loads((tmp_path / "phone-0" / "ledger.jsonl").read_text())["epsilon"] == 3.0
+    assert (
+        json.loads((tmp_path / "phone-0" / "ledger.jsonl").read_text())["epsilon"]
+        == 3.0
+    )
     box.forget()
     assert not list((tmp_path / "uploads").iterdir())
 
 
-def test_a_batch_that_is_asked_for_again_is_the_same_and_charged_once(tmp_path: Path, phone: ModuleType) -> None:
-    """A kill between the charge and its record must not cost people their budgets, or the run their uploads."""
+def test_a_batch_that_is_asked_for_again_is_the_same_and_charged_once(
+    tmp_path: Path, phone: ModuleType
+) -> None:
+    """A kill between the charge and its record must not cost people their budgets, or
+    the run their uploads.
+    """
     box = Box(tmp_path / "uploads", codes=CODES[:3])
     whole = federation(box)
     host: Any = whole.parties("two-aggregators", run="r", config=CONFIG)["phones"]
@@ -187,9 +245,12 @@ def test_a_batch_that_is_asked_for_again_is_the_same_and_charged_once(tmp_path: 
     until(lambda: box._batch is not None, 60)
     data = [made(phone, person) for person in range(3)]
     for person, one in enumerate(data):
-        box.take(box.expect(CONTEXT.hex(), PLAN.format.size), person_of(CODES[person]), one)
+        box.take(
+            box.expect(CONTEXT.hex(), PLAN.format.size), person_of(CODES[person]), one
+        )
     thread.join(60)
-    before, ask = pack(host.state_dict()), Upload(round=1, people=torch.arange(3))
+    before = pack(host.state_dict())
+    ask = Upload(round=1, people=torch.arange(3))
     first = host.answer(ask).reports.value
     host.load_state_dict(unpack(before))
     assert torch.equal(host.answer(ask).reports.value, first)
@@ -198,7 +259,8 @@ def test_a_batch_that_is_asked_for_again_is_the_same_and_charged_once(tmp_path: 
     assert {2.97 < prices.spent(person_of(code)) <= 3.0 for code in CODES[:3]} == {True}
     host.load_state_dict(unpack(before))
     with pytest.raises(BudgetExceeded):
-        host.answer(Upload(round=1, people=torch.arange(2)))  # another batch of the same people is another charge
+        # another batch of the same people is another charge
+        host.answer(Upload(round=1, people=torch.arange(2)))
     box.close()
 
 
@@ -206,21 +268,34 @@ def collects(box: Box, context: bytes) -> bool:
     return box._batch is not None and box._batch.context == context
 
 
-def test_uploads_of_the_same_people_for_other_settings_are_charged_too(tmp_path: Path, phone: ModuleType) -> None:
-    """A server that begins twice, before anything is passed on, has two uploads of each person to ask for."""
+def test_uploads_of_the_same_people_for_other_settings_are_charged_too(
+    tmp_path: Path, phone: ModuleType
+) -> None:
+    """A server that begins twice, before anything is passed on, has two uploads of each
+    person to ask for.
+    """
     box = Box(tmp_path / "uploads", codes=CODES[:2])
     whole = federation(box, epsilon=6.0)
     begun = []
     for config in (asdict(CONFIG), asdict(replace(CONFIG, seed=1))):
         context = context_of("r", config, TOLD["schemas"], PAIR.public)
         begin = Begin(key=PAIR.public, config=config, schemas=TOLD["schemas"])
-        host: Any = whole.parties("two-aggregators", run="r", config=CONFIG)["phones"]  # as it began
+        # as it began
+        host: Any = whole.parties("two-aggregators", run="r", config=CONFIG)["phones"]
         thread = threading.Thread(target=host.answer, args=(begin,))
         thread.start()
         until(partial(collects, box, context), 60)
         for person in range(2):
-            upload = bytes(phone.upload(TOLD["sizes"], LEVELS[person].tolist(), PAIR.public, context))
-            box.take(box.expect(context.hex(), PLAN.format.size), person_of(CODES[person]), upload)
+            upload = bytes(
+                phone.upload(
+                    TOLD["sizes"], LEVELS[person].tolist(), PAIR.public, context
+                )
+            )
+            box.take(
+                box.expect(context.hex(), PLAN.format.size),
+                person_of(CODES[person]),
+                upload,
+            )
         thread.join(60)
         begun.append(pack(host.state_dict()))
     sent = []
@@ -229,11 +304,15 @@ def test_uploads_of_the_same_people_for_other_settings_are_charged_too(tmp_path:
         sent.append(host.answer(Upload(round=1, people=torch.arange(2))).reports.value)
     assert not torch.equal(*sent)
     prices = whole.holders["phones"].ledger
-    assert all(4 < prices.spent(person_of(code)) < 5 for code in CODES[:2]), "two releases, and not one of 3"
+    assert all(4 < prices.spent(person_of(code)) < 5 for code in CODES[:2]), (
+        "two releases, and not one of 3"
+    )
     box.close()
 
 
-def test_a_run_above_the_budget_is_refused_before_anybody_is_told_of_it(tmp_path: Path) -> None:
+def test_a_run_above_the_budget_is_refused_before_anybody_is_told_of_it(
+    tmp_path: Path,
+) -> None:
     box = Box(tmp_path / "uploads", codes=CODES)
     whole = federation(box, epsilon=2.9)
     parties = whole.parties("two-aggregators", run="r", config=CONFIG)
@@ -269,12 +348,32 @@ REFUSALS: dict[str, tuple[int, str, Callable[[bytes], dict[str, Any]]]] = {
     "too short": (422, "length", lambda data: {"data": data[:-1]}),
     "too long": (422, "length", lambda data: {"data": data + b"x"}),
     "empty": (422, "length", lambda data: {"data": b""}),
-    "a word outside the field": (422, "not decodable", lambda data: {"data": _outside(data)}),
-    "a last word outside the field": (422, "not decodable", lambda data: {"data": _last(data)}),
-    "another run": (409, "another run", lambda data: {"data": data, "context": bytes(32)}),
+    "a word outside the field": (
+        422,
+        "not decodable",
+        lambda data: {"data": _outside(data)},
+    ),
+    "a last word outside the field": (
+        422,
+        "not decodable",
+        lambda data: {"data": _last(data)},
+    ),
+    "another run": (
+        409,
+        "another run",
+        lambda data: {"data": data, "context": bytes(32)},
+    ),
     "no code": (401, "no code", lambda data: {"data": data, "Authorization": ""}),
-    "another's code": (401, "no code", lambda data: {"data": data, "Authorization": "Bearer of-nobody-at-all"}),
-    "no letters": (401, "no code", lambda data: {"data": data, "Authorization": "Bearer \xe4\xff"}),
+    "another's code": (
+        401,
+        "no code",
+        lambda data: {"data": data, "Authorization": "Bearer of-nobody-at-all"},
+    ),
+    "no letters": (
+        401,
+        "no code",
+        lambda data: {"data": data, "Authorization": "Bearer \xe4\xff"},
+    ),
 }
 
 
@@ -285,7 +384,11 @@ def test_what_is_no_upload_for_this_run_is_refused_and_counted_and_the_right_one
     box, client = door
     status, why, change = REFUSALS[what]
     changed = change(made(phone))
-    changed |= {name: value.encode("latin-1") for name, value in changed.items() if name == "Authorization"}
+    changed |= {
+        name: value.encode("latin-1")
+        for name, value in changed.items()
+        if name == "Authorization"
+    }
     answer = put(client, **changed)
     assert answer.status_code == status, answer.text
     assert "Nothing was stored" in answer.json()["detail"]
@@ -301,21 +404,30 @@ def test_a_second_upload_of_a_person_and_a_stolen_one_are_refused(
     first = made(phone)
     assert put(client, first).status_code == 201
     assert put(client, made(phone)).status_code == 409
-    assert put(client, first, person=1).status_code == 409, "another's upload, under one's own code"
+    assert put(client, first, person=1).status_code == 409, (
+        "another's upload, under one's own code"
+    )
     assert put(client, made(phone, 1), person=1).status_code == 201
     assert (stored(box), refused(box)) == (2, {"twice": 2})
 
 
-def test_before_the_run_and_after_the_collection_nothing_is_taken(tmp_path: Path, phone: ModuleType) -> None:
+def test_before_the_run_and_after_the_collection_nothing_is_taken(
+    tmp_path: Path, phone: ModuleType
+) -> None:
     box = Box(tmp_path / "uploads", codes=CODES[:2])
-    with serving(box, port=0, limits=FAST) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}/v1") as client:
+    with (
+        serving(box, port=0, limits=FAST) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}/v1") as client,
+    ):
         early = client.get("ticket")
         assert (early.status_code, early.headers["retry-after"]) == (503, "60")
         assert put(client, made(phone)).status_code == 503
         with gathering(box) as ended:
             assert phone.context_of(client.get("ticket").json()) == CONTEXT
             for person in (1, 0):
-                assert put(client, made(phone, person), person=person).status_code == 201
+                assert (
+                    put(client, made(phone, person), person=person).status_code == 201
+                )
             until(lambda: bool(ended), 60)
             assert ended == [[person_of(CODES[1]), person_of(CODES[0])]]
             assert put(client, made(phone)).status_code == 410
@@ -323,7 +435,9 @@ def test_before_the_run_and_after_the_collection_nothing_is_taken(tmp_path: Path
             assert (stored(box), refused(box)) == (2, {"late": 2})
 
 
-def test_an_upload_that_was_kept_is_acknowledged_again_after_the_collection(tmp_path: Path, phone: ModuleType) -> None:
+def test_an_upload_that_was_kept_is_acknowledged_again_after_the_collection(
+    tmp_path: Path, phone: ModuleType
+) -> None:
     """Whose answer was lost sends again, and must not hear that nothing was stored."""
     box = Box(tmp_path / "uploads", codes=CODES[:2])
     with (
@@ -343,7 +457,9 @@ def test_an_upload_that_was_kept_is_acknowledged_again_after_the_collection(tmp_
         assert (stored(box), refused(box)) == (2, {"late": 2})
 
 
-def test_an_upload_that_arrives_as_the_collection_ends_is_in_it_or_refused(tmp_path: Path, phone: ModuleType) -> None:
+def test_an_upload_that_arrives_as_the_collection_ends_is_in_it_or_refused(
+    tmp_path: Path, phone: ModuleType
+) -> None:
     """Acknowledged and then left out would be an upload that was paid for nothing."""
     box = Box(tmp_path / "uploads", codes=CODES)
     with gathering(box):
@@ -355,7 +471,9 @@ def test_an_upload_that_arrives_as_the_collection_ends_is_in_it_or_refused(tmp_p
         assert batch.store.people().tolist() == [person_of(CODES[0])]
 
 
-def test_anybody_may_upload_where_there_are_no_codes_until_so_many_have(tmp_path: Path, phone: ModuleType) -> None:
+def test_anybody_may_upload_where_there_are_no_codes_until_so_many_have(
+    tmp_path: Path, phone: ModuleType
+) -> None:
     box = Box(tmp_path / "uploads", most=2)
     with (
         gathering(box) as ended,
@@ -363,16 +481,24 @@ def test_anybody_may_upload_where_there_are_no_codes_until_so_many_have(tmp_path
         httpx.Client(base_url=f"http://127.0.0.1:{port}/v1") as client,
     ):
         both = [made(phone), made(phone, 1)]
-        assert [put(client, data, Authorization="").status_code for data in both] == [201, 201]
+        assert [put(client, data, Authorization="").status_code for data in both] == [
+            201,
+            201,
+        ]
         until(lambda: bool(ended), 60)
         assert ended == [[data[:16].hex() for data in both]]
 
 
 @pytest.mark.parametrize("codes", [None, CODES], ids=["without codes", "with codes"])
 def test_of_uploads_that_come_at_once_no_more_are_kept_than_the_most(
-    tmp_path: Path, phone: ModuleType, monkeypatch: pytest.MonkeyPatch, codes: list[str] | None
+    tmp_path: Path,
+    phone: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    codes: list[str] | None,
 ) -> None:
-    """However long the collection takes to see that it is over: here it does not look at all."""
+    """However long the collection takes to see that it is over: here it does not look
+    at all.
+    """
     monkeypatch.setattr(box_module, "_LOOK", 3600)
     most = 3
     uploads = [made(phone, person) for person in range(len(CODES))]
@@ -385,14 +511,21 @@ def test_of_uploads_that_come_at_once_no_more_are_kept_than_the_most(
         batch = box.expect(CONTEXT.hex(), PLAN.format.size)
         together.wait()
         try:
-            box.take(batch, None if codes is None else person_of(codes[person]), uploads[person])
+            box.take(
+                batch,
+                None if codes is None else person_of(codes[person]),
+                uploads[person],
+            )
         except ExchangeError as error:
             refusals.append(error)
         else:
             acknowledged.append(uploads[person])
 
     with gathering(box):
-        threads = [threading.Thread(target=send, args=(person,)) for person in range(len(uploads))]
+        threads = [
+            threading.Thread(target=send, args=(person,))
+            for person in range(len(uploads))
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -405,13 +538,20 @@ def test_of_uploads_that_come_at_once_no_more_are_kept_than_the_most(
         first = uploads.index(acknowledged[0])
         again = box.expect(CONTEXT.hex(), PLAN.format.size)
         person = None if codes is None else person_of(codes[first])
-        assert not box.take(again, person, uploads[first]), "its answer may have been lost"
+        assert not box.take(again, person, uploads[first]), (
+            "its answer may have been lost"
+        )
 
 
-def test_a_collection_that_goes_on_with_a_lower_most_takes_no_more(tmp_path: Path, phone: ModuleType) -> None:
+def test_a_collection_that_goes_on_with_a_lower_most_takes_no_more(
+    tmp_path: Path, phone: ModuleType
+) -> None:
     first = Store(tmp_path / "run.uploads", most=3)
     for person in range(2):
-        assert first.put(f"person {person}", bytes([person]) * 16, made(phone, person)) == "stored"
+        assert (
+            first.put(f"person {person}", bytes([person]) * 16, made(phone, person))
+            == "stored"
+        )
     first.close()
     again = Store(tmp_path / "run.uploads", most=1)
     assert again.put("person 2", bytes([2]) * 16, made(phone, 2)) == "late"
@@ -419,12 +559,18 @@ def test_a_collection_that_goes_on_with_a_lower_most_takes_no_more(tmp_path: Pat
     again.close()
 
 
-def test_with_too_few_at_the_end_nothing_is_passed_on_and_what_came_is_kept(tmp_path: Path, phone: ModuleType) -> None:
+def test_with_too_few_at_the_end_nothing_is_passed_on_and_what_came_is_kept(
+    tmp_path: Path, phone: ModuleType
+) -> None:
     box = Box(tmp_path / "uploads", codes=CODES, until=0.0, least=2)
     with gathering(box) as ended:
         until(lambda: bool(ended), 60)
         assert isinstance(ended[0], PartyError)
-        assert box.take(box.expect(CONTEXT.hex(), PLAN.format.size), person_of(CODES[0]), made(phone))
+        assert box.take(
+            box.expect(CONTEXT.hex(), PLAN.format.size),
+            person_of(CODES[0]),
+            made(phone),
+        )
     again = Box(tmp_path / "uploads", codes=CODES)
     with gathering(again):
         assert stored(again) == 1
@@ -439,7 +585,8 @@ def test_a_receiver_that_was_killed_has_all_that_it_acknowledged_and_what_it_cou
         with suppress(UnderstudyError):
             box.expect(CONTEXT.hex(), 3)
         box.take(box.expect(CONTEXT.hex(), PLAN.format.size), person_of(CODES[0]), data)
-        other = Box(tmp_path / "uploads", codes=CODES)  # of a process that has nothing of the first but its file
+        # of a process that has nothing of the first but its file
+        other = Box(tmp_path / "uploads", codes=CODES)
         with gathering(other):
             assert (stored(other), refused(other)) == (1, {"length": 1})
             assert other.uploads(torch.tensor([0])).numpy().tobytes() == data
@@ -449,8 +596,15 @@ def test_a_receiver_that_was_killed_has_all_that_it_acknowledged_and_what_it_cou
 
 
 def head(length: int | None, more: str = "") -> bytes:
-    told = f"Content-Length: {length}\r\n" if length is not None else "Transfer-Encoding: chunked\r\n"
-    lines = f"PUT /v1/uploads/{CONTEXT.hex()} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {CODES[0]}\r\n{told}"
+    told = (
+        f"Content-Length: {length}\r\n"
+        if length is not None
+        else "Transfer-Encoding: chunked\r\n"
+    )
+    lines = (
+        f"PUT /v1/uploads/{CONTEXT.hex()} HTTP/1.1\r\nHost: x\r\nAuthorization: "
+        f"Bearer {CODES[0]}\r\n{told}"
+    )
     return f"{lines}{more}\r\n".encode()
 
 
@@ -458,7 +612,11 @@ RAW: dict[str, tuple[bytes, int, dict[str, int]]] = {
     "a slow one": (head(PLAN.format.size) + b"x" * 100, 408, {}),
     "a large one, by its length": (head(10**12) + b"x", 422, {"length": 1}),
     "one without a length": (head(None) + b"1\r\nx\r\n", 411, {}),
-    "one with two lengths": (head(5, "Transfer-Encoding: chunked\r\n") + b"0\r\n", 400, {}),
+    "one with two lengths": (
+        head(5, "Transfer-Encoding: chunked\r\n") + b"0\r\n",
+        400,
+        {},
+    ),
     "a length that is none": (head(5).replace(b": 5", b": -5"), 400, {}),
 }
 
@@ -477,7 +635,8 @@ def test_a_bad_body_is_given_up_before_its_end_and_another_persons_comes_through
     ):
         line.sendall(sent)
         said = b""
-        while chunk := line.recv(1 << 16):  # until it is hung up on; a line that stays open times out
+        # until it is hung up on; a line that stays open times out
+        while chunk := line.recv(1 << 16):
             said += chunk
         assert said.startswith(f"HTTP/1.1 {status} ".encode()), said
         assert refused(box) == counted
@@ -492,19 +651,32 @@ def test_who_guesses_codes_is_slowed_down(tmp_path: Path) -> None:
         serving(box, port=0, limits=Limits(rate=1.0, burst=30)) as port,
         httpx.Client(base_url=f"http://127.0.0.1:{port}/v1") as client,
     ):
-        said = [put(client, b"", Authorization=f"Bearer guess-number-{n}-of-many").status_code for n in range(8)]
+        said = [
+            put(
+                client, b"", Authorization=f"Bearer guess-number-{n}-of-many"
+            ).status_code
+            for n in range(8)
+        ]
         assert said[:3] == [401] * 3
         assert said[-1] == 429
 
 
 def test_only_this_machine_hears_a_receiver_without_tls(tmp_path: Path) -> None:
     box = Box(tmp_path / "uploads", codes=CODES)
-    with pytest.raises(ConfigError, match="codes could be read"), serving(box, host="0.0.0.0", port=0):
+    with (
+        pytest.raises(ConfigError, match="codes could be read"),
+        serving(box, host="0.0.0.0", port=0),
+    ):
         pass
 
 
-@pytest.mark.parametrize("text", ["", "short\n", "a-code-that-is-here-twice\n" * 2, "ein-schlüssel-aus-umlauten\n"])
-def test_codes_that_could_be_guessed_or_told_apart_from_nobody_are_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["", "short\n", "a-code-that-is-here-twice\n" * 2, "ein-schlüssel-aus-umlauten\n"],
+)
+def test_codes_that_could_be_guessed_or_told_apart_from_nobody_are_refused(
+    tmp_path: Path, text: str
+) -> None:
     (tmp_path / "codes.txt").write_text(text)
     with pytest.raises(ConfigError, match="Nothing was sent"):
         read_codes(tmp_path / "codes.txt")
@@ -513,6 +685,8 @@ def test_codes_that_could_be_guessed_or_told_apart_from_nobody_are_refused(tmp_p
 
 
 def test_no_code_can_be_taken_for_an_option_on_a_command_line() -> None:
-    codes = CliRunner().invoke(commands, ["collect", "--make-codes", "300"]).output.split()
+    codes = (
+        CliRunner().invoke(commands, ["collect", "--make-codes", "300"]).output.split()
+    )
     assert len(set(codes)) == 300
     assert all(code.isalnum() and len(code) == 36 for code in codes)

@@ -1,4 +1,6 @@
-"""A receiver for reports that are private by themselves: two collections, each for its own people, one report each."""
+"""A receiver for reports that are private by themselves: two collections, each for its
+own people, one report each.
+"""
 
 import importlib.util
 import threading
@@ -48,7 +50,9 @@ LEVELS = CODEC.codes(FRAME).tolist()
 CODES = [f"code-of-person-{number:04d}" for number in range(len(FRAME))]
 PERSON = {person_of(code): place for place, code in enumerate(CODES)}
 SURE = 40.0  # at this ε a report tells the cell
-CONFIG = protocol.Config(epsilon_total=SURE, share=0.5, components=4, steps=3, device="cpu")
+CONFIG = protocol.Config(
+    epsilon_total=SURE, share=0.5, components=4, steps=3, device="cpu"
+)
 FAST = Limits(rate=1e6, burst=10**6)
 SECURE = SecureRng.from_seed(1)
 
@@ -65,7 +69,9 @@ def phone() -> ModuleType:
 
 def federation(box: Box | None, epsilon: float = SURE) -> Federation:
     held: dict[str, Any] = {"phones": NoRows(SCHEMA, box=box)}
-    return Federation.rehearsal(held, {}, budget=Budget(epsilon, 0.0), seed=1, same_people=False)
+    return Federation.rehearsal(
+        held, {}, budget=Budget(epsilon, 0.0), seed=1, same_people=False
+    )
 
 
 def begin(config: protocol.Config = CONFIG) -> Begin:
@@ -76,37 +82,58 @@ def first_ask(people: int) -> Round:
     asking = first_round(CODEC.sizes)
     sent = as_sent(asking.groups, asking.sets)
     which = asking.deal(people, np.random.default_rng(0))
-    return Round(
-        round=1, people=torch.arange(people), which=which, **sent
-    )  # fmt: skip
+    return Round(round=1, people=torch.arange(people), which=which, **sent)
 
 
 def put(client: httpx.Client, code: str, context: bytes, data: bytes) -> int:
-    said = client.put(f"uploads/{context.hex()}", content=data, headers={"Authorization": f"Bearer {code}"})
+    said = client.put(
+        f"uploads/{context.hex()}",
+        content=data,
+        headers={"Authorization": f"Bearer {code}"},
+    )
     return said.status_code
 
 
 def ticket(client: httpx.Client, code: str) -> httpx.Response:
-    return client.get("ticket", headers={"Authorization": f"Bearer {code}"} if code else {})
+    return client.get(
+        "ticket", headers={"Authorization": f"Bearer {code}"} if code else {}
+    )
 
 
-def test_two_collections_make_a_table_and_who_does_not_come_pays_nothing(tmp_path: Path, phone: ModuleType) -> None:
+def test_two_collections_make_a_table_and_who_does_not_come_pays_nothing(
+    tmp_path: Path, phone: ModuleType
+) -> None:
     box = Box(tmp_path / "uploads", codes=CODES)
-    whole, outcome = federation(box), []
+    whole = federation(box)
+    outcome = []
     parties = whole.parties("one-report", run="r", config=CONFIG)
     run = threading.Thread(
-        target=lambda: outcome.append(protocol.train(CONFIG, LocalParties(parties), whole.schemas)), daemon=True
+        target=lambda: outcome.append(
+            protocol.train(CONFIG, LocalParties(parties), whole.schemas)
+        ),
+        daemon=True,
     )
     came: list[set[str]] = []
-    with serving(box, port=0, limits=FAST) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}/v1") as client:
+    with (
+        serving(box, port=0, limits=FAST) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}/v1") as client,
+    ):
         run.start()
         for number in (1, 2):
-            until(lambda number=number: box._batch is not None and box._batch.ticket["round"] == number, 60)
+            until(
+                lambda number=number: (
+                    box._batch is not None and box._batch.ticket["round"] == number
+                ),
+                60,
+            )
             assert box._batch is not None
             batch = box._batch
-            asked, form = {code for code in CODES if person_of(code) in (batch.among or ())}, batch.form
+            asked = {code for code in CODES if person_of(code) in (batch.among or ())}
+            form = batch.form
             assert isinstance(form, ReportForm)
-            assert {ticket(client, code).status_code for code in CODES if code not in asked} == {409}
+            assert {
+                ticket(client, code).status_code for code in CODES if code not in asked
+            } == {409}
             absent = max(asked) if number == 2 else ""
             for code in asked - {absent}:
                 told = ticket(client, code).json()
@@ -119,22 +146,33 @@ def test_two_collections_make_a_table_and_who_does_not_come_pays_nothing(tmp_pat
     assert outcome, "the run did not end"
     assert not came[0] & came[1]
     card = outcome[0].trained.card
-    assert (card["reports"]["all"], card["reports"]["refused"], card["people"]) == (7, 0, 8)
+    assert (card["reports"]["all"], card["reports"]["refused"], card["people"]) == (
+        7,
+        0,
+        8,
+    )
     prices = whole.holders["phones"].ledger
     assert {prices.spent(person_of(code)) for code in came[0] | came[1]} == {SURE}
     (away,) = set(CODES) - came[0] - came[1]
     assert prices.spent(person_of(away)) == 0
     box.forget()
-    assert not list((tmp_path / "uploads").iterdir()), "both collections' reports are gone"
+    assert not list((tmp_path / "uploads").iterdir()), (
+        "both collections' reports are gone"
+    )
 
 
 @contextmanager
-def asking(box: Box, people: int, epsilon: float = SURE) -> Iterator[tuple[Any, Any, list[Any]]]:
-    """A party that has been asked about single columns, its state before that, and what it answered, when it has."""
+def asking(
+    box: Box, people: int, epsilon: float = SURE
+) -> Iterator[tuple[Any, Any, list[Any]]]:
+    """A party that has been asked about single columns, its state before that, and what
+    it answered, when it has.
+    """
     whole = federation(box, epsilon)
     host: Any = whole.parties("one-report", run="r", config=CONFIG)["phones"]
     host.answer(begin())
-    before, said = pack(host.state_dict()), []
+    before = pack(host.state_dict())
+    said = []
 
     def answer() -> None:
         with suppress(KeyboardInterrupt):  # stopped before everybody has come
@@ -154,12 +192,16 @@ def asking(box: Box, people: int, epsilon: float = SURE) -> Iterator[tuple[Any, 
 def hand_in(box: Box, code: str) -> bytes:
     """What a device with that code sends, straight into the box."""
     assert box._batch is not None
-    form, own = box._batch.form, PERSON[person_of(code)]
+    form = box._batch.form
+    own = PERSON[person_of(code)]
     assert isinstance(form, ReportForm)
     cell = torch.tensor([LEVELS[own][0]])
-    sent = form.mechanisms[0].encode(form.mechanisms[0](cell, SECURE))[0].numpy().tobytes()
+    sent = (
+        form.mechanisms[0].encode(form.mechanisms[0](cell, SECURE))[0].numpy().tobytes()
+    )
     data = own.to_bytes(16, "big") + bytes(2) + sent.ljust(form.size - 18, b"\0")
-    batch, person = box._batch, person_of(code)
+    batch = box._batch
+    person = person_of(code)
     box.take(box.expect(batch.context.hex(), len(data), person), person, data)
     return data
 
@@ -167,12 +209,16 @@ def hand_in(box: Box, code: str) -> bytes:
 def test_what_is_asked_for_again_is_the_same_and_charged_once(tmp_path: Path) -> None:
     box = Box(tmp_path / "uploads", codes=CODES[:3])
     with asking(box, 2) as (host, before, said):
-        asked = [code for code in CODES[:3] if person_of(code) in (box._batch.among or ())]  # type: ignore[union-attr]
+        asked = [
+            code for code in CODES[:3] if person_of(code) in (box._batch.among or ())
+        ]  # type: ignore[union-attr]
         sent = [hand_in(box, code) for code in asked]
         until(lambda: bool(said), 60)
         first = said[0].reports.value
         assert first["which"].tolist() == [0, 0]
-        assert first["reports"].numpy().tobytes() == b"".join(data[18:19] for data in sent)
+        assert first["reports"].numpy().tobytes() == b"".join(
+            data[18:19] for data in sent
+        )
         host.load_state_dict(unpack(before))
         again = host.answer(first_ask(2)).reports.value
         assert torch.equal(again["reports"], first["reports"])
@@ -181,7 +227,9 @@ def test_what_is_asked_for_again_is_the_same_and_charged_once(tmp_path: Path) ->
             host.answer(first_ask(2))
 
 
-def test_reports_for_another_ask_are_charged_too_though_the_party_was_put_back(tmp_path: Path) -> None:
+def test_reports_for_another_ask_are_charged_too_though_the_party_was_put_back(
+    tmp_path: Path,
+) -> None:
     box = Box(tmp_path / "uploads", codes=CODES[:2])
     with asking(box, 2, epsilon=2 * SURE) as (host, before, said):
         for code in CODES[:2]:
@@ -190,7 +238,9 @@ def test_reports_for_another_ask_are_charged_too_though_the_party_was_put_back(t
         old = box._batch
         host.load_state_dict(unpack(before))
         other = replace(first_ask(2), which=torch.zeros(2, dtype=torch.int64))
-        thread = threading.Thread(target=lambda: said.append(host.answer(other)), daemon=True)
+        thread = threading.Thread(
+            target=lambda: said.append(host.answer(other)), daemon=True
+        )
         thread.start()
         until(lambda: box._batch not in (None, old), 60)
         for code in CODES[:2]:
@@ -207,7 +257,9 @@ WRONG: dict[str, tuple[int, Callable[[bytearray], Any]]] = {
 }
 
 
-def test_what_is_no_report_of_somebody_who_is_asked_is_refused_and_the_right_one_may_come(tmp_path: Path) -> None:
+def test_what_is_no_report_of_somebody_who_is_asked_is_refused_and_the_right_one_may_come(
+    tmp_path: Path,
+) -> None:
     box = Box(tmp_path / "uploads", codes=CODES)
     with (
         asking(box, 5),
@@ -219,7 +271,9 @@ def test_what_is_no_report_of_somebody_who_is_asked_is_refused_and_the_right_one
         asked = [code for code in CODES if person_of(code) in (batch.among or ())]
         other = next(code for code in CODES if code not in asked)
         assert context_of(ticket(client, asked[0]).json()) == batch.context
-        assert [ticket(client, code).status_code for code in ("", "of-nobody-at-all", other)] == [401, 401, 409]
+        assert [
+            ticket(client, code).status_code for code in ("", "of-nobody-at-all", other)
+        ] == [401, 401, 409]
         form: Any = batch.form
         good = bytes(16) + bytes(2) + b"\0" * (form.size - 18)
         for status, change in WRONG.values():
@@ -229,12 +283,19 @@ def test_what_is_no_report_of_somebody_who_is_asked_is_refused_and_the_right_one
         assert put(client, other, batch.context, good) == 409
         assert put(client, asked[0], bytes(32), good) == 409
         assert batch.store.count == 0
-        assert [put(client, asked[0], batch.context, good) for _ in range(2)] == [201, 200]
-        assert put(client, asked[0], batch.context, b"\1" + good[1:]) == 409, "a second one of a person"
+        assert [put(client, asked[0], batch.context, good) for _ in range(2)] == [
+            201,
+            200,
+        ]
+        assert put(client, asked[0], batch.context, b"\1" + good[1:]) == 409, (
+            "a second one of a person"
+        )
         assert put(client, asked[1], batch.context, good) == 409, "another's again"
 
 
-def test_settings_and_boxes_that_cannot_work_are_refused_before_anybody_is_told(tmp_path: Path) -> None:
+def test_settings_and_boxes_that_cannot_work_are_refused_before_anybody_is_told(
+    tmp_path: Path,
+) -> None:
     codes = Box(tmp_path / "a", codes=CODES)
     small = protocol.Config(epsilon_total=SURE, batch=7)
     for box, config, why in (
@@ -243,11 +304,13 @@ def test_settings_and_boxes_that_cannot_work_are_refused_before_anybody_is_told(
         (None, CONFIG, "no aggregator"),
     ):
         with pytest.raises(ConfigError, match=why):
-            federation(box).parties("one-report", run="r", config=config)["phones"].answer(begin(config))
+            federation(box).parties("one-report", run="r", config=config)[
+                "phones"
+            ].answer(begin(config))
     assert codes._batch is None
 
 
-def test_a_server_takes_no_more_reports_than_it_asked_for_and_none_about_sets_that_are_not_there() -> None:
+def test_a_server_takes_no_more_reports_than_it_asked_for_and_none_about_sets_that_are_not_there():
     mechanisms = [SubsetSelection(cells=3, epsilon=1.0)]
     named: list[list[torch.Tensor]] = [[]]
     one = torch.zeros(1, dtype=torch.uint8)
@@ -263,14 +326,22 @@ def test_a_server_takes_no_more_reports_than_it_asked_for_and_none_about_sets_th
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
-def test_a_devices_report_has_the_shape_and_the_law_of_the_mechanism(phone: ModuleType, epsilon: float) -> None:
+def test_a_devices_report_has_the_shape_and_the_law_of_the_mechanism(
+    phone: ModuleType, epsilon: float
+) -> None:
     for cells in (2, 3, 17, 256, 257, 3000):
         mechanism = SubsetSelection(cells=cells, epsilon=epsilon)
         size, _, by_number, length = phone.shape(cells, epsilon)
-        assert (size, by_number, length) == (mechanism.size, mechanism.by_number, mechanism.bytes)
+        assert (size, by_number, length) == (
+            mechanism.size,
+            mechanism.by_number,
+            mechanism.bytes,
+        )
     mechanism = SubsetSelection(cells=5, epsilon=epsilon)
     sent = [phone.randomized(3, 5, epsilon) for _ in range(3000)]
-    named, none = mechanism.decode(torch.tensor([list(one) for one in sent], dtype=torch.uint8))
+    named, none = mechanism.decode(
+        torch.tensor([list(one) for one in sent], dtype=torch.uint8)
+    )
     assert not none.any()
     share = float(mechanism.kept_reports / 2**62)
     assert float((named == 3).any(1).double().mean()) == pytest.approx(share, abs=0.05)
@@ -278,7 +349,9 @@ def test_a_devices_report_has_the_shape_and_the_law_of_the_mechanism(phone: Modu
     assert float(others.min()) > 0.7 * float(others.mean()) - 3, "each other cell alike"
 
 
-def test_a_device_finds_the_cell_of_its_row_and_draws_sets_as_often_as_it_is_told(phone: ModuleType) -> None:
+def test_a_device_finds_the_cell_of_its_row_and_draws_sets_as_often_as_it_is_told(
+    phone: ModuleType,
+) -> None:
     groups = [torch.arange(size) // 2 for size in CODEC.sizes]
     listed = torch.tensor([[0, 0], [1, 0]])
     sets = [
@@ -288,9 +361,11 @@ def test_a_device_finds_the_cell_of_its_row_and_draws_sets_as_often_as_it_is_tol
     ]
     sent = as_sent(groups, sets)
     told = {
-        "sizes": list(CODEC.sizes), "groups": sent["groups"].tolist(), "columns": sent["columns"],
+        "sizes": list(CODEC.sizes),
+        "groups": sent["groups"].tolist(),
+        "columns": sent["columns"],
         "listed": [one.tolist() for one in sent["listed"]],
-    }  # fmt: skip
+    }
     rows = torch.tensor(LEVELS)
     for number, one in enumerate(read_sets(**sent, levels=CODEC.sizes)):
         found = [phone.cell_of(told, number, row) for row in LEVELS]
@@ -302,7 +377,9 @@ def test_a_device_finds_the_cell_of_its_row_and_draws_sets_as_often_as_it_is_tol
 
 @pytest.mark.parametrize("epsilon", [-1.0, 0.0, float("nan"), float("inf")])
 @pytest.mark.parametrize("alone", [True, False], ids=["a report", "two shares"])
-def test_a_device_pays_no_price_that_is_none(phone: ModuleType, epsilon: float, alone: bool) -> None:
+def test_a_device_pays_no_price_that_is_none(
+    phone: ModuleType, epsilon: float, alone: bool
+) -> None:
     """A negative one would give the person a budget that is not there."""
     config = {"epsilon_total": epsilon, "epsilon": epsilon, "delta": 1e-6}
     told = {"run": "r", "config": config} | ({"columns": []} if alone else {})

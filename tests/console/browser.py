@@ -1,4 +1,6 @@
-"""A real Chromium, driven by its DevTools protocol over a pipe: pages, keys, clicks, pictures."""
+"""A real Chromium, driven by its DevTools protocol over a pipe: pages, keys, clicks,
+pictures.
+"""
 
 import base64
 import fcntl
@@ -11,29 +13,55 @@ import time
 from pathlib import Path
 from typing import Any
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    None,
+)
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync", "--disable-extensions",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--disable-quic",
-    "--remote-debugging-pipe", "--allow-file-access-from-files",
-)  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-extensions",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--remote-debugging-pipe",
+    "--allow-file-access-from-files",
+)
 
 
 class Browser:
-    """One browser with one page at a time, each with cookies and a cache of its own (`anew`)."""
+    """One browser with one page at a time, each with cookies and a cache of its own
+    (`anew`).
+    """
 
     def __init__(self, profile: Path) -> None:
         assert CHROMIUM is not None
-        ours, theirs = os.pipe(), os.pipe()  # commands to it, answers from it
-        reading, writing = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (ours[0], theirs[1]))
+        # commands to it, answers from it
+        ours = os.pipe()
+        theirs = os.pipe()
+        reading, writing = (
+            fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (ours[0], theirs[1])
+        )
         quiet = os.open(os.devnull, os.O_RDWR)
-        actions = [(os.POSIX_SPAWN_DUP2, a, b) for a, b in ((quiet, 1), (quiet, 2), (reading, 3), (writing, 4))]
+        actions = [
+            (os.POSIX_SPAWN_DUP2, a, b)
+            for a, b in ((quiet, 1), (quiet, 2), (reading, 3), (writing, 4))
+        ]
         command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        self._process = os.posix_spawn(CHROMIUM, command, os.environ, file_actions=actions, setpgroup=0)
+        self._process = os.posix_spawn(
+            CHROMIUM, command, os.environ, file_actions=actions, setpgroup=0
+        )
         for end in (ours[0], theirs[1], reading, writing, quiet):
             os.close(end)
-        self._to, self._from = ours[1], theirs[0]
-        self._rest, self._number, self.heard = b"", 0, list[dict[str, Any]]()
+        self._to = ours[1]
+        self._from = theirs[0]
+        self._rest = b""
+        self._number = 0
+        self.heard = list[dict[str, Any]]()
         self._session: str | None = None
         self._context: str | None = None
 
@@ -43,8 +71,12 @@ class Browser:
         if self._context is not None:
             self.call("Target.disposeBrowserContext", browserContextId=self._context)
         self._context = self.call("Target.createBrowserContext")["browserContextId"]
-        target = self.call("Target.createTarget", url="about:blank", browserContextId=self._context)["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        target = self.call(
+            "Target.createTarget", url="about:blank", browserContextId=self._context
+        )["targetId"]
+        self._session = self.call(
+            "Target.attachToTarget", targetId=target, flatten=True
+        )["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.heard.clear()
@@ -93,15 +125,24 @@ class Browser:
         return " ".join(str(self.js("document.body.innerText")).split())
 
     def click(self, selector: str) -> None:
-        """With the mouse, in the middle of the first such element; a new page is waited for."""
+        """With the mouse, in the middle of the first such element; a new page is waited
+        for.
+        """
         self._forget("Page.loadEventFired")
         place = self.js(
-            "(e => { e.scrollIntoView({block: 'center', behavior: 'instant'}); "
-            "const b = e.getBoundingClientRect(); "
-            f"return [b.x + b.width / 2, b.y + b.height / 2] }})(document.querySelector({json.dumps(selector)}))"
+            "(e => { e.scrollIntoView({block: 'center', behavior: 'instant'}); const b "
+            "= e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / "
+            f"2] }})(document.querySelector({json.dumps(selector)}))"
         )
         for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+            self.call(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=place[0],
+                y=place[1],
+                button="left",
+                clickCount=1,
+            )
         self.wait("Page.loadEventFired")
 
     def press(self, key: str, *, loads: bool = False) -> None:
@@ -109,8 +150,21 @@ class Browser:
         self._forget("Page.loadEventFired")
         code = {"Tab": 9, "Enter": 13}[key]
         text = {"text": "\r"} if key == "Enter" else {}
-        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **text)
-        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
+        self.call(
+            "Input.dispatchKeyEvent",
+            type="keyDown",
+            key=key,
+            code=key,
+            windowsVirtualKeyCode=code,
+            **text,
+        )
+        self.call(
+            "Input.dispatchKeyEvent",
+            type="keyUp",
+            key=key,
+            code=key,
+            windowsVirtualKeyCode=code,
+        )
         if loads:
             self.wait("Page.loadEventFired")
 
@@ -121,7 +175,11 @@ class Browser:
     def look(self, *, width: int, height: int = 1000, dark: bool = False) -> None:
         """How wide the screen is, and whether it is night."""
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 500,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
@@ -133,8 +191,16 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """What the browser logged: errors of the page, and what its policy stopped."""
-        kinds = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
-        return [json.dumps(said["params"]) for said in self.heard if said.get("method") in kinds]
+        kinds = (
+            "Log.entryAdded",
+            "Runtime.exceptionThrown",
+            "Runtime.consoleAPICalled",
+        )
+        return [
+            json.dumps(said["params"])
+            for said in self.heard
+            if said.get("method") in kinds
+        ]
 
     def close(self) -> None:
         """End it, with all its processes."""
@@ -149,7 +215,9 @@ class Browser:
     def _next(self, seconds: float) -> dict[str, Any]:
         until = time.monotonic() + seconds
         while b"\0" not in self._rest:
-            ready, _, _ = select.select([self._from], [], [], max(0.0, until - time.monotonic()))
+            ready, _, _ = select.select(
+                [self._from], [], [], max(0.0, until - time.monotonic())
+            )
             assert ready, "the browser says nothing"
             more = os.read(self._from, 1 << 16)
             assert more, "the browser is gone"

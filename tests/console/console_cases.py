@@ -1,4 +1,6 @@
-"""Homes of a holder and of a hub, made by what makes them in earnest, and a console that is served on loopback."""
+"""Homes of a holder and of a hub, made by what makes them in earnest, and a console
+that is served on loopback.
+"""
 
 import html
 import re
@@ -26,28 +28,50 @@ from understudy.services.console.desk import desk_of
 from understudy.services.console.guard import Keys
 
 SCHEMA = toy(rows=4, seed=1)[1]
-MINE, THEIRS = (SCHEMA.select(names) for names in (["colour", "smoker", "age"], ["grade", "treated", "income"]))
+MINE, THEIRS = (
+    SCHEMA.select(names)
+    for names in (["colour", "smoker", "age"], ["grade", "treated", "income"])
+)
 
 
-def contract(run: str = "gram-1", *, epsilon: float = 1.5, protocol: str = "gram", **settings: Any) -> Contract:
+def contract(
+    run: str = "gram-1",
+    *,
+    epsilon: float = 1.5,
+    protocol: str = "gram",
+    **settings: Any,
+) -> Contract:
     return Contract(
-        federation="joint study", run=run, protocol=protocol,
+        federation="joint study",
+        run=run,
+        protocol=protocol,
         settings=asdict(protocol_named(protocol).configured(settings)),
         schemas={"clinic": digest_of(MINE), "insurer": digest_of(THEIRS)},
         columns={"clinic": columns_of(MINE), "insurer": columns_of(THEIRS)},
         budgets=dict.fromkeys(("clinic", "insurer"), Budget(epsilon, 1e-6)),
-    )  # fmt: skip
+    )
 
 
 def holder(folder: Path, *waiting: Contract, spent: bool = True) -> Path:
     """The home of the clinic: a run behind it, and contracts that wait."""
     home = folder / "clinic"
-    authority = Authority.found(folder / "federation", name="joint study", address="127.0.0.1:7400")
+    authority = Authority.found(
+        folder / "federation", name="joint study", address="127.0.0.1:7400"
+    )
     authority.issue("clinic").save(home / "identity.toml")
-    with Ledger(home / "clinic.ledger", holder="clinic", budget=Budget(8.0, 1e-6)) as book:
+    with Ledger(
+        home / "clinic.ledger", holder="clinic", budget=Budget(8.0, 1e-6)
+    ) as book:
         log = WatchedLog(home / "audit.jsonl")
-        with Status(home, more=lambda: log.counts, role="party", party="clinic", federation="joint study",
-                    address="127.0.0.1:7400", book=str(home / "clinic.ledger")) as status:  # fmt: skip
+        with Status(
+            home,
+            more=lambda: log.counts,
+            role="party",
+            party="clinic",
+            federation="joint study",
+            address="127.0.0.1:7400",
+            book=str(home / "clinic.ledger"),
+        ) as status:
             status.say(state="joined")
             if spent:
                 _run(home, log, book)
@@ -72,18 +96,46 @@ def _run(home: Path, log: WatchedLog, book: Ledger) -> None:
 
 def hub(folder: Path, *, state: str = "failed") -> Path:
     """A federation with a run that was served for it."""
-    authority = Authority.found(folder / "federation", name="joint study", address="127.0.0.1:7400")
+    authority = Authority.found(
+        folder / "federation", name="joint study", address="127.0.0.1:7400"
+    )
     authority.issue("clinic")
     authority.invite("insurer")
     out = folder / "joint"
     parties = {
-        name: {"connected": False, "signed": name == "clinic", "refusal": why, "since": 0.0, "waiting": False,
-               "left_out": False, "joins": 1, "asks": 7, "answers": 7, "refusals": 0, "down": 9_000, "up": 70_000}
-        for name, why in (("clinic", ""), ("insurer", "insurer refuses the contract: ε=3 is above the ε=2."))
-    }  # fmt: skip
-    facts = {"run": "gram-2", "protocol": "gram", "federation": "joint study", "port": 7400, "parties": parties}
-    with Status(out, role="server", round=2, rounds=5, epsilon={"clinic": 0.7}, **facts) as status:
-        status.say(state=state, error="insurer refuses the contract." if state == "failed" else "")
+        name: {
+            "connected": False,
+            "signed": name == "clinic",
+            "refusal": why,
+            "since": 0.0,
+            "waiting": False,
+            "left_out": False,
+            "joins": 1,
+            "asks": 7,
+            "answers": 7,
+            "refusals": 0,
+            "down": 9_000,
+            "up": 70_000,
+        }
+        for name, why in (
+            ("clinic", ""),
+            ("insurer", "insurer refuses the contract: ε=3 is above the ε=2."),
+        )
+    }
+    facts = {
+        "run": "gram-2",
+        "protocol": "gram",
+        "federation": "joint study",
+        "port": 7400,
+        "parties": parties,
+    }
+    with Status(
+        out, role="server", round=2, rounds=5, epsilon={"clinic": 0.7}, **facts
+    ) as status:
+        status.say(
+            state=state,
+            error="insurer refuses the contract." if state == "failed" else "",
+        )
     note_served(folder / "federation", "gram-2", out)
     return folder / "federation"
 

@@ -1,4 +1,6 @@
-"""The console in a real browser: it fits a phone, follows the night, and can be used by keys alone."""
+"""The console in a real browser: it fits a phone, follows the night, and can be used by
+keys alone.
+"""
 
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from understudy.privacy.accounts.ledger import Ledger
 
 ONE = contract("gram-1", target="smoker")
 
-# Elements beyond the right edge (tables scroll in their boxes), and what a screen reader would miss.
+# Elements beyond the right edge (tables scroll in their boxes), and what a screen
+# reader would miss.
 MEASURE = """(() => {
   const all = (what) => [...document.querySelectorAll(what)], wide = document.documentElement.clientWidth;
   const named = e => e.labels?.length || e.getAttribute("aria-label") || e.textContent.trim() || e.type === "hidden";
@@ -34,10 +37,15 @@ def home(tmp_path: Path) -> Path:
     return holder(tmp_path / "holder", ONE, contract("gram-2", epsilon=7.0))
 
 
-def test_every_page_fits_a_phone_and_has_a_name_for_everything(browser: Browser, home: Path, tmp_path: Path) -> None:
+def test_every_page_fits_a_phone_and_has_a_name_for_everything(
+    browser: Browser, home: Path, tmp_path: Path
+) -> None:
     papers = set()
     with console(home) as (mine, _), console(hub(tmp_path / "hub")) as (theirs, _):
-        for link, paths in ((mine, ("", "runs", "ledger", f"contracts/{ONE.digest}", "nowhere")), (theirs, ("",))):
+        for link, paths in (
+            (mine, ("", "runs", "ledger", f"contracts/{ONE.digest}", "nowhere")),
+            (theirs, ("",)),
+        ):
             browser.go(link)
             for path in paths:
                 browser.go(link.partition("?")[0] + path)
@@ -57,11 +65,15 @@ def test_every_page_fits_a_phone_and_has_a_name_for_everything(browser: Browser,
     assert said == []
 
 
-def test_a_contract_is_accepted_and_a_budget_raised_without_a_mouse(browser: Browser, home: Path) -> None:
+def test_a_contract_is_accepted_and_a_budget_raised_without_a_mouse(
+    browser: Browser, home: Path
+) -> None:
     def tab_to(words: str) -> None:
         for _ in range(40):
             browser.press("Tab")
-            if words in browser.js("(e => e.labels?.[0]?.innerText || e.innerText)(document.activeElement)"):
+            if words in browser.js(
+                "(e => e.labels?.[0]?.innerText || e.innerText)(document.activeElement)"
+            ):
                 return
         raise AssertionError(f"{words!r} cannot be reached: {browser.text()}")
 
@@ -70,12 +82,20 @@ def test_a_contract_is_accepted_and_a_budget_raised_without_a_mouse(browser: Bro
         assert browser.js("document.cookie") == "", "no script can read it"
         browser.press("Tab")
         assert "To the content" in browser.js("document.activeElement.innerText")
-        first = browser.js("document.querySelector('article h3').innerText.split(' ')[0]")
+        first = browser.js(
+            "document.querySelector('article h3').innerText.split(' ')[0]"
+        )
         tab_to("Accept this contract")
-        assert browser.js("getComputedStyle(document.activeElement).outlineStyle") == "solid", "the focus is seen"
+        assert (
+            browser.js("getComputedStyle(document.activeElement).outlineStyle")
+            == "solid"
+        ), "the focus is seen"
         browser.press("Enter", loads=True)
         assert "The contract is accepted." in browser.text()
-        assert {one.run for one in Queue(home=home).waiting()} == {"gram-1", "gram-2"} - {first}
+        assert {one.run for one in Queue(home=home).waiting()} == {
+            "gram-1",
+            "gram-2",
+        } - {first}
         tab_to("Ledger and budget")
         browser.press("Enter", loads=True)
         tab_to("New ε, in all")
@@ -96,16 +116,21 @@ def test_another_page_in_the_same_browser_can_neither_send_a_form_nor_read(
         action = f"{link.partition('?')[0]}contracts/{ONE.digest}"
         page = tmp_path / "evil.html"
         page.write_text(
-            f'<form method="post" action="{action}"><input name="form" value="{keys.form}">'
+            f'<form method="post" action="{action}"><input name="form" '
+            f'value="{keys.form}">'
             '<button name="decision" value="accept">Win</button></form>'
         )
         browser.go(page.as_uri())
         browser.click("button")
         assert "another page" in browser.text()
         browser.go(page.as_uri())
-        browser.call("Runtime.evaluate", awaitPromise=True, expression=(
-            f"fetch('{link.partition('?')[0]}', {{credentials: 'include'}}).then(a => a.text())"
-            ".then(t => window.got = t, e => window.got = 'stopped')"
-        ))  # fmt: skip
+        browser.call(
+            "Runtime.evaluate",
+            awaitPromise=True,
+            expression=(
+                f"fetch('{link.partition('?')[0]}', {{credentials: 'include'}}).then(a "
+                "=> a.text()).then(t => window.got = t, e => window.got = 'stopped')"
+            ),
+        )
         assert browser.js("window.got") == "stopped"
     assert {one.run for one in Queue(home=home).waiting()} == {"gram-1", "gram-2"}

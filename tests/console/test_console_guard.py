@@ -1,4 +1,6 @@
-"""Who may see and change something: the link, from this machine, and no other page. Whatever else comes is survived."""
+"""Who may see and change something: the link, from this machine, and no other page.
+Whatever else comes is survived.
+"""
 
 import http.client
 import socket
@@ -24,7 +26,9 @@ class Place:
     """A console, and requests to it that are made word by word."""
 
     def __init__(self, home: Path, link: str, keys: Keys) -> None:
-        self.home, self.link, self.keys = home, link, keys
+        self.home = home
+        self.link = link
+        self.keys = keys
         self.port = urlsplit(link).port
         self.host = f"127.0.0.1:{self.port}"
 
@@ -34,19 +38,30 @@ class Place:
         line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         line.putrequest(method, path, skip_host="host" in headers)
         text = body.encode() if isinstance(body, str) else body
-        if text is not None and "content_length" not in headers and "transfer_encoding" not in headers:
+        if (
+            text is not None
+            and "content_length" not in headers
+            and "transfer_encoding" not in headers
+        ):
             line.putheader("Content-Length", str(len(text)))
         for name, value in headers.items():
             line.putheader(name.replace("_", "-"), value.encode("latin-1", "replace"))
         line.endheaders(text)
         answer = line.getresponse()
-        found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode()
+        found = (
+            answer.status,
+            {k.lower(): v for k, v in answer.getheaders()},
+            answer.read().decode(),
+        )
         line.close()
         return found
 
     def accept(self, form: str | None = None, **headers: str) -> int:
         """A decision as the page's own form sends it, but for what is told here."""
-        plain = {"cookie": f"{COOKIE}={self.keys.cookie}", "content_type": "application/x-www-form-urlencoded"}
+        plain = {
+            "cookie": f"{COOKIE}={self.keys.cookie}",
+            "content_type": "application/x-www-form-urlencoded",
+        }
         body = f"form={self.keys.form if form is None else form}&decision=accept"
         path = f"{self.keys.base}/contracts/{ONE.digest}"
         if "transfer_encoding" in headers:
@@ -56,7 +71,9 @@ class Place:
     def untouched(self) -> bool:
         with Ledger(self.home / "clinic.ledger") as book:
             budget = book.budget.epsilon
-        return [one.digest for one in Queue(home=self.home).waiting()] == [ONE.digest] and budget == 8.0
+        return [one.digest for one in Queue(home=self.home).waiting()] == [
+            ONE.digest
+        ] and budget == 8.0
 
 
 @pytest.fixture(scope="module")
@@ -66,16 +83,24 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield Place(home, link, keys)
 
 
-def test_the_link_gives_a_cookie_that_scripts_and_other_sites_and_other_ports_do_not_get(place: Place) -> None:
+def test_the_link_gives_a_cookie_that_scripts_and_other_sites_and_other_ports_do_not_get(
+    place: Place,
+) -> None:
     url = urlsplit(place.link)
     status, headers, body = place.ask("GET", f"{url.path}?{url.query}")
     assert (status, headers["location"], body) == (303, f"{place.keys.base}/", "")
     cookie = headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
-    assert f"path={place.keys.base.lower()}" in cookie, "another server on this host is not told it"
-    assert place.keys.token not in headers["set-cookie"], "what is in the history is not what is in the cookie"
-    status, headers, body = place.ask("GET", url.path, cookie=f"{COOKIE}={place.keys.cookie}")
+    assert f"path={place.keys.base.lower()}" in cookie, (
+        "another server on this host is not told it"
+    )
+    assert place.keys.token not in headers["set-cookie"], (
+        "what is in the history is not what is in the cookie"
+    )
+    status, headers, body = place.ask(
+        "GET", url.path, cookie=f"{COOKIE}={place.keys.cookie}"
+    )
     assert status == 200
     assert SECRET in body
     assert headers["cache-control"] == "no-store"
@@ -119,7 +144,11 @@ def test_every_start_has_other_secrets() -> None:
 def test_nothing_is_shown_without_the_cookie_the_place_and_the_host(
     place: Place, path: str, headers: dict[str, str], status: int
 ) -> None:
-    facts = vars(place.keys) | {"base": place.keys.base, "port": place.port, "name": COOKIE}
+    facts = vars(place.keys) | {
+        "base": place.keys.base,
+        "port": place.port,
+        "name": COOKIE,
+    }
     said = {key: value.format(**facts) for key, value in headers.items()}
     got, answered, body = place.ask("GET", path.format(**facts), **said)
     assert got == status
@@ -147,7 +176,9 @@ def test_nothing_is_shown_without_the_cookie_the_place_and_the_host(
         (None, {"transfer_encoding": "chunked"}, 411),
     ],
 )
-def test_no_other_page_can_decide(place: Place, form: str | None, headers: dict[str, str], status: int) -> None:
+def test_no_other_page_can_decide(
+    place: Place, form: str | None, headers: dict[str, str], status: int
+) -> None:
     assert place.accept(form, **headers) == status
     assert place.untouched()
 
@@ -155,14 +186,25 @@ def test_no_other_page_can_decide(place: Place, form: str | None, headers: dict[
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"\xff\xfe", b"form", b"=&=&=", b"&" * 100, b"form={form}&form={form}&decision=accept",
-        b"form={form}&decision=accept&decision=refuse", b"form={form}&" + b"a=1&" * 40, b"form={form}&decision=%ff",
-        b"form={form}&decision=accept%00", b"form={form}&epsilon=9&reason=%0d%0a",
+        b"",
+        b"\xff\xfe",
+        b"form",
+        b"=&=&=",
+        b"&" * 100,
+        b"form={form}&form={form}&decision=accept",
+        b"form={form}&decision=accept&decision=refuse",
+        b"form={form}&" + b"a=1&" * 40,
+        b"form={form}&decision=%ff",
+        b"form={form}&decision=accept%00",
+        b"form={form}&epsilon=9&reason=%0d%0a",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_form_of_the_page_changes_nothing(place: Place, body: bytes) -> None:
     text = body.replace(b"{form}", place.keys.form.encode())
-    kind = {"content_type": "application/x-www-form-urlencoded", "cookie": f"{COOKIE}={place.keys.cookie}"}
+    kind = {
+        "content_type": "application/x-www-form-urlencoded",
+        "cookie": f"{COOKIE}={place.keys.cookie}",
+    }
     for path in (f"contracts/{ONE.digest}", "ledger"):
         status, _, said = place.ask("POST", f"{place.keys.base}/{path}", text, **kind)
         assert status in (403, 422), said
@@ -171,32 +213,75 @@ def test_what_is_no_form_of_the_page_changes_nothing(place: Place, body: bytes) 
 
 def test_it_listens_on_this_machine_alone(place: Place) -> None:
     own = socket.gethostbyname(socket.gethostname())
-    others = {own, "127.0.0.2"} - {"127.0.0.1"}  # Linux answers on all of 127/8 where a server listens on all
+    # Linux answers on all of 127/8 where a server listens on all
+    others = {own, "127.0.0.2"} - {"127.0.0.1"}
     for address in others:
-        with pytest.raises(OSError, match=r".*"), socket.create_connection((address, place.port), timeout=2):
+        with (
+            pytest.raises(OSError, match=r".*"),
+            socket.create_connection((address, place.port), timeout=2),
+        ):
             pass
 
 
 TEXT = st.text(st.characters(codec="latin-1", exclude_characters="\r\n\0"), max_size=30)
 PATHS = st.one_of(
-    st.sampled_from(["/", "/ledger", "/runs", "/parties", f"/contracts/{ONE.digest}", "/runs/folder-1/report.html"]),
-    st.text("abc/.%?&=-_~:@!$'()*+,;0123456789", max_size=40).map(lambda text: f"/{text}"),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            "/",
+            "/ledger",
+            "/runs",
+            "/parties",
+            f"/contracts/{ONE.digest}",
+            "/runs/folder-1/report.html",
+        ]
+    ),
+    st.text("abc/.%?&=-_~:@!$'()*+,;0123456789", max_size=40).map(
+        lambda text: f"/{text}"
+    ),
+)
 
 
-@settings(max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(
+    max_examples=30,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+)
 @given(
-    method=st.sampled_from(["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "TRACE", "X"]),
+    method=st.sampled_from(
+        ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "TRACE", "X"]
+    ),
     path=PATHS,
     known=st.booleans(),
-    body=st.one_of(st.none(), st.binary(max_size=200), TEXT.map(lambda text: f"form={text}&decision=accept".encode())),
-    headers=st.dictionaries(
-        st.sampled_from(["cookie", "origin", "content_type", "accept", "range", "if_none_match", "upgrade"]),
-        TEXT, max_size=3,
+    body=st.one_of(
+        st.none(),
+        st.binary(max_size=200),
+        TEXT.map(lambda text: f"form={text}&decision=accept".encode()),
     ),
-)  # fmt: skip
+    headers=st.dictionaries(
+        st.sampled_from(
+            [
+                "cookie",
+                "origin",
+                "content_type",
+                "accept",
+                "range",
+                "if_none_match",
+                "upgrade",
+            ]
+        ),
+        TEXT,
+        max_size=3,
+    ),
+)
 def test_no_request_breaks_it_or_changes_anything(
-    place: Place, method: str, path: str, known: bool, body: bytes | None, headers: dict[str, str]
+    place: Place,
+    method: str,
+    path: str,
+    known: bool,
+    body: bytes | None,
+    headers: dict[str, str],
 ) -> None:
     said = headers | ({"cookie": f"{COOKIE}={place.keys.cookie}"} if known else {})
     status, answered, _ = place.ask(method, f"{place.keys.base}{path}", body, **said)
@@ -211,7 +296,12 @@ def test_no_request_breaks_it_or_changes_anything(
 def test_a_request_that_never_ends_keeps_nobody_out(place: Place) -> None:
     lines = [socket.create_connection(("127.0.0.1", place.port)) for _ in range(20)]
     for line in lines:
-        line.sendall(f"POST {place.keys.base}/ledger HTTP/1.1\r\nHost: {place.host}\r\nContent-Length: 99\r\n".encode())
+        line.sendall(
+            (
+                f"POST {place.keys.base}/ledger HTTP/1.1\r\nHost: "
+                f"{place.host}\r\nContent-Length: 99\r\n"
+            ).encode()
+        )
     with httpx.Client(trust_env=False, follow_redirects=True) as client:
         assert client.get(place.link).status_code == 200
     for line in lines:

@@ -1,4 +1,6 @@
-"""Tests of one case follow one another: a worker trains the undisturbed runs of few cases."""
+"""Tests of one case follow one another: a worker trains the undisturbed runs of few
+cases.
+"""
 
 import io
 import pickle
@@ -24,7 +26,9 @@ class ByContent(pickle.Pickler):
 
 @pytest.fixture(scope="module", autouse=True)
 def released_once() -> Iterator[None]:
-    """What noisy tables and reports say follows from these alone, and the runs of one case have the same ones."""
+    """What noisy tables and reports say follows from these alone, and the runs of one
+    case have the same ones.
+    """
     from understudy.models.tables import fit_gram
     from understudy.models.visits import fit as fit_visits
     from understudy.protocols.gans import coupling
@@ -33,7 +37,8 @@ def released_once() -> Iterator[None]:
 
     def once(function: Callable[..., Any]) -> Callable[..., Any]:
         def known(*given: Any, **more: Any) -> Any:
-            ByContent(key := io.BytesIO()).dump((function.__name__, given, more))
+            key = io.BytesIO()
+            ByContent(key).dump((function.__name__, given, more))
             if key.getvalue() not in KNOWN:
                 KNOWN[key.getvalue()] = function(*given, **more)
             return KNOWN[key.getvalue()]
@@ -51,12 +56,17 @@ def released_once() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     first: dict[str, int] = {}
     places = {
-        item: first.setdefault(name, place) if (name := case_of(item)) else place for place, item in enumerate(items)
+        item: first.setdefault(name, place) if (name := case_of(item)) else place
+        for place, item in enumerate(items)
     }
     items.sort(key=places.__getitem__)
 
 
 def case_of(item: pytest.Item) -> str:
     """The name of the case that a test of the contract is about."""
-    params = item.callspec.params if hasattr(item, "callspec") and item.path.parent == HERE else {}
+    params = (
+        item.callspec.params
+        if hasattr(item, "callspec") and item.path.parent == HERE
+        else {}
+    )
     return getattr(params.get("case"), "name", "")

@@ -1,8 +1,10 @@
-"""Would anybody notice? Each test breaks one thing that a guarantee rests on, and a check must go red.
+"""Would anybody notice? Each test breaks one thing that a guarantee rests on, and a
+check must go red.
 
-A check is a function that raises AssertionError. Every one passes on the code as it is, and fails with the bug.
-False alarms: the audit runs at a confidence of 99 %, the statistical checks allow six standard errors (2·10⁻⁹
-each), the others are exact. All seeds are fixed, so that a test that passed once passes always.
+A check is a function that raises AssertionError. Every one passes on the code as it is,
+and fails with the bug. False alarms: the audit runs at a confidence of 99 %, the
+statistical checks allow six standard errors (2·10⁻⁹ each), the others are exact. All
+seeds are fixed, so that a test that passed once passes always.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,13 +36,22 @@ from understudy.runtime.local import LocalParties
 
 Patch = pytest.MonkeyPatch
 CASE = CASES[0]
-SCHEMA = Schema(columns=(Boolean(name="smoker"), Ordinal(name="grade", categories=(1, 2, 3))))
+SCHEMA = Schema(
+    columns=(Boolean(name="smoker"), Ordinal(name="grade", categories=(1, 2, 3)))
+)
 
 
 # Checks
 
 
-def audit(*, batch: int = 2, people: int = 2, steps: int = 1, trials: int = 20, epsilon: float = 2.0) -> None:
+def audit(
+    *,
+    batch: int = 2,
+    people: int = 2,
+    steps: int = 1,
+    trials: int = 20,
+    epsilon: float = 2.0,
+) -> None:
     """The empirical audit finds no more than the ledger says."""
     config = verti_gan.Config(
         rounds=1,
@@ -52,7 +63,9 @@ def audit(*, batch: int = 2, people: int = 2, steps: int = 1, trials: int = 20, 
         critic_hidden=(1,),
         device="cpu",
     )
-    case = VertiGanAudit(config=config, schema=SCHEMA, budget=Budget(epsilon, 1e-5), people=people).case()
+    case = VertiGanAudit(
+        config=config, schema=SCHEMA, budget=Budget(epsilon, 1e-5), people=people
+    ).case()
     result = audit_protocol(case, trials=trials, confidence=0.99)
     assert result.passed, str(result)
 
@@ -63,7 +76,9 @@ def longer_audit() -> None:
 
 
 def audit_on_samples() -> None:
-    """The audit of two steps on one in fifty, who are drawn in secret: nobody may be seen in half of the runs."""
+    """The audit of two steps on one in fifty, who are drawn in secret: nobody may be
+    seen in half of the runs.
+    """
     audit(batch=1, people=50, steps=2, epsilon=7.0)
 
 
@@ -84,7 +99,9 @@ def noised_steps() -> Iterator[list[dict[str, Any]]]:
     calls: list[dict[str, Any]] = []
     honest = critic_round.private_critic_gradient
 
-    def spy(layers: Any, real: Tensor, fake: Tensor, mix: Tensor, **settings: Any) -> Any:
+    def spy(
+        layers: Any, real: Tensor, fake: Tensor, mix: Tensor, **settings: Any
+    ) -> Any:
         out = honest(layers, real, fake, mix, **settings)
         flat = torch.cat([part.flatten() for pair in out for part in pair])
         calls.append({"real": real, "fake": fake, "mix": mix, "out": flat, **settings})
@@ -96,12 +113,16 @@ def noised_steps() -> Iterator[list[dict[str, Any]]]:
 
 
 def one_person_moves_a_step_by_at_most_the_clip_norm() -> None:
-    """The same noise with and without a person: all that differs is the person's clipped gradient."""
+    """The same noise with and without a person: all that differs is the person's
+    clipped gradient.
+    """
     party = begun_party()
-    work, rng = party.critic_round, FastRng(3)
+    work = party.critic_round
+    rng = FastRng(3)
     rows = work.rows[:5]
     fake = work.network.branch(party.name, rng.normal(5, work.network.latent)).detach()
-    mix, normals = rng.uniform(5).float(), rng.normal(sum(p.numel() for p in work.critic.parameters()))
+    mix = rng.uniform(5).float()
+    normals = rng.normal(sum(p.numel() for p in work.critic.parameters()))
     before = work.state_dict()["critic"]
     before = {name: value.clone() for name, value in before.items()}
 
@@ -115,11 +136,15 @@ def one_person_moves_a_step_by_at_most_the_clip_norm() -> None:
         for gone in group:
             rest = [person for person in group if person != gone]
             moved = float((noised(group) - noised(rest)).norm())
-            assert moved <= work.clip_norm * (1 + 1e-4), f"person {gone} of {group} moved the sum by {moved}"
+            assert moved <= work.clip_norm * (1 + 1e-4), (
+                f"person {gone} of {group} moved the sum by {moved}"
+            )
 
 
 def noise_has_its_size_and_is_fresh() -> None:
-    """Steps on empty batches are noise alone: of the size that was paid for, and new in every step and round."""
+    """Steps on empty batches are noise alone: of the size that was paid for, and new in
+    every step and round.
+    """
     party = begun_party(critic_hidden=(16,))
     work = party.critic_round
     nobody = [torch.arange(0)] * 10
@@ -128,7 +153,8 @@ def noise_has_its_size_and_is_fresh() -> None:
         work(nobody, 1)
     event = next(iter(party.ledger.spend()))
     scale = event.event.noise_multiplier * work.clip_norm / work.batch
-    noise = torch.stack([call["out"] for call in calls]).double() / scale  # standard normal, (20, parameters)
+    # standard normal, (20, parameters)
+    noise = torch.stack([call["out"] for call in calls]).double() / scale
     n = noise.numel()
     assert abs(float(noise.square().mean()) - 1) < 6 * (2 / n) ** 0.5
     for lag in (1, 10):
@@ -141,22 +167,31 @@ def people_are_drawn_as_often_as_paid_for() -> None:
     party = begun_party()
     event = next(iter(party.ledger.spend()))
     assert isinstance(event, PoissonSampledDpEvent)
-    rate, people = event.sampling_probability, party.aligned.rows
-    drawn = [len(batch) for _ in range(200) for batch in party.batches(party._drawn_by(b""))]
+    rate = event.sampling_probability
+    people = party.aligned.rows
+    drawn = [
+        len(batch) for _ in range(200) for batch in party.batches(party._drawn_by(b""))
+    ]
     chances = len(drawn) * people
     assert abs(sum(drawn) - chances * rate) < 6 * (chances * rate * (1 - rate)) ** 0.5
 
 
 def nothing_is_computed_unpaid() -> None:
-    """Whenever rows are touched, the ledgers hold at least as many uses as there have been."""
+    """Whenever rows are touched, the ledgers hold at least as many uses as there have
+    been.
+    """
     federation = CASE.federation()
     parties = federation.parties("verti-gan", run="planted")
-    honest, used = critic_round.private_critic_gradient, 0
+    honest = critic_round.private_critic_gradient
+    used = 0
 
     def spy(*inputs: Any, **settings: Any) -> Any:
         nonlocal used
         used += 1
-        paid = sum(sum(holder.ledger.spend().values()) for holder in federation.holders.values())
+        paid = sum(
+            sum(holder.ledger.spend().values())
+            for holder in federation.holders.values()
+        )
         assert used <= paid, f"use {used} with {paid} paid for"
         return honest(*inputs, **settings)
 
@@ -167,7 +202,9 @@ def nothing_is_computed_unpaid() -> None:
 
 
 def partners_are_secret() -> None:
-    """Under the same public seeds, two secret keys pair the same rows with other synthetic rows and weights."""
+    """Under the same public seeds, two secret keys pair the same rows with other
+    synthetic rows and weights.
+    """
 
     def partners(seed: int) -> dict[str, Any]:
         party = begun_party()
@@ -176,10 +213,13 @@ def partners_are_secret() -> None:
             party.critic_round([torch.arange(5)], 1)
         return calls[0]
 
-    one, other = partners(1), partners(2)
+    one = partners(1)
+    other = partners(2)
     assert torch.equal(one["real"], other["real"])
     for secret in ("fake", "mix"):
-        assert not torch.isclose(one[secret], other[secret]).all(), f"{secret} is public"
+        assert not torch.isclose(one[secret], other[secret]).all(), (
+            f"{secret} is public"
+        )
 
 
 CHECKS = [
@@ -198,13 +238,19 @@ CHECKS = [
 
 def clipping_skipped(patch: Patch) -> None:
     honest = critic.clipped_gradient_sum
-    loose = lambda *rows, **settings: honest(*rows, **settings | {"clip_norm": float("inf")})  # noqa: E731
+
+    def loose(*rows: Any, **settings: Any) -> Any:
+        return honest(*rows, **settings | {"clip_norm": float("inf")})
+
     patch.setattr(critic, "clipped_gradient_sum", loose)
 
 
 def clipped_ten_times_too_late(patch: Patch) -> None:
     honest = critic.clipped_gradient_sum
-    loose = lambda *rows, clip_norm, **more: honest(*rows, clip_norm=10 * clip_norm, **more)  # noqa: E731
+
+    def loose(*rows: Any, clip_norm: float, **more: Any) -> Any:
+        return honest(*rows, clip_norm=10 * clip_norm, **more)
+
     patch.setattr(critic, "clipped_gradient_sum", loose)
 
 
@@ -221,7 +267,9 @@ def _noise_times(patch: Patch, factor: float) -> None:
     patch.setattr(
         critic_round,
         "private_critic_gradient",
-        lambda *rows, noise_multiplier, **more: honest(*rows, noise_multiplier=factor * noise_multiplier, **more),
+        lambda *rows, noise_multiplier, **more: honest(
+            *rows, noise_multiplier=factor * noise_multiplier, **more
+        ),
     )
 
 
@@ -229,7 +277,9 @@ def the_same_noise_in_every_step(patch: Patch) -> None:
     honest = Drawn.normal
 
     def first(self: Drawn, *shape: int, device: Any = "cpu") -> Tensor:
-        self._left = torch.cat([self._left[: (size := self._left[: shape[0]].numel())], self._left[:size]])
+        self._left = torch.cat(
+            [self._left[: (size := self._left[: shape[0]].numel())], self._left[:size]]
+        )
         return honest(self, *shape, device=device).clone()
 
     patch.setattr(Drawn, "normal", first)
@@ -263,12 +313,20 @@ def _rate_times(patch: Patch, factor: float) -> None:
 
 def every_second_step_is_free(patch: Patch) -> None:
     honest = VertiGanParty._pay
-    patch.setattr(VertiGanParty, "_pay", lambda self, round, batches: honest(self, round, batches[::2]))
+    patch.setattr(
+        VertiGanParty,
+        "_pay",
+        lambda self, round, batches: honest(self, round, batches[::2]),
+    )
 
 
 def a_round_is_charged_as_one_step(patch: Patch) -> None:
     honest = VertiGanParty._pay
-    patch.setattr(VertiGanParty, "_pay", lambda self, round, batches: honest(self, round, batches[:1]))
+    patch.setattr(
+        VertiGanParty,
+        "_pay",
+        lambda self, round, batches: honest(self, round, batches[:1]),
+    )
 
 
 def charged_after_use(patch: Patch) -> None:
@@ -278,7 +336,9 @@ def charged_after_use(patch: Patch) -> None:
             for parameter, part in split_like(self.network.parameters(), ask.weights):
                 parameter.copy_(part)
         gradient = self.critic_round(batches, ask.seed)
-        return Gradient(gradient=Paid(sparsify(gradient, 1.0), self._pay(ask.round, batches)))
+        return Gradient(
+            gradient=Paid(sparsify(gradient, 1.0), self._pay(ask.round, batches))
+        )
 
     patch.setattr(VertiGanParty, "_round", late)
 
@@ -287,7 +347,9 @@ def divided_by_the_drawn_batch(patch: Patch) -> None:
     honest = critic_round.private_critic_gradient
 
     def drawn(layers: Any, real: Tensor, *more: Any, **settings: Any) -> Any:
-        return honest(layers, real, *more, **settings | {"expected_batch": max(len(real), 1)})
+        return honest(
+            layers, real, *more, **settings | {"expected_batch": max(len(real), 1)}
+        )
 
     patch.setattr(critic_round, "private_critic_gradient", drawn)
 
@@ -306,7 +368,9 @@ def _public_partners(patch: Patch, place: int) -> None:
     def draw(self: CriticRound, rows: int, steps: int) -> Any:
         drawn = list(honest(self, rows, steps))
         public = FastRng(7)
-        drawn[place] = (public.normal if place == 0 else public.uniform)(*drawn[place].shape).float()
+        drawn[place] = (public.normal if place == 0 else public.uniform)(
+            *drawn[place].shape
+        ).float()
         return drawn
 
     patch.setattr(CriticRound, "draw", draw)
@@ -340,14 +404,20 @@ def test_the_code_as_it_is_passes(check: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize(("plant", "check"), CAUGHT, ids=lambda each: each.__name__)
-def test_a_planted_bug_is_caught(plant: Callable[[Patch], None], check: Callable[[], None], monkeypatch: Patch) -> None:
+def test_a_planted_bug_is_caught(
+    plant: Callable[[Patch], None], check: Callable[[], None], monkeypatch: Patch
+) -> None:
     plant(monkeypatch)
     with pytest.raises(AssertionError):
         check()
 
 
-def test_noise_that_is_too_small_for_the_promise_is_refused_by_the_ledger(monkeypatch: Patch) -> None:
+def test_noise_that_is_too_small_for_the_promise_is_refused_by_the_ledger(
+    monkeypatch: Patch,
+) -> None:
     honest = gan_party.calibrate
-    monkeypatch.setattr(gan_party, "calibrate", lambda *price, **promise: honest(*price, **promise) / 2)
+    monkeypatch.setattr(
+        gan_party, "calibrate", lambda *price, **promise: honest(*price, **promise) / 2
+    )
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
         begun_party()

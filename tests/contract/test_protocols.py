@@ -15,14 +15,27 @@ from undisturbed import Recorded, first_paid, paid_values, recorded, undisturbed
 
 from bytes_parties import BytesParties
 from understudy.evidence.claims import require_true, require_witnessed, witness
-from understudy.ground.errors import BareReplyError, BudgetExceeded, LedgerError, PrivacyError
+from understudy.ground.errors import (
+    BareReplyError,
+    BudgetExceeded,
+    LedgerError,
+    PrivacyError,
+)
 from understudy.ground.pack import pack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import PureDp
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.core.base import Ask, Assembly, Message, Opening, Paid, Party, Public
+from understudy.protocols.core.base import (
+    Ask,
+    Assembly,
+    Message,
+    Opening,
+    Paid,
+    Party,
+    Public,
+)
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.people import gen_fl_local
 from understudy.protocols.sgde import training as sgde_training
@@ -34,7 +47,9 @@ from understudy.runtime.local import LocalParties
 pytestmark = pytest.mark.usefixtures("short_fits", "light_masks")
 every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 one_of_each = pytest.mark.parametrize(
-    "case", {case.protocol: case for case in reversed(CASES)}.values(), ids=lambda case: case.name
+    "case",
+    {case.protocol: case for case in reversed(CASES)}.values(),
+    ids=lambda case: case.name,
 )
 every_protocol_in_rounds = pytest.mark.parametrize(
     "case", [case for case in CASES if not case.one_payment], ids=lambda case: case.name
@@ -45,17 +60,25 @@ every_protocol_in_rounds = pytest.mark.parametrize(
 def test_a_run_through_bytes_that_is_stopped_and_resumed_ends_where_an_undisturbed_one_through_calls_does(
     case: Case, tmp_path: Path
 ) -> None:
-    """The same seed gives the same trajectory, however messages travel and whoever was killed on the way."""
+    """The same seed gives the same trajectory, however messages travel and whoever was
+    killed on the way.
+    """
     federation = case.federation()
 
     def run(*, stop: bool = False, resume: bool = False) -> Any:
         def watch(progress: Any) -> None:
-            if stop and progress.done == progress.rounds - 1:  # all but the last round, or all but the fit
+            # all but the last round, or all but the fit
+            if stop and progress.done == progress.rounds - 1:
                 raise KeyboardInterrupt
 
         return case.record.train(
             case.config(),
-            BytesParties({name: partial(rebuilt, case, federation, name, tmp_path) for name in federation.holders}),
+            BytesParties(
+                {
+                    name: partial(rebuilt, case, federation, name, tmp_path)
+                    for name in federation.holders
+                }
+            ),
             federation.schemas,
             checkpoint=tmp_path / "server",
             resume=resume,
@@ -64,7 +87,8 @@ def test_a_run_through_bytes_that_is_stopped_and_resumed_ends_where_an_undisturb
 
     with pytest.raises(KeyboardInterrupt):
         run(stop=True)
-    resumed, plain = weights(run(resume=True)), undisturbed(case)
+    resumed = weights(run(resume=True))
+    plain = undisturbed(case)
     assert weights(plain.outcome).keys() == resumed.keys()
     for name, value in weights(plain.outcome).items():
         assert torch.equal(value, resumed[name]), name
@@ -73,10 +97,16 @@ def test_a_run_through_bytes_that_is_stopped_and_resumed_ends_where_an_undisturb
 
 
 @every_protocol
-def test_every_holders_ledger_bears_out_what_the_statement_says_of_it(case: Case) -> None:
-    """As whoever signs evidence compares them; that seeds drew the noise is left out here."""
+def test_every_holders_ledger_bears_out_what_the_statement_says_of_it(
+    case: Case,
+) -> None:
+    """As whoever signs evidence compares them; that seeds drew the noise is left out
+    here.
+    """
     plain = undisturbed(case)
-    stated = json.loads(json.dumps(plain.outcome.privacy.to_dict() | {"rehearsal": None}))
+    stated = json.loads(
+        json.dumps(plain.outcome.privacy.to_dict() | {"rehearsal": None})
+    )
     require_true(stated, "contract")
     protocol = str(plain.outcome.trained.card["protocol"])
     for name, holder in plain.federation.holders.items():
@@ -88,8 +118,12 @@ def test_every_holders_ledger_bears_out_what_the_statement_says_of_it(case: Case
 
 def rebuilt(case: Case, federation: Federation, name: str, folder: Path) -> Party:
     """One holder's party, as after a restart."""
-    alone = Federation.of([federation.holders[name]], same_people=federation.same_people)
-    return alone.parties(case.protocol, config=case.config(), run="contract", folder=folder / "parties")[name]
+    alone = Federation.of(
+        [federation.holders[name]], same_people=federation.same_people
+    )
+    return alone.parties(
+        case.protocol, config=case.config(), run="contract", folder=folder / "parties"
+    )[name]
 
 
 @one_of_each
@@ -103,8 +137,12 @@ def test_another_seed_gives_another_trajectory(case: Case) -> None:
 
 @every_protocol
 def test_every_value_in_a_reply_bears_a_receipt_or_a_public_reason(case: Case) -> None:
-    federation, parties = undisturbed(case).federation, undisturbed(case).parties
-    entries = {name: {e.number: e for e in h.ledger.entries()} for name, h in federation.holders.items()}
+    federation = undisturbed(case).federation
+    parties = undisturbed(case).parties
+    entries = {
+        name: {e.number: e for e in h.ledger.entries()}
+        for name, h in federation.holders.items()
+    }
     assert paid_values(parties.log)
     for name, _, reply in parties.log:
         for field in fields(reply):
@@ -113,29 +151,48 @@ def test_every_value_in_a_reply_bears_a_receipt_or_a_public_reason(case: Case) -
             if isinstance(value, Public):
                 assert len(value.reason.split()) >= 2
             else:
-                receipt, ledger = value.receipt, federation.holders[name].ledger
-                assert (receipt.holder, receipt.ledger, receipt.run) == (name, ledger.id, "contract")
+                receipt = value.receipt
+                ledger = federation.holders[name].ledger
+                assert (receipt.holder, receipt.ledger, receipt.run) == (
+                    name,
+                    ledger.id,
+                    "contract",
+                )
                 assert entries[name][receipt.entry].what == receipt.what
 
 
 @every_protocol
-def test_every_party_is_told_the_agreed_settings_before_anything_else_is_asked(case: Case) -> None:
-    """By the one kind of ask that a contract is held against; aligning people takes no settings."""
-    federation, parties = undisturbed(case).federation, undisturbed(case).parties
+def test_every_party_is_told_the_agreed_settings_before_anything_else_is_asked(
+    case: Case,
+) -> None:
+    """By the one kind of ask that a contract is held against; aligning people takes no
+    settings.
+    """
+    federation = undisturbed(case).federation
+    parties = undisturbed(case).parties
     schemas = {name: digest_of(schema) for name, schema in federation.schemas.items()}
     contract = Contract(
-        federation="f", run="contract", protocol=case.protocol, settings=asdict(case.config()), schemas=schemas,
+        federation="f",
+        run="contract",
+        protocol=case.protocol,
+        settings=asdict(case.config()),
+        schemas=schemas,
         budgets=dict.fromkeys(schemas, case.budget),
-    )  # fmt: skip
+    )
     for name in federation.holders:
-        asked = [ask for who, ask, _ in parties.log if who == name and type(ask) not in AlignedParty.messages]
+        asked = [
+            ask
+            for who, ask, _ in parties.log
+            if who == name and type(ask) not in AlignedParty.messages
+        ]
         assert isinstance(asked[0], Opening)
         for ask in asked:
             assert not isinstance(ask, Opening) or contract.same_settings(ask.config)
             assert not isinstance(ask, Assembly) or contract.same_parties(ask.schemas)
 
 
-OTHERWISE_CHECKED = {  # what else is not typed to the last value, and why no setting can hide in it
+# what else is not typed to the last value, and why no setting can hide in it
+OTHERWISE_CHECKED = {
     "verti-gan.begin.network": "the server's own network: the party's must have the widths of its schema",
     "people.begin.network": "the party builds it from the settings and its schema, and compares",
     "lopub.begin.schema": "the party compares it with its own",
@@ -144,23 +201,44 @@ OTHERWISE_CHECKED = {  # what else is not typed to the last value, and why no se
     "sgde.subscribe.requirements": "held to the settings and to the party's schema",
     "sgde.pull.offers": "other silos' cards and weights, rebuilt under the pool's requirements",
     "joint.agree.cells": "numbers of people and names of parties, held to the alignment",
-    "joint.propose.terms": "the stage of this name checks them, whatever they are, and nothing else is made of them",
+    "joint.propose.terms": (
+        "the stage of this name checks them, whatever they are, and nothing else "
+        "is made of them"
+    ),
 }
 
 
 def loose_fields(message: type[Message]) -> set[str]:
-    """The fields of an ask that could bear settings and that no contract is held against."""
-    held = {field.name for base in (Opening, Assembly) if issubclass(message, base) for field in fields(base)}
+    """The fields of an ask that could bear settings and that no contract is held
+    against.
+    """
+    held = {
+        field.name
+        for base in (Opening, Assembly)
+        if issubclass(message, base)
+        for field in fields(base)
+    }
     hints = get_type_hints(message)
-    return {field.name for field in fields(message) if field.name not in held and _loose(hints[field.name])}
+    return {
+        field.name
+        for field in fields(message)
+        if field.name not in held and _loose(hints[field.name])
+    }
 
 
 def _loose(hint: Any) -> bool:
-    return hint in (Any, object, dict, list, tuple, Mapping) or any(map(_loose, get_args(hint)))
+    return hint in (Any, object, dict, list, tuple, Mapping) or any(
+        map(_loose, get_args(hint))
+    )
 
 
 def test_no_ask_bears_settings_that_no_contract_is_held_against() -> None:
-    asks = {kind for module in PROTOCOLS.values() for kind in module.messages if issubclass(kind, Ask)}
+    asks = {
+        kind
+        for module in PROTOCOLS.values()
+        for kind in module.messages
+        if issubclass(kind, Ask)
+    }
     loose = {f"{ask.kind()}.{name}" for ask in asks for name in loose_fields(ask)}
     assert loose == OTHERWISE_CHECKED.keys()
 
@@ -176,7 +254,9 @@ def test_settings_under_another_name_are_found() -> None:
         schemas: dict[str, dict[str, Any]]
 
     assert loose_fields(Sly) == {"options", "more"}
-    assert loose_fields(Plain) == {"schemas"}, "schemas are held to a contract in an assembly alone"
+    assert loose_fields(Plain) == {"schemas"}, (
+        "schemas are held to a contract in an assembly alone"
+    )
 
 
 @every_protocol
@@ -190,15 +270,22 @@ def test_a_reply_with_a_bare_value_cannot_be_built(case: Case) -> None:
 def test_a_spent_budget_sends_nothing(case: Case) -> None:
     federation = case.federation()
     for holder in federation.holders.values():
-        holder.ledger.charge(PureDp(case.budget.epsilon), run="earlier", what="spent before")
-    before = {name: len(holder.ledger.entries()) for name, holder in federation.holders.items()}
+        holder.ledger.charge(
+            PureDp(case.budget.epsilon), run="earlier", what="spent before"
+        )
+    before = {
+        name: len(holder.ledger.entries())
+        for name, holder in federation.holders.items()
+    }
     parties = recorded(case, federation)
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
         case.record.train(case.config(), parties, federation.schemas)
     assert not paid_values(parties.log)
     for name, holder in federation.holders.items():
         new = holder.ledger.entries()[before[name] :]
-        assert all(entry.count == 0 for entry in new), "something was charged for a run that never began"
+        assert all(entry.count == 0 for entry in new), (
+            "something was charged for a run that never began"
+        )
 
 
 @every_protocol
@@ -208,25 +295,38 @@ def test_the_ledger_total_equals_what_the_config_promised(case: Case) -> None:
         for against in case.against:
             spent = holder.ledger.spent(against=against)
             assert spent <= case.budget.epsilon
-            stated = outcome.privacy.epsilon(name, "outsider" if against == "outsider" else "server")
+            stated = outcome.privacy.epsilon(
+                name, "outsider" if against == "outsider" else "server"
+            )
             assert spent == pytest.approx(stated, rel=1e-6)
         if case.settings.get("sampling") != "shared":
-            assert holder.ledger.spent() >= 0.99 * case.budget.epsilon, "noise beyond what the promise needs"
+            assert holder.ledger.spent() >= 0.99 * case.budget.epsilon, (
+                "noise beyond what the promise needs"
+            )
 
 
 @every_protocol
-def test_the_transcript_prices_every_kind_of_message_that_was_paid_for(case: Case) -> None:
-    run, privacy = undisturbed(case), undisturbed(case).outcome.privacy
+def test_the_transcript_prices_every_kind_of_message_that_was_paid_for(
+    case: Case,
+) -> None:
+    run = undisturbed(case)
+    privacy = undisturbed(case).outcome.privacy
     for name in run.federation.holders:
-        rows = [row for row in run.parties.transcript.rows(privacy) if row["party"] == name]
+        rows = [
+            row for row in run.parties.transcript.rows(privacy) if row["party"] == name
+        ]
         prices = [row["epsilon"] for row in rows if row["paid"]]
-        assert [row["epsilon"] for row in rows if not row["paid"]] == [None] * (len(rows) - len(prices))
+        assert [row["epsilon"] for row in rows if not row["paid"]] == [None] * (
+            len(rows) - len(prices)
+        )
         assert max(prices) <= privacy.epsilon(name) * (1 + 1e-9)
         assert sum(prices) >= privacy.epsilon(name) * (1 - 1e-9)
 
 
 @every_protocol
-def test_a_ledger_that_cannot_write_stops_the_answer(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_cannot_write_stops_the_answer(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = case.federation()
     parties = recorded(case, federation)
 
@@ -240,10 +340,19 @@ def test_a_ledger_that_cannot_write_stops_the_answer(case: Case, monkeypatch: py
 
 
 @every_protocol
-def test_seeded_noise_is_refused_where_the_ledger_is_real(case: Case, tmp_path: Path) -> None:
+def test_seeded_noise_is_refused_where_the_ledger_is_real(
+    case: Case, tmp_path: Path
+) -> None:
     ((name, holder),) = case.real(tmp_path, alone=True).holders.items()
     with pytest.raises(PrivacyError, match="rehearsal"):
-        case.record.build(name, holder.table, holder.ledger, run="r", budget=case.budget, rng=SecureRng.from_seed(1))
+        case.record.build(
+            name,
+            holder.table,
+            holder.ledger,
+            run="r",
+            budget=case.budget,
+            rng=SecureRng.from_seed(1),
+        )
     assert not [entry for entry in holder.ledger.entries() if entry.count]
 
 
@@ -257,23 +366,35 @@ def test_a_budget_that_ends_early_leaves_a_usable_artefact(case: Case) -> None:
         if progress.done == 1:
             event = next(iter(holder.ledger.spend(against=case.budget.against)))
             holder.ledger.set_budget(
-                Budget(holder.ledger.spent(against=case.budget.against) + 1e-6, 1e-5, case.budget.against)
+                Budget(
+                    holder.ledger.spent(against=case.budget.against) + 1e-6,
+                    1e-5,
+                    case.budget.against,
+                )
             )
             assert event is not None
 
-    parties = LocalParties(federation.parties(case.protocol, config=case.config(), run="contract"))
+    parties = LocalParties(
+        federation.parties(case.protocol, config=case.config(), run="contract")
+    )
     outcome = case.record.train(case.config(), parties, federation.schemas, watch=watch)
     assert artefact(outcome).card["rounds"] == 1
     assert name in artefact(outcome).card["ended"]
     assert is_usable(outcome)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.settings.get("sampling") == "shared"] + list(
-    {case.protocol: case for case in reversed(CASES)}.values()), ids=lambda case: case.name)  # fmt: skip
+@pytest.mark.parametrize(
+    "case",
+    [c for c in CASES if c.settings.get("sampling") == "shared"]
+    + list({case.protocol: case for case in reversed(CASES)}.values()),
+    ids=lambda case: case.name,
+)
 def test_what_decides_about_rows_and_noise_follows_from_no_setting(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two runs with real ledgers and the same settings share no batch and no noise: a card tells of neither."""
+    """Two runs with real ledgers and the same settings share no batch and no noise: a
+    card tells of neither.
+    """
     drawn: dict[int, list[Any]] = {0: [], 1: []}
     sent: dict[int, list[bytes]] = {0: [], 1: []}
     run = 0
@@ -286,14 +407,21 @@ def test_what_decides_about_rows_and_noise_follows_from_no_setting(
 
         return spied
 
-    for module, name in ((gan_party, "poisson_samples"),
-                         (sgde_training, "poisson_samples"), (gen_fl_local, "poisson_batches")):  # fmt: skip
+    for module, name in (
+        (gan_party, "poisson_samples"),
+        (sgde_training, "poisson_samples"),
+        (gen_fl_local, "poisson_batches"),
+    ):
         monkeypatch.setattr(module, name, watched(getattr(module, name)))
     for run in (0, 1):
-        federation, config = case.real(tmp_path / str(run)), case.config()
+        federation = case.real(tmp_path / str(run))
+        config = case.config()
         if hasattr(config, "rows_are_people"):
-            config = replace(config, rows_are_people=True)  # or a real ledger would refuse
-        parties = Recorded(federation.parties(case.protocol, config=config, run="contract"))
+            # or a real ledger would refuse
+            config = replace(config, rows_are_people=True)
+        parties = Recorded(
+            federation.parties(case.protocol, config=config, run="contract")
+        )
         sent[run] = first_paid(case, config, parties, federation)
     assert sent[0] != sent[1]
     assert len(drawn[0]) == len(drawn[1])

@@ -1,4 +1,6 @@
-"""What is asked twice is refused, or harmless, or paid for twice: in every protocol, in the run and after it."""
+"""What is asked twice is refused, or harmless, or paid for twice: in every protocol, in
+the run and after it.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,11 +24,14 @@ def paid_in(reply: Reply) -> list[Paid]:
 
 
 class Insistent(Recorded):
-    """A server that puts every ask that costs nothing a second time, at once, and goes by the second answer."""
+    """A server that puts every ask that costs nothing a second time, at once, and goes
+    by the second answer.
+    """
 
     def __init__(self, parties: Mapping[str, Party], federation: Federation) -> None:
         super().__init__(parties)
-        self.inside, self.holders = parties, federation.holders
+        self.inside = parties
+        self.holders = federation.holders
         self.refused: Counter[str] = Counter()
         self.answered: Counter[str] = Counter()
         self.words: list[str] = []
@@ -34,7 +39,9 @@ class Insistent(Recorded):
     def answers(self, asks: Mapping[str, Ask]) -> dict[str, Any]:
         replies = super().answers(asks)
         again = {} if any(paid_in(reply) for reply in replies.values()) else asks
-        return replies | {name: self.repeat(name, ask, replies[name]) for name, ask in again.items()}
+        return replies | {
+            name: self.repeat(name, ask, replies[name]) for name, ask in again.items()
+        }
 
     def repeat(self, name: str, ask: Ask, first: Reply) -> Reply:
         spent = self.holders[name].ledger.spend()
@@ -55,25 +62,37 @@ ALIGNMENT = {kind.kind() for kind in AlignedParty.messages}
 
 
 @every_protocol
-def test_an_ask_put_twice_changes_neither_the_price_nor_the_end_of_a_run(case: Case) -> None:
-    insistent, config = case.federation(), case.config()
-    parties = Insistent(insistent.parties(case.protocol, config=config, run="contract"), insistent)
+def test_an_ask_put_twice_changes_neither_the_price_nor_the_end_of_a_run(
+    case: Case,
+) -> None:
+    insistent = case.federation()
+    config = case.config()
+    parties = Insistent(
+        insistent.parties(case.protocol, config=config, run="contract"), insistent
+    )
     until_the_last_answer(case, config, parties, insistent)
     asked = set(parties.refused) | set(parties.answered)
     assert asked - ALIGNMENT, "the opening ask of the protocol was put twice"
     assert all("Nothing was" in words for words in parties.words)
-    if case.record.study is None:  # joint releases begin anew, with new keys and at a new price
+    # joint releases begin anew, with new keys and at a new price
+    if case.record.study is None:
         assert any(kind.endswith((".begin", ".subscribe")) for kind in parties.refused)
     for name, holder in insistent.holders.items():
-        assert holder.ledger.spend() == undisturbed(case).federation.holders[name].ledger.spend()
+        assert (
+            holder.ledger.spend()
+            == undisturbed(case).federation.holders[name].ledger.spend()
+        )
     assert_replay_is_paid_for(parties)
 
 
 def assert_replay_is_paid_for(parties: Insistent) -> None:
-    """After the run: whoever puts all of its asks again gets nothing that is not paid for anew, within the budget."""
+    """After the run: whoever puts all of its asks again gets nothing that is not paid
+    for anew, within the budget.
+    """
     for name, ask, _ in parties.log:
         ledger = parties.holders[name].ledger
-        spent, entries = ledger.spend(), entries_in(ledger)
+        spent = ledger.spend()
+        entries = entries_in(ledger)
         try:
             reply = parties.inside[name].answer(ask)
         except UnderstudyError:

@@ -7,7 +7,17 @@ import pandas as pd
 import torch
 from hypothesis import strategies as st
 
-from understudy.data.column import RESOLUTIONS, Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
+from understudy.data.column import (
+    RESOLUTIONS,
+    Boolean,
+    Categorical,
+    Column,
+    Date,
+    Datetime,
+    Integer,
+    Ordinal,
+    Real,
+)
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.cells import MISSING_WORDS
 from understudy.data.schema import Schema
@@ -33,9 +43,10 @@ class Constant:
         return torch.full(shape, self.value, dtype=torch.float64)
 
 
-words = st.text(st.characters(min_codepoint=32, max_codepoint=0x17F, exclude_characters="\x7f"), min_size=1).filter(
-    lambda word: word not in MISSING_WORDS
-)
+words = st.text(
+    st.characters(min_codepoint=32, max_codepoint=0x17F, exclude_characters="\x7f"),
+    min_size=1,
+).filter(lambda word: word not in MISSING_WORDS)
 categories = st.one_of(
     st.lists(words, min_size=1, max_size=5, unique=True),
     st.lists(st.integers(-1000, 1000), min_size=1, max_size=5, unique=True),
@@ -51,7 +62,9 @@ def _edges(low: object, high: object, between: list) -> tuple:
 def _integer(draw: st.DrawFn) -> dict:
     low = draw(st.integers(-(2**40), 2**40))
     high = low + draw(st.integers(1, 10**6))
-    edges = st.lists(st.integers(low, high), max_size=4).map(lambda inner: _edges(low, high, inner))
+    edges = st.lists(st.integers(low, high), max_size=4).map(
+        lambda inner: _edges(low, high, inner)
+    )
     bins = st.one_of(st.none(), st.integers(1, min(20, high - low + 1)), edges)
     return {"low": low, "high": high, "bins": draw(bins)}
 
@@ -60,8 +73,14 @@ def _integer(draw: st.DrawFn) -> dict:
 def _real(draw: st.DrawFn) -> dict:
     low = draw(st.floats(-1e9, 1e9))
     high = low + draw(st.floats(1e-3, 1e9))
-    edges = st.lists(st.floats(low, high), max_size=4).map(lambda inner: _edges(low, high, inner))
-    keys = {"low": low, "high": high, "bins": draw(st.one_of(st.integers(1, 20), edges))}
+    edges = st.lists(st.floats(low, high), max_size=4).map(
+        lambda inner: _edges(low, high, inner)
+    )
+    keys = {
+        "low": low,
+        "high": high,
+        "bins": draw(st.one_of(st.integers(1, 20), edges)),
+    }
     decimals = draw(st.one_of(st.none(), st.integers(0, 6)))
     widths = np.diff(Real(name="x", **keys).edges)
     fits = decimals is not None and widths.min() > 2 * 10.0**-decimals
@@ -73,7 +92,9 @@ def _real(draw: st.DrawFn) -> dict:
 def _date(draw: st.DrawFn) -> dict:
     low = draw(st.dates(date(1700, 1, 1), date(2100, 1, 1)))
     high = date.fromordinal(low.toordinal() + draw(st.integers(1, 30_000)))
-    edges = st.lists(st.dates(low, high), max_size=4).map(lambda inner: _edges(low, high, inner))
+    edges = st.lists(st.dates(low, high), max_size=4).map(
+        lambda inner: _edges(low, high, inner)
+    )
     bins = st.one_of(st.none(), st.integers(1, min(20, (high - low).days + 1)), edges)
     written = st.sampled_from(("YYYY-MM-DD", "DD.MM.YYYY", "M/D/YYYY", "YYYY/MM/DD"))
     return {"low": low, "high": high, "bins": draw(bins), "written": draw(written)}
@@ -86,18 +107,32 @@ def _datetime(draw: st.DrawFn) -> dict:
     low = draw(st.integers(-(2**33) // step, 2**33 // step))
     count = draw(st.integers(1, 10**7 // step))
     start = datetime(1970, 1, 1)
-    bounds = {"low": start + timedelta(seconds=low * step), "high": start + timedelta(seconds=(low + count) * step)}
+    bounds = {
+        "low": start + timedelta(seconds=low * step),
+        "high": start + timedelta(seconds=(low + count) * step),
+    }
     bins = draw(st.one_of(st.none(), st.integers(1, min(20, count + 1))))
     return bounds | {"resolution": resolution, "bins": bins}
 
 
 labels = st.sampled_from(
-    (("False", "True"), ("false", "true"), ("No", "Yes"), ("N", "Y"), ("0", "1"), ("-1", "1"), ("nein", "ja"))
+    (
+        ("False", "True"),
+        ("false", "true"),
+        ("No", "Yes"),
+        ("N", "Y"),
+        ("0", "1"),
+        ("-1", "1"),
+        ("nein", "ja"),
+    )
 )
 
 
 KINDS = st.one_of(
-    st.tuples(st.sampled_from((Categorical, Ordinal)), st.fixed_dictionaries({"categories": categories})),
+    st.tuples(
+        st.sampled_from((Categorical, Ordinal)),
+        st.fixed_dictionaries({"categories": categories}),
+    ),
     st.tuples(st.just(Boolean), st.fixed_dictionaries({"labels": labels})),
     st.tuples(st.just(Integer), _integer()),
     st.tuples(st.just(Real), _real()),
@@ -113,7 +148,9 @@ def columns(draw: st.DrawFn, name: str) -> Column:
     return kind(name=name, nullable=draw(NULLABLE), **keys)
 
 
-NAMES = st.lists(words.filter(lambda word: word != "person"), min_size=1, max_size=5, unique=True)
+NAMES = st.lists(
+    words.filter(lambda word: word != "person"), min_size=1, max_size=5, unique=True
+)
 PERSONS = st.sampled_from((None, "person"))
 ORIGINS = st.sampled_from(("public", "rows"))
 NOTES = st.text(max_size=8)
@@ -131,7 +168,9 @@ def schemas(draw: st.DrawFn) -> Schema:
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[Schema, np.ndarray, pd.DataFrame]:
-    """A schema, codes, and a table that has these codes, with ids where the schema names a person."""
+    """A schema, codes, and a table that has these codes, with ids where the schema
+    names a person.
+    """
     schema = draw(schemas())
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     codec = Codec(schema)

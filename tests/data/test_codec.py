@@ -10,7 +10,15 @@ from schema_strategies import Constant, Torch, tables
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.values import codes_of
-from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
+from understudy.data.schema import (
+    Boolean,
+    Categorical,
+    Date,
+    Integer,
+    Ordinal,
+    Real,
+    Schema,
+)
 from understudy.ground.errors import SchemaError
 
 EVERY_KIND = Schema(
@@ -24,7 +32,13 @@ EVERY_KIND = Schema(
         Integer(name="age", low=0, high=110, bins=11),
         Integer(name="visits", low=0, high=3, nullable=True),
         Real(name="income", low=0, high=1, bins=4, nullable=True),
-        Date(name="joined", low=date(2020, 1, 1), high=date(2020, 12, 31), bins=12, nullable=True),
+        Date(
+            name="joined",
+            low=date(2020, 1, 1),
+            high=date(2020, 12, 31),
+            bins=12,
+            nullable=True,
+        ),
     ),
 )
 CODEC = Codec(EVERY_KIND)
@@ -38,7 +52,9 @@ def all_codes(codec: Codec) -> np.ndarray:
 
 @settings(deadline=None, max_examples=15)
 @given(table=tables())
-def test_encode_decode_encode_is_encode(table: tuple[Schema, np.ndarray, pd.DataFrame]) -> None:
+def test_encode_decode_encode_is_encode(
+    table: tuple[Schema, np.ndarray, pd.DataFrame],
+) -> None:
     schema, codes, frame = table
     codec = Codec(schema)
     assert (codec.codes(frame) == codes).all()
@@ -51,7 +67,9 @@ def test_encode_decode_encode_is_encode(table: tuple[Schema, np.ndarray, pd.Data
 
 @settings(deadline=None, max_examples=12)
 @given(table=tables())
-def test_a_one_hot_row_has_one_one_in_every_block(table: tuple[Schema, np.ndarray, pd.DataFrame]) -> None:
+def test_a_one_hot_row_has_one_one_in_every_block(
+    table: tuple[Schema, np.ndarray, pd.DataFrame],
+) -> None:
     schema, codes, frame = table
     codec = Codec(schema)
     encoded = codec.encode(frame)
@@ -65,7 +83,9 @@ def test_a_one_hot_row_has_one_one_in_every_block(table: tuple[Schema, np.ndarra
 
 @settings(deadline=None, max_examples=12)
 @given(table=tables(), seed=st.integers(0, 2**16))
-def test_a_row_is_encoded_by_itself(table: tuple[Schema, np.ndarray, pd.DataFrame], seed: int) -> None:
+def test_a_row_is_encoded_by_itself(
+    table: tuple[Schema, np.ndarray, pd.DataFrame], seed: int
+) -> None:
     schema, _, frame = table
     codec = Codec(schema)
     some = np.random.default_rng(seed).permutation(len(frame))[: len(frame) // 2 + 1]
@@ -90,7 +110,9 @@ def test_values_come_back_in_their_own_dtypes() -> None:
 
 def test_missing_is_the_last_slot_and_stays_missing() -> None:
     frame = CODEC.decode(np.array([CODEC.sizes]) - 1)
-    assert frame.isna().iloc[0].tolist() == [column.nullable for column in EVERY_KIND.columns]
+    assert frame.isna().iloc[0].tolist() == [
+        column.nullable for column in EVERY_KIND.columns
+    ]
     encoded = CODEC.encode(frame)
     assert all(encoded[0, block.stop - 1] == 1 for block in CODEC.blocks)
 
@@ -98,11 +120,40 @@ def test_missing_is_the_last_slot_and_stays_missing() -> None:
 def test_a_bin_holds_its_lower_edge_and_the_last_one_also_high() -> None:
     real = Codec(Schema(columns=(Real(name="x", low=0, high=1, bins=4),)))
     values = [0, 0.2499, 0.25, 0.5, 0.75, 0.9999, 1]
-    assert real.codes(pd.DataFrame({"x": values}))[:, 0].tolist() == [0, 0, 1, 2, 3, 3, 3]
-    whole = Codec(Schema(columns=(Integer(name="x", low=0, high=9, bins=(0, 1, 5, 9)),)))
-    assert whole.codes(pd.DataFrame({"x": range(10)}))[:, 0].tolist() == [0, 1, 1, 1, 1, 2, 2, 2, 2, 2]
-    day = Codec(Schema(columns=(Date(name="x", low=date(2020, 1, 1), high=date(2020, 1, 4), bins=2),)))
-    assert day.codes(pd.DataFrame({"x": pd.date_range("2020-01-01", periods=4)}))[:, 0].tolist() == [0, 0, 1, 1]
+    assert real.codes(pd.DataFrame({"x": values}))[:, 0].tolist() == [
+        0,
+        0,
+        1,
+        2,
+        3,
+        3,
+        3,
+    ]
+    whole = Codec(
+        Schema(columns=(Integer(name="x", low=0, high=9, bins=(0, 1, 5, 9)),))
+    )
+    assert whole.codes(pd.DataFrame({"x": range(10)}))[:, 0].tolist() == [
+        0,
+        1,
+        1,
+        1,
+        1,
+        2,
+        2,
+        2,
+        2,
+        2,
+    ]
+    day = Codec(
+        Schema(
+            columns=(
+                Date(name="x", low=date(2020, 1, 1), high=date(2020, 1, 4), bins=2),
+            )
+        )
+    )
+    assert day.codes(pd.DataFrame({"x": pd.date_range("2020-01-01", periods=4)}))[
+        :, 0
+    ].tolist() == [0, 0, 1, 1]
 
 
 def test_without_a_generator_a_value_is_the_middle_of_its_bin() -> None:
@@ -119,19 +170,24 @@ def test_values_are_drawn_evenly_inside_a_bin() -> None:
     assert (counts - n / 10).abs().max() < 5 * np.sqrt(n * 0.09)
     assert frame["income"].between(0, 0.25).all()
     assert abs(frame["income"].mean() - 0.125) < 5 * 0.25 / np.sqrt(12 * n)
-    assert frame["joined"].dt.day.nunique() == 30  # 366 days in 12 bins: the first holds 30
+    # 366 days in 12 bins: the first holds 30
+    assert frame["joined"].dt.day.nunique() == 30
 
 
 def test_probabilities_decode_by_the_largest() -> None:
     rows = torch.rand(50, CODEC.width, generator=torch.Generator().manual_seed(0))
     codes = np.stack([rows[:, block].argmax(1).numpy() for block in CODEC.blocks], 1)
     pd.testing.assert_frame_equal(CODEC.decode(rows), CODEC.decode(codes))
-    pd.testing.assert_frame_equal(CODEC.decode(rows.numpy()), CODEC.decode(torch.from_numpy(codes)))
+    pd.testing.assert_frame_equal(
+        CODEC.decode(rows.numpy()), CODEC.decode(torch.from_numpy(codes))
+    )
     assert (CODEC.codes(CODEC.decode(rows.half().requires_grad_())) >= 0).all()
 
 
 def test_sampling_inverts_the_cumulative_weights() -> None:
-    codec = Codec(Schema(columns=(Categorical(name="x", categories=("a", "b", "c", "d")),)))
+    codec = Codec(
+        Schema(columns=(Categorical(name="x", categories=("a", "b", "c", "d")),))
+    )
     weights = torch.tensor([[0.0, 1.0, 0.0, 3.0]])
     for draw, level in ((0.0, 1), (0.2499, 1), (0.25, 3), (0.9999, 3), (ALMOST_ONE, 3)):
         assert codec.sample_codes(weights, Constant(draw)).tolist() == [[level]]
@@ -159,7 +215,11 @@ def test_sampling_a_one_hot_row_returns_it() -> None:
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("colour", "blue", 'column "colour": the value at row 2 is blue, outside red, green'),
+        (
+            "colour",
+            "blue",
+            'column "colour": the value at row 2 is blue, outside red, green',
+        ),
         ("grade", 15, "is 15, outside 10 < 20 < 30"),
         ("smoker", None, "row 2 is missing"),
         ("age", 111, "is 111, outside 0 to 110"),
@@ -172,7 +232,9 @@ def test_sampling_a_one_hot_row_returns_it() -> None:
         ("joined", "soon", "not dates"),
     ],
 )
-def test_a_value_outside_the_domain_is_an_error(column: str, value: object, message: str) -> None:
+def test_a_value_outside_the_domain_is_an_error(
+    column: str, value: object, message: str
+) -> None:
     frame = CODEC.decode(all_codes(CODEC)[:3]).astype({column: object})
     frame.loc[1, column] = value
     with pytest.raises(SchemaError, match=f"{message}.*Nothing was encoded"):
@@ -209,7 +271,9 @@ def test_a_number_has_the_place_that_pandas_finds_for_it() -> None:
         places = pd.Index(known, dtype=np.float64).get_indexer(pd.Index(numbers))
         column = Categorical(name="c", categories=known, nullable=True)
         here = places >= 0
-        assert codes_of(column, pd.Series(numbers[here])).tolist() == places[here].tolist()
+        assert (
+            codes_of(column, pd.Series(numbers[here])).tolist() == places[here].tolist()
+        )
         for odd in numbers[~here & ~np.isnan(numbers)]:
             with pytest.raises(SchemaError, match="outside"):
                 codes_of(column, pd.Series([odd]))

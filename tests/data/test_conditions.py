@@ -1,4 +1,6 @@
-"""Conditions are read by hand: what they say, what they refuse, and that no text can do more than that."""
+"""Conditions are read by hand: what they say, what they refuse, and that no text can do
+more than that.
+"""
 
 import contextlib
 
@@ -6,10 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.data.conditions import DEEPEST, LONGEST, And, Compare, Missing, Not, OneOf, Or, columns, parse
+from understudy.data.conditions import (
+    DEEPEST,
+    LONGEST,
+    And,
+    Compare,
+    Missing,
+    Not,
+    OneOf,
+    Or,
+    columns,
+    parse,
+)
 from understudy.ground.errors import ConfigError
 
-A, B = OneOf("a", (1,)), OneOf("b", ("x",))
+A = OneOf("a", (1,))
+B = OneOf("b", ("x",))
 
 
 @pytest.mark.parametrize(
@@ -24,12 +38,18 @@ A, B = OneOf("a", (1,)), OneOf("b", ("x",))
         ("70 <= a", Compare("a", ">=", 70)),
         ("70 <= a < 80", And((Compare("a", ">=", 70), Compare("a", "<", 80)))),
         ("a between 1 and 2", And((Compare("a", ">=", 1), Compare("a", "<=", 2)))),
-        ("a not between 1 and 2", Not(And((Compare("a", ">=", 1), Compare("a", "<=", 2))))),
+        (
+            "a not between 1 and 2",
+            Not(And((Compare("a", ">=", 1), Compare("a", "<=", 2)))),
+        ),
         ("a in ('x', 'it''s')", OneOf("a", ("x", "it's"))),
         ("a not in (1)", Not(A)),
         ("a IS MISSING", Missing("a")),
         ("a is not missing", Not(Missing("a"))),
-        ("a == True or b != false", Or((OneOf("a", (True,)), Not(OneOf("b", (False,)))))),
+        (
+            "a == True or b != false",
+            Or((OneOf("a", (True,)), Not(OneOf("b", (False,))))),
+        ),
         ("`body mass` > 1", Compare("body mass", ">", 1)),
         ('"say ""in""" > 1', Compare('say "in"', ">", 1)),
         ("größe_2 > 1", Compare("größe_2", ">", 1)),
@@ -74,9 +94,36 @@ def test_a_condition_is_a_text() -> None:
 
 
 pieces = st.sampled_from(
-    ["a", "b", "`c d`", "'x'", "1", "-2.5", "and", "or", "not", "in", "is", "missing", "between", "(", ")", ",", "==",
-     "<", ">=", "true", "'", '"', "`", "\x00", "∞", "1e5", "\n"]
-)  # fmt: skip
+    [
+        "a",
+        "b",
+        "`c d`",
+        "'x'",
+        "1",
+        "-2.5",
+        "and",
+        "or",
+        "not",
+        "in",
+        "is",
+        "missing",
+        "between",
+        "(",
+        ")",
+        ",",
+        "==",
+        "<",
+        ">=",
+        "true",
+        "'",
+        '"',
+        "`",
+        "\x00",
+        "∞",
+        "1e5",
+        "\n",
+    ]
+)
 
 
 @given(st.one_of(st.text(), st.lists(pieces, max_size=40).map(" ".join)))
@@ -102,12 +149,17 @@ def written(condition: object) -> str:
 
 
 def quoted(value: object) -> str:
-    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
+    return (
+        "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
+    )
 
 
 names = st.text(min_size=1, max_size=5)
 values = st.one_of(
-    st.text(max_size=5), st.booleans(), st.integers(-(10**20), 10**20), st.floats(allow_nan=False, allow_infinity=False)
+    st.text(max_size=5),
+    st.booleans(),
+    st.integers(-(10**20), 10**20),
+    st.floats(allow_nan=False, allow_infinity=False),
 )
 conditions = st.recursive(
     st.one_of(

@@ -1,4 +1,6 @@
-"""Different values of a column are found in one pass where they are texts or numbers, as they are one by one."""
+"""Different values of a column are found in one pass where they are texts or numbers,
+as they are one by one.
+"""
 
 from decimal import Decimal
 from typing import Any
@@ -21,7 +23,9 @@ ODD: list[list[Any]] = [
 
 
 @pytest.mark.parametrize("values", ODD)
-def test_texts_are_told_apart_as_they_are_one_by_one(values: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_told_apart_as_they_are_one_by_one(
+    values: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     cells = pd.Series(values, dtype=object)
     expected = reading._one_by_one(cells, WORDS)
     monkeypatch.delattr(reading, "_one_by_one")
@@ -40,7 +44,9 @@ def test_what_is_no_text_among_texts_is_looked_at_one_by_one(other: Any) -> None
     assert len(seen) == len(expected[1])
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64", "float32", "float64", "Int64"])
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint16", "int64", "float32", "float64", "Int64"]
+)
 def test_numbers_of_a_boolean_are_read_as_their_texts_are_each_number_once(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,7 +55,9 @@ def test_numbers_of_a_boolean_are_read_as_their_texts_are_each_number_once(
     plain = pd.Series(numbers).astype(dtype)
     looked_at: list[int] = []
     texts = reading.texts
-    monkeypatch.setattr(reading, "texts", lambda seen: looked_at.append(len(seen)) or texts(seen))
+    monkeypatch.setattr(
+        reading, "texts", lambda seen: looked_at.append(len(seen)) or texts(seen)
+    )
     values, faults = read_cells(column, plain, np.arange(5_000))
     assert not faults
     assert values.astype(bool).tolist() == numbers.astype(bool).tolist()

@@ -12,12 +12,16 @@ from understudy.data.schema import Real, Schema
 from understudy.ground.errors import SchemaError
 from understudy.privacy.noise import FastRng
 
-PRICE = Real(name="price", low=-5_000.0, high=50_000.0, decimals=2, ends=True, nullable=True)
+PRICE = Real(
+    name="price", low=-5_000.0, high=50_000.0, decimals=2, ends=True, nullable=True
+)
 SCHEMA = Schema(columns=(PRICE,))
 
 
 def levels(**ends: float) -> Levels:
-    """Five levels: below −1, up to zero, zero, up to 100, and above; and the missing one."""
+    """Five levels: below −1, up to zero, zero, up to 100, and above; and the missing
+    one.
+    """
     edges = np.asarray(fine_schema(SCHEMA).columns[0].edges)  # type: ignore[attr-defined]
     group = np.searchsorted([-1.0, 0.0, 0.01, 100.0], edges[:-1], side="right")
     weight = np.where((edges[:-1] > 5) & (edges[1:] < 400), np.diff(edges), 0.0)
@@ -41,7 +45,7 @@ def test_numbers_are_drawn_with_the_ends_of_the_table_and_within_their_level() -
     assert np.isnan(price[codes[:, 0] == 5]).all(), "missing stays missing"
 
 
-def test_a_number_is_moved_by_less_than_a_unit_on_its_side_of_zero_and_stays_where_nothing_is_in_reach() -> None:
+def test_a_number_is_moved_by_less_than_a_unit_on_its_side_of_zero_and_stays_where_nothing_is_in_reach():
     table = np.zeros(100)
     table[[0, 99]] = 1
     steps = np.array([1234, -1234, 5, -5, 1999, 40, 7])
@@ -63,18 +67,37 @@ def test_the_end_of_a_number_is_its_own_and_a_missing_one_has_none() -> None:
     assert end_cells(Real(name="x", low=0.0, high=1.0, decimals=2)) == 0
 
 
-@pytest.mark.parametrize("wrong", [{"decimals": None}, {"decimals": 3}, {"bins": 10}, {"ends": "yes"}])
+@pytest.mark.parametrize(
+    "wrong", [{"decimals": None}, {"decimals": 3}, {"bins": 10}, {"ends": "yes"}]
+)
 def test_ends_that_cannot_be_bought_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SchemaError, match="ends"):
-        Real(**{"name": "x", "low": 0.0, "high": 9.0, "decimals": 2, "ends": True, **wrong})
+        Real(
+            **{
+                "name": "x",
+                "low": 0.0,
+                "high": 9.0,
+                "decimals": 2,
+                "ends": True,
+                **wrong,
+            }
+        )
 
 
-def test_ends_go_through_a_schemas_text_and_through_tensors_and_strangers_are_checked() -> None:
+def test_ends_go_through_a_schemas_text_and_through_tensors_and_strangers_are_checked():
     assert Schema.from_dict(SCHEMA.to_dict()) == SCHEMA
-    found, again = levels(_99=2.0), Levels.from_tensors(SCHEMA, levels(_99=2.0).tensors())
+    found = levels(_99=2.0)
+    again = Levels.from_tensors(SCHEMA, levels(_99=2.0).tensors())
     assert np.array_equal(found.ends[0], again.ends[0])
-    for table in (np.full(100, -1.0), np.full(100, np.nan), np.full(100, np.inf), np.ones(10)):
+    for table in (
+        np.full(100, -1.0),
+        np.full(100, np.nan),
+        np.full(100, np.inf),
+        np.ones(10),
+    ):
         with pytest.raises(SchemaError, match="price"):
             Levels(SCHEMA, found.groups, found.weights, {0: table})
     with pytest.raises(SchemaError, match="not those of the schema"):
-        Levels.from_tensors(SCHEMA, {k: v for k, v in found.tensors().items() if k != "end.0"})
+        Levels.from_tensors(
+            SCHEMA, {k: v for k, v in found.tensors().items() if k != "end.0"}
+        )

@@ -1,4 +1,6 @@
-"""Columns that are written as people write them are drafted, read, and written back as they came."""
+"""Columns that are written as people write them are drafted, read, and written back as
+they came.
+"""
 
 import datetime as dt
 import io
@@ -31,32 +33,46 @@ DAYS = {
 
 
 def made_again(path: Path, schema: Schema) -> tuple[str, str]:
-    """The file as its table is written, and rows drawn from its own levels as they are."""
-    codec, frame = Codec(schema), read_table(path, schema).frame
+    """The file as its table is written, and rows drawn from its own levels as
+    they are.
+    """
+    codec = Codec(schema)
+    frame = read_table(path, schema).frame
     drawn = codec.decode(np.repeat(codec.codes(frame), 20, axis=0), Torch())
     return csv_text(frame, schema), csv_text(drawn, schema)
 
 
 @pytest.mark.parametrize("form", DAYS)
-def test_days_are_drafted_in_their_form_read_and_written_as_they_came(form: str, tmp_path: Path) -> None:
+def test_days_are_drafted_in_their_form_read_and_written_as_they_came(
+    form: str, tmp_path: Path
+) -> None:
     texts, days = DAYS[form]
     (tmp_path / "t.csv").write_text("\n".join(["born", *texts, ""]))
     found = draft(tmp_path / "t.csv")
-    assert found.schema.columns == (Date(name="born", low="1990-01-01", high="1991-12-31", written=form),)
+    assert found.schema.columns == (
+        Date(name="born", low="1990-01-01", high="1991-12-31", written=form),
+    )
     assert not found.remarks
     found.schema.save(tmp_path / "t.toml")
     assert Schema.load(tmp_path / "t.toml") == found.schema
-    assert list(read_table(tmp_path / "t.csv", found.schema).frame["born"]) == list(pd.to_datetime(days))
+    assert list(read_table(tmp_path / "t.csv", found.schema).frame["born"]) == list(
+        pd.to_datetime(days)
+    )
     again, drawn = made_again(tmp_path / "t.csv", found.schema)
     assert again == (tmp_path / "t.csv").read_text()
     (tmp_path / "drawn.csv").write_text(drawn)
     assert not check_table(tmp_path / "drawn.csv", found.schema)
 
 
-MOMENTS = {  # how a column is written, and the kind it is of: a midnight that is always there is no time
+# how a column is written, and the kind it is of: a midnight that is always there is no
+# time
+MOMENTS = {
     "M/D/YYYY H:MM": (["9/30/1990 7:05", "12/1/1991 23:59"], Datetime),
     "YYYY/MM/DD HH:MM:SS": (["1990/01/02 00:47:36", "1991/12/31 10:00:00"], Datetime),
-    "YYYY-MM-DDTHH:MM:SSZ": (["1990-01-02T06:00:00Z", "1991-12-31T07:00:00Z"], Datetime),
+    "YYYY-MM-DDTHH:MM:SSZ": (
+        ["1990-01-02T06:00:00Z", "1991-12-31T07:00:00Z"],
+        Datetime,
+    ),
     "YYYY-MM-DD HH:MM:SS": (["1990-01-02 06:00:00", "1991-12-31 07:30:00"], Datetime),
     "M/D/YYYY 0:00:00": (["9/30/1990 0:00:00", "12/1/1991 0:00:00"], Date),
     "YYYY-MM-DD 00:00:00": (["1990-01-02 00:00:00", "1991-12-31 00:00:00"], Date),
@@ -64,7 +80,9 @@ MOMENTS = {  # how a column is written, and the kind it is of: a midnight that i
 
 
 @pytest.mark.parametrize("form", MOMENTS)
-def test_days_with_a_time_are_drafted_in_their_form_read_and_written_as_they_came(form: str, tmp_path: Path) -> None:
+def test_days_with_a_time_are_drafted_in_their_form_read_and_written_as_they_came(
+    form: str, tmp_path: Path
+) -> None:
     texts, kind = MOMENTS[form]
     (tmp_path / "t.csv").write_text("\n".join(["at", *texts, ""]))
     schema = infer_schema(tmp_path / "t.csv")
@@ -72,14 +90,16 @@ def test_days_with_a_time_are_drafted_in_their_form_read_and_written_as_they_cam
     assert (type(column), column.written) == (kind, form)
     schema.save(tmp_path / "t.toml")
     assert Schema.load(tmp_path / "t.toml") == schema
-    assert read_table(tmp_path / "t.csv", schema).frame["at"].dt.tz_localize(None).tolist() == [
-        pd.Timestamp(text).tz_localize(None) for text in texts
-    ]
+    assert read_table(tmp_path / "t.csv", schema).frame["at"].dt.tz_localize(
+        None
+    ).tolist() == [pd.Timestamp(text).tz_localize(None) for text in texts]
     again, drawn = made_again(tmp_path / "t.csv", schema)
     assert again == (tmp_path / "t.csv").read_text()
     (tmp_path / "drawn.csv").write_text(drawn)
     assert not check_table(tmp_path / "drawn.csv", schema)
-    assert without_bounds({"at": as_bought(column)})["at"] == replace(column, low=None, high=None, nullable=True)
+    assert without_bounds({"at": as_bought(column)})["at"] == replace(
+        column, low=None, high=None, nullable=True
+    )
 
 
 def test_days_of_which_no_value_tells_are_drafted_day_first_with_a_word_on_it() -> None:
@@ -90,18 +110,41 @@ def test_days_of_which_no_value_tells_are_drafted_day_first_with_a_word_on_it() 
     assert found.remarks["born"] in found.schema.note
 
 
-@pytest.mark.parametrize("cell", ["1990-02-01", "32.01.1990", "29.02.1990", "1.2.1990", "01.02.90", "٠١.٠٢.1990"])
-def test_a_day_in_another_form_is_a_violation_and_a_real_date_is_none(cell: str) -> None:
-    schema = Schema(columns=(Date(name="born", low="1990-01-01", high="1990-12-31", written="DD.MM.YYYY"),))
+@pytest.mark.parametrize(
+    "cell",
+    ["1990-02-01", "32.01.1990", "29.02.1990", "1.2.1990", "01.02.90", "٠١.٠٢.1990"],
+)
+def test_a_day_in_another_form_is_a_violation_and_a_real_date_is_none(
+    cell: str,
+) -> None:
+    schema = Schema(
+        columns=(
+            Date(
+                name="born", low="1990-01-01", high="1990-12-31", written="DD.MM.YYYY"
+            ),
+        )
+    )
     (found,) = check_table(pd.DataFrame({"born": [cell]}), schema)
     assert found.reason == "is not a date (DD.MM.YYYY)."
-    assert not check_table(pd.DataFrame({"born": pd.to_datetime(["1990-02-01"])}), schema)
+    assert not check_table(
+        pd.DataFrame({"born": pd.to_datetime(["1990-02-01"])}), schema
+    )
 
 
 def test_a_day_beyond_the_bounds_is_clipped_to_a_day_in_the_same_form() -> None:
-    schema = Schema(columns=(Date(name="born", low="1990-01-01", high="1990-12-31", written="DD.MM.YYYY"),))
+    schema = Schema(
+        columns=(
+            Date(
+                name="born", low="1990-01-01", high="1990-12-31", written="DD.MM.YYYY"
+            ),
+        )
+    )
     cells = pd.DataFrame({"born": ["05.06.1980", "05.06.1990", "05.06.2000"]})
-    assert list(coarsen(cells, schema)["born"]) == ["01.01.1990", "05.06.1990", "31.12.1990"]
+    assert list(coarsen(cells, schema)["born"]) == [
+        "01.01.1990",
+        "05.06.1990",
+        "31.12.1990",
+    ]
 
 
 NUMBERS = {
@@ -117,9 +160,13 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("form", NUMBERS)
-def test_numbers_are_drafted_in_their_form_read_and_written_as_they_came(form: str, tmp_path: Path) -> None:
+def test_numbers_are_drafted_in_their_form_read_and_written_as_they_came(
+    form: str, tmp_path: Path
+) -> None:
     texts, numbers, decimals = NUMBERS[form]
-    (tmp_path / "t.csv").write_text("\n".join(["x;y", *(f"{text};a" for text in texts), ""]))
+    (tmp_path / "t.csv").write_text(
+        "\n".join(["x;y", *(f"{text};a" for text in texts), ""])
+    )
     schema = infer_schema(tmp_path / "t.csv")
     column = schema.column("x")
     assert isinstance(column, Real)
@@ -127,25 +174,37 @@ def test_numbers_are_drafted_in_their_form_read_and_written_as_they_came(form: s
     schema.save(tmp_path / "t.toml")
     assert Schema.load(tmp_path / "t.toml") == schema
     assert list(read_table(tmp_path / "t.csv", schema).frame["x"]) == numbers
-    again, drawn = (pd.read_csv(io.StringIO(text), dtype=str) for text in made_again(tmp_path / "t.csv", schema))
+    again, drawn = (
+        pd.read_csv(io.StringIO(text), dtype=str)
+        for text in made_again(tmp_path / "t.csv", schema)
+    )
     assert list(again["x"]) == texts
     assert not check_table(drawn, schema)
 
 
-@pytest.mark.parametrize("cell", ["5", "5.5%", "1.000,5%", "5%%", "%", "nan%", "1e3%", "٥%"])
-def test_a_number_in_another_form_is_a_violation_and_a_real_number_is_none(cell: str) -> None:
+@pytest.mark.parametrize(
+    "cell", ["5", "5.5%", "1.000,5%", "5%%", "%", "nan%", "1e3%", "٥%"]
+)
+def test_a_number_in_another_form_is_a_violation_and_a_real_number_is_none(
+    cell: str,
+) -> None:
     schema = Schema(columns=(Real(name="x", low=0, high=10, written="0,0%"),))
     (found,) = check_table(pd.DataFrame({"x": [cell]}), schema)
     assert found.reason == 'is not a number written as "0,0%".'
     assert not check_table(pd.DataFrame({"x": [5.5]}), schema)
 
 
-def test_a_comma_before_three_digits_everywhere_may_part_thousands_and_is_not_drafted_as_a_number() -> None:
-    assert infer_schema(pd.DataFrame({"x": ["1,234", "5,678"]})).column("x").kind == "categorical"
+def test_a_comma_before_three_digits_everywhere_may_part_thousands_and_is_not_drafted_as_a_number():
+    assert (
+        infer_schema(pd.DataFrame({"x": ["1,234", "5,678"]})).column("x").kind
+        == "categorical"
+    )
 
 
 def test_a_number_beyond_the_bounds_is_clipped_to_one_in_the_same_form() -> None:
-    schema = Schema(columns=(Real(name="x", low=0, high=9.5, decimals=1, written="0,0 %"),))
+    schema = Schema(
+        columns=(Real(name="x", low=0, high=9.5, decimals=1, written="0,0 %"),)
+    )
     cells = pd.DataFrame({"x": ["-5,5 %", "5,5 %", "55 %"]})
     assert list(coarsen(cells, schema)["x"]) == ["0,0 %", "5,5 %", "9,5 %"]
 
@@ -158,13 +217,16 @@ TIMES = {
 
 
 @pytest.mark.parametrize("form", TIMES)
-def test_times_of_day_are_drafted_in_their_form_read_and_written_as_they_came(form: str, tmp_path: Path) -> None:
+def test_times_of_day_are_drafted_in_their_form_read_and_written_as_they_came(
+    form: str, tmp_path: Path
+) -> None:
     texts, steps = TIMES[form]
     (tmp_path / "t.csv").write_text("\n".join(["at", *texts, ""]))
     schema = infer_schema(tmp_path / "t.csv")
     (column,) = schema.columns
     assert isinstance(column, Integer)
-    assert (column.low, column.written, column.nullable) == (0, form, False)  # the day, and no earliest patient
+    # the day, and no earliest patient
+    assert (column.low, column.written, column.nullable) == (0, form, False)
     assert column.high == (1439 if form.endswith("MM") else 86399)
     schema.save(tmp_path / "t.toml")
     assert Schema.load(tmp_path / "t.toml") == schema
@@ -177,47 +239,85 @@ def test_times_of_day_are_drafted_in_their_form_read_and_written_as_they_came(fo
 
 
 def test_bounds_and_bins_of_times_are_times_and_so_are_their_labels() -> None:
-    column = Integer(name="at", low="08:00", high="19:59", bins=("08:00", "12:00", "19:59"), written="HH:MM")
+    column = Integer(
+        name="at",
+        low="08:00",
+        high="19:59",
+        bins=("08:00", "12:00", "19:59"),
+        written="HH:MM",
+    )
     assert (column.low, column.high, column.bins) == (480, 1199, (480, 720, 1199))
     assert column.labels == ("08:00–11:59", "12:00–19:59")
     assert column.domain == "08:00 to 19:59, 2 levels"
     assert column.to_dict()["bins"] == ["08:00", "12:00", "19:59"]
     wrong: list[dict[str, Any]] = [
-        {"high": "24:00"}, {"high": 1440}, {"low": -1}, {"low": "8:00"}, {"written": "HH.MM"}, {"low": 1.5},
-    ]  # fmt: skip
+        {"high": "24:00"},
+        {"high": 1440},
+        {"low": -1},
+        {"low": "8:00"},
+        {"written": "HH.MM"},
+        {"low": 1.5},
+    ]
     for changes in wrong:
         with pytest.raises(SchemaError, match='column "at"'):
-            Integer(**{"name": "at", "low": 0, "high": "19:59", "written": "HH:MM"} | changes)
+            Integer(
+                **{"name": "at", "low": 0, "high": "19:59", "written": "HH:MM"}
+                | changes
+            )
 
 
-@pytest.mark.parametrize("cell", ["24:00", "14:60", "8:05", "14:30:15", "14.30", "870", "-1:00", "١٤:٣٠"])
-def test_a_time_in_another_form_is_a_violation_and_a_real_time_is_none(cell: str) -> None:
+@pytest.mark.parametrize(
+    "cell", ["24:00", "14:60", "8:05", "14:30:15", "14.30", "870", "-1:00", "١٤:٣٠"]
+)
+def test_a_time_in_another_form_is_a_violation_and_a_real_time_is_none(
+    cell: str,
+) -> None:
     schema = Schema(columns=(Integer(name="at", low=0, high=1439, written="HH:MM"),))
     (found,) = check_table(pd.DataFrame({"at": [cell]}), schema)
     assert found.reason == "is not a time of day (HH:MM)."
-    assert not check_table(pd.DataFrame({"at": [dt.time(14, 30), dt.time(8, 5)]}), schema)
+    assert not check_table(
+        pd.DataFrame({"at": [dt.time(14, 30), dt.time(8, 5)]}), schema
+    )
     assert not check_table(pd.DataFrame({"at": [870]}), schema)
 
 
 def test_a_time_beyond_the_bounds_is_named_as_a_time_and_clipped_to_one() -> None:
-    schema = Schema(columns=(Integer(name="at", low="08:00", high="18:00", written="HH:MM"),))
+    schema = Schema(
+        columns=(Integer(name="at", low="08:00", high="18:00", written="HH:MM"),)
+    )
     cells = pd.DataFrame({"at": ["07:59", "12:00", "18:01"]})
     reasons = [found.reason for found in check_table(cells, schema)]
-    assert reasons == ["is below the declared low 08:00.", "is above the declared high 18:00."]
+    assert reasons == [
+        "is below the declared low 08:00.",
+        "is above the declared high 18:00.",
+    ]
     assert list(coarsen(cells, schema)["at"]) == ["08:00", "12:00", "18:00"]
 
 
 def test_times_of_a_parquet_file_are_drafted_and_read(tmp_path: Path) -> None:
-    pd.DataFrame({"at": [dt.time(14, 30), None, dt.time(8, 5)]}).to_parquet(tmp_path / "t.parquet")
+    pd.DataFrame({"at": [dt.time(14, 30), None, dt.time(8, 5)]}).to_parquet(
+        tmp_path / "t.parquet"
+    )
     schema = infer_schema(tmp_path / "t.parquet")
-    assert schema.columns == (Integer(name="at", low=0, high=1439, written="HH:MM", nullable=True),)
-    assert list(read_table(tmp_path / "t.parquet", schema).frame["at"].dropna()) == [870, 485]
+    assert schema.columns == (
+        Integer(name="at", low=0, high=1439, written="HH:MM", nullable=True),
+    )
+    assert list(read_table(tmp_path / "t.parquet", schema).frame["at"].dropna()) == [
+        870,
+        485,
+    ]
 
 
 def test_times_of_two_forms_are_texts_and_many_of_them_are_said_to_be_so() -> None:
-    assert infer_schema(pd.DataFrame({"at": ["14:30", "14:30:15"]})).column("at").kind == "categorical"
+    assert (
+        infer_schema(pd.DataFrame({"at": ["14:30", "14:30:15"]})).column("at").kind
+        == "categorical"
+    )
     many = [f"{n // 60:02}:{n % 60:02}" for n in range(100)] + ["14:30:15"]
-    assert "times of day, but not all in one form" in draft(pd.DataFrame({"at": many, "x": 1})).left_out["at"]
+    assert (
+        "times of day, but not all in one form"
+        in draft(pd.DataFrame({"at": many, "x": 1})).left_out["at"]
+    )
 
 
 def test_a_question_about_a_time_of_day_is_asked_in_its_form() -> None:

@@ -1,4 +1,6 @@
-"""Hostile images and Zarr stores: what unpacks beyond what it states, is cut off, huge or not a number."""
+"""Hostile images and Zarr stores: what unpacks beyond what it states, is cut off, huge
+or not a number.
+"""
 
 import bz2
 import gzip
@@ -28,7 +30,8 @@ from understudy.ground.errors import PartyError, SchemaError
 SCHEMA = ImageSchema(height=4, width=3)
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 4, 3)).astype(np.uint8)
 BEYOND = 1 << 28  # bytes that a hostile chunk unpacks to
-ROOM = 1 << 26  # bytes of memory that reading it may take, beside what reading an honest one takes
+# bytes of memory that reading it may take, beside what reading an honest one takes
+ROOM = 1 << 26
 
 NEW: dict[str, Any] = {
     "zstd": zarr.codecs.ZstdCodec(),
@@ -36,11 +39,17 @@ NEW: dict[str, Any] = {
     "blosc": zarr.codecs.BloscCodec(),
 }
 OLD: dict[str, Any] = {
-    "blosc": numcodecs.Blosc(), "bz2": numcodecs.BZ2(), "gzip": numcodecs.GZip(), "lz4": numcodecs.LZ4(),
-    "zlib": numcodecs.Zlib(), "zstd": numcodecs.Zstd(),
-}  # fmt: skip
+    "blosc": numcodecs.Blosc(),
+    "bz2": numcodecs.BZ2(),
+    "gzip": numcodecs.GZip(),
+    "lz4": numcodecs.LZ4(),
+    "zlib": numcodecs.Zlib(),
+    "zstd": numcodecs.Zstd(),
+}
 PACKED: dict[str, Callable[[bytes], bytes]] = {
-    "blosc": lambda data: bytes(numcodecs.Blosc().encode(np.frombuffer(data, np.uint8))),
+    "blosc": lambda data: bytes(
+        numcodecs.Blosc().encode(np.frombuffer(data, np.uint8))
+    ),
     "bz2": bz2.compress,
     "gzip": gzip.compress,
     "lz4": lambda data: bytes(numcodecs.LZ4().encode(data)),
@@ -60,7 +69,9 @@ def stored(path: Path, form: int, codec: str, images: Any = PIXELS) -> Path:
 
 
 @every_format
-def test_a_chunk_of_any_codec_is_read_as_it_was_written(form: int, codec: str, tmp_path: Path) -> None:
+def test_a_chunk_of_any_codec_is_read_as_it_was_written(
+    form: int, codec: str, tmp_path: Path
+) -> None:
     stored(tmp_path / "a.zarr", form, codec)
     found = read_images(tmp_path / "a.zarr", SCHEMA)
     assert np.array_equal(SCHEMA.unscaled(found.values), PIXELS)
@@ -82,11 +93,21 @@ print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
 
 
 @pytest.mark.parametrize(("form", "codec"), [(3, "zstd"), (2, "bz2")])
-def test_a_chunk_that_unpacks_beyond_its_stated_size_takes_no_memory(form: int, codec: str, tmp_path: Path) -> None:
+def test_a_chunk_that_unpacks_beyond_its_stated_size_takes_no_memory(
+    form: int, codec: str, tmp_path: Path
+) -> None:
     stored(tmp_path / "good.zarr", form, codec)
     stored(tmp_path / "bad.zarr", form, codec).write_bytes(PACKED[codec](bytes(BEYOND)))
-    words = [sys.executable, "-c", _READ, str(tmp_path / "good.zarr"), str(tmp_path / "bad.zarr")]
-    said, more = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    words = [
+        sys.executable,
+        "-c",
+        _READ,
+        str(tmp_path / "good.zarr"),
+        str(tmp_path / "bad.zarr"),
+    ]
+    said, more = subprocess.run(
+        words, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert "unpacks to more than" in said
     assert int(more) < ROOM
 
@@ -114,7 +135,9 @@ def test_a_chunk_that_is_exchanged_later_for_a_larger_one_is_refused(
 
 @every_format
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_a_chunk_that_is_cut_off_is_refused(form: int, codec: str, share: float, tmp_path: Path) -> None:
+def test_a_chunk_that_is_cut_off_is_refused(
+    form: int, codec: str, share: float, tmp_path: Path
+) -> None:
     chunk = stored(tmp_path / "a.zarr", form, codec)
     data = chunk.read_bytes()
     chunk.write_bytes(data[: int(share * len(data))])
@@ -123,24 +146,32 @@ def test_a_chunk_that_is_cut_off_is_refused(form: int, codec: str, share: float,
 
 
 def packed(path: Path, name: str, first: bytes, zeros: int) -> None:
-    """A zip of one member: these bytes and then so many MiB of zeros, a kilobyte of the file for each."""
+    """A zip of one member: these bytes and then so many MiB of zeros, a kilobyte of the
+    file for each.
+    """
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     body = packer.compress(first) + packer.flush(zlib.Z_FULL_FLUSH)
     mebibyte = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
         file.writestr(name, body + zeros * mebibyte + packer.flush(zlib.Z_FINISH))
         (member,) = file.filelist
-        member.compress_type, member.file_size = zipfile.ZIP_DEFLATED, len(first) + (zeros << 20)
+        member.compress_type = zipfile.ZIP_DEFLATED
+        member.file_size = len(first) + (zeros << 20)
 
 
 def array_header(shape: tuple[int, ...]) -> bytes:
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "|u1", "fortran_order": False, "shape": shape}
+    )
     return header.getvalue()
 
 
 BOMBS: dict[str, tuple[str, bytes]] = {
-    "an array that is as large as it states": ("images.npy", array_header((1 << 28, 4, 3))),
+    "an array that is as large as it states": (
+        "images.npy",
+        array_header((1 << 28, 4, 3)),
+    ),
     "more than an array states": ("images.npy", array_header((12, 4, 3))),
     "no array": ("images.npy", b"no header"),
     "a member that is called otherwise": ("images", array_header((1 << 28, 4, 3))),
@@ -149,13 +180,23 @@ BOMBS: dict[str, tuple[str, bytes]] = {
 
 
 @pytest.mark.parametrize("what", BOMBS)
-def test_a_zip_that_unpacks_to_gigabytes_is_refused_before_it_does(what: str, tmp_path: Path) -> None:
+def test_a_zip_that_unpacks_to_gigabytes_is_refused_before_it_does(
+    what: str, tmp_path: Path
+) -> None:
     np.savez_compressed(tmp_path / "good.npz", images=PIXELS)
     name, first = BOMBS[what]
     packed(tmp_path / "bad.npz", name, first, 3 << 10)
     assert (tmp_path / "bad.npz").stat().st_size < 1 << 22
-    words = [sys.executable, "-c", _READ, str(tmp_path / "good.npz"), str(tmp_path / "bad.npz")]
-    said, more = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    words = [
+        sys.executable,
+        "-c",
+        _READ,
+        str(tmp_path / "good.npz"),
+        str(tmp_path / "bad.npz"),
+    ]
+    said, more = subprocess.run(
+        words, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert "Nothing was read" in said
     assert int(more) < ROOM
 
@@ -174,7 +215,9 @@ def test_a_file_of_arrays_beyond_the_limit_is_read_where_it_is_hardly_packed(
 ) -> None:
     monkeypatch.setattr(array_folder, "_UNPACKED", 100)
     save(tmp_path / "a.npz", images=PIXELS)
-    assert np.array_equal(SCHEMA.unscaled(read_images(tmp_path / "a.npz", SCHEMA).values), PIXELS)
+    assert np.array_equal(
+        SCHEMA.unscaled(read_images(tmp_path / "a.npz", SCHEMA).values), PIXELS
+    )
     np.savez_compressed(tmp_path / "b.npz", images=np.zeros((10_000, 4, 3), np.uint8))
     with pytest.raises(SchemaError, match=r"120,\d+ bytes.*Nothing was read"):
         read_images(tmp_path / "b.npz", SCHEMA)
@@ -196,16 +239,30 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "a chunk of many": {"chunks": [1 << 28, 4, 3]},
     "a row of many": {"shape": [12, 1 << 20, 1 << 20]},
     "no rows": {"shape": [0, 4, 3]},
-    "long texts": {"data_type": {"name": "fixed_length_utf32", "configuration": {"length_bytes": 4 << 28}},
-                   "fill_value": ""},
-    "a filter that is not known": {"codecs": [{"name": "numcodecs.packbits"}, {"name": "bytes"}]},
-    "packed twice": {"codecs": [{"name": "bytes"}, *2 * [{"name": "gzip", "configuration": {"level": 5}}]]},
-}  # fmt: skip
+    "long texts": {
+        "data_type": {
+            "name": "fixed_length_utf32",
+            "configuration": {"length_bytes": 4 << 28},
+        },
+        "fill_value": "",
+    },
+    "a filter that is not known": {
+        "codecs": [{"name": "numcodecs.packbits"}, {"name": "bytes"}]
+    },
+    "packed twice": {
+        "codecs": [
+            {"name": "bytes"},
+            *2 * [{"name": "gzip", "configuration": {"level": 5}}],
+        ]
+    },
+}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_store_that_states_what_cannot_be_is_refused(what: str, tmp_path: Path) -> None:
+def test_a_store_that_states_what_cannot_be_is_refused(
+    what: str, tmp_path: Path
+) -> None:
     stored(tmp_path / "a.zarr", 3, "zstd")
     described(tmp_path / "a.zarr", **HOSTILE[what])
     with pytest.raises(SchemaError):
@@ -220,8 +277,12 @@ def test_an_array_in_shards_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300, -1.0])
-@pytest.mark.parametrize("missing", [False, True], ids=["a value", "the fill of a missing chunk"])
-def test_a_value_that_is_no_pixel_is_refused(value: float, missing: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "missing", [False, True], ids=["a value", "the fill of a missing chunk"]
+)
+def test_a_value_that_is_no_pixel_is_refused(
+    value: float, missing: bool, tmp_path: Path
+) -> None:
     images = PIXELS.astype(np.float64)
     if not missing:
         images[7, 1, 1] = value
@@ -238,7 +299,12 @@ def test_a_value_that_is_no_pixel_is_refused(value: float, missing: bool, tmp_pa
 
 
 def chunk_of(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return (
+        struct.pack(">I", len(data))
+        + kind
+        + data
+        + struct.pack(">I", zlib.crc32(kind + data))
+    )
 
 
 def png_of(*chunks: bytes, size: tuple[int, int] = (3, 4)) -> bytes:
@@ -249,21 +315,36 @@ def png_of(*chunks: bytes, size: tuple[int, int] = (3, 4)) -> bytes:
 ROWS = b"".join(b"\0" + row.tobytes() for row in PIXELS[0])
 HIDDEN = zlib.compress(bytes(BEYOND))  # beside the pixels, or behind them
 HIDING: dict[str, bytes] = {
-    "rows behind the last": png_of(chunk_of(b"IDAT", zlib.compress(ROWS + bytes(BEYOND)))),
-    "a packed text": png_of(chunk_of(b"zTXt", b"a\0\0" + HIDDEN), chunk_of(b"IDAT", zlib.compress(ROWS))),
-    "an international text": png_of(chunk_of(b"iTXt", b"a\0\1\0\0\0" + HIDDEN), chunk_of(b"IDAT", zlib.compress(ROWS))),
-    "a colour profile": png_of(chunk_of(b"iCCP", b"a\0\0" + HIDDEN), chunk_of(b"IDAT", zlib.compress(ROWS))),
+    "rows behind the last": png_of(
+        chunk_of(b"IDAT", zlib.compress(ROWS + bytes(BEYOND)))
+    ),
+    "a packed text": png_of(
+        chunk_of(b"zTXt", b"a\0\0" + HIDDEN), chunk_of(b"IDAT", zlib.compress(ROWS))
+    ),
+    "an international text": png_of(
+        chunk_of(b"iTXt", b"a\0\1\0\0\0" + HIDDEN),
+        chunk_of(b"IDAT", zlib.compress(ROWS)),
+    ),
+    "a colour profile": png_of(
+        chunk_of(b"iCCP", b"a\0\0" + HIDDEN), chunk_of(b"IDAT", zlib.compress(ROWS))
+    ),
 }
-_LOOK = _READ.replace("4, width=3)", "4, width=3)\nimport warnings\nwarnings.simplefilter('ignore')")
+_LOOK = _READ.replace(
+    "4, width=3)", "4, width=3)\nimport warnings\nwarnings.simplefilter('ignore')"
+)
 
 
 @pytest.mark.parametrize("what", HIDING)
-def test_an_image_that_hides_a_flood_beside_its_pixels_takes_no_memory(what: str, tmp_path: Path) -> None:
+def test_an_image_that_hides_a_flood_beside_its_pixels_takes_no_memory(
+    what: str, tmp_path: Path
+) -> None:
     for name, data in {"good": png(PIXELS[0]), "bad": HIDING[what]}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.png").write_bytes(data)
     words = [sys.executable, "-c", _LOOK, str(tmp_path / "good"), str(tmp_path / "bad")]
-    *said, more = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    *said, more = subprocess.run(
+        words, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert int(more) < ROOM, said
 
 
@@ -286,7 +367,11 @@ def test_every_image_that_is_cut_off_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize("side", [0, 5, 10_000, 10**5, 2**31 - 1, 2**32 - 1])
-def test_an_image_of_other_dimensions_is_refused_by_its_header(side: int, tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(png_of(chunk_of(b"IDAT", zlib.compress(ROWS)), size=(side, side)))
+def test_an_image_of_other_dimensions_is_refused_by_its_header(
+    side: int, tmp_path: Path
+) -> None:
+    (tmp_path / "a.png").write_bytes(
+        png_of(chunk_of(b"IDAT", zlib.compress(ROWS)), size=(side, side))
+    )
     with pytest.raises(SchemaError, match=r"cannot be read|by the schema"):
         read_images(tmp_path, SCHEMA)

@@ -30,34 +30,51 @@ def test_arrays_files_and_tables_give_the_same_images(tmp_path: Path) -> None:
     assert len(read_images(PIXELS, anonymous).ids) == 4
 
 
-def test_colours_are_the_last_axis_of_arrays_and_the_last_number_in_the_name_of_a_pixel(tmp_path: Path) -> None:
+def test_colours_are_the_last_axis_of_arrays_and_the_last_number_in_the_name_of_a_pixel(
+    tmp_path: Path,
+) -> None:
     schema = ImageSchema(height=2, width=3, channels=3)
     pixels = np.random.default_rng(1).integers(0, 256, (4, 2, 3, 3)).astype(np.uint8)
     np.savez(tmp_path / "colour.npz", images=pixels)
     frame = schema.frame(pixels / 255)
     assert frame["pixel_1_2_0"].tolist() == pixels[:, 1, 2, 0].tolist()
     for source in (tmp_path / "colour.npz", frame, pixels):
-        np.testing.assert_allclose(read_images(source, schema).values, pixels / 255, atol=1e-7)
-    with pytest.raises(SchemaError, match="of the shape 2 × 3 × 3 by the schema, and here 2 × 3"):
+        np.testing.assert_allclose(
+            read_images(source, schema).values, pixels / 255, atol=1e-7
+        )
+    with pytest.raises(
+        SchemaError, match="of the shape 2 × 3 × 3 by the schema, and here 2 × 3"
+    ):
         read_images(pixels[..., 0], schema)
 
 
 def test_what_takes_grey_images_alone_refuses_colour() -> None:
     assert SCHEMA.grey_shape == SCHEMA.shape == (2, 3)
-    with pytest.raises(ConfigError, match=r"in colour: moments and tied take both\. Nothing was charged"):
+    with pytest.raises(
+        ConfigError,
+        match=r"in colour: moments and tied take both\. Nothing was charged",
+    ):
         _ = ImageSchema(height=2, width=3, channels=3).grey_shape
 
 
 def test_scaling_and_back_is_exact_for_bytes() -> None:
     assert np.array_equal(SCHEMA.unscaled(SCHEMA.scaled(PIXELS)), PIXELS)
     real = ImageSchema(height=2, width=3, low=-1, high=1)
-    np.testing.assert_allclose(real.unscaled(real.scaled(PIXELS / 255)), PIXELS / 255, atol=1e-6)
+    np.testing.assert_allclose(
+        real.unscaled(real.scaled(PIXELS / 255)), PIXELS / 255, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("suffix", [".toml", ".json"])
-def test_a_schema_comes_back_from_its_file_as_it_was(tmp_path: Path, suffix: str) -> None:
+def test_a_schema_comes_back_from_its_file_as_it_was(
+    tmp_path: Path, suffix: str
+) -> None:
     colour = ImageSchema(height=4, width=4, channels=3, norm=0.5)
-    for schema in (SCHEMA, colour, ImageSchema(height=1, width=1, low=0.5, high=0.75, note="grey")):
+    for schema in (
+        SCHEMA,
+        colour,
+        ImageSchema(height=1, width=1, low=0.5, high=0.75, note="grey"),
+    ):
         schema.save(tmp_path / f"schema{suffix}")
         assert load_schema(tmp_path / f"schema{suffix}") == schema
 
@@ -68,19 +85,25 @@ def test_a_schema_says_in_a_few_words_what_it_describes() -> None:
     head = "colour images of 2 × 3 pixels from 0 to 255"
     assert str(colour) == f"{head}, each image by itself, whoever it is of"
     assert str(replace(colour, rows_are_people=True)) == f"{head}, each image a person"
-    assert "channels" not in SCHEMA.to_dict(), "what was agreed to in a file of grey images stays as it is"
+    assert "channels" not in SCHEMA.to_dict(), (
+        "what was agreed to in a file of grey images stays as it is"
+    )
 
 
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     narrow = ImageSchema(height=2, width=3, high=100)
-    with pytest.raises(SchemaError, match=r"the array, image 1: value \d+ at pixel \(0, 0\) is outside"):
+    with pytest.raises(
+        SchemaError, match=r"the array, image 1: value \d+ at pixel \(0, 0\) is outside"
+    ):
         read_images(PIXELS, narrow)
     plain = ImageSchema(height=2, width=3)  # an array alone names nobody
     with pytest.raises(SchemaError, match="of the shape"):
         read_images(PIXELS[:, :1], plain)
     broken = PIXELS.astype(float)
     broken[3, 1, 2] = np.nan
-    with pytest.raises(SchemaError, match=r"image 4: value nan at pixel \(1, 2\) is not a number"):
+    with pytest.raises(
+        SchemaError, match=r"image 4: value nan at pixel \(1, 2\) is not a number"
+    ):
         read_images(broken, plain)
     with pytest.raises(SchemaError, match="values are text, and not real numbers"):
         read_images(PIXELS.astype(str), plain)

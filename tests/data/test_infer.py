@@ -10,14 +10,26 @@ from schema_strategies import tables
 
 from understudy.data.infer import draft, infer_schema, write_draft
 from understudy.data.samples import toy
-from understudy.data.schema import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real, Schema
+from understudy.data.schema import (
+    Boolean,
+    Categorical,
+    Column,
+    Date,
+    Datetime,
+    Integer,
+    Ordinal,
+    Real,
+    Schema,
+)
 from understudy.data.table import check_table, read_table
 from understudy.ground.errors import ConfigError, DraftSchemaError, SchemaError
 
 
 @settings(deadline=None, max_examples=15)
 @given(table=tables())
-def test_a_draft_accepts_the_rows_it_was_read_from(table: tuple[Schema, np.ndarray, pd.DataFrame]) -> None:
+def test_a_draft_accepts_the_rows_it_was_read_from(
+    table: tuple[Schema, np.ndarray, pd.DataFrame],
+) -> None:
     schema, _, frame = table
     if frame[list(schema.names)].isna().all().all():
         return
@@ -58,7 +70,12 @@ def test_bounds_are_rounded_outwards(values: list[float]) -> None:
         ([3.5, 3.5], Real(name="x", low=3, high=4, bins=5, decimals=1)),
         ([0.1 + 0.2, 70.5], Real(name="x", low=0, high=80)),
         ([1.5e-7, 70.5], Real(name="x", low=0, high=80)),
-        (["2020-02-03", ""], Date(name="x", low=date(2020, 1, 1), high=date(2020, 12, 31), nullable=True)),
+        (
+            ["2020-02-03", ""],
+            Date(
+                name="x", low=date(2020, 1, 1), high=date(2020, 12, 31), nullable=True
+            ),
+        ),
         (
             ["2020-02-03 12:30:00", "2021-01-01 00:00:00"],
             Datetime(
@@ -71,10 +88,18 @@ def test_bounds_are_rounded_outwards(values: list[float]) -> None:
         ),
         (
             ["2020-02-03T12:30:09", "2020-02-03T12:00:00"],
-            Datetime(name="x", low="2020-01-01 00:00", high="2020-12-31 23:59:59", written="YYYY-MM-DDTHH:MM:SS"),
+            Datetime(
+                name="x",
+                low="2020-01-01 00:00",
+                high="2020-12-31 23:59:59",
+                written="YYYY-MM-DDTHH:MM:SS",
+            ),
         ),
         (["007", "12"], Categorical(name="x", categories=("007", "12"))),
-        (["0001-01-01", "2020-01-01"], Categorical(name="x", categories=("0001-01-01", "2020-01-01"))),
+        (
+            ["0001-01-01", "2020-01-01"],
+            Categorical(name="x", categories=("0001-01-01", "2020-01-01")),
+        ),
         (["b", "a", "b"], Categorical(name="x", categories=("a", "b"))),
     ],
 )
@@ -88,13 +113,17 @@ def test_kinds_are_guessed(values: list, expected: Column, tmp_path: Path) -> No
 def test_a_draft_is_marked_as_read_from_rows_and_refused() -> None:
     draft = infer_schema(toy()[0], person="id", name="toy")
     assert draft.origin == "rows"
-    assert "read from 200 rows of toy; private until marked public or bought" in draft.note
+    assert (
+        "read from 200 rows of toy; private until marked public or bought" in draft.note
+    )
     with pytest.raises(DraftSchemaError):
         draft.require_public()
 
 
 def test_an_ordered_categorical_is_drafted_with_its_own_order() -> None:
-    cells = pd.Categorical(["low", "high"], categories=["low", "middle", "high"], ordered=True)
+    cells = pd.Categorical(
+        ["low", "high"], categories=["low", "middle", "high"], ordered=True
+    )
     (column,) = infer_schema(pd.DataFrame({"x": cells})).columns
     assert column == Ordinal(name="x", categories=("low", "middle", "high"))
 
@@ -113,13 +142,22 @@ def test_what_cannot_be_described_is_left_out_and_named() -> None:
     )
     draft = infer_schema(frame, most_categories=2, header=True)
     assert draft.names == ("x",)
-    for said in ("empty (it has no value)", "names (3 different", "mixed (", "lists (", "huge (", " (it has no name)"):
+    for said in (
+        "empty (it has no value)",
+        "names (3 different",
+        "mixed (",
+        "lists (",
+        "huge (",
+        " (it has no name)",
+    ):
         assert said in draft.note
     with pytest.raises(SchemaError, match="no column can be described"):
         infer_schema(frame[["empty"]])
 
 
-def test_a_file_that_is_not_utf_8_is_drafted_but_for_the_columns_that_are_not(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf_8_is_drafted_but_for_the_columns_that_are_not(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "t.csv").write_bytes("town,x\nÅs,1.5\nOslo,2.5\n".encode("latin-1"))
     assert "town (its values are no UTF-8" in infer_schema(tmp_path / "t.csv").note
 
@@ -140,7 +178,9 @@ def test_a_written_draft_warns_and_reads_back(tmp_path: Path) -> None:
     assert 'set  origin = "public"' in text
     assert "with the ledger" in text
     # The way on that the header names.
-    (tmp_path / "public.toml").write_text(text.replace('\norigin = "rows"', '\norigin = "public"'))
+    (tmp_path / "public.toml").write_text(
+        text.replace('\norigin = "rows"', '\norigin = "public"')
+    )
     public = Schema.load(tmp_path / "public.toml")
     public.require_public()
     assert read_table(frame, public).rows == 200
@@ -163,8 +203,12 @@ def test_wrong_drafts_are_refused(tmp_path: Path) -> None:
         infer_schema(frame, most_categories=0)
 
 
-def test_people_with_several_rows_are_told_before_anything_else_is_done(tmp_path: Path) -> None:
-    pd.DataFrame({"id": [1, 2, 1, 1], "a": ["x", "y", "x", "y"]}).to_csv(tmp_path / "t.csv", index=False)
+def test_people_with_several_rows_are_told_before_anything_else_is_done(
+    tmp_path: Path,
+) -> None:
+    pd.DataFrame({"id": [1, 2, 1, 1], "a": ["x", "y", "x", "y"]}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
     found = draft(tmp_path / "t.csv", "id")
     assert found.remarks["id"].startswith("2 rows of people who have an earlier one")
     assert "earlier" not in found.schema.note  # which is written down

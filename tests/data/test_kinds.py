@@ -1,4 +1,6 @@
-"""Every kind of rows by its one object: told from the others, made up, aligned, encoded and drawn."""
+"""Every kind of rows by its one object: told from the others, made up, aligned, encoded
+and drawn.
+"""
 
 from typing import Any
 
@@ -8,18 +10,32 @@ import pytest
 
 from understudy.data.encoding.population import population_of
 from understudy.data.images import ImageSchema
-from understudy.data.kinds import ARRAYS, BROUGHT, FLAT, TABLE, MixedSchema, kind_of, schema_from, sizes_of
+from understudy.data.kinds import (
+    ARRAYS,
+    BROUGHT,
+    FLAT,
+    TABLE,
+    MixedSchema,
+    kind_of,
+    schema_from,
+    sizes_of,
+)
 from understudy.data.schema import Boolean, Categorical, Integer, Real, Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.visits import VisitSchema
 from understudy.generators.kinds import CLASSES, Drawing, drawing_of
 from understudy.privacy.noise.rng import FastRng
 
-COLUMNS = (Boolean(name="ill"), Categorical(name="colour", categories=("red", "blue", "green")))
+COLUMNS = (
+    Boolean(name="ill"),
+    Categorical(name="colour", categories=("red", "blue", "green")),
+)
 SCHEMAS: dict[str, Any] = {
     "table": Schema(columns=COLUMNS, person="id"),
     "image": ImageSchema(height=2, width=3, label="digit", classes=(0, 1, 2)),
-    "series": SeriesSchema(channels=(Real(name="pulse", low=0, high=200),), length=4, series="stay"),
+    "series": SeriesSchema(
+        channels=(Real(name="pulse", low=0, high=200),), length=4, series="stay"
+    ),
     "visits": VisitSchema(
         person="id",
         most_events=4,
@@ -33,15 +49,20 @@ def test_there_is_a_case_for_every_kind_and_each_is_found_by_its_schema() -> Non
     assert SCHEMAS.keys() == BROUGHT.keys()
     for name, schema in SCHEMAS.items():
         assert schema_from(schema.to_dict()) == schema
-        assert [kind.name for kind in BROUGHT.values() if kind.describes(schema)] == [name]
+        assert [kind.name for kind in BROUGHT.values() if kind.describes(schema)] == [
+            name
+        ]
         assert kind_of(schema).describes(schema)
     assert [*FLAT.among(SCHEMAS)] == ["table", "image", "series"]
     assert [*ARRAYS.among(SCHEMAS)] == ["image", "series"]
 
 
 @pytest.mark.parametrize("name", BROUGHT)
-def test_of_people_who_are_made_up_one_differs_from_all_others_who_are_alike(name: str) -> None:
-    kind, schema = BROUGHT[name], SCHEMAS[name]
+def test_of_people_who_are_made_up_one_differs_from_all_others_who_are_alike(
+    name: str,
+) -> None:
+    kind = BROUGHT[name]
+    schema = SCHEMAS[name]
     rows = kind.made_up(schema, 5)
     assert kind.holds(rows)
     assert not any(other.holds(rows) for other in BROUGHT.values() if other is not kind)
@@ -50,14 +71,21 @@ def test_of_people_who_are_made_up_one_differs_from_all_others_who_are_alike(nam
     assert all(np.array_equal(other, others[0]) for other in others)
     assert not np.array_equal(one, others[0])
     alike = kind.made_up(schema, 3, canary=None)
-    assert all(np.array_equal(_cells(alike.take(np.array([who]))), others[0]) for who in range(3))
+    assert all(
+        np.array_equal(_cells(alike.take(np.array([who]))), others[0])
+        for who in range(3)
+    )
 
 
 def _cells(rows: Any) -> np.ndarray[Any, Any]:
     """All that a person has, in one line."""
     if hasattr(rows, "frame"):
         return rows.frame.to_numpy().ravel()
-    return np.concatenate([rows.own.ravel(), rows.events.ravel()] if hasattr(rows, "own") else [rows.values.ravel()])
+    return np.concatenate(
+        [rows.own.ravel(), rows.events.ravel()]
+        if hasattr(rows, "own")
+        else [rows.values.ravel()]
+    )
 
 
 @pytest.mark.parametrize("name", BROUGHT)
@@ -85,7 +113,9 @@ def test_rows_come_back_from_their_numbers(name: str) -> None:
 def test_parts_side_by_side_have_the_sizes_of_all() -> None:
     parts = FLAT.among(SCHEMAS)
     mixed = MixedSchema(parts=parts)
-    assert sizes_of(mixed) == tuple(size for part in parts.values() for size in kind_of(part).sizes(part))
+    assert sizes_of(mixed) == tuple(
+        size for part in parts.values() for size in kind_of(part).sizes(part)
+    )
     assert len(mixed.names) == 2 + 6 + 4
     assert set(mixed.owners.values()) == parts.keys()
 

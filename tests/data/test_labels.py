@@ -1,4 +1,6 @@
-"""Several columns of classes beside images and series: declared, read, and refused where they do not fit."""
+"""Several columns of classes beside images and series: declared, read, and refused
+where they do not fit.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -19,13 +21,19 @@ IMAGES = ImageSchema(height=2, width=1, labels=LABELS, person="id")
 CHANNELS = (Real(name="pulse", low=0, high=200),)
 SERIES = SeriesSchema(length=2, series="stay", channels=CHANNELS, labels=LABELS)
 PIXELS = np.arange(8).reshape(4, 2, 1)
-CLASSES: dict[str, Any] = {"side": ["left", "right", "left", "right"], "size": [1, 3, 2, 3]}
+CLASSES: dict[str, Any] = {
+    "side": ["left", "right", "left", "right"],
+    "size": [1, 3, 2, 3],
+}
 
 
 @pytest.mark.parametrize("schema", [IMAGES, SERIES], ids=["images", "series"])
 @pytest.mark.parametrize("end", ["toml", "json"])
-def test_labels_are_written_down_and_read_back(schema: Any, end: str, tmp_path: Path) -> None:
-    schema.save(path := tmp_path / f"schema.{end}")
+def test_labels_are_written_down_and_read_back(
+    schema: Any, end: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"schema.{end}"
+    schema.save(path)
     again: Any = load_schema(path)
     assert again == schema
     assert (again.label, again.classes) == ("side", ("left", "right"))
@@ -37,8 +45,17 @@ def test_one_label_is_the_same_however_it_is_declared() -> None:
     assert ImageSchema(height=2, width=1, labels={"side": ("left", "right")}) == one
 
 
-def test_classes_of_a_row_are_those_of_its_columns_in_arrays_files_and_tables(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"id": [1, 1, 2, 3], **CLASSES, "pixel_0_0": PIXELS[:, 0, 0], "pixel_1_0": PIXELS[:, 1, 0]})
+def test_classes_of_a_row_are_those_of_its_columns_in_arrays_files_and_tables(
+    tmp_path: Path,
+) -> None:
+    frame = pd.DataFrame(
+        {
+            "id": [1, 1, 2, 3],
+            **CLASSES,
+            "pixel_0_0": PIXELS[:, 0, 0],
+            "pixel_1_0": PIXELS[:, 1, 0],
+        }
+    )
     frame.to_csv(tmp_path / "rows.csv", index=False)
     np.savez(tmp_path / "rows.npz", images=PIXELS, id=frame["id"], **CLASSES)
     read = [
@@ -51,7 +68,9 @@ def test_classes_of_a_row_are_those_of_its_columns_in_arrays_files_and_tables(tm
         assert isinstance(table, Images.__origin__)  # type: ignore[attr-defined]
         assert table.codes("side").tolist() == [0, 1, 0, 1]
         assert table.codes("size").tolist() == [0, 2, 1, 2]
-        assert IMAGES.frame(table.values, table.classes)[["side", "size"]].equals(frame[["side", "size"]])
+        assert IMAGES.frame(table.values, table.classes)[["side", "size"]].equals(
+            frame[["side", "size"]]
+        )
 
 
 def test_series_have_one_class_of_each_label(tmp_path: Path) -> None:
@@ -79,7 +98,11 @@ def test_series_have_one_class_of_each_label(tmp_path: Path) -> None:
 def test_a_second_label_that_does_not_fit_is_refused_by_file_and_row(
     classes: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
-    given = {name: values for name, values in (CLASSES | classes).items() if values is not None}
+    given = {
+        name: values
+        for name, values in (CLASSES | classes).items()
+        if values is not None
+    }
     np.savez(tmp_path / "rows.npz", images=PIXELS, id=np.arange(4), **given)
     with pytest.raises(SchemaError, match=words) as refusal:
         read_rows(tmp_path / "rows.npz", IMAGES)
@@ -92,16 +115,24 @@ def test_a_second_label_that_does_not_fit_is_refused_by_file_and_row(
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ({"labels": {"side": ("a", "b")}, "label": "hand", "classes": ("c",)}, "say label and classes, or labels"),
+        (
+            {"labels": {"side": ("a", "b")}, "label": "hand", "classes": ("c",)},
+            "say label and classes, or labels",
+        ),
         ({"labels": {"side": ("a", "b"), "id": (1, 2)}}, "two meanings"),
         ({"labels": {"side": ("a", "b"), "pixel_1_0": (1, 2)}}, "two meanings"),
         ({"labels": {"side": ("a", "b"), "size": ()}}, "say both"),
         ({"labels": {"side": ("a", "b"), "size": 3}}, "say both"),
         ({"labels": ["side", "size"]}, "each with a list of its classes"),
-        ({"labels": {str(n): tuple(range(40)) for n in range(3)}}, "at most 1,024 combinations of classes, not 64,000"),
+        (
+            {"labels": {str(n): tuple(range(40)) for n in range(3)}},
+            "at most 1,024 combinations of classes, not 64,000",
+        ),
     ],
 )
-def test_labels_that_say_too_little_or_too_much_are_refused(bad: dict[str, Any], words: str) -> None:
+def test_labels_that_say_too_little_or_too_much_are_refused(
+    bad: dict[str, Any], words: str
+) -> None:
     with pytest.raises(SchemaError, match=words):
         ImageSchema(height=2, width=1, person="id", **bad)
 
@@ -110,15 +141,23 @@ def test_labels_that_say_too_little_or_too_much_are_refused(bad: dict[str, Any],
     ("more", "column", "words"),
     [
         ({}, "pulse", "fill it in, or leave its whole series out"),
-        ({"time": "hour", "step": 1, "stride": 2}, "pulse", "leave that row out: no window goes across it"),
+        (
+            {"time": "hour", "step": 1, "stride": 2},
+            "pulse",
+            "leave that row out: no window goes across it",
+        ),
         ({}, "size", "has no class: fill it in"),
     ],
 )
 def test_an_empty_cell_of_a_series_says_where_it_is_and_what_to_do(
     more: dict[str, Any], column: str, words: str, tmp_path: Path
 ) -> None:
-    schema = SeriesSchema(length=2, series="stay", channels=CHANNELS, labels=LABELS, **more)
-    frame = schema.frame(np.ones((3, 2, 1)), np.arange(3)).astype({"size": object, "pulse": object})
+    schema = SeriesSchema(
+        length=2, series="stay", channels=CHANNELS, labels=LABELS, **more
+    )
+    frame = schema.frame(np.ones((3, 2, 1)), np.arange(3)).astype(
+        {"size": object, "pulse": object}
+    )
     frame.loc[4, column] = None
     frame.to_csv(tmp_path / "ward.csv", index=False)
     with pytest.raises(SchemaError, match=words) as refusal:

@@ -1,4 +1,6 @@
-"""Levels of two resolutions: what is encoded by level is drawn by fine cell, and a stranger's levels are checked."""
+"""Levels of two resolutions: what is encoded by level is drawn by fine cell, and a
+stranger's levels are checked.
+"""
 
 from typing import Any
 
@@ -20,7 +22,8 @@ SCHEMA = Schema(
         Categorical(name="code", categories=tuple(f"c{n}" for n in range(70))),
     )
 )
-HOURS = np.repeat(np.int32([0, 1, 2, 3]), [5, 1, 14, 1])  # 0–4, 5 alone, the rest, missing
+# 0–4, 5 alone, the rest, missing
+HOURS = np.repeat(np.int32([0, 1, 2, 3]), [5, 1, 14, 1])
 CODES = np.int32([0, 1, *[2] * 68])
 
 
@@ -48,7 +51,8 @@ def test_a_row_is_encoded_by_the_level_of_its_fine_cell() -> None:
 
 
 def test_a_drawn_level_is_a_cell_by_its_weight_and_even_where_there_is_none() -> None:
-    found, n = levels(), 20_000
+    found = levels()
+    n = 20_000
     codes = np.tile(np.int32([[0, 0, 0], [1, 1, 1], [2, 0, 2], [3, 1, 2]]), (n, 1))
     drawn = found.decode(codes, FastRng(0))
     assert np.array_equal(found.codes(drawn), codes), "every level is drawn as itself"
@@ -67,7 +71,9 @@ def test_probabilities_are_drawn_or_read_by_the_largest() -> None:
         1, torch.from_numpy(found.codes(FRAME)).long() + torch.tensor([0, 4, 6]), 0.9
     )
     assert np.array_equal(found.sample_codes(rows, FastRng(0)), found.codes(FRAME))
-    assert np.array_equal(found.codes(found.decode(rows + 0.01, FastRng(0))), found.codes(FRAME))
+    assert np.array_equal(
+        found.codes(found.decode(rows + 0.01, FastRng(0))), found.codes(FRAME)
+    )
 
 
 def test_levels_go_through_tensors_unchanged() -> None:
@@ -94,7 +100,11 @@ def changed(name: str, value: Any) -> dict[str, Any]:
         changed("weight.1", torch.tensor([1.0, torch.nan], dtype=torch.float64)),
         changed("weight.1", torch.tensor([1.0, torch.inf], dtype=torch.float64)),
         changed("weight.9", torch.zeros(1, dtype=torch.float64)),
-        {name: value for name, value in levels().tensors().items() if name != "weight.2"},
+        {
+            name: value
+            for name, value in levels().tensors().items()
+            if name != "weight.2"
+        },
         changed("level.0", "text"),
     ],
 )

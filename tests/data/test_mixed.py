@@ -12,7 +12,9 @@ from understudy.data.schema import Boolean, Integer, Real, Schema
 from understudy.data.series import SeriesSchema
 from understudy.ground.errors import SchemaError
 
-TABLE = Schema(columns=(Boolean(name="smoker"), Integer(name="age", low=0, high=90)), person="id")
+TABLE = Schema(
+    columns=(Boolean(name="smoker"), Integer(name="age", low=0, high=90)), person="id"
+)
 IMAGE = ImageSchema(height=2, width=3, person="id")
 SERIES = SeriesSchema(
     length=2,
@@ -24,8 +26,11 @@ MIXED = MixedSchema(parts={"clinic": TABLE, "x-ray": IMAGE, "monitor": SERIES})
 
 
 @pytest.mark.parametrize("suffix", [".toml", ".json"])
-def test_a_mixed_schema_is_read_back_as_it_was_written(tmp_path: Path, suffix: str) -> None:
-    MIXED.save(file := tmp_path / f"schema{suffix}")
+def test_a_mixed_schema_is_read_back_as_it_was_written(
+    tmp_path: Path, suffix: str
+) -> None:
+    file = tmp_path / f"schema{suffix}"
+    MIXED.save(file)
     again = load_any(file)
     assert again == MIXED
     assert isinstance(again, MixedSchema)
@@ -52,20 +57,33 @@ def test_a_frame_has_every_number_in_its_own_column() -> None:
 
 def test_tables_alone_make_a_table() -> None:
     other = Schema(columns=(Boolean(name="insured"),), person="id")
-    assert side_by_side({"a": TABLE, "b": other}) == Schema(columns=(*TABLE.columns, *other.columns), person="id")
+    assert side_by_side({"a": TABLE, "b": other}) == Schema(
+        columns=(*TABLE.columns, *other.columns), person="id"
+    )
 
 
 @pytest.mark.parametrize(
     "parts",
-    [{}, {"a": TABLE, "b": TABLE, "c": IMAGE}, {"a": Schema(columns=(Boolean(name="c.pixel_0_0"),)), "c": IMAGE}],
+    [
+        {},
+        {"a": TABLE, "b": TABLE, "c": IMAGE},
+        {"a": Schema(columns=(Boolean(name="c.pixel_0_0"),)), "c": IMAGE},
+    ],
 )
-def test_parts_that_share_a_column_or_are_none_are_refused(parts: dict[str, Schema]) -> None:
+def test_parts_that_share_a_column_or_are_none_are_refused(
+    parts: dict[str, Schema],
+) -> None:
     with pytest.raises(SchemaError):
         MixedSchema(parts=parts)
 
 
 @pytest.mark.parametrize(
-    "data", [{"kind": "mixed"}, {"kind": "mixed", "parts": {"a": 3}}, {"kind": "mixed", "strange": 1}]
+    "data",
+    [
+        {"kind": "mixed"},
+        {"kind": "mixed", "parts": {"a": 3}},
+        {"kind": "mixed", "strange": 1},
+    ],
 )
 def test_keys_that_describe_no_parts_are_refused(data: dict[str, object]) -> None:
     with pytest.raises(SchemaError):

@@ -1,4 +1,6 @@
-"""Columns of 0 and 1 of which exactly one is 1: declared, read as one column, drawn as one, written as they came."""
+"""Columns of 0 and 1 of which exactly one is 1: declared, read as one column, drawn as
+one, written as they came.
+"""
 
 from pathlib import Path
 
@@ -36,30 +38,44 @@ def test_a_group_is_read_as_one_column_and_written_as_it_came(tmp_path: Path) ->
     frame = rows(50)
     table = read_table(frame, SCHEMA)
     assert list(table.frame) == ["age", "soil"]
-    assert [frame.loc[row, name] for row, name in enumerate(table.frame["soil"])] == [1] * 50
+    assert [frame.loc[row, name] for row, name in enumerate(table.frame["soil"])] == [
+        1
+    ] * 50
     pd.testing.assert_frame_equal(unfold(table.frame, SCHEMA), frame)
     pd.testing.assert_frame_equal(fold(frame, SCHEMA), table.frame)
     assert csv_text(unfold(table.frame, SCHEMA), SCHEMA) == frame.to_csv(index=False)
     for name in ("rows.csv", "rows.parquet"):
-        frame.to_csv(tmp_path / name, index=False) if name.endswith("csv") else frame.to_parquet(tmp_path / name)
-        pd.testing.assert_frame_equal(read_table(tmp_path / name, SCHEMA).frame, table.frame)
+        frame.to_csv(tmp_path / name, index=False) if name.endswith(
+            "csv"
+        ) else frame.to_parquet(tmp_path / name)
+        pd.testing.assert_frame_equal(
+            read_table(tmp_path / name, SCHEMA).frame, table.frame
+        )
     pd.testing.assert_frame_equal(read_table(table.again, SCHEMA).frame, table.frame)
 
 
-def test_a_long_table_is_read_as_one_column_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_table_is_read_as_one_column_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     frame = rows(500)
     frame.to_csv(tmp_path / "rows.csv", index=False)
     monkeypatch.setattr("understudy.data.reading.files.LONG", 100)
     table = open_table(tmp_path / "rows.csv", SCHEMA)
     assert table.long
-    pd.testing.assert_frame_equal(pd.concat(table.batches(), ignore_index=True), read_table(frame, SCHEMA).frame)
+    pd.testing.assert_frame_equal(
+        pd.concat(table.batches(), ignore_index=True), read_table(frame, SCHEMA).frame
+    )
 
 
 @pytest.mark.parametrize(("ones", "count"), [((), 0), ((0, 2), 2)])
-def test_a_row_with_none_or_several_is_refused_as_a_value_outside_its_domain(ones: tuple[int, ...], count: int) -> None:
+def test_a_row_with_none_or_several_is_refused_as_a_value_outside_its_domain(
+    ones: tuple[int, ...], count: int
+) -> None:
     frame = rows(20)
     frame.loc[7, list(SOILS)] = [int(k in ones) for k in range(3)]
-    with pytest.raises(SchemaError, match=rf'column "soil": value {count} at row 8 .*exactly one'):
+    with pytest.raises(
+        SchemaError, match=rf'column "soil": value {count} at row 8 .*exactly one'
+    ):
         read_table(frame, SCHEMA)
     assert [violation.row for violation in check_table(frame, SCHEMA)] == [8]
 
@@ -67,7 +83,12 @@ def test_a_row_with_none_or_several_is_refused_as_a_value_outside_its_domain(one
 def test_none_of_them_may_be_1_where_the_group_is_nullable() -> None:
     frame = rows(20)
     frame.loc[7, list(SOILS)] = 0
-    nullable = Schema(columns=(SCHEMA.column("age"), OneOf(name="soil", categories=SOILS, nullable=True)))
+    nullable = Schema(
+        columns=(
+            SCHEMA.column("age"),
+            OneOf(name="soil", categories=SOILS, nullable=True),
+        )
+    )
     folded = read_table(frame, nullable).frame
     assert folded["soil"].isna().tolist() == [row == 7 for row in range(20)]
     pd.testing.assert_frame_equal(unfold(folded, nullable), frame)
@@ -77,7 +98,9 @@ def test_none_of_them_may_be_1_where_the_group_is_nullable() -> None:
 
 
 @pytest.mark.parametrize("cell", [2, "maybe", None])
-def test_a_cell_that_is_neither_0_nor_1_is_named_by_its_own_column(cell: object) -> None:
+def test_a_cell_that_is_neither_0_nor_1_is_named_by_its_own_column(
+    cell: object,
+) -> None:
     frame = rows(5).astype({"soil_2": object})
     frame.loc[3, "soil_2"] = cell
     with pytest.raises(SchemaError, match=r'"soil_2".*row 4'):
@@ -90,23 +113,39 @@ def test_a_column_that_is_missing_in_the_header_is_named() -> None:
 
 
 def test_booleans_and_words_come_back_as_booleans_and_words() -> None:
-    for written, values in ((("False", "True"), (False, True)), (("no", "yes"), ("no", "yes"))):
+    for written, values in (
+        (("False", "True"), (False, True)),
+        (("no", "yes"), ("no", "yes")),
+    ):
         group = OneOf(name="soil", categories=SOILS, written=written)
         schema = Schema(columns=(SCHEMA.column("age"), group))
         frame = rows(20)
-        frame[list(SOILS)] = frame[list(SOILS)].apply(lambda cells, v=values: np.array(v)[cells])
-        frame = frame.astype({name: type(values[0]) if values[0] is False else object for name in SOILS})
-        pd.testing.assert_frame_equal(unfold(read_table(frame, schema).frame, schema), frame)
+        frame[list(SOILS)] = frame[list(SOILS)].apply(
+            lambda cells, v=values: np.array(v)[cells]
+        )
+        frame = frame.astype(
+            {name: type(values[0]) if values[0] is False else object for name in SOILS}
+        )
+        pd.testing.assert_frame_equal(
+            unfold(read_table(frame, schema).frame, schema), frame
+        )
 
 
-def test_a_schema_file_declares_groups_by_pattern_by_list_or_as_a_column(tmp_path: Path) -> None:
+def test_a_schema_file_declares_groups_by_pattern_by_list_or_as_a_column(
+    tmp_path: Path,
+) -> None:
     columns = {"age": {"kind": "integer", "low": 0, "high": 99}}
     columns |= {name: {"kind": "boolean", "labels": ["0", "1"]} for name in SOILS}
     assert Schema.from_dict({"columns": columns, "one_of": ["soil_*"]}) == SCHEMA
     assert Schema.from_dict({"columns": columns, "one_of": [list(SOILS)]}) == SCHEMA
     SCHEMA.save(tmp_path / "schema.toml")
     assert Schema.load(tmp_path / "schema.toml") == SCHEMA
-    for wrong, said in ((["rock_*"], "rock_"), (["age"], "age"), ([["soil_1", "age"]], "age"), ("soil_*", "list")):
+    for wrong, said in (
+        (["rock_*"], "rock_"),
+        (["age"], "age"),
+        ([["soil_1", "age"]], "age"),
+        ("soil_*", "list"),
+    ):
         with pytest.raises(SchemaError, match=said):
             Schema.from_dict({"columns": columns, "one_of": wrong})
 
@@ -126,12 +165,16 @@ def test_names_and_kinds_alone_suggest_groups() -> None:
     assert suggested(dict.fromkeys(months, "boolean")) == {"month": months}
 
 
-def test_the_one_line_draws_exactly_one_and_a_hint_says_what_may_be_declared(tmp_path: Path) -> None:
+def test_the_one_line_draws_exactly_one_and_a_hint_says_what_may_be_declared(
+    tmp_path: Path,
+) -> None:
     frame = rows()
     given = {"epsilon": 4, "names_and_kinds_are_public": True}
     with pytest.warns(UtilityWarning, match=r'one_of=\["soil_\*"\]'):
         us.synthesize(frame, **given, ledgers=tmp_path / "first")  # type: ignore[arg-type]
-    result = us.synthesize(frame, **given, one_of=["soil_*"], ledgers=tmp_path / "second")  # type: ignore[arg-type]
+    result = us.synthesize(
+        frame, **given, one_of=["soil_*"], ledgers=tmp_path / "second"
+    )  # type: ignore[arg-type]
     drawn = result.sample(1_000, seed=1)
     assert list(drawn) == list(frame)
     assert (drawn.dtypes == frame.dtypes).all()
@@ -145,7 +188,9 @@ def test_the_one_line_draws_exactly_one_and_a_hint_says_what_may_be_declared(tmp
 
 
 def test_a_group_costs_what_one_column_costs(tmp_path: Path) -> None:
-    """A person has one level of it: fewer pairs of columns are released than with three columns."""
+    """A person has one level of it: fewer pairs of columns are released than with three
+    columns.
+    """
     frame = rows()
     given = {"epsilon": 1, "names_and_kinds_are_public": True, "one_of": ["soil_*"]}
     one = us.synthesize(frame, **given, ledgers=tmp_path / "one")  # type: ignore[arg-type]
@@ -155,21 +200,45 @@ def test_a_group_costs_what_one_column_costs(tmp_path: Path) -> None:
     assert one.generator.card["releases"] == text.generator.card["releases"]
 
 
-def test_rows_that_break_the_rule_are_refused_before_anything_is_charged(tmp_path: Path) -> None:
+def test_rows_that_break_the_rule_are_refused_before_anything_is_charged(
+    tmp_path: Path,
+) -> None:
     frame = rows(200)
     frame.loc[3, list(SOILS)] = 1
     with pytest.raises(SchemaError, match="exactly one"):
-        us.synthesize(frame, epsilon=1, names_and_kinds_are_public=True, one_of=["soil_*"], ledgers=tmp_path)
-    with us.Ledger(tmp_path / "table.ledger", holder="table", budget=us.Budget(1, 1e-6)) as book:
+        us.synthesize(
+            frame,
+            epsilon=1,
+            names_and_kinds_are_public=True,
+            one_of=["soil_*"],
+            ledgers=tmp_path,
+        )
+    with us.Ledger(
+        tmp_path / "table.ledger", holder="table", budget=us.Budget(1, 1e-6)
+    ) as book:
         assert not book.spent()
     for wrong in (["rock_*"], [["soil_1", "age"]], "soil_*"):
         with pytest.raises((ConfigError, SchemaError), match="Nothing was read"):
-            us.synthesize(frame, epsilon=1, names_and_kinds_are_public=True, one_of=wrong, ledgers=tmp_path)
+            us.synthesize(
+                frame,
+                epsilon=1,
+                names_and_kinds_are_public=True,
+                one_of=wrong,
+                ledgers=tmp_path,
+            )
 
 
-def test_questions_speak_of_the_group_and_rows_come_with_its_columns(tmp_path: Path) -> None:
+def test_questions_speak_of_the_group_and_rows_come_with_its_columns(
+    tmp_path: Path,
+) -> None:
     frame = rows()
-    result = us.synthesize(frame, epsilon=4, names_and_kinds_are_public=True, one_of=["soil_*"], ledgers=tmp_path)
+    result = us.synthesize(
+        frame,
+        epsilon=4,
+        names_and_kinds_are_public=True,
+        one_of=["soil_*"],
+        ledgers=tmp_path,
+    )
     made = result.generator
     assert set(made.sample(50, where="soil == 'soil_2'", seed=1)["soil_2"]) == {1}
     assert set(made.sample(50, where="soil_2 == 1", seed=1)["soil_2"]) == {1}
@@ -182,7 +251,9 @@ def test_questions_speak_of_the_group_and_rows_come_with_its_columns(tmp_path: P
     pd.testing.assert_frame_equal(filled[list(SOILS)], known)
     assert set(filled) == set(frame)
     assert made.predict_proba(known, "age", seed=1).shape[0] == 20
-    assert list(made.predict_proba(frame[["age"]].head(3), "soil", seed=1)) == list(SOILS)
+    assert list(made.predict_proba(frame[["age"]].head(3), "soil", seed=1)) == list(
+        SOILS
+    )
 
 
 def test_an_evaluation_compares_the_columns_as_they_came() -> None:
@@ -191,8 +262,12 @@ def test_an_evaluation_compares_the_columns_as_they_came() -> None:
     assert [shares.column.name for shares in found.shares] == ["age", *SOILS]
     broken = frame.copy()
     broken.loc[:300, list(SOILS)] = 0
-    worse = us.evaluate(frame, broken, SCHEMA)  # a table of any generator, which need not keep the rule
-    assert max(shares.off for shares in worse.shares if shares.column.name == "soil_1") > 0.2
+    # a table of any generator, which need not keep the rule
+    worse = us.evaluate(frame, broken, SCHEMA)
+    assert (
+        max(shares.off for shares in worse.shares if shares.column.name == "soil_1")
+        > 0.2
+    )
     target = us.evaluate(frame, rows(600, seed=5), SCHEMA, target="soil")
     assert target.target == "soil"
 
@@ -201,7 +276,9 @@ def test_coarsening_leaves_a_group_as_it_came() -> None:
     frame = rows(20)
     coarse = coarsen(frame, SCHEMA)
     assert set(coarse) == set(frame)
-    pd.testing.assert_frame_equal(read_table(coarse, SCHEMA).frame, read_table(frame, SCHEMA).frame)
+    pd.testing.assert_frame_equal(
+        read_table(coarse, SCHEMA).frame, read_table(frame, SCHEMA).frame
+    )
 
 
 def test_a_draft_of_rows_has_the_groups_that_the_rows_have() -> None:
@@ -216,7 +293,9 @@ def test_a_draft_of_rows_has_the_groups_that_the_rows_have() -> None:
 
 
 def test_kinds_that_are_public_never_say_that_exactly_one_is_1(tmp_path: Path) -> None:
-    """The hint follows from names and kinds: two tables that differ in who has how many ones have the same one."""
+    """The hint follows from names and kinds: two tables that differ in who has how many
+    ones have the same one.
+    """
     broken = rows()
     broken["soil_1"] = 1 - broken["soil_1"]
     said = []
@@ -231,12 +310,25 @@ def test_kinds_that_are_public_never_say_that_exactly_one_is_1(tmp_path: Path) -
 def test_holders_of_other_columns_draw_a_group_with_all_others(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     frame = rows(1_500).assign(person=np.arange(1_500))
-    insurer = pd.DataFrame({"person": frame["person"], "paid": frame["soil_1"].map({0: "no", 1: "yes"})})
-    other = Schema(columns=(us.Categorical(name="paid", categories=("no", "yes")),), person="person")
+    insurer = pd.DataFrame(
+        {"person": frame["person"], "paid": frame["soil_1"].map({0: "no", 1: "yes"})}
+    )
+    other = Schema(
+        columns=(us.Categorical(name="paid", categories=("no", "yes")),),
+        person="person",
+    )
     tables = {"clinic": frame, "insurer": insurer.iloc[rng.permutation(1_500)]}
-    schemas = {"clinic": Schema(columns=SCHEMA.columns, person="person"), "insurer": other}
+    schemas = {
+        "clinic": Schema(columns=SCHEMA.columns, person="person"),
+        "insurer": other,
+    }
     budget = us.Budget(50.0, 1e-6)
-    result = us.train("gram", us.Federation.rehearsal(tables, schemas, budget=budget, seed=1), components=32, steps=300)
+    result = us.train(
+        "gram",
+        us.Federation.rehearsal(tables, schemas, budget=budget, seed=1),
+        components=32,
+        steps=300,
+    )
     drawn = result.sample(1_000, seed=1)
     assert list(drawn) == ["age", *SOILS, "paid"]
     assert (drawn[list(SOILS)].sum(axis=1) == 1).all()
@@ -247,31 +339,57 @@ def test_holders_of_other_columns_draw_a_group_with_all_others(tmp_path: Path) -
     assert len(classes.predict(frame.head(10))) == 10
 
 
-def test_commands_take_a_group_from_the_option_and_from_the_schema(understudy: Run, tmp_path: Path) -> None:
+def test_commands_take_a_group_from_the_option_and_from_the_schema(
+    understudy: Run, tmp_path: Path
+) -> None:
     rows().to_csv(tmp_path / "land.csv", index=False)
     (tmp_path / "land.toml").write_text(
         'one_of = ["soil_*"]\n[columns.age]\nkind = "integer"\nlow = 0\nhigh = 999\n'
-        + "".join(f'[columns.{name}]\nkind = "boolean"\nlabels = [0, 1]\n' for name in SOILS)
+        + "".join(
+            f'[columns.{name}]\nkind = "boolean"\nlabels = [0, 1]\n' for name in SOILS
+        )
     )
     ledgers = ("--epsilon", "2", "--ledgers", tmp_path / "ledgers")
     public = "--names-and-kinds-are-public"
-    for name, more in (("option", ("--one-of", "soil_*", public)), ("schema", ("--schema", tmp_path / "land.toml"))):
+    for name, more in (
+        ("option", ("--one-of", "soil_*", public)),
+        ("schema", ("--schema", tmp_path / "land.toml")),
+    ):
         folder = tmp_path / name
-        code, _, err = understudy("synthesize", tmp_path / "land.csv", *ledgers, *more, "--name", name, "--out", folder)
+        code, _, err = understudy(
+            "synthesize",
+            tmp_path / "land.csv",
+            *ledgers,
+            *more,
+            "--name",
+            name,
+            "--out",
+            folder,
+        )
         assert code == 0, err
         drawn = pd.read_csv(folder / "synthetic.csv")
         assert list(drawn) == ["age", *SOILS]
         assert (drawn[list(SOILS)].sum(axis=1) == 1).all()
         page = (folder / "report.html").read_text()
         assert "soil_3" in page
-    # With the option nothing is declared, and noise may draw missing ages or ages below 0,
-    # which the schema refuses. Rows drawn by the schema keep it.
+    # With the option nothing is declared, and noise may draw missing ages or ages below
+    # 0, which the schema refuses. Rows drawn by the schema keep it.
     drawn_by_schema = tmp_path / "schema" / "synthetic.csv"
     given = ("--real", tmp_path / "land.csv", "--synthetic", drawn_by_schema)
     code, _, err = understudy("evaluate", *given, "--schema", tmp_path / "land.toml")
     assert code == 0, err
-    land = {"table": "land.csv", "schema": "land.toml", "ledger": "land.ledger", "epsilon": 1.0, "delta": 1e-6}
-    run = {"protocol": "gram", "settings": {"components": 8, "steps": 10}, "parties": {"land": land}}
+    land = {
+        "table": "land.csv",
+        "schema": "land.toml",
+        "ledger": "land.ledger",
+        "epsilon": 1.0,
+        "delta": 1e-6,
+    }
+    run = {
+        "protocol": "gram",
+        "settings": {"components": 8, "steps": 10},
+        "parties": {"land": land},
+    }
     (tmp_path / "run.toml").write_text(tomli_w.dumps(run | {"out": "run"}))
     code, _, err = understudy("run", tmp_path / "run.toml")
     assert code == 0, err

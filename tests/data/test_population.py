@@ -1,4 +1,6 @@
-"""People and their rows: the public rule from a row to features, and each person's rows together."""
+"""People and their rows: the public rule from a row to features, and each person's rows
+together.
+"""
 
 from dataclasses import replace
 from datetime import date
@@ -43,7 +45,9 @@ FRAME = pd.DataFrame(
 )
 
 
-def people_of(frame: pd.DataFrame = FRAME, schema: Schema = SCHEMA, target: str = "churned") -> Population:
+def people_of(
+    frame: pd.DataFrame = FRAME, schema: Schema = SCHEMA, target: str = "churned"
+) -> Population:
     return Population.from_table(read_table(frame, schema, one_row_each=False), target)
 
 
@@ -81,7 +85,9 @@ def test_a_rows_features_do_not_depend_on_other_rows() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(owners=st.lists(st.integers(0, 6), min_size=1, max_size=20), data=st.data())
-def test_people_get_their_own_rows_in_their_own_order(owners: list[int], data: st.DataObject) -> None:
+def test_people_get_their_own_rows_in_their_own_order(
+    owners: list[int], data: st.DataObject
+) -> None:
     x = np.arange(len(owners) * 2, dtype=np.float32).reshape(-1, 2)
     y = np.arange(len(owners)) % 3
     population = Population.from_arrays(x, y, classes=3, people=np.array(owners))
@@ -96,7 +102,8 @@ def test_people_get_their_own_rows_in_their_own_order(owners: list[int], data: s
 
 
 def test_rows_can_be_dealt_out_in_order() -> None:
-    x, y = np.zeros((7, 1)), np.arange(7) % 2
+    x = np.zeros((7, 1))
+    y = np.arange(7) % 2
     assert Population.from_arrays(x, y, classes=2).people == 7
     by_three = Population.from_arrays(x, y, classes=2, rows_per_person=3)
     assert by_three.starts.tolist() == [0, 3, 6, 7]
@@ -112,7 +119,9 @@ def test_rows_can_be_dealt_out_in_order() -> None:
 
 def test_images_keep_their_dtype_until_they_are_asked_for() -> None:
     images = np.full((4, 28, 28), 51, dtype=np.uint8)
-    population = Population.from_arrays(images, ["cat", "dog", "cat", "dog"], classes=("cat", "dog"))
+    population = Population.from_arrays(
+        images, ["cat", "dog", "cat", "dog"], classes=("cat", "dog")
+    )
     assert population.rows.dtype == torch.uint8
     x, y, _ = population.gather(torch.tensor([1, 0]))
     assert x.shape == (2, 1, 28, 28)
@@ -120,14 +129,22 @@ def test_images_keep_their_dtype_until_they_are_asked_for() -> None:
     assert y.tolist() == [[1], [0]]
 
 
-def test_several_rows_of_a_person_are_read_only_where_they_are_allowed(tmp_path: Path) -> None:
-    FRAME.to_csv(file := tmp_path / "people.csv", index=False)
+def test_several_rows_of_a_person_are_read_only_where_they_are_allowed(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "people.csv"
+    FRAME.to_csv(file, index=False)
     with pytest.raises(SchemaError, match="id of an earlier row"):
         read_table(file, SCHEMA)
     assert check_table(file, SCHEMA, one_row_each=False) == []
-    assert read_table(file, SCHEMA, one_row_each=False).people.tolist() == ["b", "a", "b"]
+    assert read_table(file, SCHEMA, one_row_each=False).people.tolist() == [
+        "b",
+        "a",
+        "b",
+    ]
     pd.testing.assert_frame_equal(
-        read_table(file, SCHEMA, one_row_each=False).frame, read_table(FRAME, SCHEMA, one_row_each=False).frame
+        read_table(file, SCHEMA, one_row_each=False).frame,
+        read_table(FRAME, SCHEMA, one_row_each=False).frame,
     )
 
 
@@ -140,9 +157,13 @@ def test_several_rows_of_a_person_are_read_only_where_they_are_allowed(tmp_path:
         ([[1], [1], [2]], r"value \[1\] at row 1 is neither a whole number"),
     ],
 )
-def test_wrong_ids_are_named_where_they_first_stand(ids: list[object], message: str) -> None:
+def test_wrong_ids_are_named_where_they_first_stand(
+    ids: list[object], message: str
+) -> None:
     with pytest.raises(SchemaError, match=message):
-        read_table(FRAME.assign(id=pd.Series(ids, dtype=object)), SCHEMA, one_row_each=False)
+        read_table(
+            FRAME.assign(id=pd.Series(ids, dtype=object)), SCHEMA, one_row_each=False
+        )
 
 
 def test_without_a_person_column_each_row_is_a_person() -> None:
@@ -170,7 +191,10 @@ def test_a_target_that_is_no_class_is_refused(target: str, message: str) -> None
         ({"y": [0, 1, 2]}, "label 2 at row 3 is not one of the 2 declared classes"),
         ({"y": [0, 1]}, "3 rows have 2 labels"),
         ({"y": [[0], [1], [0]]}, "one label for each row"),
-        ({"x": np.array([[0.0], [np.nan], [0.0]])}, "row 2 holds a value that is not finite"),
+        (
+            {"x": np.array([[0.0], [np.nan], [0.0]])},
+            "row 2 holds a value that is not finite",
+        ),
         ({"x": np.zeros((0, 1)), "y": []}, "nobody in this population has a row"),
         ({"classes": 1}, "two labels or more"),
         ({"classes": ("a", "a")}, "two labels or more"),
@@ -181,9 +205,13 @@ def test_a_target_that_is_no_class_is_refused(target: str, message: str) -> None
         ({"people": ["a", None, "b"]}, "row 2 belongs to no person"),
     ],
 )
-def test_arrays_that_make_no_population_are_refused(more: dict[str, object], message: str) -> None:
+def test_arrays_that_make_no_population_are_refused(
+    more: dict[str, object], message: str
+) -> None:
     with pytest.raises((SchemaError, ConfigError), match=message):
-        Population.from_arrays(**({"x": np.zeros((3, 1)), "y": [0, 1, 1], "classes": 2} | more))  # type: ignore[arg-type]
+        Population.from_arrays(
+            **({"x": np.zeros((3, 1)), "y": [0, 1, 1], "classes": 2} | more)
+        )  # type: ignore[arg-type]
 
 
 def test_a_rule_is_rebuilt_from_its_description() -> None:
@@ -200,7 +228,8 @@ def test_rows_without_a_class_become_a_number_or_a_slot_for_each_level() -> None
     x = population.features.expand(population.rows)
     levels = [column.size for column in SCHEMA.columns]
     assert population.features.shape == (3 + 1 + sum(levels[2:]),) == x.shape[1:]
-    assert x[:, :4].tolist() == [[0, 1, 0, 1], [1, 0, 0, 0], [0, 0, 1, 0]]  # plan one-hot, churned as it is
+    # plan one-hot, churned as it is
+    assert x[:, :4].tolist() == [[0, 1, 0, 1], [1, 0, 0, 0], [0, 0, 1, 0]]
     assert x[:, 4:].sum(1).tolist() == [3, 3, 3]
     assert population.features.labels == (0,)
     assert population.codes.tolist() == [0, 0, 0]
@@ -209,7 +238,13 @@ def test_rows_without_a_class_become_a_number_or_a_slot_for_each_level() -> None
 def test_arrays_without_a_class_keep_people_without_rows() -> None:
     schema = ImageSchema(height=2, width=2)
     values = np.arange(12).reshape(3, 2, 2)
-    rows = ArrayTable(schema.scaled(values), np.array(["a", "b", "c"]), np.array([0, 2, 2, 3]), schema, "images")
+    rows = ArrayTable(
+        schema.scaled(values),
+        np.array(["a", "b", "c"]),
+        np.array([0, 2, 2, 3]),
+        schema,
+        "images",
+    )
     population = population_of(rows)
     x, _, mask = population.gather(torch.tensor([2, 1, 0]))
     assert mask.tolist() == [[True, False], [False, False], [True, True]]
@@ -219,7 +254,9 @@ def test_arrays_without_a_class_keep_people_without_rows() -> None:
 def test_of_many_rows_some_are_drawn_and_of_few_all_are_taken() -> None:
     schema = ImageSchema(height=1, width=1)
     people = np.repeat([0, 1], [50, 3])
-    population = population_of(ArrayTable.from_array(np.arange(53).reshape(-1, 1, 1), schema, people))
+    population = population_of(
+        ArrayTable.from_array(np.arange(53).reshape(-1, 1, 1), schema, people)
+    )
     drawn = set()
     for seed in range(40):
         x, _, mask = population.gather(torch.tensor([0, 1]), most=5, rng=FastRng(seed))

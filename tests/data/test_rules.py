@@ -15,7 +15,18 @@ from typer.testing import CliRunner
 from understudy.answers.rules import check_rules
 from understudy.cli import app
 from understudy.data.rules import Rule, broken
-from understudy.data.schema import Boolean, Categorical, Date, Datetime, Grid, Integer, Ordinal, Real, Schema, join
+from understudy.data.schema import (
+    Boolean,
+    Categorical,
+    Date,
+    Datetime,
+    Grid,
+    Integer,
+    Ordinal,
+    Real,
+    Schema,
+    join,
+)
 from understudy.ground.errors import ConfigError, SchemaError, UnderstudyError
 
 COLUMNS = (
@@ -23,11 +34,22 @@ COLUMNS = (
     Boolean(name="pregnant", nullable=True),
     Integer(name="age", low=0, high=99, bins=10),
     Date(name="came", low=date(2020, 1, 1), high=date(2020, 12, 31), bins=12),
-    Date(name="left", low=date(2020, 1, 1), high=date(2021, 3, 31), bins=15, nullable=True),
+    Date(
+        name="left",
+        low=date(2020, 1, 1),
+        high=date(2021, 3, 31),
+        bins=15,
+        nullable=True,
+    ),
     Ordinal(name="before", categories=("none", "some", "much")),
     Ordinal(name="after", categories=("none", "some", "much")),
     Real(name="cost", low=0, high=10, bins=4),
-    Datetime(name="at", low=datetime(2020, 1, 1), high=datetime(2020, 1, 2), resolution="hour"),
+    Datetime(
+        name="at",
+        low=datetime(2020, 1, 1),
+        high=datetime(2020, 1, 2),
+        resolution="hour",
+    ),
 )
 PREGNANT: dict[str, Any] = {"when": "sex == 'M'", "then": "pregnant == false"}
 
@@ -41,12 +63,21 @@ ROWS = pd.DataFrame(
         "sex": ["M", "M", "F", "M"],
         "pregnant": pd.array([True, False, True, None], dtype="boolean"),
         "age": [5, 15, 20, 30],
-        "came": pd.to_datetime(["2020-01-01", "2020-02-01", "2020-03-01", "2020-03-01"]),
+        "came": pd.to_datetime(
+            ["2020-01-01", "2020-02-01", "2020-03-01", "2020-03-01"]
+        ),
         "left": pd.to_datetime(["2020-01-01", "2020-01-31", None, "2020-03-02"]),
         "before": ["none", "some", "much", "none"],
         "after": ["none", "none", "much", "some"],
         "cost": [0.0, 1.0, 2.0, 3.0],
-        "at": pd.to_datetime(["2020-01-01 01:00", "2020-01-01 02:00", "2020-01-01 03:00", "2020-01-02 00:00"]),
+        "at": pd.to_datetime(
+            [
+                "2020-01-01 01:00",
+                "2020-01-01 02:00",
+                "2020-01-01 03:00",
+                "2020-01-02 00:00",
+            ]
+        ),
     }
 )
 
@@ -55,16 +86,26 @@ ROWS = pd.DataFrame(
     ("rule", "kept"),
     [
         (PREGNANT, [False, True, True, False]),  # a missing cell meets no comparison
-        ({"when": "sex == 'M'", "then": "not pregnant == true"}, [False, True, True, True]),
-        ({"always": "left >= came"}, [True, False, True, True]),  # nothing is said where one is missing
+        (
+            {"when": "sex == 'M'", "then": "not pregnant == true"},
+            [False, True, True, True],
+        ),
+        # nothing is said where one is missing
+        ({"always": "left >= came"}, [True, False, True, True]),
         ({"always": "left > came"}, [False, False, True, True]),
         ({"always": "came <= left"}, [True, False, True, True]),
         ({"always": "after >= before"}, [True, False, True, True]),
         ({"always": "age > cost"}, [True, True, True, True]),
         ({"when": "age >= 15", "then": "left < came"}, [True, True, True, False]),
-        ({"always": "age >= 17 or sex == 'M' and cost < 0.5"}, [True, False, True, True]),
+        (
+            {"always": "age >= 17 or sex == 'M' and cost < 0.5"},
+            [True, False, True, True],
+        ),
         ({"always": "at >= '2020-01-01 02:30:00'"}, [False, False, True, True]),
-        ({"always": "came between '2020-02-01' and '2020-02-29'"}, [False, True, False, False]),
+        (
+            {"always": "came between '2020-02-01' and '2020-02-29'"},
+            [False, True, False, False],
+        ),
         ({"unique": ["sex"]}, [True, False, True, False]),
         ({"unique": ["sex", "pregnant"]}, [True, True, True, True]),
     ],
@@ -87,15 +128,24 @@ def test_rules_are_written_read_selected_and_joined() -> None:
     assert "rule: left >= came" in str(own)
     assert own.select(["sex", "came", "left"]).rules == own.rules[1:2]
     assert own.drop(["sex"]).rules == own.rules[1:2]
-    one, two = own.select(["sex", "pregnant"]), own.select(["came", "left"])
+    one = own.select(["sex", "pregnant"])
+    two = own.select(["came", "left"])
     assert join({"one": one, "two": two}).rules == own.rules[:2]
     other = replace(two, rules=({"always": "left > came"},))
-    assert len(Grid.from_schemas({"a": two, "b": other}).join({"a": two, "b": other}).rules) == 2
+    assert (
+        len(
+            Grid.from_schemas({"a": two, "b": other}).join({"a": two, "b": other}).rules
+        )
+        == 2
+    )
 
 
 def test_a_file_says_rules_as_tables(tmp_path: Path) -> None:
     schema(PREGNANT, {"unique": ["sex"]}).save(tmp_path / "s.toml")
-    assert Schema.load(tmp_path / "s.toml").rules == (Rule(**PREGNANT), Rule(unique=("sex",)))
+    assert Schema.load(tmp_path / "s.toml").rules == (
+        Rule(**PREGNANT),
+        Rule(unique=("sex",)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +183,12 @@ def test_there_are_not_more_rules_than_a_hundred() -> None:
     with pytest.raises(SchemaError, match="at most 100"):
         schema(*[PREGNANT] * 101)
     with pytest.raises(SchemaError, match="list"):
-        Schema.from_dict({"columns": [column.to_dict() for column in COLUMNS], "rules": {"always": "age > 3"}})
+        Schema.from_dict(
+            {
+                "columns": [column.to_dict() for column in COLUMNS],
+                "rules": {"always": "age > 3"},
+            }
+        )
 
 
 @pytest.mark.parametrize(
@@ -144,17 +199,25 @@ def test_there_are_not_more_rules_than_a_hundred() -> None:
         [{"always": "sex == 'F'"}, {"when": "sex == 'M'", "then": "age > 3"}],
         [{"always": "left > came"}, {"always": "came >= left"}],
         [{"always": "age < cost"}, {"always": "cost < age"}],
-        [{"always": "age >= 90"}, {"when": "age > 80", "then": "sex == 'M' and sex == 'F'"}],
+        [
+            {"always": "age >= 90"},
+            {"when": "age > 80", "then": "sex == 'M' and sex == 'F'"},
+        ],
     ],
 )
-def test_rules_that_contradict_each_other_or_leave_nothing_are_found(rules: list[Any]) -> None:
-    with pytest.raises(ConfigError, match=r"(contradict|leave nothing).*Nothing was drawn or charged"):
+def test_rules_that_contradict_each_other_or_leave_nothing_are_found(
+    rules: list[Any],
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"(contradict|leave nothing).*Nothing was drawn or charged"
+    ):
         check_rules(schema(*rules))
 
 
 def test_bounds_that_leave_no_order_are_found() -> None:
     own = Schema(
-        columns=(Integer(name="a", low=0, high=5), Integer(name="b", low=5, high=9)), rules=({"always": "a > b"},)
+        columns=(Integer(name="a", low=0, high=5), Integer(name="b", low=5, high=9)),
+        rules=({"always": "a > b"},),
     )
     with pytest.raises(ConfigError, match="leave nothing"):
         check_rules(own)
@@ -162,8 +225,19 @@ def test_bounds_that_leave_no_order_are_found() -> None:
 
 
 def test_rules_that_leave_something_pass() -> None:
-    check_rules(schema(PREGNANT, {"always": "left >= came"}, {"always": "came <= left"}, {"unique": ["age"]}))
-    check_rules(schema({"when": "age < 15", "then": "pregnant is missing"}, {"always": "age != 7"}))
+    check_rules(
+        schema(
+            PREGNANT,
+            {"always": "left >= came"},
+            {"always": "came <= left"},
+            {"unique": ["age"]},
+        )
+    )
+    check_rules(
+        schema(
+            {"when": "age < 15", "then": "pregnant is missing"}, {"always": "age != 7"}
+        )
+    )
 
 
 @given(st.text(alphabet="abce <>=!()'\"`0159.,-ndortagx", max_size=40))
@@ -173,18 +247,29 @@ def test_any_text_as_a_rule_is_read_or_refused_in_words(text: str) -> None:
         try:
             own = schema({key: text if key == "always" else [text]})
             check_rules(own)
-            own.rules[0].rows_that_keep(ROWS, {column.name: column for column in COLUMNS})
+            own.rules[0].rows_that_keep(
+                ROWS, {column.name: column for column in COLUMNS}
+            )
         except UnderstudyError:
             continue
 
 
-def test_schema_check_tells_the_holder_how_many_rows_break_each_rule(tmp_path: Path) -> None:
-    own = Schema(columns=COLUMNS[:3], rules=(PREGNANT, {"always": "age < 99"}, {"unique": ["sex", "age"]}))
+def test_schema_check_tells_the_holder_how_many_rows_break_each_rule(
+    tmp_path: Path,
+) -> None:
+    own = Schema(
+        columns=COLUMNS[:3],
+        rules=(PREGNANT, {"always": "age < 99"}, {"unique": ["sex", "age"]}),
+    )
     own.save(tmp_path / "s.toml")
     ROWS[["sex", "pregnant", "age"]].to_csv(tmp_path / "t.csv", index=False)
-    said = CliRunner().invoke(app, ["schema", "check", str(tmp_path / "t.csv"), str(tmp_path / "s.toml")])
+    said = CliRunner().invoke(
+        app, ["schema", "check", str(tmp_path / "t.csv"), str(tmp_path / "s.toml")]
+    )
     assert said.exit_code == 0, said.exception
     text = " ".join(said.stdout.split())
     assert "Rule when sex == 'M' then pregnant == false: 2 of 4 rows break it" in text
     assert "Rule age < 99: all rows keep it" in text
-    assert np.all([word not in text for word in ("True", "row 1")]), "counts, and no values"
+    assert np.all([word not in text for word in ("True", "row 1")]), (
+        "counts, and no values"
+    )

@@ -35,10 +35,11 @@ def test_all_years_fit_too_so_the_bounds_were_not_fitted_on_the_rows_shown() -> 
     assert len(years) == 20_190
     for schema in (samples.CLINIC, samples.INSURER):
         found = check_table(years, schema)
-        assert {v.column for v in found if v.error} == {"zper"}  # a person has a row for every year
+        # a person has a row for every year
+        assert {v.column for v in found if v.error} == {"zper"}
 
 
-def test_without_bins_numbers_have_the_same_bounds_and_as_many_decimals_as_they_are_said_to_have() -> None:
+def test_without_bins_numbers_have_the_same_bounds_and_as_many_decimals_as_they_are_said_to_have():
     tables, schemas = rand_health(bins=False)
     _, binned = rand_health()
     for party, schema in schemas.items():
@@ -49,7 +50,10 @@ def test_without_bins_numbers_have_the_same_bounds_and_as_many_decimals_as_they_
                 assert column == other
                 continue
             assert column.bins is None
-            assert (column.edges[0], column.edges[-1]) == (other.edges[0], other.edges[-1])
+            assert (column.edges[0], column.edges[-1]) == (
+                other.edges[0],
+                other.edges[-1],
+            )
             if isinstance(column, Real):
                 cells = tables[party][column.name]
                 assert column.decimals is not None
@@ -70,11 +74,15 @@ def test_the_holders_share_most_people_in_another_order() -> None:
     # What a joint table is for: visits at the clinic go with spending at the insurer.
     joint = join(schemas)
     codes = Codec(joint).codes(tables["clinic"].merge(tables["insurer"], on="zper"))
-    visits, spent = (codes[:, joint.names.index(name)] for name in ("visits", "outpatient"))
+    visits, spent = (
+        codes[:, joint.names.index(name)] for name in ("visits", "outpatient")
+    )
     assert association(pd.crosstab(visits, spent).to_numpy(), method="cramer") > 0.4
 
 
-def test_without_statsmodels_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_statsmodels_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(samples, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'understudy\[demo\]'"):
         rand_health()
@@ -110,11 +118,18 @@ def test_the_columns_of_a_toy_table_go_together() -> None:
 
 def test_people_overlap_as_their_shares_say() -> None:
     frame = pd.DataFrame({"id": np.repeat(np.arange(2000), 2)})  # two rows a person
-    held = overlap_people(frame, "id", {"clinic": 0.8, "insurer": 0.5, "all": 1.0, "none": 0.0}, seed=0)
+    held = overlap_people(
+        frame, "id", {"clinic": 0.8, "insurer": 0.5, "all": 1.0, "none": 0.0}, seed=0
+    )
     people = {party: set(frame["id"].iloc[rows]) for party, rows in held.items()}
     assert [len(people[party]) for party in held] == [1600, 1000, 2000, 0]
-    assert all(len(rows) == 2 * len(people[party]) == len(set(rows)) for party, rows in held.items())
-    assert len(people["clinic"] & people["insurer"]) / 2000 == pytest.approx(0.4, abs=0.04)
+    assert all(
+        len(rows) == 2 * len(people[party]) == len(set(rows))
+        for party, rows in held.items()
+    )
+    assert len(people["clinic"] & people["insurer"]) / 2000 == pytest.approx(
+        0.4, abs=0.04
+    )
     assert not np.array_equal(held["all"], np.sort(held["all"]))
     again = overlap_people(frame, "id", {"clinic": 0.8}, seed=0)
     assert np.array_equal(again["clinic"], held["clinic"])

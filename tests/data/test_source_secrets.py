@@ -1,4 +1,6 @@
-"""A database's URL, connection string or query with a password in it is refused, and no message repeats it."""
+"""A database's URL, connection string or query with a password in it is refused, and no
+message repeats it.
+"""
 
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from understudy.runs.runfile import RunFile
 DB = "postgresql://me@db.example"
 HIDDEN = [
     "postgresql://me:hunter2@db/x",
-    "postgresql://me:hun/hunter2@db/x",  # the drivers read all up to the @ as the password
+    # the drivers read all up to the @ as the password
+    "postgresql://me:hun/hunter2@db/x",
     "postgresql://me:hun?hunter2@db/x",
     "postgresql://me:hun#hunter2@db/x",
     "postgresql://me%3Ahunter2@db/x",
@@ -47,7 +50,9 @@ HIDDEN = [
 
 
 @pytest.mark.parametrize("table", HIDDEN)
-def test_a_table_with_a_password_in_it_is_refused_and_not_repeated(tmp_path: Path, table: str) -> None:
+def test_a_table_with_a_password_in_it_is_refused_and_not_repeated(
+    tmp_path: Path, table: str
+) -> None:
     party = {"schema": "s.toml", "epsilon": 1.0, "delta": 1e-6, "table": table}
     run = {"protocol": "gram", "out": "runs"}
     for more in ({}, {"query": "select 1"}):
@@ -60,7 +65,9 @@ def test_a_table_with_a_password_in_it_is_refused_and_not_repeated(tmp_path: Pat
     party |= {"table": "x.csv"}
     for key in ("holdout", "public"):
         with pytest.raises(ConfigError) as refused:
-            RunFile.from_dict(run | {"parties": {"a": party}, key: table}, folder=tmp_path)
+            RunFile.from_dict(
+                run | {"parties": {"a": party}, key: table}, folder=tmp_path
+            )
         assert "hunter2" not in str(refused.value)
 
 
@@ -85,25 +92,36 @@ def test_a_url_without_a_secret_is_taken_as_it_is(table: str) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "select * from postgres_scan('host=db user=me password=hunter2', 'public', 'people')",
+        "select * from postgres_scan('host=db user=me password=hunter2', "
+        "'public', 'people')",
         "select * from dblink('host=db PASSWORD = hunter2', 'select 1') as t (x int)",
         "select * from read_csv('https://me:hunter2@db.example/rows.csv')",
-        "select * from openrowset('SQLNCLI', 'Server=db;UID=me;PWD=hunter2;', 'select 1')",
+        "select * from openrowset('SQLNCLI', 'Server=db;UID=me;PWD=hunter2;', "
+        "'select 1')",
     ],
 )
-def test_a_query_with_a_password_in_a_text_is_refused_and_not_repeated(query: str) -> None:
+def test_a_query_with_a_password_in_a_text_is_refused_and_not_repeated(
+    query: str,
+) -> None:
     with pytest.raises(ConfigError, match=r"query.*Nothing was read") as refused:
         TableSource(table=f"{DB}/x", query=query)
     assert "hunter2" not in str(refused.value)
 
 
 def test_a_query_may_name_a_column_of_that_name() -> None:
-    query = "select id, password = '' as empty, 'a' from people where password = 'b' and mail like '%@%'"
+    query = (
+        "select id, password = '' as empty, 'a' from people where password = 'b' and "
+        "mail like '%@%'"
+    )
     assert TableSource(table=f"{DB}/x", query=query).query == query
 
 
-@pytest.mark.parametrize("password", ["hunter2", "env:", "file:", "ENV:hunter2", ":hunter2"])
-def test_the_password_itself_is_refused_before_a_file_could_hold_it(password: str) -> None:
+@pytest.mark.parametrize(
+    "password", ["hunter2", "env:", "file:", "ENV:hunter2", ":hunter2"]
+)
+def test_the_password_itself_is_refused_before_a_file_could_hold_it(
+    password: str,
+) -> None:
     with pytest.raises(ConfigError, match="never the password itself") as refused:
         TableSource(table=f"{DB}/x", query="select 1", password=password)
     assert "hunter2" not in str(refused.value)
@@ -116,12 +134,19 @@ def test_a_password_written_as_a_number_is_not_repeated(tmp_path: Path) -> None:
     assert "271828" not in str(refused.value)
     party = {"schema": "s.toml", "epsilon": 1.0, "delta": 1e-6} | body
     with pytest.raises(ConfigError, match='"password" must be a text') as refused:
-        RunFile.from_dict({"protocol": "gram", "out": "runs", "parties": {"a": party}}, folder=tmp_path)
+        RunFile.from_dict(
+            {"protocol": "gram", "out": "runs", "parties": {"a": party}},
+            folder=tmp_path,
+        )
     assert "271828" not in str(refused.value)
 
 
-def test_what_a_driver_says_does_not_repeat_the_password_in_any_writing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A made-up driver that quotes its password as drivers do: bare, as a URL's part, as Python text, over lines."""
+def test_what_a_driver_says_does_not_repeat_the_password_in_any_writing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A made-up driver that quotes its password as drivers do: bare, as a URL's part,
+    as Python text, over lines.
+    """
     from urllib.parse import quote, quote_plus
 
     from understudy.data.reading import stores
@@ -131,7 +156,13 @@ def test_what_a_driver_says_does_not_repeat_the_password_in_any_writing(monkeypa
 
     def quoting(source: TableSource, password: str | None) -> None:
         assert password is not None
-        forms = (password, quote(password), quote(password, safe=""), quote_plus(password), repr(password))
+        forms = (
+            password,
+            quote(password),
+            quote(password, safe=""),
+            quote_plus(password),
+            repr(password),
+        )
         raise RuntimeError(" | ".join(forms))
 
     monkeypatch.setattr(stores, "_sqlalchemy", quoting)

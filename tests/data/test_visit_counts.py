@@ -1,4 +1,6 @@
-"""What is counted of people with many rows: the tables against a plain loop, and by how much one person moves them."""
+"""What is counted of people with many rows: the tables against a plain loop, and by how
+much one person moves them.
+"""
 
 import math
 from dataclasses import replace
@@ -17,7 +19,9 @@ from visit_cases import clinic, random_codes
 LAYOUT = VisitLayout((2, 3, 7), (3, 2), ordered=True)
 
 
-def by_hand(codes: VisitCodes, layout: VisitLayout, unit: int) -> dict[tuple[str, int, int], np.ndarray]:
+def by_hand(
+    codes: VisitCodes, layout: VisitLayout, unit: int
+) -> dict[tuple[str, int, int], np.ndarray]:
     """The same tables, person by person and event by event."""
     tables = {block: np.zeros(layout.shape(block)) for block in layout.blocks}
     average = unit
@@ -25,7 +29,8 @@ def by_hand(codes: VisitCodes, layout: VisitLayout, unit: int) -> dict[tuple[str
         mine = codes.events[codes.starts[i] : codes.starts[i + 1]]
         n = len(mine)
         for kind, a, b in layout.blocks:
-            table, unit = tables[kind, a, b], layout.unit_of(kind, average)
+            table = tables[kind, a, b]
+            unit = layout.unit_of(kind, average)
             if kind == "person":
                 table[(person[a],) if a == b else (person[a], person[b])] += unit
             elif kind in AHEAD:
@@ -37,7 +42,11 @@ def by_hand(codes: VisitCodes, layout: VisitLayout, unit: int) -> dict[tuple[str
                 for t in range(n):
                     share = unit * (t + 1) // n - unit * t // n
                     first = person[a] if kind == "across" else mine[t, a]
-                    at = (mine[t, a],) if kind == "event" and a == b else (first, mine[t, b])
+                    at = (
+                        (mine[t, a],)
+                        if kind == "event" and a == b
+                        else (first, mine[t, b])
+                    )
                     table[at] += share
     return tables
 
@@ -65,7 +74,9 @@ def test_without_an_order_nothing_is_counted_of_consecutive_events() -> None:
     same=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_one_person_moves_all_tables_by_no_more_than_reach(n: int, unit: int, same: bool, seed: int) -> None:
+def test_one_person_moves_all_tables_by_no_more_than_reach(
+    n: int, unit: int, same: bool, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     others = random_codes(rng, LAYOUT, rng.integers(0, 4, 3))
     one = random_codes(rng, LAYOUT, np.array([n]))
@@ -78,27 +89,41 @@ def test_one_person_moves_all_tables_by_no_more_than_reach(n: int, unit: int, sa
     moved = count_visits(both, LAYOUT, unit) - count_visits(others, LAYOUT, unit)
     assert (moved >= 0).all()
     assert math.sqrt(int(np.square(moved).sum())) <= LAYOUT.sensitivity(unit)
-    for kind, table in ((block[0], table) for block, table in LAYOUT.split(moved).items()):
+    for kind, table in (
+        (block[0], table) for block, table in LAYOUT.split(moved).items()
+    ):
         enough = n >= {"person": 0, "next": 2, "later": 3, "far": 5}.get(kind, 1)
         assert table.sum() == (LAYOUT.unit_of(kind, unit) if enough else 0), kind
 
 
 def test_the_bound_is_reached_by_a_person_whose_events_are_all_alike() -> None:
     codes = VisitCodes(
-        np.zeros((1, 3), dtype=np.int32), np.zeros((6, 2), dtype=np.int32), np.array([0, 6], dtype=np.int64)
+        np.zeros((1, 3), dtype=np.int32),
+        np.zeros((6, 2), dtype=np.int32),
+        np.array([0, 6], dtype=np.int64),
     )
     moved = count_visits(codes, LAYOUT, 60)
-    assert math.sqrt(int(np.square(moved).sum())) == pytest.approx(LAYOUT.sensitivity(60))
+    assert math.sqrt(int(np.square(moved).sum())) == pytest.approx(
+        LAYOUT.sensitivity(60)
+    )
 
 
 def test_events_far_apart_cost_the_other_tables_nothing() -> None:
-    for layout in (LAYOUT, VisitLayout((4, 13), (24, 3, 5), ordered=True), replace(LAYOUT, even=True)):
-        before = replace(layout, people=(*layout.people[:-1], 5))  # nobody has five events: none are far apart
-        assert {kind for kind, _, _ in layout.blocks} - {kind for kind, _, _ in before.blocks} == {"far"}
+    for layout in (
+        LAYOUT,
+        VisitLayout((4, 13), (24, 3, 5), ordered=True),
+        replace(LAYOUT, even=True),
+    ):
+        # nobody has five events: none are far apart
+        before = replace(layout, people=(*layout.people[:-1], 5))
+        assert {kind for kind, _, _ in layout.blocks} - {
+            kind for kind, _, _ in before.blocks
+        } == {"far"}
         own = [layout.unit_of(kind, 27_720) for kind in layout.apart]
         assert own[0] == own[1]
         assert sum(unit**2 for unit in own) <= (1 + 1e-9) * (27_720 * 2) ** 2
-    even, once = replace(LAYOUT, even=True), replace(LAYOUT, even=True, people=(2, 3, 5))
+    even = replace(LAYOUT, even=True)
+    once = replace(LAYOUT, even=True, people=(2, 3, 5))
     assert even.sensitivity(27_720) <= once.sensitivity(27_720)
 
 
@@ -128,7 +153,11 @@ def test_an_event_of_nobody_cannot_be_put_among_codes() -> None:
 
 
 def test_a_schema_of_visits_comes_back_from_a_file(tmp_path: Path) -> None:
-    for schema in (clinic(), clinic(time=None, cut="draw"), clinic(gaps=(0, 1, 8), most_events=100)):
+    for schema in (
+        clinic(),
+        clinic(time=None, cut="draw"),
+        clinic(gaps=(0, 1, 8), most_events=100),
+    ):
         for name in ("schema.toml", "schema.json"):
             schema.save(tmp_path / name)
             assert VisitSchema.load(tmp_path / name) == schema
@@ -136,12 +165,22 @@ def test_a_schema_of_visits_comes_back_from_a_file(tmp_path: Path) -> None:
 
 def test_columns_that_follow_from_the_schema_are_public_levels() -> None:
     schema = clinic()
-    assert schema.person_schema.names == ("sex", "smoker", "first_day", "number_of_events")
+    assert schema.person_schema.names == (
+        "sex",
+        "smoker",
+        "first_day",
+        "number_of_events",
+    )
     assert schema.event_schema.names == ("severity", "ward", "day_gap")
     layout = VisitLayout.from_schema(schema)
     assert layout.people == (2, 2, 4 + 1, 4)
-    assert layout.events == (4, 2 + 1, 6 + 1)  # gaps of 0, 1, 2–3, 4–7, 8–15, 16–30 days, and none
-    assert clinic(gaps=(0, 1, 8)).event_schema.column("day_gap").labels == ("0", "1–7", "8–30")
+    # gaps of 0, 1, 2–3, 4–7, 8–15, 16–30 days, and none
+    assert layout.events == (4, 2 + 1, 6 + 1)
+    assert clinic(gaps=(0, 1, 8)).event_schema.column("day_gap").labels == (
+        "0",
+        "1–7",
+        "8–30",
+    )
     many = clinic(most_events=1000).person_schema.column("number_of_events")
     assert many.labels[:17] == (*map(str, range(16)), "16–19")
     assert many.labels[-1].endswith("–1000")
@@ -162,7 +201,9 @@ def test_columns_that_follow_from_the_schema_are_public_levels() -> None:
         ({"person": "sex"}, "sex"),
     ],
 )
-def test_a_schema_of_visits_that_cannot_be_meant_is_refused(changed: dict[str, object], said: str) -> None:
+def test_a_schema_of_visits_that_cannot_be_meant_is_refused(
+    changed: dict[str, object], said: str
+) -> None:
     with pytest.raises(SchemaError, match=said):
         replace(clinic(), **changed)  # type: ignore[arg-type]
 

@@ -1,16 +1,21 @@
-"""Audits that take minutes: finer bugs than those that the tests plant, under seeds that are drawn anew.
+"""Audits that take minutes: finer bugs than those that the tests plant, under seeds
+that are drawn anew.
 
     make audit                                  # about four minutes on two cores
-    make audit ONLY=moments SEED=7              # what has this word in its name, again by that seed
+    make audit ONLY=moments SEED=7              # what has this word in its name, again
+                                                by that seed
     python tests/evaluate/long_audit.py --clean # besides, how often a close look accuses code as it is: half an hour
 
-Each run is audited as it is, on made-up rows, and must keep its claim. Then something is broken that its guarantee
-rests on (a third less noise, a person who counts for more than was paid, one person twice, masks used again), and that
-must be seen. Laws given rules are fitted more closely than in the tests. It prints the seed and what it found, and
-exits with 1 where a claim is broken or a bug is not seen.
+Each run is audited as it is, on made-up rows, and must keep its claim. Then something
+is broken that its guarantee rests on (a third less noise, a person who counts for more
+than was paid, one person twice, masks used again), and that must be seen. Laws given
+rules are fitted more closely than in the tests. It prints the seed and what it found,
+and exits with 1 where a claim is broken or a bug is not seen.
 
-Guarantee: code that keeps its claims is called broken with probability at most `FALSE_ALARM`, over all runs together.
-Edges: a bug can be overlooked by bad luck; each is looked at up to three times, and seldom more than once.
+Guarantee: code that keeps its claims is called broken with probability at most
+`FALSE_ALARM`, over all runs together.
+Edges: a bug can be overlooked by bad luck; each is looked at up to three times, and
+seldom more than once.
 """
 
 import argparse
@@ -47,7 +52,11 @@ from understudy.data.visits import Visits, counts
 from understudy.evaluate.audit.audit_file import case_of_run
 from understudy.evaluate.audit.auditing import Case, Seen, audit_protocol, seat
 from understudy.evaluate.audit.bounds import Block, Key
-from understudy.evaluate.audit.joint_canary import AggregatorsAudit, JointAudit, SumsAudit
+from understudy.evaluate.audit.joint_canary import (
+    AggregatorsAudit,
+    JointAudit,
+    SumsAudit,
+)
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients import critic
@@ -65,10 +74,14 @@ from understudy.runs.runfile import RunFile
 from visit_cases import clinic
 
 FALSE_ALARM = 0.01
-EPSILON, DELTA = 10.0, 1e-3  # a claim at which few trials see much: neither is all told apart, nor nothing
+# a claim at which few trials see much: neither is all told apart, nor nothing
+EPSILON = 10.0
+DELTA = 1e-3
 PEOPLE = 4
 TRIALS = 400
-DRAWN = 3  # by the dealer, by the holder who masks with it, and by that holder again for the product
+# by the dealer, by the holder who masks with it, and by that holder again for the
+# product
+DRAWN = 3
 MANY = 10  # close looks at a bug, which must be seen in all
 LOOKS = (200, 400, 800)  # at a bug, one after another until it is seen
 TARGET = "a"
@@ -95,8 +108,15 @@ class Run:
             for party, schema in self.schemas.items():
                 schema.save(home / f"{party}.toml")
             section = {"table": "none", "epsilon": EPSILON, "delta": DELTA}
-            parties = {party: section | {"schema": f"{party}.toml"} for party in self.schemas}
-            body = {"protocol": self.protocol, "out": "out", "parties": parties, "settings": self.settings}
+            parties = {
+                party: section | {"schema": f"{party}.toml"} for party in self.schemas
+            }
+            body = {
+                "protocol": self.protocol,
+                "out": "out",
+                "parties": parties,
+                "settings": self.settings,
+            }
             (home / "run.toml").write_text(tomli_w.dumps(body))
             file = RunFile.load(home / "run.toml")
             protocol = protocol_named(self.protocol)
@@ -115,7 +135,14 @@ RUNS = {
     "tied": Run(
         "tied",
         {TARGET: IMAGES, "b": Z},
-        {"features": 6, "directions": 2, "components": 2, "steps": 1, "target": "z", "norms": 0.1},
+        {
+            "features": 6,
+            "directions": 2,
+            "components": 2,
+            "steps": 1,
+            "target": "z",
+            "norms": 0.1,
+        },
     ),
     "visits": Run("visits", {TARGET: clinic()}),
     "two-aggregators": Run("two-aggregators", {TARGET: XY, "second": XY}, _TWO),
@@ -128,10 +155,13 @@ RUNS = {
 
 
 class TwiceRound(CriticRound):
-    """A party's real critic round, in which every step is taken twice by the same noise, first without one person."""
+    """A party's real critic round, in which every step is taken twice by the same
+    noise, first without one person.
+    """
 
     def __call__(self, batches: Sequence[torch.Tensor], seed: int) -> torch.Tensor:
-        self.moved, self.left = list[torch.Tensor](), list[torch.Tensor]()
+        self.moved = list[torch.Tensor]()
+        self.left = list[torch.Tensor]()
         return super().__call__(batches, seed)
 
     def step(
@@ -142,8 +172,10 @@ class TwiceRound(CriticRound):
         noise: Normals,
         mask: torch.Tensor | None = None,
     ) -> None:
-        drawn, before = noise.normal(self._noise(1)), deepcopy(self.state_dict())
-        others = (real != self.rows[0]).any(1)  # the canary is the first, and nobody else is like it
+        drawn = noise.normal(self._noise(1))
+        before = deepcopy(self.state_dict())
+        # the canary is the first, and nobody else is like it
+        others = (real != self.rows[0]).any(1)
         assert int((~others).sum()) == 1
 
         def taken(who: torch.Tensor) -> torch.Tensor:
@@ -152,7 +184,8 @@ class TwiceRound(CriticRound):
             parts = [parameter.grad.flatten() for parameter in self.critic.parameters()]
             return self.batch * torch.cat(parts).double()
 
-        honest, self.noise_multiplier = self.noise_multiplier, 0.0
+        honest = self.noise_multiplier
+        self.noise_multiplier = 0.0
         known = taken(others)
         self.noise_multiplier = honest
         without = taken(others)
@@ -167,53 +200,95 @@ class TwiceParty(VertiGanParty):
 
 
 class CriticAudit(SumsAudit):
-    """A run of `verti-gan` with everybody in every step, so that its steps are Gaussian releases one after another."""
+    """A run of `verti-gan` with everybody in every step, so that its steps are Gaussian
+    releases one after another.
+    """
 
     def party(self, name: str, present: bool, seed: int) -> VertiGanParty:
         kind = TwiceParty if name == self.target else VertiGanParty
-        return kind(name, self.rows(name, 0, self.people), **seat(name, self.budgets[name], seed))
+        return kind(
+            name,
+            self.rows(name, 0, self.people),
+            **seat(name, self.budgets[name], seed),
+        )
 
     def look(self, number: int) -> tuple[dict[Key, Block], Spend]:
         """What the canary moves all noised gradients by."""
         seats = self.seats(True, number)
         verti_gan.train(self.config, Seen(seats), self.schemas)
         target = seats[self.target]
-        moved, noise = (torch.cat(side).numpy() for side in (target.critic_round.moved, target.critic_round.left))
+        moved, noise = (
+            torch.cat(side).numpy()
+            for side in (target.critic_round.moved, target.critic_round.left)
+        )
         stated = (target.noise_multiplier * self.config.clip_norm) ** 2
         return {stated: Block(moved, noise, stated)}, target.ledger.spend()
 
 
 FEW_STEPS = {
-    "rounds": 1, "critic_steps": 10, "batch": PEOPLE, "latent": 4, "common": [8], "critic_hidden": [32, 16],
-}  # fmt: skip
+    "rounds": 1,
+    "critic_steps": 10,
+    "batch": PEOPLE,
+    "latent": 4,
+    "common": [8],
+    "critic_hidden": [32, 16],
+}
 SQUARE = ImageSchema(height=6, width=6, label="c", classes=tuple(range(8)))
 EIGHTS = tuple(Integer(name=f"c{number}", low=0, high=7, bins=8) for number in range(9))
 TIGHT = {
     "gram": Run("gram", {TARGET: Schema(columns=EIGHTS[:6])}),
-    "gram over columns": Run("gram", {TARGET: Schema(columns=EIGHTS[:5]), "b": Schema(columns=EIGHTS[5:])}),
-    "gram with a target": Run("gram", {TARGET: Schema(columns=EIGHTS[:6])}, {"target": "c0"}),
+    "gram over columns": Run(
+        "gram", {TARGET: Schema(columns=EIGHTS[:5]), "b": Schema(columns=EIGHTS[5:])}
+    ),
+    "gram with a target": Run(
+        "gram", {TARGET: Schema(columns=EIGHTS[:6])}, {"target": "c0"}
+    ),
     "moments": Run("moments", {TARGET: SQUARE}, {"features": 36, "norms": 0.1}),
     "tied": Run(
         "tied",
-        {TARGET: replace(SQUARE, label=None, classes=()), "b": Schema(columns=EIGHTS[:4])},
-        {"features": 24, "directions": 8, "components": 2, "steps": 1, "target": "c0", "norms": 0.1},
+        {
+            TARGET: replace(SQUARE, label=None, classes=()),
+            "b": Schema(columns=EIGHTS[:4]),
+        },
+        {
+            "features": 24,
+            "directions": 8,
+            "components": 2,
+            "steps": 1,
+            "target": "c0",
+            "norms": 0.1,
+        },
     ),
     "visits": RUNS["visits"],
-    "two-aggregators": Run("two-aggregators", dict.fromkeys((TARGET, "second"), Schema(columns=EIGHTS[:6]))),
-    "shared-moments": Run("shared-moments", dict.fromkeys((TARGET, "second"), SQUARE), {"features": 36}),
-    "verti-gan": Run("verti-gan", {TARGET: Schema(columns=EIGHTS[:2]), "b": Z}, FEW_STEPS),
+    "two-aggregators": Run(
+        "two-aggregators", dict.fromkeys((TARGET, "second"), Schema(columns=EIGHTS[:6]))
+    ),
+    "shared-moments": Run(
+        "shared-moments", dict.fromkeys((TARGET, "second"), SQUARE), {"features": 36}
+    ),
+    "verti-gan": Run(
+        "verti-gan", {TARGET: Schema(columns=EIGHTS[:2]), "b": Z}, FEW_STEPS
+    ),
 }
 PRICES = (1.0, 8.0)
 
 
-def tight_audit(run: str, epsilon: float) -> JointAudit | AggregatorsAudit | CriticAudit:
+def tight_audit(
+    run: str, epsilon: float
+) -> JointAudit | AggregatorsAudit | CriticAudit:
     """Such a run at this price, as its server and everybody but one person see it."""
     one = TIGHT[run]
-    protocol, settings = protocol_named(one.protocol), one.settings
+    protocol = protocol_named(one.protocol)
+    settings = one.settings
     told: dict[str, Any] = {"schemas": one.schemas, "target": TARGET, "people": PEOPLE}
     told["budgets"] = dict.fromkeys(one.schemas, Budget(epsilon, 1e-6))
     if protocol.audit == "aggregators":
-        settings = settings | {"aggregator": "second", "epsilon": epsilon, "delta": 1e-6, "least_people": 1}
+        settings = settings | {
+            "aggregator": "second",
+            "epsilon": epsilon,
+            "delta": 1e-6,
+            "least_people": 1,
+        }
         return AggregatorsAudit(config=protocol.configured(settings), **told)
     config = protocol.configured(settings)
     if protocol.study is None:
@@ -225,22 +300,31 @@ REPORTS = 100_000
 
 
 def _named(epsilon: float, person: int, rng: Any) -> torch.Tensor:
-    """Of one-report: whether the first cell is named and the second not, by people of the one or the other."""
-    reports = SubsetSelection(epsilon=epsilon, cells=24)(torch.full((REPORTS,), person), rng)
+    """Of one-report: whether the first cell is named and the second not, by people of
+    the one or the other.
+    """
+    reports = SubsetSelection(epsilon=epsilon, cells=24)(
+        torch.full((REPORTS,), person), rng
+    )
     return (reports == 0).any(1) & ~(reports == 1).any(1)
 
 
 def _chosen(epsilon: float, person: int, rng: Any) -> torch.Tensor:
-    """Of sign-ds: whether enough indices are of the first half and too few of the second."""
+    """Of sign-ds: whether enough indices are of the first half and too few of the
+    second.
+    """
     mechanism = EmMds(epsilon=epsilon, dims=16, top=8, chosen=4)
     half = torch.arange(16) // 8 == person
     indices = mechanism.choose(half.float().expand(REPORTS, -1), rng)
-    first, second = (indices < 8).sum(1), (indices >= 8).sum(1)
+    first = (indices < 8).sum(1)
+    second = (indices >= 8).sum(1)
     return (first >= mechanism.threshold) & (second < mechanism.threshold)
 
 
 def _coded(epsilon: float, person: int, rng: Any) -> torch.Tensor:
-    """Of class-means: whether a codeword is named that is near for the one person and not for the other."""
+    """Of class-means: whether a codeword is named that is near for the one person and
+    not for the other.
+    """
     mechanism = NearestCodes(epsilon=epsilon, codes=16, near=4)
     near = torch.arange(16) // 4 == person
     return mechanism(near.float().expand(REPORTS, -1), rng) < 4
@@ -249,7 +333,8 @@ def _coded(epsilon: float, person: int, rng: Any) -> torch.Tensor:
 LOCAL = {"one-report": _named, "sign-ds": _chosen, "class-means": _coded}
 
 
-# Bugs. Each is planted where all protocols go through, so that it does not matter how a party is built.
+# Bugs. Each is planted where all protocols go through, so that it does not matter how a
+# party is built.
 
 
 def noise_times(factor: Fraction) -> Callable[[pytest.MonkeyPatch], None]:
@@ -273,13 +358,19 @@ def gradients_noised_by(factor: float) -> Callable[[pytest.MonkeyPatch], None]:
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         honest = critic.add_noise
-        patch.setattr(critic, "add_noise", lambda sums, deviation, rng: honest(sums, factor * deviation, rng))
+        patch.setattr(
+            critic,
+            "add_noise",
+            lambda sums, deviation, rng: honest(sums, factor * deviation, rng),
+        )
 
     return plant
 
 
 def _instead(patch: pytest.MonkeyPatch, function: Any, other: Any) -> None:
-    """One function's code for another's, wherever it was imported to; it sees its own module's names."""
+    """One function's code for another's, wherever it was imported to; it sees its own
+    module's names.
+    """
     patch.setattr(function, "__code__", other.__code__)
 
 
@@ -301,7 +392,8 @@ def rows_longer_by(factor: float) -> Callable[[pytest.MonkeyPatch], None]:
         code = (
             "def longer(rows, radius, scale):\n"
             "    norms = np.sqrt(np.square(rows).sum(1))\n"
-            f"    return np.rint(rows * ({factor} * scale / np.maximum(norms, radius))[:, None])\n"
+            f"    return np.rint(rows * ({factor} * scale / np.maximum(norms, "
+            "radius))[:, None])\n"
         )
         made: dict[str, Any] = {}
         exec(code, {"np": np}, made)  # noqa: S102 # a function's code can be swapped for one without cells alone
@@ -328,7 +420,14 @@ def one_person_twice(patch: pytest.MonkeyPatch) -> None:
 def _doubled(honest: Callable[..., None]) -> Callable[..., None]:
     def doubled(self: Any, *told: Any, **more: Any) -> None:
         honest(
-            self, *(_first_twice(one) if isinstance(one, Table | ArrayTable | Visits) else one for one in told), **more
+            self,
+            *(
+                _first_twice(one)
+                if isinstance(one, Table | ArrayTable | Visits)
+                else one
+                for one in told
+            ),
+            **more,
         )
 
     return doubled
@@ -342,22 +441,34 @@ def _first_twice(rows: Any) -> Any:
         everyone = np.arange(len(order))
         classes = None if rows.classes is None else rows.classes[order]
         return replace(
-            rows, values=rows.values[order], ids=everyone, starts=np.r_[everyone, len(order)], classes=classes
+            rows,
+            values=rows.values[order],
+            ids=everyone,
+            starts=np.r_[everyone, len(order)],
+            classes=classes,
         )
     assert isinstance(rows, Visits)
     first = int(rows.starts[1])
     again = np.r_[np.arange(first), np.arange(len(rows.events))]
     times = None if rows.times is None else rows.times[again]
     return replace(
-        rows, own=rows.own[order], events=rows.events[again], times=times,
-        starts=np.r_[0, rows.starts + first], people=np.arange(len(order)),
-    )  # fmt: skip
+        rows,
+        own=rows.own[order],
+        events=rows.events[again],
+        times=times,
+        starts=np.r_[0, rows.starts + first],
+        people=np.arange(len(order)),
+    )
 
 
 def masks_again(patch: pytest.MonkeyPatch) -> None:
     """One stream of a seed for all messages."""
     honest = ring.Ring.uniform
-    patch.setattr(ring.Ring, "uniform", lambda self, seed, stream, *shape: honest(self, seed, 0, *shape))
+    patch.setattr(
+        ring.Ring,
+        "uniform",
+        lambda self, seed, stream, *shape: honest(self, seed, 0, *shape),
+    )
 
 
 # Checks
@@ -372,25 +483,40 @@ def planted(bug: Callable[[pytest.MonkeyPatch], None]) -> Iterator[None]:
 
 def claim_is_kept(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
     """No more is told apart than the ledger says."""
-    found = audit_protocol(RUNS[run].case(), trials=trials, confidence=1 - doubt, seconds=3600, seed=seed)
-    return (found.passed, f"claimed ε = {found.claimed:.3f}, observed ≥ {found.observed:.3f}, {trials:,} trials")
+    found = audit_protocol(
+        RUNS[run].case(), trials=trials, confidence=1 - doubt, seconds=3600, seed=seed
+    )
+    return (
+        found.passed,
+        f"claimed ε = {found.claimed:.3f}, observed ≥ {found.observed:.3f}, "
+        f"{trials:,} trials",
+    )
 
 
 def claim_is_tight(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
-    """One person moves the release by nine tenths of what is paid for, or more, and by no more than that."""
+    """One person moves the release by nine tenths of what is paid for, or more, and by
+    no more than that.
+    """
     found = [tight_audit(run, epsilon).tight(seed) for epsilon in PRICES]
     good = all(not one.broken and one.least >= 0.9 * one.claimed for one in found)
-    return good, "; ".join(f"ε = {price:g}: {one}" for price, one in zip(PRICES, found, strict=True))
+    return good, "; ".join(
+        f"ε = {price:g}: {one}" for price, one in zip(PRICES, found, strict=True)
+    )
 
 
-def no_more_than_claimed(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
+def no_more_than_claimed(
+    run: str, seed: int, trials: int, doubt: float
+) -> tuple[bool, str]:
     """Not in all of ten runs is more told than was claimed: a bug must show in all."""
     broken = _accused(run, seed)
     return broken < MANY, f"{broken} of {MANY} runs tell more than was claimed"
 
 
 def _accused(run: str, seed: int) -> int:
-    return sum(tight_audit(run, PRICES[0]).tight(seed + 1000 * number).broken for number in range(MANY))
+    return sum(
+        tight_audit(run, PRICES[0]).tight(seed + 1000 * number).broken
+        for number in range(MANY)
+    )
 
 
 def never_accused(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
@@ -400,11 +526,16 @@ def never_accused(run: str, seed: int, trials: int, doubt: float) -> tuple[bool,
 
 
 def local_is_tight(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
-    """Reports of two worst people are told apart by nine tenths of ε, or more, and by no more than ε."""
-    good, words = True, []
+    """Reports of two worst people are told apart by nine tenths of ε, or more, and by
+    no more than ε.
+    """
+    good = True
+    words = []
     for price in (1.0, 4.0):
         rng = SecureRng.from_seed(seed)
-        likely = [LOCAL[run](price, person, rng).double().mean().item() for person in (0, 1)]
+        likely = [
+            LOCAL[run](price, person, rng).double().mean().item() for person in (0, 1)
+        ]
         quantiles = (doubt / 4, 1 - doubt / 4)  # Clopper and Pearson
         hits = [round(share * REPORTS) for share in likely]
         low = beta.ppf(quantiles[0], hits[0], REPORTS - hits[0] + 1)
@@ -415,9 +546,14 @@ def local_is_tight(run: str, seed: int, trials: int, doubt: float) -> tuple[bool
     return good, f"{'; '.join(words)}; {REPORTS:,} reports of each"
 
 
-def masks_are_used_once(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
-    """No stream of a seed hides two messages: it is drawn by those who share it alone."""
-    honest, drawn = ring.keystream, Counter[tuple[bytes, int]]()
+def masks_are_used_once(
+    run: str, seed: int, trials: int, doubt: float
+) -> tuple[bool, str]:
+    """No stream of a seed hides two messages: it is drawn by those who share it
+    alone.
+    """
+    honest = ring.keystream
+    drawn = Counter[tuple[bytes, int]]()
 
     def noted(key: bytes, start: int, size: int) -> Any:
         drawn[key, start] += 1
@@ -432,35 +568,69 @@ def masks_are_used_once(run: str, seed: int, trials: int, doubt: float) -> tuple
 
 
 def laws_are_found(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
-    """Exact tables are fitted exactly, and a law given a rule is nearer than counts of zero, whatever the seed."""
+    """Exact tables are fitted exactly, and a law given a rule is nearer than counts of
+    zero, whatever the seed.
+    """
     off = [furthest_pair(ties, seed, components=64, steps=300) for ties in CASES]
     near, far = as_a_law_and_as_zeros(range(seed, seed + 8), components=64, steps=300)
-    all_pairs, tied = (float(side.mean()) for side in (near / far.mean(), near[:, 0] / far[:, 0].mean()))
+    all_pairs, tied = (
+        float(side.mean())
+        for side in (near / far.mean(), near[:, 0] / far[:, 0].mean())
+    )
     good = max(off[:-1]) < 4e-4 and off[-1] < 8e-3 and all_pairs < 0.92 and tied < 0.8
-    return (good, f"pairs off by {', '.join(f'{one:.0e}' for one in off)}; {all_pairs:.2f} and {tied:.2f} of zeros'")
+    return (
+        good,
+        f"pairs off by {', '.join(f'{one:.0e}' for one in off)}; {all_pairs:.2f} "
+        f"and {tied:.2f} of zeros'",
+    )
 
 
 Check = Callable[[str, int, int, float], tuple[bool, str]]
 Bug = Callable[[pytest.MonkeyPatch], None]
-ALONE = ("gram", "gram, levels bought", "gram with a target", "moments", "visits", "two-aggregators")
-BESIDE = ("gram over columns", "gram over rows", "tied", "shared-moments")  # others' noise hides a part of it
-MASKED = ("gram over columns", "tied")  # over rows one party is audited alone, under no masks
+ALONE = (
+    "gram",
+    "gram, levels bought",
+    "gram with a target",
+    "moments",
+    "visits",
+    "two-aggregators",
+)
+# others' noise hides a part of it
+BESIDE = ("gram over columns", "gram over rows", "tied", "shared-moments")
+# over rows one party is audited alone, under no masks
+MASKED = ("gram over columns", "tied")
 PLANTED: dict[str, tuple[Check, Bug, tuple[str, ...]]] = {
     "two thirds of the noise": (claim_is_kept, noise_times(Fraction(2, 3)), ALONE),
     "a third of the noise": (claim_is_kept, noise_times(Fraction(1, 3)), BESIDE),
     "pairs that count twice": (claim_is_kept, pairs_count_twice, ("gram",)),
     "rows half as long again": (claim_is_kept, rows_longer_by(1.5), ("moments",)),
-    "events of two thirds of a person": (claim_is_kept, two_thirds_of_a_person_for_each_event, ("visits",)),
-    "one person twice": (claim_is_kept, one_person_twice, ("gram", "gram, levels bought", "moments", "visits")),
+    "events of two thirds of a person": (
+        claim_is_kept,
+        two_thirds_of_a_person_for_each_event,
+        ("visits",),
+    ),
+    "one person twice": (
+        claim_is_kept,
+        one_person_twice,
+        ("gram", "gram, levels bought", "moments", "visits"),
+    ),
     "masks used again": (masks_are_used_once, masks_again, MASKED),
     "a twentieth less noise": (
         no_more_than_claimed,
         noise_times(Fraction(19, 20)),
         tuple(run for run in TIGHT if run != "verti-gan"),
     ),
-    "a twentieth less noise on gradients": (no_more_than_claimed, gradients_noised_by(0.95), ("verti-gan",)),
+    "a twentieth less noise on gradients": (
+        no_more_than_claimed,
+        gradients_noised_by(0.95),
+        ("verti-gan",),
+    ),
     "rows a tenth longer": (no_more_than_claimed, rows_longer_by(1.1), ("moments",)),
-    "one person twice, looked at closely": (no_more_than_claimed, one_person_twice, ("gram", "moments", "visits")),
+    "one person twice, looked at closely": (
+        no_more_than_claimed,
+        one_person_twice,
+        ("gram", "moments", "visits"),
+    ),
 }
 
 
@@ -479,12 +649,19 @@ class Job:
 
     @property
     def must(self) -> str:
-        return self.check.__name__.replace("_", " ") if self.bug is None else "it is seen"
+        return (
+            self.check.__name__.replace("_", " ") if self.bug is None else "it is seen"
+        )
 
-    def __call__(self, trials: int = TRIALS, looks: tuple[int, ...] = LOOKS) -> tuple[bool, str, float]:
-        """Whether it went as it must, what was found, and the seconds of processor that it took."""
+    def __call__(
+        self, trials: int = TRIALS, looks: tuple[int, ...] = LOOKS
+    ) -> tuple[bool, str, float]:
+        """Whether it went as it must, what was found, and the seconds of processor that
+        it took.
+        """
         torch.set_num_threads(1)
-        begun, words = time.process_time(), ""
+        begun = time.process_time()
+        words = ""
         doubt = FALSE_ALARM / len(RUNS)
         if self.bug is None:
             good, words = self.check(self.run, self.seed, trials, doubt)
@@ -499,13 +676,19 @@ class Job:
 
 def jobs(seed: int, only: str = "", clean: bool = False) -> list[Job]:
     """All checks, each with seeds of its own; those of code as it is come first."""
-    found: list[tuple[str, str | None, Check]] = [(run, None, claim_is_kept) for run in RUNS]
+    found: list[tuple[str, str | None, Check]] = [
+        (run, None, claim_is_kept) for run in RUNS
+    ]
     found += [(run, None, masks_are_used_once) for run in MASKED]
     found += [(run, None, claim_is_tight) for run in TIGHT]
     found += [(run, None, local_is_tight) for run in LOCAL]
     found += [("a law given rules", None, laws_are_found)]
-    found += [(run, bug, check) for bug, (check, _, names) in PLANTED.items() for run in names]
-    found += [(run, None, never_accused) for run in TIGHT for _ in range(MANY if clean else 0)]
+    found += [
+        (run, bug, check) for bug, (check, _, names) in PLANTED.items() for run in names
+    ]
+    found += [
+        (run, None, never_accused) for run in TIGHT for _ in range(MANY if clean else 0)
+    ]
     each = [Job(*one, seed + len(LOOKS) * number) for number, one in enumerate(found)]
     return [job for job in each if only in job.title]
 
@@ -522,10 +705,14 @@ def main() -> int:
     told.add_argument("--clean", action="store_true")
     options = told.parse_args()
     seed = secrets.randbelow(1 << 32) if options.seed is None else options.seed
-    asked, begun, wrong = jobs(seed, options.only, options.clean), time.monotonic(), 0
+    asked = jobs(seed, options.only, options.clean)
+    begun = time.monotonic()
+    wrong = 0
     sys.stdout.write(f"seed {seed}\n")
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        for job, (good, words, seconds) in zip(asked, pool.map(_call, asked), strict=True):
+        for job, (good, words, seconds) in zip(
+            asked, pool.map(_call, asked), strict=True
+        ):
             wrong += not good
             verdict = job.must if good else f"WRONG, this must hold: {job.must}"
             sys.stdout.write(f"{job.title}: {verdict} ({words}; {seconds:.0f} s)\n")

@@ -1,4 +1,6 @@
-"""An audit of two aggregators comes close to what it claims, and finds a second one that adds too little noise."""
+"""An audit of two aggregators comes close to what it claims, and finds a second one
+that adds too little noise.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,26 +28,35 @@ KINDS: dict[str, tuple[Callable[..., Any], Any, dict[str, Any]]] = {
 }
 
 
-def audited(kind: str, epsilon: float, target: str = "phones", people: int = 2) -> AuditResult:
+def audited(
+    kind: str, epsilon: float, target: str = "phones", people: int = 2
+) -> AuditResult:
     make, schema, more = KINDS[kind]
     config = make(aggregator="second", epsilon=epsilon, delta=1e-3, **more)
     names = ("phones", "second")
     case = AggregatorsAudit(
-        config=config, schemas=dict.fromkeys(names, schema), budgets=dict.fromkeys(names, Budget(epsilon, 1e-3)),
-        target=target, people=people,
-    ).case()  # fmt: skip
+        config=config,
+        schemas=dict.fromkeys(names, schema),
+        budgets=dict.fromkeys(names, Budget(epsilon, 1e-3)),
+        target=target,
+        people=people,
+    ).case()
     return audit_protocol(case, trials=14, seconds=3600, seed=3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_server_without_its_own_noise_learns_a_part_of_what_is_claimed(kind: str) -> None:
+def test_the_server_without_its_own_noise_learns_a_part_of_what_is_claimed(
+    kind: str,
+) -> None:
     result = audited(kind, 32.0)
     assert 31 < result.claimed <= 32
     assert 2 < result.observed <= 32
     assert result.passed
 
 
-def test_a_second_aggregator_that_adds_a_sixth_of_its_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_aggregator_that_adds_a_sixth_of_its_noise_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     real = MomentsPlan.noise
 
     def quiet(self: MomentsPlan, rng: Rng) -> Tensor:

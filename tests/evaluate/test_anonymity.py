@@ -10,16 +10,21 @@ from understudy.ground.errors import ConfigError
 
 
 def linkability(train, holdout, synthetic, *more, space=None, **settings):
-    return linkability_of(Attacked.of(train, holdout, synthetic, space=space), *more, **settings)
+    return linkability_of(
+        Attacked.of(train, holdout, synthetic, space=space), *more, **settings
+    )
 
 
 def inference(train, holdout, synthetic, *more, space=None, **settings):
-    return inference_of(Attacked.of(train, holdout, synthetic, space=space), *more, **settings)
+    return inference_of(
+        Attacked.of(train, holdout, synthetic, space=space), *more, **settings
+    )
 
 
 pytestmark = pytest.mark.usefixtures("few_draws")
 
-LEFT, RIGHT = [0, 1, 2, 3], [4, 5, 6, 7]
+LEFT = [0, 1, 2, 3]
+RIGHT = [4, 5, 6, 7]
 
 
 def people(rows, seed, columns=8, levels=10):
@@ -39,9 +44,12 @@ def nearest(row, table, columns):
 
 @given(st.integers(1, 6), st.integers(0, 999))
 @settings(max_examples=40, deadline=None)
-def test_linkability_succeeds_with_the_chance_of_taking_the_same_row_among_equals(rows, seed):
+def test_linkability_succeeds_with_the_chance_of_taking_the_same_row_among_equals(
+    rows, seed
+):
     rng = np.random.default_rng(seed)
-    person, table = rng.integers(0, 3, (1, 4)), rng.integers(0, 3, (rows, 4))
+    person = rng.integers(0, 3, (1, 4))
+    table = rng.integers(0, 3, (rows, 4))
     one, other = (nearest(person[0], table, side) for side in ([0, 1], [2, 3]))
     chance = len(one & other) / (len(one) * len(other))
     many = np.repeat(person, 2000, axis=0)
@@ -55,12 +63,16 @@ def test_the_baseline_is_the_chance_that_two_draws_meet(rows):
     table = np.arange(rows * 2).reshape(rows, 2)
     attack = linkability(table, table, table, [0], [1])
     assert attack["success"].baseline.value == pytest.approx(1 / rows)
-    assert attack["success"].attack.value == 1  # every row is its own neighbour on both sides
+    # every row is its own neighbour on both sides
+    assert attack["success"].attack.value == 1
 
 
 def test_copies_link_people_and_independent_rows_do_not():
-    train, holdout = people(600, 0), people(600, 1)
-    copied, independent = (linkability(train, holdout, t, LEFT, RIGHT) for t in (train, people(600, 2)))
+    train = people(600, 0)
+    holdout = people(600, 1)
+    copied, independent = (
+        linkability(train, holdout, t, LEFT, RIGHT) for t in (train, people(600, 2))
+    )
     assert copied["success"].attack.value > 0.5
     assert copied.leaks
     assert not independent.leaks
@@ -75,9 +87,12 @@ def test_constant_columns_link_no_better_than_the_lot():
 
 @given(st.integers(1, 8), st.integers(1, 6), st.integers(0, 999))
 @settings(max_examples=40, deadline=None)
-def test_inference_succeeds_with_the_share_of_right_answers_among_the_nearest(count, rows, seed):
+def test_inference_succeeds_with_the_share_of_right_answers_among_the_nearest(
+    count, rows, seed
+):
     rng = np.random.default_rng(seed)
-    train, table = rng.integers(0, 3, (count, 4)), rng.integers(0, 3, (rows, 4))
+    train = rng.integers(0, 3, (count, 4))
+    table = rng.integers(0, 3, (rows, 4))
     attack = inference(train, train[:1], table, 1)["success"]
     known = [0, 2, 3]
     chances = []
@@ -86,12 +101,17 @@ def test_inference_succeeds_with_the_share_of_right_answers_among_the_nearest(co
         chances.append(np.mean([table[i, 1] == person[1] for i in near]))
     assert attack.attack.value == pytest.approx(np.mean(chances))
     assert attack.control.value == pytest.approx(chances[0])
-    assert attack.baseline.value == pytest.approx(np.mean([np.mean(table[:, 1] == p[1]) for p in train]))
+    assert attack.baseline.value == pytest.approx(
+        np.mean([np.mean(table[:, 1] == p[1]) for p in train])
+    )
 
 
 def test_copies_give_secrets_away_and_independent_rows_do_not():
-    train, holdout = people(600, 3), people(600, 4)
-    copied, independent = (inference(train, holdout, t, 2) for t in (train, people(600, 5)))
+    train = people(600, 3)
+    holdout = people(600, 4)
+    copied, independent = (
+        inference(train, holdout, t, 2) for t in (train, people(600, 5))
+    )
     assert copied["success"].attack.value > 0.95
     assert copied.leaks
     assert not independent.leaks
@@ -121,10 +141,18 @@ def test_the_draws_follow_the_seed():
 
 
 def test_what_hinders_the_attacks_is_said():
-    rows, none = np.zeros((4, 2), int), np.zeros((0, 2), int)
-    assert "one of the two sides has no columns" in linkability(rows, rows, rows, [0], []).reason
-    assert "the train table has 0 rows" in linkability(none, rows, rows, [0], [1]).reason
-    assert "nothing is known" in inference(rows[:, :1], rows[:, :1], rows[:, :1], 0).reason
+    rows = np.zeros((4, 2), int)
+    none = np.zeros((0, 2), int)
+    assert (
+        "one of the two sides has no columns"
+        in linkability(rows, rows, rows, [0], []).reason
+    )
+    assert (
+        "the train table has 0 rows" in linkability(none, rows, rows, [0], [1]).reason
+    )
+    assert (
+        "nothing is known" in inference(rows[:, :1], rows[:, :1], rows[:, :1], 0).reason
+    )
     assert "the synthetic table has 0 rows" in inference(rows, rows, none, 0).reason
     one = inference(rows[:1], rows[:1], rows[:1], 0)["success"]
     assert one.attack.value == one.control.value == one.baseline.value == 1

@@ -11,22 +11,31 @@ from understudy.data.images import ImageSchema
 from understudy.data.samples import sines
 from understudy.evaluate.other_rows import array_figures
 
-SCHEMA = ImageSchema(height=6, width=6, person="id", label="side", classes=("left", "right"))
+SCHEMA = ImageSchema(
+    height=6, width=6, person="id", label="side", classes=("left", "right")
+)
 
 
 def write_images(path: Path, rows: int, seed: int, *, noise: bool = False) -> Path:
     rng = np.random.default_rng(seed)
-    side, pixels = rng.integers(0, 2, rows), rng.integers(0, 80, (rows, 6, 6))
+    side = rng.integers(0, 2, rows)
+    pixels = rng.integers(0, 80, (rows, 6, 6))
     pixels[side == 0, :, :3] += 150
     pixels[side == 1, :, 3:] += 150
     pixels = rng.integers(0, 256, pixels.shape) if noise else pixels
-    np.savez(path, images=pixels, side=np.array(SCHEMA.classes)[side], id=np.arange(rows))
+    np.savez(
+        path, images=pixels, side=np.array(SCHEMA.classes)[side], id=np.arange(rows)
+    )
     return path
 
 
-def test_images_like_the_real_ones_have_better_figures_than_noise(tmp_path: Path) -> None:
+def test_images_like_the_real_ones_have_better_figures_than_noise(
+    tmp_path: Path,
+) -> None:
     real = write_images(tmp_path / "real.npz", 200, 0)
-    (copy,) = (one for one in array_figures(real, real, SCHEMA, epochs=1) if one.name == "dcr")
+    (copy,) = (
+        one for one in array_figures(real, real, SCHEMA, epochs=1) if one.name == "dcr"
+    )
     good, bad = (
         {f.name: f.value for f in array_figures(real, made, SCHEMA, epochs=8)}
         for made in (
@@ -41,13 +50,23 @@ def test_images_like_the_real_ones_have_better_figures_than_noise(tmp_path: Path
     assert good["tstr_cnn_acc"] > 0.9 > bad["tstr_cnn_acc"]
 
 
-def test_series_as_a_generator_writes_them_are_read_and_compared(tmp_path: Path) -> None:
+def test_series_as_a_generator_writes_them_are_read_and_compared(
+    tmp_path: Path,
+) -> None:
     values, schema = sines(60, length=8, channels=2, seed=1)
     for name, part in (("real", values[:40]), ("made", values[40:])):
         schema.frame(part).to_parquet(tmp_path / f"{name}.parquet")
     schema.save(tmp_path / "schema.toml")
-    figures = array_figures(tmp_path / "real.parquet", tmp_path / "made.parquet", schema, steps=10)
-    assert [figure.name for figure in figures] == ["mmd", "coverage", "next_step_mae", "autocorrelation", "dcr"]
+    figures = array_figures(
+        tmp_path / "real.parquet", tmp_path / "made.parquet", schema, steps=10
+    )
+    assert [figure.name for figure in figures] == [
+        "mmd",
+        "coverage",
+        "next_step_mae",
+        "autocorrelation",
+        "dcr",
+    ]
     assert all(figure.value is not None for figure in figures)
 
 
@@ -55,7 +74,14 @@ def test_series_as_a_generator_writes_them_are_read_and_compared(tmp_path: Path)
 def test_the_command_takes_images(tmp_path: Path, more: list[str]) -> None:
     real, made = (write_images(tmp_path / f"{n}.npz", 40, n) for n in (0, 1))
     SCHEMA.save(tmp_path / "schema.toml")
-    paths = ["--real", str(real), "--synthetic", str(made), "--schema", str(tmp_path / "schema.toml")]
+    paths = [
+        "--real",
+        str(real),
+        "--synthetic",
+        str(made),
+        "--schema",
+        str(tmp_path / "schema.toml"),
+    ]
     done = CliRunner().invoke(app, ["evaluate", *paths, *more])
     if more:
         assert "for tables" in str(done.exception)

@@ -1,4 +1,6 @@
-"""The audit's figures are lower bounds, and close to the truth where the truth is known."""
+"""The audit's figures are lower bounds, and close to the truth where the truth is
+known.
+"""
 
 import json
 import math
@@ -33,18 +35,43 @@ from understudy.evaluate.audit.auditing import (
     learned,
     paid_numbers,
 )
-from understudy.evaluate.audit.bounds import PILOT, Errors, explained, gaussian, plain, scaled, separate
+from understudy.evaluate.audit.bounds import (
+    PILOT,
+    Errors,
+    explained,
+    gaussian,
+    plain,
+    scaled,
+    separate,
+)
 from understudy.evaluate.audit.canaries import VertiGanAudit, World, cut_down
 from understudy.ground.errors import ConfigError
-from understudy.privacy.accounts.accounting import DpEvent, PureDp, Spend, calibrate, epsilon
+from understudy.privacy.accounts.accounting import (
+    DpEvent,
+    PureDp,
+    Spend,
+    calibrate,
+    epsilon,
+)
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import FastRng, Rng
 from understudy.protocols.core import Reply
 from understudy.protocols.gans import verti_gan
 
 DELTA = 1e-5
-SCHEMA = Schema(person="id", columns=(Boolean(name="smoker"), Ordinal(name="grade", categories=(1, 2, 3))))
-TINY = verti_gan.Config(rounds=1, critic_steps=1, batch=2, latent=2, common=(4,), critic_hidden=(1,), device="cpu")
+SCHEMA = Schema(
+    person="id",
+    columns=(Boolean(name="smoker"), Ordinal(name="grade", categories=(1, 2, 3))),
+)
+TINY = verti_gan.Config(
+    rounds=1,
+    critic_steps=1,
+    batch=2,
+    latent=2,
+    common=(4,),
+    critic_hidden=(1,),
+    device="cpu",
+)
 
 
 def normals(shift: float, n: int, seed: int) -> np.ndarray:
@@ -52,7 +79,9 @@ def normals(shift: float, n: int, seed: int) -> np.ndarray:
 
 
 def gaussian_errors(mu: float, alarm: float) -> Errors:
-    """The exact errors of the best test of N(0, 1) against N(μ, 1) at this rate of false alarms."""
+    """The exact errors of the best test of N(0, 1) against N(μ, 1) at this rate of
+    false alarms.
+    """
     return Errors(alarm, float(norm.cdf(norm.isf(alarm) - mu)))
 
 
@@ -60,20 +89,29 @@ def gaussian_errors(mu: float, alarm: float) -> Errors:
 
 
 def test_error_rates_are_bounded_as_clopper_and_pearson_do() -> None:
-    present, absent = normals(1, 50, 1), normals(0, 40, 2)
+    present = normals(1, 50, 1)
+    absent = normals(0, 40, 2)
     errors = separate(present, absent, confidence=0.9)
-    rest_present, rest_absent = present[int(PILOT * 50) :], absent[int(PILOT * 40) :]
+    rest_present = present[int(PILOT * 50) :]
+    rest_absent = absent[int(PILOT * 40) :]
     thresholds = np.concatenate([present, absent])
-    wrong = {((rest_absent >= at).sum(), (rest_present < at).sum()) for at in thresholds}
+    wrong = {
+        ((rest_absent >= at).sum(), (rest_present < at).sum()) for at in thresholds
+    }
     highest = cache(lambda k, n: binomtest(int(k), n).proportion_ci(0.9, "exact").high)
     found = [(highest(false, 32), highest(missed, 40)) for false, missed in wrong]
-    assert any(np.allclose(bounds, [errors.false_alarm, errors.miss]) for bounds in found)
+    assert any(
+        np.allclose(bounds, [errors.false_alarm, errors.miss]) for bounds in found
+    )
 
 
 def test_both_bounds_hold_together_as_often_as_stated() -> None:
     """Every outcome of a fixed rule on 12 scores a side, by its probability."""
-    n, confidence, truths = 12, 0.9, list(product((0.02, 0.2, 0.5), (0.05, 0.4)))
-    held, chances = dict.fromkeys(truths, 0.0), cache(lambda share: binom.pmf(range(n + 1), n, share))
+    n = 12
+    confidence = 0.9
+    truths = list(product((0.02, 0.2, 0.5), (0.05, 0.4)))
+    held = dict.fromkeys(truths, 0.0)
+    chances = cache(lambda share: binom.pmf(range(n + 1), n, share))
     for false, missed in product(range(n + 1), repeat=2):
         pilots = [1.0] * 3, [0.0] * 3
         errors = separate(
@@ -83,14 +121,19 @@ def test_both_bounds_hold_together_as_often_as_stated() -> None:
         )
         for alarm, miss in truths:
             likely = chances(alarm)[false] * chances(miss)[missed]
-            held[alarm, miss] += likely * (alarm <= errors.false_alarm and miss <= errors.miss)
+            held[alarm, miss] += likely * (
+                alarm <= errors.false_alarm and miss <= errors.miss
+            )
     assert min(held.values()) >= confidence
 
 
 def test_the_threshold_is_chosen_by_the_pilot_scores_alone() -> None:
-    present, absent = normals(1, 100, 1), normals(0, 100, 2)
+    present = normals(1, 100, 1)
+    absent = normals(0, 100, 2)
     cut = int(PILOT * 100)
-    shuffled = [np.concatenate([side[:cut], side[cut:][::-1]]) for side in (present, absent)]
+    shuffled = [
+        np.concatenate([side[:cut], side[cut:][::-1]]) for side in (present, absent)
+    ]
     assert separate(present, absent) == separate(*shuffled)
 
 
@@ -103,14 +146,19 @@ def test_two_pilot_scores_of_a_side_are_enough_to_cut_between_them() -> None:
 
 def test_scores_that_tell_nothing_prove_nothing() -> None:
     constant = np.zeros(100)
-    for errors in (separate(constant, constant), separate(normals(0, 400, 1), normals(0, 400, 2))):
+    for errors in (
+        separate(constant, constant),
+        separate(normals(0, 400, 1), normals(0, 400, 2)),
+    ):
         assert errors.epsilon(DELTA) == 0
         assert explained(errors, {GaussianDpEvent(1.0): 1}, DELTA) == 0
 
 
 @pytest.mark.parametrize("aim", [gaussian, plain(DELTA)], ids=["gaussian", "plain"])
 def test_a_true_claim_is_refuted_no_more_often_than_stated(aim: object) -> None:
-    """At μ = 1 the true separation is known: 200 audits at 80 %, and four standard errors of slack."""
+    """At μ = 1 the true separation is known: 200 audits at 80 %, and four standard
+    errors of slack.
+    """
     above = 0
     for seed in range(200):
         errors = separate(
@@ -137,12 +185,17 @@ def test_too_few_or_broken_scores_are_refused() -> None:
 def test_randomized_response_gives_its_own_epsilon(true: float) -> None:
     lie = 1 / (1 + math.exp(true))
     assert Errors(lie, lie).epsilon(0.0) == pytest.approx(true)
-    assert explained(Errors(lie, lie), {PureDp(5.0): 1}, 0.0) == pytest.approx(true, rel=0.02)
+    assert explained(Errors(lie, lie), {PureDp(5.0): 1}, 0.0) == pytest.approx(
+        true, rel=0.02
+    )
 
 
 def test_delta_may_hide_what_it_says_and_no_more() -> None:
-    """With probability δ all is told, otherwise randomized response answers: exactly (ε, δ)-DP."""
-    true, delta = 1.0, 0.1
+    """With probability δ all is told, otherwise randomized response answers: exactly
+    (ε, δ)-DP.
+    """
+    true = 1.0
+    delta = 0.1
     lie = (1 - delta) / (1 + math.exp(true))
     assert Errors(lie, lie).epsilon(delta) == pytest.approx(true)
     assert Errors(lie, lie).delta(true) == pytest.approx(delta)
@@ -151,22 +204,35 @@ def test_delta_may_hide_what_it_says_and_no_more() -> None:
 
 @settings(max_examples=12)
 @given(st.floats(0.1, 3.0), st.floats(0.02, 0.6))
-def test_the_best_test_of_a_gaussian_gives_its_mu_and_no_plain_bound_more(mu: float, alarm: float) -> None:
-    errors, spend = gaussian_errors(mu, alarm), {GaussianDpEvent(1 / mu): 1}
+def test_the_best_test_of_a_gaussian_gives_its_mu_and_no_plain_bound_more(
+    mu: float, alarm: float
+) -> None:
+    errors = gaussian_errors(mu, alarm)
+    spend = {GaussianDpEvent(1 / mu): 1}
     assert errors.mu == pytest.approx(mu, abs=1e-9)
-    assert explained(errors, spend, DELTA) == pytest.approx(epsilon(spend, DELTA), rel=1e-6)
+    assert explained(errors, spend, DELTA) == pytest.approx(
+        epsilon(spend, DELTA), rel=1e-6
+    )
     for delta in (DELTA, 1e-2, 0.1):
         assert errors.epsilon(delta) <= epsilon(spend, delta) + 1e-9
 
 
 def least_misses(spend: Spend, alarm: float) -> float:
     """The fewest misses that a claim's curve allows at this rate of false alarms."""
-    return max(1 - at - math.exp(epsilon(spend, at)) * alarm for at in np.linspace(0.01, 0.9, 60))
+    return max(
+        1 - at - math.exp(epsilon(spend, at)) * alarm
+        for at in np.linspace(0.01, 0.9, 60)
+    )
 
 
-@pytest.mark.parametrize("event", [PureDp(1.0), LaplaceDpEvent(1.0)], ids=["pure", "laplace"])
-def test_a_claim_is_refuted_exactly_when_its_curve_forbids_the_errors(event: DpEvent) -> None:
-    claim, price = {event: 2}, epsilon({event: 2}, 0.01)
+@pytest.mark.parametrize(
+    "event", [PureDp(1.0), LaplaceDpEvent(1.0)], ids=["pure", "laplace"]
+)
+def test_a_claim_is_refuted_exactly_when_its_curve_forbids_the_errors(
+    event: DpEvent,
+) -> None:
+    claim = {event: 2}
+    price = epsilon({event: 2}, 0.01)
     for noise in (0.5, 2.0):
         truth = scaled(claim, noise)
         observed = explained(Errors(0.2, least_misses(truth, 0.2)), claim, 0.01)
@@ -175,19 +241,30 @@ def test_a_claim_is_refuted_exactly_when_its_curve_forbids_the_errors(event: DpE
 
 
 @pytest.mark.parametrize(("noise", "refuted"), [(0.5, True), (1.0, False)])
-def test_the_best_test_of_a_sampled_gaussian_is_explained_by_its_own_noise(noise: float, refuted: bool) -> None:
-    """Drawn with probability q the person adds 1: the errors of every threshold are known exactly."""
-    q, alarm = 0.4, 0.1
+def test_the_best_test_of_a_sampled_gaussian_is_explained_by_its_own_noise(
+    noise: float, refuted: bool
+) -> None:
+    """Drawn with probability q the person adds 1: the errors of every threshold are
+    known exactly.
+    """
+    q = 0.4
+    alarm = 0.1
     threshold = noise * norm.isf(alarm)
-    errors = Errors(alarm, 1 - (1 - q) * alarm - q * float(norm.sf((threshold - 1) / noise)))
-    claim, truth = ({PoissonSampledDpEvent(q, GaussianDpEvent(size)): 1} for size in (0.8, noise))
+    errors = Errors(
+        alarm, 1 - (1 - q) * alarm - q * float(norm.sf((threshold - 1) / noise))
+    )
+    claim, truth = (
+        {PoissonSampledDpEvent(q, GaussianDpEvent(size)): 1} for size in (0.8, noise)
+    )
     observed = explained(errors, claim, 0.01)
     assert 0.6 * epsilon(truth, 0.01) <= observed <= epsilon(truth, 0.01)
     assert (observed > epsilon(claim, 0.01)) == refuted
 
 
 def test_what_no_noise_explains_is_infinite() -> None:
-    """One in a hundred is drawn: the person cannot be seen in nine runs of ten, whatever the noise."""
+    """One in a hundred is drawn: the person cannot be seen in nine runs of ten,
+    whatever the noise.
+    """
     spend = {PoissonSampledDpEvent(0.01, GaussianDpEvent(1.0)): 1}
     assert explained(Errors(0.05, 0.1), spend, DELTA) == math.inf
 
@@ -215,21 +292,27 @@ def audit_mechanism(
     rng: Rng | None = None,
     each_row: bool = False,
 ) -> AuditResult:
-    """One mechanism on two inputs of which it claims that they can hardly be told apart, by a score or a learned rule.
+    """One mechanism on two inputs of which it claims that they can hardly be told
+    apart, by a score or a learned rule.
 
-    `each_row`: every row is answered on its own (local privacy): all trials are one call.
+    `each_row`: every row is answered on its own (local privacy): all trials are one
+    call.
     """
     auditing._enough(trials, confidence)
-    price, rng = auditing._price(claimed, delta), rng or FastRng(0)
+    price = auditing._price(claimed, delta)
+    rng = rng or FastRng(0)
 
     def outputs(rows: Tensor) -> Tensor:
         if each_row:
             return run(rows.expand(trials, *rows.shape[1:]), rng)
         return torch.stack([run(rows, rng) for _ in range(trials)])
 
-    with_person, without = outputs(present), outputs(absent)
+    with_person = outputs(present)
+    without = outputs(absent)
     if score is None:
-        scores = learned(*(part.flatten(1).double().numpy() for part in (with_person, without)))
+        scores = learned(
+            *(part.flatten(1).double().numpy() for part in (with_person, without))
+        )
     else:
         scores = score(with_person).double().numpy(), score(without).double().numpy()
     return AuditResult(
@@ -271,13 +354,22 @@ def noisy_sum(rows: Tensor, rng: Rng) -> Tensor:
 
 
 @pytest.mark.parametrize(("noise", "passed"), [(1.0, True), (3.0, False)])
-def test_an_audit_of_a_gaussian_sum_tells_a_true_claim_from_a_false_one(noise: float, passed: bool) -> None:
+def test_an_audit_of_a_gaussian_sum_tells_a_true_claim_from_a_false_one(
+    noise: float, passed: bool
+) -> None:
     others = torch.zeros(3, 4)
     person = torch.cat([others, torch.tensor([[0.0, 1.0, 0.0, 0.0]])])
     claimed = {GaussianDpEvent(noise): 1}
     for score, least in ((lambda out: out[:, 1], 3.0), (None, 2.0)):
         result = audit_mechanism(
-            noisy_sum, person, others, claimed=claimed, delta=DELTA, score=score, trials=2000, rng=FastRng(2)
+            noisy_sum,
+            person,
+            others,
+            claimed=claimed,
+            delta=DELTA,
+            score=score,
+            trials=2000,
+            rng=FastRng(2),
         )
         assert least <= result.observed <= epsilon({GaussianDpEvent(1.0): 1}, DELTA)
         assert result.passed == passed
@@ -299,7 +391,9 @@ def test_a_learned_rule_finds_one_number_among_many() -> None:
 def test_an_audit_without_a_claim_or_without_trials_is_refused() -> None:
     rows = torch.zeros(1, 1)
     with pytest.raises(ConfigError, match="nothing to refute"):
-        audit_mechanism(noisy_sum, rows, rows, claimed={GaussianDpEvent(1.0): 1}, delta=0.0)
+        audit_mechanism(
+            noisy_sum, rows, rows, claimed={GaussianDpEvent(1.0): 1}, delta=0.0
+        )
     with pytest.raises(ConfigError, match="at least 20"):
         audit_mechanism(noisy_sum, rows, rows, claimed={PureDp(1.0): 1}, trials=5)
 
@@ -314,13 +408,20 @@ def scores(case: Case, present: bool, runs: int) -> np.ndarray:
         parties = case.parties(present, 2 * trial + present)
         seen = Seen(parties)
         case.train(seen)
-        rows.append([score(parties["target"], seen.replies["target"]) for score in case.scores.values()])
+        rows.append(
+            [
+                score(parties["target"], seen.replies["target"])
+                for score in case.scores.values()
+            ]
+        )
     return np.array(rows).T
 
 
 @dataclass
 class Audited:
-    """An audit of one step on everybody, who was told how many trials were done, and what was made of each run."""
+    """An audit of one step on everybody, who was told how many trials were done, and
+    what was made of each run.
+    """
 
     result: AuditResult
     done: list[int]
@@ -329,7 +430,9 @@ class Audited:
 
 @pytest.fixture(scope="module")
 def audited() -> Audited:
-    case = VertiGanAudit(config=TINY, schema=SCHEMA, budget=Budget(20.0, DELTA), people=2).case()
+    case = VertiGanAudit(
+        config=TINY, schema=SCHEMA, budget=Budget(20.0, DELTA), people=2
+    ).case()
     found = dict[str, list[float]]()
 
     def kept(name: str, score: Score) -> Score:
@@ -340,22 +443,30 @@ def audited() -> Audited:
         return told
 
     done: list[int] = []
-    watched = replace(case, scores={name: kept(name, score) for name, score in case.scores.items()})
+    watched = replace(
+        case, scores={name: kept(name, score) for name, score in case.scores.items()}
+    )
     result = audit_protocol(watched, trials=30, watch=done.append)
     _, steps = found.values()  # of the server, and of who sees every step
     return Audited(result, done, {True: steps[::2], False: steps[1::2]})
 
 
 def test_evidence_is_the_likelihood_ratio_of_the_noise(audited: Audited) -> None:
-    """One step on everybody: evidence is N(±μ²/2, μ²), since the canary fills the clip norm."""
-    mu = 1 / calibrate(lambda noise: {GaussianDpEvent(noise): 1}, epsilon=20.0, delta=DELTA)
+    """One step on everybody: evidence is N(±μ²/2, μ²), since the canary fills the clip
+    norm.
+    """
+    mu = 1 / calibrate(
+        lambda noise: {GaussianDpEvent(noise): 1}, epsilon=20.0, delta=DELTA
+    )
     for present, mean in ((True, mu**2 / 2), (False, -(mu**2) / 2)):
         evidence = audited.evidence[present]
         assert abs(np.mean(evidence) - mean) < 5 * mu / math.sqrt(len(evidence))
         assert 0.5 * mu < np.std(evidence) < 1.6 * mu
 
 
-def test_an_audit_of_verti_gan_sees_much_and_never_more_than_was_claimed(audited: Audited) -> None:
+def test_an_audit_of_verti_gan_sees_much_and_never_more_than_was_claimed(
+    audited: Audited,
+) -> None:
     result = audited.result
     assert audited.done == list(range(1, 31))
     assert 19.9 <= result.claimed <= 20.0
@@ -369,15 +480,21 @@ def test_an_audit_of_verti_gan_sees_much_and_never_more_than_was_claimed(audited
 
 def test_the_server_alone_sees_the_person_too() -> None:
     config = verti_gan.Config(**{**vars(TINY), "rounds": 4})
-    case = VertiGanAudit(config=config, schema=SCHEMA, budget=Budget(40.0, DELTA), people=2).case()
+    case = VertiGanAudit(
+        config=config, schema=SCHEMA, budget=Budget(40.0, DELTA), people=2
+    ).case()
     sides = {present: scores(case, present, 8)[0] for present in (True, False)}
     spread = np.std(sides[True]) + np.std(sides[False])
     assert np.mean(sides[True]) - np.mean(sides[False]) > 0.2 * spread
 
 
 def test_shared_batches_are_searched_for_the_busiest_person() -> None:
-    config = verti_gan.Config(**{**vars(TINY), "critic_steps": 12, "batch": 2, "sampling": "shared"})
-    audit = VertiGanAudit(config=config, schema=SCHEMA, budget=Budget(40.0, DELTA), people=8)
+    config = verti_gan.Config(
+        **{**vars(TINY), "critic_steps": 12, "batch": 2, "sampling": "shared"}
+    )
+    audit = VertiGanAudit(
+        config=config, schema=SCHEMA, budget=Budget(40.0, DELTA), people=8
+    )
     case = audit.case()
     parties = case.parties(True, 0)
     case.train(Seen(parties))
@@ -389,12 +506,18 @@ def test_shared_batches_are_searched_for_the_busiest_person() -> None:
 def test_a_run_without_noise_has_no_claim_to_audit() -> None:
     config = verti_gan.Config(**{**vars(TINY), "private": False})
     with pytest.raises(ConfigError, match="nothing to refute"):
-        VertiGanAudit(config=config, schema=SCHEMA, budget=Budget(1.0, DELTA), people=2).case()
+        VertiGanAudit(
+            config=config, schema=SCHEMA, budget=Budget(1.0, DELTA), people=2
+        ).case()
 
 
 def test_the_worlds_differ_in_one_person_alone() -> None:
-    """Without the canary a run pays the same, and on a batch that did not draw them it does the same."""
-    audit = VertiGanAudit(config=TINY, schema=SCHEMA, budget=Budget(4.0, DELTA), people=2)
+    """Without the canary a run pays the same, and on a batch that did not draw them it
+    does the same.
+    """
+    audit = VertiGanAudit(
+        config=TINY, schema=SCHEMA, budget=Budget(4.0, DELTA), people=2
+    )
     table = TABLE.made_up(SCHEMA, 5, canary=3)
     codes = table.frame.astype(int).to_numpy()
     others = np.delete(codes, 3, axis=0)
@@ -412,7 +535,9 @@ def test_any_protocol_can_be_audited_as_it_is() -> None:
     schemas = {"clinic": SCHEMA, "insurer": Schema(columns=(Boolean(name="insured"),))}
     config = verti_gan.Config(**{**vars(TINY), "batch": 40})
     budgets = dict.fromkeys(schemas, Budget(1.0, DELTA))
-    case = CASES["plain"](Subject(verti_gan.PROTOCOL, config, schemas, budgets, "insurer", 20, Path()))
+    case = CASES["plain"](
+        Subject(verti_gan.PROTOCOL, config, schemas, budgets, "insurer", 20, Path())
+    )
     assert len(case.parties(True, 0)["clinic"].table.frame) == 20  # type: ignore[attr-defined]
     assert len(case.parties(False, 0)["clinic"].table.frame) == 19  # type: ignore[attr-defined]
     result = audit_protocol(case, trials=21, seconds=0.001)
@@ -422,7 +547,9 @@ def test_any_protocol_can_be_audited_as_it_is() -> None:
 
 
 def test_every_paid_number_is_read_and_no_public_one() -> None:
-    audit = VertiGanAudit(config=TINY, schema=SCHEMA, budget=Budget(4.0, DELTA), people=2)
+    audit = VertiGanAudit(
+        config=TINY, schema=SCHEMA, budget=Budget(4.0, DELTA), people=2
+    )
     seen = Seen(audit._parties(World(canary=0, present=True), 0))
     audit._train(seen)
     weights = sum(p.numel() for p in seen.parties["target"].network.parameters())  # type: ignore[attr-defined]
@@ -436,7 +563,9 @@ def test_every_paid_number_is_read_and_no_public_one() -> None:
 def test_a_run_in_miniature_keeps_its_sampling_rate(batch: int, people: int) -> None:
     config, few = cut_down(verti_gan.Config(batch=batch), people)
     assert few >= 2
-    assert min(1.0, config.batch / few) == pytest.approx(min(1.0, batch / people), rel=0.06)
+    assert min(1.0, config.batch / few) == pytest.approx(
+        min(1.0, batch / people), rel=0.06
+    )
     assert config.rounds * config.critic_steps <= 20
 
 
@@ -446,7 +575,10 @@ def run_file(folder: Path) -> SimpleNamespace:
 
     def section(allowed: float) -> SimpleNamespace:
         return SimpleNamespace(
-            schema="schema.toml", table="gone.csv", epsilon=allowed, budget=lambda: Budget(allowed, 1e-5)
+            schema="schema.toml",
+            table="gone.csv",
+            epsilon=allowed,
+            budget=lambda: Budget(allowed, 1e-5),
         )
 
     parties = {"loose": section(8.0), "strict": section(2.0)}
@@ -455,7 +587,8 @@ def run_file(folder: Path) -> SimpleNamespace:
 
 @pytest.mark.usefixtures("few_trials")
 def test_a_run_file_is_audited_without_its_tables(tmp_path: Path) -> None:
-    file, config = run_file(tmp_path), verti_gan.Config(**{**vars(TINY), "batch": 100})
+    file = run_file(tmp_path)
+    config = verti_gan.Config(**{**vars(TINY), "batch": 100})
     (tmp_path / "out" / "generator").mkdir(parents=True)
     (tmp_path / "out" / "generator" / "card.json").write_text('{"people": 200}')
     result = audit_run_file(file, verti_gan.PROTOCOL, config, trials=10)
@@ -469,7 +602,8 @@ def test_a_run_file_is_audited_without_its_tables(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("few_trials")
 def test_a_run_file_that_was_not_run_says_what_it_assumes(tmp_path: Path) -> None:
-    file, config = run_file(tmp_path), verti_gan.Config(**{**vars(TINY), "batch": 100})
+    file = run_file(tmp_path)
+    config = verti_gan.Config(**{**vars(TINY), "batch": 100})
     result = audit_run_file(file, verti_gan.PROTOCOL, config, party="loose", trials=10)
     assert "1,000 were assumed" in str(result)
     assert 7.9 <= result.claimed <= 8.0

@@ -1,4 +1,6 @@
-"""The audit finds people by their own reports, no further than the ledger says, and sees a mechanism that leaks."""
+"""The audit finds people by their own reports, no further than the ledger says, and
+sees a mechanism that leaks.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -19,12 +21,20 @@ from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.people.reporting import Reporting
 
 SCHEMA = toy(rows=2, seed=3)[1]
-SETTINGS = {"target": "smoker", "epochs": 1, "learning_rate": 0.1, "rounds": 1, "reporter": "ps"}
+SETTINGS = {
+    "target": "smoker",
+    "epochs": 1,
+    "learning_rate": 0.1,
+    "rounds": 1,
+    "reporter": "ps",
+}
 
 
 def audited(epsilon: float, trials: int, **settings: object) -> AuditResult:
     config = sign_ds.Config(**(SETTINGS | {"epsilon": epsilon} | settings))  # type: ignore[arg-type]
-    case = cohort_case(sign_ds.PROTOCOL, config, SCHEMA, Budget(epsilon, 0.0), target="phones")
+    case = cohort_case(
+        sign_ds.PROTOCOL, config, SCHEMA, Budget(epsilon, 0.0), target="phones"
+    )
     return audit_protocol(case, trials=trials, seconds=3600)
 
 
@@ -44,7 +54,9 @@ class Louder(Ps):
         return PureDp(0.5)
 
 
-def test_a_mechanism_that_chooses_at_another_price_than_it_charges_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mechanism_that_chooses_at_another_price_than_it_charges_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def louder(self: Reporting, dims: int, clip: float = 1.0) -> Ps:
         return Louder(dims=dims, top=4, epsilon=20.0)
 
@@ -67,17 +79,21 @@ def one_reported(epsilon: float, trials: int) -> AuditResult:
     return audit_protocol(case, trials=trials, seconds=3600)
 
 
-def test_a_server_that_asks_about_nothing_but_the_canary_learns_no_more_than_the_claim() -> None:
+def test_a_server_that_asks_about_nothing_but_the_canary_learns_no_more_than_the_claim():
     result = one_reported(4.0, 24)
     assert result.claimed == 4.0
     assert 0.7 < result.observed <= 4.0
     assert result.passed
 
 
-def test_reports_at_another_price_than_they_are_charged_for_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_at_another_price_than_they_are_charged_for_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     real = one_report_party.randomized
     monkeypatch.setattr(
-        one_report_party, "randomized", lambda rows, which, sets, epsilon, rng: real(rows, which, sets, 8.0, rng)
+        one_report_party,
+        "randomized",
+        lambda rows, which, sets, epsilon, rng: real(rows, which, sets, 8.0, rng),
     )
     result = one_reported(0.5, 25)
     assert result.claimed == 0.5
@@ -91,7 +107,7 @@ def coded(epsilon: float, trials: int) -> AuditResult:
     return audit_protocol(case, trials=trials, seconds=3600)
 
 
-def test_a_server_that_looks_for_the_canarys_codewords_learns_no_more_than_the_claim() -> None:
+def test_a_server_that_looks_for_the_canarys_codewords_learns_no_more_than_the_claim():
     result = coded(4.0, 24)
     assert result.claimed == 4.0
     assert 0.7 < result.observed <= 4.0
@@ -105,7 +121,11 @@ def test_codewords_that_are_named_at_another_price_than_they_are_charged_for_are
     best = NearestCodes.best.__wrapped__
     # What is kept for others is not made by a planted bug.
     monkeypatch.setattr(NearestCodes, "best", classmethod(best))
-    monkeypatch.setattr(NearestCodes, "kept_reports", property(lambda self: real(replace(self, epsilon=8.0))))
+    monkeypatch.setattr(
+        NearestCodes,
+        "kept_reports",
+        property(lambda self: real(replace(self, epsilon=8.0))),
+    )
     result = coded(0.5, 25)
     assert result.claimed == 0.5
     assert not result.passed

@@ -1,4 +1,6 @@
-"""Tests by lot: p is uniform or larger where nothing leaks, on domains small enough to count every choice."""
+"""Tests by lot: p is uniform or larger where nothing leaks, on domains small enough to
+count every choice.
+"""
 
 from itertools import combinations
 
@@ -8,25 +10,45 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.evaluate.attacks import rates as chance
-from understudy.evaluate.attacks.rates import auc, fisher, holm, luck, marks, more, sums, top_half, tpr
+from understudy.evaluate.attacks.rates import (
+    auc,
+    fisher,
+    holm,
+    luck,
+    marks,
+    more,
+    sums,
+    top_half,
+    tpr,
+)
 
 
 def choices(people, inside):
-    return np.array([[i in c for i in range(people)] for c in combinations(range(people), inside)])
+    return np.array(
+        [[i in c for i in range(people)] for c in combinations(range(people), inside)]
+    )
 
 
 @pytest.mark.parametrize("hits", range(8))
 @pytest.mark.parametrize("inside", [1, 3, 5])
-def test_fisher_is_never_too_small_over_all_choices_of_those_who_took_part(hits, inside):
+def test_fisher_is_never_too_small_over_all_choices_of_those_who_took_part(
+    hits, inside
+):
     hit = np.arange(7) < hits
     counts = choices(7, inside) @ hit.astype(int)
     found = np.array([fisher(k, inside, hits - k, 7 - inside) for k in counts])
     for p in np.unique(found):
-        assert np.mean(found <= p) == pytest.approx(p)  # exact: P(p ≤ α) = α at each value it can take
+        # exact: P(p ≤ α) = α at each value it can take
+        assert np.mean(found <= p) == pytest.approx(p)
 
 
-@pytest.mark.parametrize("values", [(0, 1, 2, 3, 4, 5), (0, 0, 1, 1, 1, 0.5), (1, 1, 1, 1, 1, 1), (9, 0, 0, 0, 0, 0)])
-def test_lots_give_the_share_of_choices_that_do_as_well_and_ties_count_against_the_attack(values, monkeypatch):
+@pytest.mark.parametrize(
+    "values",
+    [(0, 1, 2, 3, 4, 5), (0, 0, 1, 1, 1, 0.5), (1, 1, 1, 1, 1, 1), (9, 0, 0, 0, 0, 0)],
+)
+def test_lots_give_the_share_of_choices_that_do_as_well_and_ties_count_against_the_attack(
+    values, monkeypatch
+):
     monkeypatch.setattr(chance, "DRAWS", 4_000)
     monkeypatch.setattr(chance, "ENOUGH", 4_000)
     every = choices(6, 3)
@@ -40,9 +62,13 @@ def test_a_p_by_lot_is_uniform_or_larger_although_drawing_stops_early(monkeypatc
     monkeypatch.setattr(chance, "DRAWS", 199)
     monkeypatch.setattr(chance, "ENOUGH", 5)
     rng = np.random.default_rng(0)
-    values = np.concatenate([np.zeros(20), rng.exponential(size=10), np.full(10, 3.0)])  # ties and a long tail
+    # ties and a long tail
+    values = np.concatenate([np.zeros(20), rng.exponential(size=10), np.full(10, 3.0)])
     took_part = np.arange(40) < 15
-    found = [luck(sums(values), rng.permutation(took_part), seed=seed)[0] for seed in range(1500)]
+    found = [
+        luck(sums(values), rng.permutation(took_part), seed=seed)[0]
+        for seed in range(1500)
+    ]
     for level in (0.005, 0.01, 0.05, 0.1, 0.3):
         assert np.mean(found <= np.array(level)) <= level + 4 * np.sqrt(level / 1500)
     assert np.mean(np.array(found) <= 0.1) > 0.05  # and not idle
@@ -50,7 +76,8 @@ def test_a_p_by_lot_is_uniform_or_larger_although_drawing_stops_early(monkeypatc
 
 @pytest.mark.parametrize("strata", [None, np.arange(30) % 3])
 def test_lots_are_the_same_whoever_asked_for_them_before(strata):
-    took_part, values = np.arange(30) < 12, np.random.default_rng(0).normal(size=30)
+    took_part = np.arange(30) < 12
+    values = np.random.default_rng(0).normal(size=30)
     hard = values + took_part
     alone = luck(sums(hard), took_part, strata=strata)
     chance._drawn.cache_clear()
@@ -68,7 +95,8 @@ def test_drawing_stops_by_the_draw_that_was_enough():
 
 
 def test_lots_stay_within_their_stratum():
-    strata, took_part = np.array([0, 0, 0, 1, 1, 1]), np.array([1, 1, 0, 0, 0, 1], bool)
+    strata = np.array([0, 0, 0, 1, 1, 1])
+    took_part = np.array([1, 1, 0, 0, 0, 1], bool)
     seen = []
 
     def statistics(lots):
@@ -90,17 +118,21 @@ def test_means_are_compared_whatever_the_sizes_of_the_groups():
 
 
 def test_holm_by_hand():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.03, 0.06, 0.06, 0.02))  # Holm's own steps
+    # Holm's own steps
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.03, 0.06, 0.06, 0.02))
     assert holm([0.5, 0.9]) == (1.0, 1.0)
     assert holm([0.02]) == (0.02,)
     assert holm([]) == ()
 
 
 def test_holm_errs_with_the_level_and_no_more_under_the_worst_dependence():
-    # Four p-values, each uniform, that are never small at the same time: u, u + ¼, u + ½, u + ¾ (mod 1).
+    # Four p-values, each uniform, that are never small at the same time: u, u + ¼, u +
+    # ½, u + ¾ (mod 1).
     worlds = [[(u / 4000 + i / 4) % 1 for i in range(4)] for u in np.arange(4000) + 0.5]
     assert np.mean([min(world) <= 0.05 for world in worlds]) == pytest.approx(0.2)
-    assert np.mean([min(holm(world)) <= 0.05 for world in worlds]) == pytest.approx(0.05)
+    assert np.mean([min(holm(world)) <= 0.05 for world in worlds]) == pytest.approx(
+        0.05
+    )
 
 
 @given(st.integers(1, 60), st.sampled_from([1, 2, 4, 1000]), st.integers(0, 999))
@@ -109,8 +141,11 @@ def test_marks_equal_the_measures_for_every_choice_of_members(people, levels, se
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, levels, 2 * people).astype(float)
     lots = np.stack([rng.permutation(np.arange(2 * people) < people) for _ in range(4)])
-    lots[0] = np.argsort(np.argsort(scores)) >= people  # every member above every outsider, but for ties
+    # every member above every outsider, but for ties
+    lots[0] = np.argsort(np.argsort(scores)) >= people
     got = marks(scores[:people], scores[people:])(lots)
     for row, lot in zip(got, lots, strict=True):
         pair = scores[lot], scores[~lot]
-        assert row.tolist() == pytest.approx([measure(*pair).value for measure in (top_half, auc, tpr)])
+        assert row.tolist() == pytest.approx(
+            [measure(*pair).value for measure in (top_half, auc, tpr)]
+        )

@@ -15,17 +15,25 @@ def numpys(table):
     """numpy's matrix, with 0 for what is undefined and 1 on the diagonal."""
     with np.errstate(invalid="ignore", divide="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        matrix = np.nan_to_num(np.corrcoef(table, rowvar=False).reshape(table.shape[1], -1))
+        matrix = np.nan_to_num(
+            np.corrcoef(table, rowvar=False).reshape(table.shape[1], -1)
+        )
     np.fill_diagonal(matrix, 1)
     return matrix
 
 
 def correlated(rows, seed, columns=6):
     rng = np.random.default_rng(seed)
-    return (rng.integers(0, 5, (rows, 1)) + (rng.random((rows, columns)) < 0.3)).astype(np.int32)
+    return (rng.integers(0, 5, (rows, 1)) + (rng.random((rows, columns)) < 0.3)).astype(
+        np.int32
+    )
 
 
-tables = arrays(np.int32, st.tuples(st.integers(2, 9), st.integers(1, 4)), elements=st.integers(0, 3))
+tables = arrays(
+    np.int32,
+    st.tuples(st.integers(2, 9), st.integers(1, 4)),
+    elements=st.integers(0, 3),
+)
 
 
 @given(tables)
@@ -50,7 +58,8 @@ def test_distance_equals_the_formula_with_a_trace():
 
 
 def test_hand_computed_distances():
-    ones, eye = np.ones((2, 2)), np.eye(2)
+    ones = np.ones((2, 2))
+    eye = np.eye(2)
     assert cmd(ones, eye) == pytest.approx(1 - 2 / (2 * np.sqrt(2)))
     off = ~np.eye(2, dtype=bool)
     assert cmd(ones, np.array([[1.0, -1.0], [-1.0, 1.0]]), off) == pytest.approx(2)
@@ -66,9 +75,13 @@ def test_a_table_stands_at_0_from_itself_in_any_order_and_any_unit():
 
 
 def test_permuting_the_columns_of_both_tables_changes_nothing():
-    real, synthetic = correlated(300, 4), correlated(300, 5)
+    real = correlated(300, 4)
+    synthetic = correlated(300, 5)
     order = np.random.default_rng(0).permutation(6)
-    (a,), (b,) = (correlations(x, y).figures for x, y in ((real, synthetic), (real[:, order], synthetic[:, order])))
+    (a,), (b,) = (
+        correlations(x, y).figures
+        for x, y in ((real, synthetic), (real[:, order], synthetic[:, order]))
+    )
     assert a.value == pytest.approx(b.value, abs=1e-12)
 
 
@@ -77,22 +90,30 @@ def test_floor_lies_below_ceiling_and_a_shuffled_table_at_the_ceiling():
     shuffled = np.random.default_rng(0).permuted(real, axis=0)
     for figure in correlations(real, shuffled, owners="aaabbb").figures:
         assert figure.floor < 0.01 < 0.1 < figure.ceiling
-        if figure.name != "cmd_cross":  # without a diagonal what is left of a shuffled table is noise
+        # without a diagonal what is left of a shuffled table is noise
+        if figure.name != "cmd_cross":
             assert figure.value == pytest.approx(figure.ceiling, abs=0.02)
 
 
 def test_a_joint_broken_across_parties_shows_in_the_cross_figure_alone():
     real = correlated(3000, 9)
-    broken = np.concatenate([real[:, :3], real[np.random.default_rng(0).permutation(3000), 3:]], axis=1)
+    broken = np.concatenate(
+        [real[:, :3], real[np.random.default_rng(0).permutation(3000), 3:]], axis=1
+    )
     every, within, cross = correlations(real, broken, owners="aaabbb").figures
     assert within.value == pytest.approx(0, abs=1e-12)
     assert cross.value > 0.5
     assert within.value < every.value < cross.value
-    assert [f.name for f in (every, within, cross)] == ["cmd", "cmd_within", "cmd_cross"]
+    assert [f.name for f in (every, within, cross)] == [
+        "cmd",
+        "cmd_within",
+        "cmd_cross",
+    ]
 
 
 def test_constant_columns_are_left_out_or_counted_as_uncorrelated_and_named():
-    real, synthetic = correlated(300, 10), correlated(300, 10)
+    real = correlated(300, 10)
+    synthetic = correlated(300, 10)
     real[:, 0], synthetic[:, 0] = 2, 2
     (alike,) = correlations(real, synthetic, names=list("uvwxyz")).figures
     assert alike.value == pytest.approx(0, abs=1e-12)
@@ -100,12 +121,16 @@ def test_constant_columns_are_left_out_or_counted_as_uncorrelated_and_named():
     synthetic[:, 1] = 0
     result = correlations(real, synthetic, names=list("uvwxyz"))
     assert result.figures[0].value > 0.05
-    assert "only in the synthetic rows, counted as uncorrelated: v" in result.figures[0].note
+    assert (
+        "only in the synthetic rows, counted as uncorrelated: v"
+        in result.figures[0].note
+    )
     assert result.synthetic[1].tolist() == [0, 1, 0, 0, 0, 0]
 
 
 def test_what_cannot_be_computed_has_a_reason():
-    constant, varied = np.zeros((10, 2), int), correlated(10, 11, columns=2)
+    constant = np.zeros((10, 2), int)
+    varied = correlated(10, 11, columns=2)
     assert "constant" in correlations(constant, varied).figures[0].reason
     assert "too few" in correlations(varied[:1], varied).figures[0].reason
     every, within, cross = correlations(varied, varied, owners="aa").figures

@@ -28,13 +28,23 @@ def gap(column, i, j):
     return 1.0 if column.levels in (i, j) else abs(i - j) / (column.levels - 1)
 
 
-@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 999), st.sampled_from([1, 7, 1 << 21]))
+@given(
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.integers(0, 999),
+    st.sampled_from([1, 7, 1 << 21]),
+)
 @settings(max_examples=40, deadline=None)
-def test_distances_equal_their_definitions_in_blocks_of_any_size(people, rows, seed, block):
+def test_distances_equal_their_definitions_in_blocks_of_any_size(
+    people, rows, seed, block
+):
     rng = np.random.default_rng(seed)
     sizes = [column.size for column in SCHEMA.columns]
-    a, b = rng.integers(0, sizes, (people, 5)), rng.integers(0, sizes, (rows, 5))
-    gower = [[sum(map(gap, SCHEMA.columns, x, y)) for y in b.tolist()] for x in a.tolist()]
+    a = rng.integers(0, sizes, (people, 5))
+    b = rng.integers(0, sizes, (rows, 5))
+    gower = [
+        [sum(map(gap, SCHEMA.columns, x, y)) for y in b.tolist()] for x in a.tolist()
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distance, "BLOCK", block)
         for space, truth, unit in (
@@ -51,8 +61,12 @@ def test_distances_equal_their_definitions_in_blocks_of_any_size(people, rows, s
 def test_few_levels_have_exact_gower_steps_so_that_ties_are_ties():
     space = Space((4, 4, 4, 17), (True,) * 4, (False,) * 4)
     a = np.array([[0, 0, 0, 0]])
-    thirds, whole, sixteenths = [1, 1, 1, 0], [3, 0, 0, 0], [0, 0, 0, 16]
-    (found,) = Rows(np.array([thirds, whole, sixteenths]), space).each(a, lambda d, _: d)
+    thirds = [1, 1, 1, 0]
+    whole = [3, 0, 0, 0]
+    sixteenths = [0, 0, 0, 16]
+    (found,) = Rows(np.array([thirds, whole, sixteenths]), space).each(
+        a, lambda d, _: d
+    )
     assert found.tolist() == [[UNIT] * 3]
 
 
@@ -62,8 +76,13 @@ def test_the_distance_to_all_rows_is_the_sum_of_the_distances(rows, seed):
     sizes = [column.size for column in SCHEMA.columns]
     codes = np.random.default_rng(seed).integers(0, sizes, (rows, 5))
     for space in (Space.gower(SCHEMA), Space.hamming(sizes)):
-        far = sum(space.far(j, np.bincount(codes[:, j], minlength=size))[codes[:, j]] for j, size in enumerate(sizes))
-        whole = np.concatenate([*Rows(codes, space).each(codes, lambda d, _: d.astype(np.int64))])
+        far = sum(
+            space.far(j, np.bincount(codes[:, j], minlength=size))[codes[:, j]]
+            for j, size in enumerate(sizes)
+        )
+        whole = np.concatenate(
+            [*Rows(codes, space).each(codes, lambda d, _: d.astype(np.int64))]
+        )
         assert (far == whole.sum(axis=1)).all()
 
 
@@ -72,7 +91,9 @@ def test_many_columns_and_many_levels_do_not_overflow():
     b = np.full((1, 300), 70_000)
     assert Rows(b, Space.hamming([70_001] * 300)).nearest(a).tolist() == [300]
     wide = Space((2,) * 4000, (True,) * 4000, (False,) * 4000)
-    assert Rows(np.ones((1, 4000), int), wide).nearest(np.zeros((1, 4000), int)).tolist() == [4000 * UNIT]
+    assert Rows(np.ones((1, 4000), int), wide).nearest(
+        np.zeros((1, 4000), int)
+    ).tolist() == [4000 * UNIT]
 
 
 def test_a_part_of_a_space_keeps_its_columns():
@@ -94,8 +115,17 @@ def test_tables_that_do_not_fit_are_refused():
 
 
 def test_what_is_lacking_is_said():
-    empty, bare, three = np.zeros((0, 2), int), np.zeros((3, 0), int), np.zeros((3, 2), int)
-    assert Attacked.of(empty, three, three).lacking() == "the train table has 0 rows and 1 are needed."
+    empty = np.zeros((0, 2), int)
+    bare = np.zeros((3, 0), int)
+    three = np.zeros((3, 2), int)
+    assert (
+        Attacked.of(empty, three, three).lacking()
+        == "the train table has 0 rows and 1 are needed."
+    )
     assert Attacked.of(bare, bare, bare).lacking() == "there are no columns."
-    assert Attacked.of(three, three, three).lacking(train=4).startswith("the train table has 3 rows")
+    assert (
+        Attacked.of(three, three, three)
+        .lacking(train=4)
+        .startswith("the train table has 3 rows")
+    )
     assert Attacked.of(three, three, three).lacking() == ""

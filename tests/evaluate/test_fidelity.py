@@ -5,7 +5,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
+from understudy.data.schema import (
+    Boolean,
+    Categorical,
+    Date,
+    Integer,
+    Ordinal,
+    Real,
+    Schema,
+)
 from understudy.data.table import read_table
 from understudy.evaluate.utility.downstream import MODELS, SCORES
 from understudy.evaluate.utility.fidelity import evaluate_tables
@@ -21,7 +29,9 @@ SCHEMA = Schema(
         Date(name="since", low="2020-01-01", high="2020-12-31", bins=4),
     )
 )
-OWNERS = dict.fromkeys(("plan", "health", "visits"), "clinic") | dict.fromkeys(("income", "child", "since"), "insurer")
+OWNERS = dict.fromkeys(("plan", "health", "visits"), "clinic") | dict.fromkeys(
+    ("income", "child", "since"), "insurer"
+)
 FAST = ("linear",)
 
 
@@ -36,7 +46,8 @@ def people(rows, seed):
             "visits": (10 * noisy[2]).astype(int),
             "income": 100 * noisy[3],
             "child": noisy[4] > 0.5,
-            "since": pd.Timestamp("2020-01-01") + pd.to_timedelta((366 * noisy[5]).astype(int), unit="D"),
+            "since": pd.Timestamp("2020-01-01")
+            + pd.to_timedelta((366 * noisy[5]).astype(int), unit="D"),
         }
     )
     frame.loc[rng.random(rows) < 0.05, "income"] = np.nan
@@ -46,18 +57,36 @@ def people(rows, seed):
 def loose(frame, seed=0):
     """The same columns, each shuffled on its own."""
     rng = np.random.default_rng(seed)
-    return pd.DataFrame({name: frame[name].to_numpy()[rng.permutation(len(frame))] for name in frame})
+    return pd.DataFrame(
+        {name: frame[name].to_numpy()[rng.permutation(len(frame))] for name in frame}
+    )
 
 
 def test_a_faithful_table_lies_near_the_good_ends_and_independent_columns_at_the_bad_ones():
     real = people(3000, 0)
     faithful, naive = (
-        evaluate_tables(real, rows, SCHEMA, holdout=people(1000, 2), target="plan", owners=OWNERS, models=FAST)
+        evaluate_tables(
+            real,
+            rows,
+            SCHEMA,
+            holdout=people(1000, 2),
+            target="plan",
+            owners=OWNERS,
+            models=FAST,
+        )
         for rows in (people(3000, 1), loose(real))
     )
     names = [f"avd{k}{s}" for k in (2, 3) for s in ("", "_within", "_cross")]
-    for name in [*names, "cmd", "cmd_within", "cmd_cross", "tstr_linear_acc", "tstr_linear_auc"]:
-        good, bad = faithful[name], naive[name]
+    for name in [
+        *names,
+        "cmd",
+        "cmd_within",
+        "cmd_cross",
+        "tstr_linear_acc",
+        "tstr_linear_auc",
+    ]:
+        good = faithful[name]
+        bad = naive[name]
         middle = (good.floor + good.ceiling) / 2
         assert (good.value < middle) == (good.better == "lower")
         assert (bad.value > middle) == (bad.better == "lower")
@@ -71,14 +100,18 @@ def test_a_table_against_itself_has_no_distance():
         *("ks", "wasserstein", "quantile_error", "zero_share", "spike_share"),
         *("pearson", "spearman", "cramers_v", "correlation_ratio"),
     ]
-    assert [figure.value for figure in evaluation.figures] == pytest.approx([0] * 14, abs=1e-12)
+    assert [figure.value for figure in evaluation.figures] == pytest.approx(
+        [0] * 14, abs=1e-12
+    )
     assert evaluation.correlations.real.shape == (6, 6)
 
 
 def test_rows_joined_wrongly_across_parties_show_in_the_cross_figures_alone():
     real = people(2000, 4)
     wrong = real.copy()
-    wrong[["income", "child", "since"]] = real[["income", "child", "since"]].sample(frac=1, random_state=0).to_numpy()
+    wrong[["income", "child", "since"]] = (
+        real[["income", "child", "since"]].sample(frac=1, random_state=0).to_numpy()
+    )
     wrong = wrong.astype(real.dtypes.to_dict())
     evaluation = evaluate_tables(real, wrong, SCHEMA, owners=OWNERS)
     assert evaluation["avd2_within"].value == 0
@@ -89,7 +122,12 @@ def test_rows_joined_wrongly_across_parties_show_in_the_cross_figures_alone():
 
 def test_every_figure_is_tidy_and_plain():
     evaluation = evaluate_tables(
-        people(60, 5), people(50, 6), SCHEMA, holdout=people(40, 7), target="child", models=FAST
+        people(60, 5),
+        people(50, 6),
+        SCHEMA,
+        holdout=people(40, 7),
+        target="child",
+        models=FAST,
     )
     names = [figure.name for figure in evaluation.figures]
     assert len(set(names)) == len(names)
@@ -100,11 +138,15 @@ def test_every_figure_is_tidy_and_plain():
 
 
 def test_the_text_shows_every_figure_once_and_says_what_was_done():
-    evaluation = evaluate_tables(people(60, 8), people(50, 9), SCHEMA, target="plan", models=FAST)
+    evaluation = evaluate_tables(
+        people(60, 8), people(50, 9), SCHEMA, target="plan", models=FAST
+    )
     text = str(evaluation)
     assert text.startswith("60 real, 50 synthetic rows, 6 columns compared")
     for figure in evaluation.figures:
-        assert sum(line.startswith(f"{figure.name} ") for line in text.splitlines()) == 1
+        assert (
+            sum(line.startswith(f"{figure.name} ") for line in text.splitlines()) == 1
+        )
     assert "cannot be computed" not in text
     assert "trained on 48 of 48 real and 50 of 50 synthetic rows" in text
     assert "a fifth of the real ones, which the generator may have seen" in text
@@ -117,27 +159,49 @@ def test_the_text_shows_every_figure_once_and_says_what_was_done():
 @pytest.mark.parametrize("target", ["visits", "income", "since"])
 def test_numbers_and_dates_are_regressed_and_gaps_in_the_target_left_out(target):
     evaluation = evaluate_tables(
-        people(300, 10), people(300, 11), SCHEMA, holdout=people(200, 12), target=target, models=FAST
+        people(300, 10),
+        people(300, 11),
+        SCHEMA,
+        holdout=people(200, 12),
+        target=target,
+        models=FAST,
     )
     assert evaluation["tstr_linear_r2"].value > 0.5
     assert evaluation["tstr_linear_mae"].better == "lower"
-    assert ("without a target" in evaluation["tstr_linear_r2"].note) == (target == "income")
+    assert ("without a target" in evaluation["tstr_linear_r2"].note) == (
+        target == "income"
+    )
 
 
 def test_a_regression_target_can_be_learned_as_classes():
     evaluation = evaluate_tables(
-        people(300, 13), people(300, 14), SCHEMA, target="visits", task="classification", models=FAST
+        people(300, 13),
+        people(300, 14),
+        SCHEMA,
+        target="visits",
+        task="classification",
+        models=FAST,
     )
     assert evaluation["tstr_linear_acc"].value > 0.1
 
 
 def test_columns_that_do_not_fit_are_left_out_and_named_without_quoting_a_real_cell():
-    real, synthetic, test = people(50, 15), people(50, 16), people(50, 17)
+    real = people(50, 15)
+    synthetic = people(50, 16)
+    test = people(50, 17)
     synthetic["plan"] = "gold"
     synthetic = synthetic.drop(columns="health")
     real.loc[3, "visits"] = 77
     test["extra"] = 1
-    evaluation = evaluate_tables(real, synthetic, SCHEMA, holdout=test, target="child", owners=OWNERS, models=FAST)
+    evaluation = evaluate_tables(
+        real,
+        synthetic,
+        SCHEMA,
+        holdout=test,
+        target="child",
+        owners=OWNERS,
+        models=FAST,
+    )
     assert evaluation.columns == ("income", "child", "since")
     assert "gold" in evaluation.left_out["plan"]
     assert evaluation.left_out["health"] == "the synthetic table does not have it."
@@ -152,14 +216,18 @@ def test_columns_that_do_not_fit_are_left_out_and_named_without_quoting_a_real_c
 def test_a_target_that_is_left_out_gives_a_reason_for_every_model():
     synthetic = people(50, 18).drop(columns="plan")
     evaluation = evaluate_tables(people(50, 19), synthetic, SCHEMA, target="plan")
-    missing = [figure for figure in evaluation.figures if figure.name.startswith("tstr_")]
+    missing = [
+        figure for figure in evaluation.figures if figure.name.startswith("tstr_")
+    ]
     assert len(missing) == len(MODELS) * len(SCORES["classification"])
     assert all("left out" in figure.reason for figure in missing)
 
 
 def test_tables_with_nothing_in_common_give_reasons_alone():
     other = pd.DataFrame({"x": [1, 2, 3]})
-    evaluation = evaluate_tables(people(50, 20), other, SCHEMA, target="plan", owners=OWNERS)
+    evaluation = evaluate_tables(
+        people(50, 20), other, SCHEMA, target="plan", owners=OWNERS
+    )
     assert len(evaluation.left_out) == 6
     assert all(figure.value is None and figure.reason for figure in evaluation.figures)
     assert "cannot be computed" in str(evaluation)
@@ -170,13 +238,21 @@ def test_tables_with_nothing_in_common_give_reasons_alone():
 def test_few_rows_give_figures_or_reasons(rows, target):
     few = people(rows, 21)
     for real, synthetic in ((few, people(50, 22)), (people(50, 23), few), (few, few)):
-        evaluation = evaluate_tables(real, synthetic, SCHEMA, target=target, owners=OWNERS, models=("linear",))
-        assert all((figure.value is None) == bool(figure.reason) for figure in evaluation.figures)
-        assert np.isfinite([figure.value for figure in evaluation.figures if figure.value is not None]).all()
+        evaluation = evaluate_tables(
+            real, synthetic, SCHEMA, target=target, owners=OWNERS, models=("linear",)
+        )
+        assert all(
+            (figure.value is None) == bool(figure.reason)
+            for figure in evaluation.figures
+        )
+        assert np.isfinite(
+            [figure.value for figure in evaluation.figures if figure.value is not None]
+        ).all()
 
 
 def test_constant_and_all_missing_columns_give_figures_or_reasons():
-    real, synthetic = people(100, 24), people(100, 25)
+    real = people(100, 24)
+    synthetic = people(100, 25)
     synthetic["income"] = np.nan
     synthetic["plan"] = "free"
     real["child"] = True
@@ -188,14 +264,19 @@ def test_constant_and_all_missing_columns_give_figures_or_reasons():
     assert evaluation["tstr_linear_auc"].value == 0.5
     constant = evaluate_tables(real, synthetic, SCHEMA, target="child", models=FAST)
     assert "constant" in constant["tstr_linear_acc"].reason
-    unknown = evaluate_tables(people(100, 26), synthetic, SCHEMA, target="income", models=FAST)
+    unknown = evaluate_tables(
+        people(100, 26), synthetic, SCHEMA, target="income", models=FAST
+    )
     assert "no synthetic row has a target" in unknown["tstr_linear_r2"].reason
 
 
 def test_tables_that_were_read_are_taken_as_well_as_frames():
-    real, synthetic = people(60, 27), people(60, 28)
+    real = people(60, 27)
+    synthetic = people(60, 28)
     from_frames = evaluate_tables(real, synthetic, SCHEMA)
-    from_tables = evaluate_tables(read_table(real, SCHEMA), read_table(synthetic, SCHEMA), SCHEMA)
+    from_tables = evaluate_tables(
+        read_table(real, SCHEMA), read_table(synthetic, SCHEMA), SCHEMA
+    )
     assert from_frames.figures == from_tables.figures
 
 
@@ -221,9 +302,12 @@ def test_an_unknown_figure_is_refused_with_a_hint():
 
 def test_the_benchmark_agrees_with_pandas_on_a_small_table(monkeypatch):
     monkeypatch.setenv("QUICK", "1")
-    bench = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/evaluate/bench.py"))
+    bench = runpy.run_path(
+        str(Path(__file__).parents[2] / "benchmarks/evaluate/bench.py")
+    )
     sizes = np.array([2, 3, 4, 20] * 5)
     real, synthetic = (bench["table"](300, sizes, seed) for seed in (0, 1))
-    with_pandas, alone = bench["marginals"](real, synthetic, sizes.tolist())  # fails where they differ
+    # fails where they differ
+    with_pandas, alone = bench["marginals"](real, synthetic, sizes.tolist())
     assert with_pandas["ratio"] > 0
     assert alone["seconds"] > 0

@@ -29,5 +29,10 @@ def test_a_figure_is_named_by_its_fields_whatever_stands_in_them(what: What) -> 
 
 def test_a_column_of_any_name_is_the_one_that_an_attack_infers() -> None:
     for column in ("ill", "univariate", "50pct_outliers", "a (b)"):
-        assert attack_name(What("inference", column=column))[0] == f"Inference of {column}"
-    assert attack_name(What("mia", outliers=50, of=("clinic",)))[0] == "Membership, 50 % outliers (clinic)"
+        assert (
+            attack_name(What("inference", column=column))[0] == f"Inference of {column}"
+        )
+    assert (
+        attack_name(What("mia", outliers=50, of=("clinic",)))[0]
+        == "Membership, 50 % outliers (clinic)"
+    )

@@ -1,4 +1,6 @@
-"""Real rows side by side: joined by the person as the run had them, and a reason where they cannot be."""
+"""Real rows side by side: joined by the person as the run had them, and a reason where
+they cannot be.
+"""
 
 import pandas as pd
 import pytest
@@ -15,7 +17,9 @@ TABLES = {
 }
 
 
-def opened(tables: dict[str, pd.DataFrame], schemas: dict[str, Schema] = SCHEMAS) -> Holdings:
+def opened(
+    tables: dict[str, pd.DataFrame], schemas: dict[str, Schema] = SCHEMAS
+) -> Holdings:
     found = open_holdings(tables, schemas, same_people=True)
     assert isinstance(found, Holdings), found
     return found
@@ -38,14 +42,18 @@ def test_people_whom_one_party_holds_alone_stand_for_those_who_took_no_part() ->
 
 
 def test_a_table_that_cannot_be_read_is_left_out_with_the_reason() -> None:
-    found = opened(TABLES | {"insurer": pd.DataFrame({"number": [1], "ill": ["perhaps"]})})
+    found = opened(
+        TABLES | {"insurer": pd.DataFrame({"number": [1], "ill": ["perhaps"]})}
+    )
     assert found.real.columns.tolist() == ["age"]
     assert any("insurer is left out" in note for note in found.notes)
     assert any("All 4 rows of clinic" in note for note in found.notes)
 
 
 def bare(**lengths: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
-    tables = {name: pd.DataFrame({name: [True] * length}) for name, length in lengths.items()}
+    tables = {
+        name: pd.DataFrame({name: [True] * length}) for name, length in lengths.items()
+    }
     return tables, {name: Schema(columns=(Boolean(name=name),)) for name in lengths}
 
 
@@ -60,9 +68,17 @@ def test_without_a_person_rows_are_joined_as_they_stand() -> None:
     [
         ({}, {}, "no party's table was named"),
         ({"clinic": TABLES["clinic"][:0]}, SCHEMAS, "no rows"),
-        (TABLES | {"insurer": TABLES["insurer"].assign(number=[5, 6, 7, 8])}, SCHEMAS, "share no person"),
+        (
+            TABLES | {"insurer": TABLES["insurer"].assign(number=[5, 6, 7, 8])},
+            SCHEMAS,
+            "share no person",
+        ),
         (*bare(a=3, b=4), "differ in length"),
-        ({"clinic": TABLES["clinic"]} | bare(b=4)[0], {"clinic": CLINIC} | bare(b=4)[1], "some parties name a person"),
+        (
+            {"clinic": TABLES["clinic"]} | bare(b=4)[0],
+            {"clinic": CLINIC} | bare(b=4)[1],
+            "some parties name a person",
+        ),
     ],
     ids=["none", "empty", "strangers", "lengths", "half"],
 )
@@ -91,20 +107,30 @@ GRID = {
 }
 
 
-def test_over_a_grid_holders_of_the_same_columns_are_put_together_before_they_are_joined() -> None:
+def test_over_a_grid_holders_of_the_same_columns_are_put_together_before_they_are_joined():
     found = opened(GRID, GRID_SCHEMAS)
-    assert dict(zip(found.real["age"], found.real["ill"], strict=True)) == {10: True, 20: True, 30: False}
+    assert dict(zip(found.real["age"], found.real["ill"], strict=True)) == {
+        10: True,
+        20: True,
+        30: False,
+    }
     assert found.owners == {"age": "north", "ill": "insurer"}
     outside = {group.label: len(group.outside) for group in found.outsiders}
     assert outside == {"north, south": 2, "insurer": 1}
 
 
 def test_some_holders_of_a_grid_are_read_without_the_others() -> None:
-    for names, rows in ((["north", "south"], 5), (["south"], 2), (["south", "insurer"], 1)):
-        assert len(opened({name: GRID[name] for name in names}, GRID_SCHEMAS).real) == rows
+    for names, rows in (
+        (["north", "south"], 5),
+        (["south"], 2),
+        (["south", "insurer"], 1),
+    ):
+        assert (
+            len(opened({name: GRID[name] for name in names}, GRID_SCHEMAS).real) == rows
+        )
 
 
-def test_a_person_with_two_holders_of_the_same_columns_is_a_reason_to_join_nothing() -> None:
+def test_a_person_with_two_holders_of_the_same_columns_is_a_reason_to_join_nothing():
     twice = GRID | {"south": pd.DataFrame({"id": [1], "age": [10]})}
     found = open_holdings(twice, GRID_SCHEMAS, same_people=True)
     assert isinstance(found, str)

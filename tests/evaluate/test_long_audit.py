@@ -1,8 +1,20 @@
-"""The long audit's own parts, in seconds: what it plants is there while it looks, and gone afterwards."""
+"""The long audit's own parts, in seconds: what it plants is there while it looks, and
+gone afterwards.
+"""
 
 import numpy as np
 import pytest
-from long_audit import MASKED, PLANTED, RUNS, TIGHT, Job, claim_is_kept, jobs, masks_are_used_once, planted
+from long_audit import (
+    MASKED,
+    PLANTED,
+    RUNS,
+    TIGHT,
+    Job,
+    claim_is_kept,
+    jobs,
+    masks_are_used_once,
+    planted,
+)
 
 
 @pytest.mark.parametrize("run", MASKED)
@@ -14,12 +26,15 @@ def test_masks_that_are_used_again_are_seen_and_others_are_not(run: str) -> None
 
 def test_what_keeps_its_claim_passes_and_a_bug_that_is_not_seen_is_reported() -> None:
     assert Job("gram", None, claim_is_kept, 5)(trials=20)[0]
-    assert not Job("gram", "two thirds of the noise", claim_is_kept, 5)(looks=(20,))[0]  # so few show nothing
+    # so few show nothing
+    assert not Job("gram", "two thirds of the noise", claim_is_kept, 5)(looks=(20,))[0]
 
 
 def test_each_run_is_checked_as_it_is_and_with_bugs_by_seeds_of_its_own() -> None:
     asked = jobs(7)
-    assert {job.run for job in asked if job.bug is None and job.check is claim_is_kept} == set(RUNS)
+    assert {
+        job.run for job in asked if job.bug is None and job.check is claim_is_kept
+    } == set(RUNS)
     assert {job.run for job in asked if job.bug} == {*RUNS, *TIGHT}
     assert {job.bug for job in asked} - {None} == set(PLANTED)
     assert len({job.seed for job in asked}) == len(asked)

@@ -1,4 +1,6 @@
-"""An audit of moments comes close to what it claims, and finds a holder that adds too little noise."""
+"""An audit of moments comes close to what it claims, and finds a holder that adds too
+little noise.
+"""
 
 from fractions import Fraction
 from typing import Any
@@ -40,7 +42,9 @@ def test_the_releases_together_tell_a_part_of_what_they_are_claimed_to() -> None
     assert result.observed > 2
 
 
-def test_a_holder_that_adds_a_tenth_of_its_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_that_adds_a_tenth_of_its_noise_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
         return noise_on(cells, scale / 10, rng)
 

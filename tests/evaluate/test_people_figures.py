@@ -1,4 +1,6 @@
-"""Synthetic people with events beside real ones: figures by hand, and attacks on a person with all rows."""
+"""Synthetic people with events beside real ones: figures by hand, and attacks on a
+person with all rows.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +16,19 @@ from understudy.data.visits import VisitCodes, VisitLayout, read_visits
 from understudy.evaluate.attacks.neighbours import neighbourhood as neighbourhood_of
 from understudy.evaluate.other_rows import attack_people
 from understudy.evaluate.utility.distance import Attacked
-from understudy.evaluate.utility.visits import evaluate_visits, flat, table_figures, total_figures
+from understudy.evaluate.utility.visits import (
+    evaluate_visits,
+    flat,
+    table_figures,
+    total_figures,
+)
 from visit_cases import clinic, frames, random_codes
 
 
 def neighbourhood(train, holdout, synthetic, *more, space=None, **settings):
-    return neighbourhood_of(Attacked.of(train, holdout, synthetic, space=space), *more, **settings)
+    return neighbourhood_of(
+        Attacked.of(train, holdout, synthetic, space=space), *more, **settings
+    )
 
 
 pytestmark = pytest.mark.usefixtures("short_training")
@@ -33,8 +42,12 @@ def tables(people: int = 400, seed: int = 0) -> dict[str, pd.DataFrame]:
 
 def of(codes: list[tuple[int, list[tuple[int, int]]]]) -> VisitCodes:
     """People by their first column and their events."""
-    own = np.array([[first, len(events)] for first, events in codes], dtype=np.int32).reshape(-1, 2)
-    events = np.array([event for _, mine in codes for event in mine], dtype=np.int32).reshape(-1, 2)
+    own = np.array(
+        [[first, len(events)] for first, events in codes], dtype=np.int32
+    ).reshape(-1, 2)
+    events = np.array(
+        [event for _, mine in codes for event in mine], dtype=np.int32
+    ).reshape(-1, 2)
     starts = np.concatenate([[0], np.cumsum([len(mine) for _, mine in codes])])
     return VisitCodes(own, events, starts)
 
@@ -42,61 +55,99 @@ def of(codes: list[tuple[int, list[tuple[int, int]]]]) -> VisitCodes:
 def test_distances_of_a_few_people_by_hand() -> None:
     real = of([(0, [(0, 0), (1, 1)]), (1, [(0, 0)])])
     other = of([(0, [(0, 0), (0, 0)]), (1, [(0, 1)])])
-    found = {f.name: f.value for f in table_figures(real, other, LAYOUT, np.random.default_rng(0))}
+    found = {
+        f.name: f.value
+        for f in table_figures(real, other, LAYOUT, np.random.default_rng(0))
+    }
     assert found["avd2_people"] == 0
-    assert found["avd2_events"] == pytest.approx(0.5), "(0, 0) of 3/4 and (1, 1) of 1/4 are (0, 0) and (0, 1) of 1/2"
+    assert found["avd2_events"] == pytest.approx(0.5), (
+        "(0, 0) of 3/4 and (1, 1) of 1/4 are (0, 0) and (0, 1) of 1/2"
+    )
     assert found["avd2_across"] == pytest.approx((0.25 + 0.75) / 2)
     assert found["avd2_next"] == 1, "0 is followed by 1 in one, by 0 in the other"
     assert found["avd1_number"] == 0
 
 
-def test_events_whose_columns_are_shuffled_stand_at_the_shuffled_end_though_people_have_one_event_or_eight() -> None:
+def test_events_whose_columns_are_shuffled_stand_at_the_shuffled_end_though_people_have_one_event_or_eight():
     rng = np.random.default_rng(0)
     numbers = np.repeat([1, 8], 300)
     starts = np.append(0, np.cumsum(numbers))
-    first = np.isin(np.arange(starts[-1]), starts)  # which has no time since the one before: the last level
+    # which has no time since the one before: the last level
+    first = np.isin(np.arange(starts[-1]), starts)
     same, mixed = (rng.permutation(np.arange(starts[-1]) % 2) for _ in range(2))
     own = np.stack([np.zeros(600, dtype=np.int64), numbers], axis=1).astype(np.int32)
     real, other = (
-        VisitCodes(own, np.stack([same, beside, np.where(first, 2, 0)], axis=1).astype(np.int32), starts)
+        VisitCodes(
+            own,
+            np.stack([same, beside, np.where(first, 2, 0)], axis=1).astype(np.int32),
+            starts,
+        )
         for beside in (same, mixed)
     )
     layout = VisitLayout((2, 9), (2, 2, 3), ordered=True)
     found = {f.name: f for f in table_figures(real, other, layout, rng)}
-    assert found["avd2_events"].value == pytest.approx(found["avd2_events"].ceiling, rel=0.15)
+    assert found["avd2_events"].value == pytest.approx(
+        found["avd2_events"].ceiling, rel=0.15
+    )
 
 
 def test_a_table_beside_itself_has_no_error_and_stands_below_its_references() -> None:
     real = tables()
-    found = {figure.name: figure for figure in evaluate_visits(real, real, clinic(most_events=5))}
-    for name in ("avd2_people", "avd2_events", "avd2_across", "avd2_next", "avd1_number"):
+    found = {
+        figure.name: figure
+        for figure in evaluate_visits(real, real, clinic(most_events=5))
+    }
+    for name in (
+        "avd2_people",
+        "avd2_events",
+        "avd2_across",
+        "avd2_next",
+        "avd1_number",
+    ):
         assert found[name].value == 0 < found[name].floor
     assert found["avd2_events"].floor < found["avd2_events"].ceiling
-    assert {found[f"{name}_severity"].value for name in ("total_mean", "total_q90", "mean_q90")} == {0}
+    assert {
+        found[f"{name}_severity"].value
+        for name in ("total_mean", "total_q90", "mean_q90")
+    } == {0}
     assert found["integrity"].value == 1
     assert found["tstr_again_auc"].value > 0.4
 
 
 def test_sums_of_people_by_hand() -> None:
     schema = clinic()
-    people = pd.DataFrame({"patient": [1, 2], "sex": ["f", "m"], "smoker": [True, False]})
+    people = pd.DataFrame(
+        {"patient": [1, 2], "sex": ["f", "m"], "smoker": [True, False]}
+    )
     events = pd.DataFrame(
-        {"patient": [1, 1], "day": pd.to_datetime(["2020-01-01"] * 2), "severity": [1, 3], "ward": ["a", "b"]}
+        {
+            "patient": [1, 1],
+            "day": pd.to_datetime(["2020-01-01"] * 2),
+            "severity": [1, 3],
+            "ward": ["a", "b"],
+        }
     )
     twice = pd.concat([events, events])
     real, other = ({"people": people, "events": rows} for rows in (events, twice))
     found = {figure.name: figure.value for figure in total_figures(real, other, schema)}
-    assert found == {"total_mean_severity": 1.0, "total_q90_severity": pytest.approx(1.0), "mean_q90_severity": 0.0}, (
-        "who has no events counts in sums, with 0, and in no average"
-    )
+    assert found == {
+        "total_mean_severity": 1.0,
+        "total_q90_severity": pytest.approx(1.0),
+        "mean_q90_severity": 0.0,
+    }, "who has no events counts in sums, with 0, and in no average"
 
 
 def test_events_that_are_nobody_s_are_counted_as_such() -> None:
     real = tables(60)
     stray = real["events"].assign(
-        patient=np.where(np.arange(len(real["events"])) % 4 == 0, -1, real["events"]["patient"])
+        patient=np.where(
+            np.arange(len(real["events"])) % 4 == 0, -1, real["events"]["patient"]
+        )
     )
-    found = {f.name: f.value for f in evaluate_visits(real, real | {"events": stray}, clinic(most_events=5))}
+    found = {
+        f.name: f.value
+        for f in evaluate_visits(real, real | {"events": stray}, clinic(most_events=5))
+    }
     assert found["integrity"] == pytest.approx((stray["patient"] != -1).mean())
     assert found["avd1_number"] > 0
 
@@ -107,7 +158,9 @@ def test_nobody_and_events_without_an_order_have_reasons() -> None:
     assert all(figure.value is None for figure in figures)
     layout = VisitLayout((2, 3), (2, 2), ordered=False)
     some = of([(0, [(0, 0)]), (1, [])])
-    found = {f.name: f for f in table_figures(some, some, layout, np.random.default_rng(0))}
+    found = {
+        f.name: f for f in table_figures(some, some, layout, np.random.default_rng(0))
+    }
     assert found["avd2_next"].value is None
     assert found["avd2_events"].value == 0
 
@@ -123,14 +176,26 @@ def test_an_attack_finds_people_who_were_copied_with_all_their_events() -> None:
     layout = VisitLayout((4, 5), (5, 6), ordered=True)
     codes = random_codes(rng, layout, rng.integers(0, 5, 600))
     members, others, rest = (codes.take(part) for part in np.split(np.arange(600), 3))
-    lines = {name: flat(part, layout, 4)[0] for name, part in (("a", members), ("b", others), ("c", rest))}
-    copied = neighbourhood(lines["a"], lines["b"], lines["a"], targets=90, score="nearest")
-    honest = neighbourhood(lines["a"], lines["b"], lines["c"], targets=90, score="nearest")
-    found, none = ({m.name: m.attack.value for m in attack.measures}["auc"] for attack in (copied, honest))
+    lines = {
+        name: flat(part, layout, 4)[0]
+        for name, part in (("a", members), ("b", others), ("c", rest))
+    }
+    copied = neighbourhood(
+        lines["a"], lines["b"], lines["a"], targets=90, score="nearest"
+    )
+    honest = neighbourhood(
+        lines["a"], lines["b"], lines["c"], targets=90, score="nearest"
+    )
+    found, none = (
+        {m.name: m.attack.value for m in attack.measures}["auc"]
+        for attack in (copied, honest)
+    )
     assert found > 0.85 > 0.65 > none
 
 
-def test_the_command_says_all_figures_and_attacks_of_two_folders(tmp_path: Path) -> None:
+def test_the_command_says_all_figures_and_attacks_of_two_folders(
+    tmp_path: Path,
+) -> None:
     schema = clinic(most_events=5)
     schema.save(tmp_path / "clinic.toml")
     for name, seed in (("real", 0), ("synthetic", 0), ("others", 2)):
@@ -139,19 +204,43 @@ def test_the_command_says_all_figures_and_attacks_of_two_folders(tmp_path: Path)
             shift = 1_000 * (name == "others")
             if part == "events":  # one beyond its bounds
                 frame.loc[frame.index[0], "severity"] = 99
-            frame.assign(patient=frame["patient"] + shift).to_csv(tmp_path / name / f"{part}.csv", index=False)
-    places = {"real": "real", "synthetic": "synthetic", "holdout": "others", "schema": "clinic.toml"}
-    asked = [word for option, place in places.items() for word in (f"--{option}", str(tmp_path / place))]
+            frame.assign(patient=frame["patient"] + shift).to_csv(
+                tmp_path / name / f"{part}.csv", index=False
+            )
+    places = {
+        "real": "real",
+        "synthetic": "synthetic",
+        "holdout": "others",
+        "schema": "clinic.toml",
+    }
+    asked = [
+        word
+        for option, place in places.items()
+        for word in (f"--{option}", str(tmp_path / place))
+    ]
     done = CliRunner().invoke(app, ["evaluate", *asked])
     assert done.exit_code == 0, done.output
-    for name in ("avd2_next", "total_mean_severity", "tstr_again_auc", "integrity", "mia", "mia_nearest"):
+    for name in (
+        "avd2_next",
+        "total_mean_severity",
+        "tstr_again_auc",
+        "integrity",
+        "mia",
+        "mia_nearest",
+    ):
         assert f"{name}: " in done.output, name
     wide = Integer(name="severity", low=0, high=99)
     schema = schema.each(
-        lambda own: replace(own, columns=tuple(wide if c.name == wide.name else c for c in own.columns))
+        lambda own: replace(
+            own, columns=tuple(wide if c.name == wide.name else c for c in own.columns)
+        )
     )
-    found = attack_people(*(tmp_path / places[name] for name in ("real", "holdout", "synthetic")), schema)
-    assert all(attack.leaks for attack in found), "the synthetic people are the real ones"
+    found = attack_people(
+        *(tmp_path / places[name] for name in ("real", "holdout", "synthetic")), schema
+    )
+    assert all(attack.leaks for attack in found), (
+        "the synthetic people are the real ones"
+    )
 
 
 def test_real_figures_need_no_people_table() -> None:

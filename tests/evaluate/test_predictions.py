@@ -1,4 +1,6 @@
-"""One linear model of all columns: each is predicted from all others, as by a model of its own."""
+"""One linear model of all columns: each is predicted from all others, as by a model of
+its own.
+"""
 
 import numpy as np
 from sklearn.linear_model import Ridge
@@ -7,13 +9,16 @@ from sklearn.metrics import roc_auc_score
 from understudy.evaluate.utility.predictions import RIDGE, _auc, _left_out
 
 
-def test_leaving_a_columns_own_features_out_is_what_ridge_regression_without_them_learns() -> None:
+def test_leaving_a_columns_own_features_out_is_what_ridge_regression_without_them_learns():
     rng = np.random.default_rng(0)
-    features, unseen = rng.normal(size=(200, 9)), rng.normal(size=(50, 9))
+    features = rng.normal(size=(200, 9))
+    unseen = rng.normal(size=(50, 9))
     targets = features[:, :4] @ rng.normal(size=(4, 5)) + rng.normal(size=(200, 5))
     own = [np.array([0, 1]), np.array([4, 5, 6])]
     scores = _left_out(features, targets, own, [2, 3], unseen)
-    for features_of, found, answers in zip(own, scores, np.split(targets, [2], axis=1), strict=True):
+    for features_of, found, answers in zip(
+        own, scores, np.split(targets, [2], axis=1), strict=True
+    ):
         rest = np.delete(np.arange(9), features_of)
         model = Ridge(alpha=RIDGE * 200).fit(features[:, rest], answers)
         # the mean of the targets moves all scores alike, and no rank

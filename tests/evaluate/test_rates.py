@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from understudy.evaluate.attacks.rates import Rate, auc, effective, exact, top_half, tpr, wilson
+from understudy.evaluate.attacks.rates import (
+    Rate,
+    auc,
+    effective,
+    exact,
+    top_half,
+    tpr,
+    wilson,
+)
 from understudy.ground.errors import ConfigError
 
 SCORES = st.lists(st.integers(0, 3), min_size=1, max_size=5)
@@ -18,13 +26,16 @@ def coverage(truth, rates):
 
 
 def test_known_intervals():
-    # Clopper–Pearson: 0 of n ends at 1 − (α/2)^(1/n); Wilson: 10 of 100 (Brown, Cai, DasGupta's formula).
+    # Clopper–Pearson: 0 of n ends at 1 − (α/2)^(1/n); Wilson: 10 of 100 (Brown, Cai,
+    # DasGupta's formula).
     assert exact(0, 10).low == 0
     assert exact(0, 10).high == pytest.approx(1 - 0.025 ** (1 / 10))
     assert exact(10, 10).low == pytest.approx(0.025 ** (1 / 10))
     assert exact(10, 10).high == 1
     ten = wilson(10, 100)
-    assert (ten.value, ten.low, ten.high) == pytest.approx((0.1, 0.05523, 0.17437), abs=1e-5)
+    assert (ten.value, ten.low, ten.high) == pytest.approx(
+        (0.1, 0.05523, 0.17437), abs=1e-5
+    )
     assert wilson(0, 50).low == 0
     assert wilson(50, 50).high == 1
 
@@ -33,14 +44,24 @@ def test_known_intervals():
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.5, 1.0])
 def test_exact_intervals_cover_with_at_least_95_percent_for_every_share(trials, share):
     chances = binom.pmf(np.arange(trials + 1), trials, share)
-    held = [exact(k, trials).low <= share <= exact(k, trials).high for k in range(trials + 1)]
+    held = [
+        exact(k, trials).low <= share <= exact(k, trials).high
+        for k in range(trials + 1)
+    ]
     assert chances[held].sum() >= 0.95
 
 
 def test_wilson_intervals_cover_with_95_percent_on_average():
     chances = np.linspace(0.02, 0.98, 49)
     rates = [wilson(k, 60) for k in range(61)]
-    held = [sum(binom.pmf(k, 60, p) for k, rate in enumerate(rates) if rate.low <= p <= rate.high) for p in chances]
+    held = [
+        sum(
+            binom.pmf(k, 60, p)
+            for k, rate in enumerate(rates)
+            if rate.low <= p <= rate.high
+        )
+        for p in chances
+    ]
     assert np.mean(held) == pytest.approx(0.95, abs=0.01)
 
 
@@ -48,15 +69,20 @@ def test_wilson_intervals_cover_with_95_percent_on_average():
 @settings(max_examples=40, deadline=None)
 def test_the_better_half_is_the_mean_over_all_orders_of_ties(members, seed):
     outsiders = np.random.default_rng(seed).integers(0, 4, len(members))
-    scores, size = [*members, *outsiders.tolist()], len(members)
-    # Every set of `size` targets that no unchosen target beats is an equally likely better half.
+    scores = [*members, *outsiders.tolist()]
+    size = len(members)
+    # Every set of `size` targets that no unchosen target beats is an equally likely
+    # better half.
     halves = [
         half
         for half in itertools.combinations(range(2 * size), size)
-        if min(scores[i] for i in half) >= max(scores[i] for i in range(2 * size) if i not in half)
+        if min(scores[i] for i in half)
+        >= max(scores[i] for i in range(2 * size) if i not in half)
     ]
     share = np.mean([sum(i < size for i in half) / size for half in halves])
-    assert top_half(np.array(members, float), outsiders.astype(float)).value == pytest.approx(share)
+    assert top_half(
+        np.array(members, float), outsiders.astype(float)
+    ).value == pytest.approx(share)
 
 
 @given(SCORES, SCORES)
@@ -77,13 +103,17 @@ def test_tpr_is_the_highest_point_of_the_roc_curve_at_one_percent(members, outsi
     for x0, x1, y0, y1 in zip(false, false[1:], true, true[1:], strict=False):
         if x0 <= 0.01 <= x1:
             heights.append(y1 if x0 == x1 else y0 + (y1 - y0) * (0.01 - x0) / (x1 - x0))
-    assert tpr(np.array(members, float), np.array(outsiders, float)).value == pytest.approx(max(heights))
+    assert tpr(
+        np.array(members, float), np.array(outsiders, float)
+    ).value == pytest.approx(max(heights))
 
 
 def test_hand_values_of_tpr():
     outsiders = np.arange(100.0)
-    assert tpr(np.array([200.0, 98.5, 97.5, 0.5]), outsiders).value == 0.5  # 98.5 beats all outsiders but one
-    assert tpr(np.ones(50), np.ones(100)).value == pytest.approx(0.01)  # all tied: as good as the lot
+    # 98.5 beats all outsiders but one
+    assert tpr(np.array([200.0, 98.5, 97.5, 0.5]), outsiders).value == 0.5
+    # all tied: as good as the lot
+    assert tpr(np.ones(50), np.ones(100)).value == pytest.approx(0.01)
     assert tpr(np.full(10, -1.0), outsiders).value == 0
 
 
@@ -106,7 +136,8 @@ def test_intervals_of_scores_cover_the_truth(shift):
 
 def test_the_interval_of_the_better_half_covers_where_the_densities_differ_at_the_cut():
     rng = np.random.default_rng(1)
-    # Members spread evenly over [0, 1], outsiders sit in [0.4, 0.6]: cut c with 1 − c + (0.6 − c)/0.2 = 1.
+    # Members spread evenly over [0, 1], outsiders sit in [0.4, 0.6]: cut c with 1 − c +
+    # (0.6 − c)/0.2 = 1.
     cut = 3 / 6
     draws = [(rng.random(100), rng.uniform(0.4, 0.6, 100)) for _ in range(200)]
     assert coverage(1 - cut, [top_half(*d) for d in draws]) >= 0.95
@@ -116,7 +147,10 @@ def test_the_interval_of_tpr_covers_where_scores_are_tied():
     rng = np.random.default_rng(2)
     truth = 0.1 + 0.05 * 0.3  # all of the best level, and a twentieth of the next
     draws = [
-        (rng.choice([2.0, 1, 0], 300, p=[0.1, 0.3, 0.6]), rng.choice([2.0, 1, 0], 600, p=[0.005, 0.1, 0.895]))
+        (
+            rng.choice([2.0, 1, 0], 300, p=[0.1, 0.3, 0.6]),
+            rng.choice([2.0, 1, 0], 600, p=[0.005, 0.1, 0.895]),
+        )
         for _ in range(150)
     ]
     assert coverage(truth, [tpr(*d) for d in draws]) >= 0.95

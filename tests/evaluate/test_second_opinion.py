@@ -1,4 +1,6 @@
-"""Another library's figures are its own, agree with ours where both measure the same, and never crash."""
+"""Another library's figures are its own, agree with ours where both measure the same,
+and never crash.
+"""
 
 import sys
 
@@ -13,25 +15,36 @@ from understudy.evaluate.utility.marginals import Marginals
 from understudy.evaluate.utility.second_opinion import second_opinion
 
 pytest.importorskip("sdmetrics")
-LEVELS = Schema(columns=tuple(Categorical(name=name, categories=("x", "y", "z")) for name in "abc"))
+LEVELS = Schema(
+    columns=tuple(Categorical(name=name, categories=("x", "y", "z")) for name in "abc")
+)
 
 
 def rows(n: int, seed: int) -> pd.DataFrame:
-    draws = np.random.default_rng(seed).choice(["x", "y", "z"], size=(n, 3), p=[0.5, 0.3, 0.2])
+    draws = np.random.default_rng(seed).choice(
+        ["x", "y", "z"], size=(n, 3), p=[0.5, 0.3, 0.2]
+    )
     return pd.DataFrame(draws, columns=list("abc"))
 
 
 def test_on_levels_sdmetrics_is_one_minus_our_avd() -> None:
-    real, synthetic = rows(300, 1), rows(200, 2)
-    figures = {figure.name: figure.value for figure in second_opinion(real, synthetic, LEVELS)}
+    real = rows(300, 1)
+    synthetic = rows(200, 2)
+    figures = {
+        figure.name: figure.value for figure in second_opinion(real, synthetic, LEVELS)
+    }
     codes = Codec(LEVELS).codes
     ours = Marginals(codes(real), codes(synthetic), Codec(LEVELS).sizes)
-    assert figures["sdmetrics_tv_complement"] == pytest.approx(1 - ours.avd(1, sets=np.array([[0], [1], [2]])).value)
+    assert figures["sdmetrics_tv_complement"] == pytest.approx(
+        1 - ours.avd(1, sets=np.array([[0], [1], [2]])).value
+    )
     pairs = np.array([[0, 1], [0, 2], [1, 2]])
-    assert figures["sdmetrics_contingency_similarity"] == pytest.approx(1 - ours.avd(2, sets=pairs).value)
+    assert figures["sdmetrics_contingency_similarity"] == pytest.approx(
+        1 - ours.avd(2, sets=pairs).value
+    )
 
 
-def test_a_copy_is_told_from_the_real_rows_by_no_classifier_and_has_no_new_row() -> None:
+def test_a_copy_is_told_from_the_real_rows_by_no_classifier_and_has_no_new_row():
     frame, schema = toy(rows=120, seed=1)
     figures = {f.name: f for f in second_opinion(frame, frame.copy(), schema)}
     assert figures["sdmetrics_ks_complement"].value == 1
@@ -47,6 +60,11 @@ def test_columns_that_do_not_vary_give_reasons() -> None:
     assert figures["sdmetrics_correlation_similarity"].reason
 
 
-def test_without_the_library_every_figure_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_every_figure_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "sdmetrics", None)
-    assert all("understudy[sdmetrics]" in figure.reason for figure in second_opinion(rows(9, 1), rows(9, 2), LEVELS))
+    assert all(
+        "understudy[sdmetrics]" in figure.reason
+        for figure in second_opinion(rows(9, 1), rows(9, 2), LEVELS)
+    )

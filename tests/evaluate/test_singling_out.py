@@ -21,7 +21,9 @@ from understudy.evaluate.utility.distance import Attacked, Space
 
 
 def singling_out(train, holdout, synthetic, *more, space=None, **settings):
-    return singling_out_of(Attacked.of(train, holdout, synthetic, space=space), *more, **settings)
+    return singling_out_of(
+        Attacked.of(train, holdout, synthetic, space=space), *more, **settings
+    )
 
 
 pytestmark = pytest.mark.usefixtures("few_draws")
@@ -31,15 +33,25 @@ MIXED = Space((6, 6, 4, 4), (True, True, False, False), (True, False, True, Fals
 
 
 def people(rows, seed, levels=6, columns=4):
-    return (np.random.default_rng(seed).random((rows, columns)) ** 3 * levels).astype(int)
+    return (np.random.default_rng(seed).random((rows, columns)) ** 3 * levels).astype(
+        int
+    )
 
 
 def fits(predicate, row):
     """A predicate by its definition: column, low, high, negated."""
-    return all((low <= row[column] <= high) != bool(negated) for column, low, high, negated in predicate)
+    return all(
+        (low <= row[column] <= high) != bool(negated)
+        for column, low, high, negated in predicate
+    )
 
 
-@given(st.integers(1, 3), st.integers(1, 30), st.integers(0, 999), st.sampled_from([NOMINAL, MIXED]))
+@given(
+    st.integers(1, 3),
+    st.integers(1, 30),
+    st.integers(0, 999),
+    st.sampled_from([NOMINAL, MIXED]),
+)
 @settings(max_examples=20, deadline=None)
 def test_matches_equal_the_definition(columns, rows, seed, space):
     rng = np.random.default_rng(seed)
@@ -48,7 +60,11 @@ def test_matches_equal_the_definition(columns, rows, seed, space):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BATCH", 20)
         drawn = multivariate(table, space, columns, 20, rng)
-    for predicates in (univariate(table, space), drawn, random_predicates(table, space, columns, 50, rng)):
+    for predicates in (
+        univariate(table, space),
+        drawn,
+        random_predicates(table, space, columns, 50, rng),
+    ):
         truth = [[fits(p, row) for row in other.tolist()] for p in predicates.tolist()]
         count, first = matches(predicates, other)
         assert count.tolist() == [sum(row) for row in truth]
@@ -57,18 +73,22 @@ def test_matches_equal_the_definition(columns, rows, seed, space):
 
 def test_univariate_predicates_by_hand():
     space = Space((5, 3), (True, False), (True, False))
-    table = np.array([[1, 0], [2, 0], [2, 1], [4, 1], [2, 2]])  # 4 is "missing" in the first column
+    # 4 is "missing" in the first column
+    table = np.array([[1, 0], [2, 0], [2, 1], [4, 1], [2, 2]])
     tests = {tuple(p[0]) for p in univariate(table, space).tolist()}
     assert tests == {
         (0, 1, 1, 0),  # the only 1
         (0, 4, 4, 0),  # the only missing one
-        (0, 0, 1, 0),  # the lowest; the highest, 2, is not alone, and missing is not high
+        # the lowest; the highest, 2, is not alone, and missing is not high
+        (0, 0, 1, 0),
         (1, 2, 2, 0),  # the only bearer of the last level
     }
 
 
 @pytest.mark.parametrize("space", [NOMINAL, MIXED])
-def test_multivariate_predicates_are_distinct_fit_one_row_and_point_away_from_the_median(space):
+def test_multivariate_predicates_are_distinct_fit_one_row_and_point_away_from_the_median(
+    space,
+):
     table = np.unique(people(300, 0), axis=0) % np.array(space.sizes)
     table = np.unique(table, axis=0)
     found = multivariate(table, space, 3, 60, np.random.default_rng(1))
@@ -96,17 +116,24 @@ def test_random_predicates_use_every_test_and_only_equality_without_an_order():
     assert 0.4 < unordered[:, 3].mean() < 0.6
     ordered = drawn[drawn[:, 0] == 1]
     assert {"=", "≥", "≤", "none"} <= {
-        "none" if lo > hi else "=" if lo == hi else "≥" if hi == 5 else "≤" for _, lo, hi, _ in ordered.tolist()
+        "none" if lo > hi else "=" if lo == hi else "≥" if hi == 5 else "≤"
+        for _, lo, hi, _ in ordered.tolist()
     }
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 999))
 @settings(max_examples=15, deadline=None)
-def test_the_test_by_lot_is_close_to_all_choices_of_the_people_who_took_part(inside, outside, seed):
+def test_the_test_by_lot_is_close_to_all_choices_of_the_people_who_took_part(
+    inside, outside, seed
+):
     rng = np.random.default_rng(seed)
     people_here = rng.integers(0, 4, (inside + outside, 3))
-    guesses = random_predicates(rng.integers(0, 4, (9, 3)), Space.hamming([4] * 3), 2, 12, rng)
-    fit = np.array([[fits(p, row) for row in people_here.tolist()] for p in guesses.tolist()])
+    guesses = random_predicates(
+        rng.integers(0, 4, (9, 3)), Space.hamming([4] * 3), 2, 12, rng
+    )
+    fit = np.array(
+        [[fits(p, row) for row in people_here.tolist()] for p in guesses.tolist()]
+    )
 
     def gain(chosen):
         ours = fit[:, list(chosen)].sum(axis=1)
@@ -122,7 +149,8 @@ def test_the_test_by_lot_is_close_to_all_choices_of_the_people_who_took_part(ins
 
 
 def test_attack_and_control_run_on_equally_many_people():
-    few, many = people(60, 0, columns=6), people(400, 1, columns=6)
+    few = people(60, 0, columns=6)
+    many = people(400, 1, columns=6)
     for train, holdout in ((few, many), (many, few)):
         attack = singling_out(train, holdout, people(300, 2, columns=6), predicates=50)
         assert attack.control == 60
@@ -133,13 +161,17 @@ def test_attack_and_control_run_on_equally_many_people():
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("holdout", [800, 300])
 def test_copies_are_singled_out_and_independent_rows_are_not(ordered, holdout):
-    wide = [people(rows, seed, columns=8) for rows, seed in ((800, 3), (holdout, 4), (800, 5))]
+    wide = [
+        people(rows, seed, columns=8)
+        for rows, seed in ((800, 3), (holdout, 4), (800, 5))
+    ]
     space = Space((6,) * 8, (ordered,) * 8, (False,) * 8)
     independent = singling_out(*wide, space=space, columns=4)
     copied = singling_out(wide[0], wide[1], wide[0], space=space, columns=4)
     assert not independent.leaks
     assert copied.leaks
-    # repeats among the training rows are two people; of 800 copies, those of the sample are found
+    # repeats among the training rows are two people; of 800 copies, those of the sample
+    # are found
     assert copied["success"].attack.value > 0.9 * holdout / 800
     assert copied["success"].attack.value > copied["success"].baseline.high
     assert copied["success"].risk.value > 0.3 * holdout / 800
@@ -158,12 +190,15 @@ def test_univariate_attacks_find_the_one_rare_value():
 def test_intervals_cover_over_draws_of_people_although_one_fits_many_predicates():
     space = Space((6,) * 8, (True,) * 8, (False,) * 8)
     rng = np.random.default_rng(0)
-    guesses = multivariate(np.unique(people(200, 0, columns=8), axis=0), space, 3, 250, rng)
+    guesses = multivariate(
+        np.unique(people(200, 0, columns=8), axis=0), space, 3, 250, rng
+    )
     found = [matches(guesses, people(200, seed, columns=8)) for seed in range(100, 180)]
     rates = [module._rate(*pair) for pair in found]
     truth = np.mean([rate.value for rate in rates])
     assert np.mean([rate.low <= truth <= rate.high for rate in rates]) >= 0.95
-    trials = [wilson(int((count == 1).sum()), len(guesses)) for count, _ in found]  # each a trial of its own
+    # each a trial of its own
+    trials = [wilson(int((count == 1).sum()), len(guesses)) for count, _ in found]
     assert np.mean([rate.low <= truth <= rate.high for rate in trials]) < 0.94
 
 
@@ -181,12 +216,20 @@ def test_the_draws_follow_the_seed():
 
 
 def test_what_hinders_the_attack_is_said():
-    rows, none = np.zeros((4, 2), int), np.zeros((0, 2), int)
-    assert "3 columns are needed and the table has 2" in singling_out(rows, rows, rows).reason
+    rows = np.zeros((4, 2), int)
+    none = np.zeros((0, 2), int)
+    assert (
+        "3 columns are needed and the table has 2"
+        in singling_out(rows, rows, rows).reason
+    )
     assert "the holdout table has 0 rows" in singling_out(rows, none, rows).reason
-    assert singling_out(rows, rows, rows, columns=2)["success"].attack.value == 0  # one distinct synthetic row
+    # one distinct synthetic row
+    assert singling_out(rows, rows, rows, columns=2)["success"].attack.value == 0
     mixed = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    assert "fits exactly one synthetic row" in singling_out(rows, rows, mixed, columns=1).reason
+    assert (
+        "fits exactly one synthetic row"
+        in singling_out(rows, rows, mixed, columns=1).reason
+    )
     one = singling_out(rows[:1], rows[:1], rows[:1], columns=1)
     assert one["success"].attack.value == 1
     assert one["success"].control.value == 1

@@ -1,4 +1,6 @@
-"""An audit of tied comes close to what it claims, and finds a holder that adds too little noise."""
+"""An audit of tied comes close to what it claims, and finds a holder that adds too
+little noise.
+"""
 
 from fractions import Fraction
 from typing import Any
@@ -20,7 +22,10 @@ from understudy.protocols.tied.protocol import TiedStudy
 
 pytestmark = pytest.mark.usefixtures("few_trials")
 
-SCHEMAS = {"a": ImageSchema(height=2, width=3), "b": Schema(columns=(Boolean(name="c"),))}
+SCHEMAS = {
+    "a": ImageSchema(height=2, width=3),
+    "b": Schema(columns=(Boolean(name="c"),)),
+}
 
 
 def audited(epsilon: float, **settings: Any) -> AuditResult:
@@ -38,10 +43,13 @@ def audited(epsilon: float, **settings: Any) -> AuditResult:
 def test_the_releases_together_tell_a_part_of_what_they_are_claimed_to() -> None:
     result = audited(30.0, target="c", norms=0.1)
     assert result.passed
-    assert result.observed > 0.8  # so few trials cannot show more than 1.3, whatever the claim
+    # so few trials cannot show more than 1.3, whatever the claim
+    assert result.observed > 0.8
 
 
-def test_holders_that_add_a_fortieth_of_their_noise_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_holders_that_add_a_fortieth_of_their_noise_are_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
         return noise_on(cells, scale / 40, rng)
 

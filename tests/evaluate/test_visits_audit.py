@@ -1,4 +1,6 @@
-"""An audit of visits comes close to what it claims, and finds too little noise and people who count too often."""
+"""An audit of visits comes close to what it claims, and finds too little noise and
+people who count too often.
+"""
 
 from fractions import Fraction
 from pathlib import Path
@@ -26,7 +28,8 @@ from visit_cases import beside_visits, clinic, split_rows
 
 pytestmark = pytest.mark.usefixtures("few_trials")
 
-LOOSE, STRICT = Budget(32.0, 1e-3), Budget(2.5, 1e-3)
+LOOSE = Budget(32.0, 1e-3)
+STRICT = Budget(2.5, 1e-3)
 
 
 def audited(trials: int = 14, budget: Budget = LOOSE, **settings: Any) -> AuditResult:
@@ -48,7 +51,9 @@ def test_the_release_tells_a_part_of_what_it_is_claimed_to() -> None:
     assert result.observed > 2
 
 
-def test_a_holder_that_adds_a_tenth_of_its_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_that_adds_a_tenth_of_its_noise_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
         return noise_on(cells, scale / 10, rng)
 
@@ -56,10 +61,14 @@ def test_a_holder_that_adds_a_tenth_of_its_noise_is_found_out(monkeypatch: pytes
     assert not audited(budget=STRICT).passed
 
 
-def test_events_that_each_weigh_as_much_as_a_person_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_that_each_weigh_as_much_as_a_person_are_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """And so is a holder that forgets to cut."""
 
-    def whole(order: NDArray[np.int64], numbers: NDArray[np.int64], unit: int) -> NDArray[np.float64]:
+    def whole(
+        order: NDArray[np.int64], numbers: NDArray[np.int64], unit: int
+    ) -> NDArray[np.float64]:
         return np.full(len(order), float(unit))
 
     def uncut(self: Visits, rng: object = None) -> NDArray[np.int64]:
@@ -75,7 +84,9 @@ def test_what_claims_nothing_is_not_audited() -> None:
         audited(private=False)
 
 
-@pytest.mark.parametrize(("parts", "party"), [({}, "clinic"), ({"clinic": 2, "bank": 2}, "clinic1")])
+@pytest.mark.parametrize(
+    ("parts", "party"), [({}, "clinic"), ({"clinic": 2, "bank": 2}, "clinic1")]
+)
 def test_a_run_file_of_visits_is_audited_at_a_party_with_events(
     tmp_path: Path, parts: dict[str, int], party: str
 ) -> None:
@@ -84,12 +95,28 @@ def test_a_run_file_of_visits_is_audited_at_a_party_with_events(
     parties = {}
     for name, schema in schemas.items():
         schema.save(tmp_path / f"{name}.toml")
-        parties[name] = {"table": "none", "schema": f"{name}.toml", "epsilon": 4.0, "delta": 1e-3}
+        parties[name] = {
+            "table": "none",
+            "schema": f"{name}.toml",
+            "epsilon": 4.0,
+            "delta": 1e-3,
+        }
     body = {"protocol": "visits", "out": "out", "parties": parties}
     (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
-    file, config = RunFile.load(tmp_path / "run.toml"), visits.Config()
-    result = audit_run_file(file, visits.PROTOCOL, config, party=party, people=3, trials=10)
+    file = RunFile.load(tmp_path / "run.toml")
+    config = visits.Config()
+    result = audit_run_file(
+        file, visits.PROTOCOL, config, party=party, people=3, trials=10
+    )
     assert result.passed
-    subject = Subject(visits.PROTOCOL, config, schemas, dict.fromkeys(schemas, LOOSE), "registry", 3, tmp_path)
+    subject = Subject(
+        visits.PROTOCOL,
+        config,
+        schemas,
+        dict.fromkeys(schemas, LOOSE),
+        "registry",
+        3,
+        tmp_path,
+    )
     with pytest.raises(ConfigError, match="nobody holds people with events"):
         CASES["joint-alone"](subject)

@@ -19,13 +19,24 @@ NAMES = ("clinic", "insurer")
 
 
 def two_holders(home: Path) -> Path:
-    """In this folder: tables, schemas, ledgers, and the run in `out`: one joint release."""
+    """In this folder: tables, schemas, ledgers, and the run in `out`: one joint
+    release.
+    """
     return _run(home, "gram", {"steps": 20, "components": 8})
 
 
 def two_critics(home: Path) -> Path:
-    """The same by rounds in which prices compose, and an outsider sees less than an insider."""
-    settings = {"rounds": 2, "critic_steps": 2, "batch": 30, "sampling": "shared", "common": [4], "critic_hidden": [4]}
+    """The same by rounds in which prices compose, and an outsider sees less than an
+    insider.
+    """
+    settings = {
+        "rounds": 2,
+        "critic_steps": 2,
+        "batch": 30,
+        "sampling": "shared",
+        "common": [4],
+        "critic_hidden": [4],
+    }
     return _run(home, "verti-gan", settings | {"latent": 4})
 
 
@@ -35,8 +46,9 @@ def one_report_of_two(home: Path) -> Path:
 
 
 def restated(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a statement as a hub could, with every figure that follows, in privacy.json, the card and all files that
-    evidence has of them."""
+    """Change a statement as a hub could, with every figure that follows, in
+    privacy.json, the card and all files that evidence has of them.
+    """
     stated: dict[str, Any] = json.loads((folder / "privacy.json").read_text())
     change(stated)
     stated |= PrivacyStatement.from_dict(stated).to_dict()
@@ -48,11 +60,20 @@ def restated(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
             (folder / name).write_text(text)
 
 
-def _run(home: Path, protocol: str, settings: dict[str, Any], *, apart: bool = False) -> Path:
+def _run(
+    home: Path, protocol: str, settings: dict[str, Any], *, apart: bool = False
+) -> Path:
     rng = np.random.default_rng(0)
     ids = np.arange(300)
-    both = pd.DataFrame({"id": ids, "ill": rng.integers(0, 2, 300).astype(bool), "paid": rng.integers(0, 9, 300)})
-    ill, paid = us.Boolean(name="ill"), us.Integer(name="paid", low=0, high=8, bins=9)
+    both = pd.DataFrame(
+        {
+            "id": ids,
+            "ill": rng.integers(0, 2, 300).astype(bool),
+            "paid": rng.integers(0, 9, 300),
+        }
+    )
+    ill = us.Boolean(name="ill")
+    paid = us.Integer(name="paid", low=0, high=8, bins=9)
     frames = {"clinic": both[["id", "ill"]], "insurer": both[["id", "paid"]]}
     columns: dict[str, list[Any]] = {"clinic": [ill], "insurer": [paid]}
     if apart:
@@ -63,9 +84,18 @@ def _run(home: Path, protocol: str, settings: dict[str, Any], *, apart: bool = F
         frames[name].to_csv(home / f"{name}.csv", index=False)
         us.Schema(columns=tuple(columns[name]), person="id").save(home / f"{name}.toml")
         parties[name] = {
-            "table": f"{name}.csv", "schema": f"{name}.toml", "epsilon": 1.0, "delta": 1e-6, "ledger": f"{name}.ledger",
-        }  # fmt: skip
-    file = {"protocol": protocol, "out": "out", "settings": settings, "parties": parties}
+            "table": f"{name}.csv",
+            "schema": f"{name}.toml",
+            "epsilon": 1.0,
+            "delta": 1e-6,
+            "ledger": f"{name}.ledger",
+        }
+    file = {
+        "protocol": protocol,
+        "out": "out",
+        "settings": settings,
+        "parties": parties,
+    }
     (home / "run.toml").write_text(tomli_w.dumps(file))
     done = CliRunner().invoke(app, ["run", str(home / "run.toml")])
     assert done.exit_code == 0, (done.output, done.exception)

@@ -22,24 +22,43 @@ from understudy.services.exchange.service import Exchange
 from understudy.services.web.limits import Limits
 
 SCHEMA = toy(rows=4, seed=0)[1]
-POOL = Requirements(schema=SCHEMA, target="smoker", epsilon=1.5, delta=1e-5, largest=1 << 20)
+POOL = Requirements(
+    schema=SCHEMA, target="smoker", epsilon=1.5, delta=1e-5, largest=1 << 20
+)
 LABELS = POOL.labels
 FAST = Limits(rate=1e6, burst=10**6)
 
 
 def generator(
-    silo: str = "north", label: Any = LABELS[0], *, seed: int = 0, components: int = 4, **card: Any
+    silo: str = "north",
+    label: Any = LABELS[0],
+    *,
+    seed: int = 0,
+    components: int = 4,
+    **card: Any,
 ) -> Generator:
-    """A mixture that draws this class alone, and a card that fits the pool unless told otherwise."""
+    """A mixture that draws this class alone, and a card that fits the pool unless told
+    otherwise.
+    """
     codec = Codec(SCHEMA)
     network = MixtureOfProducts(codec.sizes, components)
     block = codec.blocks[SCHEMA.names.index(POOL.target)]
     with torch.no_grad():
-        network.logits.copy_(torch.randn(network.logits.shape, generator=torch.Generator().manual_seed(seed)))
+        network.logits.copy_(
+            torch.randn(
+                network.logits.shape, generator=torch.Generator().manual_seed(seed)
+            )
+        )
         network.logits[:, block] = -20.0
         network.logits[:, block.start + label_place(POOL, label)] = 20.0
     told = offer_card(
-        POOL, silo=silo, label=label, epsilon=1.0, delta=1e-6, accountant="PLD", network=network.describe()
+        POOL,
+        silo=silo,
+        label=label,
+        epsilon=1.0,
+        delta=1e-6,
+        accountant="PLD",
+        network=network.describe(),
     )
     return Generator(network.eval(), SCHEMA, told | card)
 
@@ -47,8 +66,12 @@ def generator(
 class Served:
     """An exchange that is being served: its address, and clients for silos."""
 
-    def __init__(self, exchange: Exchange, folder: Path, port: int, scheme: str = "http") -> None:
-        self.exchange, self.folder, self.address = exchange, folder, f"{scheme}://127.0.0.1:{port}"
+    def __init__(
+        self, exchange: Exchange, folder: Path, port: int, scheme: str = "http"
+    ) -> None:
+        self.exchange = exchange
+        self.folder = folder
+        self.address = f"{scheme}://127.0.0.1:{port}"
         self.admin_token = (folder / "admin.token").read_text().strip()
 
     def admin(self, **options: Any) -> Client:
@@ -65,9 +88,13 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path, *, limits: Limits = FAST, database: str | None = None, **options: Any) -> Iterator[Served]:
+def served(
+    folder: Path, *, limits: Limits = FAST, database: str | None = None, **options: Any
+) -> Iterator[Served]:
     """Serve the pools "ward" and "other" from this folder on a free port."""
-    exchange = open_exchange(folder, pools={"ward": POOL, "other": POOL}, limits=limits, database=database)
+    exchange = open_exchange(
+        folder, pools={"ward": POOL, "other": POOL}, limits=limits, database=database
+    )
     server = server_for(exchange, port=0, **options)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -76,7 +103,9 @@ def served(folder: Path, *, limits: Limits = FAST, database: str | None = None, 
             assert thread.is_alive()
             time.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Served(exchange, folder, port, "https" if "certificate" in options else "http")
+        yield Served(
+            exchange, folder, port, "https" if "certificate" in options else "http"
+        )
     finally:
         server.should_exit = True
         thread.join()
@@ -85,7 +114,11 @@ def served(folder: Path, *, limits: Limits = FAST, database: str | None = None, 
 
 def forked(checkers: Checkers) -> list[int]:
     """The processes that look, by their numbers."""
-    if (nursery := checkers._nursery) is None:
+    nursery = checkers._nursery
+    if nursery is None:
         return []
     process = nursery.process.pid
-    return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    return [
+        int(one)
+        for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    ]

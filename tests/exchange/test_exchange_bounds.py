@@ -1,4 +1,6 @@
-"""What one member, and all together, can make an exchange keep: lines of refusals and pulls, and uploads under way."""
+"""What one member, and all together, can make an exchange keep: lines of refusals and
+pulls, and uploads under way.
+"""
 
 import http.client
 import threading
@@ -52,7 +54,9 @@ def refused(exchange: Exchange, caller: Caller, number: int) -> ExchangeError:
     return refusal.value
 
 
-def test_refusals_of_a_member_are_logged_up_to_a_number_a_day_also_after_a_restart(tmp_path: Path) -> None:
+def test_refusals_of_a_member_are_logged_up_to_a_number_a_day_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
     with opened(tmp_path, FEW) as exchange:
         north = member(exchange, "north")
         for number in range(FEW.refusals):
@@ -66,15 +70,19 @@ def test_refusals_of_a_member_are_logged_up_to_a_number_a_day_also_after_a_resta
         with pytest.raises(ExchangeError, match="refused 5 times in a day"):
             exchange.withdraw(north, "ward", "0" * 64)
         assert refused_lines(exchange) == FEW.refusals
-        assert refused(exchange, member(exchange, "south"), 0).status == 404  # nobody else is kept out
+        # nobody else is kept out
+        assert refused(exchange, member(exchange, "south"), 0).status == 404
     with opened(tmp_path, FEW) as exchange:
         assert refused(exchange, north, 99).status == 429
         assert refused(exchange, member(exchange, "south"), 0).status == 404
         assert refused_lines(exchange) == FEW.refusals + 2
-        assert exchange.offers(north, "ward") == []  # what changes nothing and is not logged goes on
+        # what changes nothing and is not logged goes on
+        assert exchange.offers(north, "ward") == []
 
 
-def test_of_all_refusals_the_log_keeps_the_last_and_all_that_was_done(tmp_path: Path) -> None:
+def test_of_all_refusals_the_log_keeps_the_last_and_all_that_was_done(
+    tmp_path: Path,
+) -> None:
     few = replace(FEW, refusals=1)
     with opened(tmp_path, few) as exchange:
         for silo in range(few.refusals_in_all // few.refusals + 9):
@@ -83,7 +91,9 @@ def test_of_all_refusals_the_log_keeps_the_last_and_all_that_was_done(tmp_path: 
                 refused(exchange, caller, number)
             assert refused_lines(exchange) <= few.refusals_in_all
         lines = exchange.events(OPERATOR, most=10**6)
-        assert [line.silo for line in lines if line.action == "subscribe"] == [f"silo-{n}" for n in range(silo + 1)]
+        assert [line.silo for line in lines if line.action == "subscribe"] == [
+            f"silo-{n}" for n in range(silo + 1)
+        ]
         assert (lines[-1].silo, lines[-1].status) == (f"silo-{silo}", 404)
         kept = refused_lines(exchange)
         assert kept > few.refusals_in_all // 2
@@ -96,31 +106,53 @@ def test_of_all_refusals_the_log_keeps_the_last_and_all_that_was_done(tmp_path: 
 
 def pulls_in(exchange: Exchange) -> list[tuple[str, str | None]]:
     with exchange.database.read() as session:
-        done = select(Event.token, Event.digest).where(Event.action == "pull", Event.status == 200)
+        done = select(Event.token, Event.digest).where(
+            Event.action == "pull", Event.status == 200
+        )
         return [(token, digest) for token, digest in session.execute(done)]
 
 
 def offered(exchange: Exchange, digest: str) -> str:
     with exchange.database.write() as session:
         session.add(
-            Offer(pool="ward", digest=digest, silo="east", label="null", epsilon=1.0, delta=1e-6, network="mixture",
-                  bytes=10, created="2026-01-01T00:00:00Z", withdrawn=None, card="{}", preview="{}")
-        )  # fmt: skip
+            Offer(
+                pool="ward",
+                digest=digest,
+                silo="east",
+                label="null",
+                epsilon=1.0,
+                delta=1e-6,
+                network="mixture",
+                bytes=10,
+                created="2026-01-01T00:00:00Z",
+                withdrawn=None,
+                card="{}",
+                preview="{}",
+            )
+        )
     return digest
 
 
 def test_pulls_of_one_offer_by_one_token_have_one_line_a_day_also_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often: pulling again tells a silo nothing that it does not have, and must not fill the disk."""
+    """However often: pulling again tells a silo nothing that it does not have, and must
+    not fill the disk.
+    """
     with opened(tmp_path, FEW) as exchange:
-        north, south = member(exchange, "north"), member(exchange, "south")
-        first, second = offered(exchange, "1" * 64), offered(exchange, "2" * 64)
+        north = member(exchange, "north")
+        south = member(exchange, "south")
+        first = offered(exchange, "1" * 64)
+        second = offered(exchange, "2" * 64)
         for caller in (north, south):
             for digest in (first, second, first):
                 for _ in range(20):
                     assert exchange.pull(caller, "ward", digest).digest == digest
-        due = [(caller.token, digest) for caller in (north, south) for digest in (first, second)]
+        due = [
+            (caller.token, digest)
+            for caller in (north, south)
+            for digest in (first, second)
+        ]
         assert pulls_in(exchange) == due
     with opened(tmp_path, FEW) as exchange:
         exchange.pull(north, "ward", first)
@@ -135,7 +167,8 @@ def test_pulls_of_one_offer_by_one_token_have_one_line_a_day_also_after_a_restar
 def test_pulls_that_come_at_once_have_one_line(tmp_path: Path) -> None:
     many = 8
     with opened(tmp_path, FEW) as exchange:
-        north, digest = member(exchange, "north"), offered(exchange, "1" * 64)
+        north = member(exchange, "north")
+        digest = offered(exchange, "1" * 64)
         together = threading.Barrier(many)
 
         def pull(_: int) -> str:
@@ -147,9 +180,12 @@ def test_pulls_that_come_at_once_have_one_line(tmp_path: Path) -> None:
         assert pulls_in(exchange) == [(north.token, digest)]
 
 
-def test_a_pull_whose_line_could_not_be_written_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pull_whose_line_could_not_be_written_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with opened(tmp_path, FEW) as exchange:
-        north, digest = member(exchange, "north"), offered(exchange, "1" * 64)
+        north = member(exchange, "north")
+        digest = offered(exchange, "1" * 64)
         with monkeypatch.context() as disk:
             disk.setattr(exchange, "_log", Mock(side_effect=OSError("full")))
             with pytest.raises(OSError, match="full"):
@@ -159,18 +195,27 @@ def test_a_pull_whose_line_could_not_be_written_is_not_done(tmp_path: Path, monk
         assert pulls_in(exchange) == [(north.token, digest)]
 
 
-def sent(exchange: Served, token: str, data: bytes, *, part: float = 1.0) -> http.client.HTTPConnection:
+def sent(
+    exchange: Served, token: str, data: bytes, *, part: float = 1.0
+) -> http.client.HTTPConnection:
     """A push of which so much has been sent."""
-    connection = http.client.HTTPConnection(exchange.address.removeprefix("http://"), timeout=60)
+    connection = http.client.HTTPConnection(
+        exchange.address.removeprefix("http://"), timeout=60
+    )
     connection.putrequest("PUT", f"/v1/pools/ward/offers/{sha256(data).hexdigest()}")
-    for name, value in (("Authorization", f"Bearer {token}"), ("Content-Length", str(len(data)))):
+    for name, value in (
+        ("Authorization", f"Bearer {token}"),
+        ("Content-Length", str(len(data))),
+    ):
         connection.putheader(name, value)
     connection.endheaders(data[: int(part * len(data))])
     return connection
 
 
 @contextmanager
-def answer(exchange: Served, token: str, data: bytes) -> Iterator[http.client.HTTPResponse]:
+def answer(
+    exchange: Served, token: str, data: bytes
+) -> Iterator[http.client.HTTPResponse]:
     with closing(sent(exchange, token, data)) as connection:
         yield connection.getresponse()
 
@@ -184,7 +229,9 @@ def until(true: threading.Event, exchange: Served, number: int) -> None:
     raise AssertionError(list((exchange.folder / "incoming").iterdir()))
 
 
-def test_a_member_and_all_members_have_so_many_uploads_under_way_and_no_more(tmp_path: Path) -> None:
+def test_a_member_and_all_members_have_so_many_uploads_under_way_and_no_more(
+    tmp_path: Path,
+) -> None:
     tick = threading.Event()
     with served(tmp_path, limits=FEW) as exchange, ExitStack() as under_way:
         tokens = []
@@ -193,7 +240,9 @@ def test_a_member_and_all_members_have_so_many_uploads_under_way_and_no_more(tmp
                 tokens.append(exchange.token(f"silo-{silo}"))
         for number in range(FEW.uploads_in_all):
             data = seal(generator(seed=number))
-            under_way.enter_context(closing(sent(exchange, tokens[number // FEW.uploads], data, part=0.5)))
+            under_way.enter_context(
+                closing(sent(exchange, tokens[number // FEW.uploads], data, part=0.5))
+            )
         until(tick, exchange, FEW.uploads_in_all)
         with answer(exchange, tokens[0], seal(generator("silo-0", seed=90))) as mine:
             assert mine.status == 429
@@ -219,7 +268,10 @@ def test_a_start_clears_what_a_kill_left_of_uploads(tmp_path: Path) -> None:
         pass
     for number in range(9):
         (tmp_path / "incoming" / str(number)).write_bytes(bytes(9))
-    with served(tmp_path, limits=FEW) as exchange, exchange.member("north", tries=1) as north:
+    with (
+        served(tmp_path, limits=FEW) as exchange,
+        exchange.member("north", tries=1) as north,
+    ):
         assert exchange.exchange.swept == 9
         assert north.push("ward", generator())
 

@@ -1,4 +1,6 @@
-"""A push that was acknowledged survives a power cut: what is on disk, and in which order, before the answer."""
+"""A push that was acknowledged survives a power cut: what is on disk, and in which
+order, before the answer.
+"""
 
 import os
 from pathlib import Path
@@ -24,7 +26,8 @@ def test_the_file_is_on_disk_before_it_has_its_name_and_its_name_before_the_row_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[tuple[str, str]] = []
-    sync, rename = os.fsync, os.replace
+    sync = os.fsync
+    rename = os.replace
 
     def synced(handle: int) -> None:
         sync(handle)
@@ -37,14 +40,18 @@ def test_the_file_is_on_disk_before_it_has_its_name_and_its_name_before_the_row_
     with served(tmp_path) as exchange, exchange.member("north", tries=1) as north:
         exchange.exchange.checkers = Here()  # type: ignore[assignment]
         database = exchange.exchange.database
-        event.listen(database._engine, "commit", lambda _: done.append(("committed", "")))
+        event.listen(
+            database._engine, "commit", lambda _: done.append(("committed", ""))
+        )
         monkeypatch.setattr(os, "fsync", synced)
         monkeypatch.setattr(os, "replace", renamed)
         digest = north.push("ward", generator())["digest"]
         done.append(("acknowledged", ""))
         monkeypatch.undo()
         place = exchange.exchange.store.path(digest)
-        (upload,) = (name for what, name in done if what == "synced" and "/incoming/" in name)
+        (upload,) = (
+            name for what, name in done if what == "synced" and "/incoming/" in name
+        )
         order = [
             done.index(step)
             for step in (
@@ -58,6 +65,7 @@ def test_the_file_is_on_disk_before_it_has_its_name_and_its_name_before_the_row_
         ]
         assert order == sorted(order)
         with database.read() as session:
-            assert session.scalar(text("PRAGMA synchronous")) == 2  # a commit waits for the disk
+            # a commit waits for the disk
+            assert session.scalar(text("PRAGMA synchronous")) == 2
             assert session.scalar(text("PRAGMA journal_mode")) == "wal"
     assert digest == digest_of(seal(generator()))

@@ -1,4 +1,6 @@
-"""Images on the exchange: silos train decoders, offer them, and draw a balanced set from everybody's."""
+"""Images on the exchange: silos train decoders, offer them, and draw a balanced set
+from everybody's.
+"""
 
 import base64
 import io
@@ -31,12 +33,19 @@ from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.pool import pool
 from understudy.services.exchange.serve import read_pool
 
-SIDE, HALF = 12, 6  # of an image, in pixels
+# of an image, in pixels
+SIDE = 12
+HALF = 6
 POOL = Requirements(
-    schema=ImageSchema(height=SIDE, width=SIDE), target="half", classes=(0, 1), epsilon=40.0,
+    schema=ImageSchema(height=SIDE, width=SIDE),
+    target="half",
+    classes=(0, 1),
+    epsilon=40.0,
     networks=("class-image-decoder",),
-)  # fmt: skip
-RECIPE = Recipe(latent=2, channels=(4, 4), steps=25, rate=0.5, learning_rate=0.05, device="cpu")
+)
+RECIPE = Recipe(
+    latent=2, channels=(4, 4), steps=25, rate=0.5, learning_rate=0.05, device="cpu"
+)
 
 
 def halves(seed: int, n: int = 60) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -63,40 +72,79 @@ def trade(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trade]:
     with served(folder / "data") as exchange:
         with exchange.admin() as admin:
             admin.found("halves", POOL)
-        tokens = {silo: exchange.token(silo, "halves") for silo in ("north", "south", "west")}
+        tokens = {
+            silo: exchange.token(silo, "halves") for silo in ("north", "south", "west")
+        }
         for seed, silo in enumerate(tokens):
             x, y = halves(seed)
             np.savez(folder / f"{silo}.npz", images=x, half=y)
             rows = read_labelled_images(
-                folder / f"{silo}.npz", POOL.schema, target="half", labels=POOL.labels  # type: ignore[arg-type]
-            )  # fmt: skip
+                folder / f"{silo}.npz",
+                POOL.schema,
+                target="half",
+                labels=POOL.labels,  # type: ignore[arg-type]
+            )
             offers = train_offers(
-                silo, rows, Ledger.rehearsal(silo, Budget(40.0, 1e-5)), POOL, budget=Budget(40.0, 1e-5),
-                run="r", recipe=RECIPE, rng=SecureRng.from_seed(seed),
-            )  # fmt: skip
+                silo,
+                rows,
+                Ledger.rehearsal(silo, Budget(40.0, 1e-5)),
+                POOL,
+                budget=Budget(40.0, 1e-5),
+                run="r",
+                recipe=RECIPE,
+                rng=SecureRng.from_seed(seed),
+            )
             with exchange.member(silo, "halves") as member:
                 for offer in offers:
-                    told = {key: value for key, value in offer.card.items() if key != "rehearsal"}
-                    member.push("halves", replace(offer, card=told))  # as of a real ledger, but repeatable
+                    told = {
+                        key: value
+                        for key, value in offer.card.items()
+                        if key != "rehearsal"
+                    }
+                    # as of a real ledger, but repeatable
+                    member.push("halves", replace(offer, card=told))
         yield Trade(exchange, tokens, folder)
 
 
-def test_the_service_rebuilds_convolutional_decoders_and_a_pull_draws_a_balanced_set(trade: Trade) -> None:
-    at, token, to = trade.exchange.address, trade.tokens["south"], trade.folder / "pool"
+def test_the_service_rebuilds_convolutional_decoders_and_a_pull_draws_a_balanced_set(
+    trade: Trade,
+) -> None:
+    at = trade.exchange.address
+    token = trade.tokens["south"]
+    to = trade.folder / "pool"
     said = run("exchange", "pull", "--out", to, at=at, token=token)
-    assert f"6 of 6 offers make one generator. Draw from it: understudy exchange draw {to}" in said
-    run("exchange", "draw", to, "--rows", 400, "--seed", 1, "--out", trade.folder / "set.npz")
+    assert (
+        f"6 of 6 offers make one generator. Draw from it: understudy exchange draw {to}"
+        in said
+    )
+    run(
+        "exchange",
+        "draw",
+        to,
+        "--rows",
+        400,
+        "--seed",
+        1,
+        "--out",
+        trade.folder / "set.npz",
+    )
     with np.load(trade.folder / "set.npz") as drawn:
-        images, labels = drawn["images"], drawn["half"]
+        images = drawn["images"]
+        labels = drawn["half"]
     assert images.shape == (400, SIDE, SIDE)
     assert images.dtype == np.uint8
     assert 150 < (labels == 0).sum() < 250
-    for label, bright, dark in ((0, np.s_[:, :HALF], np.s_[:, HALF:]), (1, np.s_[:, HALF:], np.s_[:, :HALF])):
+    for label, bright, dark in (
+        (0, np.s_[:, :HALF], np.s_[:, HALF:]),
+        (1, np.s_[:, HALF:], np.s_[:, :HALF]),
+    ):
         own = images[labels == label].astype(float)
         assert own[bright].mean() > own[dark].mean() + 20, label
 
 
-def test_the_pages_show_a_sheet_of_synthetic_images_for_each_class(trade: Trade) -> None:
+def test_the_pages_show_a_sheet_of_synthetic_images_for_each_class(
+    trade: Trade,
+) -> None:
     with httpx.Client(
         base_url=trade.exchange.address,
         auth=("north", trade.tokens["north"]),
@@ -113,8 +161,12 @@ def test_the_pages_show_a_sheet_of_synthetic_images_for_each_class(trade: Trade)
     assert "Synthetic images" in own
     assert "people do not exist" not in page + own
     for label, sheet in enumerate(sheets):
-        pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet)))).astype(float)
-        upper, lower = pixels[:HALF].mean(), pixels[HALF:SIDE].mean()  # of the first line
+        pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet)))).astype(
+            float
+        )
+        # of the first line
+        upper = pixels[:HALF].mean()
+        lower = pixels[HALF:SIDE].mean()
         assert (upper > lower + 10) if label == 0 else (lower > upper + 10)
     counts = re.search(r"silos in all</th>(.*?)</tr>", page)
     assert counts
@@ -126,7 +178,14 @@ def test_a_silo_trains_for_a_pool_of_images_from_the_command_line(
 ) -> None:
     monkeypatch.chdir(trade.folder)
     words = ("--ledger", "new.ledger", "--epsilon", 1.0, "--steps", 1, "--out", "new")
-    run("exchange", "train", "north.npz", *words, at=trade.exchange.address, token=trade.tokens["north"])
+    run(
+        "exchange",
+        "train",
+        "north.npz",
+        *words,
+        at=trade.exchange.address,
+        token=trade.tokens["north"],
+    )
     with Ledger(trade.folder / "new.ledger") as ledger:
         assert 0 < ledger.spent("anyone") <= 1.0
     offer = Generator.load("new/0")
@@ -136,32 +195,51 @@ def test_a_silo_trains_for_a_pool_of_images_from_the_command_line(
         run("exchange", "draw", "new/0", "--out", "set.npz")
 
 
-def test_an_image_decoder_of_another_size_or_with_other_weights_is_refused(trade: Trade) -> None:
+def test_an_image_decoder_of_another_size_or_with_other_weights_is_refused(
+    trade: Trade,
+) -> None:
     small = ClassImageDecoder(2, (4,), (HALF, HALF))
-    card = offer_card(POOL, silo="north", label=0, epsilon=1.0, delta=1e-6, accountant="PLD", network=small.describe())
+    card = offer_card(
+        POOL,
+        silo="north",
+        label=0,
+        epsilon=1.0,
+        delta=1e-6,
+        accountant="PLD",
+        network=small.describe(),
+    )
     with trade.exchange.member("north", "halves") as north:
         with pytest.raises(SchemaError, match="schema"):
-            north.push("halves", Generator(small, ImageSchema(height=HALF, width=HALF), card))
+            north.push(
+                "halves", Generator(small, ImageSchema(height=HALF, width=HALF), card)
+            )
         with pytest.raises(ArtefactError, match="draws no rows of the pool's schema"):
             north.push("halves", Generator(small, POOL.schema, card))
     broken = ClassImageDecoder(2, (4,), (SIDE, SIDE))
     broken.parts[0].fill_(float("nan"))
-    with trade.exchange.member("north", "halves") as north, pytest.raises(ArtefactError, match="not finite"):
+    with (
+        trade.exchange.member("north", "halves") as north,
+        pytest.raises(ArtefactError, match="not finite"),
+    ):
         north.push("halves", Generator(broken, POOL.schema, card))
 
 
 def test_a_pool_file_can_ask_for_images(tmp_path: Path) -> None:
     POOL.schema.save(tmp_path / "images.toml")
     (tmp_path / "pool.toml").write_text(
-        'name = "halves"\nschema = "images.toml"\ntarget = "half"\nclasses = [0, 1]\nepsilon = 40.0\n'
+        'name = "halves"\nschema = "images.toml"\ntarget = "half"\nclasses = [0, '
+        "1]\nepsilon = 40.0\n"
         'networks = ["class-image-decoder"]\n'
     )
     assert read_pool(tmp_path / "pool.toml") == ("halves", POOL)
 
 
-def test_a_file_of_labelled_images_is_read_whole_or_refused_in_words(tmp_path: Path) -> None:
+def test_a_file_of_labelled_images_is_read_whole_or_refused_in_words(
+    tmp_path: Path,
+) -> None:
     x, y = halves(0, 6)
-    file, schema = tmp_path / "x.npz", ImageSchema(height=SIDE, width=SIDE, person="who")
+    file = tmp_path / "x.npz"
+    schema = ImageSchema(height=SIDE, width=SIDE, person="who")
 
     def read(**arrays: object) -> object:
         np.savez(file, **arrays)  # type: ignore[arg-type]
@@ -174,7 +252,10 @@ def test_a_file_of_labelled_images_is_read_whole_or_refused_in_words(tmp_path: P
         ({"images": x, "half": y}, 'no array "who"'),
         ({"images": x, "half": y[:5], "who": range(6)}, "6 rows have 5 labels"),
         ({"images": x[:, :5], "half": y, "who": range(6)}, "shape"),
-        ({"images": x.astype(float) * 3, "half": y, "who": range(6)}, "outside the declared 0 to 255"),
+        (
+            {"images": x.astype(float) * 3, "half": y, "who": range(6)},
+            "outside the declared 0 to 255",
+        ),
         ({"images": x, "half": y + 1, "who": range(6)}, "declared classes"),
         ({"images": x, "half": y.astype(object), "who": range(6)}, "holds objects"),
     ):
@@ -184,7 +265,9 @@ def test_a_file_of_labelled_images_is_read_whole_or_refused_in_words(tmp_path: P
     with pytest.raises(SchemaError, match="is damaged"):
         read_labelled_images(file, schema, target="half", labels=POOL.labels)
     with pytest.raises(SchemaError, match="cannot be read"):
-        read_labelled_images(tmp_path / "none.npz", schema, target="half", labels=POOL.labels)
+        read_labelled_images(
+            tmp_path / "none.npz", schema, target="half", labels=POOL.labels
+        )
 
 
 def test_pixels_of_other_bounds_are_a_pools_own_matter(tmp_path: Path) -> None:
@@ -192,12 +275,21 @@ def test_pixels_of_other_bounds_are_a_pools_own_matter(tmp_path: Path) -> None:
     schema = ImageSchema(height=SIDE, width=SIDE, low=0, high=1)
     required = Requirements(schema=schema, target="half", classes=POOL.classes)
     np.savez(tmp_path / "x.npz", images=x / 255, half=y)
-    rows = read_labelled_images(tmp_path / "x.npz", schema, target="half", labels=POOL.labels)
+    rows = read_labelled_images(
+        tmp_path / "x.npz", schema, target="half", labels=POOL.labels
+    )
     offers = train_offers(
-        "north", rows, Ledger.rehearsal("north", Budget(1.5, 1e-5)), required, budget=Budget(1.5, 1e-5), run="r",
+        "north",
+        rows,
+        Ledger.rehearsal("north", Budget(1.5, 1e-5)),
+        required,
+        budget=Budget(1.5, 1e-5),
+        run="r",
         recipe=Recipe(latent=2, channels=(2,), steps=1, device="cpu"),
-    )  # fmt: skip
-    drawn, labels = labelled_images(Generator.of(pool(offers, required, {})), 10, seed=0)
+    )
+    drawn, labels = labelled_images(
+        Generator.of(pool(offers, required, {})), 10, seed=0
+    )
     assert 0 <= drawn.min() <= drawn.max() <= 1
     assert set(labels) <= set(POOL.classes)
     assert json.dumps(labels)

@@ -1,4 +1,6 @@
-"""Many members at once, broken connections, TLS: the exchange and its client under the network as it is."""
+"""Many members at once, broken connections, TLS: the exchange and its client under the
+network as it is.
+"""
 
 import errno
 import ipaddress
@@ -72,7 +74,9 @@ def test_pushes_at_once_are_all_kept_or_refused_for_a_reason(tmp_path: Path) -> 
 
 @contextmanager
 def proxy(target: str, cuts: list[str]) -> Iterator[str]:
-    """Passes connections on; each item of `cuts` spoils one: "deaf" closes it unread, "mute" loses the answer."""
+    """Passes connections on; each item of `cuts` spoils one: "deaf" closes it unread,
+    "mute" loses the answer.
+    """
     host, port = target.removeprefix("http://").split(":")
     listener = socket.create_server(("127.0.0.1", 0))
     workers: list[threading.Thread] = []
@@ -112,7 +116,9 @@ def proxy(target: str, cuts: list[str]) -> Iterator[str]:
                 near, _ = listener.accept()
             except OSError:
                 return
-            worker = threading.Thread(target=carry, args=(near, cuts.pop(0) if cuts else ""))
+            worker = threading.Thread(
+                target=carry, args=(near, cuts.pop(0) if cuts else "")
+            )
             worker.start()
             workers.append(worker)
 
@@ -134,11 +140,14 @@ def exchange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield exchange
 
 
-@pytest.mark.parametrize("cuts", [["deaf"], ["mute"], ["deaf", "mute", "mute"]], ids="+".join)
+@pytest.mark.parametrize(
+    "cuts", [["deaf"], ["mute"], ["deaf", "mute", "mute"]], ids="+".join
+)
 def test_a_client_tries_again_and_a_lost_acknowledgement_counts_as_done(
     exchange: Served, cuts: list[str], request: pytest.FixtureRequest
 ) -> None:
-    mine, token = generator(note=request.node.name), exchange.token("north")
+    mine = generator(note=request.node.name)
+    token = exchange.token("north")
     with Client(exchange.address, token) as direct:
         requirements = direct.subscribe("ward")
     with proxy(exchange.address, cuts) as address, Client(address, token) as client:
@@ -154,7 +163,10 @@ def test_a_pull_that_breaks_off_is_tried_again(exchange: Served) -> None:
     token = exchange.token("puller")
     with Client(exchange.address, token) as direct:
         digest = direct.push("ward", mine)["digest"]
-        with proxy(exchange.address, ["mute", "deaf"]) as address, Client(address, token) as client:
+        with (
+            proxy(exchange.address, ["mute", "deaf"]) as address,
+            Client(address, token) as client,
+        ):
             client._requirements["ward"] = direct._requirements["ward"]
             assert seal(client.pull("ward", digest)) == seal(mine)
 
@@ -162,8 +174,13 @@ def test_a_pull_that_breaks_off_is_tried_again(exchange: Served) -> None:
 def test_an_exchange_that_is_away_is_said_to_be(exchange: Served) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    away_from = pytest.raises(ExchangeError, match="tried 2 times: it cannot be reached")
-    with Client(f"http://127.0.0.1:{port}", "usx_x", tries=2) as client, away_from as away:
+    away_from = pytest.raises(
+        ExchangeError, match="tried 2 times: it cannot be reached"
+    )
+    with (
+        Client(f"http://127.0.0.1:{port}", "usx_x", tries=2) as client,
+        away_from as away,
+    ):
         client.pools()
     assert away.value.status == 0
 
@@ -172,42 +189,59 @@ def test_what_comes_must_be_what_was_asked_for(exchange: Served) -> None:
     with exchange.member("honest") as honest:
         digest = honest.push("ward", generator("honest", seed=130))["digest"]
         other = seal(generator("honest", seed=131))
-        exchange.exchange.store.path(digest).write_bytes(other)  # a server that lies, or a disk that rots
+        # a server that lies, or a disk that rots
+        exchange.exchange.store.path(digest).write_bytes(other)
         with pytest.raises(ArtefactError, match="asked for"):
             honest.pull("ward", digest)
 
 
 def test_a_torn_upload_leaves_nothing(exchange: Served) -> None:
-    data, token = seal(generator("torn", seed=140)), exchange.token("torn")
+    data = seal(generator("torn", seed=140))
+    token = exchange.token("torn")
     with Client(exchange.address, token) as client:
         client.subscribe("ward")
-    before = {path.name for path in exchange.folder.rglob("*")} - {"exchange.sqlite-wal", "exchange.sqlite-shm"}
+    before = {path.name for path in exchange.folder.rglob("*")} - {
+        "exchange.sqlite-wal",
+        "exchange.sqlite-shm",
+    }
     for share in (0.0, 0.3, 0.99):
         with _half_sent(exchange.address, token, data, int(share * len(data))):
             pass
     deadline = time.monotonic() + 60
-    while list((exchange.folder / "incoming").iterdir()) and time.monotonic() < deadline:
+    while (
+        list((exchange.folder / "incoming").iterdir()) and time.monotonic() < deadline
+    ):
         time.sleep(0.02)
-    after = {path.name for path in exchange.folder.rglob("*")} - {"exchange.sqlite-wal", "exchange.sqlite-shm"}
+    after = {path.name for path in exchange.folder.rglob("*")} - {
+        "exchange.sqlite-wal",
+        "exchange.sqlite-shm",
+    }
     assert after == before
 
 
 def test_an_upload_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    with served(tmp_path, limits=Limits(rate=1e6, burst=10**6, seconds=0.2)) as exchange:
+    with served(
+        tmp_path, limits=Limits(rate=1e6, burst=10**6, seconds=0.2)
+    ) as exchange:
         token = exchange.token("slow")
         with Client(exchange.address, token) as client:
             client.subscribe("ward")
-        with _half_sent(exchange.address, token, seal(generator("slow")), 100) as connection:
+        with _half_sent(
+            exchange.address, token, seal(generator("slow")), 100
+        ) as connection:
             connection.settimeout(60)
             assert b" 408 " in connection.recv(1 << 16).splitlines()[0]
         assert not list((tmp_path / "incoming").iterdir())
 
 
 @contextmanager
-def _half_sent(address: str, token: str, data: bytes, count: int) -> Iterator[socket.socket]:
+def _half_sent(
+    address: str, token: str, data: bytes, count: int
+) -> Iterator[socket.socket]:
     host, port = address.removeprefix("http://").split(":")
     head = (
-        f"PUT /v1/pools/ward/offers/{digest_of(data)} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
+        f"PUT /v1/pools/ward/offers/{digest_of(data)} HTTP/1.1\r\nHost: "
+        f"{host}\r\nAuthorization: Bearer {token}\r\n"
         f"Content-Length: {len(data)}\r\n\r\n"
     )
     with socket.create_connection((host, int(port))) as connection:
@@ -216,12 +250,17 @@ def _half_sent(address: str, token: str, data: bytes, count: int) -> Iterator[so
         yield connection
 
 
-def test_a_full_disk_is_said_to_be_full(exchange: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_said_to_be_full(
+    exchange: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Upload, "write", full)
-    with exchange.member("full", tries=1) as member, pytest.raises(ExchangeError, match="no room") as refused:
+    with (
+        exchange.member("full", tries=1) as member,
+        pytest.raises(ExchangeError, match="no room") as refused,
+    ):
         member.push("ward", generator("full"))
     assert refused.value.status == 507
     assert not list((exchange.folder / "incoming").iterdir())
@@ -237,16 +276,30 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder(
-            name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(hours=1)
+            name,
+            name,
+            key.public_key(),
+            x509.random_serial_number(),
+            now,
+            now + timedelta(hours=1),
         )
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName(
+                [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+            ),
+            critical=False,
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
     paths = folder / "cert.pem", folder / "key.pem"
     paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
     paths[1].write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
     )
     return paths
 
@@ -256,7 +309,10 @@ def test_over_tls_a_client_trusts_only_whom_it_was_told_to(tmp_path: Path) -> No
     with served(tmp_path / "data", certificate=cert, key=key) as exchange:
         with exchange.admin(ca=cert) as admin:
             assert {pool["name"] for pool in admin.pools()} == {"ward", "other"}
-        with exchange.admin(tries=1) as stranger, pytest.raises(ExchangeError, match="certificate verify failed"):
+        with (
+            exchange.admin(tries=1) as stranger,
+            pytest.raises(ExchangeError, match="certificate verify failed"),
+        ):
             stranger.pools()
 
 
@@ -276,7 +332,9 @@ def test_one_folder_is_served_by_one_process(tmp_path: Path) -> None:
     Store(tmp_path).close()
 
 
-def test_a_start_sweeps_what_nobody_names_and_keeps_what_is_named(tmp_path: Path) -> None:
+def test_a_start_sweeps_what_nobody_names_and_keeps_what_is_named(
+    tmp_path: Path,
+) -> None:
     with served(tmp_path) as exchange, exchange.member("north") as north:
         digest = north.push("ward", generator())["digest"]
     (tmp_path / "incoming" / "torn").write_bytes(b"half")
@@ -288,7 +346,9 @@ def test_a_start_sweeps_what_nobody_names_and_keeps_what_is_named(tmp_path: Path
     assert not orphan.exists()
 
 
-def test_the_first_start_writes_an_administrators_token_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_first_start_writes_an_administrators_token_for_its_owner_alone(
+    tmp_path: Path,
+) -> None:
     open_exchange(tmp_path).close()
     path = tmp_path / "admin.token"
     assert path.stat().st_mode & 0o077 == 0

@@ -1,4 +1,6 @@
-"""Names and texts of pools and silos, however they are written, are texts on every page of the exchange."""
+"""Names and texts of pools and silos, however they are written, are texts on every page
+of the exchange.
+"""
 
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -21,7 +23,11 @@ from understudy.services.exchange.serve import OPERATOR
 def pool_of(words: tuple[str, ...]) -> Requirements:
     """A pool all of whose names and texts are these words."""
     target = Categorical(name=words[0], categories=words[1:4])
-    columns = (target, Categorical(name=words[4], categories=words[5:8]), Boolean(name=words[8]))
+    columns = (
+        target,
+        Categorical(name=words[4], categories=words[5:8]),
+        Boolean(name=words[8]),
+    )
     schema = Schema(columns=columns, person=words[9], note=words[10] + words[11])
     return Requirements(schema=schema, target=words[0], epsilon=1.5, delta=1e-5)
 
@@ -34,9 +40,15 @@ def offer_of(pool: Requirements, words: tuple[str, ...]) -> Generator:
         network.logits[:, codec.blocks[0]] = -20.0
         network.logits[:, codec.blocks[0].start] = 20.0
     card = offer_card(
-        pool, silo="north", label=words[1], epsilon=1.0, delta=1e-6, accountant=words[2],
-        network=network.describe(), note=words[3],
-    )  # fmt: skip
+        pool,
+        silo="north",
+        label=words[1],
+        epsilon=1.0,
+        delta=1e-6,
+        accountant=words[2],
+        network=network.describe(),
+        note=words[3],
+    )
     return Generator(network.eval(), pool.schema, card)
 
 
@@ -53,7 +65,12 @@ def exchange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def pages(exchange: Served, pool: str) -> httpx.Client:
     with exchange.member("reader", pool):
         auth = ("reader", exchange.token("reader", pool))
-    return httpx.Client(base_url=exchange.address, auth=auth, headers={"Accept": "text/html"}, timeout=60)
+    return httpx.Client(
+        base_url=exchange.address,
+        auth=auth,
+        headers={"Accept": "text/html"},
+        timeout=60,
+    )
 
 
 def test_hostile_names_make_the_same_pages_as_plain_ones(exchange: Served) -> None:
@@ -68,16 +85,30 @@ def test_hostile_names_make_the_same_pages_as_plain_ones(exchange: Served) -> No
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=ascii)
-def test_what_a_visitor_asks_for_comes_back_as_text(exchange: Served, hostile: str) -> None:
+def test_what_a_visitor_asks_for_comes_back_as_text(
+    exchange: Served, hostile: str
+) -> None:
     with pages(exchange, "plain") as reader:
         for key in ("label", "silo", "epsilon"):
-            same_page(*(reader.get("/pools/plain", params={key: text[:32]}) for text in (hostile, "x7")))
+            same_page(
+                *(
+                    reader.get("/pools/plain", params={key: text[:32]})
+                    for text in (hostile, "x7")
+                )
+            )
         for place in ("/pools/{}", "/pools/plain/{}", "/{}"):
-            same_page(*(reader.get(place.format(quote(text, safe=""))) for text in (hostile, "nothing here")))
+            same_page(
+                *(
+                    reader.get(place.format(quote(text, safe="")))
+                    for text in (hostile, "nothing here")
+                )
+            )
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=ascii)
-def test_no_pool_and_no_silo_has_a_name_with_marks(exchange: Served, hostile: str) -> None:
+def test_no_pool_and_no_silo_has_a_name_with_marks(
+    exchange: Served, hostile: str
+) -> None:
     with pytest.raises(ExchangeError, match="a pool's name is made of"):
         exchange.exchange.add_pool(OPERATOR, hostile, pool_of(PLAIN))
     with pytest.raises(ConfigError, match="a silo's name is made of"):

@@ -1,4 +1,6 @@
-"""The exchange's pages: what they show and to whom, and how they stand in a real browser."""
+"""The exchange's pages: what they show and to whom, and how they stand in a real
+browser.
+"""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +16,8 @@ from understudy.services.exchange.serve import OPERATOR
 
 WIDTHS = (390, 1280)
 
-# The pages have no script, so another page measures them in frames: what sticks out, but for scrolled tables.
+# The pages have no script, so another page measures them in frames: what sticks out,
+# but for scrolled tables.
 MEASURE = """<!doctype html><meta charset="utf-8"><body>%s<script>
 addEventListener("load", () => { for (const frame of document.querySelectorAll("iframe")) {
   const page = frame.contentDocument, width = frame.clientWidth;
@@ -35,7 +38,10 @@ def exchange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         for number, silo in enumerate(("north", "south", "east")):
             with exchange.member(silo) as member:
                 for label in LABELS[: number + 1]:
-                    card = {"epsilon": 0.5 + number / 4, "note": "<script>alert(1)</script>"}
+                    card = {
+                        "epsilon": 0.5 + number / 4,
+                        "note": "<script>alert(1)</script>",
+                    }
                     member.push("ward", generator(silo, label, seed=number, **card))
         yield exchange
 
@@ -45,12 +51,18 @@ def reader(exchange: Served) -> Iterator[httpx.Client]:
     with exchange.member("reader"):
         auth = ("reader", exchange.token("reader"))
     with httpx.Client(
-        base_url=exchange.address, auth=auth, headers={"Accept": "text/html"}, verify=False, timeout=60
+        base_url=exchange.address,
+        auth=auth,
+        headers={"Accept": "text/html"},
+        verify=False,
+        timeout=60,
     ) as reader:
         yield reader
 
 
-def test_the_page_of_a_pool_says_who_offers_what_at_which_price(exchange: Served, reader: httpx.Client) -> None:
+def test_the_page_of_a_pool_says_who_offers_what_at_which_price(
+    exchange: Served, reader: httpx.Client
+) -> None:
     page = reader.get("/pools/ward").text
     for offer in exchange.exchange.offers(OPERATOR, "ward"):
         assert f"/pools/ward/{offer.digest}" in page
@@ -68,14 +80,17 @@ def test_the_page_of_a_pool_says_who_offers_what_at_which_price(exchange: Served
 def test_the_price_of_every_offer_is_said_in_words_and_no_record_of_rows_is_linked(
     exchange: Served, reader: httpx.Client
 ) -> None:
-    pool, offers = reader.get("/pools/ward").text, exchange.exchange.offers(OPERATOR, "ward")
+    pool = reader.get("/pools/ward").text
+    offers = exchange.exchange.offers(OPERATOR, "ward")
     for offer in offers:
         sentence = best_guess(offer.epsilon, offer.delta).in_words()
         page = reader.get(f"/pools/ward/{offer.digest}").text
         assert sentence in pool
         assert sentence in page
         assert page.count('<meter min="50" max="100"') == 1
-    assert pool.count('<meter min="50" max="100"') == len(offers) + 1, "and what the pool takes at most"
+    assert pool.count('<meter min="50" max="100"') == len(offers) + 1, (
+        "and what the pool takes at most"
+    )
     assert "croissant" not in pool.lower(), "generators are here, and no rows"
 
 
@@ -91,22 +106,31 @@ def test_offers_can_be_chosen_without_a_script(reader: httpx.Client) -> None:
     assert shown(label='"<script>"') == 0
 
 
-def test_a_download_from_the_page_is_the_file(exchange: Served, reader: httpx.Client) -> None:
-    place = re.search(r'href="(/v1/pools/ward/offers/(\w+)/file)" download', reader.get("/pools/ward").text)
+def test_a_download_from_the_page_is_the_file(
+    exchange: Served, reader: httpx.Client
+) -> None:
+    place = re.search(
+        r'href="(/v1/pools/ward/offers/(\w+)/file)" download',
+        reader.get("/pools/ward").text,
+    )
     assert place
     answer = reader.get(place[1])
     assert answer.content == exchange.exchange.store.path(place[2]).read_bytes()
     assert answer.headers["content-disposition"].startswith("attachment")
 
 
-def test_texts_of_silos_are_shown_as_text(exchange: Served, reader: httpx.Client) -> None:
+def test_texts_of_silos_are_shown_as_text(
+    exchange: Served, reader: httpx.Client
+) -> None:
     digest = exchange.exchange.offers(OPERATOR, "ward")[0].digest
     page = reader.get(f"/pools/ward/{digest}").text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "<script" not in page
 
 
-def test_pages_refuse_in_words_and_forbid_whatever_is_not_theirs(exchange: Served, reader: httpx.Client) -> None:
+def test_pages_refuse_in_words_and_forbid_whatever_is_not_theirs(
+    exchange: Served, reader: httpx.Client
+) -> None:
     for place, status in (
         ("/pools/other", 404),
         (f"/pools/ward/{'0' * 64}", 404),
@@ -134,10 +158,15 @@ def test_the_pages_fit_a_phone_and_a_screen(
     for number, place in enumerate(places):
         (tmp_path / f"{number}.html").write_text(reader.get(place).text)
         for width in WIDTHS:
-            frames += f'<iframe src="{number}.html" style="border:0;width:{width}px;height:800px"></iframe>'
+            frames += (
+                f'<iframe src="{number}.html" '
+                f'style="border:0;width:{width}px;height:800px"></iframe>'
+            )
     (tmp_path / "measure.html").write_text(MEASURE % frames)
     browser.go((tmp_path / "measure.html").as_uri())
-    found = re.findall(r"<p>width (\d+): page (\d+), title (.*?), off (.*?)\.</p>", browser.dom())
+    found = re.findall(
+        r"<p>width (\d+): page (\d+), title (.*?), off (.*?)\.</p>", browser.dom()
+    )
     assert len(found) == len(places) * len(WIDTHS)
     for width, page, title, off in found:
         assert "understudy exchange" in title
@@ -145,7 +174,9 @@ def test_the_pages_fit_a_phone_and_a_screen(
         assert not off.strip(), (title, width, off)
 
 
-def test_a_browser_gets_in_with_name_and_token_and_logs_nothing(exchange: Served, browser: Browser) -> None:
+def test_a_browser_gets_in_with_name_and_token_and_logs_nothing(
+    exchange: Served, browser: Browser
+) -> None:
     with exchange.member("visitor"):
         token = exchange.token("visitor")
     browser.go(f"{exchange.address.replace('//', f'//visitor:{token}@')}/pools/ward")

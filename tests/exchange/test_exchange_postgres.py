@@ -32,8 +32,13 @@ def database(postgres_url: str) -> Iterator[str]:
     engine.dispose()
 
 
-def test_an_exchange_over_postgresql_trades_refuses_and_remembers(database: str, tmp_path: Path) -> None:
-    with served(tmp_path, database=database) as exchange, exchange.member("north", tries=1) as north:
+def test_an_exchange_over_postgresql_trades_refuses_and_remembers(
+    database: str, tmp_path: Path
+) -> None:
+    with (
+        served(tmp_path, database=database) as exchange,
+        exchange.member("north", tries=1) as north,
+    ):
 
         def push(seed: int) -> str:
             try:
@@ -50,14 +55,24 @@ def test_an_exchange_over_postgresql_trades_refuses_and_remembers(database: str,
             with pytest.raises(ExchangeError, match="not of"):
                 south.withdraw("ward", first["digest"])
         north.withdraw("ward", first["digest"])
-    with served(tmp_path, database=database) as exchange, exchange.member("north") as north:
-        assert {offer["digest"] for offer in north.offers("ward")} == set(said) - {"409", first["digest"]}
+    with (
+        served(tmp_path, database=database) as exchange,
+        exchange.member("north") as north,
+    ):
+        assert {offer["digest"] for offer in north.offers("ward")} == set(said) - {
+            "409",
+            first["digest"],
+        }
         with exchange.admin() as admin:
-            assert [line["status"] for line in admin.events() if line["action"] == "pull"] == [200]
+            assert [
+                line["status"] for line in admin.events() if line["action"] == "pull"
+            ] == [200]
 
 
 def test_a_database_that_cannot_be_used_is_named_without_its_password() -> None:
-    with pytest.raises(ArtefactError, match=r"postgresql\+psycopg://me:\*\*\*@127.0.0.1:1/") as refused:
+    with pytest.raises(
+        ArtefactError, match=r"postgresql\+psycopg://me:\*\*\*@127.0.0.1:1/"
+    ) as refused:
         Database("postgresql+psycopg://me:secret@127.0.0.1:1/none")
     assert "secret" not in str(refused.value)
     with pytest.raises(ConfigError, match="cannot be used"):
@@ -68,6 +83,8 @@ def test_a_database_that_cannot_be_used_is_named_without_its_password() -> None:
         "postgresql+psycopg://me:secret@127.0.0.1:secret/none",
         "postgresql+psycopg:me:secret@127.0.0.1/none",
     ):
-        with pytest.raises((ArtefactError, ConfigError), match=r"cannot be (used|opened)") as refused:
+        with pytest.raises(
+            (ArtefactError, ConfigError), match=r"cannot be (used|opened)"
+        ) as refused:
             Database(url)
         assert "secret" not in str(refused.value)

@@ -26,23 +26,31 @@ class Slope(torch.nn.Linear):
 
     def rows(self, z: Tensor) -> Tensor:
         height, *line = self.shape
-        return torch.linspace(0, 1, math.prod(line)).view(*line).expand(len(z), height, *line)
+        return (
+            torch.linspace(0, 1, math.prod(line))
+            .view(*line)
+            .expand(len(z), height, *line)
+        )
 
     def describe(self) -> dict[str, str]:
         return {"kind": "slope"}
 
 
-def test_a_sheet_of_rows_is_the_same_for_the_same_seed_and_says_what_is_missing() -> None:
+def test_a_sheet_of_rows_is_the_same_for_the_same_seed_and_says_what_is_missing():
     sheet = preview_of(generator(seed=3), seed=5)
     assert sheet == preview_of(generator(seed=3), seed=5)
     assert sheet != preview_of(generator(seed=3), seed=6)
     assert {len(row) for row in sheet["rows"]} == {len(sheet["columns"])}
     assert {row[sheet["columns"].index("smoker")] for row in sheet["rows"]} == {"no"}
-    assert not {"nan", "None", "<NA>", "NaT"} & {cell for row in sheet["rows"] for cell in row}
+    assert not {"nan", "None", "<NA>", "NaT"} & {
+        cell for row in sheet["rows"] for cell in row
+    }
 
 
-def test_a_sheet_of_images_is_a_png_with_all_of_them_side_by_side_in_two_lines() -> None:
-    sheet = preview_of(Generator(Slope(3, 4), ImageSchema(height=3, width=4), {}), seed=1)
+def test_a_sheet_of_images_is_a_png_with_all_of_them_side_by_side_in_two_lines():
+    sheet = preview_of(
+        Generator(Slope(3, 4), ImageSchema(height=3, width=4), {}), seed=1
+    )
     kind, _, data = sheet["image"].partition(",")
     assert kind == "data:image/png;base64"
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
@@ -55,6 +63,8 @@ def test_a_sheet_of_images_is_a_png_with_all_of_them_side_by_side_in_two_lines()
 def test_a_sheet_of_colour_images_keeps_their_colours() -> None:
     schema = ImageSchema(height=1, width=2, channels=3)
     sheet = preview_of(Generator(Slope(1, 2, 3), schema, {}), seed=1)
-    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet["image"].partition(",")[2]))))
+    pixels = np.asarray(
+        Image.open(io.BytesIO(base64.b64decode(sheet["image"].partition(",")[2])))
+    )
     assert pixels.shape == (2 * 2, 6 * 3, 3)
     assert (pixels[0, :3] == [[0, 51, 102], [153, 204, 255], [0, 0, 0]]).all()

@@ -1,4 +1,6 @@
-"""The exchange over a real connection: what it takes, what it gives, and what it refuses with which status."""
+"""The exchange over a real connection: what it takes, what it gives, and what it
+refuses with which status.
+"""
 
 import json
 import re
@@ -15,7 +17,12 @@ from safetensors.torch import load_file, save
 
 from understudy.data.schema import Schema
 from understudy.generators.generator import Generator
-from understudy.ground.errors import ArtefactError, ConfigError, ExchangeError, PrivacyError
+from understudy.ground.errors import (
+    ArtefactError,
+    ConfigError,
+    ExchangeError,
+    PrivacyError,
+)
 from understudy.services.exchange.client import Client
 from understudy.services.exchange.offer_file import digest_of, seal
 from understudy.services.web.limits import Limits
@@ -29,32 +36,59 @@ def exchange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def raw(exchange: Served) -> Iterator[Callable[..., httpx.Response]]:
-    """Requests without the client's own checks, in the name of "north" unless told otherwise."""
+    """Requests without the client's own checks, in the name of "north" unless told
+    otherwise.
+    """
     with (
         exchange.member("north") as north,
-        httpx.Client(base_url=f"{exchange.address}/v1/", verify=False, timeout=60) as http,
+        httpx.Client(
+            base_url=f"{exchange.address}/v1/", verify=False, timeout=60
+        ) as http,
     ):
         bearer = north._http.headers["authorization"]
 
-        def request(method: str, place: str, *, token: str | None = None, **options: Any) -> httpx.Response:
-            headers = {"Authorization": bearer if token is None else f"Bearer {token}".strip()}
-            return http.request(method, place, headers=headers | options.pop("headers", {}), **options)
+        def request(
+            method: str, place: str, *, token: str | None = None, **options: Any
+        ) -> httpx.Response:
+            headers = {
+                "Authorization": bearer if token is None else f"Bearer {token}".strip()
+            }
+            return http.request(
+                method, place, headers=headers | options.pop("headers", {}), **options
+            )
 
         yield request
 
 
 def put(
-    raw: Callable[..., httpx.Response], data: bytes, *, pool: str = "ward", digest: str | None = None, **options: Any
+    raw: Callable[..., httpx.Response],
+    data: bytes,
+    *,
+    pool: str = "ward",
+    digest: str | None = None,
+    **options: Any,
 ) -> httpx.Response:
-    return raw("PUT", f"pools/{pool}/offers/{digest or digest_of(data)}", content=data, **options)
+    return raw(
+        "PUT",
+        f"pools/{pool}/offers/{digest or digest_of(data)}",
+        content=data,
+        **options,
+    )
 
 
-def test_what_one_silo_pushes_another_pulls_bit_for_bit(exchange: Served, tmp_path: Path) -> None:
+def test_what_one_silo_pushes_another_pulls_bit_for_bit(
+    exchange: Served, tmp_path: Path
+) -> None:
     mine = generator(seed=1)
     with exchange.member("north") as north, exchange.member("south") as south:
         said = north.push("ward", mine)
         seen: list[tuple[int, int]] = []
-        pulled = south.pull("ward", said["digest"], to=tmp_path / "got", watch=lambda *at: seen.append(at))
+        pulled = south.pull(
+            "ward",
+            said["digest"],
+            to=tmp_path / "got",
+            watch=lambda *at: seen.append(at),
+        )
     assert seal(pulled) == seal(mine)
     assert pulled.sample(50, seed=3).equals(mine.sample(50, seed=3))
     assert seal(Generator.load(tmp_path / "got")) == seal(mine)
@@ -70,7 +104,9 @@ def test_offers_can_be_chosen_by_class_silo_and_price(exchange: Served) -> None:
             b.push("other", generator("b", label, seed=20 + number, epsilon=1.0))
         assert len(a.offers("other")) == 2 * len(LABELS)
         assert {offer["silo"] for offer in a.offers("other", epsilon=0.7)} == {"a"}
-        assert [offer["label"] for offer in a.offers("other", labels=[LABELS[0]])] == [LABELS[0]] * 2
+        assert [offer["label"] for offer in a.offers("other", labels=[LABELS[0]])] == [
+            LABELS[0]
+        ] * 2
         assert {offer["silo"] for offer in a.offers("other", silos=["b"])} == {"b"}
 
 
@@ -85,18 +121,28 @@ def test_every_push_and_pull_is_in_the_log_refused_ones_too(exchange: Served) ->
         member.withdraw("ward", digest)
         with pytest.raises(ExchangeError):
             member.pull("ward", digest)
-        lines = [line for line in admin.events(after=before) if line["action"] != "subscribe"]
+        lines = [
+            line for line in admin.events(after=before) if line["action"] != "subscribe"
+        ]
     assert [(line["action"], line["status"]) for line in lines] == [
-        ("push", 201), ("push", 409), ("pull", 200), ("withdraw", 200), ("pull", 410),
-    ]  # fmt: skip
-    assert {(line["silo"], line["pool"], line["digest"]) for line in lines} == {("logger", "ward", digest)}
+        ("push", 201),
+        ("push", 409),
+        ("pull", 200),
+        ("withdraw", 200),
+        ("pull", 410),
+    ]
+    assert {(line["silo"], line["pool"], line["digest"]) for line in lines} == {
+        ("logger", "ward", digest)
+    }
 
 
 # Refusals: each with its status, and nothing stored
 
 
 def stored(exchange: Served) -> set[Path]:
-    return set(exchange.folder.glob("offers/*/*")) | set((exchange.folder / "incoming").iterdir())
+    return set(exchange.folder.glob("offers/*/*")) | set(
+        (exchange.folder / "incoming").iterdir()
+    )
 
 
 def wrong_header(data: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
@@ -120,15 +166,21 @@ def with_card(data: bytes, **changes: Any) -> bytes:
 def with_schema(data: bytes, schema: Schema) -> bytes:
     def change(header: dict[str, Any]) -> None:
         parts = json.loads(header["__metadata__"]["understudy"])
-        header["__metadata__"]["understudy"] = json.dumps(parts | {"schema": schema.to_dict()})
+        header["__metadata__"]["understudy"] = json.dumps(
+            parts | {"schema": schema.to_dict()}
+        )
 
     return wrong_header(data, change)
 
 
-def with_weights(data: bytes, tmp_path: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> bytes:
+def with_weights(
+    data: bytes, tmp_path: Path, change: Callable[[torch.Tensor], torch.Tensor]
+) -> bytes:
     (tmp_path / "file").write_bytes(data)
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    state = {name: change(value) for name, value in load_file(tmp_path / "file").items()}
+    state = {
+        name: change(value) for name, value in load_file(tmp_path / "file").items()
+    }
     return save(state, metadata=header["__metadata__"])
 
 
@@ -149,9 +201,14 @@ CASES = {
     "no card": wrong_header(GOOD, lambda header: header.pop("__metadata__")),
     "a torn file": GOOD[:-7],
     "bytes too many": GOOD + b"x",
-    "a card nested deep": wrong_header(GOOD, lambda h: h["__metadata__"].update(understudy="[" * 100_000)),
+    "a card nested deep": wrong_header(
+        GOOD, lambda h: h["__metadata__"].update(understudy="[" * 100_000)
+    ),
     "a number without end": wrong_header(
-        GOOD, lambda h: h["__metadata__"].update(understudy=h["__metadata__"]["understudy"].replace("1e-06", "1e999"))
+        GOOD,
+        lambda h: h["__metadata__"].update(
+            understudy=h["__metadata__"]["understudy"].replace("1e-06", "1e999")
+        ),
     ),
     "half a letter": with_card(GOOD, note="\ud800"),
     "ε above the limit": with_card(GOOD, epsilon=1.51),
@@ -167,10 +224,16 @@ CASES = {
     "a network that is not on the list": with_card(GOOD, network={"kind": "os.system"}),
     "a kind that is a list": with_card(GOOD, network={"kind": ["mixture"]}),
     "a network larger than its file": with_card(GOOD, network=HUGE),
-    "shapes of another network": with_card(GOOD, network={"kind": "mixture", "components": 5, "sizes": [2]}),
-    "a dtype that is unknown": wrong_header(GOOD, lambda header: header["logits"].update(dtype="Q9")),
-    "offsets beyond the end": wrong_header(GOOD, lambda h: h["logits"].update(data_offsets=[1 << 40, 1 << 41])),
-}  # fmt: skip
+    "shapes of another network": with_card(
+        GOOD, network={"kind": "mixture", "components": 5, "sizes": [2]}
+    ),
+    "a dtype that is unknown": wrong_header(
+        GOOD, lambda header: header["logits"].update(dtype="Q9")
+    ),
+    "offsets beyond the end": wrong_header(
+        GOOD, lambda h: h["logits"].update(data_offsets=[1 << 40, 1 << 41])
+    ),
+}
 
 
 @pytest.mark.parametrize("what", CASES)
@@ -180,21 +243,33 @@ def test_a_bad_file_is_refused_and_leaves_nothing(
     before = stored(exchange)
     answer = put(raw, CASES[what])
     assert answer.status_code in (413, 422), answer.text
-    assert re.search(r"[.?] Nothing was stored\.$", answer.json()["detail"]), answer.text
+    assert re.search(r"[.?] Nothing was stored\.$", answer.json()["detail"]), (
+        answer.text
+    )
     assert answer.json()["detail"].count("Nothing was") == 1
     assert stored(exchange) == before
 
 
-def test_the_file_that_the_bad_ones_are_made_from_is_good(raw: Callable[..., httpx.Response]) -> None:
+def test_the_file_that_the_bad_ones_are_made_from_is_good(
+    raw: Callable[..., httpx.Response],
+) -> None:
     assert put(raw, GOOD).status_code == 201
 
 
 @pytest.mark.parametrize(
     "change",
-    [nan_first, lambda v: v.double(), lambda v: v.half(), lambda v: v[:, 1:].contiguous(), lambda v: v * torch.inf],
+    [
+        nan_first,
+        lambda v: v.double(),
+        lambda v: v.half(),
+        lambda v: v[:, 1:].contiguous(),
+        lambda v: v * torch.inf,
+    ],
 )
 def test_weights_that_are_not_those_of_the_network_are_refused(
-    raw: Callable[..., httpx.Response], tmp_path: Path, change: Callable[[torch.Tensor], torch.Tensor]
+    raw: Callable[..., httpx.Response],
+    tmp_path: Path,
+    change: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     assert put(raw, with_weights(GOOD, tmp_path, change)).status_code == 422
 
@@ -206,19 +281,27 @@ def test_a_huge_upload_is_refused_before_and_while_it_is_read(
     digest = "0" * 64
     most = POOL.largest + (1 << 20)
     announced = put(raw, b"x" * (most + 1), digest=digest)
-    endless = raw("PUT", f"pools/ward/offers/{digest}", content=(b"x" * (1 << 18) for _ in range(100)))
+    endless = raw(
+        "PUT",
+        f"pools/ward/offers/{digest}",
+        content=(b"x" * (1 << 18) for _ in range(100)),
+    )
     assert announced.status_code == endless.status_code == 413
     assert stored(exchange) == before
     assert raw("POST", "pools", content=b"x" * (1 << 21)).status_code == 413
     assert raw("POST", "pools", content=iter([b"x"])).status_code == 411
 
 
-def test_bytes_under_another_digest_are_refused(raw: Callable[..., httpx.Response]) -> None:
+def test_bytes_under_another_digest_are_refused(
+    raw: Callable[..., httpx.Response],
+) -> None:
     assert put(raw, seal(generator(seed=41)), digest="0" * 64).status_code == 422
     assert put(raw, GOOD, digest="not-a-digest").status_code == 422
 
 
-def test_what_was_pushed_cannot_be_pushed_again(exchange: Served, raw: Callable[..., httpx.Response]) -> None:
+def test_what_was_pushed_cannot_be_pushed_again(
+    exchange: Served, raw: Callable[..., httpx.Response]
+) -> None:
     data = seal(generator(seed=42))
     assert put(raw, data).status_code == 201
     assert put(raw, data).status_code == 409
@@ -228,7 +311,9 @@ def test_what_was_pushed_cannot_be_pushed_again(exchange: Served, raw: Callable[
     assert not exchange.exchange.store.path(digest_of(data)).exists()
 
 
-def test_a_silo_cannot_speak_for_another_or_see_its_pool(exchange: Served, raw: Callable[..., httpx.Response]) -> None:
+def test_a_silo_cannot_speak_for_another_or_see_its_pool(
+    exchange: Served, raw: Callable[..., httpx.Response]
+) -> None:
     foreign = seal(generator("elsewhere", seed=43))
     with exchange.member("elsewhere", "other") as elsewhere:
         digest = elsewhere.push("other", generator("elsewhere", seed=44))["digest"]
@@ -246,8 +331,14 @@ def test_a_silo_cannot_speak_for_another_or_see_its_pool(exchange: Served, raw: 
     assert [pool["name"] for pool in raw("GET", "pools").json()] == ["ward"]
 
 
-def test_a_silo_cannot_withdraw_what_another_offers_but_an_administrator_can(exchange: Served) -> None:
-    with exchange.member("north") as north, exchange.member("south") as south, exchange.admin() as admin:
+def test_a_silo_cannot_withdraw_what_another_offers_but_an_administrator_can(
+    exchange: Served,
+) -> None:
+    with (
+        exchange.member("north") as north,
+        exchange.member("south") as south,
+        exchange.admin() as admin,
+    ):
         digest = north.push("ward", generator(seed=46))["digest"]
         with pytest.raises(ExchangeError, match="not of") as refused:
             south.withdraw("ward", digest)
@@ -258,13 +349,27 @@ def test_a_silo_cannot_withdraw_what_another_offers_but_an_administrator_can(exc
 
 def test_a_member_is_no_administrator(raw: Callable[..., httpx.Response]) -> None:
     assert raw("GET", "tokens").status_code == raw("GET", "events").status_code == 403
-    assert raw("POST", "tokens", json={"silo": "me", "role": "admin"}).status_code == 403
+    assert (
+        raw("POST", "tokens", json={"silo": "me", "role": "admin"}).status_code == 403
+    )
     assert raw("DELETE", f"tokens/{'0' * 12}").status_code == 403
-    assert raw("POST", "pools", json={"name": "mine", "requirements": POOL.to_dict()}).status_code == 403
+    assert (
+        raw(
+            "POST", "pools", json={"name": "mine", "requirements": POOL.to_dict()}
+        ).status_code
+        == 403
+    )
 
 
-def test_without_a_valid_token_nothing_is_told(exchange: Served, raw: Callable[..., httpx.Response]) -> None:
-    for token in ("", "usx_000000000000_" + "A" * 43, exchange.admin_token[:-1], exchange.admin_token + "x"):
+def test_without_a_valid_token_nothing_is_told(
+    exchange: Served, raw: Callable[..., httpx.Response]
+) -> None:
+    for token in (
+        "",
+        "usx_000000000000_" + "A" * 43,
+        exchange.admin_token[:-1],
+        exchange.admin_token + "x",
+    ):
         for place in ("pools", "pools/ward/offers", "pools/nowhere/offers", "tokens"):
             assert raw("GET", place, token=token).status_code == 401
     assert raw("GET", "health", token="").json()["ok"]
@@ -283,27 +388,43 @@ def test_a_revoked_token_is_refused_from_the_next_request_on(
 
 def test_tokens_are_stored_hashed(exchange: Served) -> None:
     token = exchange.token("hashed")
-    held = b"".join(path.read_bytes() for path in exchange.folder.glob("exchange.sqlite*"))
+    held = b"".join(
+        path.read_bytes() for path in exchange.folder.glob("exchange.sqlite*")
+    )
     assert token.split("_")[1].encode() in held
     assert token.split("_", 2)[2].encode() not in held
 
 
 def test_a_password_lets_a_browser_read_and_nothing_else(exchange: Served) -> None:
     token = _subscribed(exchange, "reader")
-    with httpx.Client(base_url=exchange.address, auth=("reader", token), timeout=60) as browser:
+    with httpx.Client(
+        base_url=exchange.address, auth=("reader", token), timeout=60
+    ) as browser:
         assert browser.get("/v1/pools").status_code == 200
         assert browser.put("/v1/pools/ward/subscription").status_code == 401
-        assert browser.get("/v1/pools", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+        assert (
+            browser.get(
+                "/v1/pools", headers={"Sec-Fetch-Site": "cross-site"}
+            ).status_code
+            == 403
+        )
 
 
-def test_one_must_subscribe_before_one_pushes_or_pulls(exchange: Served, raw: Callable[..., httpx.Response]) -> None:
+def test_one_must_subscribe_before_one_pushes_or_pulls(
+    exchange: Served, raw: Callable[..., httpx.Response]
+) -> None:
     token = exchange.token("newcomer")
-    assert put(raw, seal(generator("newcomer", seed=47)), token=token).status_code == 403
+    assert (
+        put(raw, seal(generator("newcomer", seed=47)), token=token).status_code == 403
+    )
     assert raw("GET", "pools/ward/offers", token=token).status_code == 403
 
 
 def test_requests_above_the_rate_are_told_to_wait(tmp_path: Path) -> None:
-    with served(tmp_path, limits=Limits(rate=0.5, burst=4)) as exchange, exchange.admin(tries=1) as admin:
+    with (
+        served(tmp_path, limits=Limits(rate=0.5, burst=4)) as exchange,
+        exchange.admin(tries=1) as admin,
+    ):
         for _ in range(4):
             admin.pools()
         with pytest.raises(ExchangeError, match="Too many requests"):
@@ -326,7 +447,10 @@ def test_a_silo_can_fill_neither_pool_nor_disk(tmp_path: Path) -> None:
 
 
 def test_requirements_of_a_pool_never_change(exchange: Served) -> None:
-    with exchange.admin() as admin, pytest.raises(ExchangeError, match="never change") as refused:
+    with (
+        exchange.admin() as admin,
+        pytest.raises(ExchangeError, match="never change") as refused,
+    ):
         admin.found("ward", POOL)
     assert refused.value.status == 409
 
@@ -354,7 +478,9 @@ def test_a_token_does_not_cross_the_network_readable() -> None:
         "https://x#hunter2",
     ],
 )
-def test_an_address_with_a_secret_in_it_is_refused_and_not_repeated(address: str) -> None:
+def test_an_address_with_a_secret_in_it_is_refused_and_not_repeated(
+    address: str,
+) -> None:
     with pytest.raises(ConfigError, match="Nothing was sent") as refused:
         Client(address, "usx_x")
     assert "hunter2" not in str(refused.value)

@@ -16,7 +16,16 @@ def test_a_token_file_that_cannot_be_read_is_named(kind: str, tmp_path: Path) ->
         place.mkdir()
     elif kind == "no text":
         place.write_bytes(b"\xff\xfe\xff")
-    words = ["exchange", "token", "new", "north", "--at", "http://localhost:1", "--token-file", str(place)]
+    words = [
+        "exchange",
+        "token",
+        "new",
+        "north",
+        "--at",
+        "http://localhost:1",
+        "--token-file",
+        str(place),
+    ]
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, ConfigError)
     assert f"{place}: the token cannot be read" in str(done.exception)

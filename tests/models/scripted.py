@@ -23,13 +23,20 @@ class Scripted:
 
 
 def autoencoder_updates(
-    network: Autoencoder, params: Tensor, x: Tensor, mask: Tensor, rng: Scripted, **settings: Any
+    network: Autoencoder,
+    params: Tensor,
+    x: Tensor,
+    mask: Tensor,
+    rng: Scripted,
+    **settings: Any,
 ) -> Tensor:
     """One round of local training."""
     return LocalTraining(network, **settings)(params, x, mask, rng)
 
 
 def mmd(latent: Tensor, prior: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The distance of every client's latent points from the prior's, where rows are real."""
+    """The distance of every client's latent points from the prior's, where rows are
+    real.
+    """
     real = latent.new_ones(latent.shape[:2]) if mask is None else mask.to(latent.dtype)
     return Mmd(real, latent.shape[2])(latent, prior)

@@ -1,4 +1,6 @@
-"""Numbers that many people share, by the releases of gram alone: where they are, and how many have each."""
+"""Numbers that many people share, by the releases of gram alone: where they are, and
+how many have each.
+"""
 
 import math
 
@@ -14,55 +16,86 @@ from understudy.models.tables.trees import TreesRead, levels_counted, runs_of
 from understudy.protocols.gram.layout import Layout
 
 COLUMNS = 12  # of one table
-NOISE = {2_000: (17.0, 5.0), 9_105: (49.0, 27.0), 41_188: (79.0, 75.0)}  # of trees and pairs, with 1, 8 and 21 columns
+# of trees and pairs, with 1, 8 and 21 columns
+NOISE = {2_000: (17.0, 5.0), 9_105: (49.0, 27.0), 41_188: (79.0, 75.0)}
 
 
 def column(rng: np.random.Generator, people: int) -> tuple[np.ndarray, int]:  # type: ignore[type-arg]
-    """Two to thirty numbers with up to two decimals, of both signs, and by how many people each is shared."""
-    many, decimals = int(rng.integers(2, 31)), int(rng.integers(0, 3))
+    """Two to thirty numbers with up to two decimals, of both signs, and by how many
+    people each is shared.
+    """
+    many = int(rng.integers(2, 31))
+    decimals = int(rng.integers(0, 3))
     span = int(np.exp(rng.uniform(math.log(many + 1), math.log(3_000))))
-    start = int(rng.integers(-span, 1)) if rng.random() < 0.6 else int(rng.integers(0, 5 * span))
+    start = (
+        int(rng.integers(-span, 1))
+        if rng.random() < 0.6
+        else int(rng.integers(0, 5 * span))
+    )
     steps = start + np.sort(rng.choice(span, many, replace=False))
     shares = rng.dirichlet(np.full(many, rng.choice([0.3, 1.0, 3.0])))
-    return np.round(steps[rng.choice(many, people, p=shares)] / 10.0**decimals, decimals), decimals
+    return np.round(
+        steps[rng.choice(many, people, p=shares)] / 10.0**decimals, decimals
+    ), decimals
 
 
-def released(frame: pd.DataFrame, schema: Schema, seed: int) -> tuple[Layout, TreesRead]:
-    """The layout on the bounds that were found, and what trees and pairs say together."""
+def released(
+    frame: pd.DataFrame, schema: Schema, seed: int
+) -> tuple[Layout, TreesRead]:
+    """The layout on the bounds that were found, and what trees and pairs say
+    together.
+    """
     rng = np.random.default_rng([seed, 1])
     sigma, pair = NOISE[len(frame)]
 
     def noisy(counts: torch.Tensor) -> torch.Tensor:
-        return counts.double() + torch.from_numpy(rng.normal(0, sigma, counts.shape)).round()
+        return (
+            counts.double()
+            + torch.from_numpy(rng.normal(0, sigma, counts.shape)).round()
+        )
 
     layout = Layout({"one": schema}, fine=0.3)
     tops = layout.tops[0]
-    layout = layout.on_runs(runs_of([tops], [noisy(tops.count(tops.cells(frame)))], [sigma], None))
+    layout = layout.on_runs(
+        runs_of([tops], [noisy(tops.count(tops.cells(frame)))], [sigma], None)
+    )
     (trees,) = layout.trees
     sums = noisy(trees.count(trees.cells(frame)))
     first = TreesRead.of([trees], [sums], [sigma], None)
     levels = first.levels(layout.joint, pair)
     codes = merged(trees.cells(frame), levels.groups)
     sizes = zip(codes.T, levels.sizes, strict=True)
-    counts = np.concatenate([np.bincount(own, minlength=size) for own, size in sizes]).astype(float)
+    counts = np.concatenate(
+        [np.bincount(own, minlength=size) for own, size in sizes]
+    ).astype(float)
     deviation = pair * math.sqrt(np.mean(levels.sizes) / 8)
     counts += rng.normal(0, deviation, len(counts))
-    also = levels_counted(levels, torch.from_numpy(counts), torch.full((len(counts),), deviation))
+    also = levels_counted(
+        levels, torch.from_numpy(counts), torch.full((len(counts),), deviation)
+    )
     return layout, TreesRead.of([trees], [sums], [sigma], None, also)
 
 
 @pytest.mark.parametrize("people", NOISE)
-def test_a_number_that_one_in_a_hundred_have_is_drawn_within_four_deviations(people: int) -> None:
+def test_a_number_that_one_in_a_hundred_have_is_drawn_within_four_deviations(
+    people: int,
+) -> None:
     rng = np.random.default_rng([people, 5])
     made = {f"x{j}": column(rng, people) for j in range(COLUMNS)}
     frame = pd.DataFrame({name: values for name, (values, _) in made.items()})
-    schema = Schema(columns=tuple(Real(name=name, decimals=decimals) for name, (_, decimals) in made.items()))
+    schema = Schema(
+        columns=tuple(
+            Real(name=name, decimals=decimals) for name, (_, decimals) in made.items()
+        )
+    )
     layout, read = released(frame, schema, people)
     wrong = []
     atoms = 0
     for place, own in enumerate(layout.trees[0].fine.columns):
         edges = own.edges  # type: ignore[attr-defined]
-        for value, count in zip(*np.unique(frame[own.name], return_counts=True), strict=True):
+        for value, count in zip(
+            *np.unique(frame[own.name], return_counts=True), strict=True
+        ):
             if count < 0.01 * people or not own.low <= value <= own.high:  # type: ignore[attr-defined]
                 continue
             atoms += 1
@@ -71,15 +104,24 @@ def test_a_number_that_one_in_a_hundred_have_is_drawn_within_four_deviations(peo
             if abs(off) > 4:
                 wrong.append((own.name, value, count, round(off, 1)))
     assert atoms > 8 * COLUMNS
-    # Of atoms with four to five deviations of people a few lie so low that noise explains them.
+    # Of atoms with four to five deviations of people a few lie so low that noise
+    # explains them.
     assert len(wrong) <= 0.01 * atoms, wrong
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_last_of_ten_numbers_has_its_own_people(seed: int) -> None:
     values = np.array([-3.4, -3.0, -2.9, -1.8, -1.7, -1.1, -0.2, -0.1, 1.1, 1.4])
-    shares = np.array([0.026, 0.0042, 0.0404, 0.223, 0.0188, 0.0154, 0.0002, 0.0894, 0.1885, 0.3941])
-    frame = pd.DataFrame({"x": np.random.default_rng(seed).choice(values, 41_188, p=shares / shares.sum())})
+    shares = np.array(
+        [0.026, 0.0042, 0.0404, 0.223, 0.0188, 0.0154, 0.0002, 0.0894, 0.1885, 0.3941]
+    )
+    frame = pd.DataFrame(
+        {
+            "x": np.random.default_rng(seed).choice(
+                values, 41_188, p=shares / shares.sum()
+            )
+        }
+    )
     layout, read = released(frame, Schema(columns=(Real(name="x", decimals=1),)), seed)
     edges = layout.trees[0].fine.columns[0].edges  # type: ignore[attr-defined]
     for value, count in zip(*np.unique(frame["x"], return_counts=True), strict=True):
@@ -92,25 +134,38 @@ def test_the_last_of_ten_numbers_has_its_own_people(seed: int) -> None:
 @pytest.mark.parametrize("people", [41_188])
 def test_a_constant_and_years_end_where_they_end(people: int) -> None:
     rng = np.random.default_rng(people)
-    frame = pd.DataFrame({"constant": np.full(people, 2013), "year": rng.integers(1990, 2021, people)})
+    frame = pd.DataFrame(
+        {"constant": np.full(people, 2013), "year": rng.integers(1990, 2021, people)}
+    )
     schema = Schema(columns=(Integer(name="constant"), Integer(name="year")))
     layout, read = released(frame, schema, 3)
     for place, own in enumerate(layout.trees[0].fine.columns):
         edges = own.edges[:-1]  # type: ignore[attr-defined]
         outside = (edges < frame[own.name].min()) | (edges > frame[own.name].max())
-        assert float(read.tables[place][: len(edges)][outside].sum()) < 1.5 * read.noise[place], own.name
+        assert (
+            float(read.tables[place][: len(edges)][outside].sum())
+            < 1.5 * read.noise[place]
+        ), own.name
 
 
-def runs_and_ends(columns: dict[str, np.ndarray], sigma: float) -> list[tuple[bool, bool, int]]:  # type: ignore[type-arg]
-    """Of each column whether its bounds hold its smallest and its largest number, and how far its run is too wide."""
+def runs_and_ends(
+    columns: dict[str, np.ndarray], sigma: float
+) -> list[tuple[bool, bool, int]]:  # type: ignore[type-arg]
+    """Of each column whether its bounds hold its smallest and its largest number, and
+    how far its run is too wide.
+    """
     frame = pd.DataFrame(columns)
     schema = Schema(columns=tuple(Real(name=name, decimals=2) for name in columns))
     (tops,) = Layout({"one": schema}, fine=0.3).tops.values()
     counts = tops.count(tops.cells(frame)).double()
-    noise = torch.from_numpy(np.random.default_rng(8).normal(0, sigma, counts.shape)).round()
+    noise = torch.from_numpy(
+        np.random.default_rng(8).normal(0, sigma, counts.shape)
+    ).round()
     found = []
     for (low, high), own in zip(
-        runs_of([tops], [counts + noise], [sigma], None).tolist(), tops.fine.columns, strict=True
+        runs_of([tops], [counts + noise], [sigma], None).tolist(),
+        tops.fine.columns,
+        strict=True,
     ):
         cells = np.searchsorted(own.edges[1:-1], frame[own.name], side="right")  # type: ignore[attr-defined]
         wide = max(cells.min() - low, 0) + max(high - cells.max(), 0)
@@ -120,11 +175,15 @@ def runs_and_ends(columns: dict[str, np.ndarray], sigma: float) -> list[tuple[bo
 
 def test_numbers_for_gaps_far_from_all_others_are_within_the_bounds() -> None:
     rng = np.random.default_rng(3)
-    people, sigma, columns = 9_000, 66.0, {}
+    people = 9_000
+    sigma = 66.0
+    columns = {}
     for j in range(120):
         values = np.exp(rng.normal(rng.uniform(-1, 6), 0.4, people))
         gaps = float(rng.choice([-999.0, -200.0, -99.0, -9.0]))
-        columns[f"x{j}"] = np.round(np.where(rng.random(people) < 5.5 * sigma / people, gaps, values), 2)
+        columns[f"x{j}"] = np.round(
+            np.where(rng.random(people) < 5.5 * sigma / people, gaps, values), 2
+        )
     found = runs_and_ends(columns, sigma)
     assert sum(below for below, _, _ in found) >= 114
 
@@ -137,9 +196,13 @@ def test_noise_alone_hardly_makes_bounds_too_wide() -> None:
 
 
 def off_the_ends(columns: dict[str, np.ndarray], seed: int) -> pd.DataFrame:  # type: ignore[type-arg]
-    """Of each whole-numbered column the people outside of its range and KS, as parts of all, and p99 over the real."""
+    """Of each whole-numbered column the people outside of its range and KS, as parts of
+    all, and p99 over the real.
+    """
     frame = pd.DataFrame(columns)
-    layout, read = released(frame, Schema(columns=tuple(Integer(name=name) for name in columns)), seed)
+    layout, read = released(
+        frame, Schema(columns=tuple(Integer(name=name) for name in columns)), seed
+    )
     found = []
     for place, own in enumerate(layout.trees[0].fine.columns):
         edges, values = own.edges[:-1], frame[own.name].to_numpy()  # type: ignore[attr-defined]
@@ -148,19 +211,30 @@ def off_the_ends(columns: dict[str, np.ndarray], seed: int) -> pd.DataFrame:  # 
         outside = (edges < values.min()) | (edges > values.max())
         real = np.searchsorted(np.sort(values), edges, side="right") / len(values)
         p99 = edges[np.searchsorted(np.cumsum(table), 0.99)]
-        found.append((table[outside].sum(), np.abs(np.cumsum(table) - real).max(), p99 / np.quantile(values, 0.99)))
+        found.append(
+            (
+                table[outside].sum(),
+                np.abs(np.cumsum(table) - real).max(),
+                p99 / np.quantile(values, 0.99),
+            )
+        )
     return pd.DataFrame(found, columns=["outside", "ks", "p99"])
 
 
 def test_hardly_anybody_is_drawn_beyond_a_flat_law_and_tails_stay() -> None:
     rng = np.random.default_rng(9)
-    people, flat, tails = 9_105, {}, {}
+    people = 9_105
+    flat = {}
+    tails = {}
     for j in range(40):
         low = int(rng.integers(-200, 400))
         flat[f"x{j}"] = rng.integers(low, low + int(rng.integers(4, 300)), people)
-        tails[f"x{j}"] = np.rint(np.exp(rng.normal(rng.uniform(2, 5), rng.uniform(0.3, 0.9), people))).astype(int)
+        tails[f"x{j}"] = np.rint(
+            np.exp(rng.normal(rng.uniform(2, 5), rng.uniform(0.3, 0.9), people))
+        ).astype(int)
     found = off_the_ends(flat, 1)
-    assert (found["outside"] <= 0.001).mean() >= 0.3  # .23 by the ends of smooth laws alone
+    # .23 by the ends of smooth laws alone
+    assert (found["outside"] <= 0.001).mean() >= 0.3
     assert found["outside"].mean() < 0.0085  # .010 by those
     assert found["ks"].mean() < 0.02
     found = off_the_ends(tails, 2)
@@ -170,7 +244,9 @@ def test_hardly_anybody_is_drawn_beyond_a_flat_law_and_tails_stay() -> None:
 
 def test_a_constant_is_hardly_ever_anything_else() -> None:
     rng = np.random.default_rng(10)
-    columns = {f"x{j}": np.full(9_105, int(rng.integers(-5_000, 5_000))) for j in range(40)}
+    columns = {
+        f"x{j}": np.full(9_105, int(rng.integers(-5_000, 5_000))) for j in range(40)
+    }
     found = off_the_ends(columns, 3)
     assert (found["outside"] > 0).mean() <= 0.05  # noise of more than 2.5 deviations
     assert found["outside"].mean() < 0.0004

@@ -10,19 +10,31 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from understudy.ground.errors import ConfigError
-from understudy.models.nets.beta_vae import BetaVae, ClassDecoder, ClassImageDecoder, ImageVae, TableVae
+from understudy.models.nets.beta_vae import (
+    BetaVae,
+    ClassDecoder,
+    ClassImageDecoder,
+    ImageVae,
+    TableVae,
+)
 from understudy.models.nets.tapped import Taps
 from understudy.models.plan import Pool
 from understudy.privacy.gradients.dp_sgd import clipped_sums
 from understudy.privacy.noise.rng import FastRng
 
-SIZES, LATENT = (3, 2, 4), 2
+SIZES = (3, 2, 4)
+LATENT = 2
 
 
 def table_vae() -> tuple[BetaVae, Tensor]:
     rng = torch.Generator().manual_seed(1)
-    codes = torch.stack([torch.randint(size, (2, 6), generator=rng) for size in SIZES], 2)
-    rows = [functional.one_hot(codes[..., column], size) for column, size in enumerate(SIZES)]
+    codes = torch.stack(
+        [torch.randint(size, (2, 6), generator=rng) for size in SIZES], 2
+    )
+    rows = [
+        functional.one_hot(codes[..., column], size)
+        for column, size in enumerate(SIZES)
+    ]
     return TableVae(2, SIZES, LATENT, seed=3), torch.cat(rows, 2).float()
 
 
@@ -73,7 +85,9 @@ def test_the_loss_of_a_table_is_its_cross_entropy_and_its_divergence() -> None:
     odds = [part.log_softmax(2) for part in logits.split(SIZES, 2)]
     surprise = -(torch.cat(odds, 2) * x).sum(2)
     normal = torch.distributions.Normal(mean, (log_variance / 2).exp())
-    divergence = torch.distributions.kl_divergence(normal, torch.distributions.Normal(0, 1)).sum(2)
+    divergence = torch.distributions.kl_divergence(
+        normal, torch.distributions.Normal(0, 1)
+    ).sum(2)
     torch.testing.assert_close(losses, surprise + 2.0 * divergence)
 
 
@@ -114,10 +128,18 @@ def test_a_description_rebuilds_the_decoder(build) -> None:  # type: ignore[no-u
 @pytest.mark.parametrize(
     "changes",
     [
-        {"kind": "mixture"}, {"label": [9, 0]}, {"label": [0, 3]}, {"label": [True, 0]}, {"label": [0]},
-        {"sizes": [3]}, {"sizes": 3}, {"latent": 0}, {"hidden": [1 << 20, 1 << 20]}, {"hidden": ["64"]},
+        {"kind": "mixture"},
+        {"label": [9, 0]},
+        {"label": [0, 3]},
+        {"label": [True, 0]},
+        {"label": [0]},
+        {"sizes": [3]},
+        {"sizes": 3},
+        {"latent": 0},
+        {"hidden": [1 << 20, 1 << 20]},
+        {"hidden": ["64"]},
     ],
-)  # fmt: skip
+)
 def test_a_description_of_anything_else_is_refused(changes: dict[str, object]) -> None:
     said = ClassDecoder(2, (4,), SIZES, (1, 0)).describe()
     with pytest.raises(ConfigError):
@@ -125,11 +147,19 @@ def test_a_description_of_anything_else_is_refused(changes: dict[str, object]) -
 
 
 @pytest.mark.parametrize(
-    "changes", [{"kind": "class-decoder"}, {"shape": [28]}, {"channels": [0]}, {"channels": [1 << 15, 1 << 15]}]
+    "changes",
+    [
+        {"kind": "class-decoder"},
+        {"shape": [28]},
+        {"channels": [0]},
+        {"channels": [1 << 15, 1 << 15]},
+    ],
 )
 def test_a_description_of_other_images_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
-        ClassImageDecoder.from_description(ClassImageDecoder(2, (4,), (8, 8)).describe() | changes)
+        ClassImageDecoder.from_description(
+            ClassImageDecoder(2, (4,), (8, 8)).describe() | changes
+        )
 
 
 def test_a_pool_draws_each_member_by_its_share() -> None:
@@ -137,18 +167,28 @@ def test_a_pool_draws_each_member_by_its_share() -> None:
     pool = Pool(members, [2.0, 1.0, 1.0])
     z = FastRng(0).normal(40_000, pool.latent)
     picked = torch.bincount(pool.pick(z), minlength=3) / len(z)
-    assert picked.tolist() == pytest.approx([0.5, 0.25, 0.25], abs=4 * math.sqrt(0.25 / 40_000))
+    assert picked.tolist() == pytest.approx(
+        [0.5, 0.25, 0.25], abs=4 * math.sqrt(0.25 / 40_000)
+    )
     rows = pool.rows(z[:100])
     for row, point, place in zip(rows, z[:100], pool.pick(z[:100]), strict=True):
         torch.testing.assert_close(row, members[int(place)].rows(point[None, 1:])[0])
 
 
 def test_a_pool_is_rebuilt_from_its_description() -> None:
-    pool = Pool([ClassDecoder(2, (4,), SIZES, (1, 0)), ClassDecoder(3, (5,), SIZES, (1, 1))], [1, 3])
+    pool = Pool(
+        [ClassDecoder(2, (4,), SIZES, (1, 0)), ClassDecoder(3, (5,), SIZES, (1, 1))],
+        [1, 3],
+    )
     again = Pool.from_description(pool.describe())
     again.load_state_dict(pool.state_dict())
     z = FastRng(0).normal(9, pool.latent)
     assert torch.equal(pool.rows(z), again.rows(z))
-    for strange in ({"kind": "class-decoder"}, {"members": [{"kind": "pool"}]}, {"shares": [1]}, {"shares": [1, 0]}):
+    for strange in (
+        {"kind": "class-decoder"},
+        {"members": [{"kind": "pool"}]},
+        {"shares": [1]},
+        {"shares": [1, 0]},
+    ):
         with pytest.raises(ConfigError):
             Pool.from_description(pool.describe() | strange)

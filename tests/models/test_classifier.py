@@ -16,7 +16,12 @@ each_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.ki
 
 def rows(model, *lead: int, seed: int = 1) -> Tensor:
     features = getattr(model, "features", 784)
-    return torch.randn(*lead, features, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(
+        *lead,
+        features,
+        dtype=torch.float64,
+        generator=torch.Generator().manual_seed(seed),
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,25 +44,37 @@ def test_the_parameter_counts_are_those_of_table_3_2(model, parameters):
 
 @each_model
 def test_one_model_scores_rows_as_the_torch_module_with_the_same_vector(model):
-    params, x = model.init(Draws(), dtype=torch.float64), rows(model, 6)
+    params = model.init(Draws(), dtype=torch.float64)
+    x = rows(model, 6)
     reference = module(model)
     nn.utils.vector_to_parameters(params, reference.parameters())
-    torch.testing.assert_close(model.forward(params, x), reference(x), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        model.forward(params, x), reference(x), rtol=0, atol=1e-12
+    )
 
 
 @each_model
 def test_a_cohort_scores_rows_as_its_models_do_one_by_one(model):
-    params = torch.stack([model.init(Draws(seed), dtype=torch.float64) for seed in range(3)])
+    params = torch.stack(
+        [model.init(Draws(seed), dtype=torch.float64) for seed in range(3)]
+    )
     x = rows(model, 3, 4)
-    alone = torch.stack([model.forward(*client) for client in zip(params, x, strict=True)])
+    alone = torch.stack(
+        [model.forward(*client) for client in zip(params, x, strict=True)]
+    )
     torch.testing.assert_close(model.forward(params, x), alone, rtol=0, atol=1e-12)
 
 
 @each_model
 def test_views_share_the_memory_of_the_vector_and_flat_inverts_them(model):
-    for params in (model.init(Draws()), torch.stack([model.init(Draws(seed)) for seed in range(2)])):
+    for params in (
+        model.init(Draws()),
+        torch.stack([model.init(Draws(seed)) for seed in range(2)]),
+    ):
         named = model.views(params)
-        assert {name: tuple(view.shape[params.ndim - 1 :]) for name, view in named.items()} == model.shapes
+        assert {
+            name: tuple(view.shape[params.ndim - 1 :]) for name, view in named.items()
+        } == model.shapes
         assert torch.equal(model.flat(named), params)
         next(iter(named.values())).zero_()
         assert params.flatten()[0] == 0
@@ -67,7 +84,8 @@ def test_views_share_the_memory_of_the_vector_and_flat_inverts_them(model):
 def test_init_fills_each_layer_uniformly_up_to_one_over_root_fan_in(model):
     params = model.views(model.init(Draws()))
     for layer in {name.split(".")[0] for name in model.shapes}:
-        weight, bias = params[f"{layer}.weight"], params[f"{layer}.bias"]
+        weight = params[f"{layer}.weight"]
+        bias = params[f"{layer}.bias"]
         bound = weight[0].numel() ** -0.5
         assert weight.abs().max() <= bound
         assert bias.abs().max() <= bound
@@ -89,14 +107,23 @@ def test_a_description_survives_json_and_builds_the_same_network(model):
 @pytest.mark.parametrize(
     ("description", "message"),
     [
-        ({"kind": "mpl", "features": 4, "hidden": 2, "classes": 2}, 'Did you mean "mlp"'),
-        ({"kind": ["mlp"], "features": 4, "hidden": 2, "classes": 2}, "kind must be one of"),
+        (
+            {"kind": "mpl", "features": 4, "hidden": 2, "classes": 2},
+            'Did you mean "mlp"',
+        ),
+        (
+            {"kind": ["mlp"], "features": 4, "hidden": 2, "classes": 2},
+            "kind must be one of",
+        ),
         ({"features": 4, "classes": 2}, "kind must be one of"),
         ({"kind": "mlp", "features": 4, "classes": 2}, "described by"),
         ({"kind": "lenet", "classes": 2, "hook": "os.system"}, "described by"),
         ({"kind": "lenet", "classes": "2"}, "classes must be a whole number"),
         ({"kind": "lenet", "classes": 0}, "classes must be a whole number"),
-        ({"kind": "logistic_regression", "features": 2.5, "classes": 2}, "features must be a whole number"),
+        (
+            {"kind": "logistic_regression", "features": 2.5, "classes": 2},
+            "features must be a whole number",
+        ),
     ],
 )
 def test_a_description_outside_the_list_is_refused(description, message):
@@ -105,7 +132,8 @@ def test_a_description_outside_the_list_is_refused(description, message):
 
 
 def test_vectors_rows_and_names_that_do_not_fit_are_refused():
-    model, params = Mlp(9, 5, 4), Mlp(9, 5, 4).init(Draws())
+    model = Mlp(9, 5, 4)
+    params = Mlp(9, 5, 4).init(Draws())
     with pytest.raises(ConfigError, match="has 74 parameters, not 73"):
         model.forward(params[:-1], rows(model, 2).float())
     with pytest.raises(ConfigError, match="9 features, not 8"):
@@ -119,7 +147,9 @@ def test_vectors_rows_and_names_that_do_not_fit_are_refused():
         model.flat(named | {"layer1.bias": torch.zeros(4)})
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 20), (20, 3, 2)], ids=["fewer rows", "fewer units"])
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 20), (20, 3, 2)], ids=["fewer rows", "fewer units"]
+)
 def test_the_client_axis_product_and_its_gradients_are_those_of_plain_products(shape):
     many, inner, units = shape
     x = torch.randn(4, many, inner, dtype=torch.float64, requires_grad=True)

@@ -1,4 +1,6 @@
-"""Wide matrices on fewer levels: the same people, and a mixture that parts them again."""
+"""Wide matrices on fewer levels: the same people, and a mixture that parts them
+again.
+"""
 
 from functools import cache
 from itertools import accumulate
@@ -26,7 +28,9 @@ def people(n: int = 600, sizes: tuple[int, ...] = SIZES) -> Tensor:
 
 def gram_of(codes: Tensor, sizes: tuple[int, ...]) -> Tensor:
     starts = torch.tensor([0, *accumulate(sizes)][:-1])
-    rows = torch.zeros(len(codes), sum(sizes), dtype=torch.float64).scatter_(1, codes + starts, 1.0)
+    rows = torch.zeros(len(codes), sum(sizes), dtype=torch.float64).scatter_(
+        1, codes + starts, 1.0
+    )
     return rows.T @ rows
 
 
@@ -38,13 +42,21 @@ def coarse_of(sizes: tuple[int, ...] = SIZES) -> Coarse:
 
 
 def test_merged_counts_are_those_of_people_on_merged_levels() -> None:
-    codes, coarse = people(), coarse_of()
+    codes = people()
+    coarse = coarse_of()
     starts = torch.tensor([0, *accumulate(SIZES)][:-1])
-    fewer = coarse.group[codes + starts] - torch.tensor([0, *accumulate(coarse.sizes)][:-1])
-    gram, variance = coarse.merged(gram_of(codes, SIZES), torch.full((sum(SIZES),) * 2, 4.0).double())
+    fewer = coarse.group[codes + starts] - torch.tensor(
+        [0, *accumulate(coarse.sizes)][:-1]
+    )
+    gram, variance = coarse.merged(
+        gram_of(codes, SIZES), torch.full((sum(SIZES),) * 2, 4.0).double()
+    )
     assert torch.equal(gram, gram_of(fewer, coarse.sizes))
     levels = torch.bincount(coarse.group)  # how many became one
-    assert torch.equal(variance[: coarse.sizes[0], -4:], 4.0 * torch.outer(levels, levels)[: coarse.sizes[0], -4:])
+    assert torch.equal(
+        variance[: coarse.sizes[0], -4:],
+        4.0 * torch.outer(levels, levels)[: coarse.sizes[0], -4:],
+    )
     assert torch.equal(variance.diagonal(), 4.0 * levels)
     assert variance[0, 1] == torch.inf  # two levels of one column
 
@@ -65,7 +77,9 @@ def test_a_mixture_is_parted_by_the_one_way_tables() -> None:
     assert full.sizes == SIZES
     merged = torch.zeros(5, sum(coarse.sizes)).index_add_(1, coarse.group, full.odds())
     torch.testing.assert_close(merged, mixture.odds().detach())
-    torch.testing.assert_close(full.odds(), mixture.odds().detach()[:, coarse.group] * coarse.share.float())
+    torch.testing.assert_close(
+        full.odds(), mixture.odds().detach()[:, coarse.group] * coarse.share.float()
+    )
 
 
 def test_narrow_tables_and_many_small_columns_stay_as_they_are() -> None:
@@ -80,33 +94,62 @@ def test_columns_of_a_three_way_table_keep_their_levels() -> None:
     assert sum(coarse.sizes) <= FITTED
 
 
-def test_a_wide_matrix_is_fitted_to_all_its_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wide_matrix_is_fitted_to_all_its_levels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("understudy.models.tables.merged_levels.FITTED", 96)
-    sizes, n = (17,) * 6, 2_000
+    sizes = (17,) * 6
+    n = 2_000
     codes = torch.stack(
-        [torch.randint(size, (n,), generator=torch.Generator().manual_seed(k)) for k, size in enumerate(sizes)], 1
+        [
+            torch.randint(size, (n,), generator=torch.Generator().manual_seed(k))
+            for k, size in enumerate(sizes)
+        ],
+        1,
     )
     codes[:1_500, 0] = 7
     table = torch.zeros(17, 17, 17, dtype=torch.float64)
-    table.index_put_(tuple(codes[:, :3].T), torch.ones(n, dtype=torch.float64), accumulate=True)
-    gram, triples = gram_of(codes, sizes), [Triple((0, 1, 2), table, 1.0)]
+    table.index_put_(
+        tuple(codes[:, :3].T), torch.ones(n, dtype=torch.float64), accumulate=True
+    )
+    gram = gram_of(codes, sizes)
+    triples = [Triple((0, 1, 2), table, 1.0)]
     assert Coarse.of(gram.diagonal(), sizes, {0, 1, 2}) is not None
-    fit = fit_gram(gram, sizes, noise=1.0, people=n, triples=triples, components=8, steps=60, seed=0)
+    fit = fit_gram(
+        gram,
+        sizes,
+        noise=1.0,
+        people=n,
+        triples=triples,
+        components=8,
+        steps=60,
+        seed=0,
+    )
     assert fit.sizes == sizes
-    assert float((fit.gram().diagonal()[:17] - gram.diagonal()[:17] / n).abs().max()) < 0.02
+    assert (
+        float((fit.gram().diagonal()[:17] - gram.diagonal()[:17] / n).abs().max())
+        < 0.02
+    )
 
 
 def test_rules_on_fewer_levels_give_the_same_law() -> None:
-    """Tables of all levels given the rules, summed over each group, are those of the groups given the rules."""
-    sizes, rng = (400, 450, 3), torch.Generator().manual_seed(0)
+    """Tables of all levels given the rules, summed over each group, are those of the
+    groups given the rules.
+    """
+    sizes = (400, 450, 3)
+    rng = torch.Generator().manual_seed(0)
     coarse = Coarse.of(torch.rand(sum(sizes), generator=rng).double() * 50, sizes)
     assert coarse is not None
-    allowed = torch.stack([torch.rand(400, generator=rng) < 0.5, torch.ones(400, dtype=torch.bool)]).double()
+    allowed = torch.stack(
+        [torch.rand(400, generator=rng) < 0.5, torch.ones(400, dtype=torch.bool)]
+    ).double()
     tie = Tie((0, 2), (allowed, torch.tensor([[1.0, 1, 0], [0, 0, 1]]).double()))
     mixture = MixtureOfProducts(coarse.sizes, 4)
     with torch.no_grad():
         mixture.logits.copy_(torch.randn(4, mixture.width, generator=rng))
     whole = Ruled.of(coarse.parted(mixture).odds().double(), sizes, [tie]).gram()
-    fewer = Ruled.of(mixture.odds().double(), coarse.sizes, [coarse.merged_tie(tie)]).gram()
+    fewer = Ruled.of(
+        mixture.odds().double(), coarse.sizes, [coarse.merged_tie(tie)]
+    ).gram()
     summed = coarse._summed(coarse._summed(whole).T)
     torch.testing.assert_close(summed, fewer, atol=1e-6, rtol=1e-5)

@@ -5,9 +5,15 @@ import torch
 
 from understudy.ground.errors import ConfigError
 from understudy.models.nets import gan
-from understudy.models.nets.gan import BlockSoftmax, BranchedGenerator, Critic, critic_hidden
+from understudy.models.nets.gan import (
+    BlockSoftmax,
+    BranchedGenerator,
+    Critic,
+    critic_hidden,
+)
 
-# Table 2: one-hot dimension and parameters of each party's critic, parameters of the generator.
+# Table 2: one-hot dimension and parameters of each party's critic, parameters of the
+# generator.
 TABLE_2 = {
     "Census": ((137, 9_592), (145, 10_732), 53_760),
     "Twitter": ((195, 19_307), (174, 15_313), 94_768),
@@ -26,7 +32,9 @@ def parameters(network: torch.nn.Module) -> int:
 @pytest.fixture
 def generator() -> BranchedGenerator:
     torch.manual_seed(0)
-    return BranchedGenerator(6, (8, 7), {name: ((5,), blocks) for name, blocks in BLOCKS.items()})
+    return BranchedGenerator(
+        6, (8, 7), {name: ((5,), blocks) for name, blocks in BLOCKS.items()}
+    )
 
 
 @pytest.mark.parametrize("dataset", TABLE_2)
@@ -46,11 +54,15 @@ def test_the_critic_shrinks_only_where_the_paper_did():
     assert [critic_hidden(w) for w in (1, 2, 137, 562, 1500)] == [1, 1, 69, 281, 525]
 
 
-@pytest.mark.parametrize("blocks", [(3,), (2, 2, 2), (2, 3, 2, 5, 3), (1, 4, 1), tuple(range(1, 20)) * 3])
+@pytest.mark.parametrize(
+    "blocks", [(3,), (2, 2, 2), (2, 3, 2, 5, 3), (1, 4, 1), tuple(range(1, 20)) * 3]
+)
 def test_the_block_softmax_is_a_softmax_in_each_block(blocks):
     logits = torch.randn(7, sum(blocks), dtype=torch.float64) * 5
     expected = torch.cat([part.softmax(1) for part in logits.split(blocks, 1)], 1)
-    torch.testing.assert_close(BlockSoftmax(blocks)(logits), expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        BlockSoftmax(blocks)(logits), expected, rtol=1e-12, atol=0
+    )
 
 
 def test_the_block_softmax_survives_large_logits():
@@ -60,12 +72,17 @@ def test_the_block_softmax_survives_large_logits():
 
 def test_the_gradient_passes_through_the_block_softmax():
     softmax = BlockSoftmax((2, 3, 2, 1))
-    assert torch.autograd.gradcheck(softmax, torch.randn(3, 8, dtype=torch.float64, requires_grad=True))
+    assert torch.autograd.gradcheck(
+        softmax, torch.randn(3, 8, dtype=torch.float64, requires_grad=True)
+    )
 
 
 def test_every_attribute_of_a_generated_row_is_a_distribution(generator):
     rows = generator(torch.randn(9, 6))
-    assert {name: part.shape for name, part in rows.items()} == {"clinic": (9, 12), "insurer": (9, 8)}
+    assert {name: part.shape for name, part in rows.items()} == {
+        "clinic": (9, 12),
+        "insurer": (9, 8),
+    }
     for name, blocks in BLOCKS.items():
         for part in rows[name].split(blocks, 1):
             torch.testing.assert_close(part.sum(1), torch.ones(9))
@@ -76,7 +93,9 @@ def test_a_branch_alone_gives_what_the_whole_gives(generator):
     whole = generator(z)
     for name in BLOCKS:
         torch.testing.assert_close(generator.branch(name, z), whole[name])
-    torch.testing.assert_close(generator.rows(z), torch.cat([whole["clinic"], whole["insurer"]], 1))
+    torch.testing.assert_close(
+        generator.rows(z), torch.cat([whole["clinic"], whole["insurer"]], 1)
+    )
 
 
 def test_aligned_layers_give_what_plain_ones_give(generator, monkeypatch):
@@ -89,7 +108,9 @@ def test_aligned_layers_give_what_plain_ones_give(generator, monkeypatch):
     rows = generator.rows(z)
     rows.square().sum().backward()
     torch.testing.assert_close(rows, plain)
-    torch.testing.assert_close([parameter.grad for parameter in generator.parameters()], slopes)
+    torch.testing.assert_close(
+        [parameter.grad for parameter in generator.parameters()], slopes
+    )
 
 
 def test_a_description_survives_json_and_rebuilds_the_network(generator):
@@ -115,7 +136,9 @@ def test_a_party_downloads_the_common_layers_and_its_branch_alone(generator):
 
 
 def test_party_names_need_not_be_identifiers():
-    network = BranchedGenerator(2, (3,), {"St. Mary's": ((2,), (2,)), "keys": ((2,), (3,)), "": ((), (1,))})
+    network = BranchedGenerator(
+        2, (3,), {"St. Mary's": ((2,), (2,)), "keys": ((2,), (3,)), "": ((), (1,))}
+    )
     assert network.widths == {"St. Mary's": 2, "keys": 3, "": 1}
     assert network.branch("St. Mary's", torch.zeros(1, 2)).shape == (1, 2)
 
@@ -168,7 +191,11 @@ def test_the_critic_is_linear_at_its_output_and_leaky_inside():
         torch.nn.init.zeros_(bias)
     # −3 → leaky −0.6; two of them → 1.2; two of those → −2.4
     torch.testing.assert_close(critic(torch.ones(1, 3)), torch.tensor([-2.4]))
-    assert [tuple(weight.shape) for weight, _ in critic.layers] == [(2, 3), (2, 2), (1, 2)]
+    assert [tuple(weight.shape) for weight, _ in critic.layers] == [
+        (2, 3),
+        (2, 2),
+        (1, 2),
+    ]
 
 
 def test_a_critic_without_a_width_is_refused():

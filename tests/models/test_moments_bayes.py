@@ -34,7 +34,12 @@ def test_the_odds_are_those_of_the_densities(frame: Frame, cells: int) -> None:
         MultivariateNormal(mean.detach().double(), covariance + floor)
         for mean, covariance in zip(fit.means, covariances, strict=True)
     ]
-    densities = torch.stack([law.log_prob(steps) for law in laws], 1) + fit.shares.detach().double().log()
+    densities = (
+        torch.stack([law.log_prob(steps) for law in laws], 1)
+        + fit.shares.detach().double().log()
+    )
     expected = densities.view(50, 3, cells).logsumexp(2).softmax(1)
-    np.testing.assert_allclose(network.forward(weights, rows).softmax(1), expected, atol=2e-3)
+    np.testing.assert_allclose(
+        network.forward(weights, rows).softmax(1), expected, atol=2e-3
+    )
     assert (expected.max(1).values > 0.9).sum() < 45  # the odds are not all plain

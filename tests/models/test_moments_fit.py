@@ -9,8 +9,22 @@ import torch
 from understudy.data.encoding.fine import to_simplex
 from understudy.data.encoding.frame import UNIT, Frame
 from understudy.ground.errors import ConfigError
-from understudy.models.moments.fit import Centres, Memory, centres, directions, fit_cells, lag_1, lag_1_noise, memory
-from understudy.models.moments.gaussians import CellGaussians, mapped_through, match_shades, shades_map
+from understudy.models.moments.fit import (
+    Centres,
+    Memory,
+    centres,
+    directions,
+    fit_cells,
+    lag_1,
+    lag_1_noise,
+    memory,
+)
+from understudy.models.moments.gaussians import (
+    CellGaussians,
+    mapped_through,
+    match_shades,
+    shades_map,
+)
 from understudy.models.moments.released import CELLS, bought_norm
 from understudy.models.plan import on_paper, shapes_of
 
@@ -23,7 +37,9 @@ WIDE = Frame((64, 64), 2, 40)
 
 def crowd(people: float) -> Centres:
     """So many people of one class."""
-    return Centres(torch.tensor([people]).double(), torch.zeros(1, 1), torch.zeros(1), 1.0, 1.2)
+    return Centres(
+        torch.tensor([people]).double(), torch.zeros(1, 1), torch.zeros(1), 1.0, 1.2
+    )
 
 
 def symmetric(d: int, scale: float) -> torch.Tensor:
@@ -33,57 +49,83 @@ def symmetric(d: int, scale: float) -> torch.Tensor:
 
 
 def lengths(people: float, longest: float, noise: float) -> dict[str, torch.Tensor]:
-    """So many people with norms spread evenly up to a part of the largest, counted under noise."""
+    """So many people with norms spread evenly up to a part of the largest, counted
+    under noise.
+    """
     table = torch.zeros(CELLS, dtype=torch.float64)
     table[: int(longest * CELLS)] = people / int(longest * CELLS)
     found = table + noise * torch.randn(CELLS, generator=RNG, dtype=torch.float64)
     return {"people": found, "people_noise": torch.tensor(noise).double()}
 
 
-def test_a_bought_norm_is_a_quantile_that_falls_as_noise_grows_and_people_become_fewer() -> None:
+def test_a_bought_norm_is_a_quantile_that_falls_as_noise_grows_and_people_become_fewer():
     known = {"numbers": 300, "classes": 1}
-    assert bought_norm(lengths(30_000, 0.5, 0.0), **known, noise=1e-9) == 0.5, "nobody is pulled in for nothing"
-    found = [bought_norm(lengths(30_000, 0.5, 1.0), **known, noise=noise) for noise in (3.0, 80.0, 300.0)]
+    assert bought_norm(lengths(30_000, 0.5, 0.0), **known, noise=1e-9) == 0.5, (
+        "nobody is pulled in for nothing"
+    )
+    found = [
+        bought_norm(lengths(30_000, 0.5, 1.0), **known, noise=noise)
+        for noise in (3.0, 80.0, 300.0)
+    ]
     assert 0.3 < found[1] < found[0] < 0.6
     assert found[2] < 0.9 * found[1]
     assert bought_norm(lengths(300, 0.5, 0.0), **known, noise=30.0) < 0.3
 
 
 def test_a_norm_that_its_own_noise_hides_stays_where_it_was() -> None:
-    assert bought_norm(lengths(20, 0.5, 1000.0), numbers=300, classes=1, noise=1.0) > 0.9
+    assert (
+        bought_norm(lengths(20, 0.5, 1000.0), numbers=300, classes=1, noise=1.0) > 0.9
+    )
 
 
 def test_directions_of_noise_alone_hold_nothing() -> None:
     noise = 50.0
-    found = directions({"moments": symmetric(200, noise), "moments_noise": torch.tensor(noise)}, crowd(1000.0))
+    found = directions(
+        {"moments": symmetric(200, noise), "moments_noise": torch.tensor(noise)},
+        crowd(1000.0),
+    )
     assert found.values.sum() < 0.2 * 200 * 2 * noise * math.sqrt(200) / 1000
 
 
 def test_directions_above_the_edge_come_back_shrunk() -> None:
     basis = torch.linalg.qr(torch.randn(200, 3, generator=RNG, dtype=torch.float64)).Q
-    strong, people, noise = torch.tensor([40.0, 30.0, 20.0]).double(), 1000.0, 200.0
+    strong = torch.tensor([40.0, 30.0, 20.0]).double()
+    people = 1000.0
+    noise = 200.0
     edge = 2 * noise * math.sqrt(200) / people
     moments = people * (basis * strong) @ basis.T + symmetric(200, noise)
-    found = directions({"moments": moments, "moments_noise": torch.tensor(noise)}, crowd(people))
+    found = directions(
+        {"moments": moments, "moments_noise": torch.tensor(noise)}, crowd(people)
+    )
     assert len(found.values) == 3
     np.testing.assert_allclose(found.values, strong - edge**2 / 4 / strong, rtol=0.1)
     assert ((basis.T @ found.basis).square().sum(0) > 0.9).all()
 
 
 def test_means_that_are_noise_become_the_mean_of_all_and_others_stay() -> None:
-    people, noise = torch.full((8,), 100.0).double(), 500.0
+    people = torch.full((8,), 100.0).double()
+    noise = 500.0
     apart = torch.zeros(8, 40, dtype=torch.float64)
     apart[:, :20] = 400 * torch.randn(8, 20, generator=RNG, dtype=torch.float64)
-    sums = people[:, None] * apart + noise * torch.randn(8, 40, generator=RNG, dtype=torch.float64)
+    sums = people[:, None] * apart + noise * torch.randn(
+        8, 40, generator=RNG, dtype=torch.float64
+    )
     first = {
-        "people": people, "sums": sums, "sums_noise": torch.tensor(noise), "energy": torch.tensor(8e8).double(),
+        "people": people,
+        "sums": sums,
+        "sums_noise": torch.tensor(noise),
+        "energy": torch.tensor(8e8).double(),
         "energy_noise": torch.tensor(1.0),
-    }  # fmt: skip
+    }
     found = centres(first, WIDE)
     assert (found.means - apart).square().mean() < 2 * (noise / 100) ** 2
-    quiet = centres(first | {"sums": sums * 0 + noise * torch.randn(8, 40, generator=RNG).double()}, WIDE)
+    quiet = centres(
+        first | {"sums": sums * 0 + noise * torch.randn(8, 40, generator=RNG).double()},
+        WIDE,
+    )
     assert quiet.means.std(0).mean() < 0.5 * noise / 100
-    # What noise has left in the means: all of it where they lie apart, little where they are shrunk away.
+    # What noise has left in the means: all of it where they lie apart, little where
+    # they are shrunk away.
     own = (noise / 100) ** 2
     assert ((found.marks[:10] > 0.9 * own) & (found.marks <= own).all()).all()
     assert quiet.marks.mean() < 0.3 * own
@@ -92,9 +134,12 @@ def test_means_that_are_noise_become_the_mean_of_all_and_others_stay() -> None:
 
 def test_a_class_without_people_and_without_energy_is_no_error() -> None:
     first = {
-        "people": torch.tensor([-30.0, 200.0]).double(), "sums": torch.zeros(2, 5).double(),
-        "sums_noise": torch.tensor(1.0), "energy": torch.tensor(-5.0).double(), "energy_noise": torch.tensor(1.0),
-    }  # fmt: skip
+        "people": torch.tensor([-30.0, 200.0]).double(),
+        "sums": torch.zeros(2, 5).double(),
+        "sums_noise": torch.tensor(1.0),
+        "energy": torch.tensor(-5.0).double(),
+        "energy_noise": torch.tensor(1.0),
+    }
     found = centres(first, FRAME)
     assert found.people.min() >= 1
     assert found.radius >= 1
@@ -103,14 +148,24 @@ def test_a_class_without_people_and_without_energy_is_no_error() -> None:
 
 def test_without_a_third_release_all_classes_have_the_pooled_covariance() -> None:
     first = {
-        "people": torch.tensor([50.0, 70.0]).double(), "sums": torch.randn(2, 12, generator=RNG).double() * 1e4,
-        "sums_noise": torch.tensor(1.0), "energy": torch.tensor(1e9).double(), "energy_noise": torch.tensor(1.0),
-    }  # fmt: skip
+        "people": torch.tensor([50.0, 70.0]).double(),
+        "sums": torch.randn(2, 12, generator=RNG).double() * 1e4,
+        "sums_noise": torch.tensor(1.0),
+        "energy": torch.tensor(1e9).double(),
+        "energy_noise": torch.tensor(1.0),
+    }
     centre = centres(first, WIDE)
-    kept = directions({"moments": 1e6 * torch.eye(12).double(), "moments_noise": torch.tensor(0.0)}, centre)
+    kept = directions(
+        {"moments": 1e6 * torch.eye(12).double(), "moments_noise": torch.tensor(0.0)},
+        centre,
+    )
     network = fit_cells(FRAME, centre, kept, None)
     assert torch.allclose(network.factors[0], network.factors[1])
-    assert network.rows(torch.randn(7, network.latent, generator=RNG)).shape == (7, 4, 5)
+    assert network.rows(torch.randn(7, network.latent, generator=RNG)).shape == (
+        7,
+        4,
+        5,
+    )
 
 
 def test_values_are_spread_as_the_histogram_says() -> None:
@@ -119,31 +174,50 @@ def test_values_are_spread_as_the_histogram_says() -> None:
         network.tail.fill_(3000.0)
     wanted = torch.tensor([[700.0, 0.0, 100.0, 200.0]]).double()
     assert match_shades(network, wanted, noise=0.1, people=1000.0)
-    drawn = network.rows(torch.randn(4000, network.latent, generator=RNG)).detach().flatten()
+    drawn = (
+        network.rows(torch.randn(4000, network.latent, generator=RNG))
+        .detach()
+        .flatten()
+    )
     shares = torch.histc(drawn, 4, 0, 1) / len(drawn)
     assert torch.allclose(shares.double(), wanted[0] / 1000, atol=0.02)
 
 
 def test_histograms_of_noise_are_left_aside() -> None:
     network = CellGaussians(FRAME, classes=1, cells=1, directions=3)
-    assert not match_shades(network, torch.tensor([[9.0, -4.0, 3.0, 2.0]]).double(), noise=5.0, people=10.0)
+    assert not match_shades(
+        network, torch.tensor([[9.0, -4.0, 3.0, 2.0]]).double(), noise=5.0, people=10.0
+    )
     z = 9 * torch.randn(50, network.latent, generator=RNG)
-    torch.testing.assert_close(network.rows(z).flatten(), network.raw(z).clamp(0, 1).flatten(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        network.rows(z).flatten(),
+        network.raw(z).clamp(0, 1).flatten(),
+        rtol=0,
+        atol=1e-5,
+    )
 
 
-def test_loud_histograms_of_series_move_values_by_what_all_channels_have_in_common() -> None:
-    frame, people, noise = Frame((8, 20), 1, 40), 400.0, 12.0
+def test_loud_histograms_of_series_move_values_by_what_all_channels_have_in_common():
+    frame = Frame((8, 20), 1, 40)
+    people = 400.0
+    noise = 12.0
     low = torch.tensor([0.5, 0.3, 0.15, 0.05]).repeat_interleave(4).double() / 4
     loud = noise * torch.randn(20, 16, generator=RNG, dtype=torch.float64)
     moved = {}
     for name, shares in (("low", low), ("own", None)):
-        network = CellGaussians(frame, classes=1, cells=1, directions=1).requires_grad_(False)
+        network = CellGaussians(frame, classes=1, cells=1, directions=1).requires_grad_(
+            False
+        )
         network.tail.fill_(1000.0)
         z = torch.randn(2000, network.latent, generator=RNG)
         before = network.rows(z).mean()
         if shares is None:
-            shares = torch.histc(network.raw(z), 16, 0, 1).double() / network.raw(z).numel()
-        assert not match_shades(network, people * shares + loud, noise, people), "too loud for a channel"
+            shares = (
+                torch.histc(network.raw(z), 16, 0, 1).double() / network.raw(z).numel()
+            )
+        assert not match_shades(network, people * shares + loud, noise, people), (
+            "too loud for a channel"
+        )
         moved[name] = float(network.rows(z).mean() - before)
     wanted = float((low * (torch.arange(16) + 0.5) / 16).sum()) - 0.5
     assert wanted < -0.15
@@ -152,7 +226,9 @@ def test_loud_histograms_of_series_move_values_by_what_all_channels_have_in_comm
 
 
 def test_shares_are_the_nearest_ones() -> None:
-    found = to_simplex(torch.tensor([[0.5, 0.7, -0.2]]).double(), torch.ones(1).double())
+    found = to_simplex(
+        torch.tensor([[0.5, 0.7, -0.2]]).double(), torch.ones(1).double()
+    )
     assert found[0].tolist() == pytest.approx([0.4, 0.6, 0.0])
 
 
@@ -173,7 +249,7 @@ def test_cells_are_drawn_by_their_shares_and_know_their_class() -> None:
     assert torch.equal(network.classes_of(z), network.pick(z) // 2)
 
 
-def test_a_description_that_asks_for_too_much_is_refused_before_it_takes_memory() -> None:
+def test_a_description_that_asks_for_too_much_is_refused_before_it_takes_memory():
     honest = CellGaussians(FRAME, classes=2, cells=2, directions=3).describe()
     assert shapes_of(on_paper(honest))["factors"][1] == (4, 3, 3)
     for bad in (
@@ -188,11 +264,16 @@ def test_a_description_that_asks_for_too_much_is_refused_before_it_takes_memory(
             CellGaussians.from_description(honest | bad)
 
 
-def test_where_the_mean_is_known_values_have_it_within_the_bins_of_their_histogram() -> None:
-    """Nine tenths of all values are 0: even in the lowest bin they would be far too bright."""
+def test_where_the_mean_is_known_values_have_it_within_the_bins_of_their_histogram():
+    """Nine tenths of all values are 0: even in the lowest bin they would be far too
+    bright.
+    """
     raw = torch.randn(500, 8, 1, generator=torch.Generator().manual_seed(0))
     shades = torch.tensor([[900.0, 0, 0, 100]], dtype=torch.float64)
-    even, placed = (shades_map(raw, shades, 0.0, 1000.0, means) for means in (None, torch.tensor([0.09])))
+    even, placed = (
+        shades_map(raw, shades, 0.0, 1000.0, means)
+        for means in (None, torch.tensor([0.09]))
+    )
     assert even is not None
     assert placed is not None
     assert float(even[1].mean()) == pytest.approx(0.9 * 0.125 + 0.1 * 0.875, abs=0.01)
@@ -204,18 +285,24 @@ def test_where_the_mean_is_known_values_have_it_within_the_bins_of_their_histogr
 
 def test_nobody_whom_a_gaussian_has_past_an_end_is_drawn_on_it() -> None:
     frame = Frame((8, 20), 1, 40)
-    network = CellGaussians(frame, classes=1, cells=1, directions=1).requires_grad_(False)
+    network = CellGaussians(frame, classes=1, cells=1, directions=1).requires_grad_(
+        False
+    )
     network.tail.fill_(3000.0)
     z = torch.randn(2000, network.latent, generator=RNG)
     raw = network.raw(z)
     past = float(((raw < 0) | (raw > 1)).double().mean())
     assert past > 0.05
     shares = torch.histc(raw.clamp(0, 1), 16, 0, 1).double() / raw.numel()
-    assert not match_shades(network, 400 * shares.repeat(20, 1), noise=12.0, people=400.0), "too loud for a channel"
+    assert not match_shades(
+        network, 400 * shares.repeat(20, 1), noise=12.0, people=400.0
+    ), "too loud for a channel"
     drawn = network.rows(z)
     assert not ((drawn == 0) | (drawn == 1)).any()
     order = raw.reshape(-1, 20)[:, 0].argsort()
-    assert (drawn.reshape(-1, 20)[:, 0][order].diff() >= 0).all(), "ranks stay, and with them the memory of series"
+    assert (drawn.reshape(-1, 20)[:, 0][order].diff() >= 0).all(), (
+        "ranks stay, and with them the memory of series"
+    )
 
 
 def toeplitz(frame: Frame, fades: list[float]) -> torch.Tensor:
@@ -244,7 +331,9 @@ def test_the_noise_of_lag_1_is_that_of_lags_of_noisy_moments() -> None:
     small = 1e-4 * float(second.diagonal().mean())
     noisy = [second + symmetric(24, small) for _ in range(4000)]
     lags = torch.stack([lag_1(one, back, 2).mean() for one in noisy])
-    assert lag_1_noise(second, back, 2, small) == pytest.approx(float(lags.std()), rel=0.06)
+    assert lag_1_noise(second, back, 2, small) == pytest.approx(
+        float(lags.std()), rel=0.06
+    )
 
 
 @pytest.mark.parametrize("people", [[900.0], [900.0, 100.0]])

@@ -8,7 +8,11 @@ import torch
 from understudy.api.train import train
 from understudy.data.column import OTHER
 from understudy.data.schema import BOUGHT, Boolean, Categorical, Integer, Schema
-from understudy.models.tables.merged_levels import all_that_was_counted, levels_of_none, never_drawn
+from understudy.models.tables.merged_levels import (
+    all_that_was_counted,
+    levels_of_none,
+    never_drawn,
+)
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.runs.federation import Federation
 
@@ -18,10 +22,14 @@ CODE = Integer(name="c", low=0, high=3, nullable=True)
 SIGMA = 10.0
 
 
-def none_of(column: Categorical | Integer | Boolean, counts: list[float], note: str = BOUGHT) -> list[int]:
+def none_of(
+    column: Categorical | Integer | Boolean, counts: list[float], note: str = BOUGHT
+) -> list[int]:
     seen = torch.tensor(counts)
     schema = Schema(columns=(column,), note=note)
-    return sorted(levels_of_none(schema, [len(counts)], seen, torch.full_like(seen, SIGMA))[0])
+    return sorted(
+        levels_of_none(schema, [len(counts)], seen, torch.full_like(seen, SIGMA))[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,7 +41,8 @@ def none_of(column: Categorical | Integer | Boolean, counts: list[float], note: 
         (YES, [900, 22, 24], [1]),  # all say "No"
         (CODE, [300, 200, 18, -5, 40], [2, 3]),
         (CODE, [5, 200, 18, 60, 12], [0, 4]),  # a gap between what was seen stays
-        (CODE, [300, 200], []),  # merged levels: neither is the missing one alone, nor a number
+        # merged levels: neither is the missing one alone, nor a number
+        (CODE, [300, 200], []),
     ],
 )
 def test_levels_are_taken_out_where_the_count_is_consistent_with_nobody(
@@ -43,7 +52,11 @@ def test_levels_are_taken_out_where_the_count_is_consistent_with_nobody(
 
 
 def test_declared_bounds_are_known_and_stay() -> None:
-    assert none_of(CODE, [300, 200, 18, -5, 40], note="") == none_of(YES, [900, 22, 24], note="") == []
+    assert (
+        none_of(CODE, [300, 200, 18, -5, 40], note="")
+        == none_of(YES, [900, 22, 24], note="")
+        == []
+    )
 
 
 def test_a_mixture_draws_none_of_them_nor_of_the_target_s() -> None:
@@ -66,19 +79,33 @@ def test_exact_counts_say_it_exactly() -> None:
 
 def test_of_many_columns_rarely_one_is_drawn_without_values_by_noise_alone() -> None:
     rng = np.random.default_rng(2)
-    columns = tuple(Categorical(name=f"t{j}", categories=("a", "b"), nullable=True) for j in range(50))
-    schema, sizes = Schema(columns=columns), [3] * 50
+    columns = tuple(
+        Categorical(name=f"t{j}", categories=("a", "b"), nullable=True)
+        for j in range(50)
+    )
+    schema = Schema(columns=columns)
+    sizes = [3] * 50
     drawn = 0
     for _ in range(100):
-        seen = torch.tensor([500.0, 400.0, 0.0] * 50) + torch.from_numpy(rng.normal(0, SIGMA, 150))
-        drawn += levels_of_none(schema, sizes, seen, torch.full((150,), SIGMA)) != [[2]] * 50
+        seen = torch.tensor([500.0, 400.0, 0.0] * 50) + torch.from_numpy(
+            rng.normal(0, SIGMA, 150)
+        )
+        drawn += (
+            levels_of_none(schema, sizes, seen, torch.full((150,), SIGMA)) != [[2]] * 50
+        )
     assert drawn <= 7, "one table in fifty, by half of the levels that are looked at"
 
 
-def test_two_percent_that_lack_are_drawn_in_a_table_in_which_other_columns_lack_many() -> None:
-    """173 of 9,105 people under a noise of 55: three deviations, beside a dozen columns without doubt."""
-    columns = tuple(Categorical(name=f"t{j}", categories=("a", "b"), nullable=True) for j in range(36))
-    schema, sizes = Schema(columns=columns), [3] * 36
+def test_two_percent_that_lack_are_drawn_in_a_table_in_which_other_columns_lack_many():
+    """173 of 9,105 people under a noise of 55: three deviations, beside a dozen columns
+    without doubt.
+    """
+    columns = tuple(
+        Categorical(name=f"t{j}", categories=("a", "b"), nullable=True)
+        for j in range(36)
+    )
+    schema = Schema(columns=columns)
+    sizes = [3] * 36
     seen = torch.tensor([5_000.0, 4_000.0, 0.0] * 36)
     for place in range(12):
         seen[3 * place + 2] = 2_000.0
@@ -89,24 +116,31 @@ def test_two_percent_that_lack_are_drawn_in_a_table_in_which_other_columns_lack_
     assert levels_of_none(schema, sizes, seen, torch.full((108,), 55.0)) == [[2]] * 36
 
 
-def test_a_level_is_counted_by_all_tables_that_have_it_and_the_noise_is_that_of_their_mean() -> None:
+def test_a_level_is_counted_by_all_tables_that_have_it_and_the_noise_is_that_of_their_mean():
     sizes = [2, 3, 2]
-    truth = torch.block_diag(*(torch.diag(torch.tensor([10.0] * size)) for size in sizes))
-    for a, b in ((slice(0, 2), slice(2, 5)), (slice(0, 2), slice(5, 7)), (slice(2, 5), slice(5, 7))):
+    truth = torch.block_diag(
+        *(torch.diag(torch.tensor([10.0] * size)) for size in sizes)
+    )
+    for a, b in (
+        (slice(0, 2), slice(2, 5)),
+        (slice(0, 2), slice(5, 7)),
+        (slice(2, 5), slice(5, 7)),
+    ):
         truth[a, b] = 10.0 / (b.stop - b.start)
         truth[b, a] = truth[a, b].T * 1.0
     noise = torch.full((7, 7), 2.0)
     noise[0:2, 5:7] = noise[5:7, 0:2] = torch.inf
     found, deviation = all_that_was_counted(truth, noise, sizes)
     assert found[:2].tolist() == pytest.approx([10, 10])
-    # by itself, 4, and by the sum over three levels, 12; the other pair was not measured
+    # by itself, 4, and by the sum over three levels, 12; the other pair was not
+    # measured
     assert deviation[0].item() == pytest.approx((1 / 4 + 1 / 12) ** -0.5)
     exact, none = all_that_was_counted(truth, torch.zeros(7, 7), sizes)
     assert none.max() < 1e-4
     assert exact[0].item() == pytest.approx(10)
 
 
-def test_nobody_is_drawn_without_a_value_or_as_other_where_noise_alone_counted_them() -> None:
+def test_nobody_is_drawn_without_a_value_or_as_other_where_noise_alone_counted_them():
     rng = np.random.default_rng(8)
     frame = pd.DataFrame(
         {
@@ -115,10 +149,17 @@ def test_nobody_is_drawn_without_a_value_or_as_other_where_noise_alone_counted_t
             "n": rng.integers(0, 99, 2_000),
         }
     )
-    columns = [Categorical(name=c, categories=("a", "b", "c", OTHER), nullable=True) for c in ("all", "some")]
-    schema = Schema(columns=(*columns, Integer(name="n", low=0, high=99, nullable=True)))
+    columns = [
+        Categorical(name=c, categories=("a", "b", "c", OTHER), nullable=True)
+        for c in ("all", "some")
+    ]
+    schema = Schema(
+        columns=(*columns, Integer(name="n", low=0, high=99, nullable=True))
+    )
     holders = Federation.rehearsal({"one": frame}, {"one": schema}, budget=2.0, seed=4)
-    drawn = train("gram", holders, components=8, steps=10, device="cpu").sample(4_000, seed=1)
+    drawn = train("gram", holders, components=8, steps=10, device="cpu").sample(
+        4_000, seed=1
+    )
     assert not drawn["all"].isna().any()
     assert not drawn["n"].isna().any()
     assert 0.2 < drawn["some"].isna().mean() < 0.4

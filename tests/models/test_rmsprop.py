@@ -9,21 +9,31 @@ from understudy.models.kernels.clients import RmsProp
 
 def _parameters() -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    return [torch.randn(shape, generator=generator).requires_grad_() for shape in ((3, 4), (4,), (2,))]
+    return [
+        torch.randn(shape, generator=generator).requires_grad_()
+        for shape in ((3, 4), (4,), (2,))
+    ]
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["many at once", "one by one"])
-def test_it_steps_as_torch_optim_does(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_steps_as_torch_optim_does(
+    large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if large:
         monkeypatch.setattr(clients, "_large", lambda parameter: parameter.numel() > 2)
-    ours, theirs = _parameters(), _parameters()
-    optimizer, reference = RmsProp(ours, lr=0.01), torch.optim.RMSprop(theirs, lr=0.01)
+    ours = _parameters()
+    theirs = _parameters()
+    optimizer = RmsProp(ours, lr=0.01)
+    reference = torch.optim.RMSprop(theirs, lr=0.01)
     generator = torch.Generator().manual_seed(1)
     for step in range(50):
         optimizer.zero_grad()
         reference.zero_grad()
-        for mine, other in zip(ours[: 3 - step % 2], theirs, strict=False):  # in every other step one has none
-            mine.grad = torch.randn(mine.shape, generator=generator) * 10.0 ** (step % 7 - 3)
+        # in every other step one has none
+        for mine, other in zip(ours[: 3 - step % 2], theirs, strict=False):
+            mine.grad = torch.randn(mine.shape, generator=generator) * 10.0 ** (
+                step % 7 - 3
+            )
             other.grad = mine.grad.clone()
         optimizer.step()
         reference.step()

@@ -1,4 +1,6 @@
-"""The mean of series under noise: levels that are one are fused, and swings that are noise go."""
+"""The mean of series under noise: levels that are one are fused, and swings that are
+noise go.
+"""
 
 import math
 from collections.abc import Iterator
@@ -16,7 +18,9 @@ def noisy(values: torch.Tensor, noise: float) -> torch.Tensor:
 
 
 def groupings(n: int) -> Iterator[tuple[int, ...]]:
-    """All ways to part n things, each once: the group of every thing, numbered as they first come."""
+    """All ways to part n things, each once: the group of every thing, numbered as they
+    first come.
+    """
     if n == 0:
         yield ()
         return
@@ -29,7 +33,11 @@ def test_of_all_groupings_the_cheapest_is_found(spread: float) -> None:
     values = spread * torch.randn(6, generator=RNG, dtype=torch.float64)
 
     def cost(groups: tuple[int, ...]) -> float:
-        parts = [values[torch.tensor([g == one for g in groups])] for one in range(6) if one in set(groups)]
+        parts = [
+            values[torch.tensor([g == one for g in groups])]
+            for one in range(6)
+            if one in set(groups)
+        ]
         price = 2 * math.log(6) + 2
         return sum(float((part - part.mean()).square().sum()) + price for part in parts)
 
@@ -37,7 +45,12 @@ def test_of_all_groupings_the_cheapest_is_found(spread: float) -> None:
     ours = tuple(sorted(set(found)).index(value) for value in found)
     assert cost(ours) == pytest.approx(min(map(cost, groupings(6))))
     assert sorted(set(found)) == pytest.approx(
-        sorted({float(values[torch.tensor([g == one for g in ours])].mean()) for one in set(ours)})
+        sorted(
+            {
+                float(values[torch.tensor([g == one for g in ours])].mean())
+                for one in set(ours)
+            }
+        )
     )
 
 

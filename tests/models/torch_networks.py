@@ -1,9 +1,16 @@
-"""The classifiers written with torch.nn, and seeded numbers to fill them: what the tests compare against."""
+"""The classifiers written with torch.nn, and seeded numbers to fill them: what the
+tests compare against.
+"""
 
 import torch
 from torch import Tensor, nn
 
-from understudy.models.cohort.classifier import Classifier, LeNet, LogisticRegression, Mlp
+from understudy.models.cohort.classifier import (
+    Classifier,
+    LeNet,
+    LogisticRegression,
+    Mlp,
+)
 
 
 class Draws:
@@ -22,11 +29,25 @@ def module(model: Classifier) -> nn.Module:
         case LogisticRegression():
             layers = [nn.Linear(model.features, model.classes)]
         case Mlp():
-            layers = [nn.Linear(model.features, model.hidden), nn.ReLU(), nn.Linear(model.hidden, model.classes)]
+            layers = [
+                nn.Linear(model.features, model.hidden),
+                nn.ReLU(),
+                nn.Linear(model.hidden, model.classes),
+            ]
         case LeNet():
             layers = [
-                nn.Unflatten(1, (1, 28, 28)), nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2),
-                nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-                nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, model.classes),
-            ]  # fmt: skip
+                nn.Unflatten(1, (1, 28, 28)),
+                nn.Conv2d(1, 6, 5),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Conv2d(6, 16, 5),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Flatten(),
+                nn.Linear(256, 120),
+                nn.ReLU(),
+                nn.Linear(120, 84),
+                nn.ReLU(),
+                nn.Linear(84, model.classes),
+            ]
     return nn.Sequential(*layers).double()

@@ -20,7 +20,16 @@ def test_a_budget_is_frozen_and_reads_as_a_limit() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [(0, 1e-5), (-1, 1e-5), (math.nan, 1e-5), (1, -1e-9), (1, 1), (1, math.nan), (1, True), (1, 1e-5, "nobody")],
+    [
+        (0, 1e-5),
+        (-1, 1e-5),
+        (math.nan, 1e-5),
+        (1, -1e-9),
+        (1, 1),
+        (1, math.nan),
+        (1, True),
+        (1, 1e-5, "nobody"),
+    ],
 )
 def test_a_budget_that_limits_nothing_is_refused(wrong: tuple[float, ...]) -> None:
     with pytest.raises(ConfigError):

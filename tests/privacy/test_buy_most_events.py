@@ -1,4 +1,6 @@
-"""A bound on events is bought: near the quantile, at the stated price, and moved by nobody more than that."""
+"""A bound on events is bought: near the quantile, at the stated price, and moved by
+nobody more than that.
+"""
 
 import math
 from pathlib import Path
@@ -36,11 +38,18 @@ def people_with(numbers: list[int]) -> Visits:
 
 @settings(max_examples=50)
 @given(
-    numbers=st.lists(st.integers(0, 5000), min_size=1, max_size=12), percent=st.integers(1, 99), gone=st.integers(0, 11)
+    numbers=st.lists(st.integers(0, 5000), min_size=1, max_size=12),
+    percent=st.integers(1, 99),
+    gone=st.integers(0, 11),
 )
-def test_one_person_moves_no_score_by_more_than_the_sensitivity(numbers: list[int], percent: int, gone: int) -> None:
-    bounds, without = (candidates(CEILING), [n for place, n in enumerate(numbers) if place != gone % len(numbers)])
-    one, other = (scores(people_with(each), bounds, percent) for each in (numbers, without))
+def test_one_person_moves_no_score_by_more_than_the_sensitivity(
+    numbers: list[int], percent: int, gone: int
+) -> None:
+    bounds = candidates(CEILING)
+    without = [n for place, n in enumerate(numbers) if place != gone % len(numbers)]
+    one, other = (
+        scores(people_with(each), bounds, percent) for each in (numbers, without)
+    )
     assert int((one - other).abs().max()) <= max(percent, 100 - percent)
 
 
@@ -48,16 +57,26 @@ def test_the_bound_is_near_the_quantile_and_paid_for() -> None:
     rng = np.random.default_rng(1)
     numbers = rng.poisson(4, 3000).tolist()
     ledger = Ledger.rehearsal(holder="a", budget=Budget(1.0, 1e-6))
-    found = buy_most_events(people_with(numbers), ledger, epsilon=1.0, run="r", rng=SecureRng.from_seed(1))
+    found = buy_most_events(
+        people_with(numbers), ledger, epsilon=1.0, run="r", rng=SecureRng.from_seed(1)
+    )
     assert found.most_events in (7, 8, 9)
     assert ledger.spent() == pytest.approx(1.0, rel=1e-4)
     with pytest.raises(BudgetExceeded):
-        buy_most_events(people_with(numbers), ledger, epsilon=0.1, run="r", rng=SecureRng.from_seed(2))
+        buy_most_events(
+            people_with(numbers),
+            ledger,
+            epsilon=0.1,
+            run="r",
+            rng=SecureRng.from_seed(2),
+        )
 
 
 def test_choices_of_neighbours_differ_by_no_more_than_epsilon() -> None:
     """Exactly, by the law of the mechanism on a small grid."""
-    epsilon, percent, bounds = 0.7, 90, (1, 2, 4)
+    epsilon = 0.7
+    percent = 90
+    bounds = (1, 2, 4)
 
     def law(numbers: list[int]) -> np.ndarray:
         found = scores(people_with(numbers), bounds, percent).double().numpy()
@@ -73,8 +92,14 @@ def test_what_cannot_be_bought_costs_nothing(tmp_path: Path) -> None:
     people = people_with([1, 2])
     with Ledger(tmp_path / "a.ledger", holder="a", budget=Budget(1.0, 1e-6)) as real:
         with pytest.raises(PrivacyError, match="repeated or guessed"):
-            buy_most_events(people, real, epsilon=0.5, run="r", rng=SecureRng.from_seed(1))
-        for bad in ({"epsilon": 0.0}, {"epsilon": math.nan}, {"epsilon": 0.5, "percent": 100}):
+            buy_most_events(
+                people, real, epsilon=0.5, run="r", rng=SecureRng.from_seed(1)
+            )
+        for bad in (
+            {"epsilon": 0.0},
+            {"epsilon": math.nan},
+            {"epsilon": 0.5, "percent": 100},
+        ):
             with pytest.raises(ConfigError):
                 buy_most_events(people, real, **bad, run="r", rng=SecureRng())  # type: ignore[arg-type]
         assert real.spent() == 0
@@ -87,11 +112,21 @@ def test_the_command_writes_a_schema_with_the_bound(tmp_path: Path) -> None:
     events.to_csv(tmp_path / "tables" / "events.csv", index=False)
     CEILING.save(tmp_path / "schema.toml")
     words = ["schema", "buy-events", tmp_path / "tables", tmp_path / "schema.toml"]
-    words += ["--ledger", tmp_path / "a.ledger", "--epsilon", "2", "--out", tmp_path / "bought.toml"]
+    words += [
+        "--ledger",
+        tmp_path / "a.ledger",
+        "--epsilon",
+        "2",
+        "--out",
+        tmp_path / "bought.toml",
+    ]
     result = CliRunner().invoke(app, [str(word) for word in words])
     assert result.exit_code == 0, result.output
     bought = VisitSchema.load(tmp_path / "bought.toml")
     assert 1 <= bought.most_events <= 4096
-    assert read_visits(tmp_path / "tables", bought).codes().numbers.max() <= bought.most_events
+    assert (
+        read_visits(tmp_path / "tables", bought).codes().numbers.max()
+        <= bought.most_events
+    )
     with Ledger(tmp_path / "a.ledger") as ledger:
         assert ledger.spent() == pytest.approx(2.0, rel=1e-4)

@@ -9,11 +9,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.privacy.gradients import critic
-from understudy.privacy.gradients.critic import clipped_gradient_sum, private_critic_gradient, require_sound
+from understudy.privacy.gradients.critic import (
+    clipped_gradient_sum,
+    private_critic_gradient,
+    require_sound,
+)
 from understudy.privacy.noise.rng import SecureRng
 
 DOUBLE = torch.float64
-SIZES = [(5, 1), (6, 3, 1), (9, 5, 1), (4, 7, 1), (8, 5, 4, 1), (6, 7, 3, 1), (7, 6, 5, 4, 1)]
+SIZES = [
+    (5, 1),
+    (6, 3, 1),
+    (9, 5, 1),
+    (4, 7, 1),
+    (8, 5, 4, 1),
+    (6, 7, 3, 1),
+    (7, 6, 5, 4, 1),
+]
 
 
 def make(sizes, batch=24, seed=0, scale=1.5, dtype=DOUBLE):
@@ -23,7 +35,9 @@ def make(sizes, batch=24, seed=0, scale=1.5, dtype=DOUBLE):
     def normal(*shape):
         return torch.randn(*shape, generator=g, dtype=DOUBLE).to(dtype)
 
-    layers = [(normal(b, a) * scale / math.sqrt(a), normal(b)) for a, b in pairwise(sizes)]
+    layers = [
+        (normal(b, a) * scale / math.sqrt(a), normal(b)) for a, b in pairwise(sizes)
+    ]
     mix = torch.rand(batch, generator=g, dtype=DOUBLE).to(dtype)
     return layers, normal(batch, sizes[0]), normal(batch, sizes[0]).softmax(1), mix
 
@@ -44,7 +58,9 @@ def loss(layers, x, fake, mix, penalty, slope):
 
 def per_person(layers, real, fake, mix, penalty=10.0, slope=0.2):
     """Each person's whole gradient, by vmap: a list of (batch, ...) tensors."""
-    each = vmap(grad(loss), in_dims=(None, 0, 0, 0, None, None))(layers, real, fake, mix, penalty, slope)
+    each = vmap(grad(loss), in_dims=(None, 0, 0, 0, None, None))(
+        layers, real, fake, mix, penalty, slope
+    )
     return [part for pair in each for part in pair]
 
 
@@ -55,10 +71,21 @@ def per_person_loop(layers, real, fake, mix, penalty=10.0, slope=0.2):
     rows = []
     for x, f, m in zip(real, fake, mix, strict=True):
         point = (m * x + (1 - m) * f).requires_grad_()
-        (steep,) = torch.autograd.grad(score(pairs, point, slope), point, create_graph=True)
-        total = score(pairs, f, slope) - score(pairs, x, slope) + penalty * (steep.norm() - 1) ** 2
+        (steep,) = torch.autograd.grad(
+            score(pairs, point, slope), point, create_graph=True
+        )
+        total = (
+            score(pairs, f, slope)
+            - score(pairs, x, slope)
+            + penalty * (steep.norm() - 1) ** 2
+        )
         found = torch.autograd.grad(total, leaves, allow_unused=True)
-        rows.append([torch.zeros_like(p) if g is None else g for p, g in zip(leaves, found, strict=True)])
+        rows.append(
+            [
+                torch.zeros_like(p) if g is None else g
+                for p, g in zip(leaves, found, strict=True)
+            ]
+        )
     return [torch.stack(parts) for parts in zip(*rows, strict=True)]
 
 
@@ -82,8 +109,12 @@ def test_the_clipped_sum_equals_clipping_each_persons_gradient(sizes, reference)
     each = reference(layers, real, fake, mix)
     clip_norm = float(norms(each).median())
     assert 0 < int((norms(each) > clip_norm).sum()) < len(real)
-    ours = clipped_gradient_sum(layers, real, fake, mix, clip_norm=clip_norm, penalty=10.0)
-    for mine, theirs in zip([part for pair in ours for part in pair], clipped(each, clip_norm), strict=True):
+    ours = clipped_gradient_sum(
+        layers, real, fake, mix, clip_norm=clip_norm, penalty=10.0
+    )
+    for mine, theirs in zip(
+        [part for pair in ours for part in pair], clipped(each, clip_norm), strict=True
+    ):
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
 
 
@@ -94,7 +125,11 @@ def test_units_of_zeros_that_align_a_wide_critic_change_nothing(sizes, monkeypat
     expected = clipped_gradient_sum(layers, real, fake, mix, **settings)
     monkeypatch.setattr(critic, "pays", lambda weight: True)
     wider, *rows = critic._padded(layers, real, fake)
-    assert all(size % 8 == 0 for matrix in (*(w for w, _ in wider), *rows) for size in matrix.shape[1:])
+    assert all(
+        size % 8 == 0
+        for matrix in (*(w for w, _ in wider), *rows)
+        for size in matrix.shape[1:]
+    )
     found = clipped_gradient_sum(layers, real, fake, mix, **settings)
     for pair, other in zip(expected, found, strict=True):
         torch.testing.assert_close(pair, other)
@@ -103,23 +138,35 @@ def test_units_of_zeros_that_align_a_wide_critic_change_nothing(sizes, monkeypat
 @pytest.mark.parametrize("sizes", [(137, 69, 1), (60, 40, 20, 1)])
 def test_float32_agrees_with_float64(sizes):
     layers, real, fake, mix = make(sizes, batch=64, scale=1.0)
-    exact = flat(clipped_gradient_sum(layers, real, fake, mix, clip_norm=1.0, penalty=10.0))
+    exact = flat(
+        clipped_gradient_sum(layers, real, fake, mix, clip_norm=1.0, penalty=10.0)
+    )
     single = [(weight.float(), bias.float()) for weight, bias in layers]
-    ours = clipped_gradient_sum(single, real.float(), fake.float(), mix.float(), clip_norm=1.0, penalty=10.0)
+    ours = clipped_gradient_sum(
+        single, real.float(), fake.float(), mix.float(), clip_norm=1.0, penalty=10.0
+    )
     assert float((flat(ours).double() - exact).norm()) < 2e-5 * float(exact.norm())
 
 
-@pytest.mark.parametrize(("penalty", "slope"), [(0.0, 0.2), (10.0, 0.0), (3.0, 1.0), (1.0, 0.01)])
+@pytest.mark.parametrize(
+    ("penalty", "slope"), [(0.0, 0.2), (10.0, 0.0), (3.0, 1.0), (1.0, 0.01)]
+)
 def test_any_penalty_and_any_slope(penalty, slope):
     layers, real, fake, mix = make((6, 5, 4, 1), seed=3)
     expected = clipped(per_person(layers, real, fake, mix, penalty, slope), 2.0)
-    ours = clipped_gradient_sum(layers, real, fake, mix, clip_norm=2.0, penalty=penalty, slope=slope)
-    torch.testing.assert_close(flat(ours), torch.cat([p.flatten() for p in expected]), rtol=1e-10, atol=1e-10)
+    ours = clipped_gradient_sum(
+        layers, real, fake, mix, clip_norm=2.0, penalty=penalty, slope=slope
+    )
+    torch.testing.assert_close(
+        flat(ours), torch.cat([p.flatten() for p in expected]), rtol=1e-10, atol=1e-10
+    )
 
 
 def test_without_clipping_and_noise_it_is_the_plain_gradient():
     layers, real, fake, mix = make((8, 5, 1))
-    expected = torch.cat([part.sum(0).flatten() for part in per_person(layers, real, fake, mix)])
+    expected = torch.cat(
+        [part.sum(0).flatten() for part in per_person(layers, real, fake, mix)]
+    )
     ours = private_critic_gradient(
         layers,
         real,
@@ -142,20 +189,27 @@ def test_one_persons_leaving_moves_the_sum_by_at_most_the_clip_norm():
     everybody = flat(clipped_gradient_sum(layers, real, fake, mix, **settings))
     for i in range(len(real)):
         stay = torch.arange(len(real)) != i
-        others = flat(clipped_gradient_sum(layers, real[stay], fake[stay], mix[stay], **settings))
+        others = flat(
+            clipped_gradient_sum(layers, real[stay], fake[stay], mix[stay], **settings)
+        )
         moved = float((everybody - others).norm())
         assert moved <= clip_norm * (1 + 1e-12)
         assert moved == pytest.approx(min(clip_norm, float(length[i])), rel=1e-9)
 
 
 def test_rounding_never_lets_a_person_past_the_clip_norm():
-    # Score terms of 10⁵ that cancel to a few units: in float32 their norm drowns in rounding.
+    # Score terms of 10⁵ that cancel to a few units: in float32 their norm drowns in
+    # rounding.
     moved = []
     for seed in range(40):
-        layers, real, _, mix = make((300, 100, 1), batch=1, seed=seed, dtype=torch.float32)
+        layers, real, _, mix = make(
+            (300, 100, 1), batch=1, seed=seed, dtype=torch.float32
+        )
         layers[1][0].mul_(1_000)
         fake = real + 2e-4 * torch.randn_like(real)
-        ours = flat(clipped_gradient_sum(layers, real, fake, mix, clip_norm=1.0, penalty=0.0))
+        ours = flat(
+            clipped_gradient_sum(layers, real, fake, mix, clip_norm=1.0, penalty=0.0)
+        )
         moved.append(float(ours.double().norm()))
     assert max(moved) <= 1 + 1e-5
 
@@ -164,36 +218,62 @@ def test_masked_rows_count_for_nothing():
     layers, real, fake, mix = make((7, 5, 3, 1), batch=20)
     mask = (torch.arange(20) % 3 > 0).to(DOUBLE)
     keep = mask.bool()
-    expected = clipped_gradient_sum(layers, real[keep], fake[keep], mix[keep], clip_norm=1.0, penalty=10.0)
+    expected = clipped_gradient_sum(
+        layers, real[keep], fake[keep], mix[keep], clip_norm=1.0, penalty=10.0
+    )
     real[~keep] = 1e5
-    ours = clipped_gradient_sum(layers, real, fake, mix, clip_norm=1.0, penalty=10.0, mask=mask)
+    ours = clipped_gradient_sum(
+        layers, real, fake, mix, clip_norm=1.0, penalty=10.0, mask=mask
+    )
     torch.testing.assert_close(flat(ours), flat(expected), rtol=1e-11, atol=1e-11)
 
 
 def test_a_mask_of_zeros_is_an_empty_batch():
     layers, real, fake, mix = make((7, 5, 1))
     nobody = clipped_gradient_sum(
-        layers, real, fake, mix, clip_norm=1.0, penalty=1.0, mask=torch.zeros(len(real), dtype=DOUBLE)
+        layers,
+        real,
+        fake,
+        mix,
+        clip_norm=1.0,
+        penalty=1.0,
+        mask=torch.zeros(len(real), dtype=DOUBLE),
     )
-    empty = clipped_gradient_sum(layers, real[:0], fake[:0], mix[:0], clip_norm=1.0, penalty=1.0)
+    empty = clipped_gradient_sum(
+        layers, real[:0], fake[:0], mix[:0], clip_norm=1.0, penalty=1.0
+    )
     assert float(flat(nobody).abs().max()) == float(flat(empty).abs().max()) == 0
-    assert [part.shape for pair in empty for part in pair] == [part.shape for pair in layers for part in pair]
+    assert [part.shape for pair in empty for part in pair] == [
+        part.shape for pair in layers for part in pair
+    ]
 
 
 def private(layers, real, fake, mix, **changes):
-    settings = {"clip_norm": 0.5, "noise_multiplier": 3.0, "expected_batch": 8, "penalty": 10.0, "slope": 0.2}
-    return private_critic_gradient(layers, real, fake, mix, **settings | {"rng": SecureRng.from_seed(1)} | changes)
+    settings = {
+        "clip_norm": 0.5,
+        "noise_multiplier": 3.0,
+        "expected_batch": 8,
+        "penalty": 10.0,
+        "slope": 0.2,
+    }
+    return private_critic_gradient(
+        layers, real, fake, mix, **settings | {"rng": SecureRng.from_seed(1)} | changes
+    )
 
 
 def test_an_empty_batch_is_noise_alone():
     layers, real, fake, mix = make((7, 5, 1), dtype=torch.float32)
     ours = flat(private(layers, real[:0], fake[:0], mix[:0]))
-    torch.testing.assert_close(ours, SecureRng.from_seed(1).normal(len(ours)) * 3.0 * 0.5 / 8)
+    torch.testing.assert_close(
+        ours, SecureRng.from_seed(1).normal(len(ours)) * 3.0 * 0.5 / 8
+    )
 
 
 def test_the_divisor_is_the_expected_batch_not_the_drawn_one():
     layers, real, fake, mix = make((7, 5, 1), batch=24)
-    total = flat(clipped_gradient_sum(layers, real, fake, mix, clip_norm=0.5, penalty=10.0))
+    total = flat(
+        clipped_gradient_sum(layers, real, fake, mix, clip_norm=0.5, penalty=10.0)
+    )
     ours = flat(private(layers, real, fake, mix, noise_multiplier=0))
     torch.testing.assert_close(ours, total / 8, rtol=1e-12, atol=1e-12)
 
@@ -207,7 +287,9 @@ def test_the_noise_has_the_promised_spread_in_every_layer():
             noise = (noisy_part * 8 - part).flatten() / (3.0 * 0.5)
             count = len(noise)
             assert abs(float(noise.mean())) < 5 / math.sqrt(count)
-            assert float(noise.square().mean()) == pytest.approx(1, abs=7 * math.sqrt(2 / count))
+            assert float(noise.square().mean()) == pytest.approx(
+                1, abs=7 * math.sqrt(2 / count)
+            )
 
 
 def test_two_steps_never_share_their_noise():
@@ -220,8 +302,12 @@ def test_two_steps_never_share_their_noise():
 def test_a_flat_critic_has_no_penalty_gradient():
     layers, real, fake, mix = make((6, 4, 1))
     layers[1][0].zero_()
-    ours = clipped_gradient_sum(layers, real, fake, mix, clip_norm=math.inf, penalty=10.0)
-    scores = clipped_gradient_sum(layers, real, fake, mix, clip_norm=math.inf, penalty=0.0)
+    ours = clipped_gradient_sum(
+        layers, real, fake, mix, clip_norm=math.inf, penalty=10.0
+    )
+    scores = clipped_gradient_sum(
+        layers, real, fake, mix, clip_norm=math.inf, penalty=0.0
+    )
     torch.testing.assert_close(flat(ours), flat(scores))
     assert bool(flat(ours).isfinite().all())
 
@@ -230,7 +316,9 @@ def test_a_flat_critic_has_no_penalty_gradient():
 def test_a_nearly_flat_critic_still_gives_a_clipped_gradient(tiny):
     layers, real, fake, mix = make((6, 4, 1), batch=1, dtype=torch.float32)
     layers[1][0].mul_(tiny)
-    ours = flat(clipped_gradient_sum(layers, real, fake, mix, clip_norm=0.1, penalty=10.0))
+    ours = flat(
+        clipped_gradient_sum(layers, real, fake, mix, clip_norm=0.1, penalty=10.0)
+    )
     length = float(ours.double().norm())
     assert length == pytest.approx(0.1, rel=1e-4)
     assert length <= 0.1 * (1 + 1e-5)
@@ -240,14 +328,22 @@ def test_a_gradient_that_overflows_counts_for_nothing():
     layers, real, fake, mix = make((6, 4, 1), dtype=torch.float32)
     real[0] = 1e6
     layers[1][0].mul_(1e15)
-    ours = flat(clipped_gradient_sum(layers, real, fake, mix, clip_norm=1.0, penalty=0.0))
-    others = flat(clipped_gradient_sum(layers, real[1:], fake[1:], mix[1:], clip_norm=1.0, penalty=0.0))
+    ours = flat(
+        clipped_gradient_sum(layers, real, fake, mix, clip_norm=1.0, penalty=0.0)
+    )
+    others = flat(
+        clipped_gradient_sum(
+            layers, real[1:], fake[1:], mix[1:], clip_norm=1.0, penalty=0.0
+        )
+    )
     assert bool(ours.isfinite().all())
     torch.testing.assert_close(ours, others)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30])
-def test_a_row_that_is_not_sound_counts_for_nothing_and_changes_nobody_elses_part(value):
+def test_a_row_that_is_not_sound_counts_for_nothing_and_changes_nobody_elses_part(
+    value,
+):
     layers, real, fake, mix = make((6, 4, 1))
     others = [torch.cat([part[:3], part[4:]]) for part in (real, fake, mix)]
     real[3, 2] = value
@@ -288,11 +384,17 @@ def test_settings_that_would_not_protect_are_refused(change):
 
 def test_no_graph_is_kept_and_nothing_is_changed():
     layers, real, fake, mix = make((6, 4, 1))
-    layers = [(weight.requires_grad_(), bias.requires_grad_()) for weight, bias in layers]
-    before = [part.detach().clone() for part in (*layers[0], *layers[1], real, fake, mix)]
+    layers = [
+        (weight.requires_grad_(), bias.requires_grad_()) for weight, bias in layers
+    ]
+    before = [
+        part.detach().clone() for part in (*layers[0], *layers[1], real, fake, mix)
+    ]
     ours = private(layers, real, fake, mix)
     assert not flat(ours).requires_grad
-    for part, old in zip((*layers[0], *layers[1], real, fake, mix), before, strict=True):
+    for part, old in zip(
+        (*layers[0], *layers[1], real, fake, mix), before, strict=True
+    ):
         torch.testing.assert_close(part.detach(), old, rtol=0, atol=0)
 
 
@@ -310,7 +412,9 @@ class Largest(TorchDispatchMode):
 
 
 def test_no_persons_gradient_is_ever_formed():
-    batch, width, hidden = 50, 40, 30
+    batch = 50
+    width = 40
+    hidden = 30
     layers, real, fake, mix = make((width, hidden, 1), batch=batch)
     with Largest() as largest:
         clipped_gradient_sum(layers, real, fake, mix, clip_norm=1.0, penalty=10.0)

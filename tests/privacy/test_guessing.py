@@ -5,7 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent, ZCDpEvent
+from dp_accounting import (
+    GaussianDpEvent,
+    NonPrivateDpEvent,
+    PoissonSampledDpEvent,
+    ZCDpEvent,
+)
 from scipy.stats import norm
 
 from understudy.privacy.accounts.accounting import (
@@ -27,7 +32,9 @@ def guessed(spend: Spend) -> float:
 
 
 @pytest.mark.parametrize("apart", [0.02, 0.2, 1.0, 3.0])
-def test_gaussian_noise_is_guessed_as_often_as_its_two_bells_overlap(apart: float) -> None:
+def test_gaussian_noise_is_guessed_as_often_as_its_two_bells_overlap(
+    apart: float,
+) -> None:
     found = guessed({GaussianDpEvent(1 / apart): 1})
     exact = norm.cdf(apart / 2)
     assert exact <= found <= exact + 1e-9
@@ -45,15 +52,24 @@ def test_a_randomized_answer_is_guessed_with_its_own_odds(price: float) -> None:
 
 
 @pytest.mark.parametrize(("price", "uses"), [(0.3, 3), (1.0, 8)])
-def test_randomized_answers_are_guessed_by_their_majority(price: float, uses: int) -> None:
+def test_randomized_answers_are_guessed_by_their_majority(
+    price: float, uses: int
+) -> None:
     right = 1 / (1 + math.exp(-price))
-    law = [math.comb(uses, k) * right**k * (1 - right) ** (uses - k) for k in range(uses + 1)]
-    exact = 0.5 * sum(max(one, other) for one, other in zip(law, law[::-1], strict=True))
+    law = [
+        math.comb(uses, k) * right**k * (1 - right) ** (uses - k)
+        for k in range(uses + 1)
+    ]
+    exact = 0.5 * sum(
+        max(one, other) for one, other in zip(law, law[::-1], strict=True)
+    )
     assert exact <= guessed({PureDp(price): uses}) <= exact + 1e-3
 
 
 @pytest.mark.parametrize(("sigma", "moved"), [(0.7, 1), (2.0, 3)])
-def test_whole_number_noise_is_guessed_by_the_overlap_of_its_two_laws(sigma: float, moved: int) -> None:
+def test_whole_number_noise_is_guessed_by_the_overlap_of_its_two_laws(
+    sigma: float, moved: int
+) -> None:
     places = np.arange(-200, 201)
     law = np.exp(-(places**2) / (2 * sigma**2))
     law /= law.sum()
@@ -62,7 +78,9 @@ def test_whole_number_noise_is_guessed_by_the_overlap_of_its_two_laws(sigma: flo
 
 
 @pytest.mark.parametrize(("rate", "noise"), [(0.25, 1.0), (0.01, 0.6)])
-def test_noise_on_a_sample_is_guessed_as_often_as_the_sample_has_the_person(rate: float, noise: float) -> None:
+def test_noise_on_a_sample_is_guessed_as_often_as_the_sample_has_the_person(
+    rate: float, noise: float
+) -> None:
     exact = 0.5 + 0.5 * rate * (2 * norm.cdf(0.5 / noise) - 1)
     found = guessed({PoissonSampledDpEvent(rate, GaussianDpEvent(noise)): 1})
     assert exact - 1e-12 <= found <= exact + 1e-3
@@ -70,14 +88,20 @@ def test_noise_on_a_sample_is_guessed_as_often_as_the_sample_has_the_person(rate
 
 SPENDS: list[Spend] = [
     {PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0)): 50},
-    {PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0)): 5, DiscreteGaussian(3.0): 4, PureDp(0.1): 2},
+    {
+        PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0)): 5,
+        DiscreteGaussian(3.0): 4,
+        PureDp(0.1): 2,
+    },
     {ZCDpEvent(0.02): 3},
     {Reveals(1e-3): 1, GaussianDpEvent(2.0): 1},
 ]
 
 
 @pytest.mark.parametrize("spend", SPENDS)
-def test_a_mechanism_is_guessed_at_most_as_often_as_any_one_price_of_it_allows(spend: Spend) -> None:
+def test_a_mechanism_is_guessed_at_most_as_often_as_any_one_price_of_it_allows(
+    spend: Spend,
+) -> None:
     for delta in (1e-6, 1e-3, 0.05, 0.2):
         assert guessed(spend) <= best_guess(epsilon(spend, delta), delta).share + 2e-3
     assert 0.5 < guessed(spend) < best_guess(epsilon(spend, 1e-6), 1e-6).share
@@ -85,7 +109,9 @@ def test_a_mechanism_is_guessed_at_most_as_often_as_any_one_price_of_it_allows(s
 
 @pytest.mark.parametrize("delta", [0.0, 0.01])
 @pytest.mark.parametrize("price", [0.1, 1.0, 3.0])
-def test_a_price_alone_allows_what_its_extremal_pair_of_worlds_does(price: float, delta: float) -> None:
+def test_a_price_alone_allows_what_its_extremal_pair_of_worlds_does(
+    price: float, delta: float
+) -> None:
     # Kairouz et al. 2015, Thm 2.1: no two worlds that (ε, δ) allows are further apart
     q = (1 - delta) / (1 + math.exp(price))
     with_person = np.array([delta, math.exp(price) * q, q, 0])
@@ -106,18 +132,27 @@ def test_words_round_up() -> None:
 
 
 @pytest.mark.parametrize(("price", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (2.0, 1e-8)])
-def test_no_gaussian_use_within_a_budget_is_guessed_more_often_than_what_is_planned(price: float, delta: float) -> None:
+def test_no_gaussian_use_within_a_budget_is_guessed_more_often_than_what_is_planned(
+    price: float, delta: float
+) -> None:
     planned = planned_gaussians(price, delta)
     assert planned is not None
     assert price < epsilon(planned, delta) < price * 1.005
     assert planned_gaussians(30.0, delta) is None
 
 
-def test_a_ledger_tells_the_guess_at_whoever_is_guessed_most_often(tmp_path: Path) -> None:
-    """At the budget's δ the first person has the higher ε, and the second is guessed more often."""
-    rare, often = PoissonSampledDpEvent(1e-3, GaussianDpEvent(0.3)), GaussianDpEvent(2.0)
+def test_a_ledger_tells_the_guess_at_whoever_is_guessed_most_often(
+    tmp_path: Path,
+) -> None:
+    """At the budget's δ the first person has the higher ε, and the second is guessed
+    more often.
+    """
+    rare = PoissonSampledDpEvent(1e-3, GaussianDpEvent(0.3))
+    often = GaussianDpEvent(2.0)
     assert epsilon({rare: 1}, 1e-6) > epsilon({often: 1}, 1e-6)
-    with Ledger(tmp_path / "clinic.ledger", holder="clinic", budget=Budget(30, 1e-6)) as book:
+    with Ledger(
+        tmp_path / "clinic.ledger", holder="clinic", budget=Budget(30, 1e-6)
+    ) as book:
         book.charge(rare, people=["one"], run="a", what="a batch")
         book.charge(often, people=["other"], run="a", what="a sum")
         assert book.guess() == best_guess(distance=distance({often: 1}))
@@ -126,17 +161,35 @@ def test_a_ledger_tells_the_guess_at_whoever_is_guessed_most_often(tmp_path: Pat
 def test_two_parties_who_hold_the_same_people_are_guessed_more_often_than_one() -> None:
     def stated(name: str) -> PartyPrivacy:
         spend = {GaussianDpEvent(4.0): 1}
-        return PartyPrivacy(name=name, budget=Budget(2, 1e-6), outsider=spend, insider=spend, noise="secure", people=9)
+        return PartyPrivacy(
+            name=name,
+            budget=Budget(2, 1e-6),
+            outsider=spend,
+            insider=spend,
+            noise="secure",
+            people=9,
+        )
 
-    one, two = (PrivacyStatement(parties=tuple(map(stated, names))).guess().share for names in (["a"], ["a", "b"]))
+    one, two = (
+        PrivacyStatement(parties=tuple(map(stated, names))).guess().share
+        for names in (["a"], ["a", "b"])
+    )
     assert one == pytest.approx(norm.cdf(1 / 8), abs=1e-3)
     assert two == pytest.approx(norm.cdf(math.sqrt(2) / 8), abs=1e-3)
     body = PrivacyStatement(parties=(stated("a"),)).to_dict()
     assert body["person"]["right_guesses"]["server"] == one
-    assert best_guess(distance=2 * one - 1).in_words() in str(PrivacyStatement(parties=(stated("a"),)))
+    assert best_guess(distance=2 * one - 1).in_words() in str(
+        PrivacyStatement(parties=(stated("a"),))
+    )
 
 
 def test_every_sentence_says_whether_it_is_by_the_noise_or_by_one_price_alone() -> None:
-    assert "whole curve of the noise that was used" in best_guess(1.0, 1e-6, distance=0.2).in_words()
-    assert "whole curve of the noise that is planned" in best_guess(distance=0.2, by="forecast").in_words()
+    assert (
+        "whole curve of the noise that was used"
+        in best_guess(1.0, 1e-6, distance=0.2).in_words()
+    )
+    assert (
+        "whole curve of the noise that is planned"
+        in best_guess(distance=0.2, by="forecast").in_words()
+    )
     assert "by one ε and δ alone" in best_guess(1.0, 1e-6).in_words()

@@ -1,4 +1,6 @@
-"""Whole-number noise against its probabilities, summed without the sampler or the accountant."""
+"""Whole-number noise against its probabilities, summed without the sampler or the
+accountant.
+"""
 
 import math
 from fractions import Fraction
@@ -11,11 +13,26 @@ from scipy.stats import chisquare
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.noise import discrete
-from understudy.privacy.noise.discrete import DiscreteGaussianNoise, DiscreteLaplaceNoise, bernoulli_exp, rounded_up
+from understudy.privacy.noise.discrete import (
+    DiscreteGaussianNoise,
+    DiscreteLaplaceNoise,
+    bernoulli_exp,
+    rounded_up,
+)
 from understudy.privacy.noise.rng import FastRng, SecureRng
 
-SCALES = [Fraction(1, 4), Fraction(2, 3), Fraction(1), Fraction(7, 2), Fraction(429, 32)]
-NOISES = [kind(scale) for kind in (DiscreteLaplaceNoise, DiscreteGaussianNoise) for scale in SCALES]
+SCALES = [
+    Fraction(1, 4),
+    Fraction(2, 3),
+    Fraction(1),
+    Fraction(7, 2),
+    Fraction(429, 32),
+]
+NOISES = [
+    kind(scale)
+    for kind in (DiscreteLaplaceNoise, DiscreteGaussianNoise)
+    for scale in SCALES
+]
 
 
 def law(noise, reach=60):
@@ -23,7 +40,11 @@ def law(noise, reach=60):
     b = float(noise.scale)
     far = math.ceil(reach * b) + 60
     z = np.arange(-far, far + 1)
-    weight = np.exp(-np.abs(z) / b if isinstance(noise, DiscreteLaplaceNoise) else -(z**2) / (2 * b**2))
+    weight = np.exp(
+        -np.abs(z) / b
+        if isinstance(noise, DiscreteLaplaceNoise)
+        else -(z**2) / (2 * b**2)
+    )
     return z, weight / weight.sum()
 
 
@@ -36,7 +57,8 @@ class Scripted:
     """Hands out the choices it was given, then asks for one among `high`."""
 
     def __init__(self, choices):
-        self.choices, self.weight = list(choices), Fraction(1)
+        self.choices = list(choices)
+        self.weight = Fraction(1)
 
     def below(self, high, n, device):
         taken = []
@@ -49,7 +71,9 @@ class Scripted:
 
 
 def chance(numerator, denominator, depth):
-    """P(true) and P(undecided) over every sequence of random whole numbers up to a depth, in fractions."""
+    """P(true) and P(undecided) over every sequence of random whole numbers up to a
+    depth, in fractions.
+    """
     true = undecided = Fraction(0)
     paths = [()]
     while paths:
@@ -68,7 +92,16 @@ def chance(numerator, denominator, depth):
 
 @pytest.mark.parametrize(
     ("numerator", "denominator", "depth", "at_once"),
-    [(0, 1, 1, 1), (1, 3, 9, 1), (2, 3, 6, 1), (1, 1, 7, 1), (3, 2, 8, 1), (1, 1, 8, 2), (2, 1, 8, 2), (3, 2, 8, 2)],
+    [
+        (0, 1, 1, 1),
+        (1, 3, 9, 1),
+        (2, 3, 6, 1),
+        (1, 1, 7, 1),
+        (3, 2, 8, 1),
+        (1, 1, 8, 2),
+        (2, 1, 8, 2),
+        (3, 2, 8, 2),
+    ],
 )
 def test_bernoulli_of_an_exponential_is_exact_over_all_its_random_choices(
     numerator, denominator, depth, at_once, monkeypatch
@@ -87,7 +120,8 @@ def test_draws_follow_the_law(noise):
     z, p = law(noise)
     common = p * n >= 8
     seen = np.array([(draws == value).sum() for value in z[common]])
-    observed, expected = [*seen, n - seen.sum()], [*(p[common] * n), n * (1 - p[common].sum())]
+    observed = [*seen, n - seen.sum()]
+    expected = [*(p[common] * n), n * (1 - p[common].sum())]
     if expected[-1] < 8:  # too little is left over to be a class of its own
         observed[-2:], expected[-2:] = [sum(observed[-2:])], [sum(expected[-2:])]
     assert chisquare(observed, expected).pvalue > 1e-3
@@ -98,7 +132,9 @@ def test_variance_and_tail_are_those_of_the_law(noise):
     z, p = law(noise)
     assert noise.variance == pytest.approx((p * z**2).sum(), rel=1e-9)
     for least in (1, 2, 5, 40):
-        assert noise.tail(least) == pytest.approx(p[z >= least].sum(), rel=1e-9, abs=1e-300)
+        assert noise.tail(least) == pytest.approx(
+            p[z >= least].sum(), rel=1e-9, abs=1e-300
+        )
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=str)
@@ -118,7 +154,8 @@ def test_the_laplace_event_costs_the_largest_ratio_of_probabilities(scale, sensi
     p = p[p > 1e-300]
     ratio = np.log(p[sensitivity:] / p[:-sensitivity]).max()
     assert epsilon({noise.event: 1}, 0) == pytest.approx(ratio, rel=1e-9)
-    assert Fraction(noise.event.noise_parameter) * scale >= 1  # never cheaper, not by a last bit
+    # never cheaper, not by a last bit
+    assert Fraction(noise.event.noise_parameter) * scale >= 1
 
 
 @pytest.mark.parametrize("scale", [Fraction(2, 3), Fraction(1), Fraction(429, 32)])
@@ -127,7 +164,10 @@ def test_the_gaussian_event_costs_the_divergence_of_the_law(scale, delta):
     noise = DiscreteGaussianNoise(scale)
     _, p = law(noise)
     eps = epsilon({noise.event: 1}, delta)
-    true = [max(divergence(p[1:], p[:-1], e), divergence(p[:-1], p[1:], e)) for e in (eps, eps * 0.97 - 0.005)]
+    true = [
+        max(divergence(p[1:], p[:-1], e), divergence(p[:-1], p[1:], e))
+        for e in (eps, eps * 0.97 - 0.005)
+    ]
     assert true[0] <= delta * (1 + 1e-6)
     assert true[1] > delta
     assert Fraction(noise.event.sigma) <= scale
@@ -142,7 +182,9 @@ def test_every_count_gets_noise_of_its_own_and_keeps_its_place(kind):
     assert noisy.shape == counts.shape
     assert noise.abs().max() < 500
     assert abs(np.corrcoef(noise[0].numpy(), noise[1].numpy())[0, 1]) < 0.1
-    assert kind(Fraction(2))(torch.zeros(0, dtype=torch.int64), FastRng(3)).shape == (0,)
+    assert kind(Fraction(2))(torch.zeros(0, dtype=torch.int64), FastRng(3)).shape == (
+        0,
+    )
 
 
 def test_counts_that_are_not_whole_numbers_are_refused():

@@ -14,7 +14,12 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 
-from understudy.ground.errors import BudgetExceeded, ConfigError, LedgerError, PrivacyError
+from understudy.ground.errors import (
+    BudgetExceeded,
+    ConfigError,
+    LedgerError,
+    PrivacyError,
+)
 from understudy.privacy.accounts import ledger as ledger_module
 from understudy.privacy.accounts.accounting import PureDp, epsilon
 from understudy.privacy.accounts.budget import Budget
@@ -51,15 +56,20 @@ def test_a_charge_outlives_the_process_that_made_it(tmp_path: Path) -> None:
         assert again.remaining() == BUDGET.epsilon - spent
         assert again.runs() == ["r1"]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["clinic.ledger"]
-    assert (tmp_path / "clinic.ledger").stat().st_mode & 0o077 == 0  # nobody else's business
+    # nobody else's business
+    assert (tmp_path / "clinic.ledger").stat().st_mode & 0o077 == 0
 
 
 def test_receipts_name_the_entry_and_survive_a_message() -> None:
     ledger = rehearse()
-    first, second = (ledger.charge(PureDp(0.1), run="r", what=f"round {k}", count=3) for k in (1, 2))
+    first, second = (
+        ledger.charge(PureDp(0.1), run="r", what=f"round {k}", count=3) for k in (1, 2)
+    )
     assert second.entry == first.entry + 1
     price = event_to_json(PureDp(0.1))
-    assert second == Receipt("clinic", ledger.id, second.entry, "r", "round 2", price, 3)
+    assert second == Receipt(
+        "clinic", ledger.id, second.entry, "r", "round 2", price, 3
+    )
     assert Receipt.from_dict(second.to_dict()) == second
 
 
@@ -69,7 +79,8 @@ def test_a_persons_spend_is_everyones_charges_and_their_own() -> None:
     ledger.charge(PureDp(0.25), run="a", what="to two", people=[7, "ann"], count=2)
     ledger.charge(PureDp(0.125), run="b", what="to one", people=np.array([7]))
     assert ledger.spend(7) == {PureDp(0.5): 1, PureDp(0.25): 2, PureDp(0.125): 1}
-    assert ledger.spent("7") == ledger.spent(7) == 1.125  # the same person, however the id was read
+    # the same person, however the id was read
+    assert ledger.spent("7") == ledger.spent(7) == 1.125
     assert ledger.spent("ann") == 1.0
     assert ledger.spent("nobody") == 0.5
     assert ledger.spent() == 1.125
@@ -80,7 +91,8 @@ def test_a_persons_spend_is_everyones_charges_and_their_own() -> None:
 
 def test_the_worst_off_person_is_found_among_people_who_did_different_things() -> None:
     ledger = rehearse(Budget(9.0, 0.0))
-    cheap, dear = PureDp(0.25), PureDp(1.0)
+    cheap = PureDp(0.25)
+    dear = PureDp(1.0)
     ledger.charge(cheap, run="r", what="often", people=["a", "b"], count=5)
     ledger.charge(dear, run="r", what="dear", people=["b", "c"])
     ledger.charge(dear, run="r", what="dear", people=["c"])
@@ -91,7 +103,12 @@ def test_the_worst_off_person_is_found_among_people_who_did_different_things() -
 
 def test_compositions_are_charged_as_their_parts() -> None:
     ledger = rehearse(BUDGET)
-    ledger.charge(dp.SelfComposedDpEvent(dp.ComposedDpEvent([STEP, PureDp(0.1)]), 2), run="r", what="w", count=3)
+    ledger.charge(
+        dp.SelfComposedDpEvent(dp.ComposedDpEvent([STEP, PureDp(0.1)]), 2),
+        run="r",
+        what="w",
+        count=3,
+    )
     assert ledger.spend() == {STEP: 6, PureDp(0.1): 6}
     ledger.charge(dp.NoOpDpEvent(), run="r", what="nothing")
     assert ledger.spend() == {STEP: 6, PureDp(0.1): 6}
@@ -104,7 +121,12 @@ def test_entries_tell_when_what_for_which_run_at_what_price() -> None:
     ledger.charge(PureDp(0.25), run="b", what="report", people=range(1000))
     opening, first, second, third = ledger.entries()
     assert opening.what == "budget: ε=4 at δ=0 against anyone"
-    assert (first.run, first.what, first.count, first.people) == ("a", "round 1", 1, None)
+    assert (first.run, first.what, first.count, first.people) == (
+        "a",
+        "round 1",
+        1,
+        None,
+    )
     assert first.event == "a pure mechanism, ε=0.5"
     assert first.when.endswith("+00:00")
     assert [entry.price for entry in (first, second, third)] == [0.5, 1.0, 0.25]
@@ -112,7 +134,12 @@ def test_entries_tell_when_what_for_which_run_at_what_price() -> None:
     assert third.people == 1000
     assert third.cells()[1:] == ("b", "report", "1", "1,000", "0.25", "1.75")
     _, merged, last = ledger.entries(merged=True)
-    assert (merged.what, merged.count, merged.charges, merged.price) == ("round 1 … round 2", 3, 2, 1.5)
+    assert (merged.what, merged.count, merged.charges, merged.price) == (
+        "round 1 … round 2",
+        3,
+        2,
+        1.5,
+    )
     assert (last.number, last.charges) == (third.number, 1)
     assert ledger.summary().endswith("Left: 2.25.")
 
@@ -149,17 +176,23 @@ def test_only_the_people_concerned_are_asked_for() -> None:
 
 
 def test_gaussian_steps_fit_exactly_as_often_as_the_accountant_says() -> None:
-    ledger, fitting = rehearse(BUDGET), 0
+    ledger = rehearse(BUDGET)
+    fitting = 0
     with suppress(BudgetExceeded):
         while True:
             ledger.charge(STEP, run="r", what="round", count=25)
             fitting += 25
     assert ledger.spend() == {STEP: fitting}
-    assert epsilon({STEP: fitting}, BUDGET.delta) <= BUDGET.epsilon < epsilon({STEP: fitting + 25}, BUDGET.delta)
+    assert (
+        epsilon({STEP: fitting}, BUDGET.delta)
+        <= BUDGET.epsilon
+        < epsilon({STEP: fitting + 25}, BUDGET.delta)
+    )
 
 
-def test_a_price_against_insiders_binds_unless_the_budget_is_against_outsiders() -> None:
-    outside, inside = PureDp(0.25), PureDp(1.5)
+def test_a_price_against_insiders_binds_unless_the_budget_is_against_outsiders():
+    outside = PureDp(0.25)
+    inside = PureDp(1.5)
     for against, refused in (("anyone", True), ("outsider", False)):
         ledger = rehearse(Budget(2.0, 0.0, against))
         ledger.charge(outside, run="r", what="round", insider=inside)
@@ -172,8 +205,11 @@ def test_a_price_against_insiders_binds_unless_the_budget_is_against_outsiders()
                 ledger.charge(outside, run="r", what="round", insider=inside)
         else:
             ledger.charge(outside, run="r", what="round", insider=inside)
-        ledger.charge(outside, run="r", what="round", count=2, insider=inside, insider_count=0)
-    with pytest.raises(BudgetExceeded):  # an insider's price that is too low hides nothing from an outsider
+        ledger.charge(
+            outside, run="r", what="round", count=2, insider=inside, insider_count=0
+        )
+    # an insider's price that is too low hides nothing from an outsider
+    with pytest.raises(BudgetExceeded):
         rehearse().charge(PureDp(3.0), run="r", what="w", insider=PureDp(0.1))
 
 
@@ -202,7 +238,11 @@ def test_able_says_for_each_person_what_a_charge_would() -> None:
     ledger.charge(third, run="q", what="fewer", people=["two"])
     entries = len(ledger.entries())
     people = ["two", 0, 1]
-    for count, expected in ((1, [False, True, True]), (2, [False, True, False]), (3, [False] * 3)):
+    for count, expected in (
+        (1, [False, True, True]),
+        (2, [False, True, False]),
+        (3, [False] * 3),
+    ):
         assert ledger.able(third, count, people=people).tolist() == expected
         for person, able in zip(people, expected, strict=True):
             with nullcontext() if able else pytest.raises(BudgetExceeded):
@@ -210,7 +250,9 @@ def test_able_says_for_each_person_what_a_charge_would() -> None:
     assert len(ledger.entries()) == entries
 
 
-def test_afford_writes_nothing_and_then_rounds_cost_no_accounting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_afford_writes_nothing_and_then_rounds_cost_no_accounting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ledger = rehearse(BUDGET)
     with pytest.raises(BudgetExceeded):
         ledger.afford(STEP, 10_000)
@@ -231,7 +273,8 @@ def test_afford_writes_nothing_and_then_rounds_cost_no_accounting(monkeypatch: p
 
 def test_the_memory_of_what_fits_never_admits_what_does_not() -> None:
     ledger = rehearse(Budget(2.0, 0.0))
-    a, b = PureDp(0.5), PureDp(1.0)
+    a = PureDp(0.5)
+    b = PureDp(1.0)
     ledger.afford(a, 4)
     ledger.afford(b, 2)
     ledger.charge(a, run="r", what="w", count=3)
@@ -239,15 +282,21 @@ def test_the_memory_of_what_fits_never_admits_what_does_not() -> None:
         ledger.charge(b, run="r", what="w")  # each fits alone, not together
     ledger.set_budget(Budget(1.0, 0.0))
     with pytest.raises(BudgetExceeded):
-        ledger.charge(a, run="r", what="w")  # remembered under a limit that no longer rules
+        # remembered under a limit that no longer rules
+        ledger.charge(a, run="r", what="w")
 
 
 # Whose budget rules
 
 
-def test_an_existing_ledger_keeps_its_budget_until_it_is_set_explicitly(tmp_path: Path) -> None:
+def test_an_existing_ledger_keeps_its_budget_until_it_is_set_explicitly(
+    tmp_path: Path,
+) -> None:
     clinic(tmp_path).close()
-    with pytest.raises(LedgerError, match=r"allows ε=2 at δ=0 against anyone, not ε=8 .* Nothing was sent"):
+    with pytest.raises(
+        LedgerError,
+        match=r"allows ε=2 at δ=0 against anyone, not ε=8 .* Nothing was sent",
+    ):
         clinic(tmp_path, Budget(8.0, 0.0))
     with clinic(tmp_path) as ledger:
         ledger.charge(PureDp(1.0), run="r", what="w")
@@ -262,7 +311,12 @@ def test_an_existing_ledger_keeps_its_budget_until_it_is_set_explicitly(tmp_path
 
 
 def test_a_new_ledger_needs_a_holder_and_a_finite_budget(tmp_path: Path) -> None:
-    for given in ({}, {"holder": "clinic"}, {"budget": PURE}, {"holder": "clinic", "budget": Budget(math.inf, 0)}):
+    for given in (
+        {},
+        {"holder": "clinic"},
+        {"budget": PURE},
+        {"holder": "clinic", "budget": Budget(math.inf, 0)},
+    ):
         with pytest.raises(LedgerError):
             Ledger(tmp_path / "new.ledger", **given)
     assert not list(tmp_path.iterdir())
@@ -288,7 +342,12 @@ def test_two_connections_cannot_overspend_together(tmp_path: Path) -> None:
     def spend_all(name: str) -> None:
         with Ledger(tmp_path / "clinic.ledger") as ledger, suppress(BudgetExceeded):
             while True:
-                ledger.charge(PureDp(0.0625), run=name, what="w", people=["ann"] if name == "b" else None)
+                ledger.charge(
+                    PureDp(0.0625),
+                    run=name,
+                    what="w",
+                    people=["ann"] if name == "b" else None,
+                )
                 charged[name] += 1
 
     threads = [threading.Thread(target=spend_all, args=(name,)) for name in "ab"]
@@ -305,7 +364,11 @@ def test_two_connections_cannot_overspend_together(tmp_path: Path) -> None:
 def test_a_ledger_is_shared_by_threads_but_not_by_a_fork(tmp_path: Path) -> None:
     with clinic(tmp_path) as ledger:
         threads = [
-            threading.Thread(target=ledger.charge, args=(PureDp(0.125),), kwargs={"run": "r", "what": "w"})
+            threading.Thread(
+                target=ledger.charge,
+                args=(PureDp(0.125),),
+                kwargs={"run": "r", "what": "w"},
+            )
             for _ in range(16)
         ]
         for thread in threads:
@@ -325,7 +388,10 @@ def test_a_full_disk_charges_nothing_and_says_so(tmp_path: Path) -> None:
     with clinic(tmp_path) as ledger:
         pages = ledger._store.connection.execute("PRAGMA page_count").fetchone()[0]
         ledger._store.connection.execute(f"PRAGMA max_page_count={pages}")
-        with pytest.raises(LedgerError, match=r"clinic.ledger: the disk is full\. Nothing was computed or sent\."):
+        with pytest.raises(
+            LedgerError,
+            match=r"clinic.ledger: the disk is full\. Nothing was computed or sent\.",
+        ):
             ledger.charge(PureDp(0.1), run="r", what="w", people=range(1000))
         assert len(ledger.entries()) == 1
         ledger._store.connection.execute(f"PRAGMA max_page_count={pages + 1000}")
@@ -339,7 +405,8 @@ def small_disk(tmp_path: Path):  # type: ignore[no-untyped-def]
     made = (
         os.geteuid() == 0
         and not subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", tmp_path], capture_output=True
+            ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", tmp_path],
+            capture_output=True,
         ).returncode
     )
     if not made:
@@ -360,9 +427,12 @@ def test_a_truly_full_disk_charges_nothing_and_recovers(small_disk: Path) -> Non
         with suppress(OSError), filler.open("wb", buffering=0) as file:
             while True:
                 file.write(b"x" * 512)
-        with pytest.raises(LedgerError, match=r"the disk is full\. Nothing was computed or sent\."):
+        with pytest.raises(
+            LedgerError, match=r"the disk is full\. Nothing was computed or sent\."
+        ):
             _charge_until_it_fails(ledger)
-        entries, spent = len(ledger.entries()), ledger.spent()
+        entries = len(ledger.entries())
+        spent = ledger.spent()
         assert spent >= 0.5
         filler.unlink()
         ledger.charge(PureDp(0.25), run="r", what="after")
@@ -376,7 +446,9 @@ def test_a_read_only_disk_charges_nothing(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     with pytest.raises(LedgerError, match=r"Nothing was computed or sent\."):
         clinic(small_disk).charge(PureDp(0.1), run="r", what="w")
-    with pytest.raises(LedgerError, match=r"Read-only file system\. Nothing was computed or sent\."):
+    with pytest.raises(
+        LedgerError, match=r"Read-only file system\. Nothing was computed or sent\."
+    ):
         Ledger(small_disk / "another.ledger", holder="clinic", budget=PURE)
 
 
@@ -384,7 +456,10 @@ def test_a_ledger_held_by_another_process_is_not_written(tmp_path: Path) -> None
     with clinic(tmp_path, patience=0.05) as ledger:
         other = sqlite3.connect(tmp_path / "clinic.ledger", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LedgerError, match=r"another process holds it\. Nothing was computed or sent\."):
+        with pytest.raises(
+            LedgerError,
+            match=r"another process holds it\. Nothing was computed or sent\.",
+        ):
             ledger.charge(PureDp(0.1), run="r", what="w")
         other.execute("ROLLBACK")
         other.close()
@@ -392,7 +467,9 @@ def test_a_ledger_held_by_another_process_is_not_written(tmp_path: Path) -> None
 
 
 def test_a_file_that_is_no_ledger_is_left_as_it_is(tmp_path: Path) -> None:
-    text, empty, other = tmp_path / "text", tmp_path / "empty", tmp_path / "other"
+    text = tmp_path / "text"
+    empty = tmp_path / "empty"
+    other = tmp_path / "other"
     text.write_text("a ledger, honestly " * 100)
     empty.touch()  # what is left of a truncated ledger must not become a fresh budget
     connection = sqlite3.connect(other)
@@ -400,7 +477,9 @@ def test_a_file_that_is_no_ledger_is_left_as_it_is(tmp_path: Path) -> None:
     connection.close()
     for file in (text, empty, other):
         before = file.read_bytes()
-        with pytest.raises(LedgerError, match=r"it is not a ledger\. Nothing was computed or sent\."):
+        with pytest.raises(
+            LedgerError, match=r"it is not a ledger\. Nothing was computed or sent\."
+        ):
             Ledger(file, holder="clinic", budget=PURE)
         assert file.read_bytes() == before
     with pytest.raises(LedgerError):
@@ -412,7 +491,9 @@ def test_a_damaged_ledger_is_not_used(tmp_path: Path) -> None:
         ledger.charge(PureDp(0.1), run="r", what="w", people=range(5000))
     file = tmp_path / "clinic.ledger"
     whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2] + b"\xff" * 4096 + whole[len(whole) // 2 + 4096 :])
+    file.write_bytes(
+        whole[: len(whole) // 2] + b"\xff" * 4096 + whole[len(whole) // 2 + 4096 :]
+    )
     with pytest.raises(LedgerError, match=r"damaged.* Nothing was computed or sent\."):
         clinic(tmp_path)
     file.write_bytes(whole[: len(whole) // 2])

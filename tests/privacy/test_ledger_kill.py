@@ -1,4 +1,5 @@
-"""kill -9 at any moment: the ledger opens clean and has charged at least all that was used.
+"""kill -9 at any moment: the ledger opens clean and has charged at least all that was
+used.
 
 Run as a program, this file is the parent that forks, kills and compares.
 """
@@ -23,7 +24,8 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 
 Results = dict[str, dict[str, int]]
-SCENES = {"charge first": 24, "use first": 8, "create": 12, "race": 0}  # each with its number of kills
+# each with its number of kills
+SCENES = {"charge first": 24, "use first": 8, "create": 12, "race": 0}
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +42,13 @@ def test_a_killed_party_never_undercounts(results: Results) -> None:
     result = results["charge first"]
     assert result["undercounted"] == 0
     assert result["overcounted"] == 0
-    assert result["used"] > SCENES["charge first"]  # the children did work before they died
+    # the children did work before they died
+    assert result["used"] > SCENES["charge first"]
 
 
-def test_the_same_kills_catch_a_party_that_uses_before_it_pays(results: Results) -> None:
+def test_the_same_kills_catch_a_party_that_uses_before_it_pays(
+    results: Results,
+) -> None:
     assert results["use first"]["undercounted"] > 0
 
 
@@ -71,14 +76,17 @@ def play(scene: str, folder: Path, kills: int) -> dict[str, float]:
 
 
 def kill(scene: str, folder: Path, kills: int) -> dict[str, float]:
-    path, used_file = folder / "clinic.ledger", folder / "used"
+    path = folder / "clinic.ledger"
+    used_file = folder / "used"
     Ledger(path, holder="clinic", budget=Budget(1e6, 0.0)).close()
     used_file.touch()
     rng = random.Random(7)
     under = over = used = charged = 0
     for k in range(kills):
         goal = used + rng.randrange(5)
-        child = fork(partial(charge_forever, path, used_file, first=scene == "charge first"))
+        child = fork(
+            partial(charge_forever, path, used_file, first=scene == "charge first")
+        )
         wait_until(lambda goal=goal: used_file.stat().st_size >= goal)
         end(child, after=rng.uniform(0, 0.004))
         with Ledger(path) as ledger:
@@ -98,7 +106,12 @@ def charge_forever(path: Path, used_file: Path, *, first: bool) -> None:
         for k in range(1_000_000):
             if not first:
                 use(used)
-            ledger.charge(PureDp(0.125), run="r", what="w", people=["ann", f"person {k}"] if k % 2 else None)
+            ledger.charge(
+                PureDp(0.125),
+                run="r",
+                what="w",
+                people=["ann", f"person {k}"] if k % 2 else None,
+            )
             if first:
                 use(used)
 
@@ -109,7 +122,9 @@ def use(used: int) -> None:
 
 
 def create(folder: Path, kills: int) -> dict[str, float]:
-    rng, whole, broken = random.Random(3), 0, 0
+    rng = random.Random(3)
+    whole = 0
+    broken = 0
     for k in range(kills):
         path = folder / f"{k}.ledger"
         signs = (lambda: True, partial(any_file, folder, f".{k}.ledger*"), path.exists)
@@ -172,7 +187,8 @@ def wait_until(sign: Callable[[], bool]) -> None:
 def end(child: int, *, after: float) -> None:
     time.sleep(after)
     os.kill(child, signal.SIGKILL)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL  # it did not end by itself
+    # it did not end by itself
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
 
 
 if __name__ == "__main__":

@@ -11,7 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from understudy.ground.errors import PrivacyError
 from understudy.models.nets.gan import ImageCritic
 from understudy.privacy.gradients import limits as precision
-from understudy.privacy.gradients.critic import clipped_gradient_sum, formed_critic_gradient
+from understudy.privacy.gradients.critic import (
+    clipped_gradient_sum,
+    formed_critic_gradient,
+)
 from understudy.privacy.gradients.dp_sgd import clipped_sums
 from understudy.privacy.gradients.limits import coarse, full
 from understudy.privacy.noise.rng import FastRng
@@ -47,7 +50,9 @@ class _Watched(TorchDispatchMode):
         super().__init__()
         self.shapes, self.settings = shapes, []  # type: ignore[var-annotated]
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         result = func(*args, **(kwargs or {}))
         product = func in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
         if product and tuple(result.shape) in self.shapes:
@@ -70,7 +75,14 @@ def test_a_clipped_sum_within_coarse_products_is_taken_in_full(hasty: str) -> No
     layers = [(torch.randn(1, 5), torch.randn(1))]
     with coarse(), _Watched((1, 5)) as watched:
         assert _setting().startswith("high ")
-        clipped_gradient_sum(layers, torch.rand(7, 5), torch.rand(7, 5), torch.rand(7), clip_norm=1.0, penalty=10.0)
+        clipped_gradient_sum(
+            layers,
+            torch.rand(7, 5),
+            torch.rand(7, 5),
+            torch.rand(7),
+            clip_norm=1.0,
+            penalty=10.0,
+        )
         assert _setting().startswith("high ")
     assert _setting() == hasty
     assert [setting.startswith("highest") for setting in watched.settings] == [True]
@@ -80,7 +92,11 @@ def test_a_machine_whose_products_have_fewer_bits_even_so_is_refused(
     hasty: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounded = torch.Tensor.__matmul__
-    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: rounded(a.bfloat16().float(), b.bfloat16().float()))
+    monkeypatch.setattr(
+        torch.Tensor,
+        "__matmul__",
+        lambda a, b: rounded(a.bfloat16().float(), b.bfloat16().float()),
+    )
     precision._exact.cache_clear()
     try:
         with pytest.raises(PrivacyError, match="Nothing was computed"), full(CPU):
@@ -97,7 +113,8 @@ def test_an_error_within_restores_the_setting(hasty: str) -> None:
 
 
 def test_two_threads_do_not_undo_each_others_setting(hasty: str) -> None:
-    entered, found = threading.Event(), []
+    entered = threading.Event()
+    found = []
 
     def other() -> None:
         with full(CPU):
@@ -107,7 +124,8 @@ def test_two_threads_do_not_undo_each_others_setting(hasty: str) -> None:
     thread = threading.Thread(target=other)
     with full(CPU):
         thread.start()
-        assert not entered.wait(0.2)  # else it would take this thread's setting for the process's own
+        # else it would take this thread's setting for the process's own
+        assert not entered.wait(0.2)
         assert _setting().startswith("highest")
     thread.join(120)
     assert found[0].startswith("highest")
@@ -117,13 +135,21 @@ def test_two_threads_do_not_undo_each_others_setting(hasty: str) -> None:
 def test_a_critics_clipped_sum_is_taken_in_full(hasty: str) -> None:
     layers = [(torch.randn(3, 5), torch.randn(3)), (torch.randn(1, 3), torch.randn(1))]
     with _Watched((3, 5), (1, 3)) as watched:
-        clipped_gradient_sum(layers, torch.rand(7, 5), torch.rand(7, 5), torch.rand(7), clip_norm=1.0, penalty=10.0)
+        clipped_gradient_sum(
+            layers,
+            torch.rand(7, 5),
+            torch.rand(7, 5),
+            torch.rand(7),
+            clip_norm=1.0,
+            penalty=10.0,
+        )
     assert len(watched.settings) == 2
     assert all(setting.startswith("highest") for setting in watched.settings)
 
 
 def test_sums_and_norms_of_sampled_gradients_are_taken_in_full(hasty: str) -> None:
-    read, weight = torch.randn(2, 6, 4, 7), torch.randn(2, 5, 7, requires_grad=True)
+    read = torch.randn(2, 6, 4, 7)
+    weight = torch.randn(2, 5, 7, requires_grad=True)
     given = read @ weight.mT[:, None]
     losses = given.square().sum((2, 3))
     with _Watched((2, 5, 7), (12, 4, 4)) as watched:
@@ -137,8 +163,16 @@ def test_an_image_critics_clipped_sum_is_taken_in_full(hasty: str) -> None:
     shapes = [(1, parameter.numel()) for parameter in critic.parameters()]
     with _Watched(*shapes) as watched:
         formed_critic_gradient(
-            critic, torch.rand(4, 64), torch.rand(4, 64), torch.rand(4), clip_norm=1.0,
-            noise_multiplier=0.0, expected_batch=4, penalty=10.0, rng=FastRng(0),
-        )  # fmt: skip
-    assert len(watched.settings) == len(shapes) - 1  # the last bias is one number, and its sum a dot product
+            critic,
+            torch.rand(4, 64),
+            torch.rand(4, 64),
+            torch.rand(4),
+            clip_norm=1.0,
+            noise_multiplier=0.0,
+            expected_batch=4,
+            penalty=10.0,
+            rng=FastRng(0),
+        )
+    # the last bias is one number, and its sum a dot product
+    assert len(watched.settings) == len(shapes) - 1
     assert all(setting.startswith("highest") for setting in watched.settings)

@@ -42,19 +42,31 @@ def test_normals_follow_the_normal_law(draw):
     assert stats.kstest(x, "norm").pvalue > 1e-4
     assert stats.kstest(x[np.abs(x) < 1e-2], "uniform", (-1e-2, 2e-2)).pvalue > 1e-4
     tail = int((np.abs(x) > 4).sum())
-    assert abs(tail - 400_000 * 2 * stats.norm.sf(4)) < 5 * math.sqrt(400_000 * 2 * stats.norm.sf(4))
+    assert abs(tail - 400_000 * 2 * stats.norm.sf(4)) < 5 * math.sqrt(
+        400_000 * 2 * stats.norm.sf(4)
+    )
 
 
 @pytest.mark.parametrize("draw", NORMALS.values(), ids=NORMALS)
 def test_the_two_normals_of_a_pair_are_independent(draw):
-    x, y = draw(200_000).double().view(2, -1).numpy() if draw is not NORMALS["host"] else host_pairs()
+    x, y = (
+        draw(200_000).double().view(2, -1).numpy()
+        if draw is not NORMALS["host"]
+        else host_pairs()
+    )
     edges = stats.norm.ppf(np.linspace(0, 1, 9))
     counts = np.histogram2d(x, y, bins=(edges, edges))[0]
     assert stats.chisquare(counts.ravel()).pvalue > 1e-4
 
 
 def host_pairs() -> tuple[np.ndarray, np.ndarray]:
-    chunks = SecureRng(KEY).normal(12 * 2 * rng_module._CHUNK).double().view(12, 2, -1).numpy()
+    chunks = (
+        SecureRng(KEY)
+        .normal(12 * 2 * rng_module._CHUNK)
+        .double()
+        .view(12, 2, -1)
+        .numpy()
+    )
     return chunks[:, 0].ravel(), chunks[:, 1].ravel()
 
 
@@ -66,22 +78,35 @@ def pair_on_the_host(radius: int, angle: int) -> list[float]:
 
 
 def pair_on_a_gpu(radius: int, angle: int) -> list[float]:
-    words = (radius >> 1).to_bytes(8, "little") + angle.to_bytes(4, "little", signed=True)
-    return rng_module._box_muller(torch.frombuffer(bytearray(words), dtype=torch.int32)).tolist()
+    words = (radius >> 1).to_bytes(8, "little") + angle.to_bytes(
+        4, "little", signed=True
+    )
+    return rng_module._box_muller(
+        torch.frombuffer(bytearray(words), dtype=torch.int32)
+    ).tolist()
 
 
 @pytest.mark.parametrize("pair", [pair_on_the_host, pair_on_a_gpu])
-@pytest.mark.parametrize("bits", [0, 5, 1 << 20, 1 << 40, 1 << 63, 2**64 - 2**50, 2**64 - 2**20])
+@pytest.mark.parametrize(
+    "bits", [0, 5, 1 << 20, 1 << 40, 1 << 63, 2**64 - 2**50, 2**64 - 2**20]
+)
 def test_the_radius_is_precise_from_zero_to_the_tail(pair, bits):
-    exact = math.sqrt(-2 * math.log1p(-(2**64 - bits - 0.5) / 2**64)) if bits > 2**63 else None
+    exact = (
+        math.sqrt(-2 * math.log1p(-(2**64 - bits - 0.5) / 2**64))
+        if bits > 2**63
+        else None
+    )
     exact = exact or math.sqrt(-2 * (math.log(bits + 0.5) - 64 * math.log(2)))
     for angle in (0, 2**30, -(2**30), 2**29):
         x, y = pair(bits, angle)
         turn = 2 * math.pi * angle / 2**32
-        # A GPU's radius has one bit less: it is the middle of the two that the host tells apart.
+        # A GPU's radius has one bit less: it is the middle of the two that the host
+        # tells apart.
         slack = 2e-6 * exact + (0.2 if bits < 8 else 0)
         assert math.hypot(x, y) == pytest.approx(exact, abs=slack)
-        assert (x, y) == pytest.approx((exact * math.cos(turn), exact * math.sin(turn)), abs=slack)
+        assert (x, y) == pytest.approx(
+            (exact * math.cos(turn), exact * math.sin(turn)), abs=slack
+        )
 
 
 def test_the_tail_reaches_beyond_eight_and_a_half_sigma():
@@ -92,11 +117,18 @@ def test_the_tail_reaches_beyond_eight_and_a_half_sigma():
 def test_every_word_makes_a_finite_normal():
     for bits in (0, 2**63, 2**64 - 1):
         for angle in (-(2**31), -1, 0, 2**31 - 1):
-            assert all(map(math.isfinite, pair_on_the_host(bits, angle) + pair_on_a_gpu(bits, angle)))
+            assert all(
+                map(
+                    math.isfinite,
+                    pair_on_the_host(bits, angle) + pair_on_a_gpu(bits, angle),
+                )
+            )
 
 
 def test_bytes_are_the_aes_counter_keystream():
-    expected = Cipher(algorithms.AES(KEY), modes.CTR(bytes(16))).encryptor().update(bytes(112))
+    expected = (
+        Cipher(algorithms.AES(KEY), modes.CTR(bytes(16))).encryptor().update(bytes(112))
+    )
     rng = SecureRng(KEY)
     assert rng.bytes(40) + rng.bytes(64) == expected[:40] + expected[48:]
 
@@ -111,16 +143,29 @@ def test_the_number_of_threads_does_not_change_the_stream(monkeypatch):
 
 def test_a_kept_cipher_reads_what_a_new_one_reads():
     kept = Keystream()
-    places = [(0, 16), (1, 80), (6, 5), (7, SMALL), (2, 40), (5, 0), (5, 16), (6, 16), (2**70, 33)]
+    places = [
+        (0, 16),
+        (1, 80),
+        (6, 5),
+        (7, SMALL),
+        (2, 40),
+        (5, 0),
+        (5, 16),
+        (6, 16),
+        (2**70, 33),
+    ]
     for key in (KEY, KEY[::-1]):
         for block, size in [*places, *places[::-1]]:
-            assert np.array_equal(kept.read(key, block, size), keystream(key, block, size))
+            assert np.array_equal(
+                kept.read(key, block, size), keystream(key, block, size)
+            )
 
 
 def test_who_is_interrupted_while_a_cipher_works_never_reads_those_blocks_in_another_place():
     class Interrupted:
         def __init__(self, cipher, after):
-            self.cipher, self.after = cipher, after
+            self.cipher = cipher
+            self.after = after
 
         def update(self, zeros):
             if self.after:
@@ -168,7 +213,11 @@ def test_a_state_continues_exactly(rng):
     expected = rng.normal(7), rng.uniform(2, 2), rng.integers(10, 9), rng.bytes(5)
     other = type(rng)()
     other.load_state_dict(state)
-    for want, got in zip(expected[:3], (other.normal(7), other.uniform(2, 2), other.integers(10, 9)), strict=True):
+    for want, got in zip(
+        expected[:3],
+        (other.normal(7), other.uniform(2, 2), other.integers(10, 9)),
+        strict=True,
+    ):
         assert torch.equal(want, got)
     assert other.bytes(5) == expected[3]
 
@@ -186,20 +235,33 @@ def test_a_seeded_state_stays_seeded():
 
 
 def test_a_seed_repeats_and_the_system_key_does_not():
-    assert torch.equal(SecureRng.from_seed(7).normal(9), SecureRng.from_seed(7).normal(9))
-    assert not torch.equal(SecureRng.from_seed(7).normal(9), SecureRng.from_seed(8).normal(9))
+    assert torch.equal(
+        SecureRng.from_seed(7).normal(9), SecureRng.from_seed(7).normal(9)
+    )
+    assert not torch.equal(
+        SecureRng.from_seed(7).normal(9), SecureRng.from_seed(8).normal(9)
+    )
     assert not torch.equal(SecureRng().normal(9), SecureRng().normal(9))
     assert not torch.equal(FastRng().normal(9), FastRng().normal(9))
 
 
 def test_only_the_cipher_is_secure_and_only_seeds_are_seeded():
-    made = SecureRng(), SecureRng(KEY), SecureRng.from_seed(1), FastRng(), FastRng(seed=1)
+    made = (
+        SecureRng(),
+        SecureRng(KEY),
+        SecureRng.from_seed(1),
+        FastRng(),
+        FastRng(seed=1),
+    )
     assert [rng.secure for rng in made] == [True, True, True, False, False]
     assert [rng.seeded for rng in made] == [False, False, True, False, True]
 
 
 @pytest.mark.parametrize("seeded", [False, True])
-@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps, lambda rng: copy.deepcopy({"rng": [rng]})])
+@pytest.mark.parametrize(
+    "how",
+    [copy.copy, copy.deepcopy, pickle.dumps, lambda rng: copy.deepcopy({"rng": [rng]})],
+)
 def test_a_generator_cannot_be_copied(how, seeded):
     with pytest.raises(TypeError, match="the same noise twice"):
         how(SecureRng.from_seed(1) if seeded else SecureRng())
@@ -215,8 +277,12 @@ def test_a_generator_and_its_streams_are_pickled_by_no_protocol(protocol):
 
 
 def test_threads_share_a_generator_without_sharing_noise():
-    rng, drawn = SecureRng(), []
-    threads = [threading.Thread(target=lambda: drawn.extend(rng.bytes(16) for _ in range(200))) for _ in range(4)]
+    rng = SecureRng()
+    drawn = []
+    threads = [
+        threading.Thread(target=lambda: drawn.extend(rng.bytes(16) for _ in range(200)))
+        for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -257,7 +323,9 @@ def test_uniforms_fill_the_half_open_unit_interval(rng):
 
 
 def test_uniforms_keep_53_bits():
-    assert float((SecureRng(KEY).uniform(1000) * 2**53 % 2).sum()) == pytest.approx(500, abs=80)
+    assert float((SecureRng(KEY).uniform(1000) * 2**53 % 2).sum()) == pytest.approx(
+        500, abs=80
+    )
 
 
 @pytest.mark.parametrize("high", [1, 2, 7, 1000])
@@ -269,7 +337,8 @@ def test_integers_are_uniform(rng, high):
 
 
 def test_integers_of_an_awkward_range_are_unbiased(rng):
-    # Of 2⁶³ words a third would fall on the lower half twice, were none refused: P(x < high/2) = 2/3.
+    # Of 2⁶³ words a third would fall on the lower half twice, were none refused: P(x <
+    # high/2) = 2/3.
     high = 2**62 + 2**61
     low = (rng.integers(high, 20_000) < high // 2).double().mean()
     assert float(low) == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(20_000))

@@ -8,17 +8,27 @@ from understudy.ground.errors import MessageError
 from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.sums import Channel, KeyPair, connect, fingerprint
 
-KEYS = {name: KeyPair(bytes([number + 1]) * 32) for number, name in enumerate(("clinic", "bank", "shop"))}
+KEYS = {
+    name: KeyPair(bytes([number + 1]) * 32)
+    for number, name in enumerate(("clinic", "bank", "shop"))
+}
 PUBLIC = {name: pair.public for name, pair in KEYS.items()}
 
 
-def ends(context: bytes = b"run", a: str = "clinic", b: str = "bank") -> tuple[Channel, Channel]:
-    return (connect(a, KEYS[a], PUBLIC, context=context)[b], connect(b, KEYS[b], PUBLIC, context=context)[a])
+def ends(
+    context: bytes = b"run", a: str = "clinic", b: str = "bank"
+) -> tuple[Channel, Channel]:
+    return (
+        connect(a, KEYS[a], PUBLIC, context=context)[b],
+        connect(b, KEYS[b], PUBLIC, context=context)[a],
+    )
 
 
 @given(st.lists(st.binary(max_size=200), max_size=5))
 @settings(max_examples=30, deadline=None)
-def test_messages_arrive_as_they_were_sent_in_both_directions(messages: list[bytes]) -> None:
+def test_messages_arrive_as_they_were_sent_in_both_directions(
+    messages: list[bytes],
+) -> None:
     clinic, bank = ends()
     for message in messages:
         assert bank.open(clinic.seal(message)) == message
@@ -29,12 +39,15 @@ def test_the_same_text_is_sealed_differently_each_time() -> None:
     clinic, _ = ends()
     assert clinic.seal(b"counts")[12:] != clinic.seal(b"counts")[12:]
     back = ends()[0]
-    assert ends()[0].seal(b"counts") != back.seal(b"counts"), "an end that comes back repeats no keystream"
+    assert ends()[0].seal(b"counts") != back.seal(b"counts"), (
+        "an end that comes back repeats no keystream"
+    )
 
 
-def test_a_repeated_left_out_or_reordered_message_is_refused_and_the_right_one_still_read() -> None:
+def test_a_repeated_left_out_or_reordered_message_is_refused_and_the_right_one_still_read():
     clinic, bank = ends()
-    first, second = clinic.seal(b"1"), clinic.seal(b"2")
+    first = clinic.seal(b"1")
+    second = clinic.seal(b"2")
     with pytest.raises(MessageError, match="message 1 of clinic"):
         bank.open(second)
     assert bank.open(first) == b"1"
@@ -82,12 +95,16 @@ def test_pads_cancel_between_the_two_ends_and_differ_from_all_others() -> None:
     for ring in (Ring(32), Ring(64)):
         clinic, bank = ends()
         assert not (clinic.pad(ring, 0, 50) + bank.pad(ring, 0, 50)).any()
-        seen = [clinic.pad(ring, 0, 4), clinic.pad(ring, 1, 4), ends(b"x")[0].pad(ring, 0, 4)]
+        seen = [
+            clinic.pad(ring, 0, 4),
+            clinic.pad(ring, 1, 4),
+            ends(b"x")[0].pad(ring, 0, 4),
+        ]
         seen.append(ends(a="clinic", b="shop")[0].pad(ring, 0, 4))
         assert len({words.tobytes() for words in seen}) == 4
 
 
-def test_pads_cancel_only_where_each_end_read_what_the_other_sent_since_it_came_back() -> None:
+def test_pads_cancel_only_where_each_end_read_what_the_other_sent_since_it_came_back():
     ring, (clinic, bank) = Ring(64), ends()
     before = clinic.state_dict()
     first = clinic.seal(b"masked for one question")
@@ -101,25 +118,41 @@ def test_pads_cancel_only_where_each_end_read_what_the_other_sent_since_it_came_
     assert not (clinic.pad(ring, 0, 50) + bank.pad(ring, 0, 50)).any()
 
 
-def test_a_list_of_keys_without_the_own_or_with_a_swapped_or_doubled_one_is_refused() -> None:
+def test_a_list_of_keys_without_the_own_or_with_a_swapped_or_doubled_one_is_refused():
     for keys in ({"bank": PUBLIC["bank"]}, PUBLIC | {"clinic": PUBLIC["shop"]}):
         with pytest.raises(MessageError, match="does not hold"):
             connect("clinic", KEYS["clinic"], keys, context=b"")
     with pytest.raises(MessageError, match="one key"):
-        connect("clinic", KEYS["clinic"], PUBLIC | {"bank": PUBLIC["shop"]}, context=b"")
+        connect(
+            "clinic", KEYS["clinic"], PUBLIC | {"bank": PUBLIC["shop"]}, context=b""
+        )
 
 
 @pytest.mark.parametrize("bad", [b"", b"short", bytes(32), (1).to_bytes(32, "little")])
 def test_bytes_that_are_no_key_or_of_small_order_are_refused(bad: bytes) -> None:
     with pytest.raises(MessageError, match="public key"):
-        connect("clinic", KEYS["clinic"], {"clinic": PUBLIC["clinic"], "bank": bad}, context=b"")
+        connect(
+            "clinic",
+            KEYS["clinic"],
+            {"clinic": PUBLIC["clinic"], "bank": bad},
+            context=b"",
+        )
 
 
 def test_fingerprints_are_equal_exactly_when_all_names_and_keys_are() -> None:
     shuffled = dict(reversed(PUBLIC.items()))
     assert fingerprint(PUBLIC) == fingerprint(shuffled)
     swapped = PUBLIC | {"bank": PUBLIC["shop"], "shop": PUBLIC["bank"]}
-    assert len({fingerprint(PUBLIC), fingerprint(swapped), fingerprint(PUBLIC | {"new": b"k"})}) == 3
+    assert (
+        len(
+            {
+                fingerprint(PUBLIC),
+                fingerprint(swapped),
+                fingerprint(PUBLIC | {"new": b"k"}),
+            }
+        )
+        == 3
+    )
     assert len(fingerprint(PUBLIC)) == 8 * 4 + 7
 
 

@@ -1,4 +1,6 @@
-"""A person moves exactly the cells that are paid for, and every one of them gets its own noise."""
+"""A person moves exactly the cells that are paid for, and every one of them gets its
+own noise.
+"""
 
 from fractions import Fraction
 
@@ -36,9 +38,11 @@ def test_the_matrix_is_the_sum_of_outer_products() -> None:
     assert not gram_matrix(CODES[:0], CODEC.sizes).any()
 
 
-def test_one_person_moves_one_cell_by_one_for_every_column_and_pair_and_no_more() -> None:
+def test_one_person_moves_one_cell_by_one_for_every_column_and_pair_and_no_more():
     for gone in range(len(CODES)):
-        moved = gram_matrix(CODES, CODEC.sizes) - gram_matrix(np.delete(CODES, gone, axis=0), CODEC.sizes)
+        moved = gram_matrix(CODES, CODEC.sizes) - gram_matrix(
+            np.delete(CODES, gone, axis=0), CODEC.sizes
+        )
         upper = moved.triu()
         assert sorted(set(upper.flatten().tolist())) == [0, 1]
         assert int(upper.sum()) == 8 * 9 // 2
@@ -54,7 +58,9 @@ def test_noise_lies_on_every_cell_that_a_person_can_move_and_on_no_other() -> No
     assert torch.equal(drawn, drawn.mT)
     upper = drawn[:, moved.triu()].double()
     assert float(upper.var()) == pytest.approx(81, rel=0.05)
-    assert len({tuple(cell) for cell in upper.T.tolist()}) == upper.shape[1], "two cells share their noise"
+    assert len({tuple(cell) for cell in upper.T.tolist()}) == upper.shape[1], (
+        "two cells share their noise"
+    )
 
 
 def test_no_noise_is_zero_and_priced_as_no_guarantee() -> None:

@@ -1,4 +1,6 @@
-"""Moments of whole-number vectors: what one person moves is at most what is paid for, exactly."""
+"""Moments of whole-number vectors: what one person moves is at most what is paid for,
+exactly.
+"""
 
 import math
 from typing import Any
@@ -26,15 +28,26 @@ from understudy.privacy.secure.moments import (
     noise_for,
 )
 from understudy.protocols.moments import stages as counting
-from understudy.protocols.moments.stages import First, Lengths, Pooled, Rows, Sums, Within
+from understudy.protocols.moments.stages import (
+    First,
+    Lengths,
+    Pooled,
+    Rows,
+    Sums,
+    Within,
+)
 
 ANY = st.floats(width=64, allow_nan=True, allow_infinity=True)
 FRAME = Frame((2, 3), 2, 6)
 
 
 @settings(max_examples=80)
-@given(arrays(np.float64, (3, 4), elements=ANY), ANY, st.sampled_from([1, 8, 181, 4096]))
-def test_no_row_comes_out_longer_than_the_scale(rows: Any, radius: float, scale: int) -> None:
+@given(
+    arrays(np.float64, (3, 4), elements=ANY), ANY, st.sampled_from([1, 8, 181, 4096])
+)
+def test_no_row_comes_out_longer_than_the_scale(
+    rows: Any, radius: float, scale: int
+) -> None:
     with np.errstate(all="ignore"):
         out = bounded(rows, radius, scale)
     assert np.array_equal(out, np.rint(out))
@@ -65,7 +78,12 @@ def people(rng: Any, sizes: list[int]) -> Rows:
     values = rng.choice([0.0, 1.0, 0.5, rng.random()], (count, 2, 3)).astype(np.float32)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     shades = FRAME.histograms(values, 32)
-    return Rows(FRAME.coefficients(values), shades, rng.integers(0, 2, count), Crowd.from_starts(starts))
+    return Rows(
+        FRAME.coefficients(values),
+        shades,
+        rng.integers(0, 2, count),
+        Crowd.from_starts(starts),
+    )
 
 
 def without(rows: Rows, person: int) -> Rows:
@@ -85,7 +103,8 @@ def test_rows_that_are_counted_some_at_a_time_give_the_same_numbers(
     sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(5)
-    rows, every = people(rng, sizes), stages(rng)
+    rows = people(rng, sizes)
+    every = stages(rng)
     whole = [stage.sums(rows) for stage in every]
     monkeypatch.setattr(counting, "_PIECE", 3)
     for stage, numbers in zip(every, whole, strict=True):
@@ -107,13 +126,18 @@ def test_a_row_of_any_length_is_in_one_cell_of_norms(odd: float) -> None:
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 4), min_size=2, max_size=5))
-def test_one_person_moves_a_release_by_no_more_than_its_reach(seed: int, sizes: list[int]) -> None:
+def test_one_person_moves_a_release_by_no_more_than_its_reach(
+    seed: int, sizes: list[int]
+) -> None:
     rng = np.random.default_rng(seed)
     rows = people(rng, sizes)
     person = int(rng.integers(len(sizes)))
     for stage in stages(rng):
         moved = (stage.sums(rows) - stage.sums(without(rows, person))).tolist()
-        squares = [m * m / (2 if d else 1) for m, d in zip(moved, stage.diagonal.tolist(), strict=True)]
+        squares = [
+            m * m / (2 if d else 1)
+            for m, d in zip(moved, stage.diagonal.tolist(), strict=True)
+        ]
         assert math.fsum(squares) <= stage.sensitivity**2
         assert len(moved) == stage.size
 
@@ -127,15 +151,21 @@ def test_the_reach_of_second_moments_is_reached() -> None:
             np.zeros(1, dtype=np.int64),
             Crowd.from_starts(np.array([0, 1])),
         )
-        moved = (stage.sums(rows).double() / torch.where(stage.diagonal, math.sqrt(2), 1.0)).norm()
+        moved = (
+            stage.sums(rows).double() / torch.where(stage.diagonal, math.sqrt(2), 1.0)
+        ).norm()
         assert moved >= 0.98 * stage.sensitivity
 
 
 def test_a_person_with_many_rows_counts_once_by_their_average() -> None:
     rows = np.array([[3.0, 0], [6, 0], [0, 9], [5, 5]])
-    cells, crowd = np.array([0, 0, 1, 1]), Crowd.from_starts(np.array([0, 3, 4]))
+    cells = np.array([0, 0, 1, 1])
+    crowd = Crowd.from_starts(np.array([0, 3, 4]))
     assert cell_sums(rows, cells, 2, crowd).tolist() == [[3, 0], [5, 8]]
-    assert cell_moments(rows, cells, 2, crowd).tolist() == [[[15, 0], [0, 0]], [[25, 25], [25, 52]]]
+    assert cell_moments(rows, cells, 2, crowd).tolist() == [
+        [[15, 0], [0, 0]],
+        [[25, 25], [25, 52]],
+    ]
 
 
 def test_ten_thousand_equal_rows_of_a_person_are_one_row() -> None:
@@ -181,18 +211,26 @@ def test_noise_that_cannot_be_drawn_is_refused() -> None:
 
 def test_shares_are_of_one_budget() -> None:
     budget = Budget(1.0, 1e-5)
-    spent = {moments_event(z): 1 for z in needed_multipliers(budget, (0.3, 0.4, 0.3 - 1e-9)) if z}
+    spent = {
+        moments_event(z): 1
+        for z in needed_multipliers(budget, (0.3, 0.4, 0.3 - 1e-9))
+        if z
+    }
     assert 0.99 < epsilon(spent, 1e-5) <= 1.0
     assert needed_multipliers(budget, (0.5, 0.5, 0.0))[2] == 0.0
 
 
-def test_the_discrete_gaussian_costs_no_more_than_the_gaussian_that_its_price_names() -> None:
-    """Exactly, on the line: every divergence of the noise at its smallest scale is below the bound."""
-    sigma, move = 16.0, 40
+def test_the_discrete_gaussian_costs_no_more_than_the_gaussian_that_its_price_names():
+    """Exactly, on the line: every divergence of the noise at its smallest scale is
+    below the bound.
+    """
+    sigma = 16.0
+    move = 40
     z = np.arange(-600, 641)
     p = np.exp(-(z**2) / (2 * sigma**2))
     q = np.exp(-((z - move) ** 2) / (2 * sigma**2))
-    p, q = p / p.sum(), q / q.sum()
+    p = p / p.sum()
+    q = q / q.sum()
     price = {GaussianDpEvent(math.sqrt(sigma**2 - 9) / move): 1}
     for eps in (0.5, 2.0, 5.0, 9.0):
         delta = float(np.maximum(p - math.exp(eps) * q, 0).sum())

@@ -9,8 +9,23 @@ import torch
 from scipy.stats import chisquare
 
 from understudy.ground.errors import ConfigError
-from understudy.privacy.local.reporter import Report, TopSets, categorical, distinct, fine, subset
-from understudy.privacy.local.selection import EmMds, MagRr, Naive, Ps, RateDecay, SubMds, largest_size
+from understudy.privacy.local.reporter import (
+    Report,
+    TopSets,
+    categorical,
+    distinct,
+    fine,
+    subset,
+)
+from understudy.privacy.local.selection import (
+    EmMds,
+    MagRr,
+    Naive,
+    Ps,
+    RateDecay,
+    SubMds,
+    largest_size,
+)
 from understudy.privacy.noise.rng import SecureRng
 
 
@@ -21,7 +36,10 @@ def weights(dims, top, chosen):
 def expected_hits(dims, top, chosen, threshold, epsilon):
     """Eq. 3.12, with e^ε as the fraction that its float is."""
     up, down = math.exp(epsilon).as_integer_ratio()
-    scaled = [w * (up if t >= threshold else down) for t, w in enumerate(weights(dims, top, chosen))]
+    scaled = [
+        w * (up if t >= threshold else down)
+        for t, w in enumerate(weights(dims, top, chosen))
+    ]
     return Fraction(sum(t * w for t, w in enumerate(scaled)), sum(scaled))
 
 
@@ -40,19 +58,32 @@ def test_em_mds_probabilities_are_those_of_equation_3_10(epsilon):
         if eps != epsilon:
             continue
         mechanism = EmMds(dims=dims, top=top, chosen=chosen, epsilon=eps)
-        factor = [Fraction(math.exp(eps)) if t >= mechanism.threshold else 1 for t in range(chosen + 1)]
+        factor = [
+            Fraction(math.exp(eps)) if t >= mechanism.threshold else 1
+            for t in range(chosen + 1)
+        ]
         counts = weights(dims, top, chosen)
         omega = sum(w * f for w, f in zip(counts, factor, strict=True))
         for hits in range(chosen + 1):
             exact = float(factor[hits] / omega)
-            assert float(mechanism.law[hits]) == pytest.approx(exact * counts[hits], rel=1e-12)
+            assert float(mechanism.law[hits]) == pytest.approx(
+                exact * counts[hits], rel=1e-12
+            )
 
 
 def test_em_mds_takes_the_threshold_with_the_most_expected_hits():
-    for dims, top, chosen, epsilon in [*SETTINGS, (200, 20, 12, 3.0), (1000, 500, 40, 8.0)]:
+    for dims, top, chosen, epsilon in [
+        *SETTINGS,
+        (200, 20, 12, 3.0),
+        (1000, 500, 40, 8.0),
+    ]:
         mechanism = EmMds(dims=dims, top=top, chosen=chosen, epsilon=epsilon)
-        every = [expected_hits(dims, top, chosen, t, epsilon) for t in range(1, chosen + 1)]
-        assert float(every[mechanism.threshold - 1]) == pytest.approx(float(max(every)), rel=1e-12)
+        every = [
+            expected_hits(dims, top, chosen, t, epsilon) for t in range(1, chosen + 1)
+        ]
+        assert float(every[mechanism.threshold - 1]) == pytest.approx(
+            float(max(every)), rel=1e-12
+        )
         assert mechanism.share == pytest.approx(float(max(every) / chosen), rel=1e-12)
 
 
@@ -61,7 +92,9 @@ def test_em_mds_ratio_over_all_sets_is_at_most_exp_epsilon_and_reaches_it():
         mechanism = EmMds(dims=dims, top=top, chosen=chosen, epsilon=epsilon)
         possible = range(max(0, chosen - (dims - top)), chosen + 1)
         counts = weights(dims, top, chosen)
-        logs = [math.log(float(mechanism.law[hits]) / counts[hits]) for hits in possible]
+        logs = [
+            math.log(float(mechanism.law[hits]) / counts[hits]) for hits in possible
+        ]
         assert max(logs) - min(logs) <= epsilon * (1 + 1e-9)
         if len(possible) > 1:
             assert max(logs) - min(logs) >= epsilon * (1 - 1e-9)
@@ -69,20 +102,31 @@ def test_em_mds_ratio_over_all_sets_is_at_most_exp_epsilon_and_reaches_it():
 
 def test_ps_has_the_probabilities_of_equation_3_6():
     for dims, top, _, epsilon in SETTINGS:
-        ps, lift = Ps(dims=dims, top=top, epsilon=epsilon), math.exp(epsilon)
+        ps = Ps(dims=dims, top=top, epsilon=epsilon)
+        lift = math.exp(epsilon)
         own = lift / (dims - top + lift * top)
         assert ps.share == pytest.approx(top * own, rel=1e-13)
-        assert ps.law.tolist() == pytest.approx([(dims - top) * own / lift, top * own], rel=1e-13)
+        assert ps.law.tolist() == pytest.approx(
+            [(dims - top) * own / lift, top * own], rel=1e-13
+        )
 
 
 def test_em_mds_keeps_its_digits_in_ten_million_dimensions():
-    dims, top, chosen, epsilon = 10_000_000, 1_000_000, 60, 8.0
+    dims = 10_000_000
+    top = 1_000_000
+    chosen = 60
+    epsilon = 8.0
     mechanism = EmMds(dims=dims, top=top, chosen=chosen, epsilon=epsilon)
     factor = Fraction(math.exp(epsilon))
-    exact = [w * (factor if t >= mechanism.threshold else 1) for t, w in enumerate(weights(dims, top, chosen))]
+    exact = [
+        w * (factor if t >= mechanism.threshold else 1)
+        for t, w in enumerate(weights(dims, top, chosen))
+    ]
     whole = sum(exact)
     for hits in range(chosen + 1):
-        assert float(mechanism.law[hits]) == pytest.approx(float(exact[hits] / whole), rel=1e-12)
+        assert float(mechanism.law[hits]) == pytest.approx(
+            float(exact[hits] / whole), rel=1e-12
+        )
 
 
 def test_em_mds_keeps_more_of_the_top_set_than_the_naive_way():
@@ -94,7 +138,9 @@ def test_em_mds_keeps_more_of_the_top_set_than_the_naive_way():
 
 
 def test_the_order_of_the_indices_says_nothing():
-    report = EmMds(dims=30, top=5, chosen=4, epsilon=9.0).report(torch.randn(500, 30), SecureRng.from_seed(1))
+    report = EmMds(dims=30, top=5, chosen=4, epsilon=9.0).report(
+        torch.randn(500, 30), SecureRng.from_seed(1)
+    )
     assert (report.indices.diff(dim=1) > 0).all()
 
 
@@ -102,11 +148,18 @@ def test_the_order_of_the_indices_says_nothing():
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
 def test_the_largest_size_is_that_of_a_search_through_all(epsilon, share):
     for dims, top in ((12, 5), (40, 20), (40, 30), (60, 3)):
-        shares = [max(expected_hits(dims, top, h, t, epsilon) for t in range(1, h + 1)) / h for h in range(1, top + 1)]
+        shares = [
+            max(expected_hits(dims, top, h, t, epsilon) for t in range(1, h + 1)) / h
+            for h in range(1, top + 1)
+        ]
         assert max(shares) == shares[0]
-        sizes = [h for h, reached in enumerate(shares, start=1) if reached >= Fraction(share)]
+        sizes = [
+            h for h, reached in enumerate(shares, start=1) if reached >= Fraction(share)
+        ]
         if sizes:
-            assert largest_size(dims=dims, top=top, epsilon=epsilon, share=share) == max(sizes)
+            assert largest_size(
+                dims=dims, top=top, epsilon=epsilon, share=share
+            ) == max(sizes)
         else:
             with pytest.raises(ConfigError, match="out of reach"):
                 largest_size(dims=dims, top=top, epsilon=epsilon, share=share)
@@ -116,12 +169,17 @@ def test_no_size_has_more_hits_than_the_bound_that_ends_the_search():
     for dims, top in ((100, 50), (1000, 20)):
         for epsilon in (0.2, 2.0, 12.0):
             for chosen in range(1, 20):
-                hits = EmMds(dims=dims, top=top, chosen=chosen, epsilon=epsilon).share * chosen
+                hits = (
+                    EmMds(dims=dims, top=top, chosen=chosen, epsilon=epsilon).share
+                    * chosen
+                )
                 assert hits <= chosen * top / dims + math.sqrt(chosen * epsilon / 2)
 
 
 def test_the_epsilon_named_in_the_refusal_is_the_smallest_that_works():
-    with pytest.raises(ConfigError, match=r"share=0.8 is out of reach: at epsilon=1 .* epsilon=1.386") as error:
+    with pytest.raises(
+        ConfigError, match=r"share=0.8 is out of reach: at epsilon=1 .* epsilon=1.386"
+    ) as error:
         SubMds(dims=1000, top=50, epsilon=1.0)
     needed = float(str(error.value).split("It takes epsilon=")[1].split(",")[0])
     assert SubMds(dims=1000, top=50, epsilon=needed + 1e-3).chosen == 1
@@ -143,17 +201,24 @@ def test_sub_mds_without_subsampling_is_em_mds():
 def test_sub_mds_with_the_papers_settings_sends_more_than_em_mds():
     """Figure 5.3: a larger input ratio k/d allows a larger size."""
     sizes = [
-        largest_size(dims=dims, top=100, epsilon=6.0, share=0.7) for dims in (200, 1000, 2000)
+        largest_size(dims=dims, top=100, epsilon=6.0, share=0.7)
+        for dims in (200, 1000, 2000)
     ]  # k/d = 0.5, 0.1, 0.05
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > sizes[-1]
     sub = SubMds(dims=20_000, top=1000, epsilon=8.0)
     assert sub.inputs == 2000
-    assert sub.share >= 0.8 > EmMds(dims=2000, top=1000, epsilon=8.0, chosen=sub.chosen + 1).share
+    assert (
+        sub.share
+        >= 0.8
+        > EmMds(dims=2000, top=1000, epsilon=8.0, chosen=sub.chosen + 1).share
+    )
 
 
 def test_sub_mds_reaches_every_dimension():
-    report = SubMds(dims=40, top=4, epsilon=3.0, rate=0.2).report(torch.randn(2000, 40), SecureRng.from_seed(4))
+    report = SubMds(dims=40, top=4, epsilon=3.0, rate=0.2).report(
+        torch.randn(2000, 40), SecureRng.from_seed(4)
+    )
     assert report.indices.unique().tolist() == list(range(40))
 
 
@@ -168,7 +233,9 @@ def test_chosen_indices_point_where_the_sign_says():
     ):
         report = mechanism.report(updates, SecureRng.from_seed(6))
         rank = (updates * report.values).argsort(dim=1, descending=True).argsort(dim=1)
-        assert (rank.gather(1, report.indices.long()) < mechanism.top).float().mean() > 0.98
+        assert (
+            rank.gather(1, report.indices.long()) < mechanism.top
+        ).float().mean() > 0.98
         assert 60 < int((report.values == 1).sum()) < 140
 
 
@@ -177,22 +244,32 @@ def test_updates_without_any_difference_still_have_a_top_set_of_k(dims, top):
     sets = TopSets.from_scores(torch.zeros(20, dims), top)
     inside = torch.ones(20, top, dtype=torch.bool)
     members = sets.pick(inside, SecureRng.from_seed(1)).sort(1).values
-    others = sets.pick(torch.zeros(20, dims - top, dtype=torch.bool), SecureRng.from_seed(2)).sort(1).values
+    others = (
+        sets.pick(torch.zeros(20, dims - top, dtype=torch.bool), SecureRng.from_seed(2))
+        .sort(1)
+        .values
+    )
     everything = torch.cat([members, others], 1).sort(1).values
     assert torch.equal(everything, torch.arange(dims).expand(20, dims))
 
 
 def test_work_in_parts_follows_the_same_law(monkeypatch):
-    """A cohort larger than what is held at a time: the same frequencies, and the right rows."""
+    """A cohort larger than what is held at a time: the same frequencies, and the right
+    rows.
+    """
     monkeypatch.setattr("understudy.privacy.local.reporter._CHUNK", 64)
-    mechanism, n = EmMds(dims=5, top=2, chosen=2, epsilon=20.0), 301
+    mechanism = EmMds(dims=5, top=2, chosen=2, epsilon=20.0)
+    n = 301
     updates = torch.zeros(n, 5)
     best = torch.arange(n) % 5
     updates[torch.arange(n), best] = 2.0
     updates[torch.arange(n), (best + 1) % 5] = 1.0
     report = mechanism.report(updates, SecureRng.from_seed(9))
     positive = report.values[:, 0] == 1
-    assert torch.equal(report.indices[positive], torch.stack([best, (best + 1) % 5], 1).sort(1).values.int()[positive])
+    assert torch.equal(
+        report.indices[positive],
+        torch.stack([best, (best + 1) % 5], 1).sort(1).values.int()[positive],
+    )
     assert 100 < int(positive.sum()) < 200
 
 
@@ -243,7 +320,9 @@ def test_categorical_never_draws_what_has_no_probability():
 
 
 def test_a_report_is_a_sign_and_h_indices():
-    report = EmMds(dims=1000, top=100, chosen=5, epsilon=4.0).report(torch.randn(3, 1000), SecureRng.from_seed(1))
+    report = EmMds(dims=1000, top=100, chosen=5, epsilon=4.0).report(
+        torch.randn(3, 1000), SecureRng.from_seed(1)
+    )
     assert report.values.element_size() + 5 * report.indices.element_size() == 1 + 5 * 4
     assert report.values.dtype == torch.int8
     assert report.indices.dtype == torch.int32
@@ -251,7 +330,11 @@ def test_a_report_is_a_sign_and_h_indices():
 
 def test_reports_of_two_parties_add_up():
     parts = [
-        Report(dims=4, values=torch.tensor([[1], [-1]]), indices=torch.tensor([[0, 1], [1, 3]])),
+        Report(
+            dims=4,
+            values=torch.tensor([[1], [-1]]),
+            indices=torch.tensor([[0, 1], [1, 3]]),
+        ),
         Report(dims=4, values=torch.tensor([[1]]), indices=torch.tensor([[0, 3]])),
     ]
     total = sum(part.total() for part in parts)
@@ -275,7 +358,9 @@ def test_em_mds_refuses_settings_that_make_no_sense(settings, message):
 
 
 def test_sub_mds_refuses_a_part_that_is_no_larger_than_its_top_set():
-    with pytest.raises(ConfigError, match=r"top must be below rate · dims = 10, not 10"):
+    with pytest.raises(
+        ConfigError, match=r"top must be below rate · dims = 10, not 10"
+    ):
         SubMds(dims=100, top=10, epsilon=4.0)
     with pytest.raises(ConfigError, match="rate must lie between 0 and 1"):
         SubMds(dims=100, top=10, epsilon=4.0, rate=1.5)
@@ -288,8 +373,12 @@ def test_mag_rr_is_true_for_small_updates():
 
 
 def test_the_rate_falls_after_patience_rounds_in_a_row():
-    """Algorithm 7: half is enough, a round below one half starts over, the counter restarts after a decay."""
-    yes, half, no = torch.tensor([1, 1, 0]), torch.tensor([1, 0]), torch.tensor([1, 0, 0])
+    """Algorithm 7: half is enough, a round below one half starts over, the counter
+    restarts after a decay.
+    """
+    yes = torch.tensor([1, 1, 0])
+    half = torch.tensor([1, 0])
+    no = torch.tensor([1, 0, 0])
     server = RateDecay(rate=8.0, decay=0.5, patience=3)
     script = [yes, half, no, yes, half, yes, yes, yes, no, yes, yes, yes]
     rates = [server.step(flags.bool()) for flags in script]

@@ -1,4 +1,6 @@
-"""The statement says what the accountant says, for every party, person and onlooker, and never less."""
+"""The statement says what the accountant says, for every party, person and onlooker,
+and never less.
+"""
 
 import dataclasses
 import json
@@ -12,14 +14,24 @@ from hypothesis import strategies as st
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp, epsilon
 from understudy.privacy.accounts.budget import Budget, shown, shown_left
-from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
+from understudy.privacy.accounts.statement import (
+    OUTSIDE,
+    PartyPrivacy,
+    PrivacyStatement,
+)
 
 PURE = Budget(4.0, 0.0)
 STEP = dp.PoissonSampledDpEvent(0.05, dp.GaussianDpEvent(2.0))
 
 
 def party(name: str, spend: dict[dp.DpEvent, int], **more: object) -> PartyPrivacy:
-    plain = {"budget": PURE, "outsider": spend, "insider": spend, "noise": "AES-256-CTR", "people": 1200}
+    plain = {
+        "budget": PURE,
+        "outsider": spend,
+        "insider": spend,
+        "noise": "AES-256-CTR",
+        "people": 1200,
+    }
     return PartyPrivacy(name=name, **(plain | more))  # type: ignore[arg-type]
 
 
@@ -31,15 +43,22 @@ BOTH = PrivacyStatement(parties=(CLINIC, INSURER), run="blue")
 def test_a_persons_price_is_composed_over_the_parties_that_hold_them() -> None:
     assert BOTH.epsilon("clinic", "server") == 2.0
     assert BOTH.epsilon("insurer", "outsider") == 0.5
-    assert BOTH.epsilon("insurer", "server") == BOTH.epsilon("insurer", "another_party") == 1.5
+    assert (
+        BOTH.epsilon("insurer", "server")
+        == BOTH.epsilon("insurer", "another_party")
+        == 1.5
+    )
     assert BOTH.epsilon(against="outsider") == 2.5
     assert BOTH.epsilon(against="server") == 3.5
-    assert BOTH.epsilon(against="another_party") == 2.0  # the insurer looks at the clinic
+    # the insurer looks at the clinic
+    assert BOTH.epsilon(against="another_party") == 2.0
 
 
 def test_a_person_who_is_with_one_party_pays_the_dearest_party_at_most() -> None:
     apart = dataclasses.replace(BOTH, same_people=False)
-    assert [apart.epsilon(against=who) for who in ("outsider", "server", "another_party")] == [2.0, 2.0, 2.0]
+    assert [
+        apart.epsilon(against=who) for who in ("outsider", "server", "another_party")
+    ] == [2.0, 2.0, 2.0]
 
 
 def test_the_composed_price_is_at_the_largest_delta_and_below_the_sum() -> None:
@@ -49,7 +68,11 @@ def test_the_composed_price_is_at_the_largest_delta_and_below_the_sum() -> None:
     composed = both.epsilon()
     assert both.delta == 1e-5
     assert composed == epsilon({STEP: 500}, 1e-5)
-    assert max(both.epsilon("one"), both.epsilon("two")) < composed < both.epsilon("one") + both.epsilon("two")
+    assert (
+        max(both.epsilon("one"), both.epsilon("two"))
+        < composed
+        < both.epsilon("one") + both.epsilon("two")
+    )
 
 
 def test_an_insider_never_learns_less_than_an_outsider() -> None:
@@ -71,27 +94,44 @@ def test_the_text_names_everything_a_privacy_officer_asks_for() -> None:
         "a pure mechanism, ε=0.25",
         "to the server and other parties",
         "noise: AES-256-CTR",
-        "A person over all parties, at δ=0 (the parties hold the same people, so their prices compose)",
+        "A person over all parties, at δ=0 (the parties hold the same people, so "
+        "their prices compose)",
         "the picture on page 2",
         *OUTSIDE,
     ):
         assert words in text
     clinic = next(line for line in text.splitlines() if line.startswith("  clinic"))
     header = next(line for line in text.splitlines() if line.startswith("  party"))
-    for title, value in {"people": "1,200", "ε of the run": "2", "ε of a round": "0.5", "rounds": "4"}.items():
+    for title, value in {
+        "people": "1,200",
+        "ε of the run": "2",
+        "ε of a round": "0.5",
+        "rounds": "4",
+    }.items():
         assert clinic[header.index(title) :].split()[0] == value
-    assert "another party" not in str(PrivacyStatement(parties=(CLINIC,))).split("Outside")[0]
+    assert (
+        "another party"
+        not in str(PrivacyStatement(parties=(CLINIC,))).split("Outside")[0]
+    )
 
 
 def test_the_file_holds_the_same_figures_as_the_text_and_no_infinity() -> None:
     bare = party("bare", {dp.NonPrivateDpEvent(): 1}, budget=Budget(math.inf, 0.0))
-    values = json.loads(json.dumps(dataclasses.replace(BOTH, parties=(CLINIC, bare)).to_dict(), allow_nan=False))
+    values = json.loads(
+        json.dumps(
+            dataclasses.replace(BOTH, parties=(CLINIC, bare)).to_dict(), allow_nan=False
+        )
+    )
     clinic, none = values["parties"]
     assert clinic["epsilon"] == {"outsider": 2.0, "server": 2.0, "another_party": 2.0}
     assert clinic["epsilon_round"]["server"] == 0.5
     assert clinic["uses"]["insider"][0]["count"] == 8
     assert none["epsilon"]["outsider"] is none["budget"]["epsilon"] is None
-    assert values["person"]["epsilon"] == {"outsider": None, "server": None, "another_party": None}
+    assert values["person"]["epsilon"] == {
+        "outsider": None,
+        "server": None,
+        "another_party": None,
+    }
     assert values["outside"] == list(OUTSIDE)
     assert "no guarantee" in str(PrivacyStatement(parties=(bare,)))
 
@@ -122,7 +162,9 @@ def test_a_statement_about_nobody_is_refused() -> None:
 
 def test_charges_for_one_joint_release_are_paid_once_by_a_person() -> None:
     joint = dataclasses.replace(BOTH, one_release=True)
-    assert [joint.epsilon(against=who) for who in ("outsider", "server", "another_party")] == [2.0, 2.0, 2.0]
+    assert [
+        joint.epsilon(against=who) for who in ("outsider", "server", "another_party")
+    ] == [2.0, 2.0, 2.0]
     assert joint.epsilon("insurer", "server") == BOTH.epsilon("insurer", "server")
     assert "charges are for the same release" in str(joint)
     assert joint.to_dict()["person"]["one_release"] is True

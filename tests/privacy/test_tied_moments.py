@@ -1,4 +1,6 @@
-"""Second moments over several holders' vectors: what one person moves, over all blocks at once, is what is paid for."""
+"""Second moments over several holders' vectors: what one person moves, over all blocks
+at once, is what is paid for.
+"""
 
 import math
 from itertools import combinations_with_replacement
@@ -13,7 +15,14 @@ from hypothesis.extra.numpy import arrays
 
 from understudy.data.encoding.frame import on_diagonal, packed
 from understudy.privacy.secure.counts import one_hot
-from understudy.privacy.secure.moments import block_multipliers, bounded, one_for, sensitivity, squares, triangle
+from understudy.privacy.secure.moments import (
+    block_multipliers,
+    bounded,
+    one_for,
+    sensitivity,
+    squares,
+    triangle,
+)
 from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.sums import Dealer, Factor
 
@@ -21,7 +30,9 @@ ANY = st.floats(width=64, allow_nan=True, allow_infinity=True)
 
 
 def moved(vectors: list[Any], sigmas: dict[tuple[int, int], float]) -> float:
-    """By how much one person with these vectors moves all blocks, each in terms of its own noise: the L2 norm."""
+    """By how much one person with these vectors moves all blocks, each in terms of its
+    own noise: the L2 norm.
+    """
     total = 0.0
     for h, k in sigmas:
         outer = [[int(a) * int(b) for b in vectors[k]] for a in vectors[h]]
@@ -45,11 +56,15 @@ def moved(vectors: list[Any], sigmas: dict[tuple[int, int], float]) -> float:
 def test_a_person_moves_all_blocks_together_by_one_over_the_multiplier(
     rows: Any, codes: Any, radius: float, scale: int, weights: list[float]
 ) -> None:
-    """Whatever the rows hold and whatever radius a server asks for: exact, in Python's whole numbers."""
+    """Whatever the rows hold and whatever radius a server asks for: exact, in Python's
+    whole numbers.
+    """
     with np.errstate(all="ignore"):
         vectors = [bounded(row[None], radius, scale)[0] for row in rows]
     one = one_for(scale, 2)
-    vectors += [one * one_hot(np.array([own]), (3, 3))[0].astype(float) for own in codes]
+    vectors += [
+        one * one_hot(np.array([own]), (3, 3))[0].astype(float) for own in codes
+    ]
     blocks = list(combinations_with_replacement(range(len(vectors)), 2))
     each = block_multipliers(2.5, dict(zip(blocks, weights, strict=False)))
     sigmas = {(h, k): each[h, k] * sensitivity(scale, across=h != k) for h, k in blocks}
@@ -65,7 +80,9 @@ def test_the_reach_is_reached_by_vectors_of_full_length() -> None:
 
 
 def test_by_class_a_person_moves_one_triangle_alone() -> None:
-    """The product of the triangle's vector with a one-hot class: its length is that of one triangle."""
+    """The product of the triangle's vector with a one-hot class: its length is that of
+    one triangle.
+    """
     w = bounded(np.random.default_rng(0).normal(size=(1, 4)), 1.0, 181)
     cells = np.outer(squares(w)[0], one_hot(np.array([[2]]), (5,))[0])
     weights = np.where(on_diagonal(4).numpy(), 0.5, 1.0)[:, None]
@@ -81,22 +98,31 @@ def test_a_row_of_levels_is_no_longer_than_the_scale(columns: int, scale: int) -
 
 def test_a_triangle_is_the_sum_over_people_of_their_own() -> None:
     rows = np.random.default_rng(1).integers(-180, 181, (9000, 3)).astype(np.float64)
-    assert torch.equal(triangle(rows), packed(torch.from_numpy((rows.T @ rows).astype(np.int64))))
-    assert torch.equal(triangle(rows), torch.from_numpy(squares(rows).sum(0).astype(np.int64)))
+    assert torch.equal(
+        triangle(rows), packed(torch.from_numpy((rows.T @ rows).astype(np.int64)))
+    )
+    assert torch.equal(
+        triangle(rows), torch.from_numpy(squares(rows).sum(0).astype(np.int64))
+    )
 
 
 @pytest.mark.parametrize("bits", [32, 64])
 def test_products_of_signed_whole_numbers_are_exact(bits: int) -> None:
     """Shares of two holders add up to XᵀY, negative numbers included."""
-    rng, ring = np.random.default_rng(2), Ring(bits)
-    x, y = rng.integers(-181, 182, (70, 3)), rng.integers(-181, 182, (70, 2))
+    rng = np.random.default_rng(2)
+    ring = Ring(bits)
+    x = rng.integers(-181, 182, (70, 3))
+    y = rng.integers(-181, 182, (70, 2))
     dealer = Dealer(ring, (3, 2))
     first, second = (
         Factor(ring, seed, first=place == 0, width=own, peer_width=other)
-        for place, (seed, own, other) in enumerate(zip(dealer.seeds, (3, 2), (2, 3), strict=True))
+        for place, (seed, own, other) in enumerate(
+            zip(dealer.seeds, (3, 2), (2, 3), strict=True)
+        )
     )
     for at in (slice(0, 40), slice(40, 70)):
-        a, b = ring.words(x[at]), ring.words(y[at])
+        a = ring.words(x[at])
+        b = ring.words(y[at])
         dealer.deal(len(a))
         sent = first.mask(a), second.mask(b)
         first.take(sent[1], a)

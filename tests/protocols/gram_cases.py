@@ -1,4 +1,6 @@
-"""Small federations for the tests of gram, and a server that remembers, or changes, all that passes."""
+"""Small federations for the tests of gram, and a server that remembers, or changes, all
+that passes.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -44,7 +46,10 @@ BUDGET = Budget(epsilon=2.0, delta=1e-5)
 FREE = Budget(epsilon=math.inf, delta=0.0)
 FRAME, SCHEMA = toy(rows=30, seed=3)
 SCHEMA = replace(  # of all kinds, and of few levels
-    SCHEMA, columns=tuple(replace(c, bins=3) if isinstance(c, Binned) else c for c in SCHEMA.columns)
+    SCHEMA,
+    columns=tuple(
+        replace(c, bins=3) if isinstance(c, Binned) else c for c in SCHEMA.columns
+    ),
 )
 SMALL: dict[str, Any] = {"components": 8, "steps": 5, "device": "cpu"}
 
@@ -53,8 +58,12 @@ Parts = dict[str, pd.DataFrame]
 READ: dict[int, tuple[pd.DataFrame, Table]] = {}
 
 
-def kept(cut: Callable[..., tuple[Parts, Schemas]]) -> Callable[..., tuple[Parts, Schemas]]:
-    """The same frames again, in dicts of their own, unless the frame to cut is the caller's."""
+def kept(
+    cut: Callable[..., tuple[Parts, Schemas]],
+) -> Callable[..., tuple[Parts, Schemas]]:
+    """The same frames again, in dicts of their own, unless the frame to cut is the
+    caller's.
+    """
     known = cache(cut)
 
     @wraps(cut)
@@ -70,30 +79,49 @@ def kept(cut: Callable[..., tuple[Parts, Schemas]]) -> Callable[..., tuple[Parts
 def by_columns(parties: int, frame: pd.DataFrame = FRAME) -> tuple[Parts, Schemas]:
     names = [f"holder {n}" for n in range(parties)]
     columns = {name: SCHEMA.names[n::parties] for n, name in enumerate(names)}
-    tables = {name: frame.sample(frac=1, random_state=n)[["id", *columns[name]]] for n, name in enumerate(names)}
+    tables = {
+        name: frame.sample(frac=1, random_state=n)[["id", *columns[name]]]
+        for n, name in enumerate(names)
+    }
     return tables, {name: SCHEMA.select(columns[name]) for name in names}
 
 
 @kept
 def by_rows(parties: int, frame: pd.DataFrame = FRAME) -> tuple[Parts, Schemas]:
     names = [f"host {n}" for n in range(parties)]
-    return {name: frame.iloc[n::parties] for n, name in enumerate(names)}, dict.fromkeys(names, SCHEMA)
+    return {
+        name: frame.iloc[n::parties] for n, name in enumerate(names)
+    }, dict.fromkeys(names, SCHEMA)
 
 
 @kept
-def by_grid(frame: pd.DataFrame = FRAME, *, firsts: int = 2, seconds: int = 1) -> tuple[Parts, Schemas]:
-    """`firsts` holders of three columns, `seconds` of two others, one of the rest: each group has all people."""
-    groups = {"a": (firsts, SCHEMA.names[:3]), "b": (seconds, SCHEMA.names[3:5]), "c": (1, SCHEMA.names[5:])}
-    tables, schemas = Parts(), Schemas()
+def by_grid(
+    frame: pd.DataFrame = FRAME, *, firsts: int = 2, seconds: int = 1
+) -> tuple[Parts, Schemas]:
+    """`firsts` holders of three columns, `seconds` of two others, one of the rest: each
+    group has all people.
+    """
+    groups = {
+        "a": (firsts, SCHEMA.names[:3]),
+        "b": (seconds, SCHEMA.names[3:5]),
+        "c": (1, SCHEMA.names[5:]),
+    }
+    tables = Parts()
+    schemas = Schemas()
     for place, (letter, (holders, columns)) in enumerate(groups.items()):
         for n in range(holders):
             mine = frame.sample(frac=1, random_state=place).iloc[n::holders]
-            tables[f"{letter}{n}"], schemas[f"{letter}{n}"] = mine[["id", *columns]], SCHEMA.select(columns)
+            tables[f"{letter}{n}"], schemas[f"{letter}{n}"] = (
+                mine[["id", *columns]],
+                SCHEMA.select(columns),
+            )
     return tables, schemas
 
 
 def table(frame: pd.DataFrame, schema: Schema, name: str) -> Table:
-    """The frame as a table; to read one takes longer than most of what is asked of its holder."""
+    """The frame as a table; to read one takes longer than most of what is asked of its
+    holder.
+    """
     _, found = READ.get(id(frame), (None, None))
     if found is None or (found.schema, found.source) != (schema, name):
         found = read_table(frame, schema, name=name)
@@ -123,7 +151,9 @@ def party(
     )
 
 
-def all_parties(tables: Parts, schemas: Schemas, **more: Any) -> dict[str, AlignedJointParty]:
+def all_parties(
+    tables: Parts, schemas: Schemas, **more: Any
+) -> dict[str, AlignedJointParty]:
     return {name: party(name, tables, schemas, **more) for name in tables}
 
 
@@ -159,7 +189,9 @@ def column_price(schemas: Schemas, sigma: float) -> dict[DiscreteGaussian, int]:
 
 
 class Seen(LocalParties):
-    """Parties of which the server remembers every ask and reply; `meddle` may change either, or raise PartyAway."""
+    """Parties of which the server remembers every ask and reply; `meddle` may change
+    either, or raise PartyAway.
+    """
 
     def __init__(
         self,
@@ -167,9 +199,12 @@ class Seen(LocalParties):
         meddle: Callable[[str, Any], Any] = lambda name, message: message,
     ) -> None:
         super().__init__(parties)
-        self.meddle, self.log = meddle, list[tuple[str, Ask, Reply]]()
+        self.meddle = meddle
+        self.log = list[tuple[str, Ask, Reply]]()
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
         asks: dict[str, Ask] = {}
         away: list[PartyAway] = []
         for name, ask in addressed(message, self.names).items():
@@ -179,7 +214,9 @@ class Seen(LocalParties):
                 away.append(error)
         if away and (at_least is None or len(asks) < at_least):
             raise away[0]
-        replies = {name: self.meddle(name, reply) for name, reply in super().ask(asks).items()}
+        replies = {
+            name: self.meddle(name, reply) for name, reply in super().ask(asks).items()
+        }
         self.log += [(name, asks[name], reply) for name, reply in replies.items()]
         return replies
 
@@ -209,12 +246,16 @@ class Released:
     """What was measured, with what is on record of it."""
 
     def __init__(self, found: Found) -> None:
-        self.record, self.partition = found.record, found.study.grid.partition
-        self.sigmas, self.made = found.record.noise, found.record.made
+        self.record = found.record
+        self.partition = found.study.grid.partition
+        self.sigmas = found.record.noise
+        self.made = found.record.made
         self.measure = Measured.from_releases(found)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.measure if hasattr(self.measure, name) else self.record, name)
+        return getattr(
+            self.measure if hasattr(self.measure, name) else self.record, name
+        )
 
 
 def release(
@@ -234,12 +275,18 @@ def release(
     made = study(config, {name: schemas[name] for name in parties.names})
     if choose or choose_triples:
         made.chooser = partial(Chosen, choose, choose_triples)  # type: ignore[method-assign]
-    return Released(measure(made, parties, at_least=config.at_least, chunk=chunk, secret=secret))
+    return Released(
+        measure(made, parties, at_least=config.at_least, chunk=chunk, secret=secret)
+    )
 
 
 def told(message: Any, **settings: Any) -> Any:
     """The opening with other settings, and whatever else as it is."""
-    return replace(message, config=message.config | settings) if isinstance(message, Begin) else message
+    return (
+        replace(message, config=message.config | settings)
+        if isinstance(message, Begin)
+        else message
+    )
 
 
 def asked(message: Any, stage: str, kind: type[Ask] = Release) -> bool:
@@ -251,8 +298,14 @@ def due(stage: str, **more: Any) -> Release:
     return Release(stage=stage, **{"inbox": {}, "corrections": {}} | more)
 
 
-def measured(tables: Parts, schemas: Schemas, plan: Plan | None = None, **more: Any) -> Released:
-    keep = {key: more.pop(key) for key in ("chunk", "colluding", "at_least", "choose") if key in more}
+def measured(
+    tables: Parts, schemas: Schemas, plan: Plan | None = None, **more: Any
+) -> Released:
+    keep = {
+        key: more.pop(key)
+        for key in ("chunk", "colluding", "at_least", "choose")
+        if key in more
+    }
     budget = more.pop("budget", BUDGET if plan is None or plan.private else FREE)
     parties = LocalParties(all_parties(tables, schemas, budget=budget, **more))
     return release(parties, schemas, plan, **keep)

@@ -1,4 +1,6 @@
-"""People with rows of their own, hosted by one rehearsing party: where the tests of autoencoders begin."""
+"""People with rows of their own, hosted by one rehearsing party: where the tests of
+autoencoders begin.
+"""
 
 import math
 from types import ModuleType
@@ -20,9 +22,13 @@ from understudy.runs.result import Result
 FREE = Budget(math.inf, 0.0)
 
 
-def of(table: Any, schema: Any = None, *, budget: Budget = FREE, seed: int = 1) -> Federation:
+def of(
+    table: Any, schema: Any = None, *, budget: Budget = FREE, seed: int = 1
+) -> Federation:
     schemas = {} if schema is None else {"phones": schema}
-    return Federation.rehearsal({"phones": table}, schemas, budget=budget, seed=seed, same_people=False)
+    return Federation.rehearsal(
+        {"phones": table}, schemas, budget=budget, seed=seed, same_people=False
+    )
 
 
 def uneven() -> tuple[pd.DataFrame, Schema]:
@@ -30,10 +36,14 @@ def uneven() -> tuple[pd.DataFrame, Schema]:
     frame, schema = toy(rows=60, seed=3)
     schema = schema.drop(["treated", "visits", "joined"])
     frame = frame[["id", *schema.names]]
-    return frame.assign(id=np.repeat(np.arange(15), [1, 2, 3, 4, 5, 6, 7] * 2 + [4])), schema
+    return frame.assign(
+        id=np.repeat(np.arange(15), [1, 2, 3, 4, 5, 6, 7] * 2 + [4])
+    ), schema
 
 
-def begun(protocol: str, module: ModuleType, federation: Federation, settings: dict[str, Any]) -> Any:
+def begun(
+    protocol: str, module: ModuleType, federation: Federation, settings: dict[str, Any]
+) -> Any:
     """The party of a federation, which has begun."""
     (party,) = federation.parties(protocol, run="r").values()
     config = module.Config(**settings)
@@ -42,8 +52,12 @@ def begun(protocol: str, module: ModuleType, federation: Federation, settings: d
     return party
 
 
-def check_participations(federation: Federation, result: Result, *, reports: int, cap: int) -> None:
-    """At ε = 2 a report, of fifteen people: the ledger holds each one, nobody is asked beyond the cap."""
+def check_participations(
+    federation: Federation, result: Result, *, reports: int, cap: int
+) -> None:
+    """At ε = 2 a report, of fifteen people: the ledger holds each one, nobody is asked
+    beyond the cap.
+    """
     ledger = federation.holders["phones"].ledger
     said = result.generator.card["reports"]
     spends = [ledger.spend(person).get(PureDp(2.0), 0) for person in range(15)]
@@ -53,20 +67,34 @@ def check_participations(federation: Federation, result: Result, *, reports: int
 
 
 def uncharged(federation: Federation) -> bool:
-    return not any(entry.count for entry in federation.holders["phones"].ledger.entries())
+    return not any(
+        entry.count for entry in federation.holders["phones"].ledger.entries()
+    )
 
 
-def of_two_kinds(kind: NDArray[np.bool_], rng: np.random.Generator) -> tuple[pd.DataFrame, Schema]:
-    """People with two rows each: of the one kind six columns are mostly true and the letter is a; of the other, c."""
+def of_two_kinds(
+    kind: NDArray[np.bool_], rng: np.random.Generator
+) -> tuple[pd.DataFrame, Schema]:
+    """People with two rows each: of the one kind six columns are mostly true and the
+    letter is a; of the other, c.
+    """
     flips = rng.random((len(kind), 6)) < 0.03
     columns = {f"x{j}": kind ^ flips[:, j] for j in range(6)}
-    frame = pd.DataFrame(columns | {"letter": np.where(kind, "a", "c"), "who": np.arange(len(kind)) // 2})
+    frame = pd.DataFrame(
+        columns | {"letter": np.where(kind, "a", "c"), "who": np.arange(len(kind)) // 2}
+    )
     letters = Categorical(name="letter", categories=("a", "b", "c"))
-    return frame, Schema(columns=(*(Boolean(name=name) for name in columns), letters), person="who")
+    return frame, Schema(
+        columns=(*(Boolean(name=name) for name in columns), letters), person="who"
+    )
 
 
 def likeness(drawn: pd.DataFrame) -> float:
-    """How often a drawn row is of one of the two kinds, in its letter and all six columns but one."""
+    """How often a drawn row is of one of the two kinds, in its letter and all six
+    columns but one.
+    """
     ones = drawn.filter(like="x").sum(1)
-    good = ((drawn["letter"] == "a") & (ones >= 5)) | ((drawn["letter"] == "c") & (ones <= 1))
+    good = ((drawn["letter"] == "a") & (ones >= 5)) | (
+        (drawn["letter"] == "c") & (ones <= 1)
+    )
     return float(good.mean())

@@ -1,4 +1,6 @@
-"""Two aggregators: the tables of all who are honest, once, for neither of them alone."""
+"""Two aggregators: the tables of all who are honest, once, for neither of them
+alone.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -50,21 +52,38 @@ from understudy.runtime.local import LocalParties
 
 FRAME, SCHEMA = toy(rows=12, seed=3)
 SCHEMA = SCHEMA.drop(["visits", "income", "joined"])
-SCHEMA = replace(SCHEMA, columns=tuple(replace(c, bins=3) if isinstance(c, Binned) else c for c in SCHEMA.columns))
+SCHEMA = replace(
+    SCHEMA,
+    columns=tuple(
+        replace(c, bins=3) if isinstance(c, Binned) else c for c in SCHEMA.columns
+    ),
+)
 FRAME = FRAME[["id", *SCHEMA.names]]
 BUDGET = Budget(3.0, 1e-5)
 SETTINGS: dict[str, Any] = {
-    "aggregator": "second", "epsilon": 3.0, "delta": 1e-5, "least_people": 5, "batch": 4, "components": 4, "steps": 3,
+    "aggregator": "second",
+    "epsilon": 3.0,
+    "delta": 1e-5,
+    "least_people": 5,
+    "batch": 4,
+    "components": 4,
+    "steps": 3,
     "device": "cpu",
-}  # fmt: skip
+}
 PLAN = Plan.joint(Config(**SETTINGS), {"a": SCHEMA, "second": SCHEMA})
 
 
-def federation(hosts: int = 2, *, budget: Budget = BUDGET, seed: int | None = 1) -> Federation:
+def federation(
+    hosts: int = 2, *, budget: Budget = BUDGET, seed: int | None = 1
+) -> Federation:
     tables: dict[str, Any] = {f"host {n}": FRAME.iloc[n::hosts] for n in range(hosts)}
     schemas = dict.fromkeys(tables, SCHEMA)
     return Federation.rehearsal(
-        tables | {"second": NoRows(SCHEMA)}, schemas, budget=budget, seed=seed, same_people=False
+        tables | {"second": NoRows(SCHEMA)},
+        schemas,
+        budget=budget,
+        seed=seed,
+        same_people=False,
     )
 
 
@@ -73,9 +92,13 @@ def parties(federation: Federation, **changes: Any) -> dict[str, Party]:
     return federation.parties("two-aggregators", run="r", config=config)
 
 
-def run(federation: Federation, wrap: Callable[[Any], Any] = LocalParties, **changes: Any) -> Any:
+def run(
+    federation: Federation, wrap: Callable[[Any], Any] = LocalParties, **changes: Any
+) -> Any:
     config = Config(**SETTINGS | changes)
-    return protocol.train(config, wrap(parties(federation, **changes)), federation.schemas)
+    return protocol.train(
+        config, wrap(parties(federation, **changes)), federation.schemas
+    )
 
 
 @cache
@@ -88,12 +111,21 @@ def usual() -> tuple[Any, Federation]:
 class Through(LocalParties):
     """A line on which a test changes asks and replies, or lets one party go away."""
 
-    def __init__(self, inside: Mapping[str, Party], *, ask: Any = None, reply: Any = None) -> None:
+    def __init__(
+        self, inside: Mapping[str, Party], *, ask: Any = None, reply: Any = None
+    ) -> None:
         super().__init__(inside)
-        self.on_ask, self.on_reply = ask or (lambda name, one: one), reply or (lambda name, one: one)
+        self.on_ask = ask or (lambda name, one: one)
+        self.on_reply = reply or (lambda name, one: one)
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
+        asks = (
+            dict.fromkeys(self.names, message)
+            if isinstance(message, Ask)
+            else dict(message)
+        )
         replies = {}
         for name, one in asks.items():
             try:
@@ -107,7 +139,11 @@ class Through(LocalParties):
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """No noise, so that sums can be counted."""
-    monkeypatch.setattr(Plan, "noise", lambda self, rng: torch.zeros(self.cells.count, dtype=torch.int64))
+    monkeypatch.setattr(
+        Plan,
+        "noise",
+        lambda self, rng: torch.zeros(self.cells.count, dtype=torch.int64),
+    )
 
 
 @pytest.fixture
@@ -131,18 +167,25 @@ def everybody(rows: Any = slice(None)) -> Tensor:
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("hosts", [1, 3])
-def test_what_is_released_is_the_joint_table_of_all_people(hosts: int, released: list[Tensor]) -> None:
+def test_what_is_released_is_the_joint_table_of_all_people(
+    hosts: int, released: list[Tensor]
+) -> None:
     outcome = run(federation(hosts))
     assert torch.equal(released[0], everybody())
     assert outcome.people == 12
     assert outcome.trained.card["refused"] == 0
     assert len(Generator.of(outcome.trained).sample(5, seed=0)) == 5
-    kept, sizes = outcome.trained.release, Codec(SCHEMA).sizes
+    kept = outcome.trained.release
+    sizes = Codec(SCHEMA).sizes
     starts = np.cumsum([0, *sizes])
     for one, other in ((0, 3), (2, 1)):
         low, high = sorted((one, other))
-        table = released[0][starts[low] : starts[low + 1], starts[high] : starts[high + 1]].numpy()
-        assert np.array_equal(kept.joint([one, other]).counts, table if one < other else table.T)
+        table = released[0][
+            starts[low] : starts[low + 1], starts[high] : starts[high + 1]
+        ].numpy()
+        assert np.array_equal(
+            kept.joint([one, other]).counts, table if one < other else table.T
+        )
 
 
 def test_both_aggregators_add_their_full_noise(released: list[Tensor]) -> None:
@@ -150,14 +193,20 @@ def test_both_aggregators_add_their_full_noise(released: list[Tensor]) -> None:
         run(federation(seed=None), steps=1)
     where = torch.stack(released).ne(0).any(0).triu()
     own = PLAN.matrix(PLAN.spread)[where]
-    noise = torch.stack([one - everybody() for one in released]).double()[:, where] / own
+    noise = (
+        torch.stack([one - everybody() for one in released]).double()[:, where] / own
+    )
     slack = 4.5 * (2 / noise.numel()) ** 0.5
-    assert 0.5 < 1 - slack < float(noise.var()) < 1 + slack  # one aggregator's alone would be a half
+    # one aggregator's alone would be a half
+    assert 0.5 < 1 - slack < float(noise.var()) < 1 + slack
     assert not torch.equal(noise[0], noise[1])
 
 
 def test_the_noise_is_what_the_price_needs_and_no_more() -> None:
-    other = Plan.joint(replace(PLAN.config, most_holders=2), dict.fromkeys(("a", "b", "second"), SCHEMA))
+    other = Plan.joint(
+        replace(PLAN.config, most_holders=2),
+        dict.fromkeys(("a", "b", "second"), SCHEMA),
+    )
     assert other.sigma == pytest.approx(2 * PLAN.sigma, rel=2e-3)
     outcome, _ = usual()
     for against in ("outsider", "server", "another_party"):
@@ -179,57 +228,97 @@ def target_sigma(plan: Plan) -> float:
 
 
 def by_size(plan: Plan, cells: int) -> float:
-    """cells^(−1/8), where the mean of 1/σ² over the tables without the target is that of `sigma`."""
-    sizes, place = Codec(SCHEMA).sizes, SCHEMA.names.index("smoker")
-    far = [sizes[i] * sizes[j] for i in range(len(sizes)) for j in range(i) if place not in (i, j)] + list(sizes)
-    return float(plan.sigma * cells ** (-1 / 8) * np.mean([size ** (1 / 4) for size in far]) ** 0.5)
+    """cells^(−1/8), where the mean of 1/σ² over the tables without the target is that
+    of `sigma`.
+    """
+    sizes = Codec(SCHEMA).sizes
+    place = SCHEMA.names.index("smoker")
+    far = [
+        sizes[i] * sizes[j]
+        for i in range(len(sizes))
+        for j in range(i)
+        if place not in (i, j)
+    ] + list(sizes)
+    return float(
+        plan.sigma
+        * cells ** (-1 / 8)
+        * np.mean([size ** (1 / 4) for size in far]) ** 0.5
+    )
 
 
 def test_pairs_with_the_target_have_the_noise_of_two_measurements_as_in_gram() -> None:
-    """All tables for .8 of the budget, and those pairs once more for .2: the same Σ 1/σ², and the same price."""
-    plan, few = with_target(), len(SCHEMA.names) - 1
+    """All tables for .8 of the budget, and those pairs once more for .2: the same Σ
+    1/σ², and the same price.
+    """
+    plan = with_target()
+    few = len(SCHEMA.names) - 1
     twice = (((1.0, PLAN.cells.blocks),), 0.8), (((1.0, few),), 0.2)
     first, again = shared_noise(twice, Budget(3.0, 1e-5))
     assert plan.sigma == pytest.approx(first, rel=2e-3)
-    assert target_sigma(plan) == pytest.approx((first**-2 + again**-2) ** -0.5, rel=2e-3)
+    assert target_sigma(plan) == pytest.approx(
+        (first**-2 + again**-2) ** -0.5, rel=2e-3
+    )
     assert (target_sigma(plan), few) in plan.kinds
-    others = sum(many / sigma**2 for sigma, many in plan.kinds) - few / target_sigma(plan) ** 2
+    others = (
+        sum(many / sigma**2 for sigma, many in plan.kinds)
+        - few / target_sigma(plan) ** 2
+    )
     assert others == pytest.approx((PLAN.cells.blocks - few) / plan.sigma**2, rel=5e-3)
-    assert target_sigma(with_target(scouting=0.5)) < target_sigma(plan) < PLAN.sigma < plan.sigma
-    assert target_sigma(with_target(public_people=50)) < target_sigma(with_target(public_people=10**9))
+    assert (
+        target_sigma(with_target(scouting=0.5))
+        < target_sigma(plan)
+        < PLAN.sigma
+        < plan.sigma
+    )
+    assert target_sigma(with_target(public_people=50)) < target_sigma(
+        with_target(public_people=10**9)
+    )
     assert with_target(public_people=10**9).sigma == plan.sigma
 
 
-def test_a_release_with_a_target_costs_the_same_and_has_less_noise_where_it_is_said() -> None:
-    outcome, plan, codec = run(federation(), target="smoker"), with_target(), Codec(SCHEMA)
+def test_a_release_with_a_target_costs_the_same_and_has_less_noise_where_it_is_said():
+    outcome = run(federation(), target="smoker")
+    plan = with_target()
+    codec = Codec(SCHEMA)
     assert 2.97 < outcome.privacy.epsilon(None, "another_party") <= 3.0
     place = SCHEMA.names.index("smoker")
     for column in set(range(len(codec.sizes))) - {place}:
         said = outcome.trained.release.joint((place, column))
         assert said.deviation == pytest.approx(2**0.5 * target_sigma(plan), rel=2e-3)
-        assert (outcome.trained.release.joint((column,)).deviation < 2**0.5 * plan.sigma).all(), (
-            "every table that says a count is in its mean"
-        )
-    rng, names = SecureRng.from_seed(5), SCHEMA.names
+        assert (
+            outcome.trained.release.joint((column,)).deviation < 2**0.5 * plan.sigma
+        ).all(), "every table that says a count is in its mean"
+    rng = SecureRng.from_seed(5)
+    names = SCHEMA.names
     drawn = torch.stack([plan.noise(rng) for _ in range(60)]).double()
     for one, other, variances in plan.cells.tables(drawn.var(0).numpy()):
         near = one != other and "smoker" in (names[one], names[other])
         due = (
             target_sigma(plan)
             if near
-            else by_size(plan, codec.sizes[one] * (codec.sizes[other] if one != other else 1))
+            else by_size(
+                plan, codec.sizes[one] * (codec.sizes[other] if one != other else 1)
+            )
         )
         assert 0.65 < variances.mean() / due**2 < 1.5, (names[one], names[other])
 
 
 def test_a_target_that_nobody_has_is_refused_before_anybody_is_charged() -> None:
     whole = federation()
-    with pytest.raises(ConfigError, match=r'nobody has a column "wealth"\. Nothing was charged'):
+    with pytest.raises(
+        ConfigError, match=r'nobody has a column "wealth"\. Nothing was charged'
+    ):
         run(whole, target="wealth")
-    assert not any(entry.count for name in whole.holders for entry in whole.holders[name].ledger.entries())
+    assert not any(
+        entry.count
+        for name in whole.holders
+        for entry in whole.holders[name].ledger.entries()
+    )
     one = SCHEMA.select(["smoker"])
     alone = Plan.joint(replace(PLAN.config, target="smoker"), {"a": one, "second": one})
-    assert alone.kinds == [(alone.sigma, 1)], "a target with no other column is a column"
+    assert alone.kinds == [(alone.sigma, 1)], (
+        "a target with no other column is a column"
+    )
 
 
 def test_the_statement_says_that_nothing_holds_against_both_together() -> None:
@@ -237,7 +326,9 @@ def test_the_statement_says_that_nothing_holds_against_both_together() -> None:
     assert "against both aggregators together: the server and second" in text
     table = text.split("A person over all parties")[1].split("Assumed")[0]
     assert "that only one party holds each person" in text
-    assert "Assumed" not in str(run(federation(1)).privacy), "one host, and an aggregator that holds nobody"
+    assert "Assumed" not in str(run(federation(1)).privacy), (
+        "one host, and an aggregator that holds nobody"
+    )
     rows = [line.rsplit("  ", 1) for line in table.splitlines() if "  " in line.strip()]
     assert [(who.strip(), price.strip()) for who, price in rows[1:]] == [
         ("an outsider who sees the release", "2.996"),
@@ -248,7 +339,7 @@ def test_the_statement_says_that_nothing_holds_against_both_together() -> None:
     assert "replace the content of one person's upload by nothing" in text
 
 
-def test_the_page_prices_each_aggregator_alone_and_says_that_nothing_holds_against_both() -> None:
+def test_the_page_prices_each_aggregator_alone_and_says_that_nothing_holds_against_both():
     page = view.privacy(json.loads(json.dumps(usual()[0].privacy.to_dict())))
     assert page is not None
     assert [(who, price) for who, price, *_ in page["person"]] == [
@@ -257,14 +348,22 @@ def test_the_page_prices_each_aggregator_alone_and_says_that_nothing_holds_again
         ("another party", "2.996"),
         ("the server and second together", "no guarantee"),
     ]
-    assert page["person"][-1][2] == "always", "how often a guess about a person may be right"
+    assert page["person"][-1][2] == "always", (
+        "how often a guess about a person may be right"
+    )
 
 
-def test_the_second_aggregator_writes_down_what_it_released_and_hosts_whose_key_it_was() -> None:
+def test_the_second_aggregator_writes_down_what_it_released_and_hosts_whose_key_it_was():
     _, whole = usual()
-    (entry,) = [entry for entry in whole.holders["second"].ledger.entries() if entry.count]
+    (entry,) = [
+        entry for entry in whole.holders["second"].ledger.entries() if entry.count
+    ]
     assert "the sum over 12 people, once: batch" in entry.what
-    (uploaded,) = {e.what.split("key ")[1] for e in whole.holders["host 0"].ledger.entries() if e.count}
+    (uploaded,) = {
+        e.what.split("key ")[1]
+        for e in whole.holders["host 0"].ledger.entries()
+        if e.count
+    }
     assert uploaded == entry.what.split("key ")[1]
 
 
@@ -288,7 +387,9 @@ def test_a_liar_is_left_out_and_everybody_else_is_counted(
     monkeypatch: pytest.MonkeyPatch, released: list[Tensor]
 ) -> None:
     def change(share: Share) -> None:
-        share.corrections[0, 3] = (int(share.corrections[0, 3]) + 1000) % PLAN.field.prime
+        share.corrections[0, 3] = (
+            int(share.corrections[0, 3]) + 1000
+        ) % PLAN.field.prime
 
     liars(monkeypatch, change)
     outcome = run(federation(1), batch=1000)
@@ -309,15 +410,22 @@ def test_a_word_outside_the_field_is_refused_even_if_it_means_the_same(
     assert torch.equal(released[0], everybody(slice(1, None)))
 
 
-def test_where_too_few_pass_nothing_is_released_or_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_too_few_pass_nothing_is_released_or_charged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def change(share: Share) -> None:
         share.dealt.c[:] ^= 1
 
     liars(monkeypatch, change)
     whole = federation()
-    with pytest.raises(PartyError, match=r"0 people passed, and 5 are the least\. Nothing was charged or sent"):
+    with pytest.raises(
+        PartyError,
+        match=r"0 people passed, and 5 are the least\. Nothing was charged or sent",
+    ):
         run(whole)
-    assert not [entry for entry in whole.holders["second"].ledger.entries() if entry.count]
+    assert not [
+        entry for entry in whole.holders["second"].ledger.entries() if entry.count
+    ]
 
 
 SPOILT: dict[str, Callable[[Tensor], Any]] = {
@@ -330,15 +438,22 @@ SPOILT: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.usefixtures("quiet")
-def test_batches_that_are_none_are_left_out_and_counted_and_the_others_stay(released: list[Tensor]) -> None:
+def test_batches_that_are_none_are_left_out_and_counted_and_the_others_stay(
+    released: list[Tensor],
+) -> None:
     ways = dict(zip([f"host {n}" for n in range(1, 6)], SPOILT.values(), strict=True))
 
     def spoil(name: str, reply: Any) -> Any:
         if name in ways and isinstance(reply, Reported):
-            return replace(reply, reports=replace(reply.reports, value=ways[name](reply.reports.value)))
+            return replace(
+                reply,
+                reports=replace(reply.reports, value=ways[name](reply.reports.value)),
+            )
         return reply
 
-    outcome = run(federation(6), lambda inside: Through(inside, reply=spoil), least_people=2)
+    outcome = run(
+        federation(6), lambda inside: Through(inside, reply=spoil), least_people=2
+    )
     assert (outcome.people, outcome.trained.card["refused"]) == (2, 10)
     assert torch.equal(released[0], everybody(slice(0, None, 6)))
 
@@ -350,7 +465,9 @@ def test_a_key_that_the_settings_name_is_the_only_one_that_people_seal_to() -> N
     secret = bytes(range(32))
     key = KeyPair(secret).public.hex()
     tables: dict[str, Any] = {"host 0": FRAME, "second": NoRows(SCHEMA, secret)}
-    whole = Federation.rehearsal(tables, {"host 0": SCHEMA}, budget=BUDGET, seed=1, same_people=False)
+    whole = Federation.rehearsal(
+        tables, {"host 0": SCHEMA}, budget=BUDGET, seed=1, same_people=False
+    )
     outcome = run(whole, key=key)
     assert outcome.people == 12
     assert len(outcome.privacy.unguarded) == 1
@@ -363,7 +480,9 @@ def test_a_key_that_the_settings_name_is_the_only_one_that_people_seal_to() -> N
 
 
 def test_uploads_that_the_server_changes_do_not_open() -> None:
-    """In the key that it was sealed with, in the corrections and in what is sealed: one of each of three batches."""
+    """In the key that it was sealed with, in the corrections and in what is sealed: one
+    of each of three batches.
+    """
     places = [3, 40, PLAN.format.head - 30]
 
     def spoil(name: str, ask: Ask) -> Ask:
@@ -394,12 +513,20 @@ def test_an_upload_that_is_passed_on_twice_counts_once() -> None:
 
 def test_a_server_that_counts_others_than_the_second_aggregator_gets_no_sum() -> None:
     def others(name: str, ask: Ask) -> Ask:
-        return replace(ask, people=ask.people, mark=bytes(32)) if isinstance(ask, Release) else ask
+        return (
+            replace(ask, people=ask.people, mark=bytes(32))
+            if isinstance(ask, Release)
+            else ask
+        )
 
     whole = federation()
-    with pytest.raises(MessageError, match=r"other people than passed here\. Nothing was charged"):
+    with pytest.raises(
+        MessageError, match=r"other people than passed here\. Nothing was charged"
+    ):
         run(whole, lambda inside: Through(inside, ask=others))
-    assert not [entry for entry in whole.holders["second"].ledger.entries() if entry.count]
+    assert not [
+        entry for entry in whole.holders["second"].ledger.entries() if entry.count
+    ]
 
 
 def told(**changes: Any) -> dict[str, Any]:
@@ -410,7 +537,8 @@ def told(**changes: Any) -> dict[str, Any]:
 def opened(**changes: Any) -> tuple[Any, Any, Tensor]:
     """A host, the second aggregator, and what five people uploaded."""
     inside = parties(federation(1))
-    host, aggregator = inside["host 0"], inside["second"]
+    host = inside["host 0"]
+    aggregator = inside["second"]
     key = aggregator.answer(Open(**told())).key.value  # type: ignore[attr-defined]
     host.answer(Begin(key=key, **told(**changes)))
     reply: Any = host.answer(Upload(round=1, people=torch.arange(5)))
@@ -418,9 +546,13 @@ def opened(**changes: Any) -> tuple[Any, Any, Tensor]:
 
 
 def test_uploads_for_other_settings_do_not_open() -> None:
-    """A server that tells people of more noise than it asks the aggregator for gets nothing."""
+    """A server that tells people of more noise than it asks the aggregator for gets
+    nothing.
+    """
     _, aggregator, uploads = opened(epsilon=0.5)
-    reply = aggregator.answer(Take(batch=0, uploads=uploads[:, : PLAN.format.head].contiguous()))
+    reply = aggregator.answer(
+        Take(batch=0, uploads=uploads[:, : PLAN.format.head].contiguous())
+    )
     assert not reply.opened.value.any()
 
 
@@ -436,7 +568,9 @@ def wrong_takes(head: Tensor) -> dict[str, Take]:
 def wrong_checks(z: Tensor) -> dict[str, Check]:
     said = {"z": z, "y": z, "sigma": z}
     return {
-        "outside the field": Check(batch=0, **said | {"y": torch.full_like(z, PLAN.field.prime)}),
+        "outside the field": Check(
+            batch=0, **said | {"y": torch.full_like(z, PLAN.field.prime)}
+        ),
         "negative": Check(batch=0, **said | {"z": torch.full_like(z, -1)}),
         "of other people": Check(batch=0, **said | {"sigma": z[1:]}),
         "another batch": Check(batch=1, **said),
@@ -444,16 +578,25 @@ def wrong_checks(z: Tensor) -> dict[str, Check]:
     }
 
 
-def test_what_is_not_due_or_not_well_formed_is_refused_and_the_right_one_may_still_come() -> None:
+def test_what_is_not_due_or_not_well_formed_is_refused_and_the_right_one_may_still_come():
     host, aggregator, uploads = opened()
     head = uploads[:, : PLAN.format.head].contiguous()
     z = torch.zeros(5, PLAN.cells.blocks, 2, dtype=torch.int64)
-    early: list[Ask] = [Check(batch=0, z=z, y=z, sigma=z), Open(**told()), Keep(round=1), *wrong_takes(head).values()]
+    early: list[Ask] = [
+        Check(batch=0, z=z, y=z, sigma=z),
+        Open(**told()),
+        Keep(round=1),
+        *wrong_takes(head).values(),
+    ]
     for ask in early:
         with pytest.raises(UnderstudyError, match=r"Nothing was|discarded"):
             aggregator.answer(ask)
     aggregator.answer(Take(batch=0, uploads=head))
-    for late in [Take(batch=0, uploads=head), Release(people=5, mark=bytes(32)), *wrong_checks(z).values()]:
+    for late in [
+        Take(batch=0, uploads=head),
+        Release(people=5, mark=bytes(32)),
+        *wrong_checks(z).values(),
+    ]:
         with pytest.raises(UnderstudyError, match="Nothing was"):
             aggregator.answer(late)
     aggregator.answer(Check(batch=0, z=z, y=z, sigma=z))
@@ -493,7 +636,8 @@ def test_nobody_uploads_twice_in_a_run_also_at_a_host_that_was_made_anew() -> No
         again["host 0"].answer(Begin(key=bytes(32), **told(epsilon=0.001)))
 
 
-# Parties that are put back to an earlier state, as their journals allow a server that begins again
+# Parties that are put back to an earlier state, as their journals allow a server that
+# begins again
 
 
 def put_back(party: Party, state: bytes) -> None:
@@ -503,7 +647,9 @@ def put_back(party: Party, state: bytes) -> None:
 
 
 def test_an_upload_that_is_checked_twice_in_other_company_says_the_same() -> None:
-    """Under two r its masks would hide two different sums, and their difference is the aggregator's share."""
+    """Under two r its masks would hide two different sums, and their difference is the
+    aggregator's share.
+    """
     _, aggregator, uploads = opened()
     head = uploads[:, : PLAN.format.head].contiguous()
     before = pack(aggregator.state_dict())
@@ -517,7 +663,8 @@ def test_an_upload_that_is_checked_twice_in_other_company_says_the_same() -> Non
 
 def test_a_second_sum_is_refused_at_an_aggregator_that_was_put_back() -> None:
     whole = federation(budget=Budget(30.0, 1e-5))
-    inside, kept = parties(whole), []
+    inside = parties(whole)
+    kept = []
 
     def note(name: str, ask: Ask) -> Ask:
         if isinstance(ask, Release):
@@ -529,13 +676,23 @@ def test_a_second_sum_is_refused_at_an_aggregator_that_was_put_back() -> None:
     put_back(inside["second"], state)
     with pytest.raises(PartyError, match="a sum of this run was released"):
         inside["second"].answer(ask)
-    assert len([entry for entry in whole.holders["second"].ledger.entries() if entry.count]) == 1
+    assert (
+        len(
+            [entry for entry in whole.holders["second"].ledger.entries() if entry.count]
+        )
+        == 1
+    )
 
 
-def test_a_sum_that_was_charged_and_lost_is_said_again_to_the_bit_and_no_other_is(tmp_path: Path) -> None:
-    """A crash between the charge and the answer: everybody has paid, and the one release is not used up."""
+def test_a_sum_that_was_charged_and_lost_is_said_again_to_the_bit_and_no_other_is(
+    tmp_path: Path,
+) -> None:
+    """A crash between the charge and the answer: everybody has paid, and the one
+    release is not used up.
+    """
     whole = federation(budget=Budget(30.0, 1e-5), seed=None)
-    inside, kept = parties(whole), []
+    inside = parties(whole)
+    kept = []
     aggregator = inside["second"]
     aggregator.folder = tmp_path
 
@@ -551,7 +708,9 @@ def test_a_sum_that_was_charged_and_lost_is_said_again_to_the_bit_and_no_other_i
             said.append(reply.sums.value)
         return reply
 
-    protocol.train(Config(**SETTINGS), Through(inside, ask=note, reply=hear), whole.schemas)
+    protocol.train(
+        Config(**SETTINGS), Through(inside, ask=note, reply=hear), whole.schemas
+    )
     ledger = whole.holders["second"].ledger
     before, (state, ask) = ledger.spent(), kept[-1]
     put_back(aggregator, state)
@@ -562,7 +721,9 @@ def test_a_sum_that_was_charged_and_lost_is_said_again_to_the_bit_and_no_other_i
     put_back(aggregator, state)
     aggregator.batch = None
     with pytest.raises(PartyError, match="a sum of this run was released"):
-        aggregator.answer(Release(people=aggregator.tally.people, mark=aggregator.tally.mark))
+        aggregator.answer(
+            Release(people=aggregator.tally.people, mark=aggregator.tally.mark)
+        )
     assert ledger.spent() == before
 
 
@@ -577,7 +738,9 @@ def test_a_host_that_was_put_back_makes_the_same_upload_again_at_a_new_price() -
         uploads.append(host.answer(Upload(round=1, people=places)).reports.value)
     assert torch.equal(uploads[1][:2], uploads[0][[3, 1]])
     prices = whole.holders["host 0"].ledger
-    assert prices.spent(int(FRAME["id"].iloc[3])) > 1.3 * prices.spent(int(FRAME["id"].iloc[0]))
+    assert prices.spent(int(FRAME["id"].iloc[3])) > 1.3 * prices.spent(
+        int(FRAME["id"].iloc[0])
+    )
 
 
 # Who goes away
@@ -606,15 +769,21 @@ def test_without_the_second_aggregator_there_is_nothing(when: type[Ask]) -> None
     whole = federation()
     with pytest.raises(PartyAway):
         run(whole, away(when, "second"), at_least=1)
-    assert not [entry for entry in whole.holders["second"].ledger.entries() if entry.count]
+    assert not [
+        entry for entry in whole.holders["second"].ledger.entries() if entry.count
+    ]
 
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("who", ["second", "host 0"])
-def test_who_goes_away_after_the_release_takes_nothing_along(who: str, released: list[Tensor]) -> None:
+def test_who_goes_away_after_the_release_takes_nothing_along(
+    who: str, released: list[Tensor]
+) -> None:
     outcome = run(federation(), away(Settle, who))
     assert torch.equal(released[0], everybody())
-    assert 2.97 < outcome.privacy.epsilon(None, "outsider") <= 3.0, "the price is what was asked"
+    assert 2.97 < outcome.privacy.epsilon(None, "outsider") <= 3.0, (
+        "the price is what was asked"
+    )
     assert f"what the ledger of {who} says" in str(outcome.privacy)
 
 
@@ -623,11 +792,14 @@ def test_a_sum_that_was_released_is_fitted_again_without_asking_anybody_for_it(
     released: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = federation()
-    inside, config = parties(whole), Config(**SETTINGS)
+    inside = parties(whole)
+    config = Config(**SETTINGS)
     with monkeypatch.context() as broken:
         broken.setattr(fitting, "fit_gram", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            protocol.train(config, LocalParties(inside), whole.schemas, checkpoint=tmp_path)
+            protocol.train(
+                config, LocalParties(inside), whole.schemas, checkpoint=tmp_path
+            )
     asked: list[Ask] = []
 
     def note(name: str, ask: Ask) -> Ask:
@@ -635,12 +807,20 @@ def test_a_sum_that_was_released_is_fitted_again_without_asking_anybody_for_it(
         return ask
 
     line = Through(inside, ask=note)
-    outcome = protocol.train(config, line, whole.schemas, checkpoint=tmp_path, resume=True)
+    outcome = protocol.train(
+        config, line, whole.schemas, checkpoint=tmp_path, resume=True
+    )
     assert torch.equal(released[0], everybody())
     assert {type(ask) for ask in asked} == {Settle}
     assert outcome.people == 12
     with pytest.raises(ConfigError, match="other settings"):
-        protocol.train(replace(config, seed=1), line, whole.schemas, checkpoint=tmp_path, resume=True)
+        protocol.train(
+            replace(config, seed=1),
+            line,
+            whole.schemas,
+            checkpoint=tmp_path,
+            resume=True,
+        )
 
 
 def interrupted(*_: Any, **__: Any) -> Any:
@@ -685,7 +865,12 @@ def test_an_aggregator_must_be_named_and_all_have_the_same_columns() -> None:
     with pytest.raises(ConfigError, match="most_holders=2"):
         Plan.joint(replace(config, most_holders=2), {"a": SCHEMA, "second": SCHEMA})
     with pytest.raises(SchemaError, match="another schema"):
-        Plan.as_told(asdict(config), {"a": other.to_dict(), "second": SCHEMA.to_dict()}, "a", SCHEMA)
+        Plan.as_told(
+            asdict(config),
+            {"a": other.to_dict(), "second": SCHEMA.to_dict()},
+            "a",
+            SCHEMA,
+        )
 
 
 def test_a_person_with_several_rows_uploads_one_of_them_drawn_anew_each_time() -> None:
@@ -694,7 +879,9 @@ def test_a_person_with_several_rows_uploads_one_of_them_drawn_anew_each_time() -
     tables: dict[str, Any] = {"host 0": frame, "second": NoRows(SCHEMA)}
     seen = set()
     for seed in range(12):
-        whole = Federation.rehearsal(tables, {"host 0": SCHEMA}, budget=BUDGET, seed=seed, same_people=False)
+        whole = Federation.rehearsal(
+            tables, {"host 0": SCHEMA}, budget=BUDGET, seed=seed, same_people=False
+        )
         host: Any = parties(whole)["host 0"]
         host.answer(Begin(key=bytes(range(32)), **told()))
         seen.add(tuple(host.uploaded(torch.tensor([0]))[0].tolist()))
@@ -714,14 +901,21 @@ def test_an_upload_is_short() -> None:
     assert np.all(np.array(form.parts) > 0)
 
 
-def test_a_run_file_names_the_party_that_aggregates_and_gives_it_no_table(tmp_path: Path) -> None:
+def test_a_run_file_names_the_party_that_aggregates_and_gives_it_no_table(
+    tmp_path: Path,
+) -> None:
     FRAME.to_csv(tmp_path / "rows.csv", index=False)
     SCHEMA.save(tmp_path / "schema.toml")
     price = {"schema": "schema.toml", "epsilon": 3.0, "delta": 1e-5}
     body: dict[str, Any] = {
-        "protocol": "two-aggregators", "out": "made", "settings": SETTINGS,
-        "parties": {"a": price | {"table": "rows.csv"}, "second": price | {"aggregates": True}},
-    }  # fmt: skip
+        "protocol": "two-aggregators",
+        "out": "made",
+        "settings": SETTINGS,
+        "parties": {
+            "a": price | {"table": "rows.csv"},
+            "second": price | {"aggregates": True},
+        },
+    }
     result, folder = run_file(RunFile.from_dict(body, folder=tmp_path))
     assert result.people == 12
     assert RunFile.load(folder / "run.toml").parties["second"].aggregates
@@ -733,17 +927,28 @@ def test_a_run_file_names_the_party_that_aggregates_and_gives_it_no_table(tmp_pa
 
 
 @pytest.mark.usefixtures("quiet")
-def test_what_is_drawn_keeps_the_rules_of_all_schemas_and_contradictions_cost_nothing() -> None:
-    whole, when = federation(), "colour == 'red'"
-    ruled = whole.schemas | {"host 0": replace(SCHEMA, rules=({"when": when, "then": "smoker == false"},))}
-    made = Generator.of(protocol.train(Config(**SETTINGS), LocalParties(parties(whole)), ruled).trained)
+def test_what_is_drawn_keeps_the_rules_of_all_schemas_and_contradictions_cost_nothing():
+    whole = federation()
+    when = "colour == 'red'"
+    ruled = whole.schemas | {
+        "host 0": replace(SCHEMA, rules=({"when": when, "then": "smoker == false"},))
+    }
+    made = Generator.of(
+        protocol.train(Config(**SETTINGS), LocalParties(parties(whole)), ruled).trained
+    )
     rows = made.sample(300, seed=0)
     assert not rows["smoker"][rows["colour"] == "red"].any()
     assert (rows["colour"] == "red").any()
-    against = {"second": replace(SCHEMA, rules=({"when": when, "then": "smoker == true"},))}
+    against = {
+        "second": replace(SCHEMA, rules=({"when": when, "then": "smoker == true"},))
+    }
     inside = parties(federation())
     with pytest.raises(ConfigError, match="contradict"):
         protocol.train(Config(**SETTINGS), LocalParties(inside), ruled | against)
-    ledgers = [one.ledger for one in inside.values() if isinstance(getattr(one, "ledger", None), Ledger)]
+    ledgers = [
+        one.ledger
+        for one in inside.values()
+        if isinstance(getattr(one, "ledger", None), Ledger)
+    ]
     assert ledgers
     assert not any(ledger.entries()[1:] for ledger in ledgers)

@@ -1,4 +1,6 @@
-"""Settings that a holder agreed to bind its party: a server that asks by others is refused before it costs anything."""
+"""Settings that a holder agreed to bind its party: a server that asks by others is
+refused before it costs anything.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -22,22 +24,31 @@ def holders(*, cut: str) -> Federation:
     frame, schema = toy(rows=60, seed=3)
     names = [f"holder {n}" for n in range(4)]
     if cut == "rows":
-        tables, schemas = ({name: frame.iloc[n::4] for n, name in enumerate(names)}, dict.fromkeys(names, schema))
+        tables = {name: frame.iloc[n::4] for n, name in enumerate(names)}
+        schemas = dict.fromkeys(names, schema)
     else:
         columns = {name: schema.names[n::4] for n, name in enumerate(names)}
         tables = {name: frame[["id", *columns[name]]] for name in names}
         schemas = {name: schema.select(columns[name]) for name in names}
-    return Federation.rehearsal(tables, schemas, budget=BUDGET, seed=1, same_people=cut != "rows")
+    return Federation.rehearsal(
+        tables, schemas, budget=BUDGET, seed=1, same_people=cut != "rows"
+    )
 
 
 def asked(module: Any, protocol: str, agreed: Any, told: Any, cut: str) -> Federation:
     """A run whose server goes by other settings than the holders agreed to."""
     federation = holders(cut=cut)
-    module.train(told, LocalParties(federation.parties(protocol, config=agreed, run="r")), federation.schemas)
+    module.train(
+        told,
+        LocalParties(federation.parties(protocol, config=agreed, run="r")),
+        federation.schemas,
+    )
     return federation
 
 
-def refused(module: Any, protocol: str, agreed: Any, told: Any, cut: str, words: str) -> None:
+def refused(
+    module: Any, protocol: str, agreed: Any, told: Any, cut: str, words: str
+) -> None:
     federation = holders(cut=cut)
     parties = LocalParties(federation.parties(protocol, config=agreed, run="r"))
     with pytest.raises(MessageError, match=words):
@@ -49,31 +60,59 @@ def refused(module: Any, protocol: str, agreed: Any, told: Any, cut: str, words:
 @pytest.mark.parametrize(
     "change",
     [
-        {"steps": 7}, {"rate": 0.5}, {"clip_norm": 2.0}, {"learning_rate": 0.1}, {"latent": 3}, {"seed": 4},
-        {"epsilon": 1.9}, {"delta": 1e-6}, {"largest": 1 << 20}, {"target": "grade"},
+        {"steps": 7},
+        {"rate": 0.5},
+        {"clip_norm": 2.0},
+        {"learning_rate": 0.1},
+        {"latent": 3},
+        {"seed": 4},
+        {"epsilon": 1.9},
+        {"delta": 1e-6},
+        {"largest": 1 << 20},
+        {"target": "grade"},
         {"poison": "flip", "poison_share": 1.0},
     ],
     ids=str,
-)  # fmt: skip
-def test_a_pool_that_asks_a_silo_for_other_settings_is_refused_and_nothing_is_charged(change: Any) -> None:
+)
+def test_a_pool_that_asks_a_silo_for_other_settings_is_refused_and_nothing_is_charged(
+    change: Any,
+) -> None:
     config = sgde.Config(**TRADED)
-    refused(sgde, "sgde", config, replace(config, **change), "rows", "than was agreed to. Nothing was charged")
+    refused(
+        sgde,
+        "sgde",
+        config,
+        replace(config, **change),
+        "rows",
+        "than was agreed to. Nothing was charged",
+    )
 
 
 @pytest.mark.parametrize(
-    "change", [{"colluding": 1}, {"refined": 2}, {"target": "smoker"}, {"private": False}], ids=str
+    "change",
+    [{"colluding": 1}, {"refined": 2}, {"target": "smoker"}, {"private": False}],
+    ids=str,
 )
 @pytest.mark.parametrize("cut", ["rows", "columns"])
-def test_a_server_that_measures_otherwise_than_agreed_is_refused_and_nothing_is_charged(change: Any, cut: str) -> None:
+def test_a_server_that_measures_otherwise_than_agreed_is_refused_and_nothing_is_charged(
+    change: Any, cut: str
+) -> None:
     config = gram.Config(**MIXTURE)
     refused(gram, "gram", config, replace(config, **change), cut, "was agreed to")
 
 
 def test_settings_as_agreed_are_answered() -> None:
-    """Also where the server's own choices, which no holder has to agree to, are others."""
-    traded, measured = sgde.Config(**TRADED), gram.Config(**MIXTURE)
+    """Also where the server's own choices, which no holder has to agree to, are
+    others.
+    """
+    traded = sgde.Config(**TRADED)
+    measured = gram.Config(**MIXTURE)
     for federation in (
-        asked(sgde, "sgde", traded, replace(traded, rows=17, leave_out="nothing"), "rows"),
+        asked(
+            sgde, "sgde", traded, replace(traded, rows=17, leave_out="nothing"), "rows"
+        ),
         asked(gram, "gram", measured, replace(measured, steps=5, components=4), "rows"),
     ):
-        assert all(0 < holder.ledger.spent() <= 2.0 for holder in federation.holders.values())
+        assert all(
+            0 < holder.ledger.spent() <= 2.0 for holder in federation.holders.values()
+        )

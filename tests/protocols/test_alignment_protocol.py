@@ -9,7 +9,13 @@ from dp_accounting.dp_event import GaussianDpEvent
 from bytes_parties import BytesParties
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import read_table
-from understudy.ground.errors import AlignmentError, ArtefactError, BudgetExceeded, MessageError, PartyError
+from understudy.ground.errors import (
+    AlignmentError,
+    ArtefactError,
+    BudgetExceeded,
+    MessageError,
+    PartyError,
+)
 from understudy.privacy.accounts.accounting import PureDp, calibrate, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -67,18 +73,24 @@ def test_every_party_ends_with_its_rows_in_one_order(names):
     assert all(order == found["clinic"] for order in found.values())
     assert set(found["clinic"]) == shared
     for name, party in parties.items():
-        assert [HELD[name][row] for row in party.aligned.frame[f"{name}_row"]] == found[name]
+        assert [HELD[name][row] for row in party.aligned.frame[f"{name}_row"]] == found[
+            name
+        ]
 
 
 def rebuilt(seed=None):
-    """Parties that are rebuilt from their state before every ask, and the latest of each."""
+    """Parties that are rebuilt from their state before every ask, and the latest of
+    each.
+    """
     latest = {}
 
     def build(number, name):
         latest[name] = holder(name, seed=None if seed is None else seed + number)
         return latest[name]
 
-    return BytesParties({name: partial(build, number, name) for number, name in enumerate(HELD)}), latest
+    return BytesParties(
+        {name: partial(build, number, name) for number, name in enumerate(HELD)}
+    ), latest
 
 
 def test_parties_rebuilt_from_their_state_between_all_messages_align_alike():
@@ -86,7 +98,8 @@ def test_parties_rebuilt_from_their_state_between_all_messages_align_alike():
     align_people(LocalParties(local))
     parties, latest = rebuilt(seed=0)
     assert align_people(parties) == 3
-    parties.ask(Introduce())  # builds each party once more, from the state that it ended with
+    # builds each party once more, from the state that it ended with
+    parties.ask(Introduce())
     assert orders(latest) == orders(local)
 
 
@@ -108,10 +121,13 @@ def test_without_a_seed_no_two_alignments_give_the_same_masked_ids():
 def test_the_ledger_names_the_disclosure_before_a_masked_id_leaves():
     parties = {name: holder(name) for name in HELD}
     align_people(LocalParties(parties))
-    entries = [entry.what for entry in parties["clinic"].ledger.entries() if entry.run == "r1"]
+    entries = [
+        entry.what for entry in parties["clinic"].ledger.entries() if entry.run == "r1"
+    ]
     assert entries == [
         "alignment: how many people are held is disclosed, outside ε",
-        "alignment with insurer (6 people), lab (4 people): which people all parties hold is disclosed, outside ε",
+        "alignment with insurer (6 people), lab (4 people): which people all "
+        "parties hold is disclosed, outside ε",
         "alignment: 4 ids of lab masked, outside ε",
         "alignment: 6 ids of insurer masked, outside ε",
     ]
@@ -126,7 +142,9 @@ def test_the_ledger_names_the_disclosure_before_a_masked_id_leaves():
     with pytest.raises(RuntimeError, match="no ink"):
         party.answer(MaskOwn(salt=bytes(32), people={"clinic": 5, "lab": 4}))
     with pytest.raises(MessageError):
-        party.answer(MaskOther(owner="lab", masked=torch.zeros(4, 32, dtype=torch.uint8)))
+        party.answer(
+            MaskOther(owner="lab", masked=torch.zeros(4, 32, dtype=torch.uint8))
+        )
 
 
 def test_every_value_of_every_reply_is_public_outside_epsilon_with_its_reason():
@@ -134,22 +152,28 @@ def test_every_value_of_every_reply_is_public_outside_epsilon_with_its_reason():
 
     class Listening(LocalParties):
         def ask(self, message):
-            replies.extend((answers := super().ask(message)).values())
+            answers = super().ask(message)
+            replies.extend(answers.values())
             return answers
 
     align_people(Listening({name: holder(name) for name in HELD}))
     values = [value for reply in replies for value in vars(reply).values()]
     assert all(isinstance(value, Public) for value in values)
-    assert {value.reason for value in values if isinstance(value.value, torch.Tensor)} == {
-        "masked id under this party's secret key (alignment; outside ε)"
-    }
+    assert {
+        value.reason for value in values if isinstance(value.value, torch.Tensor)
+    } == {"masked id under this party's secret key (alignment; outside ε)"}
     ids = {str(number).encode() for held in HELD.values() for number in held}
     tensors = [value.value for value in values if isinstance(value.value, torch.Tensor)]
-    assert all(tensor.dtype == torch.uint8 and tensor.shape[1] == 32 for tensor in tensors)
-    assert not any(bytes(row).rstrip(b"\0") in ids for tensor in tensors for row in tensor.numpy())
+    assert all(
+        tensor.dtype == torch.uint8 and tensor.shape[1] == 32 for tensor in tensors
+    )
+    assert not any(
+        bytes(row).rstrip(b"\0") in ids for tensor in tensors for row in tensor.numpy()
+    )
 
 
-# ------------------------------------------------------------------------------- a server out of order
+# ------------------------------------------------------------------------------- a
+# server out of order
 
 
 def begun(name="clinic"):
@@ -174,7 +198,9 @@ def test_a_party_masks_each_other_set_once_and_only_in_the_stated_size():
         Found(positions=torch.tensor([0])),
         Found(positions=None),
     ):
-        with pytest.raises(MessageError, match=r"clinic: alignment.* was not expected here"):
+        with pytest.raises(
+            MessageError, match=r"clinic: alignment.* was not expected here"
+        ):
             party.answer(ask)
     party.answer(MaskOther(owner="insurer", masked=masked(6)))
     assert party.answer(Found(positions=torch.tensor([2, 0]))) == Aligned(
@@ -199,11 +225,15 @@ def test_a_damaged_set_or_a_false_position_is_refused_by_name():
     party = begun()
     damaged = masked(4)
     damaged[1] = damaged[0]
-    with pytest.raises(AlignmentError, match="clinic: The masked ids of lab hold a value twice"):
+    with pytest.raises(
+        AlignmentError, match="clinic: The masked ids of lab hold a value twice"
+    ):
         party.answer(MaskOther(owner="lab", masked=damaged))
     party.answer(MaskOther(owner="lab", masked=masked(4)))
     party.answer(MaskOther(owner="insurer", masked=masked(6)))
-    with pytest.raises(AlignmentError, match=r"clinic: The positions .* within this party's 5 people"):
+    with pytest.raises(
+        AlignmentError, match=r"clinic: The positions .* within this party's 5 people"
+    ):
         party.answer(Found(positions=torch.tensor([5])))
 
 
@@ -212,20 +242,32 @@ def test_rows_are_not_to_be_had_before_alignment():
         _ = begun().aligned
 
 
-# ----------------------------------------------------------------------------------- what the user sees
+# -----------------------------------------------------------------------------------
+# what the user sees
 
 
 def test_different_kinds_of_ids_are_named_before_anything_is_masked():
     parties = {"clinic": holder("clinic"), "insurer": holder("insurer", ["a", "b"])}
-    with pytest.raises(AlignmentError, match="clinic has integer ids, insurer has text ids"):
+    with pytest.raises(
+        AlignmentError, match="clinic has integer ids, insurer has text ids"
+    ):
         align_people(LocalParties(parties))
-    entries = [entry.what for party in parties.values() for entry in party.ledger.entries() if entry.run == "r1"]
-    assert entries == ["alignment: how many people are held is disclosed, outside ε"] * 2
+    entries = [
+        entry.what
+        for party in parties.values()
+        for entry in party.ledger.entries()
+        if entry.run == "r1"
+    ]
+    assert (
+        entries == ["alignment: how many people are held is disclosed, outside ε"] * 2
+    )
 
 
 def test_row_numbers_never_match_ids_in_silence():
     parties = {"clinic": holder("clinic"), "insurer": holder("insurer", person=None)}
-    with pytest.raises(AlignmentError, match="clinic has integer ids, insurer has row-number ids"):
+    with pytest.raises(
+        AlignmentError, match="clinic has integer ids, insurer has row-number ids"
+    ):
         align_people(LocalParties(parties))
 
 
@@ -233,10 +275,18 @@ def test_tables_without_people_match_row_by_row_if_they_are_equally_long():
     parties = {name: holder(name, range(4), person=None) for name in HELD}
     line = LocalParties(parties)
     assert align_people(line) == 4
-    assert all(party.aligned.frame.iloc[:, -1].tolist() == [0, 1, 2, 3] for party in parties.values())
-    assert {row["ask"] for row in line.transcript.rows()} == {"alignment.introduce", "alignment.found"}
+    assert all(
+        party.aligned.frame.iloc[:, -1].tolist() == [0, 1, 2, 3]
+        for party in parties.values()
+    )
+    assert {row["ask"] for row in line.transcript.rows()} == {
+        "alignment.introduce",
+        "alignment.found",
+    }
     parties["lab"] = holder("lab", range(3), person=None)
-    with pytest.raises(AlignmentError, match="clinic has 4 rows, insurer has 4 rows, lab has 3 rows"):
+    with pytest.raises(
+        AlignmentError, match="clinic has 4 rows, insurer has 4 rows, lab has 3 rows"
+    ):
         align_people(LocalParties(parties))
     with pytest.raises(MessageError):
         parties["lab"].answer(MaskOwn(salt=bytes(32), people={"lab": 3, "clinic": 4}))
@@ -244,8 +294,12 @@ def test_tables_without_people_match_row_by_row_if_they_are_equally_long():
 
 def test_nobody_in_common_or_nobody_else():
     with pytest.raises(AlignmentError, match="No person is held by all of clinic, lab"):
-        align_people(LocalParties({"clinic": holder("clinic"), "lab": holder("lab", [70, 71])}))
-    with pytest.raises(AlignmentError, match=r"two parties or more, not 1\. Nothing was sent"):
+        align_people(
+            LocalParties({"clinic": holder("clinic"), "lab": holder("lab", [70, 71])})
+        )
+    with pytest.raises(
+        AlignmentError, match=r"two parties or more, not 1\. Nothing was sent"
+    ):
         align_people(LocalParties({"clinic": holder("clinic")}))
 
 
@@ -261,13 +315,18 @@ def test_a_kept_state_brings_the_rows_back_but_not_to_another_table(tmp_path):
     again = {name: holder(name, folder=tmp_path / name) for name in HELD}
     LocalParties(again).ask(Return(round=3))
     assert orders(again) == orders(parties)
-    assert np.array_equal(again["lab"].aligned.frame.columns, parties["lab"].aligned.frame.columns)
+    assert np.array_equal(
+        again["lab"].aligned.frame.columns, parties["lab"].aligned.frame.columns
+    )
     shorter = holder("lab", [2, 5, 6], folder=tmp_path / "lab")
-    with pytest.raises(ArtefactError, match="lab: the saved state is about 4 people, the table has 3"):
+    with pytest.raises(
+        ArtefactError, match="lab: the saved state is about 4 people, the table has 3"
+    ):
         shorter.answer(Return(round=3))
 
 
-# ---------------------------------------------------------------------------------------------- how far it is
+# --------------------------------------------------------------------------------------
+# how far it is
 
 
 def test_a_watcher_hears_of_every_id_that_each_party_masks():
@@ -288,7 +347,8 @@ def test_a_party_that_came_back_with_its_key_counts_what_it_still_has_to_mask():
     parties = {name: holder(name) for name in ("clinic", "insurer")}
     asked = MaskOwn(salt=bytes(32), people={name: len(HELD[name]) for name in parties})
     masked = {name: party.answer(asked).masked.value for name, party in parties.items()}
-    again, told = holder("clinic"), []
+    again = holder("clinic")
+    told = []
     watch_alignment([again], told.append)
     again.load_state_dict(parties["clinic"].state_dict())
     again.answer(MaskOther(owner="insurer", masked=masked["insurer"]))
@@ -298,7 +358,8 @@ def test_a_party_that_came_back_with_its_key_counts_what_it_still_has_to_mask():
 
 @pytest.mark.parametrize("size", [10**400, -(10**400)])
 def test_a_size_that_no_set_may_have_makes_no_number_that_a_bar_cannot_draw(size):
-    party, told = holder("clinic"), []
+    party = holder("clinic")
+    told = []
     watch_alignment([party], told.append)
     party.answer(MaskOwn(salt=bytes(32), people={"clinic": 5, "insurer": size}))
     assert [one.done for one in told] == [5]
@@ -306,13 +367,18 @@ def test_a_size_that_no_set_may_have_makes_no_number_that_a_bar_cannot_draw(size
 
 
 @pytest.mark.parametrize(
-    "first", [Introduce(), MaskOwn(salt=bytes(32), people={"clinic": 5, "lab": 4})], ids=["introduce", "mask"]
+    "first",
+    [Introduce(), MaskOwn(salt=bytes(32), people={"clinic": 5, "lab": 4})],
+    ids=["introduce", "mask"],
 )
 def test_a_party_with_too_little_left_for_the_run_says_nothing_of_its_people(first):
     party = holder("clinic")
-    party.ledger.charge(GaussianDpEvent(5.0), run="r0", what="an earlier run")  # ε = 0.9
+    # ε = 0.9
+    party.ledger.charge(GaussianDpEvent(5.0), run="r0", what="an earlier run")
     before = party.ledger.entries()
-    with pytest.raises(BudgetExceeded, match=r"clinic: this step costs .* Nothing was sent"):
+    with pytest.raises(
+        BudgetExceeded, match=r"clinic: this step costs .* Nothing was sent"
+    ):
         party.answer(first)
     assert party.ledger.entries() == before
     party.budget = Budget(epsilon=0.3, delta=1e-5)

@@ -1,4 +1,6 @@
-"""What a person's update owes to others in the cohort: not a bit, however many rows these have."""
+"""What a person's update owes to others in the cohort: not a bit, however many rows
+these have.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +23,14 @@ from understudy.protocols.people import fed_stdg, fed_wae, sign_ds
 from understudy.protocols.people.host import Begin
 from understudy.runs.registry import PROTOCOLS
 
-SIZES = ((4, 3, 9, 1), (4, 30, 2, 1), (4, 4, 4, 4), (4, 1, 1, 70))  # of four people: the first keeps its rows
+# of four people: the first keeps its rows
+SIZES = ((4, 3, 9, 1), (4, 30, 2, 1), (4, 4, 4, 4), (4, 1, 1, 70))
 
 
 class Repeated(FastRng):
-    """The same draws for the same shape: what is left to differ is what others' rows do."""
+    """The same draws for the same shape: what is left to differ is what others' rows
+    do.
+    """
 
     def normal(self, *shape: int, device: Any = "cpu") -> Tensor:
         return FastRng(1).normal(*shape)
@@ -40,10 +45,21 @@ def owners(sizes: tuple[int, ...]) -> list[int]:
 
 def classifier(model: str, **settings: Any) -> Callable[[tuple[int, ...]], Any]:
     def party(sizes: tuple[int, ...]) -> Any:
-        rows, rng = sum(sizes), np.random.default_rng(0)
-        x, y = rng.random((rows, 28, 28) if model == "lenet" else (rows, 40)), np.arange(rows) % 3
-        people = Population.from_arrays(x.astype(np.float32), y, classes=3, rows_per_person=list(sizes))
-        config = sign_ds.Config(model=model, reporter="none", epochs=2, learning_rate=0.1, device="cpu", **settings)
+        rows = sum(sizes)
+        rng = np.random.default_rng(0)
+        x = rng.random((rows, 28, 28) if model == "lenet" else (rows, 40))
+        y = np.arange(rows) % 3
+        people = Population.from_arrays(
+            x.astype(np.float32), y, classes=3, rows_per_person=list(sizes)
+        )
+        config = sign_ds.Config(
+            model=model,
+            reporter="none",
+            epochs=2,
+            learning_rate=0.1,
+            device="cpu",
+            **settings,
+        )
         return begun("sign-ds", people, config, config.network_for(people.features))
 
     return party
@@ -51,20 +67,30 @@ def classifier(model: str, **settings: Any) -> Callable[[tuple[int, ...]], Any]:
 
 def autoencoder(kind: str, **settings: Any) -> Callable[[tuple[int, ...]], Any]:
     def party(sizes: tuple[int, ...]) -> Any:
-        who, rng = np.array(owners(sizes)), np.random.default_rng(0)
+        who = np.array(owners(sizes))
+        rng = np.random.default_rng(0)
         module: Any = fed_stdg if kind == "series" else fed_wae
         data: Any
         if kind == "table":
             frame, schema = toy(rows=100, seed=3)
-            data = read_table(frame.iloc[: len(who)].assign(id=who), schema, name="h", one_row_each=False)
+            data = read_table(
+                frame.iloc[: len(who)].assign(id=who),
+                schema,
+                name="h",
+                one_row_each=False,
+            )
         elif kind == "image":
-            data = Images.from_array(rng.random((len(who), 12, 12)), ImageSchema(height=12, width=12), who)
+            data = Images.from_array(
+                rng.random((len(who), 12, 12)), ImageSchema(height=12, width=12), who
+            )
         else:
             values, schema = sines(100, length=4, channels=2, seed=3)
             data = Series.from_array(values[: len(who)], schema, who)
         config = module.Config(reporter="none", epochs=2, device="cpu", **settings)
         network = config.network_for(common_rule({"h": data.schema}))
-        return begun("fed-stdg" if kind == "series" else "fed-wae", data, config, network)
+        return begun(
+            "fed-stdg" if kind == "series" else "fed-wae", data, config, network
+        )
 
     return party
 
@@ -94,7 +120,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_person_s_update_is_the_same_to_the_last_bit_whatever_rows_others_have(case: str) -> None:
+def test_a_person_s_update_is_the_same_to_the_last_bit_whatever_rows_others_have(
+    case: str,
+) -> None:
     parties = [CASES[case](sizes) for sizes in SIZES]
     weights = parties[0].network.init(FastRng(2))
     updates = [party.updates(torch.arange(4), weights)[0] for party in parties]
@@ -106,8 +134,12 @@ def test_a_person_s_update_is_the_same_to_the_last_bit_whatever_rows_others_have
 def test_a_common_padding_would_show_in_the_last_bits() -> None:
     """Why people are kept apart: the same rows of one person, padded for another."""
     party = CASES["lenet"]((4, 9))
-    weights, one = party.network.init(FastRng(2)), torch.tensor([0])
-    short, *longer = (party.local(weights, *party.population.gather(one, length=n)) for n in (4, 9, 17, 70))
+    weights = party.network.init(FastRng(2))
+    one = torch.tensor([0])
+    short, *longer = (
+        party.local(weights, *party.population.gather(one, length=n))
+        for n in (4, 9, 17, 70)
+    )
     for long in longer:
         torch.testing.assert_close(short, long, rtol=1e-3, atol=1e-6)
     if all(torch.equal(short, long) for long in longer):
@@ -117,7 +149,9 @@ def test_a_common_padding_would_show_in_the_last_bits() -> None:
 def test_every_person_is_in_one_batch_with_all_their_rows() -> None:
     sizes = [0, 1, 2, 3, 5, 6, 10, 11, 60]
     x = np.arange(sum(sizes), dtype=np.float32).reshape(-1, 1)
-    people = Population.from_arrays(x, np.zeros(len(x), int), classes=2, rows_per_person=sizes)
+    people = Population.from_arrays(
+        x, np.zeros(len(x), int), classes=2, rows_per_person=sizes
+    )
     asked = torch.tensor([8, 1, 0, 4, 3, 7, 2, 6, 5])
     seen = torch.zeros(len(asked), dtype=torch.int64)
     for here, (rows, _, mask) in people.apart(asked):
@@ -125,8 +159,11 @@ def test_every_person_is_in_one_batch_with_all_their_rows() -> None:
         assert mask.shape[0] == len(asked)
         assert not mask[~here].any()
         for place in here.nonzero()[:, 0].tolist():
-            start, stop = people.starts[asked[place]], people.starts[asked[place] + 1]
-            assert rows[place][mask[place]].flatten().tolist() == x[start:stop, 0].tolist()
+            start = people.starts[asked[place]]
+            stop = people.starts[asked[place] + 1]
+            assert (
+                rows[place][mask[place]].flatten().tolist() == x[start:stop, 0].tolist()
+            )
         seen += here
     assert seen.tolist() == [1] * len(asked)
 

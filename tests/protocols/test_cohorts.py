@@ -1,4 +1,6 @@
-"""Who is asked, who lies, and what a report looks like: the pieces of every protocol over rows."""
+"""Who is asked, who lies, and what a report looks like: the pieces of every protocol
+over rows.
+"""
 
 from typing import Any
 
@@ -26,7 +28,11 @@ from understudy.protocols.people.rounds import Cohorts
 
 @settings(max_examples=60)
 @given(
-    people=st.integers(1, 12), rounds=st.integers(1, 12), cap=st.integers(1, 6), seed=st.integers(0, 5), data=st.data()
+    people=st.integers(1, 12),
+    rounds=st.integers(1, 12),
+    cap=st.integers(1, 6),
+    seed=st.integers(0, 5),
+    data=st.data(),
 )
 def test_every_round_finds_a_full_cohort_and_nobody_is_asked_beyond_the_cap(
     people: int, rounds: int, cap: int, seed: int, data: st.DataObject
@@ -55,25 +61,39 @@ def test_how_people_are_spread_over_parties_does_not_change_who_is_asked() -> No
         spread = [first[name] + who for name, who in three.pick(round).items()]
         assert torch.equal(torch.cat(spread), one.pick(round)["all"])
     assert three.most() == {
-        "a": one.asked[:11].max(), "b": one.asked[11], "c": one.asked[12:].max()
-    }  # fmt: skip
+        "a": one.asked[:11].max(),
+        "b": one.asked[11],
+        "c": one.asked[12:].max(),
+    }
 
 
 def test_cohorts_are_uniform_where_nothing_stands_against_it() -> None:
     counts = np.zeros(10)
     for seed in range(600):
-        counts[Cohorts({"all": 10}, rounds=5, cohort=3, cap=5, seed=seed).pick(1)["all"]] += 1
+        counts[
+            Cohorts({"all": 10}, rounds=5, cohort=3, cap=5, seed=seed).pick(1)["all"]
+        ] += 1
     assert np.abs(counts - 180).max() < 5 * np.sqrt(600 * 0.3 * 0.7)
 
 
 @pytest.mark.parametrize(
     ("people", "how", "words"),
     [
-        (1000, {"rounds": 500, "cohort": 250, "cap": 1}, "Missing: 124,000. Raise cap to 125, or"),
-        (100, {"rounds": 10, "cohort": 250, "cap": 99}, "there are 100. Missing: 150. Ask fewer"),
+        (
+            1000,
+            {"rounds": 500, "cohort": 250, "cap": 1},
+            "Missing: 124,000. Raise cap to 125, or",
+        ),
+        (
+            100,
+            {"rounds": 10, "cohort": 250, "cap": 99},
+            "there are 100. Missing: 150. Ask fewer",
+        ),
     ],
 )
-def test_too_few_people_are_counted_before_anything_is_asked(people: int, how: dict[str, int], words: str) -> None:
+def test_too_few_people_are_counted_before_anything_is_asked(
+    people: int, how: dict[str, int], words: str
+) -> None:
     with pytest.raises(ConfigError) as error:
         Cohorts({"all": people}, **how, seed=0)
     assert words in str(error.value)
@@ -105,8 +125,12 @@ def test_liars_are_an_exact_share_and_follow_from_the_seed() -> None:
     assert not Poison(share=0.0).liars(50, 1).any()
 
 
-@pytest.mark.parametrize("poison", [1, "flip", True, [], {"sort": "flip"}, {"share": "half"}, {1: 2}])
-def test_a_server_that_says_something_else_than_who_lies_is_refused(poison: Any) -> None:
+@pytest.mark.parametrize(
+    "poison", [1, "flip", True, [], {"sort": "flip"}, {"share": "half"}, {1: 2}]
+)
+def test_a_server_that_says_something_else_than_who_lies_is_refused(
+    poison: Any,
+) -> None:
     with pytest.raises(ConfigError):
         sign_ds.Config(epsilon_total=1.0, poison=poison)
 
@@ -114,7 +138,8 @@ def test_a_server_that_says_something_else_than_who_lies_is_refused(poison: Any)
 @pytest.mark.parametrize("kind", ["random", "flip"])
 def test_lies_stand_in_the_liars_updates_alone(kind: str) -> None:
     true = torch.randn(6, 40, generator=torch.Generator().manual_seed(0))
-    told, liars = true.clone(), torch.tensor([True, False, False, True, False, False])
+    told = true.clone()
+    liars = torch.tensor([True, False, False, True, False, False])
     Poison(kind=kind, scale=2.0).spoil(told, liars, SecureRng.from_seed(1))
     assert torch.equal(told[~liars], true[~liars])
     torch.testing.assert_close(told[liars].norm(dim=1), 2 * true[liars].norm(dim=1))
@@ -129,12 +154,18 @@ def test_a_zero_update_stays_a_zero_update_when_a_liar_has_learned_nothing() -> 
 
 
 @pytest.mark.parametrize("reporter", [*SELECTION, *ESTIMATION])
-def test_every_reporter_charges_its_epsilon_and_its_reports_survive_the_line(reporter: str) -> None:
-    settings = Reporting(reporter=reporter, epsilon_total=12.0, cap=2, rate=0.5, chosen=2)
+def test_every_reporter_charges_its_epsilon_and_its_reports_survive_the_line(
+    reporter: str,
+) -> None:
+    settings = Reporting(
+        reporter=reporter, epsilon_total=12.0, cap=2, rate=0.5, chosen=2
+    )
     mechanism = settings.mechanism(60, clip=0.1)
     assert mechanism.event == PureDp(6.0)
-    updates, rng = torch.randn(7, 60), SecureRng.from_seed(2)
-    first, second = mechanism.report(updates[:4], rng), mechanism.report(updates[4:], rng)
+    updates = torch.randn(7, 60)
+    rng = SecureRng.from_seed(2)
+    first = mechanism.report(updates[:4], rng)
+    second = mechanism.report(updates[4:], rng)
     read = from_message(to_message([first, second]), form_of(mechanism), 7)
     torch.testing.assert_close(read.total(), first.total() + second.total())
 
@@ -142,7 +173,9 @@ def test_every_reporter_charges_its_epsilon_and_its_reports_survive_the_line(rep
 def test_bare_updates_have_no_price() -> None:
     mechanism = Reporting(reporter="none").mechanism(3)
     updates = torch.randn(4, 3)
-    read = from_message(to_message([mechanism.report(updates, SecureRng())]), form_of(mechanism), 4)
+    read = from_message(
+        to_message([mechanism.report(updates, SecureRng())]), form_of(mechanism), 4
+    )
     torch.testing.assert_close(read.total(), updates.sum(0).double())
     assert type(mechanism.event).__name__ == "NonPrivateDpEvent"
 
@@ -178,7 +211,9 @@ def test_a_reply_that_is_no_report_is_not_used(spoil: object) -> None:
         ({"epsilon": 1.0, "reporter": "em-mdx"}, 'Did you mean "em-mds"?'),
     ],
 )
-def test_settings_without_sense_are_refused(more: dict[str, object], words: str) -> None:
+def test_settings_without_sense_are_refused(
+    more: dict[str, object], words: str
+) -> None:
     with pytest.raises(ConfigError) as error:
         Reporting(**more)  # type: ignore[arg-type]
     assert words in str(error.value)

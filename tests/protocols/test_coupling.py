@@ -1,4 +1,6 @@
-"""Coupled VertiGAN learns across parties what its critics cannot see, and pays for it within the same budget."""
+"""Coupled VertiGAN learns across parties what its critics cannot see, and pays for it
+within the same budget.
+"""
 
 import math
 from collections.abc import Callable
@@ -30,15 +32,29 @@ from understudy.runs import registry
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
-SMALL: dict[str, Any] = {"critic_steps": 2, "batch": 64, "latent": 8, "common": (16,), "device": "cpu"}
+SMALL: dict[str, Any] = {
+    "critic_steps": 2,
+    "batch": 64,
+    "latent": 8,
+    "common": (16,),
+    "device": "cpu",
+}
 
 
 def strangers(people: int = 400) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
-    """Two parties, each with two copies of a bit that has nothing to do with the other's."""
+    """Two parties, each with two copies of a bit that has nothing to do with the
+    other's.
+    """
     rng = np.random.default_rng(0)
     bits = {name: rng.random(people) < 0.5 for name in ("a", "b")}
-    tables = {name: pd.DataFrame({f"{name}{n}": bit for n in range(2)}) for name, bit in bits.items()}
-    return tables, {name: Schema(columns=tuple(Boolean(name=f"{name}{n}") for n in range(2))) for name in tables}
+    tables = {
+        name: pd.DataFrame({f"{name}{n}": bit for n in range(2)})
+        for name, bit in bits.items()
+    }
+    return tables, {
+        name: Schema(columns=tuple(Boolean(name=f"{name}{n}") for n in range(2)))
+        for name in tables
+    }
 
 
 def disagreement(rounds: int, budget: Budget, **settings: Any) -> float:
@@ -50,10 +66,13 @@ def disagreement(rounds: int, budget: Budget, **settings: Any) -> float:
 
 
 def test_coupling_decides_what_the_critics_leave_open() -> None:
-    """The critics see each bit alone, and so a generator may give both parties the same bit; half of them differ."""
+    """The critics see each bit alone, and so a generator may give both parties the same
+    bit; half of them differ.
+    """
     free = Budget(math.inf, 0.0)
     alone, coupled = (
-        disagreement(10, free, private=False, learning_rate=0.06, coupling=coupling) for coupling in ("none", "gram")
+        disagreement(10, free, private=False, learning_rate=0.06, coupling=coupling)
+        for coupling in ("none", "gram")
     )
     assert abs(coupled - 0.5) < 0.15 < abs(alone - 0.5)
 
@@ -61,11 +80,19 @@ def test_coupling_decides_what_the_critics_leave_open() -> None:
 def test_release_and_critics_together_stay_within_each_budget() -> None:
     budget = Budget(2.0, 1e-4)
     federation = Federation.rehearsal(*strangers(), budget=budget, seed=1)
-    result = train("verti-gan", federation, rounds=3, coupling="gram", coupling_share=0.4, **SMALL)
+    result = train(
+        "verti-gan", federation, rounds=3, coupling="gram", coupling_share=0.4, **SMALL
+    )
     for holder in federation.holders.values():
         spend = holder.ledger.spend()
-        release = {event: n for event, n in spend.items() if isinstance(event, DiscreteGaussian)}
-        assert list(release.values()) == [4], "one cell for each pair of columns across the parties"
+        release = {
+            event: n
+            for event, n in spend.items()
+            if isinstance(event, DiscreteGaussian)
+        }
+        assert list(release.values()) == [4], (
+            "one cell for each pair of columns across the parties"
+        )
         assert 0.98 * 0.8 <= epsilon(release, budget.delta) <= 0.8
         assert 0.98 * budget.epsilon <= holder.ledger.spent() <= budget.epsilon
     assert set(DEALT) <= set(result.privacy.unguarded)
@@ -74,16 +101,24 @@ def test_release_and_critics_together_stay_within_each_budget() -> None:
 def test_joint_tables_are_refused_where_no_coupling_was_agreed() -> None:
     federation = Federation.rehearsal(*strangers(), budget=Budget(2.0, 1e-4))
     schemas = federation.schemas
-    begin = joint.Begin(family="verti-gan", config={}, schemas={n: s.to_dict() for n, s in schemas.items()})
+    begin = joint.Begin(
+        family="verti-gan",
+        config={},
+        schemas={n: s.to_dict() for n, s in schemas.items()},
+    )
     with pytest.raises(MessageError, match="not expected"):
         federation.parties("verti-gan", run="r")["a"].answer(begin)
 
 
 @pytest.mark.parametrize("protocol", ["verti-gan", "central-gan"])
 def test_a_server_cannot_talk_a_holder_into_a_coupling(protocol: str) -> None:
-    """Who deals masks to a party that it made up could take them off and read the rows."""
+    """Who deals masks to a party that it made up could take them off and read the
+    rows.
+    """
     tables, schemas = strangers()
-    federation = Federation.rehearsal({"a": tables["a"]}, {"a": schemas["a"]}, budget=Budget(2.0, 1e-4))
+    federation = Federation.rehearsal(
+        {"a": tables["a"]}, {"a": schemas["a"]}, budget=Budget(2.0, 1e-4)
+    )
     settled_on = registry.protocol_named(protocol).configured({})
     for config in (None, settled_on):
         party = federation.parties(protocol, run="r", config=config)["a"]
@@ -101,7 +136,9 @@ def test_no_state_is_saved_while_joint_tables_are_measured(tmp_path: Any) -> Non
         names = local.names
 
         def ask(self, message: Any) -> dict[str, Any]:
-            if isinstance(message, dict) and isinstance(next(iter(message.values())), joint.Release):
+            if isinstance(message, dict) and isinstance(
+                next(iter(message.values())), joint.Release
+            ):
                 local.ask(Keep(round=1))
             return local.ask(message)
 
@@ -111,7 +148,9 @@ def test_no_state_is_saved_while_joint_tables_are_measured(tmp_path: Any) -> Non
 
 
 def test_no_joint_tables_are_released_once_the_critics_noise_is_fixed() -> None:
-    """Their noise takes up what the release has left: nothing, if the critics begin before it is charged."""
+    """Their noise takes up what the release has left: nothing, if the critics begin
+    before it is charged.
+    """
     federation = Federation.rehearsal(*strangers(), budget=Budget(2.0, 1e-4), seed=1)
     config = verti_gan.Config(rounds=2, coupling="gram", **SMALL)
     parties = federation.parties("verti-gan", run="r", config=config)
@@ -122,9 +161,16 @@ def test_no_joint_tables_are_released_once_the_critics_noise_is_fixed() -> None:
         names = local.names
 
         def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
-            if isinstance(message, dict) and isinstance(next(iter(message.values())), joint.Agree):
+            if isinstance(message, dict) and isinstance(
+                next(iter(message.values())), joint.Agree
+            ):
                 begin = {n: network.describe(only=n) for n in local.names}
-                local.ask({n: verti_gan.Begin(config=asdict(config), network=begin[n]) for n in begin})
+                local.ask(
+                    {
+                        n: verti_gan.Begin(config=asdict(config), network=begin[n])
+                        for n in begin
+                    }
+                )
             return local.ask(message)
 
     with pytest.raises(MessageError, match=r"joint\.agree was not expected"):
@@ -132,7 +178,9 @@ def test_no_joint_tables_are_released_once_the_critics_noise_is_fixed() -> None:
     assert not any(one.ledger.spent() for one in parties.values())
 
 
-def test_joint_tables_that_were_paid_for_outlive_a_run_that_dies_before_its_first_checkpoint(tmp_path: Any) -> None:
+def test_joint_tables_that_were_paid_for_outlive_a_run_that_dies_before_its_first_checkpoint(
+    tmp_path: Any,
+) -> None:
     federation = Federation.rehearsal(*strangers(), budget=Budget(2.0, 1e-4))
     settings = {"rounds": 4, "coupling": "gram", "checkpoint_every": 100, **SMALL}
 
@@ -141,18 +189,32 @@ def test_joint_tables_that_were_paid_for_outlive_a_run_that_dies_before_its_firs
 
     with pytest.raises(RuntimeError, match="power"):
         train("verti-gan", federation, folder=tmp_path, run="r", watch=die, **settings)
-    result = train("verti-gan", federation, folder=tmp_path, run="r", resume=True, **settings)
+    result = train(
+        "verti-gan", federation, folder=tmp_path, run="r", resume=True, **settings
+    )
     assert result.generator.card["rounds"] == 3, "the round that was lost stays paid"
     for holder in federation.holders.values():
-        released = {e: n for e, n in holder.ledger.spend().items() if isinstance(e, DiscreteGaussian)}
+        released = {
+            e: n
+            for e, n in holder.ledger.spend().items()
+            if isinstance(e, DiscreteGaussian)
+        }
         assert list(released.values()) == [4], "one release"
         assert holder.ledger.spent() <= 2.0
 
 
 @pytest.mark.parametrize(
-    "settings", [{"coupling": "glue"}, {"coupling_share": 1.0}, {"coupling_share": 0}, {"coupling_weight": 0}]
+    "settings",
+    [
+        {"coupling": "glue"},
+        {"coupling_share": 1.0},
+        {"coupling_share": 0},
+        {"coupling_weight": 0},
+    ],
 )
-def test_settings_that_cannot_be_used_for_coupling_are_refused(settings: dict[str, Any]) -> None:
+def test_settings_that_cannot_be_used_for_coupling_are_refused(
+    settings: dict[str, Any],
+) -> None:
     with pytest.raises(ConfigError):
         verti_gan.Config(**settings)
 
@@ -178,7 +240,9 @@ def test_the_second_gradient_fades_where_the_tables_agree_within_the_noise_and_n
         gram[2:, :2] += shift.T
         measured = Measured(gram, deviation, released, [], [[noise, 1]], 1_000)
         with load_bench("guard", "waits").Waits() as waits:
-            coupling = Coupling(measured, schemas, weight=1.0, device=torch.device(device))
+            coupling = Coupling(
+                measured, schemas, weight=1.0, device=torch.device(device)
+            )
             there = deepcopy(network).to(device)
             for parameter in there.parameters():
                 parameter.grad = torch.zeros_like(parameter)
@@ -187,7 +251,13 @@ def test_the_second_gradient_fades_where_the_tables_agree_within_the_noise_and_n
             before = len(waits.seen)
             coupling.add_gradient(there, 0, 256)
             assert waits.seen[before:] == []
-            moved.append(sum(float(p.grad.norm()) for p in there.parameters() if p.grad is not None))
+            moved.append(
+                sum(
+                    float(p.grad.norm())
+                    for p in there.parameters()
+                    if p.grad is not None
+                )
+            )
     still, pushed = moved
     assert still == pytest.approx(first.numel() ** 0.5)
     assert pushed > 1.2 * still

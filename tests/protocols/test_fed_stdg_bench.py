@@ -21,19 +21,37 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     names = BENCH["measure"].__globals__
     real = names["central"]
     monkeypatch.setitem(fed_stdg.Config.__init__.__kwdefaults__, "epochs", 1)
-    monkeypatch.setitem(names, "central", lambda config, people, steps: real(config, people, steps=1))
+    monkeypatch.setitem(
+        names, "central", lambda config, people, steps: real(config, people, steps=1)
+    )
 
 
 def job(**more: Any) -> dict[str, Any]:
-    plain = {"dataset": "sine", "method": "real", "poison": "", "epsilon_round": 0.0, "seed": 0, "rounds": 1}
-    return plain | {"data": Path(), "device": "cpu", "most": 60, "predictor_steps": 3} | more
+    plain = {
+        "dataset": "sine",
+        "method": "real",
+        "poison": "",
+        "epsilon_round": 0.0,
+        "seed": 0,
+        "rounds": 1,
+    }
+    return (
+        plain
+        | {"data": Path(), "device": "cpu", "most": 60, "predictor_steps": 3}
+        | more
+    )
 
 
 @pytest.mark.usefixtures("short")
 def test_a_cell_states_the_price_of_a_report_and_of_the_run() -> None:
     row = BENCH["measure"](job(method="AdaSubMDS, once", epsilon_round=8.0))
     assert set(row) == set(BENCH["FIELDS"])
-    assert (row["people"], row["rounds"], row["participations"], row["epsilon_run"]) == (5, 1, 1, 8.0)
+    assert (
+        row["people"],
+        row["rounds"],
+        row["participations"],
+        row["epsilon_run"],
+    ) == (5, 1, 1, 8.0)
     assert (row["dims"], row["indices"]) == (29_269, 16)
     assert np.isfinite([row["mmd"], row["coverage"], row["next_step_mae"]]).all()
 
@@ -47,7 +65,11 @@ def test_liars_and_the_references_are_cells_like_any_other() -> None:
 
 
 def test_every_cell_has_a_name_of_its_own() -> None:
-    args: Any = type("Args", (), {"datasets": BENCH["DATASETS"], "seeds": 2, "epsilons": BENCH["EPSILONS"]})
+    args: Any = type(
+        "Args",
+        (),
+        {"datasets": BENCH["DATASETS"], "seeds": 2, "epsilons": BENCH["EPSILONS"]},
+    )
     for name in ("rounds", "data", "device", "most", "predictor_steps"):
         setattr(args, name, None)
     titles = [BENCH["title"](cell) for cell in BENCH["jobs"](args)]
@@ -55,9 +77,13 @@ def test_every_cell_has_a_name_of_its_own() -> None:
     assert "stock/AdaSubMDS, once/0.5/1" in titles
 
 
-def test_a_long_file_is_cut_into_windows_of_24_and_a_missing_one_is_named(tmp_path: Path) -> None:
+def test_a_long_file_is_cut_into_windows_of_24_and_a_missing_one_is_named(
+    tmp_path: Path,
+) -> None:
     rng = np.random.default_rng(0)
-    pd.DataFrame(rng.random((50, 6)), columns=list("abcdef")).to_csv(tmp_path / "timegan_stock.csv.gz", index=False)
+    pd.DataFrame(rng.random((50, 6)), columns=list("abcdef")).to_csv(
+        tmp_path / "timegan_stock.csv.gz", index=False
+    )
     data = BENCH["load"]("stock", tmp_path)
     assert data.people.schema.shape == (24, 6)
     assert (len(data.test), data.people.rows) == (2, 20)  # of 27 windows

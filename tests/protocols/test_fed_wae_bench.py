@@ -16,14 +16,26 @@ def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
 
 def job(**changes: Any) -> dict[str, Any]:
     usual = {
-        "dataset": "toy", "method": "DP-Fed-WAE", "epsilon": 8.0, "top": 0.1, "seed": 0, "settings": '{"hidden": 8}',
-        "data": None, "device": "cpu", "rounds": 4, "cohort": 75, "models": ("mlp",),
-    }  # fmt: skip
+        "dataset": "toy",
+        "method": "DP-Fed-WAE",
+        "epsilon": 8.0,
+        "top": 0.1,
+        "seed": 0,
+        "settings": '{"hidden": 8}',
+        "data": None,
+        "device": "cpu",
+        "rounds": 4,
+        "cohort": 75,
+        "models": ("mlp",),
+    }
     return usual | changes
 
 
-def test_a_row_states_the_price_of_a_report_and_of_the_run(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "figures", lambda *_, **__: {"avd2": 0.5})  # slow, and tested below
+def test_a_row_states_the_price_of_a_report_and_of_the_run(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # slow, and tested below
+    monkeypatch.setattr(bench, "figures", lambda *_, **__: {"avd2": 0.5})
     often, _ = bench.measure(job())
     assert often["participations"] == 2  # 4 rounds of 75 among 150 people
     assert often["epsilon_run"] == 16.0
@@ -33,28 +45,47 @@ def test_a_row_states_the_price_of_a_report_and_of_the_run(bench: ModuleType, mo
 
 
 @pytest.mark.usefixtures("short_training_here")
-def test_independent_columns_keep_the_marginals_and_nothing_else(bench: ModuleType) -> None:
+def test_independent_columns_keep_the_marginals_and_nothing_else(
+    bench: ModuleType,
+) -> None:
     (row,) = bench.measure(job(method="independent columns", epsilon="", top=""))
     assert 0 < row["avd2"] < row["avd4"] < 1
     assert "epsilon_run" not in row
 
 
 def test_a_finished_cell_is_not_run_again(bench: ModuleType, tmp_path: Path) -> None:
-    row = {name: str(job()[name]) for name in bench.KEY if name != "draw"} | {"draw": "sample"}
+    row = {name: str(job()[name]) for name in bench.KEY if name != "draw"} | {
+        "draw": "sample"
+    }
     bench.GRID.add([row], tmp_path / "out.csv")
     args = Namespace(
-        out=tmp_path / "out.csv", seeds=1, only=["toy"], methods=["DP-Fed-WAE"], epsilons=[8.0], tops=[0.1], jobs=1,
-        set={"hidden": 8}, data=None, device="cpu", rounds=4, cohort=75, models=("mlp",),
-    )  # fmt: skip
+        out=tmp_path / "out.csv",
+        seeds=1,
+        only=["toy"],
+        methods=["DP-Fed-WAE"],
+        epsilons=[8.0],
+        tops=[0.1],
+        jobs=1,
+        set={"hidden": 8},
+        data=None,
+        device="cpu",
+        rounds=4,
+        cohort=75,
+        models=("mlp",),
+    )
     assert bench.GRID.left(bench.jobs(args), args.out) == []
     assert bench.GRID.left(bench.jobs(args), None) == [job()]
 
 
-def test_the_race_is_between_equal_results(load_bench: Callable[..., ModuleType]) -> None:
+def test_the_race_is_between_equal_results(
+    load_bench: Callable[..., ModuleType],
+) -> None:
     (row,) = load_bench("fed_wae", "speed").race_all(Path("none"), quick=True, out=None)
     assert float(row["difference"]) < 1e-4
 
 
 def test_a_sheet_holds_64_images(load_bench: Callable[..., ModuleType]) -> None:
     pytest.importorskip("PIL")
-    load_bench("fed_wae", "sheets").draw_all(Path("none"), device="cpu", quick=True, out=Path("none"), settings={})
+    load_bench("fed_wae", "sheets").draw_all(
+        Path("none"), device="cpu", quick=True, out=Path("none"), settings={}
+    )

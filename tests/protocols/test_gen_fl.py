@@ -1,4 +1,6 @@
-"""DP-GenFL: what a client pays for real and for made-up rows, and what comes of them."""
+"""DP-GenFL: what a client pays for real and for made-up rows, and what comes of
+them.
+"""
 
 import math
 from collections import Counter
@@ -24,16 +26,30 @@ from understudy.privacy.noise.rng import FastRng, SecureRng
 from understudy.protocols.core.base import Ask
 from understudy.protocols.people import gen_fl
 from understudy.protocols.people.gen_fl import Config, needed_noise
-from understudy.protocols.people.gen_fl_local import Descent, labels, local_models, poisson_batches, ratio
+from understudy.protocols.people.gen_fl_local import (
+    Descent,
+    labels,
+    local_models,
+    poisson_batches,
+    ratio,
+)
 from understudy.protocols.people.host import Round
 from understudy.runs.federation import Federation, Holder
 from understudy.runs.result import Result
 from understudy.runtime.local import LocalParties
 
 SMALL: dict[str, Any] = {
-    "model": "logistic", "rounds": 4, "cohort": 6, "cap": 4, "rows": 40, "batch": 10, "gan_steps": 5, "gan_hidden": 8,
-    "latent": 2, "device": "cpu",
-}  # fmt: skip
+    "model": "logistic",
+    "rounds": 4,
+    "cohort": 6,
+    "cap": 4,
+    "rows": 40,
+    "batch": 10,
+    "gan_steps": 5,
+    "gan_hidden": 8,
+    "latent": 2,
+    "device": "cpu",
+}
 
 
 def clients(number: int = 6, rows: int = 40, seed: int = 0) -> Population:
@@ -88,7 +104,9 @@ def test_without_synthetic_rows_it_is_private_federated_learning() -> None:
     result, spend = outcome(4.0, share=0.0)
     assert sum(spend.values()) == 4 * 5
     assert result.privacy.unguarded == ()
-    assert needed_noise(Config(share=0.0, **SMALL)) < needed_noise(Config(dp_generator=True, **SMALL))
+    assert needed_noise(Config(share=0.0, **SMALL)) < needed_noise(
+        Config(dp_generator=True, **SMALL)
+    )
 
 
 def test_with_synthetic_rows_alone_a_report_costs_nothing_more() -> None:
@@ -104,39 +122,70 @@ def test_a_client_pays_for_its_generator_once() -> None:
     asked = [ledger.spend(person) for person in range(6)]
     for spend in asked:
         if spend:
-            assert sum(count for event, count in spend.items() if type(event).__name__ == "DiscreteGaussian") == 1
+            assert (
+                sum(
+                    count
+                    for event, count in spend.items()
+                    if type(event).__name__ == "DiscreteGaussian"
+                )
+                == 1
+            )
     made = [entry for entry in ledger.entries() if "synthetic rows" in entry.what]
     assert 1 <= len(made) <= 4
 
 
 def test_more_epsilon_learns_more_and_no_noise_learns_the_classes() -> None:
-    bare, _ = outcome(share=0.0, private=False, rounds=12, cap=12, steps=10, learning_rate=0.5)
+    bare, _ = outcome(
+        share=0.0, private=False, rounds=12, cap=12, steps=10, learning_rate=0.5
+    )
     assert bare.model.card["history"][-1]["accuracy"] > 0.95
     assert bare.privacy.epsilon("host") == math.inf
 
 
 def test_local_steps_are_a_mixture_of_the_two_gradients() -> None:
-    """All rows in the batch, no noise, no clipping: the step is (1 − γ)·real + γ·synthetic, by hand."""
+    """All rows in the batch, no noise, no clipping: the step is (1 − γ)·real +
+    γ·synthetic, by hand.
+    """
     rng = torch.Generator().manual_seed(1)
     network = Mlp(4, 3, 2)
     weights = network.init(FastRng(0))
-    x, y = torch.rand(2, 5, 4, generator=rng), torch.randint(2, (2, 5), generator=rng)
+    x = torch.rand(2, 5, 4, generator=rng)
+    y = torch.randint(2, (2, 5), generator=rng)
     mask = torch.tensor([[True] * 5, [True, True, False, True, False]])
-    z, w = torch.rand(2, 1, 4, generator=rng), torch.randint(2, (2, 1), generator=rng)
-    descent = Descent(steps=1, batch=5, rate=1.0, clip_norm=1.0, noise_multiplier=0.0, learning_rate=0.5)
-    change = local_models(network, weights, (x, y, mask), (z, w), 0.3, descent, SecureRng.from_seed(1))
+    z = torch.rand(2, 1, 4, generator=rng)
+    w = torch.randint(2, (2, 1), generator=rng)
+    descent = Descent(
+        steps=1,
+        batch=5,
+        rate=1.0,
+        clip_norm=1.0,
+        noise_multiplier=0.0,
+        learning_rate=0.5,
+    )
+    change = local_models(
+        network, weights, (x, y, mask), (z, w), 0.3, descent, SecureRng.from_seed(1)
+    )
     for client in range(2):
         leaf = weights.clone().requires_grad_()
-        losses = torch.nn.functional.cross_entropy(network.forward(leaf, x[client]), y[client], reduction="none")
-        made = torch.nn.functional.cross_entropy(network.forward(leaf, z[client]), w[client])
+        losses = torch.nn.functional.cross_entropy(
+            network.forward(leaf, x[client]), y[client], reduction="none"
+        )
+        made = torch.nn.functional.cross_entropy(
+            network.forward(leaf, z[client]), w[client]
+        )
         total = 0.7 * (losses * mask[client]).sum() / 5 + 0.3 * made
         (gradient,) = torch.autograd.grad(total, leaf)
-        torch.testing.assert_close(change[client], -0.5 * gradient, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            change[client], -0.5 * gradient, rtol=1e-4, atol=1e-6
+        )
 
 
 def test_batches_hold_each_real_row_at_the_public_rate() -> None:
-    mask = torch.tensor([[True] * 8, [True, False, True, False, False, False, False, False]])
-    seen, times = torch.zeros(2, 8), 400
+    mask = torch.tensor(
+        [[True] * 8, [True, False, True, False, False, False, False, False]]
+    )
+    seen = torch.zeros(2, 8)
+    times = 400
     rng = SecureRng.from_seed(4)
     for _ in range(times):
         places, drawn = poisson_batches(mask, 0.3, rng)
@@ -146,9 +195,12 @@ def test_batches_hold_each_real_row_at_the_public_rate() -> None:
 
 
 def test_the_class_ratio_is_a_ratio_of_noisy_counts() -> None:
-    y, mask = torch.tensor([[0] * 30 + [1] * 10]), torch.ones(1, 40, dtype=torch.bool)
+    y = torch.tensor([[0] * 30 + [1] * 10])
+    mask = torch.ones(1, 40, dtype=torch.bool)
     assert ratio(y, mask, 2, 0.0, FastRng(0)).tolist() == [[0.75, 0.25]]
-    noisy = ratio(y.expand(2000, -1), mask.expand(2000, -1), 2, 3.0, SecureRng.from_seed(1))
+    noisy = ratio(
+        y.expand(2000, -1), mask.expand(2000, -1), 2, 3.0, SecureRng.from_seed(1)
+    )
     assert not torch.equal(noisy[0], noisy[1])
     assert float(noisy[:, 0].mean()) == pytest.approx(0.75, abs=0.01)
     assert ratio(y, ~mask, 2, 0.0, FastRng(0)).tolist() == [[0.5, 0.5]]
@@ -159,30 +211,50 @@ def test_the_class_ratio_is_a_ratio_of_noisy_counts() -> None:
 
 def test_the_gan_losses_are_those_of_the_paper() -> None:
     gan = ConditionalGan(2, 5, 3, latent=2, hidden=4)
-    x, y = torch.rand(2, 6, 5), torch.eye(3)[torch.randint(3, (2, 6))]
+    x = torch.rand(2, 6, 5)
+    y = torch.eye(3)[torch.randint(3, (2, 6))]
     odds = gan.judge(x, y, Taps()).sigmoid()
     torch.testing.assert_close(gan.real_losses(x, y, Taps()), -odds.log())
     torch.testing.assert_close(gan.fake_losses(x, y, Taps()), -(1 - odds).log())
     z = torch.randn(2, 6, 2)
     made = gan.generate(z, y, Taps())
     assert made.shape == (2, 6, 5)
-    torch.testing.assert_close(gan.generator_losses(z, y, Taps()), -gan.judge(made, y, Taps()).sigmoid().log())
+    torch.testing.assert_close(
+        gan.generator_losses(z, y, Taps()), -gan.judge(made, y, Taps()).sigmoid().log()
+    )
 
 
 def test_settings_without_sense_are_refused() -> None:
-    for wrong in ({"share": 1.5}, {"model": "cnn"}, {"epsilon": 0}, {"rows": 0}, {"delta": 2}):
+    for wrong in (
+        {"share": 1.5},
+        {"model": "cnn"},
+        {"epsilon": 0},
+        {"rows": 0},
+        {"delta": 2},
+    ):
         with pytest.raises(ConfigError):
             Config(**(SMALL | wrong))
 
 
-def test_a_run_may_not_cost_more_than_its_holder_allows_where_the_ledger_has_room() -> None:
+def test_a_run_may_not_cost_more_than_its_holder_allows_where_the_ledger_has_room():
     """Reports alone would fit; with the generator they do not."""
-    settings = SMALL | {"dp_generator": True, "epsilon": 6.0, "cap": 1, "rounds": 1, "gan_steps": 200}
-    config, allowed = Config(**settings), Budget(4.0, 1e-5)
+    settings = SMALL | {
+        "dp_generator": True,
+        "epsilon": 6.0,
+        "cap": 1,
+        "rounds": 1,
+        "gan_steps": 200,
+    }
+    config = Config(**settings)
+    allowed = Budget(4.0, 1e-5)
     assert epsilon({config.report(needed_noise(config)): config.cap}, 1e-5) < 4.0
     ledger = Ledger.rehearsal("host", Budget(50.0, 1e-5))
-    holders = Federation.of([Holder("host", clients(), ledger, allowed, seed=3)], same_people=False)
-    with pytest.raises(BudgetExceeded, match="synthetic rows and 1 reports of one person cost"):
+    holders = Federation.of(
+        [Holder("host", clients(), ledger, allowed, seed=3)], same_people=False
+    )
+    with pytest.raises(
+        BudgetExceeded, match="synthetic rows and 1 reports of one person cost"
+    ):
         train("gen-fl", holders, **settings)
     assert ledger.spent() == 0
 
@@ -192,34 +264,54 @@ class Repeating(LocalParties):
 
     repeated = False
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        if isinstance(message, Mapping) and isinstance(message.get("host"), Round) and not self.repeated:
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
+        if (
+            isinstance(message, Mapping)
+            and isinstance(message.get("host"), Round)
+            and not self.repeated
+        ):
             self.repeated = True
             super().ask(message)
         return super().ask(message)
 
 
 @pytest.mark.parametrize("dp_generator", [False, True])
-def test_the_card_says_what_the_ledgers_hold_not_what_the_server_counts(dp_generator: bool) -> None:
+def test_the_card_says_what_the_ledgers_hold_not_what_the_server_counts(
+    dp_generator: bool,
+) -> None:
     config = Config(**SMALL | {"rounds": 4, "cohort": 1, "dp_generator": dp_generator})
     holders = federation(Budget(math.inf, 0.0))
     parties = Repeating(holders.parties("gen-fl", run="r"))
     card = gen_fl.train(config, parties, holders.schemas).trained.card
-    ledger, noise = holders.holders["host"].ledger, needed_noise(config)
+    ledger = holders.holders["host"].ledger
+    noise = needed_noise(config)
     (step,) = flatten(config.report(noise))
     most = max(ledger.spend(person)[step] for person in range(6))
-    assert card["real_rows"]["epsilon"] == pytest.approx(epsilon({step: most}, config.delta), rel=1e-9)
-    entries = [entry for entry in ledger.entries() if "round 1: one report" in entry.what]
+    assert card["real_rows"]["epsilon"] == pytest.approx(
+        epsilon({step: most}, config.delta), rel=1e-9
+    )
+    entries = [
+        entry for entry in ledger.entries() if "round 1: one report" in entry.what
+    ]
     assert len(entries) == 2
 
 
 def test_a_client_who_cannot_pay_for_the_run_is_left_out_and_the_others_go_on() -> None:
-    settings = SMALL | {"dp_generator": True, "epsilon": 4.0, "cohort": 3, "gan_steps": 20}
-    config, holders = Config(**settings), federation(Budget(4.5, 1e-5))
+    settings = SMALL | {
+        "dp_generator": True,
+        "epsilon": 4.0,
+        "cohort": 3,
+        "gan_steps": 20,
+    }
+    config = Config(**settings)
+    holders = federation(Budget(4.5, 1e-5))
     ledger = holders.holders["host"].ledger
     reports = SelfComposedDpEvent(config.report(needed_noise(config)), config.most)
     ledger.charge(reports, people=[1, 4], run="earlier", what="an earlier run")
-    ledger.afford(reports, people=[1, 4])  # for reports alone they have enough, with a GAN they have not
+    # for reports alone they have enough, with a GAN they have not
+    ledger.afford(reports, people=[1, 4])
     before = {person: ledger.spend(person) for person in (1, 4)}
     result = train("gen-fl", holders, **settings)
     assert result.model.card["left_out"] == {"host": 2}
@@ -229,8 +321,14 @@ def test_a_client_who_cannot_pay_for_the_run_is_left_out_and_the_others_go_on() 
 
 
 def test_a_run_of_few_rounds_is_priced_by_its_rounds_where_the_cap_is_higher() -> None:
-    few, capped = (Config(**SMALL | {"rounds": 2, "cap": cap, "share": 0.0}) for cap in (40, 2))
-    assert needed_noise(few) == needed_noise(capped) < needed_noise(Config(**SMALL | {"share": 0.0}))
+    few, capped = (
+        Config(**SMALL | {"rounds": 2, "cap": cap, "share": 0.0}) for cap in (40, 2)
+    )
+    assert (
+        needed_noise(few)
+        == needed_noise(capped)
+        < needed_noise(Config(**SMALL | {"share": 0.0}))
+    )
     _, spend = outcome(4.0, share=0.0, rounds=2, cap=40)
     assert 0.99 * 4.0 <= epsilon(spend, 1e-5) <= 4.0
 
@@ -247,12 +345,20 @@ def test_no_round_is_said_to_cost_less_than_the_one_with_the_generator() -> None
 def test_the_ledger_says_that_a_price_protects_one_row() -> None:
     holders = federation(Budget(4.0, 1e-5))
     train("gen-fl", holders, **SMALL, dp_generator=True)
-    assert all("protects one row" in entry.what for entry in holders.holders["host"].ledger.entries() if entry.run)
+    assert all(
+        "protects one row" in entry.what
+        for entry in holders.holders["host"].ledger.entries()
+        if entry.run
+    )
 
 
-def test_a_ledger_of_people_takes_prices_of_rows_only_where_rows_are_people(tmp_path: Path) -> None:
+def test_a_ledger_of_people_takes_prices_of_rows_only_where_rows_are_people(
+    tmp_path: Path,
+) -> None:
     def real(name: str) -> Federation:
-        return Federation({"site": clients()}, budget=Budget(8.0, 1e-5), ledgers=tmp_path / name)
+        return Federation(
+            {"site": clients()}, budget=Budget(8.0, 1e-5), ledgers=tmp_path / name
+        )
 
     settings = SMALL | {"dp_generator": True}
     with pytest.raises(PrivacyError, match="rows_are_people"):

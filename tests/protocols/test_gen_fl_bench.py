@@ -14,8 +14,15 @@ from understudy.models.cohort.classifier import LogisticRegression
 from understudy.privacy.noise.rng import FastRng
 
 SMALL = {
-    "rounds": 1, "cohort": 4, "cap": 1, "gan_steps": 2, "gan_hidden": 4, "hidden": 4, "batch": 8, "device": "cpu",
-}  # fmt: skip
+    "rounds": 1,
+    "cohort": 4,
+    "cap": 1,
+    "gan_steps": 2,
+    "gan_hidden": 4,
+    "hidden": 4,
+    "batch": 8,
+    "device": "cpu",
+}
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +32,16 @@ def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
 
 @pytest.mark.parametrize(
     ("method", "guarantee"),
-    [("no privacy", "none"), ("DP-FL", "yes"), ("DP-GenFL γ=0.6", "none"), ("DP-GenFL γ=1, private GAN", "yes")],
+    [
+        ("no privacy", "none"),
+        ("DP-FL", "yes"),
+        ("DP-GenFL γ=0.6", "none"),
+        ("DP-GenFL γ=1, private GAN", "yes"),
+    ],
 )
-def test_every_method_says_what_it_guarantees(bench: ModuleType, method: str, guarantee: str) -> None:
+def test_every_method_says_what_it_guarantees(
+    bench: ModuleType, method: str, guarantee: str
+) -> None:
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 256, (80, 4, 4)).astype(np.uint8), rng.integers(0, 3, 80)
     row = bench.measure("noise", rows, rows, method, seed=0, clients=4, **SMALL)
@@ -36,24 +50,52 @@ def test_every_method_says_what_it_guarantees(bench: ModuleType, method: str, gu
     assert row.keys() == set(bench.FIELDS)
 
 
-def test_what_is_in_the_file_is_not_computed_again(bench: ModuleType, tmp_path: Path) -> None:
+def test_what_is_in_the_file_is_not_computed_again(
+    bench: ModuleType, tmp_path: Path
+) -> None:
     args = Namespace(
-        only=["mnist"], methods=["DP-FL", "no privacy"], seeds=2, steps=[5], learning_rate=[0.02, 0.2], rounds=2,
-        gan_steps=1, device="cpu", data=Path(),
-    )  # fmt: skip
-    known = {"dataset": "mnist", "method": "DP-FL", "seed": 0, "learning_rate": 0.02, "steps": 5}
+        only=["mnist"],
+        methods=["DP-FL", "no privacy"],
+        seeds=2,
+        steps=[5],
+        learning_rate=[0.02, 0.2],
+        rounds=2,
+        gan_steps=1,
+        device="cpu",
+        data=Path(),
+    )
+    known = {
+        "dataset": "mnist",
+        "method": "DP-FL",
+        "seed": 0,
+        "learning_rate": 0.02,
+        "steps": 5,
+    }
     bench.GRID.add([known], tmp_path / "ours.csv")
     jobs = bench.GRID.left(bench.jobs(args), tmp_path / "ours.csv")
-    left = [(job["seed"], job["settings"]["learning_rate"], job["method"]) for job in jobs]
-    assert left[:3] == [(0, 0.02, "no privacy"), (0, 0.2, "DP-FL"), (0, 0.2, "no privacy")]
+    left = [
+        (job["seed"], job["settings"]["learning_rate"], job["method"]) for job in jobs
+    ]
+    assert left[:3] == [
+        (0, 0.02, "no privacy"),
+        (0, 0.2, "DP-FL"),
+        (0, 0.2, "no privacy"),
+    ]
     assert len(left) == 7
 
 
-def test_membership_is_guessing_for_a_model_that_never_learned_and_sure_for_one_that_did(bench: ModuleType) -> None:
+def test_membership_is_guessing_for_a_model_that_never_learned_and_sure_for_one_that_did(
+    bench: ModuleType,
+) -> None:
     rng = np.random.default_rng(0)
     network = LogisticRegression(8, 2)
-    model = Classifier(network, network.init(FastRng(0)), ArrayFeatures((8,), (0, 1)), {})
-    members, others = ((rng.random((400, 8), dtype=np.float32), rng.integers(0, 2, 400)) for _ in range(2))
+    model = Classifier(
+        network, network.init(FastRng(0)), ArrayFeatures((8,), (0, 1)), {}
+    )
+    members, others = (
+        (rng.random((400, 8), dtype=np.float32), rng.integers(0, 2, 400))
+        for _ in range(2)
+    )
     assert abs(bench.membership(model, members, others, seed=0) - 0.5) < 0.1
     right = members[0], model.predict(members[0])
     wrong = others[0], 1 - model.predict(others[0])

@@ -1,4 +1,6 @@
-"""The measured Gram matrix is the true one plus the noise that was paid for, and nothing else can be seen or kept."""
+"""The measured Gram matrix is the true one plus the noise that was paid for, and
+nothing else can be seen or kept.
+"""
 
 import itertools
 import math
@@ -72,7 +74,9 @@ from understudy.runtime.local import LocalParties
 
 
 @pytest.mark.parametrize(("parties", "chunk"), [(2, 1000), (2, 7), (3, 15), (4, 30)])
-def test_without_noise_the_measured_matrix_over_columns_is_exact(parties: int, chunk: int) -> None:
+def test_without_noise_the_measured_matrix_over_columns_is_exact(
+    parties: int, chunk: int
+) -> None:
     tables, schemas = by_columns(parties)
     found = measured(tables, schemas, OPEN, chunk=chunk)
     assert torch.equal(found.gram, true_gram(joined(schemas)))
@@ -97,13 +101,16 @@ def test_only_people_whom_all_hold_are_counted_over_columns() -> None:
 
 def _free_cells(sizes: tuple[int, ...]) -> Tensor:
     column = torch.repeat_interleave(torch.tensor(sizes))
-    return ((column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)).triu()
+    return (
+        (column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)
+    ).triu()
 
 
-def test_noise_is_a_discrete_gaussian_once_within_a_party_and_twice_across_each_share_of_less() -> None:
+def test_noise_is_a_discrete_gaussian_once_within_a_party_and_twice_across_each_share_of_less():
     tables, schemas = by_columns(2)
     schema = joined(schemas)
-    true, free = true_gram(schema), _free_cells(Codec(schema).sizes)
+    true = true_gram(schema)
+    free = _free_cells(Codec(schema).sizes)
     first = Codec(schemas["holder 0"]).width
     holder = torch.arange(len(true)) < first
     within = holder[:, None] == holder
@@ -114,28 +121,37 @@ def test_noise_is_a_discrete_gaussian_once_within_a_party_and_twice_across_each_
         spreads = {True: sigma, False: math.sqrt(2) * less(sigma, 2)}
         assert spreads[False] == pytest.approx(2**0.25 * sigma, rel=1e-3)
         assert torch.equal(found.gram, found.gram.T)
-        assert torch.equal(found.gram[~(free | free.T)], true[~(free | free.T)])  # never moved, so no noise
+        # never moved, so no noise
+        assert torch.equal(found.gram[~(free | free.T)], true[~(free | free.T)])
         for inside in (True, False):
             errors[inside].append((found.gram - true)[free & (within == inside)])
             stated = found.noise[free & (within == inside)]
             assert stated.min() == stated.max()
             assert float(stated[0]) == pytest.approx(spreads[inside], rel=1e-6)
     for inside, found_errors in errors.items():
-        noise, spread = torch.cat(found_errors).double(), spreads[inside]
+        noise = torch.cat(found_errors).double()
+        spread = spreads[inside]
         assert len(noise) > 1_000
         # with the two scales swapped it would be 29 % less within and 41 % more across
-        assert float(noise.var()) == pytest.approx(spread**2, rel=4 * math.sqrt(2 / len(noise)))
+        assert float(noise.var()) == pytest.approx(
+            spread**2, rel=4 * math.sqrt(2 / len(noise))
+        )
         assert kstest(noise.numpy() / spread, "norm").pvalue > 1e-4
 
 
 @pytest.mark.parametrize("parties", [2, 3, 4])
-def test_noise_by_block_is_one_gaussian_release_at_the_whole_budget(parties: int) -> None:
-    """Its sensitivity over its noise is μ = √(Σ n/σ²), by which Balle and Wang 2018, Thm 8, give δ exactly."""
+def test_noise_by_block_is_one_gaussian_release_at_the_whole_budget(
+    parties: int,
+) -> None:
+    """Its sensitivity over its noise is μ = √(Σ n/σ²), by which Balle and Wang 2018,
+    Thm 8, give δ exactly.
+    """
     tables, schemas = by_columns(parties)
     parts = all_parties(tables, schemas)
     found = release(LocalParties(parts), schemas)
     within, across = kinds(schemas)
-    sigma, apart = (max(found.releases)[0], min(found.releases)[0])
+    sigma = max(found.releases)[0]
+    apart = min(found.releases)[0]
     assert sorted(found.releases) == [[apart, across], [sigma, within]]
     assert 2**-0.25 <= apart / sigma <= 2**-0.25 * (1 + 2**-10)
     mu = math.sqrt(within / sigma**2 + across / apart**2)
@@ -151,17 +167,23 @@ def test_noise_by_block_is_one_gaussian_release_at_the_whole_budget(parties: int
 
 
 @pytest.mark.parametrize(("parties", "colluding"), [(1, 1), (2, 1), (4, 1), (4, 3)])
-def test_noise_over_rows_leaves_sigma_without_the_shares_of_those_who_collude(parties: int, colluding: int) -> None:
+def test_noise_over_rows_leaves_sigma_without_the_shares_of_those_who_collude(
+    parties: int, colluding: int
+) -> None:
     tables, schemas = by_rows(parties)
-    free, sigma = _free_cells(Codec(SCHEMA).sizes), needed_noise(cells(), BUDGET)
+    free = _free_cells(Codec(SCHEMA).sizes)
+    sigma = needed_noise(cells(), BUDGET)
     noises = []
     for seed in range(3):
         found = measured(tables, schemas, colluding=colluding, seed=seed)
         noises.append((found.gram - true_gram(SCHEMA))[free].double())
-    noise, stated = torch.cat(noises), float(found.noise[0, 0])
+    noise = torch.cat(noises)
+    stated = float(found.noise[0, 0])
     honest = max(1, parties - colluding)
     assert stated / sigma == pytest.approx(math.sqrt(parties / honest), rel=3e-3)
-    assert float(noise.var()) == pytest.approx(stated**2, rel=5 * math.sqrt(2 / len(noise)))
+    assert float(noise.var()) == pytest.approx(
+        stated**2, rel=5 * math.sqrt(2 / len(noise))
+    )
 
 
 def test_the_strictest_budget_sets_the_noise_of_all() -> None:
@@ -185,7 +207,10 @@ def test_the_ledger_holds_one_release_and_the_statement_says_the_same(cut: Any) 
     tables, schemas = cut(3)
     parties = all_parties(tables, schemas)
     outcome = gram.train(gram.Config(**SMALL), LocalParties(parties), schemas)
-    stated = {DiscreteGaussian(sigma): count for sigma, count in outcome.trained.card["releases"]}
+    stated = {
+        DiscreteGaussian(sigma): count
+        for sigma, count in outcome.trained.card["releases"]
+    }
     assert sum(stated.values()) == cells()
     for name, one in parties.items():
         assert one.ledger.spend() == stated
@@ -194,14 +219,21 @@ def test_the_ledger_holds_one_release_and_the_statement_says_the_same(cut: Any) 
         assert len(paid) == 1
         assert "keys" in paid[0].what
     for who in ("outsider", "server", "another_party"):
-        assert outcome.privacy.epsilon(None, who) == pytest.approx(outcome.privacy.epsilon("h" + name[1:], who))
+        assert outcome.privacy.epsilon(None, who) == pytest.approx(
+            outcome.privacy.epsilon("h" + name[1:], who)
+        )
 
 
 def test_every_ledger_names_the_same_keys() -> None:
     tables, schemas = by_columns(3)
     parties = all_parties(tables, schemas, seed=None)
     release(LocalParties(parties), schemas)
-    marks = {e.what.rpartition("keys ")[2] for p in parties.values() for e in p.ledger.entries() if "keys" in e.what}
+    marks = {
+        e.what.rpartition("keys ")[2]
+        for p in parties.values()
+        for e in p.ledger.entries()
+        if "keys" in e.what
+    }
     assert len(marks) == 1
 
 
@@ -227,39 +259,56 @@ def _uniform(words: Tensor, bits: int) -> float:
     return float(chisquare(np.bincount(top.numpy(), minlength=8)).pvalue)
 
 
-def test_all_that_the_server_gets_of_a_product_is_uniform_but_for_the_noisy_sum() -> None:
+def test_all_that_the_server_gets_of_a_product_is_uniform_but_for_the_noisy_sum():
     tables, schemas = by_columns(2)
     seen = Seen(all_parties(tables, schemas, seed=None))
     found = release(seen, schemas, chunk=9)
     for _, reply in seen.replies(Swap):
         for sealed in reply.outbox.value.values():
             assert sealed.dtype == torch.uint8
-    sealed = torch.cat([box for _, reply in seen.replies(Swap) for box in reply.outbox.value.values()])
+    sealed = torch.cat(
+        [box for _, reply in seen.replies(Swap) for box in reply.outbox.value.values()]
+    )
     assert chisquare(np.bincount(sealed.numpy(), minlength=256)).pvalue > 1e-7
     halves = [reply.parts.value["0×1"] for _, reply in seen.replies(Release)]
     assert len(halves) == 2
     for half in halves:
         assert _uniform(half, 32) > 1e-7
     width = Codec(schemas["holder 0"]).width
-    assert torch.equal(Ring(32).signed(Ring(32).words(halves[0] + halves[1])), found.gram[:width, width:].flatten())
+    assert torch.equal(
+        Ring(32).signed(Ring(32).words(halves[0] + halves[1])),
+        found.gram[:width, width:].flatten(),
+    )
 
 
-def test_a_dealer_that_takes_its_masks_off_a_blinded_share_still_sees_uniform_numbers() -> None:
-    """Without the pad, the first share less C₁ would be RᵀY: linear equations in the other holder's rows."""
+def test_a_dealer_that_takes_its_masks_off_a_blinded_share_still_sees_uniform_numbers():
+    """Without the pad, the first share less C₁ would be RᵀY: linear equations in the
+    other holder's rows.
+    """
     ring = Ring(32)
     tables, schemas = by_columns(2)
     parties = all_parties(tables, schemas, seed=None, budget=FREE)
     seen = Seen(parties)
     release(seen, schemas, Plan(private=False))
-    agree = next(ask for name, ask, _ in seen.log if isinstance(ask, Agree) and name == "holder 0")
+    agree = next(
+        ask
+        for name, ask, _ in seen.log
+        if isinstance(ask, Agree) and name == "holder 0"
+    )
     first = seen.replies(Release)[0][1].parts.value["0×1"]
     widths = [Codec(schema).width for schema in schemas.values()]
     first = first.view(*widths)
-    own = ring.words(first) - ring.uniform(agree.seeds["holder 1"], 2**64 - 1, *first.shape)
+    own = ring.words(first) - ring.uniform(
+        agree.seeds["holder 1"], 2**64 - 1, *first.shape
+    )
     aligned = parties["holder 1"].aligned.frame
     y = Codec(schemas["holder 1"]).encode(aligned).numpy() > 0
     r = ring.uniform(agree.seeds["holder 1"], 0, len(y), first.shape[0])
-    other = next(ask for name, ask, _ in seen.log if isinstance(ask, Agree) and name == "holder 1")
+    other = next(
+        ask
+        for name, ask, _ in seen.log
+        if isinstance(ask, Agree) and name == "holder 1"
+    )
     s = ring.uniform(other.seeds["holder 0"], 0, *y.shape)
     without_pad = ring.product(r, ring.words(y) - s)
     assert (own != without_pad).mean() > 0.99
@@ -267,29 +316,42 @@ def test_a_dealer_that_takes_its_masks_off_a_blinded_share_still_sees_uniform_nu
 
 
 def test_two_tables_with_equal_noisy_output_give_the_server_the_same_view() -> None:
-    """What the server dealt stays; the pad, which it does not know, takes up what the other table changes."""
-    ring, seeds = Ring(32), (b"r" * 32, b"s" * 32)
+    """What the server dealt stays; the pad, which it does not know, takes up what the
+    other table changes.
+    """
+    ring = Ring(32)
+    seeds = (b"r" * 32, b"s" * 32)
     rng = np.random.default_rng(0)
-    x, other_x, y = rng.random((40, 3)) < 0.5, rng.random((40, 3)) < 0.5, rng.random((40, 4)) < 0.5
-    pad, noise = ring.uniform(b"p" * 32, 0, 3, 4), ring.words(rng.integers(-9, 9, (3, 4)))
+    x = rng.random((40, 3)) < 0.5
+    other_x = rng.random((40, 3)) < 0.5
+    y = rng.random((40, 4)) < 0.5
+    pad = ring.uniform(b"p" * 32, 0, 3, 4)
+    noise = ring.words(rng.integers(-9, 9, (3, 4)))
 
     def view(x: Bits, pad: Words, noise: Words) -> tuple[bytes, bytes]:
         dealer = Dealer(ring, (3, 4), seeds)
         first = Factor(ring, seeds[0], first=True, width=3, peer_width=4)
         second = Factor(ring, seeds[1], first=False, width=4, peer_width=3)
-        to_second, to_first = first.mask(x), second.mask(y)
+        to_second = first.mask(x)
+        to_first = second.mask(y)
         first.take(to_first, x)
         second.take(to_second, y)
         dealer.deal(40)
-        return (first.share() + noise + pad).tobytes(), (second.share(dealer.correction()) - pad).tobytes()
+        return (first.share() + noise + pad).tobytes(), (
+            second.share(dealer.correction()) - pad
+        ).tobytes()
 
     moved = ring.product(ring.words(x) - ring.words(other_x), y)
     assert moved.any()
     assert view(other_x, pad - moved, noise + moved) == view(x, pad, noise)
 
 
-def test_over_rows_two_tables_with_equal_noisy_output_leave_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One holder's people change, and its noise makes up for it: not a bit of the whole transcript does."""
+def test_over_rows_two_tables_with_equal_noisy_output_leave_the_same_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One holder's people change, and its noise makes up for it: not a bit of the whole
+    transcript does.
+    """
     tables, schemas = by_rows(2)
     other = tables | {"host 0": tables["host 0"].iloc[3:]}
     moved = true_gram(SCHEMA, tables["host 0"]) - true_gram(SCHEMA, other["host 0"])
@@ -302,16 +364,24 @@ def test_over_rows_two_tables_with_equal_noisy_output_leave_the_same_bytes(monke
         def noise(cells: Tensor, scale: Any, rng: Any) -> Tensor:
             drawn = noise_on(cells, scale, rng)
             made = made_up_for is not None and next(calls) == 0
-            return drawn + made_up_for[free] if made and made_up_for is not None else drawn
+            return (
+                drawn + made_up_for[free] if made and made_up_for is not None else drawn
+            )
 
         monkeypatch.setattr(pricing, "noise_on", noise)
-        monkeypatch.setattr(os, "urandom", bytes)  # the nonces of greetings, which are fresh in a rehearsal, too
+        # the nonces of greetings, which are fresh in a rehearsal, too
+        monkeypatch.setattr(os, "urandom", bytes)
         seen = Seen(all_parties(tables, schemas))
         release(seen, schemas)
-        said = [{name: value.value for name, value in vars(reply).items()} for _, _, reply in seen.log]
+        said = [
+            {name: value.value for name, value in vars(reply).items()}
+            for _, _, reply in seen.log
+        ]
         return [pack(one) for one in said]
 
-    assert transcript(tables, None) == transcript(other, moved) != transcript(other, None)
+    assert (
+        transcript(tables, None) == transcript(other, moved) != transcript(other, None)
+    )
 
 
 def test_without_the_dealer_a_holder_sees_uniform_numbers_of_the_other() -> None:
@@ -352,7 +422,9 @@ COLUMN_STEPS = [Begin, Agree, Swap, Release]
 
 @pytest.mark.parametrize("step", COLUMN_STEPS)
 @pytest.mark.parametrize("who", ["holder 0", "holder 1"])
-def test_a_party_that_goes_away_ends_the_run_and_only_what_was_released_is_charged(step: Any, who: str) -> None:
+def test_a_party_that_goes_away_ends_the_run_and_only_what_was_released_is_charged(
+    step: Any, who: str
+) -> None:
     tables, schemas = by_columns(2)
     parties = all_parties(tables, schemas)
 
@@ -366,10 +438,14 @@ def test_a_party_that_goes_away_ends_the_run_and_only_what_was_released_is_charg
     assert not any(one.ledger.spent() for one in parties.values())
 
 
-def test_a_party_whose_last_answer_is_lost_has_paid_once_and_pays_again_only_for_a_new_release() -> None:
+def test_a_party_whose_last_answer_is_lost_has_paid_once_and_pays_again_only_for_a_new_release():
     tables, schemas = by_columns(2)
-    ledgers = {name: Ledger.rehearsal(holder=name, budget=Budget(9.0, 1e-5)) for name in tables}
-    parties = {name: party(name, tables, schemas, ledger=ledgers[name]) for name in tables}
+    ledgers = {
+        name: Ledger.rehearsal(holder=name, budget=Budget(9.0, 1e-5)) for name in tables
+    }
+    parties = {
+        name: party(name, tables, schemas, ledger=ledgers[name]) for name in tables
+    }
     lost = itertools.count()
 
     def lose(name: str, message: Any) -> Any:
@@ -386,14 +462,20 @@ def test_a_party_whose_last_answer_is_lost_has_paid_once_and_pays_again_only_for
         parties["holder 0"].answer(due("pairs"))
     assert ledgers["holder 0"].spend() == price
     release(LocalParties(parties), schemas)
-    assert ledgers["holder 0"].spend() == {event: 2 * count for event, count in price.items()}
+    assert ledgers["holder 0"].spend() == {
+        event: 2 * count for event, count in price.items()
+    }
 
 
 @pytest.mark.parametrize("cut", [by_columns, by_rows])
 def test_a_release_that_was_paid_for_and_lost_is_in_the_statement(cut: Any) -> None:
     tables, schemas = cut(2)
-    ledgers = {name: Ledger.rehearsal(holder=name, budget=Budget(9.0, 1e-5)) for name in tables}
-    parties = {name: party(name, tables, schemas, ledger=ledgers[name]) for name in tables}
+    ledgers = {
+        name: Ledger.rehearsal(holder=name, budget=Budget(9.0, 1e-5)) for name in tables
+    }
+    parties = {
+        name: party(name, tables, schemas, ledger=ledgers[name]) for name in tables
+    }
     last = list(tables)[-1]
 
     def lose(name: str, message: Any) -> Any:
@@ -413,7 +495,10 @@ def test_a_release_that_was_paid_for_and_lost_is_in_the_statement(cut: Any) -> N
 def _swap(change: Callable[[Tensor], Tensor]) -> Callable[[str, Any], Any]:
     def meddle(name: str, message: Any) -> Any:
         if isinstance(message, Swap | Release) and message.inbox:
-            return replace(message, inbox={peer: change(data) for peer, data in message.inbox.items()})
+            return replace(
+                message,
+                inbox={peer: change(data) for peer, data in message.inbox.items()},
+            )
         return message
 
     return meddle
@@ -421,10 +506,17 @@ def _swap(change: Callable[[Tensor], Tensor]) -> Callable[[str, Any], Any]:
 
 @pytest.mark.parametrize(
     "change",
-    [lambda data: data[:-1], lambda data: data[:0], lambda data: data ^ 1, lambda data: data.flip(0)],
+    [
+        lambda data: data[:-1],
+        lambda data: data[:0],
+        lambda data: data ^ 1,
+        lambda data: data.flip(0),
+    ],
     ids=["shorter", "empty", "changed", "reversed"],
 )
-def test_a_sealed_message_that_was_touched_is_refused_and_nothing_is_charged(change: Any) -> None:
+def test_a_sealed_message_that_was_touched_is_refused_and_nothing_is_charged(
+    change: Any,
+) -> None:
     tables, schemas = by_columns(2)
     parties = all_parties(tables, schemas)
     with pytest.raises(MessageError, match="changed, repeated or put out of order"):
@@ -434,7 +526,8 @@ def test_a_sealed_message_that_was_touched_is_refused_and_nothing_is_charged(cha
 
 def test_a_repeated_message_is_refused_and_nothing_is_charged() -> None:
     tables, schemas = by_columns(2)
-    parties, first = all_parties(tables, schemas), dict[str, Any]()
+    parties = all_parties(tables, schemas)
+    first = dict[str, Any]()
 
     def repeat(name: str, message: Any) -> Any:
         if isinstance(message, Swap | Release) and message.inbox:
@@ -451,7 +544,9 @@ def test_an_ask_that_is_repeated_or_out_of_turn_is_refused() -> None:
     for kind in (Agree, Swap, Release):
         parties = all_parties(tables, schemas)
 
-        def twice(name: str, message: Any, kind: Any = kind, parties: Any = parties) -> Any:
+        def twice(
+            name: str, message: Any, kind: Any = kind, parties: Any = parties
+        ) -> Any:
             if isinstance(message, kind):
                 parties[name].answer(message)
             return message
@@ -464,7 +559,11 @@ def test_an_ask_that_is_repeated_or_out_of_turn_is_refused() -> None:
     for ask in (
         Swap(chunk=0, inbox={}),
         due("pairs"),
-        Propose(stage="again", terms={"pairs": torch.zeros(1, 2, dtype=torch.int64)}, inbox={}),
+        Propose(
+            stage="again",
+            terms={"pairs": torch.zeros(1, 2, dtype=torch.int64)},
+            inbox={},
+        ),
         due("again"),
     ):
         with pytest.raises(MessageError, match="not expected"):
@@ -477,7 +576,11 @@ def test_a_share_asked_for_before_all_people_were_swapped_is_refused() -> None:
 
     def hurry(name: str, message: Any) -> Any:
         if isinstance(message, Swap) and message.chunk == 1:
-            return due("pairs", inbox=message.inbox, corrections={"holder 0": torch.zeros(1, 1, dtype=torch.int64)})
+            return due(
+                "pairs",
+                inbox=message.inbox,
+                corrections={"holder 0": torch.zeros(1, 1, dtype=torch.int64)},
+            )
         return message
 
     with pytest.raises(MessageError):
@@ -488,7 +591,9 @@ def test_a_share_asked_for_before_all_people_were_swapped_is_refused() -> None:
 @pytest.mark.parametrize("step", [Agree, Swap, Release])
 def test_a_session_is_not_saved_on_the_servers_word(step: Any, tmp_path: Path) -> None:
     tables, schemas = by_columns(2)
-    parties = {name: party(name, tables, schemas, folder=tmp_path / name) for name in tables}
+    parties = {
+        name: party(name, tables, schemas, folder=tmp_path / name) for name in tables
+    }
 
     def keep(name: str, message: Any) -> Any:
         if isinstance(message, step):
@@ -500,9 +605,13 @@ def test_a_session_is_not_saved_on_the_servers_word(step: Any, tmp_path: Path) -
     assert not any(one.ledger.spent() for one in parties.values())
 
 
-def test_a_party_that_returns_to_an_earlier_state_has_forgotten_its_session(tmp_path: Path) -> None:
+def test_a_party_that_returns_to_an_earlier_state_has_forgotten_its_session(
+    tmp_path: Path,
+) -> None:
     tables, schemas = by_columns(2)
-    parties = {name: party(name, tables, schemas, folder=tmp_path / name) for name in tables}
+    parties = {
+        name: party(name, tables, schemas, folder=tmp_path / name) for name in tables
+    }
 
     def back(name: str, message: Any) -> Any:
         if isinstance(message, Begin):
@@ -546,7 +655,9 @@ def test_less_noise_than_a_budget_needs_is_refused(cut: Any) -> None:
 
     def quieter(name: str, message: Any) -> Any:
         return (
-            replace(message, noise=[0.99 * sigma for sigma in message.noise]) if isinstance(message, Agree) else message
+            replace(message, noise=[0.99 * sigma for sigma in message.noise])
+            if isinstance(message, Agree)
+            else message
         )
 
     with pytest.raises(PrivacyError, match="its budget needs"):
@@ -605,7 +716,9 @@ def test_another_schema_is_refused_before_anything_is_charged(cut: Any) -> None:
     name = next(iter(schemas))
     parties = all_parties(tables, schemas)
     other = schemas[name].select(list(schemas[name].names)[::-1])
-    told = schemas | {name: other} if cut is by_columns else dict.fromkeys(schemas, other)
+    told = (
+        schemas | {name: other} if cut is by_columns else dict.fromkeys(schemas, other)
+    )
     with pytest.raises(SchemaError, match="another schema"):
         release(LocalParties(parties), told)
     assert not any(one.ledger.spent() for one in parties.values())
@@ -627,7 +740,9 @@ def test_parts_of_a_wrong_shape_are_discarded() -> None:
         if isinstance(message, Reply):
             part = message.parts.value
             assert isinstance(part, dict)
-            return replace(message, parts=Paid({"0×0": part["0×0"][:-1]}, message.parts.receipt))
+            return replace(
+                message, parts=Paid({"0×0": part["0×0"][:-1]}, message.parts.receipt)
+            )
         return message
 
     with pytest.raises(MessageError, match="discarded"):
@@ -635,7 +750,9 @@ def test_parts_of_a_wrong_shape_are_discarded() -> None:
 
 
 @pytest.mark.parametrize("step", [Begin, Agree])
-def test_over_rows_one_that_goes_before_the_sum_is_left_out_if_enough_remain(step: Any) -> None:
+def test_over_rows_one_that_goes_before_the_sum_is_left_out_if_enough_remain(
+    step: Any,
+) -> None:
     tables, schemas = by_rows(3)
 
     def leave(name: str, message: Any) -> Any:
@@ -690,15 +807,23 @@ def test_over_rows_one_that_goes_while_the_sum_is_collected_ends_the_run() -> No
 def test_the_schemas_show_how_a_table_is_cut() -> None:
     for cut in (by_columns, by_rows):
         tables, schemas = cut(2)
-        outcome = gram.train(gram.Config(**SMALL), LocalParties(all_parties(tables, schemas)), schemas)
+        outcome = gram.train(
+            gram.Config(**SMALL), LocalParties(all_parties(tables, schemas)), schemas
+        )
         assert outcome.trained.card["partition"] == cut.__name__[3:]
         assert ("owners" in outcome.trained.card) == (cut is by_columns)
-        assert list(Generator.of(outcome.trained).sample(5, seed=0).columns) == list(outcome.trained.schema.names)
+        assert list(Generator.of(outcome.trained).sample(5, seed=0).columns) == list(
+            outcome.trained.schema.names
+        )
         assert str(outcome.privacy)
     tables, schemas = by_columns(2)
     schemas["holder 1"] = SCHEMA
     with pytest.raises(SchemaError, match="must differ"):
-        gram.train(gram.Config(**SMALL), LocalParties({"holder 0": None, "holder 1": None}), schemas)  # type: ignore[dict-item]
+        gram.train(
+            gram.Config(**SMALL),
+            LocalParties({"holder 0": None, "holder 1": None}),
+            schemas,
+        )  # type: ignore[dict-item]
 
 
 def test_over_rows_the_number_of_people_comes_from_the_noisy_counts() -> None:
@@ -717,15 +842,26 @@ def test_a_person_with_several_rows_is_refused() -> None:
     doubled = pd.concat([tables["host 0"], tables["host 0"].head(1)])
     table = read_table(doubled, SCHEMA, name="host 0", one_row_each=False)
     with pytest.raises(UnderstudyError):
-        gram.PROTOCOL.build("host 0", table, Ledger.rehearsal(holder="host 0", budget=BUDGET), run="r", budget=BUDGET)
+        gram.PROTOCOL.build(
+            "host 0",
+            table,
+            Ledger.rehearsal(holder="host 0", budget=BUDGET),
+            run="r",
+            budget=BUDGET,
+        )
 
 
 def test_parties_rebuilt_from_bytes_between_all_messages_measure_alike() -> None:
     for cut in (by_columns, by_rows):
         tables, schemas = cut(3)
         plain = measured(tables, schemas, chunk=20)
-        ledgers = {name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables}
-        build = {name: partial(party, name, tables, schemas, ledger=ledgers[name]) for name in tables}
+        ledgers = {
+            name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables
+        }
+        build = {
+            name: partial(party, name, tables, schemas, ledger=ledgers[name])
+            for name in tables
+        }
         rebuilt = release(BytesParties(build), schemas, chunk=20)
         assert torch.equal(plain.gram, rebuilt.gram)
         assert [ledger.spend().total() for ledger in ledgers.values()] == [cells()] * 3
@@ -733,22 +869,34 @@ def test_parties_rebuilt_from_bytes_between_all_messages_measure_alike() -> None
 
 def test_a_crash_while_fitting_costs_nothing_again(tmp_path: Path) -> None:
     tables, schemas = by_columns(2)
-    parties = {name: party(name, tables, schemas, folder=tmp_path / name) for name in tables}
+    parties = {
+        name: party(name, tables, schemas, folder=tmp_path / name) for name in tables
+    }
 
     def crash(progress: Any) -> None:
         raise RuntimeError("out of memory")
 
     config = gram.Config(**SMALL)
     with pytest.raises(RuntimeError, match="memory"):
-        gram.train(config, LocalParties(parties), schemas, checkpoint=tmp_path / "s", watch=crash)
+        gram.train(
+            config,
+            LocalParties(parties),
+            schemas,
+            checkpoint=tmp_path / "s",
+            watch=crash,
+        )
     before = {name: len(one.ledger.entries()) for name, one in parties.items()}
-    outcome = gram.train(config, LocalParties(parties), schemas, checkpoint=tmp_path / "s", resume=True)
+    outcome = gram.train(
+        config, LocalParties(parties), schemas, checkpoint=tmp_path / "s", resume=True
+    )
     assert {name: len(one.ledger.entries()) for name, one in parties.items()} == before
     assert outcome.people == len(FRAME)
 
 
 @pytest.mark.parametrize(
-    "settings", [{"components": 0}, {"colluding": 0}, {"chunk": 0}, {"rate": 0}, {"at_least": 0}], ids=str
+    "settings",
+    [{"components": 0}, {"colluding": 0}, {"chunk": 0}, {"rate": 0}, {"at_least": 0}],
+    ids=str,
 )
 def test_settings_that_cannot_be_used_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

@@ -1,4 +1,6 @@
-"""Gram with levels that are bought: fine tables first, levels by them, pairs on these levels."""
+"""Gram with levels that are bought: fine tables first, levels by them, pairs on these
+levels.
+"""
 
 import math
 from collections import Counter
@@ -36,7 +38,13 @@ from understudy.data.encoding.codec import Levels
 from understudy.data.samples import toy
 from understudy.data.schema import Grid, Schema
 from understudy.generators.generator import Generator
-from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError, MessageError, PartyAway
+from understudy.ground.errors import (
+    ArtefactError,
+    BudgetExceeded,
+    ConfigError,
+    MessageError,
+    PartyAway,
+)
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.events import DiscreteGaussian
 from understudy.privacy.noise import FastRng
@@ -49,22 +57,33 @@ OPENED = {
     "age": Integer(name="age", low=0, high=99),
     "visits": Integer(name="visits", low=-20, high=100, nullable=True),
     "income": Real(name="income", low=0.0, high=1000.0, decimals=1, ends=True),
-    "joined": Date(name="joined", low=date(2020, 1, 1), high=date(2023, 12, 31), nullable=True),
+    "joined": Date(
+        name="joined", low=date(2020, 1, 1), high=date(2023, 12, 31), nullable=True
+    ),
 }
 SCHEMA = SCHEMA.drop(["grade", "treated"])
-WIDE = replace(SCHEMA, columns=tuple(OPENED.get(column.name, column) for column in SCHEMA.columns))
-MOVED = 2 + 2 + 2 + 3 + 5  # columns as declared; 100 and 121 numbers by sixteens; 1,461 days; 10,001 incomes, and ends
+WIDE = replace(
+    SCHEMA, columns=tuple(OPENED.get(column.name, column) for column in SCHEMA.columns)
+)
+# columns as declared; 100 and 121 numbers by sixteens; 1,461 days; 10,001 incomes, and
+# ends
+MOVED = 2 + 2 + 2 + 3 + 5
 PAIRS = 6 * 5 // 2
 
 
 def rows(parties: int = 2, frame: pd.DataFrame = FRAME) -> tuple[Parts, Schemas]:
     names = [f"host {n}" for n in range(parties)]
-    return {name: frame.iloc[n::parties] for n, name in enumerate(names)}, dict.fromkeys(names, WIDE)
+    return {
+        name: frame.iloc[n::parties] for n, name in enumerate(names)
+    }, dict.fromkeys(names, WIDE)
 
 
 def columns(parties: int = 2) -> tuple[Parts, Schemas]:
     held = {f"holder {n}": WIDE.names[n::parties] for n in range(parties)}
-    tables = {name: FRAME.sample(frac=1, random_state=3)[["id", *names]] for name, names in held.items()}
+    tables = {
+        name: FRAME.sample(frac=1, random_state=3)[["id", *names]]
+        for name, names in held.items()
+    }
     return tables, {name: WIDE.select(names) for name, names in held.items()}
 
 
@@ -91,7 +110,9 @@ def joint(schemas: Schemas) -> Schema:
 def found(cut: Any, plan: Plan, **more: Any) -> tuple[Released, Levels]:
     tables, schemas = cut()
     budget = BUDGET if plan.private else FREE
-    done = release(LocalParties(all_parties(tables, schemas, budget=budget)), schemas, plan, **more)
+    done = release(
+        LocalParties(all_parties(tables, schemas, budget=budget)), schemas, plan, **more
+    )
     return done, done.levels
 
 
@@ -99,22 +120,33 @@ def found(cut: Any, plan: Plan, **more: Any) -> tuple[Released, Levels]:
 
 
 @every_cut
-def test_without_noise_fine_tables_and_pairs_on_their_levels_are_exact(cut: Any) -> None:
-    done, levels = found(cut, Plan(private=False, fine=0.2, target="smoker", scouting=0.5))
+def test_without_noise_fine_tables_and_pairs_on_their_levels_are_exact(
+    cut: Any,
+) -> None:
+    done, levels = found(
+        cut, Plan(private=False, fine=0.2, target="smoker", scouting=0.5)
+    )
     codes = levels.fine.codes(FRAME)
     for place, weights in enumerate(levels.weights):
         counts = np.bincount(codes[:, place], minlength=len(weights))
         assert np.allclose(weights, counts)
     ends = (FRAME["income"] * 10).round().astype(int) % 10
-    assert np.allclose(levels.ends[levels.schema.names.index("income")], np.bincount(ends, minlength=10))
+    assert np.allclose(
+        levels.ends[levels.schema.names.index("income")],
+        np.bincount(ends, minlength=10),
+    )
     x = levels.slots.one_hot(levels.codes(FRAME)).double()
     assert torch.allclose(done.gram, x.T @ x, atol=1e-9)  # a mean of two is rounded
     assert not done.noise.any()
-    assert max(levels.sizes) > 8, "without noise there are as many levels as people allow"
+    assert max(levels.sizes) > 8, (
+        "without noise there are as many levels as people allow"
+    )
 
 
 @every_cut
-def test_all_releases_together_cost_the_budget_once_and_each_its_share(cut: Any) -> None:
+def test_all_releases_together_cost_the_budget_once_and_each_its_share(
+    cut: Any,
+) -> None:
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
     plan = Plan(fine=0.2, target="smoker", scouting=0.5)
@@ -125,7 +157,8 @@ def test_all_releases_together_cost_the_budget_once_and_each_its_share(cut: Any)
     assert price.total() == MOVED + PAIRS + 5
     assert 0.98 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
     assert all(one.ledger.spend() == price for one in parties.values())
-    each, counts = [], [int(count) for _, count in done.releases]
+    each = []
+    counts = [int(count) for _, count in done.releases]
     for total in (MOVED, PAIRS, 5):
         part = 0.0
         while total:
@@ -133,7 +166,9 @@ def test_all_releases_together_cost_the_budget_once_and_each_its_share(cut: Any)
             sigma = done.releases[len(done.releases) - len(counts) - 1]
             part += sigma[1] / sigma[0] ** 2
         each.append(part)
-    assert [part / sum(each) for part in each] == pytest.approx([0.2, 0.4, 0.4], rel=5e-3)
+    assert [part / sum(each) for part in each] == pytest.approx(
+        [0.2, 0.4, 0.4], rel=5e-3
+    )
 
 
 def test_a_person_moves_one_node_in_each_layer_and_no_more_than_is_paid_for() -> None:
@@ -146,7 +181,9 @@ def test_a_person_moves_one_node_in_each_layer_and_no_more_than_is_paid_for() ->
         assert set(moved.tolist()) <= {0, 1}
         for nodes in trees.split(moved):
             here = [int(layer.sum()) for layer in nodes.layers]
-            absent = nodes.missing is not None and not any(here) and int(nodes.missing) == 1
+            absent = (
+                nodes.missing is not None and not any(here) and int(nodes.missing) == 1
+            )
             assert absent or here == [1] * len(here)
             assert int(nodes.ends.sum()) == int(len(nodes.ends) > 0)
         assert int(moved.sum()) <= MOVED
@@ -156,38 +193,58 @@ def test_a_person_moves_one_node_in_each_layer_and_no_more_than_is_paid_for() ->
 def test_the_noise_that_is_stated_is_the_noise_of_the_pairs(cut: Any) -> None:
     done, levels = found(cut, Plan(fine=0.2))
     x = levels.slots.one_hot(levels.codes(FRAME)).double()
-    off = upper(done.gram) & done.measured & ~torch.eye(len(done.gram), dtype=torch.bool)
+    off = (
+        upper(done.gram) & done.measured & ~torch.eye(len(done.gram), dtype=torch.bool)
+    )
     errors = ((done.gram - x.T @ x) / done.noise.clamp(min=1e-9))[off]
     assert float(errors.var()) == pytest.approx(1, abs=4 * math.sqrt(2 / len(errors)))
 
 
-def test_choosing_among_declared_bins_costs_little_where_people_are_known_to_be_enough_for_all_of_them() -> None:
-    schema = Schema(columns=tuple(Integer(name=name, low=0, high=159, bins=16) for name in "abcd"))
+def test_choosing_among_declared_bins_costs_little_where_people_are_known_to_be_enough_for_all_of_them():
+    schema = Schema(
+        columns=tuple(Integer(name=name, low=0, high=159, bins=16) for name in "abcd")
+    )
     pricing = gram.Gram(gram.Config(), {"host 0": schema}).pricing
     for people, share in ((1_000, 0.3), (None, 0.3), (1_000_000, 0.02)):
         assert pricing.shares(BUDGET, people) == pytest.approx([share, 1 - share])
     undeclared = Schema(columns=(*schema.columns, Real(name="x", low=0.0, high=1.0)))
-    assert gram.Gram(gram.Config(), {"host 0": undeclared}).pricing.shares(BUDGET, 1_000_000)[0] == pytest.approx(0.3)
+    assert gram.Gram(gram.Config(), {"host 0": undeclared}).pricing.shares(
+        BUDGET, 1_000_000
+    )[0] == pytest.approx(0.3)
 
 
 @every_cut
-def test_pairs_of_many_declared_bins_are_on_fewer_levels_and_the_bins_are_the_fine_cells(cut: Any) -> None:
+def test_pairs_of_many_declared_bins_are_on_fewer_levels_and_the_bins_are_the_fine_cells(
+    cut: Any,
+) -> None:
     tables, schemas = cut()
     many = {"age": 50, "visits": 40, "income": 100, "joined": 60}
 
     def cut_finely(schema: Schema) -> Schema:
-        own = (replace(c, bins=many[c.name], **{"ends": False} if isinstance(c, Real) else {}) for c in schema.columns
-               if c.name in many)  # fmt: skip
-        return replace(schema, columns=tuple({c.name: c for c in (*schema.columns, *own)}.values()))
+        own = (
+            replace(
+                c, bins=many[c.name], **{"ends": False} if isinstance(c, Real) else {}
+            )
+            for c in schema.columns
+            if c.name in many
+        )
+        return replace(
+            schema, columns=tuple({c.name: c for c in (*schema.columns, *own)}.values())
+        )
 
     schemas = {name: cut_finely(schema) for name, schema in schemas.items()}
     done = release(LocalParties(all_parties(tables, schemas)), schemas, Plan(fine=0.2))
-    levels, sizes = done.levels, [column.size for column in joint(schemas).columns]
+    levels = done.levels
+    sizes = [column.size for column in joint(schemas).columns]
     assert [len(weights) for weights in levels.weights] == sizes
-    for column, size, own in zip(levels.schema.columns, sizes, levels.sizes, strict=True):
+    for column, size, own in zip(
+        levels.schema.columns, sizes, levels.sizes, strict=True
+    ):
         assert own < size / 2 if column.name in many else own == size
     x = levels.slots.one_hot(levels.codes(FRAME)).double()
-    off = upper(done.gram) & done.measured & ~torch.eye(len(done.gram), dtype=torch.bool)
+    off = (
+        upper(done.gram) & done.measured & ~torch.eye(len(done.gram), dtype=torch.bool)
+    )
     errors = ((done.gram - x.T @ x) / done.noise.clamp(min=1e-9))[off]
     assert float(errors.var()) == pytest.approx(1, abs=5 * math.sqrt(2 / len(errors)))
 
@@ -205,22 +262,30 @@ def test_a_table_of_one_column_is_released_finely_and_on_its_levels() -> None:
     one = WIDE.select(["age"])
     tables = {"host 0": FRAME[["id", "age"]]}
     parties = all_parties(tables, {"host 0": one}, budget=FREE)
-    done = release(LocalParties(parties), {"host 0": one}, Plan(private=False, fine=0.2))
+    done = release(
+        LocalParties(parties), {"host 0": one}, Plan(private=False, fine=0.2)
+    )
     assert int(done.gram.diagonal().sum()) == len(FRAME)
 
 
-def test_a_list_of_thousands_of_codes_becomes_few_levels_of_which_all_codes_can_be_drawn() -> None:
+def test_a_list_of_thousands_of_codes_becomes_few_levels_of_which_all_codes_can_be_drawn():
     names = tuple(f"C{n:04d}" for n in range(3_000))
-    schema = Schema(columns=(Categorical(name="code", categories=names), Boolean(name="x")))
+    schema = Schema(
+        columns=(Categorical(name="code", categories=names), Boolean(name="x"))
+    )
     rng = np.random.default_rng(0)
     common = rng.random(2_000) < 0.7
     codes = np.where(common, rng.integers(0, 3, 2_000), rng.integers(3, 3_000, 2_000))
-    frame = pd.DataFrame({"code": np.array(names, dtype=object)[codes], "x": codes % 2 == 0})
+    frame = pd.DataFrame(
+        {"code": np.array(names, dtype=object)[codes], "x": codes % 2 == 0}
+    )
     parties = all_parties({"a": frame}, {"a": schema})
     done = release(LocalParties(parties), {"a": schema}, Plan(fine=0.5))
     levels = done.levels
     assert 4 <= levels.sizes[0] < 30
-    assert len({int(level) for level in levels.groups[0][:3]}) == 3, "a common code is a level of its own"
+    assert len({int(level) for level in levels.groups[0][:3]}) == 3, (
+        "a common code is a level of its own"
+    )
     rest = np.full((2_000, 2), levels.groups[0][2_999])
     rest[:, 1] = 0
     drawn = levels.decode(rest, FastRng(0))["code"]
@@ -259,7 +324,7 @@ WRONG: list[dict[str, Tensor]] = [
 ]
 
 
-def test_levels_that_do_not_fit_the_columns_are_refused_and_nothing_more_is_charged() -> None:
+def test_levels_that_do_not_fit_the_columns_are_refused_and_nothing_more_is_charged():
     tables, schemas = rows()
     parties = all_parties(tables, schemas)
 
@@ -275,7 +340,9 @@ def test_levels_that_do_not_fit_the_columns_are_refused_and_nothing_more_is_char
 
 
 @every_cut
-def test_other_levels_for_one_holder_are_found_out_before_anything_is_released_on_them(cut: Any) -> None:
+def test_other_levels_for_one_holder_are_found_out_before_anything_is_released_on_them(
+    cut: Any,
+) -> None:
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
     place = str(joint(schemas).names.index("age"))
@@ -292,8 +359,11 @@ def test_other_levels_for_one_holder_are_found_out_before_anything_is_released_o
 
 
 def test_too_many_levels_are_refused() -> None:
-    schema = Schema(person="id", columns=(Integer(name="age", low=0, high=4999), *WIDE.columns[:2]))
-    tables, schemas = {"host 0": FRAME}, {"host 0": schema}
+    schema = Schema(
+        person="id", columns=(Integer(name="age", low=0, high=4999), *WIDE.columns[:2])
+    )
+    tables = {"host 0": FRAME}
+    schemas = {"host 0": schema}
     parties = all_parties(tables, schemas)
 
     def each(name: str, message: Any) -> Any:
@@ -314,7 +384,11 @@ def test_each_ask_of_the_fine_stage_is_answered_once_and_in_turn() -> None:
         if asked(message, "fine"):
             odd = [levels, due("pairs"), due("again")]
         elif asked(message, "pairs", Propose) or asked(message, "pairs"):
-            odd = [due("fine"), due("again"), *([levels] if asked(message, "pairs") else [])]
+            odd = [
+                due("fine"),
+                due("again"),
+                *([levels] if asked(message, "pairs") else []),
+            ]
         for ask in odd:
             with pytest.raises(MessageError, match="not expected"):
                 parties[name].answer(ask)
@@ -362,14 +436,18 @@ def test_the_fine_release_is_on_disk_before_levels_are_told_and_a_run_goes_on_fr
 
     def killed(name: str, message: Any) -> Any:
         if asked(message, "pairs", Propose):
-            assert [file.name for file in tmp_path.glob("*.safetensors")] == ["released.safetensors"]
+            assert [file.name for file in tmp_path.glob("*.safetensors")] == [
+                "released.safetensors"
+            ]
             raise SystemExit
         return message
 
     with pytest.raises(SystemExit):
         gram.train(config, Seen(parties, killed), schemas, checkpoint=tmp_path)
     assert all(ledger.spend().total() == MOVED for ledger in ledgers.values())
-    outcome = gram.train(config, LocalParties(parties), schemas, checkpoint=tmp_path, resume=True)
+    outcome = gram.train(
+        config, LocalParties(parties), schemas, checkpoint=tmp_path, resume=True
+    )
     assert outcome.trained.card["ended"] == "after all releases"
     for name, ledger in ledgers.items():
         assert ledger.spend().total() == MOVED + PAIRS + 3
@@ -387,13 +465,18 @@ def test_the_fine_release_is_on_disk_before_levels_are_told_and_a_run_goes_on_fr
         (columns, "propose again", "2 of 3", MOVED + PAIRS),
     ],
 )
-def test_a_run_that_loses_a_holder_is_fitted_to_what_was_released(cut: Any, step: Any, ended: str, paid: int) -> None:
+def test_a_run_that_loses_a_holder_is_fitted_to_what_was_released(
+    cut: Any, step: Any, ended: str, paid: int
+) -> None:
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
     gone = list(tables)[-1]
 
     def leave(name: str, message: Any) -> Any:
-        if name == gone and f"{message.kind()[6:]} {getattr(message, 'stage', '')}" == step:
+        if (
+            name == gone
+            and f"{message.kind()[6:]} {getattr(message, 'stage', '')}" == step
+        ):
             raise PartyAway(f"{name} is not connected.")
         return message
 
@@ -423,7 +506,9 @@ def test_a_party_goes_on_from_its_own_state_between_the_releases() -> None:
     tables, schemas = columns()
     parties = all_parties(tables, schemas)
     plan = Plan(fine=0.2, refined=3, scouting=0.5)
-    plain = release(LocalParties(all_parties(tables, schemas)), schemas, plan, choose=pick)
+    plain = release(
+        LocalParties(all_parties(tables, schemas)), schemas, plan, choose=pick
+    )
 
     def reborn(name: str, message: Any) -> Any:
         if getattr(message, "stage", ""):
@@ -443,15 +528,22 @@ def test_a_party_goes_on_from_its_own_state_between_the_releases() -> None:
 # The generator
 
 
-def test_a_generator_keeps_its_levels_on_disk_and_a_strangers_are_checked(tmp_path: Path) -> None:
-    tables, schemas = rows(frame=toy(rows=400, seed=3)[0])  # enough for levels on either side of 40
-    outcome = gram.train(gram.Config(**SMALL), LocalParties(all_parties(tables, schemas)), schemas)
+def test_a_generator_keeps_its_levels_on_disk_and_a_strangers_are_checked(
+    tmp_path: Path,
+) -> None:
+    # enough for levels on either side of 40
+    tables, schemas = rows(frame=toy(rows=400, seed=3)[0])
+    outcome = gram.train(
+        gram.Config(**SMALL), LocalParties(all_parties(tables, schemas)), schemas
+    )
     made = Generator.of(outcome.trained)
     assert made.card["levels"]["age"] == made.levels.sizes[WIDE.names.index("age")]  # type: ignore[union-attr]
     made.save(tmp_path)
     again = Generator.load(tmp_path)
     for draw in ("sample", "argmax"):
-        assert again.sample(40, seed=1, draw=draw).equals(made.sample(40, seed=1, draw=draw))
+        assert again.sample(40, seed=1, draw=draw).equals(
+            made.sample(40, seed=1, draw=draw)
+        )
     for where, least, most in (("age < 40", 0, 39), ("age >= 45", 45, 99)):
         asked = again.sample(30, seed=1, where=where)["age"]
         assert asked.between(least, most).all()
@@ -466,11 +558,17 @@ def test_a_generator_keeps_its_levels_on_disk_and_a_strangers_are_checked(tmp_pa
 
 
 @pytest.mark.parametrize("cut", [rows, columns])
-def test_people_too_few_for_the_noise_end_in_a_generator_and_not_in_an_error(cut: Any) -> None:
+def test_people_too_few_for_the_noise_end_in_a_generator_and_not_in_an_error(
+    cut: Any,
+) -> None:
     tables, schemas = cut()
     tables = {name: table.head(20) for name, table in tables.items()}
     poor = replace(BUDGET, epsilon=0.02)
-    outcome = gram.train(gram.Config(**SMALL), LocalParties(all_parties(tables, schemas, budget=poor)), schemas)
+    outcome = gram.train(
+        gram.Config(**SMALL),
+        LocalParties(all_parties(tables, schemas, budget=poor)),
+        schemas,
+    )
     assert len(Generator.of(outcome.trained).sample(5, seed=0)) == 5
     assert "mostly noise" in outcome.trained.card["warning"]
 
@@ -487,7 +585,10 @@ def test_what_a_holder_could_not_pay_for_cannot_be_had_as_a_refinement() -> None
             with pytest.raises(BudgetExceeded):
                 one.answer(message)
             one.ledger.set_budget(BUDGET)
-            for ask in (Propose(stage="again", terms={"pairs": pairs}, inbox={}), due("again")):
+            for ask in (
+                Propose(stage="again", terms={"pairs": pairs}, inbox={}),
+                due("again"),
+            ):
                 with pytest.raises(MessageError, match="not expected"):
                     one.answer(ask)
             raise BudgetExceeded(f"{name}: no.")
@@ -498,25 +599,47 @@ def test_what_a_holder_could_not_pay_for_cannot_be_had_as_a_refinement() -> None
     assert all(one.ledger.spend().total() == MOVED for one in parties.values())
 
 
-def test_ends_that_were_bought_are_drawn_and_asked_for_kept_in_a_file_and_foretold(tmp_path: Path) -> None:
-    """Prices between wide bounds, half of them with .99: a fine cell at 60 holds a dozen cents."""
+def test_ends_that_were_bought_are_drawn_and_asked_for_kept_in_a_file_and_foretold(
+    tmp_path: Path,
+) -> None:
+    """Prices between wide bounds, half of them with .99: a fine cell at 60 holds a
+    dozen cents.
+    """
     rng = np.random.default_rng(0)
-    whole, cents = np.floor(rng.lognormal(4, 0.5, 600)), np.where(rng.random(600) < 0.5, 99, 50)
-    frame = pd.DataFrame({"price": whole + cents / 100, "member": rng.random(600) < 0.4})
+    whole = np.floor(rng.lognormal(4, 0.5, 600))
+    cents = np.where(rng.random(600) < 0.5, 99, 50)
+    frame = pd.DataFrame(
+        {"price": whole + cents / 100, "member": rng.random(600) < 0.4}
+    )
     price = Real(name="price", low=0.0, high=100_000.0, decimals=2, ends=True)
     schema = Schema(columns=(price, Boolean(name="member")))
-    parties = all_parties({"shop": frame}, {"shop": schema}, budget=replace(BUDGET, epsilon=30.0))
-    made = Generator.of(gram.train(gram.Config(**SMALL), LocalParties(parties), {"shop": schema}).trained)
+    parties = all_parties(
+        {"shop": frame}, {"shop": schema}, budget=replace(BUDGET, epsilon=30.0)
+    )
+    made = Generator.of(
+        gram.train(
+            gram.Config(**SMALL), LocalParties(parties), {"shop": schema}
+        ).trained
+    )
     made.save(tmp_path / "made")
     again = Generator.load(tmp_path / "made")
     rows = again.sample(2_000, seed=1)
     assert rows.equals(made.sample(2_000, seed=1))
     ends = (rows["price"] * 100).round().astype(int) % 100
-    assert [(ends == end).mean() for end in (99, 50)] == pytest.approx([0.5, 0.5], abs=0.08)
+    assert [(ends == end).mean() for end in (99, 50)] == pytest.approx(
+        [0.5, 0.5], abs=0.08
+    )
     assert rows["price"].median() == pytest.approx(frame["price"].median(), rel=0.05)
-    assert again.sample(50, where="price >= 60.25 and price < 61", seed=0)["price"].between(60.25, 60.99).all()
+    assert (
+        again.sample(50, where="price >= 60.25 and price < 61", seed=0)["price"]
+        .between(60.25, 60.99)
+        .all()
+    )
     foretold = gram.forecast(gram.Config(), {"shop": schema}, {"shop": BUDGET}, 600)
     assert foretold.stages[0].what == "fine tables of 2 columns, and the ends of price"
     plain = replace(schema, columns=(replace(price, ends=False), schema.columns[1]))
-    moved = [gram.forecast(gram.Config(), {"s": one}, {"s": BUDGET}).stages[0].moved for one in (plain, schema)]
+    moved = [
+        gram.forecast(gram.Config(), {"s": one}, {"s": BUDGET}).stages[0].moved
+        for one in (plain, schema)
+    ]
     assert moved[1] == moved[0] + 1

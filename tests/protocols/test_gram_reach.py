@@ -1,4 +1,6 @@
-"""Gram over numbers without bounds: where they are is looked for first, and fine tables are within what was found."""
+"""Gram over numbers without bounds: where they are is looked for first, and fine tables
+are within what was found.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -28,10 +30,14 @@ ANY = {
     "visits": Integer(name="visits", nullable=True),
     "income": Real(name="income", decimals=1, ends=True),
 }
-OPEN = replace(WIDE, columns=tuple(ANY.get(column.name, column) for column in WIDE.columns))
+OPEN = replace(
+    WIDE, columns=tuple(ANY.get(column.name, column) for column in WIDE.columns)
+)
 PAIRS = 6 * 5 // 2 + 1  # and room for digits of incomes that many share
 REACH = 3
-MOVED = 2 + 4 * 4 + 1  # columns as declared; four layers of all others, for which those of the dates are cut; ends
+# columns as declared; four layers of all others, for which those of the dates are cut;
+# ends
+MOVED = 2 + 4 * 4 + 1
 every_cut = pytest.mark.parametrize("cut", [rows, columns, grid])
 
 
@@ -48,16 +54,27 @@ def any_runs(seed: int) -> Tensor:
 
 
 @every_cut
-def test_without_noise_people_are_found_and_fine_tables_and_pairs_are_exact(cut: Any) -> None:
+def test_without_noise_people_are_found_and_fine_tables_and_pairs_are_exact(
+    cut: Any,
+) -> None:
     tables, schemas = opened(cut)
     parties = all_parties(tables, schemas, budget=FREE)
     done = release(LocalParties(parties), schemas, Plan(private=False, fine=0.2))
     levels = done.levels
     codes = levels.fine.codes(FRAME)
-    for place, (column, weights) in enumerate(zip(levels.schema.columns, levels.weights, strict=True)):
-        assert np.allclose(weights, np.bincount(codes[:, place], minlength=len(weights))), column.name
+    for place, (column, weights) in enumerate(
+        zip(levels.schema.columns, levels.weights, strict=True)
+    ):
+        assert np.allclose(
+            weights, np.bincount(codes[:, place], minlength=len(weights))
+        ), column.name
         if column.name in ANY and column.name != "visits":
-            assert column.low <= FRAME[column.name].min() <= FRAME[column.name].max() <= column.high
+            assert (
+                column.low
+                <= FRAME[column.name].min()
+                <= FRAME[column.name].max()
+                <= column.high
+            )
     x = levels.slots.one_hot(levels.codes(FRAME)).double()
     assert torch.allclose(done.gram, x.T @ x, atol=1e-9)
 
@@ -69,12 +86,20 @@ def test_the_price_is_the_same_wherever_people_are_found(cut: Any) -> None:
         parties = all_parties(tables, schemas)
 
         def elsewhere(name: str, message: Any, runs: Tensor = any_runs(seed)) -> Any:  # noqa: B008
-            return replace(message, terms={"runs": runs}) if asked(message, "fine", Propose) else message
+            return (
+                replace(message, terms={"runs": runs})
+                if asked(message, "fine", Propose)
+                else message
+            )
 
         with pytest.raises((MessageError, RuntimeError, ValueError, IndexError)):
-            # the server itself reads by other runs: what holders pay and send is what counts here
+            # the server itself reads by other runs: what holders pay and send is what
+            # counts here
             release(Seen(parties, elsewhere), schemas, Plan(fine=0.2))
-        assert {one.ledger.spend().total() for one in parties.values()} <= {REACH + MOVED, REACH + MOVED + PAIRS}
+        assert {one.ledger.spend().total() for one in parties.values()} <= {
+            REACH + MOVED,
+            REACH + MOVED + PAIRS,
+        }
     parties = all_parties(tables, schemas)
     done = release(LocalParties(parties), schemas, Plan(fine=0.2))
     price = Counter[DiscreteGaussian]()
@@ -86,7 +111,9 @@ def test_the_price_is_the_same_wherever_people_are_found(cut: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_person_moves_no_more_than_is_paid_for_wherever_a_server_says_people_are(seed: int) -> None:
+def test_a_person_moves_no_more_than_is_paid_for_wherever_a_server_says_people_are(
+    seed: int,
+) -> None:
     layout = Layout({"a": OPEN}, fine=True)
     (tops,), (paid,) = layout.tops.values(), (trees.moved for trees in layout.trees)
     assert (tops.moved, paid) == (REACH, MOVED)
@@ -102,13 +129,17 @@ def test_a_person_moves_no_more_than_is_paid_for_wherever_a_server_says_people_a
             assert int(moved.sum()) <= own.moved
 
 
-def test_what_is_left_of_the_layers_counts_all_of_them_again_and_the_mean_has_less_noise() -> None:
-    schema = Schema(columns=(Integer(name="n"), Integer(name="wide"), Boolean(name="b")))
+def test_what_is_left_of_the_layers_counts_all_of_them_again_and_the_mean_has_less_noise():
+    schema = Schema(
+        columns=(Integer(name="n"), Integer(name="wide"), Boolean(name="b"))
+    )
     layout = Layout({"a": schema}, fine=True)
     zero = int(np.searchsorted(reach(schema.columns[0]).edges, 0))
     (trees,) = layout.on_runs(torch.tensor([[zero, zero + 2], [0, 55]])).trees
     assert trees.times == (4, 1, 1)
-    counted = trees.count(trees.cells(rows()[0]["host 0"][["age"]].assign(n=3, wide=9, b=True)))
+    counted = trees.count(
+        trees.cells(rows()[0]["host 0"][["age"]].assign(n=3, wide=9, b=True))
+    )
     first = trees.split(counted)[0]
     assert first.times == 4
     assert int(first.layers[0].sum()) == 15
@@ -145,7 +176,9 @@ def test_runs_that_there_are_not_are_refused_and_nothing_more_is_charged() -> No
 
 
 @every_cut
-def test_other_runs_for_one_holder_are_found_out_before_anything_is_released_on_them(cut: Any) -> None:
+def test_other_runs_for_one_holder_are_found_out_before_anything_is_released_on_them(
+    cut: Any,
+) -> None:
     tables, schemas = opened(cut)
     parties = all_parties(tables, schemas)
 
@@ -172,9 +205,15 @@ def test_without_fine_tables_bounds_are_needed() -> None:
         gram.forecast(gram.Config(fine=0.0), {"a": OPEN}, {"a": BUDGET})
 
 
-@pytest.mark.parametrize("name", ["dplt", "verti-gan", "central-gan", "vd-gan-dpsgd", "lopub", "one-report"])
-def test_every_other_protocol_refuses_a_column_without_bounds_in_words(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["dplt", "verti-gan", "central-gan", "vd-gan-dpsgd", "lopub", "one-report"]
+)
+def test_every_other_protocol_refuses_a_column_without_bounds_in_words(
+    name: str,
+) -> None:
     held = Federation.rehearsal({"a": FRAME}, {"a": OPEN}, budget=BUDGET, seed=0)
-    with pytest.raises(SchemaError, match=r"has no bounds. Declare low and high.*Nothing was charged"):
+    with pytest.raises(
+        SchemaError, match=r"has no bounds. Declare low and high.*Nothing was charged"
+    ):
         train(name, held)
     assert not held.holders["a"].ledger.spent()

@@ -1,4 +1,6 @@
-"""Rules in gram: known before anything is paid, zero to the fit, kept by what is drawn."""
+"""Rules in gram: known before anything is paid, zero to the fit, kept by what is
+drawn.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +19,18 @@ from understudy.runs.registry import protocol_named
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
-ACROSS: dict[str, Any] = {"when": "smoker == true", "then": "treated == false"}  # two holders
+# two holders
+ACROSS: dict[str, Any] = {"when": "smoker == true", "then": "treated == false"}
 WITHIN: dict[str, Any] = {"when": "colour == 'red'", "then": "age >= 50"}
 
 
-def test_rules_of_schemas_and_of_the_run_are_kept_by_what_is_drawn_and_saved(tmp_path: Path) -> None:
+def test_rules_of_schemas_and_of_the_run_are_kept_by_what_is_drawn_and_saved(
+    tmp_path: Path,
+) -> None:
     tables, schemas = by_columns(2)
-    holder = next(name for name, one in schemas.items() if {"colour", "age"} <= set(one.names))
+    holder = next(
+        name for name, one in schemas.items() if {"colour", "age"} <= set(one.names)
+    )
     assert not any({"smoker", "treated"} <= set(one.names) for one in schemas.values())
     schemas = schemas | {holder: replace(schemas[holder], rules=(WITHIN,))}
     config = Config(**SMALL, rules=(ACROSS,))
@@ -43,17 +50,22 @@ def test_rules_of_schemas_and_of_the_run_are_kept_by_what_is_drawn_and_saved(tmp
 
 
 def test_the_law_given_the_rules_is_what_is_fitted_to_the_same_release() -> None:
-    """The released counts, those that no row can have too, reach the fit as they are, and the rules beside them."""
+    """The released counts, those that no row can have too, reach the fit as they are,
+    and the rules beside them.
+    """
     tables, schemas = by_columns(2)
     levels = toy(rows=30, seed=3)[1]  # more of them
     schemas = {name: levels.select(schema.names) for name, schema in schemas.items()}
     made = {
         ruled: gram.train(
-            Config(**SMALL, rules=(ACROSS,) if ruled else ()), LocalParties(all_parties(tables, schemas)), schemas
+            Config(**SMALL, rules=(ACROSS,) if ruled else ()),
+            LocalParties(all_parties(tables, schemas)),
+            schemas,
         ).trained
         for ruled in (False, True)
     }
-    free = replace(made[False], schema=made[True].schema)  # fitted without the rule, asked with it
+    # fitted without the rule, asked with it
+    free = replace(made[False], schema=made[True].schema)
     people = len(next(iter(tables.values())))
     off = {}
     for name, one in (("free", free), ("ruled", made[True])):
@@ -69,11 +81,19 @@ def test_the_law_given_the_rules_is_what_is_fitted_to_the_same_release() -> None
     ("rules", "said"),
     [
         ([ACROSS, {"when": "smoker == true", "then": "treated == true"}], "contradict"),
-        ([{"always": "smoker == true"}, {"always": "smoker == false"}], "leave nothing"),
-        ([{"when": "smoker == true", "then": "treeted == false"}], 'Did you mean "treated"'),
+        (
+            [{"always": "smoker == true"}, {"always": "smoker == false"}],
+            "leave nothing",
+        ),
+        (
+            [{"when": "smoker == true", "then": "treeted == false"}],
+            'Did you mean "treated"',
+        ),
     ],
 )
-def test_rules_that_cannot_be_are_refused_before_anything_is_charged(rules: list[Any], said: str) -> None:
+def test_rules_that_cannot_be_are_refused_before_anything_is_charged(
+    rules: list[Any], said: str
+) -> None:
     tables, schemas = by_columns(2)
     parties = all_parties(tables, schemas)
     with pytest.raises((ConfigError, SchemaError), match=said):
@@ -81,9 +101,19 @@ def test_rules_that_cannot_be_are_refused_before_anything_is_charged(rules: list
     assert not any(one.ledger.entries()[1:] for one in parties.values())
 
 
-def test_a_run_file_has_rules_across_holders_and_a_protocol_without_them_refuses() -> None:
-    party = {"table": "t.csv", "schema": "s.toml", "epsilon": BUDGET.epsilon, "delta": BUDGET.delta}
-    body = {"protocol": "gram", "out": "o", "rules": [ACROSS], "parties": {"one": party}}
+def test_a_run_file_has_rules_across_holders_and_a_protocol_without_them_refuses():
+    party = {
+        "table": "t.csv",
+        "schema": "s.toml",
+        "epsilon": BUDGET.epsilon,
+        "delta": BUDGET.delta,
+    }
+    body = {
+        "protocol": "gram",
+        "out": "o",
+        "rules": [ACROSS],
+        "parties": {"one": party},
+    }
     file = RunFile.from_dict(body, folder=Path())
     assert protocol_named("gram").configured(file.settings).rules == (ACROSS,)
     assert "rules" in file.to_toml()
@@ -93,4 +123,6 @@ def test_a_run_file_has_rules_across_holders_and_a_protocol_without_them_refuses
         RunFile.from_dict(body | {"settings": {"rules": [ACROSS]}}, folder=Path())
     for wrong in ([{"when": "a == 1"}], "a", [3]):
         with pytest.raises((ConfigError, SchemaError)):
-            protocol_named("gram").configured(RunFile.from_dict(body | {"rules": wrong}, folder=Path()).settings)
+            protocol_named("gram").configured(
+                RunFile.from_dict(body | {"rules": wrong}, folder=Path()).settings
+            )

@@ -1,4 +1,6 @@
-"""Gram with three-way tables of any columns, found by a release of all threes in halves."""
+"""Gram with three-way tables of any columns, found by a release of all threes in
+halves.
+"""
 
 import math
 from collections.abc import Mapping
@@ -25,7 +27,11 @@ from understudy.runs.federation import Federation
 
 BITS = Schema(columns=tuple(Boolean(name=f"b{n}") for n in range(7)))
 MIXED = Schema(
-    columns=(*BITS.columns[:3], Ordinal(name="o", categories=(1, 2, 3)), Ordinal(name="p", categories=(1, 2, 3, 4)))
+    columns=(
+        *BITS.columns[:3],
+        Ordinal(name="o", categories=(1, 2, 3)),
+        Ordinal(name="p", categories=(1, 2, 3, 4)),
+    )
 )
 SEARCH = Config(searched_triples=2)
 
@@ -33,32 +39,50 @@ SEARCH = Config(searched_triples=2)
 def rows(schema: Schema, people: int, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     named = {c.name: rng.integers(0, c.size, people) for c in schema.columns}
-    return pd.DataFrame({n: v.astype(bool) if n.startswith("b") else v + 1 for n, v in named.items()})
+    return pd.DataFrame(
+        {n: v.astype(bool) if n.startswith("b") else v + 1 for n, v in named.items()}
+    )
 
 
 def stage(upper: Tensor, schema: Schema = MIXED) -> Threes:
     study = Gram(SEARCH, {"one": schema})
-    made = study.stage("threes", {"upper": upper}, 1.0, {"pairs": study.stage("pairs", {}, 1.0, {})})
+    made = study.stage(
+        "threes", {"upper": upper}, 1.0, {"pairs": study.stage("pairs", {}, 1.0, {})}
+    )
     assert isinstance(made, Threes)
     return made
 
 
 @pytest.mark.parametrize("noise", [0.5, 3.0, 16.0, 900.0])
 @pytest.mark.parametrize("searched", [True, False])
-def test_what_is_released_in_place_of_what_was_agreed_on_costs_no_more(noise: float, searched: bool) -> None:
+def test_what_is_released_in_place_of_what_was_agreed_on_costs_no_more(
+    noise: float, searched: bool
+) -> None:
     study = Gram(Config(target="b0", fine=0.0), {"one": MIXED})
     first: dict[str, Stage[Rows]] = {"pairs": study.stage("pairs", {}, 1.0, {})}
     upper = torch.ones(sum(c.size for c in MIXED.columns) * searched, dtype=torch.bool)
     threes = study.stage("threes", {"upper": upper}, noise, first)
     tables = torch.tensor([[0, 1, 2], [0, 3, 4]])[: 2 * searched]
-    for name, own in {"threes": threes, "again": study.stage("again", {"threes": tables}, noise, first)}.items():
+    for name, own in {
+        "threes": threes,
+        "again": study.stage("again", {"threes": tables}, noise, first),
+    }.items():
         number = [*study.releases].index(name)
         (sigma,) = {*study.pricing.sigmas(number, own.blocks, noise).values()}
         ((_, agreed),) = study.spreads[name].moved
-        cells = math.comb(5, 3) if searched and name == "threes" else 4 + len(tables) * (name == "again")
+        cells = (
+            math.comb(5, 3)
+            if searched and name == "threes"
+            else 4 + len(tables) * (name == "again")
+        )
         assert cells == round(sum(one.sensitivity**2 for one in own.blocks.values()))
         paid = epsilon(study.pricing.spend(number, noise), 1e-6)
-        assert epsilon({GaussianDpEvent(math.sqrt((sigma**2 - 9) / cells)): 1}, 1e-6) <= paid if sigma > noise else True
+        assert (
+            epsilon({GaussianDpEvent(math.sqrt((sigma**2 - 9) / cells)): 1}, 1e-6)
+            <= paid
+            if sigma > noise
+            else True
+        )
         assert cells / sigma**2 <= agreed / noise**2 * (1 + 1e-9)
 
 
@@ -67,14 +91,17 @@ def counted(own: Threes, frame: pd.DataFrame, schema: Schema = MIXED) -> Tensor:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_person_moves_every_sum_by_one_whichever_halves_are_named_and_that_is_paid_for(seed: int) -> None:
+def test_a_person_moves_every_sum_by_one_whichever_halves_are_named_and_that_is_paid_for(
+    seed: int,
+) -> None:
     width = sum(c.size for c in MIXED.columns)
     named = (
         torch.from_numpy(np.random.default_rng(seed).random(width) < 0.5)
         if seed
         else torch.zeros(width, dtype=torch.bool)
     )
-    own, frame = stage(named), rows(MIXED, 30, seed)
+    own = stage(named)
+    frame = rows(MIXED, 30, seed)
     moved = counted(own, frame) - counted(own, frame[:-1])
     assert moved.abs().eq(1).all()
     (block,) = own.blocks.values()
@@ -84,15 +111,23 @@ def test_a_person_moves_every_sum_by_one_whichever_halves_are_named_and_that_is_
 def test_sums_are_those_of_all_people_in_the_order_of_the_columns() -> None:
     upper = torch.tensor([0, 1] * 3 + [0, 0, 1] + [0, 1, 1, 1], dtype=torch.bool)
     frame = rows(MIXED, 40)
-    signs = np.stack([frame[n] for n in ("b0", "b1", "b2")] + [frame["o"] > 2, frame["p"] > 1], 1) * 2 - 1
+    signs = (
+        np.stack(
+            [frame[n] for n in ("b0", "b1", "b2")] + [frame["o"] > 2, frame["p"] > 1], 1
+        )
+        * 2
+        - 1
+    )
     wanted = [int(signs[:, one].prod(1).sum()) for one in combinations(range(5), 3)]
     assert counted(stage(upper), frame).tolist() == wanted
 
 
-def test_by_default_few_people_have_pairs_in_place_of_a_search_and_others_than_were_asked_for_are_refused() -> None:
+def test_by_default_few_people_have_pairs_in_place_of_a_search_and_others_than_were_asked_for_are_refused():
     study = Gram(Config(target="b0", fine=0.0), {"one": MIXED})
     first: dict[str, Stage[Rows]] = {"pairs": study.stage("pairs", {}, 1.0, {})}
-    instead = study.stage("threes", {"upper": torch.empty(0, dtype=torch.bool)}, 5.0, first)
+    instead = study.stage(
+        "threes", {"upper": torch.empty(0, dtype=torch.bool)}, 5.0, first
+    )
     assert isinstance(instead, Pairs)
     assert instead.wanted.nonzero().tolist() == [[0, 1], [0, 2], [0, 3], [0, 4]]
     asked = Gram(Config(target="b0", fine=0.0, searched_triples=8), {"one": MIXED})
@@ -105,13 +140,19 @@ def test_by_default_few_people_have_pairs_in_place_of_a_search_and_others_than_w
 PARITY = rows(BITS, 20_000).assign(b6=lambda frame: frame["b0"] ^ frame["b3"])
 
 
-def drawn(frame: pd.DataFrame, **settings: Any) -> tuple[pd.DataFrame, Mapping[str, Any]]:
-    federation = Federation.rehearsal({"one": frame}, {"one": BITS}, budget=Budget(1.0, 1e-6), seed=5)
-    result = train("gram", federation, components=32, steps=400, device="cpu", **settings)
+def drawn(
+    frame: pd.DataFrame, **settings: Any
+) -> tuple[pd.DataFrame, Mapping[str, Any]]:
+    federation = Federation.rehearsal(
+        {"one": frame}, {"one": BITS}, budget=Budget(1.0, 1e-6), seed=5
+    )
+    result = train(
+        "gram", federation, components=32, steps=400, device="cpu", **settings
+    )
     return result.generator.sample(4_000, seed=1), result.artefact.card
 
 
-def test_a_parity_of_three_columns_is_found_and_drawn_and_by_pairs_alone_it_is_not() -> None:
+def test_a_parity_of_three_columns_is_found_and_drawn_and_by_pairs_alone_it_is_not():
     kept = {}
     for many in (0, 1):
         made, card = drawn(PARITY, searched_triples=many)
@@ -125,9 +166,19 @@ def test_a_parity_of_three_columns_is_found_and_drawn_and_by_pairs_alone_it_is_n
 def test_a_parity_is_found_by_default_where_people_are_many_and_card_and_ledger_say_so(
     people: int, searched: bool
 ) -> None:
-    federation = Federation.rehearsal({"one": PARITY[:people]}, {"one": BITS}, budget=Budget(1.0, 1e-6), seed=5)
-    result = train("gram", federation, components=32, steps=600 if searched else 5, device="cpu", target="b6")
-    made, said = result.generator.sample(4_000, seed=1), result.artefact.card["threes"]
+    federation = Federation.rehearsal(
+        {"one": PARITY[:people]}, {"one": BITS}, budget=Budget(1.0, 1e-6), seed=5
+    )
+    result = train(
+        "gram",
+        federation,
+        components=32,
+        steps=600 if searched else 5,
+        device="cpu",
+        target="b6",
+    )
+    made = result.generator.sample(4_000, seed=1)
+    said = result.artefact.card["threes"]
     if searched:
         assert said == [["b0", "b3", "b6"]]
         assert float((made["b6"] == (made["b0"] ^ made["b3"])).mean()) > 0.8

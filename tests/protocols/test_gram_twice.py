@@ -1,4 +1,6 @@
-"""Gram with pairs that are measured twice, for a target or by choice, and with three-way tables."""
+"""Gram with pairs that are measured twice, for a target or by choice, and with
+three-way tables.
+"""
 
 import math
 from dataclasses import replace
@@ -55,7 +57,12 @@ def test_refined_pairs_and_triples_are_exact_without_noise(cut: Any) -> None:
     columns = [*Grid.from_schemas(schemas).join(schemas).names]
     one = Grid.from_schemas(schemas).groups[0][0]
     triple = tuple(schemas[one].names[:3])
-    found = measured(tables, schemas, Plan(private=False, refined=3, scouting=0.5, triples=(triple,)), choose=pick)
+    found = measured(
+        tables,
+        schemas,
+        Plan(private=False, refined=3, scouting=0.5, triples=(triple,)),
+        choose=pick,
+    )
     assert torch.equal(found.gram.long(), true_gram(SCHEMA.select(columns)))
     table = found.triples[0]["table"]
     assert found.triples[0]["columns"] == [columns.index(name) for name in triple]
@@ -67,29 +74,43 @@ def test_refined_pairs_and_triples_are_exact_without_noise(cut: Any) -> None:
 @pytest.mark.parametrize("cut", [lambda: by_columns(2), by_grid])
 def test_both_releases_together_cost_the_budget_once(cut: Any) -> None:
     tables, schemas = cut()
-    plan = Plan(refined=3, scouting=0.6, triples=(tuple(next(iter(schemas.values())).names[:3]),))
+    plan = Plan(
+        refined=3,
+        scouting=0.6,
+        triples=(tuple(next(iter(schemas.values())).names[:3]),),
+    )
     parties = all_parties(tables, schemas)
     found = release(LocalParties(parties), schemas, plan, choose=pick)
     *first, (second, refined) = found.releases
     assert (sum(count for _, count in first), refined) == (cells(), 4)
     price = {DiscreteGaussian(sigma): int(count) for sigma, count in found.releases}
     assert 0.98 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
-    assert sum(n / sigma**2 for sigma, n in first) / (4 / second**2) == pytest.approx(1.5, rel=5e-3)
+    assert sum(n / sigma**2 for sigma, n in first) / (4 / second**2) == pytest.approx(
+        1.5, rel=5e-3
+    )
     assert all(one.ledger.spend() == price for one in parties.values())
 
 
 def test_a_refined_pair_is_the_weighted_mean_of_two_measurements() -> None:
     tables, schemas = by_columns(2)
-    plan, true = Plan(refined=3, scouting=0.3), true_gram(Grid.from_schemas(schemas).join(schemas))
+    plan = Plan(refined=3, scouting=0.3)
+    true = true_gram(Grid.from_schemas(schemas).join(schemas))
     errors = []
     for seed in range(4):
         found = measured(tables, schemas, plan, choose=pick, seed=seed)
-        errors.append(((found.gram - true) / found.noise.clamp(min=1e-9))[found.measured & upper(found.gram)])
+        errors.append(
+            ((found.gram - true) / found.noise.clamp(min=1e-9))[
+                found.measured & upper(found.gram)
+            ]
+        )
     values = torch.cat(errors)
     assert float(values.var()) == pytest.approx(1, abs=6 * math.sqrt(2 / len(values)))
-    first, second = max(found.releases)[0], found.releases[-1][0]
+    first = max(found.releases)[0]
+    second = found.releases[-1][0]
     levels = torch.tensor(sorted(set(found.noise[found.measured].tolist())))
-    assert float(levels.min()) == pytest.approx((1 / first**2 + 1 / second**2) ** -0.5, rel=1e-3)
+    assert float(levels.min()) == pytest.approx(
+        (1 / first**2 + 1 / second**2) ** -0.5, rel=1e-3
+    )
     assert len(levels) == 4  # one party or two, once or twice
 
 
@@ -114,12 +135,22 @@ def test_other_pairs_than_were_announced_are_refused_and_not_charged() -> None:
     def odd(name: str, message: Any) -> Any:
         if isinstance(message, Propose):
             for pairs in (
-                PAIRS[:2], PAIRS[[0, 0, 1]], PAIRS.flip(1), PAIRS + 6, PAIRS - 1, PAIRS.double(), PAIRS.flatten()
-            ):  # fmt: skip
+                PAIRS[:2],
+                PAIRS[[0, 0, 1]],
+                PAIRS.flip(1),
+                PAIRS + 6,
+                PAIRS - 1,
+                PAIRS.double(),
+                PAIRS.flatten(),
+            ):
                 with pytest.raises(MessageError, match="pairs of columns were due"):
-                    parties[name].answer(replace(message, terms=message.terms | {"pairs": pairs}))
+                    parties[name].answer(
+                        replace(message, terms=message.terms | {"pairs": pairs})
+                    )
                 tried.append(name)
-            assert parties[name].ledger.spend().total() == cells(), "the first release alone"
+            assert parties[name].ledger.spend().total() == cells(), (
+                "the first release alone"
+            )
         return message
 
     release(Seen(parties, odd), schemas, Plan(refined=3, scouting=0.5), choose=pick)
@@ -129,14 +160,22 @@ def test_other_pairs_than_were_announced_are_refused_and_not_charged() -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        *(({"scouting": share}, "scouting must lie") for share in (0.0, 1e-12, 1 - 1e-12, 1.0, math.nan)),
-        *(({"refined": pairs}, "28 pairs of columns") for pairs in (29, 10**18, 10**400)),
+        *(
+            ({"scouting": share}, "scouting must lie")
+            for share in (0.0, 1e-12, 1 - 1e-12, 1.0, math.nan)
+        ),
+        *(
+            ({"refined": pairs}, "28 pairs of columns")
+            for pairs in (29, 10**18, 10**400)
+        ),
     ],
 )
 def test_a_second_release_that_cannot_be_made_is_refused_before_the_first_is_priced(
     settings: dict[str, Any], why: str
 ) -> None:
-    """A share near 0 or 1, or pairs without end, would need noise that no machine can price."""
+    """A share near 0 or 1, or pairs without end, would need noise that no machine can
+    price.
+    """
     tables, schemas = by_rows(2)
     parties = all_parties(tables, schemas)
 
@@ -144,10 +183,17 @@ def test_a_second_release_that_cannot_be_made_is_refused_before_the_first_is_pri
         return told(message, **settings)
 
     with pytest.raises(ConfigError, match=why):
-        release(Seen(parties, endless), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+        release(
+            Seen(parties, endless), schemas, Plan(refined=3, scouting=0.5), choose=pick
+        )
     if "refined" in settings:
         with pytest.raises(ConfigError, match=why):
-            release(LocalParties(parties), schemas, Plan(scouting=0.5, **settings), choose=pick)
+            release(
+                LocalParties(parties),
+                schemas,
+                Plan(scouting=0.5, **settings),
+                choose=pick,
+            )
     assert not any(one.ledger.entries()[1:] for one in parties.values())
 
 
@@ -167,7 +213,9 @@ def test_after_a_first_release_neither_it_nor_the_second_is_made_again() -> None
         return message
 
     with pytest.raises(MessageError, match=r"joint\.release was not expected"):
-        release(Seen(parties, again), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+        release(
+            Seen(parties, again), schemas, Plan(refined=3, scouting=0.5), choose=pick
+        )
     assert parties["host 0"].ledger.spend().total() == cells() + 3
 
 
@@ -181,22 +229,41 @@ def test_one_who_goes_between_the_releases_has_paid_for_the_first_alone() -> Non
         return message
 
     with pytest.raises(PartyError, match="went away"):
-        release(Seen(parties, leave), schemas, Plan(refined=3, scouting=0.5), choose=pick)
-    assert [one.ledger.spend().total() for one in parties.values()] == [cells(), cells()]
+        release(
+            Seen(parties, leave), schemas, Plan(refined=3, scouting=0.5), choose=pick
+        )
+    assert [one.ledger.spend().total() for one in parties.values()] == [
+        cells(),
+        cells(),
+    ]
 
 
 # What the server chooses, it chooses for all
 
 APART = [
-    ("a part of the sum alone, under its own noise", lambda: by_rows(5), [[0, 1]], [[0, 3]]),
-    ("pairs of each holder's own", lambda: by_columns(2), [[0, 1], [0, 2], [1, 2]], [[4, 5], [4, 6], [5, 6]]),
+    (
+        "a part of the sum alone, under its own noise",
+        lambda: by_rows(5),
+        [[0, 1]],
+        [[0, 3]],
+    ),
+    (
+        "pairs of each holder's own",
+        lambda: by_columns(2),
+        [[0, 1], [0, 2], [1, 2]],
+        [[4, 5], [4, 6], [5, 6]],
+    ),
     ("a share without its counterpart", lambda: by_columns(2), [[0, 4]], [[4, 5]]),
     ("a grid", by_grid, [[0, 1]], [[0, 2]]),
 ]
 
 
-@pytest.mark.parametrize(("why", "cut", "one", "other"), APART, ids=[why for why, *_ in APART])
-@pytest.mark.parametrize("target", [None, SCHEMA.names[7]], ids=["pairs", "with a target"])
+@pytest.mark.parametrize(
+    ("why", "cut", "one", "other"), APART, ids=[why for why, *_ in APART]
+)
+@pytest.mark.parametrize(
+    "target", [None, SCHEMA.names[7]], ids=["pairs", "with a target"]
+)
 def test_a_server_that_asks_holders_for_other_pairs_than_each_other_gets_none(
     why: str, cut: Any, one: Any, other: Any, target: str | None
 ) -> None:
@@ -215,7 +282,9 @@ def test_a_server_that_asks_holders_for_other_pairs_than_each_other_gets_none(
     seen = Seen(parties, apart)
     with pytest.raises(MessageError, match="told other terms"):
         release(seen, schemas, plan, choose=lambda found, chosen: torch.tensor(one))
-    assert not any(asked(ask, "again") for _, ask, _ in seen.log), "nothing came out of the second release"
+    assert not any(asked(ask, "again") for _, ask, _ in seen.log), (
+        "nothing came out of the second release"
+    )
 
 
 @pytest.mark.parametrize("cut", [lambda: by_rows(3), lambda: by_columns(2)])
@@ -231,35 +300,55 @@ def test_chosen_pairs_are_proposed_once_and_not_released_without(cut: Any) -> No
         return message
 
     with pytest.raises(MessageError, match=r"joint\.propose was not expected"):
-        release(Seen(parties, hasty), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+        release(
+            Seen(parties, hasty), schemas, Plan(refined=3, scouting=0.5), choose=pick
+        )
     assert all(one.ledger.spend().total() == cells() for one in parties.values())
 
 
-def test_a_release_is_not_resumed_with_settings_that_it_was_not_made_by(tmp_path: Path) -> None:
+def test_a_release_is_not_resumed_with_settings_that_it_was_not_made_by(
+    tmp_path: Path,
+) -> None:
     tables, schemas = by_rows(2)
-    parties = {name: party(name, tables, schemas, folder=tmp_path / name) for name in tables}
+    parties = {
+        name: party(name, tables, schemas, folder=tmp_path / name) for name in tables
+    }
     saved = {"checkpoint": tmp_path / "saved"}
     gram.train(gram.Config(**SMALL), LocalParties(parties), schemas, **saved)
     with pytest.raises(ConfigError, match="not what these settings ask for"):
-        gram.train(gram.Config(target=TARGET, **SMALL), LocalParties(parties), schemas, resume=True, **saved)
-    gram.train(gram.Config(**SMALL), LocalParties(parties), schemas, resume=True, **saved)
+        gram.train(
+            gram.Config(target=TARGET, **SMALL),
+            LocalParties(parties),
+            schemas,
+            resume=True,
+            **saved,
+        )
+    gram.train(
+        gram.Config(**SMALL), LocalParties(parties), schemas, resume=True, **saved
+    )
 
 
 # A target: all pairs with one column, once more
 
 TARGET = SCHEMA.names[2]
-WITH_TARGET = torch.tensor([[0, 2], [1, 2], *([2, n] for n in range(3, len(SCHEMA.columns)))])
+WITH_TARGET = torch.tensor(
+    [[0, 2], [1, 2], *([2, n] for n in range(3, len(SCHEMA.columns)))]
+)
 
 
 @pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(3), by_grid])
 def test_pairs_with_the_target_are_exact_without_noise(cut: Any) -> None:
     tables, schemas = cut()
     found = measured(tables, schemas, Plan(private=False, target=TARGET, scouting=0.5))
-    assert torch.equal(found.gram.long(), true_gram(Grid.from_schemas(schemas).join(schemas)))
+    assert torch.equal(
+        found.gram.long(), true_gram(Grid.from_schemas(schemas).join(schemas))
+    )
 
 
 @pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(3), by_grid])
-def test_pairs_with_the_target_have_less_noise_at_the_price_of_the_others(cut: Any) -> None:
+def test_pairs_with_the_target_have_less_noise_at_the_price_of_the_others(
+    cut: Any,
+) -> None:
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
     found = release(LocalParties(parties), schemas, Plan(target=TARGET, scouting=0.6))
@@ -272,8 +361,13 @@ def test_pairs_with_the_target_have_less_noise_at_the_price_of_the_others(cut: A
     assert bool((found.noise[with_it] < plain.noise[with_it]).all())
     assert bool((found.noise[others] > plain.noise[others]).all())
     *first, (second, again) = found.releases
-    assert (sum(count for _, count in first), again) == (cells(), len(SCHEMA.columns) - 1)
-    assert sum(n / sigma**2 for sigma, n in first) / (again / second**2) == pytest.approx(1.5, rel=5e-3)
+    assert (sum(count for _, count in first), again) == (
+        cells(),
+        len(SCHEMA.columns) - 1,
+    )
+    assert sum(n / sigma**2 for sigma, n in first) / (
+        again / second**2
+    ) == pytest.approx(1.5, rel=5e-3)
     price = {DiscreteGaussian(sigma): int(count) for sigma, count in found.releases}
     assert 0.98 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
     assert all(one.ledger.spend() == price for one in parties.values())
@@ -287,19 +381,28 @@ def again_of(found: Released) -> float:
 
 
 def test_a_targets_pairs_have_more_of_the_budget_where_people_are_few() -> None:
-    shares = [again_share(people, 30.0) for people in (10, 100, 1_000, 4_000, 20_000, 10**400)]
+    shares = [
+        again_share(people, 30.0) for people in (10, 100, 1_000, 4_000, 20_000, 10**400)
+    ]
     assert shares == sorted(shares, reverse=True)
     assert (shares[0], shares[-1]) == (0.9, 0.2)
     assert 0.2 < shares[3] < shares[2] < 0.9
 
 
 @pytest.mark.parametrize(
-    ("cut", "people"), [(lambda: by_columns(2), None), (lambda: by_rows(2), 1_000), (by_grid, 1_000)]
+    ("cut", "people"),
+    [(lambda: by_columns(2), None), (lambda: by_rows(2), 1_000), (by_grid, 1_000)],
 )
-def test_the_share_follows_from_how_many_people_are_known(cut: Any, people: int | None) -> None:
+def test_the_share_follows_from_how_many_people_are_known(
+    cut: Any, people: int | None
+) -> None:
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
-    found = release(LocalParties(parties), schemas, Plan(target=TARGET, scouting=None, public_people=people))
+    found = release(
+        LocalParties(parties),
+        schemas,
+        Plan(target=TARGET, scouting=None, public_people=people),
+    )
     share = again_of(found)
     assert 0.2 < share < 0.9
     first = found.sigmas[0] * math.sqrt(1 - share)  # with all of the budget
@@ -314,19 +417,28 @@ def test_over_rows_no_share_tells_how_many_there_are() -> None:
     fewer = {name: frame.iloc[::2] for name, frame in tables.items()}
     for people, share in ((None, 0.2), (1, 0.9), (10**400, 0.2)):
         plan = Plan(target=TARGET, scouting=None, public_people=people)
-        both = [release(LocalParties(all_parties(held, schemas)), schemas, plan) for held in (tables, fewer)]
+        both = [
+            release(LocalParties(all_parties(held, schemas)), schemas, plan)
+            for held in (tables, fewer)
+        ]
         assert both[0].sigmas == both[1].sigmas
         assert again_of(both[0]) == pytest.approx(share, rel=5e-3)
 
 
 @pytest.mark.parametrize("people", [0, -1, 1.5, math.nan, math.inf, True, "many"])
-def test_a_number_of_people_that_is_none_is_refused_and_nothing_is_charged(people: Any) -> None:
+def test_a_number_of_people_that_is_none_is_refused_and_nothing_is_charged(
+    people: Any,
+) -> None:
     with pytest.raises(ConfigError, match="public_people"):
         gram.Config(target=TARGET, public_people=people)
     tables, schemas = by_rows(2)
     parties = all_parties(tables, schemas)
     with pytest.raises(ConfigError, match="public_people"):
-        release(LocalParties(parties), schemas, Plan(target=TARGET, scouting=None, public_people=people))
+        release(
+            LocalParties(parties),
+            schemas,
+            Plan(target=TARGET, scouting=None, public_people=people),
+        )
     assert not any(one.ledger.entries()[1:] for one in parties.values())
 
 
@@ -337,12 +449,24 @@ def test_a_server_that_leaves_a_pair_with_the_target_for_another_is_refused() ->
 
     def odd(name: str, message: Any) -> Any:
         changed = isinstance(message, Propose)
-        return replace(message, terms=message.terms | {"pairs": other}) if changed else message
+        return (
+            replace(message, terms=message.terms | {"pairs": other})
+            if changed
+            else message
+        )
 
     plan = Plan(target=TARGET, refined=1, scouting=0.5)
     with pytest.raises(MessageError, match=f"all pairs with {TARGET} were due"):
-        release(Seen(parties, odd), schemas, plan, choose=lambda found, chosen: torch.tensor([[0, 1]]))
-    assert [one.ledger.spend().total() for one in parties.values()] == [cells(), cells()]
+        release(
+            Seen(parties, odd),
+            schemas,
+            plan,
+            choose=lambda found, chosen: torch.tensor([[0, 1]]),
+        )
+    assert [one.ledger.spend().total() for one in parties.values()] == [
+        cells(),
+        cells(),
+    ]
 
 
 @pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(2)])
@@ -369,14 +493,24 @@ def test_fewer_pairs_than_the_target_has_cannot_be_asked_for() -> None:
 def test_pairs_are_chosen_besides_those_with_the_target() -> None:
     tables, schemas = by_rows(2)
     seen = Seen(all_parties(tables, schemas))
-    gram.train(gram.Config(target=TARGET, refined=4, searched_triples=0, **SMALL), seen, schemas)
-    (pairs,) = {tuple(map(tuple, ask.terms["pairs"].tolist())) for _, ask, _ in seen.log if isinstance(ask, Propose)}
+    gram.train(
+        gram.Config(target=TARGET, refined=4, searched_triples=0, **SMALL),
+        seen,
+        schemas,
+    )
+    (pairs,) = {
+        tuple(map(tuple, ask.terms["pairs"].tolist()))
+        for _, ask, _ in seen.log
+        if isinstance(ask, Propose)
+    }
     mine = set(map(tuple, WITH_TARGET.tolist()))
     assert len(pairs) == len(set(pairs)) == len(mine) + 4
     assert mine < set(pairs)
 
 
-@pytest.mark.parametrize("triple", [("age", "age", "smoker"), (*SCHEMA.names[:2], SCHEMA.names[-1])])
+@pytest.mark.parametrize(
+    "triple", [("age", "age", "smoker"), (*SCHEMA.names[:2], SCHEMA.names[-1])]
+)
 def test_a_triple_of_columns_of_two_holders_is_refused(triple: Any) -> None:
     tables, schemas = by_grid()
     with pytest.raises(ConfigError, match="three columns"):

@@ -1,4 +1,6 @@
-"""The engine of joint releases, shown by the smallest family there is: one, two or three holders of a few numbers."""
+"""The engine of joint releases, shown by the smallest family there is: one, two or
+three holders of a few numbers.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +16,14 @@ from torch import Tensor
 
 from understudy.data.schema import Grid, Integer, Schema
 from understudy.data.table import Table
-from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, PartyAway, PrivacyError, SchemaError
+from understudy.ground.errors import (
+    BudgetExceeded,
+    ConfigError,
+    MessageError,
+    PartyAway,
+    PrivacyError,
+    SchemaError,
+)
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -28,7 +37,16 @@ from understudy.protocols.joint.pricing import BlockSpec, CellPricing, VectorPri
 from understudy.protocols.joint.products import cut_as, mask_seed, relayed
 from understudy.protocols.joint.run import statement
 from understudy.protocols.joint.server import measure
-from understudy.protocols.joint.stage import Choice, Multiplied, Product, Stage, Study, Terms, digest, expect
+from understudy.protocols.joint.stage import (
+    Choice,
+    Multiplied,
+    Product,
+    Stage,
+    Study,
+    Terms,
+    digest,
+    expect,
+)
 from understudy.runtime.local import LocalParties, addressed
 
 BUDGET = Budget(4.0, 1e-5)
@@ -60,7 +78,10 @@ class Totals(Stage[Any]):
 
     @property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        return {f"{g}": BlockSpec((g, g), (width,), 9.0 * width**0.5) for g, width in enumerate(self.widths)}
+        return {
+            f"{g}": BlockSpec((g, g), (width,), 9.0 * width**0.5)
+            for g, width in enumerate(self.widths)
+        }
 
     def count(self, rows: Any) -> dict[str, Tensor]:
         return {f"{rows.group}": torch.from_numpy(rows.sum(0).astype(np.int64))}
@@ -71,7 +92,9 @@ class Totals(Stage[Any]):
 
 @dataclass(frozen=True)
 class Squares(Multiplied[Any]):
-    """Σ v_g v_hᵀ of numbers times `by`, which the server chose; `column`: of this one of the second group alone."""
+    """Σ v_g v_hᵀ of numbers times `by`, which the server chose; `column`: of this one
+    of the second group alone.
+    """
 
     widths: tuple[int, ...]
     by: int
@@ -80,9 +103,13 @@ class Squares(Multiplied[Any]):
     @property
     def blocks(self) -> Mapping[str, BlockSpec]:
         pairs = Product.of_all(self.widths).pairs
-        shapes = {(g, h): (self.widths[g], 1 if self.again else self.widths[h]) for g, h in pairs}
+        shapes = {
+            (g, h): (self.widths[g], 1 if self.again else self.widths[h])
+            for g, h in pairs
+        }
         return {
-            f"{g}{h}": BlockSpec((g, h), shape, 81.0 * self.by**2 * 3, weight=1 + g) for (g, h), shape in shapes.items()
+            f"{g}{h}": BlockSpec((g, h), shape, 81.0 * self.by**2 * 3, weight=1 + g)
+            for (g, h), shape in shapes.items()
         }
 
     @property
@@ -97,7 +124,9 @@ class Squares(Multiplied[Any]):
 
     def across(self, shares: Any) -> dict[str, Tensor]:
         some = slice(0, 1) if self.again else slice(None)
-        return {f"{g}{h}": share[:, some] for (g, h), share in shares["squares"].items()}
+        return {
+            f"{g}{h}": share[:, some] for (g, h), share in shares["squares"].items()
+        }
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Any:
         return sums
@@ -123,12 +152,18 @@ class Numbers(Study[Any]):
 
     @cached_property
     def releases(self) -> Mapping[str, str]:
-        named = {"largest": "a choice", "totals": "totals", "squares": "squares", "again": "squares once more"}
+        named = {
+            "largest": "a choice",
+            "totals": "totals",
+            "squares": "squares",
+            "again": "squares once more",
+        }
         split = len(self.grid.groups) > 1
         return {
             name: words
             for name, words in named.items()
-            if (name != "largest" or self.config.choosing) and (split or name in ("largest", "totals"))
+            if (name != "largest" or self.config.choosing)
+            and (split or name in ("largest", "totals"))
         }
 
     @cached_property
@@ -137,11 +172,15 @@ class Numbers(Study[Any]):
 
     def rows(self, holding: Any) -> Any:
         frame = holding.rows.frame if holding.aligned is None else holding.aligned.frame
-        rows = frame[list(holding.rows.schema.names)].to_numpy(dtype=np.float64).view(Rows)
+        rows = (
+            frame[list(holding.rows.schema.names)].to_numpy(dtype=np.float64).view(Rows)
+        )
         rows.group = self.grid.group_of(holding.name)
         return rows
 
-    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Any]]) -> Stage[Any]:
+    def stage(
+        self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Any]]
+    ) -> Stage[Any]:
         if name in ("largest", "totals"):
             expect(terms)
             return Largest() if name == "largest" else Totals(self.widths)
@@ -170,12 +209,20 @@ def values(people: int, columns: int, seed: int = 0) -> Any:
 
 
 def table(ids: Any, columns: Mapping[str, Any]) -> Table:
-    schema = Schema(columns=tuple(Integer(name=name, low=0, high=9) for name in columns), person="id")
-    return Table(frame=pd.DataFrame({"id": ids, **columns}), schema=schema, source="made up")
+    schema = Schema(
+        columns=tuple(Integer(name=name, low=0, high=9) for name in columns),
+        person="id",
+    )
+    return Table(
+        frame=pd.DataFrame({"id": ids, **columns}), schema=schema, source="made up"
+    )
 
 
 X = values(40, 5)
-ROWS = {f"host {n}": table(np.arange(n, 40, 3), {"a": X[n::3, 0], "b": X[n::3, 1]}) for n in range(3)}
+ROWS = {
+    f"host {n}": table(np.arange(n, 40, 3), {"a": X[n::3, 0], "b": X[n::3, 1]})
+    for n in range(3)
+}
 COLUMNS = {
     "one": table(np.arange(40), {"a": X[:, 0], "b": X[:, 1]}),
     "two": table(np.arange(40), {"c": X[:, 2]}),
@@ -189,7 +236,12 @@ GRID = {
 
 
 def parties(
-    held: Mapping[str, Table], *, budget: Budget = BUDGET, seed: int | None = 1, study: Any = Numbers, **more: Any
+    held: Mapping[str, Table],
+    *,
+    budget: Budget = BUDGET,
+    seed: int | None = 1,
+    study: Any = Numbers,
+    **more: Any,
 ) -> dict[str, AlignedJointParty]:
     return {
         name: AlignedJointParty(
@@ -207,16 +259,24 @@ def parties(
 
 
 def study_of(held: Mapping[str, Table], **settings: Any) -> Numbers:
-    return Numbers(Config(**settings), {name: rows.schema for name, rows in held.items()})
+    return Numbers(
+        Config(**settings), {name: rows.schema for name, rows in held.items()}
+    )
 
 
 def charged(party: Any) -> list[str]:
-    return [entry.what for entry in party.ledger.entries() if entry.count and "outside ε" not in entry.what]
+    return [
+        entry.what
+        for entry in party.ledger.entries()
+        if entry.count and "outside ε" not in entry.what
+    ]
 
 
 @pytest.mark.parametrize("chunk", [7, 1 << 15])
 @pytest.mark.parametrize("held", [COLUMNS, GRID], ids=["columns", "grid"])
-def test_without_noise_all_blocks_are_the_sums_over_people(held: Any, chunk: int) -> None:
+def test_without_noise_all_blocks_are_the_sums_over_people(
+    held: Any, chunk: int
+) -> None:
     unbounded = Budget(float("inf"), 1e-5)
     study = study_of(held, private=False)
     found = measure(study, LocalParties(parties(held, budget=unbounded)), chunk=chunk)
@@ -226,33 +286,54 @@ def test_without_noise_all_blocks_are_the_sums_over_people(held: Any, chunk: int
         for h in range(g + 1, len(parts)):
             whole = 4 * part.T @ parts[h]
             assert found["squares"][f"{g}{h}"].tolist() == whole.tolist()
-            assert found["again"][f"{g}{h}"].tolist() == whole[:, :1].tolist(), "of the product that was made"
+            assert found["again"][f"{g}{h}"].tolist() == whole[:, :1].tolist(), (
+                "of the product that was made"
+            )
 
 
 def test_the_noise_is_what_the_price_says_and_each_release_is_charged_once() -> None:
-    off, inside = [], {}
+    off = []
+    inside = {}
     for seed in range(0, 60, 3):
         inside = parties(COLUMNS, seed=seed)
         study = study_of(COLUMNS)
         found = measure(study, LocalParties(inside))
-        parts = [torch.from_numpy(X[:, some]) for some in (slice(2), slice(2, 3), slice(3, 5))]
-        exact = {f"{g}{h}": 4 * parts[g].T @ parts[h] for g, h in ((0, 1), (0, 2), (1, 2))}
-        off.append(torch.cat([(found["squares"][key] - exact[key]).flatten() for key in exact]))
+        parts = [
+            torch.from_numpy(X[:, some])
+            for some in (slice(2), slice(2, 3), slice(3, 5))
+        ]
+        exact = {
+            f"{g}{h}": 4 * parts[g].T @ parts[h] for g, h in ((0, 1), (0, 2), (1, 2))
+        }
+        off.append(
+            torch.cat([(found["squares"][key] - exact[key]).flatten() for key in exact])
+        )
     noise = found.deviations("squares")
-    assert noise["12"] == pytest.approx(noise["01"] / 2**0.5, rel=1e-3), "twice the weight"
+    assert noise["12"] == pytest.approx(noise["01"] / 2**0.5, rel=1e-3), (
+        "twice the weight"
+    )
     each = torch.tensor([noise["01"]] * 2 + [noise["02"]] * 4 + [noise["12"]] * 2)
     assert float((torch.stack(off) / each).std()) == pytest.approx(1, rel=0.2)
     for party in inside.values():
         assert [what.partition(" with ")[0] for what in charged(party)] == [
-            "totals", "squares", "squares once more",
-        ]  # fmt: skip
-        assert party.agreement is party.pair is None, "with the last release the keys are gone"
+            "totals",
+            "squares",
+            "squares once more",
+        ]
+        assert party.agreement is party.pair is None, (
+            "with the last release the keys are gone"
+        )
     privacy = statement(found, LocalParties(inside))
     assert all(3.9 < privacy.epsilon(name, "server") <= 4.0 for name in inside)
-    assert "3 joint releases; the parties' charges are for the same ones" in str(privacy)
+    assert "3 joint releases; the parties' charges are for the same ones" in str(
+        privacy
+    )
     for said in privacy.to_dict()["parties"]:
         assert said["rounds"] == 3, "one for each release"
-        dearest = max(epsilon(study.pricing.spend(n, found.record.noise[n]), 1e-5) for n in range(3))
+        dearest = max(
+            epsilon(study.pricing.spend(n, found.record.noise[n]), 1e-5)
+            for n in range(3)
+        )
         assert said["epsilon_round"]["server"] == dearest < said["epsilon"]["server"]
 
 
@@ -263,21 +344,36 @@ class Crooked(LocalParties):
         super().__init__(inside)
         self.change = change
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
         asks = addressed(message, self.names)
-        return super().ask({name: self.change(ask) if name == self.names[-1] else ask for name, ask in asks.items()})
+        return super().ask(
+            {
+                name: self.change(ask) if name == self.names[-1] else ask
+                for name, ask in asks.items()
+            }
+        )
 
 
 def other_terms(ask: Any) -> Ask:
-    return replace(ask, terms=ask.terms | {"by": 1}) if isinstance(ask, Propose) else ask
+    return (
+        replace(ask, terms=ask.terms | {"by": 1}) if isinstance(ask, Propose) else ask
+    )
 
 
 def other_tensor(ask: Any) -> Ask:
-    return replace(ask, terms=ask.terms | {"about": torch.zeros(3)}) if isinstance(ask, Propose) else ask
+    return (
+        replace(ask, terms=ask.terms | {"about": torch.zeros(3)})
+        if isinstance(ask, Propose)
+        else ask
+    )
 
 
 def bad_terms(ask: Any) -> Ask:
-    return replace(ask, terms=ask.terms | {"by": 9}) if isinstance(ask, Propose) else ask
+    return (
+        replace(ask, terms=ask.terms | {"by": 9}) if isinstance(ask, Propose) else ask
+    )
 
 
 def missing_terms(ask: Any) -> Ask:
@@ -285,11 +381,19 @@ def missing_terms(ask: Any) -> Ask:
 
 
 def other_stage(ask: Any) -> Ask:
-    return replace(ask, stage="again") if isinstance(ask, Release) and ask.stage == "squares" else ask
+    return (
+        replace(ask, stage="again")
+        if isinstance(ask, Release) and ask.stage == "squares"
+        else ask
+    )
 
 
 def twice_the_noise(ask: Any) -> Ask:
-    return replace(ask, noise=[2 * each for each in ask.noise]) if isinstance(ask, Agree) else ask
+    return (
+        replace(ask, noise=[2 * each for each in ask.noise])
+        if isinstance(ask, Agree)
+        else ask
+    )
 
 
 def other_family(ask: Any) -> Ask:
@@ -297,11 +401,19 @@ def other_family(ask: Any) -> Ask:
 
 
 def a_setting_too_many(ask: Any) -> Ask:
-    return replace(ask, config=ask.config | {"chosing": True}) if isinstance(ask, Begin) else ask
+    return (
+        replace(ask, config=ask.config | {"chosing": True})
+        if isinstance(ask, Begin)
+        else ask
+    )
 
 
 def a_seed_for_two(ask: Any) -> Ask:
-    return replace(ask, seeds=dict.fromkeys(ask.seeds, bytes(32))) if isinstance(ask, Agree) else ask
+    return (
+        replace(ask, seeds=dict.fromkeys(ask.seeds, bytes(32)))
+        if isinstance(ask, Agree)
+        else ask
+    )
 
 
 @pytest.mark.parametrize(
@@ -318,17 +430,22 @@ def a_seed_for_two(ask: Any) -> Ask:
         (a_seed_for_two, "seed is missing or new", 0),
     ],
 )
-def test_a_server_that_tells_one_holder_something_else_gets_nothing_for_it(change: Any, words: str, paid: int) -> None:
+def test_a_server_that_tells_one_holder_something_else_gets_nothing_for_it(
+    change: Any, words: str, paid: int
+) -> None:
     inside = parties(COLUMNS, seed=None)
     with pytest.raises((MessageError, ConfigError), match=words):
         measure(study_of(COLUMNS), Crooked(inside, change))
     honest = ("one", "two") if change is other_stage else tuple(inside)
-    assert [len(charged(inside[name])) for name in honest] == [paid + (change is other_stage)] * len(honest)
+    assert [len(charged(inside[name])) for name in honest] == [
+        paid + (change is other_stage)
+    ] * len(honest)
     assert len(charged(inside["three"])) == paid
 
 
 def test_no_row_is_masked_for_terms_that_others_were_not_told() -> None:
-    inside, asked = parties(COLUMNS, seed=None), list[Any]()
+    inside = parties(COLUMNS, seed=None)
+    asked = list[Any]()
 
     def seen(ask: Any) -> Ask:
         asked.append(ask)
@@ -337,26 +454,43 @@ def test_no_row_is_masked_for_terms_that_others_were_not_told() -> None:
     with pytest.raises(MessageError, match="told other terms"):
         measure(study_of(COLUMNS), Crooked(inside, seen))
     assert isinstance(asked[-1], Swap)
-    assert not any("masked rows" in entry.what for party in inside.values() for entry in party.ledger.entries())
+    assert not any(
+        "masked rows" in entry.what
+        for party in inside.values()
+        for entry in party.ledger.entries()
+    )
 
 
 def test_a_stage_differs_from_every_other_in_its_digest() -> None:
     some = [
-        (0, "a", 1.0, {}), (1, "a", 1.0, {}), (0, "b", 1.0, {}), (0, "a", 2.0, {}), (0, "a", 1.0, {"x": 1}),
-        (0, "a", 1.0, {"x": [1]}), (0, "a", 1.0, {"x": torch.tensor([1, 2])}),
+        (0, "a", 1.0, {}),
+        (1, "a", 1.0, {}),
+        (0, "b", 1.0, {}),
+        (0, "a", 2.0, {}),
+        (0, "a", 1.0, {"x": 1}),
+        (0, "a", 1.0, {"x": [1]}),
+        (0, "a", 1.0, {"x": torch.tensor([1, 2])}),
         (0, "a", 1.0, {"x": torch.tensor([2, 1])}),
-        (0, "a", 1.0, {"x": torch.tensor([[1, 2]])}), (0, "a", 1.0, {"x": torch.tensor([1, 2]).int()}),
-        (0, "a", 1.0, {"x": b"1"}), (0, "a", 1.0, {"x": {"y": 1}}),
-    ]  # fmt: skip
+        (0, "a", 1.0, {"x": torch.tensor([[1, 2]])}),
+        (0, "a", 1.0, {"x": torch.tensor([1, 2]).int()}),
+        (0, "a", 1.0, {"x": b"1"}),
+        (0, "a", 1.0, {"x": {"y": 1}}),
+    ]
     assert len({digest(*one) for one in some}) == len(some)
-    assert digest(0, "a", 1.0, {"x": (1, 2), "y": 3}) == digest(0, "a", 1.0, {"y": 3, "x": [1, 2]})
+    assert digest(0, "a", 1.0, {"x": (1, 2), "y": 3}) == digest(
+        0, "a", 1.0, {"y": 3, "x": [1, 2]}
+    )
 
 
 def test_a_party_that_is_saved_and_loaded_between_any_two_asks_ends_alike() -> None:
-    """Only a journal does that, for a party that was killed: the server's word is refused."""
+    """Only a journal does that, for a party that was killed: the server's word is
+    refused.
+    """
 
     class Restarting(LocalParties):
-        def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        def ask(
+            self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        ) -> dict[str, Any]:
             replies = super().ask(message)
             for name, fresh in parties(COLUMNS, seed=5).items():
                 if name in replies:
@@ -389,11 +523,19 @@ class Leaving(LocalParties):
 
     def __init__(self, inside: Any, stage: str, *, at: type[Ask] = Release) -> None:
         super().__init__(inside)
-        self.stage, self.at, self.left = stage, at, False
+        self.stage = stage
+        self.at = at
+        self.left = False
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        asks, last = addressed(message, self.names), self.names[-1]
-        due = isinstance(asks.get(last), self.at) and getattr(asks[last], "stage", "") == self.stage
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
+        asks = addressed(message, self.names)
+        last = self.names[-1]
+        due = (
+            isinstance(asks.get(last), self.at)
+            and getattr(asks[last], "stage", "") == self.stage
+        )
         self.left |= due
         if self.left and last in asks:
             if at_least is None:
@@ -405,7 +547,11 @@ class Leaving(LocalParties):
 def test_who_goes_away_later_leaves_what_was_released() -> None:
     found = measure(study_of(COLUMNS), Leaving(parties(COLUMNS), "again"))
     assert [*found] == ["totals", "squares"]
-    assert (found.record.ended, found.record.lost, found.record.gone) == ("three went away", True, ["three"])
+    assert (found.record.ended, found.record.lost, found.record.gone) == (
+        "three went away",
+        True,
+        ["three"],
+    )
     asked = measure(study_of(COLUMNS), Leaving(parties(COLUMNS), "squares", at=Propose))
     assert (asked.record.lost, asked.record.gone) == (False, ["three"])
     with pytest.raises(PartyAway):
@@ -428,14 +574,23 @@ def test_a_run_is_resumed_and_nothing_is_measured_twice(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         measure(study_of(COLUMNS), Crooked(inside, interrupt), checkpoint=tmp_path)
-    found = measure(study_of(COLUMNS), LocalParties(inside), checkpoint=tmp_path, resume=True)
+    found = measure(
+        study_of(COLUMNS), LocalParties(inside), checkpoint=tmp_path, resume=True
+    )
     assert [*found] == ["totals", "squares", "again"]
     assert [len(charged(party)) for party in inside.values()] == [3, 3, 3]
     with pytest.raises(ConfigError, match="resume with those of the run"):
-        measure(study_of(COLUMNS, private=False), LocalParties(inside), checkpoint=tmp_path, resume=True)
+        measure(
+            study_of(COLUMNS, private=False),
+            LocalParties(inside),
+            checkpoint=tmp_path,
+            resume=True,
+        )
 
 
-def test_a_release_that_some_paid_for_before_another_refused_is_stated_as_such(tmp_path: Path) -> None:
+def test_a_release_that_some_paid_for_before_another_refused_is_stated_as_such(
+    tmp_path: Path,
+) -> None:
     inside = parties(COLUMNS)
 
     def interrupt(ask: Any) -> Ask:
@@ -445,8 +600,11 @@ def test_a_release_that_some_paid_for_before_another_refused_is_stated_as_such(t
 
     with pytest.raises(KeyboardInterrupt):
         measure(study_of(COLUMNS), Crooked(inside, interrupt), checkpoint=tmp_path)
-    inside["three"] = parties(COLUMNS, seed=9)["three"]  # which holds no keys of that run
-    found = measure(study_of(COLUMNS), LocalParties(inside), checkpoint=tmp_path, resume=True)
+    # which holds no keys of that run
+    inside["three"] = parties(COLUMNS, seed=9)["three"]
+    found = measure(
+        study_of(COLUMNS), LocalParties(inside), checkpoint=tmp_path, resume=True
+    )
     assert "joint.release was not expected" in found.record.ended
     assert [len(charged(party)) for party in inside.values()] == [3, 3, 0]
     assert "a party that had answered by then has paid for it" in " ".join(
@@ -456,20 +614,31 @@ def test_a_release_that_some_paid_for_before_another_refused_is_stated_as_such(t
 
 def test_choices_are_each_holders_own() -> None:
     found = measure(study_of(ROWS, choosing=True), LocalParties(parties(ROWS)))
-    sums = {name: rows.frame[["a", "b"]].sum().to_numpy() for name, rows in ROWS.items()}
+    sums = {
+        name: rows.frame[["a", "b"]].sum().to_numpy() for name, rows in ROWS.items()
+    }
     assert found["largest"] == {name: [int(own.argmax())] for name, own in sums.items()}
 
 
-def test_of_a_stage_that_counts_something_else_than_it_says_nothing_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Totals, "count", lambda self, rows: {"0": torch.zeros(3, dtype=torch.int64)})
+def test_of_a_stage_that_counts_something_else_than_it_says_nothing_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        Totals, "count", lambda self, rows: {"0": torch.zeros(3, dtype=torch.int64)}
+    )
     inside = parties(ROWS)
-    with pytest.raises(PrivacyError, match=r"not what the stage says\. Nothing was sent"):
+    with pytest.raises(
+        PrivacyError, match=r"not what the stage says\. Nothing was sent"
+    ):
         measure(study_of(ROWS), LocalParties(inside))
 
 
 def test_more_cells_than_are_paid_for_are_refused() -> None:
     pricing = CellPricing(1, 1, moved=(((1.0, 3), (0.5, 1)),))
-    paid = {"x": BlockSpec((0, 0), (9,), 3**0.5), "y": BlockSpec((0, 0), (4,), 1.0, factor=0.5)}
+    paid = {
+        "x": BlockSpec((0, 0), (9,), 3**0.5),
+        "y": BlockSpec((0, 0), (4,), 1.0, factor=0.5),
+    }
     assert pricing.sigmas(0, paid, 8.0) == {"x": 8.0, "y": 4.0}
     with pytest.raises(PrivacyError, match="more would be released than was agreed on"):
         pricing.sigmas(0, paid | {"z": BlockSpec((0, 0), (4,), 1.0)}, 8.0)
@@ -484,21 +653,32 @@ def test_who_has_too_little_left_is_asked_for_nothing() -> None:
 
 
 class Mixing(LocalParties):
-    """A server that has rows masked for other terms first, has all go back, and hands the first what it got then."""
+    """A server that has rows masked for other terms first, has all go back, and hands
+    the first what it got then.
+    """
 
     asked: dict[str, Agree]
     earlier: Tensor
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
         asks: dict[str, Any] = addressed(message, self.names)
         kind = asks[self.names[0]]
         if isinstance(kind, Agree):
             self.asked = dict(asks)
         if isinstance(kind, Propose):
             states = {name: party.state_dict() for name, party in self.parties.items()}
-            told = super().ask({name: replace(ask, terms=ask.terms | {"by": 1}) for name, ask in asks.items()})
+            told = super().ask(
+                {
+                    name: replace(ask, terms=ask.terms | {"by": 1})
+                    for name, ask in asks.items()
+                }
+            )
             words = relayed({name: told[name] for name in asks})
-            masked = super().ask({name: Swap(chunk=0, inbox=words[name]) for name in asks})
+            masked = super().ask(
+                {name: Swap(chunk=0, inbox=words[name]) for name in asks}
+            )
             self.earlier = masked["two"].outbox.value["one"]
             for name, state in states.items():
                 self.parties[name].load_state_dict(state)
@@ -507,42 +687,67 @@ class Mixing(LocalParties):
         return super().ask(asks)
 
 
-def test_rows_that_were_masked_before_all_went_back_are_not_multiplied_with_later_ones() -> None:
-    """Else R₂ᵀ(Y₁ − Y₂) would be in the sum: rows times masks that the server dealt, beside which noise is nothing."""
+def test_rows_that_were_masked_before_all_went_back_are_not_multiplied_with_later_ones():
+    """Else R₂ᵀ(Y₁ − Y₂) would be in the sum: rows times masks that the server dealt,
+    beside which noise is nothing.
+    """
     held = {name: COLUMNS[name] for name in ("one", "two")}
     server = Mixing(parties(held, seed=None))
     found = measure(study_of(held), server, secret=bytes(32))
-    ring, noise, terms = Ring(64), found.noise("squares"), found.record.terms["squares"]
+    ring = Ring(64)
+    noise = found.noise("squares")
+    terms = found.record.terms["squares"]
 
     def mask(name: str, peer: str, by: int, width: int) -> Any:
         agree = server.asked[name]
-        told = cut_as(agree.bits, agree.chunk, agree.cells) + digest(1, "squares", noise, terms | {"by": by})
-        return ring.uniform(mask_seed(agree.seeds[peer], agree.keys, told), 0, 40, width)
+        told = cut_as(agree.bits, agree.chunk, agree.cells) + digest(
+            1, "squares", noise, terms | {"by": by}
+        )
+        return ring.uniform(
+            mask_seed(agree.seeds[peer], agree.keys, told), 0, 40, width
+        )
 
-    r, s_before, s = mask("one", "two", 2, 2), mask("two", "one", 1, 1), mask("two", "one", 2, 1)
+    r = mask("one", "two", 2, 2)
+    s_before = mask("two", "one", 1, 1)
+    s = mask("two", "one", 2, 1)
     rows = X[server.parties["one"].aligned.frame["id"].to_numpy()]
     x = ring.words(rows[:, :2])
     for guess in range(10):  # of one person's number, by a server that knows all others
         y = ring.words(np.concatenate([[[guess]], rows[1:, 2:3]]))
-        fits = ring.product(x * ring.words(np.array(4)), y) + ring.product(r, s - s_before - y)
+        fits = ring.product(x * ring.words(np.array(4)), y) + ring.product(
+            r, s - s_before - y
+        )
         off = ring.signed(ring.words(found["squares"]["01"]) - fits)
-        assert bool((off.abs() > 2**40).all()), "the guess cannot be told from any other"
+        assert bool((off.abs() > 2**40).all()), (
+            "the guess cannot be told from any other"
+        )
 
 
 def test_keys_that_are_listed_in_another_order_get_no_second_release() -> None:
     inside = parties(COLUMNS, seed=None)
-    everybody, states, agreed = LocalParties(inside), dict[str, Any](), dict[str, Agree]()
+    everybody = LocalParties(inside)
+    states = dict[str, Any]()
+    agreed = dict[str, Agree]()
 
     def release(asks: Mapping[str, Agree]) -> None:
         told = everybody.ask(asks)
         words = relayed({name: told[name] for name in asks})
-        everybody.ask({name: Release(stage="totals", inbox=words[name], corrections={}) for name in asks})
+        everybody.ask(
+            {
+                name: Release(stage="totals", inbox=words[name], corrections={})
+                for name in asks
+            }
+        )
 
     class Stopping(LocalParties):
-        def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        def ask(
+            self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        ) -> dict[str, Any]:
             asks: dict[str, Any] = addressed(message, self.names)
             if isinstance(asks["one"], Agree):
-                states.update({name: party.state_dict() for name, party in inside.items()})
+                states.update(
+                    {name: party.state_dict() for name, party in inside.items()}
+                )
                 agreed.update(asks)
                 raise KeyboardInterrupt
             return super().ask(asks)
@@ -553,20 +758,35 @@ def test_keys_that_are_listed_in_another_order_get_no_second_release() -> None:
     for name, state in states.items():
         inside[name].load_state_dict(state)
     with pytest.raises(PrivacyError, match="once in a run"):
-        release({name: replace(ask, keys=dict([*ask.keys.items()][::-1])) for name, ask in agreed.items()})
+        release(
+            {
+                name: replace(ask, keys=dict([*ask.keys.items()][::-1]))
+                for name, ask in agreed.items()
+            }
+        )
 
 
 def agreed(inside: Mapping[str, Any], **to_last: Any) -> dict[str, Release]:
-    """All are told the same, but for what the last is told besides: the first release, with everybody's greetings."""
-    parties_, study = LocalParties(inside), study_of(ROWS)
+    """All are told the same, but for what the last is told besides: the first release,
+    with everybody's greetings.
+    """
+    parties_ = LocalParties(inside)
+    study = study_of(ROWS)
     schemas = {name: rows.schema.to_dict() for name, rows in ROWS.items()}
-    begun = parties_.ask(Begin(family="numbers", config=study.told_settings(), schemas=schemas))
+    begun = parties_.ask(
+        Begin(family="numbers", config=study.told_settings(), schemas=schemas)
+    )
     keys = {name: reply.key.value for name, reply in begun.items()}
     needed = begun["host 0"].needed.value
     agree = Agree(keys=keys, noise=needed, bits=64, chunk=1, seeds={}, cells=[])
-    told = parties_.ask(dict.fromkeys(inside, agree) | {"host 2": replace(agree, **to_last)})
+    told = parties_.ask(
+        dict.fromkeys(inside, agree) | {"host 2": replace(agree, **to_last)}
+    )
     words = relayed(told)
-    return {name: Release(stage="totals", inbox=words[name], corrections={}) for name in inside}
+    return {
+        name: Release(stage="totals", inbox=words[name], corrections={})
+        for name in inside
+    }
 
 
 def test_who_has_not_heard_the_others_can_charge_nothing() -> None:
@@ -589,9 +809,10 @@ def test_who_was_told_something_else_is_found_out_before_anything_is_charged() -
     assert not any(map(charged, inside.values()))
 
 
-def test_a_party_put_back_to_before_a_release_is_not_paid_for_a_second_one_under_its_keys() -> None:
+def test_a_party_put_back_to_before_a_release_is_not_paid_for_a_second_one_under_its_keys():
     inside = parties(ROWS, seed=None)
-    asks, one = agreed(inside), inside["host 0"]
+    asks = agreed(inside)
+    one = inside["host 0"]
     state = one.state_dict()
     one.answer(asks["host 0"])
     assert one.pair is one.agreement is None
@@ -602,11 +823,15 @@ def test_a_party_put_back_to_before_a_release_is_not_paid_for_a_second_one_under
     assert len(charged(one)) == 1
 
 
-def test_what_the_holder_knows_by_itself_and_its_own_schema_are_held_against_a_begin() -> None:
+def test_what_the_holder_knows_by_itself_and_its_own_schema_are_held_against_a_begin():
     one = parties(ROWS, seed=None, agreed={"private": False})["host 0"]
     schemas = {name: rows.schema.to_dict() for name, rows in ROWS.items()}
-    told = Begin(family="numbers", config=study_of(ROWS).told_settings(), schemas=schemas)
-    with pytest.raises(MessageError, match="private=True was asked for, and False was agreed to"):
+    told = Begin(
+        family="numbers", config=study_of(ROWS).told_settings(), schemas=schemas
+    )
+    with pytest.raises(
+        MessageError, match="private=True was asked for, and False was agreed to"
+    ):
         one.answer(told)
     with pytest.raises(MessageError, match="the settings lack private"):
         one.answer(replace(told, config={"choosing": False}))
@@ -615,23 +840,42 @@ def test_what_the_holder_knows_by_itself_and_its_own_schema_are_held_against_a_b
     other = {name: COLUMNS["two"].schema.to_dict() for name in schemas}
     alone = {name: schema for name, schema in schemas.items() if name != "host 0"}
     for differently in (other, alone):
-        with pytest.raises(SchemaError, match=r"host 0: the run is about another schema\. Nothing was charged"):
-            one.answer(replace(told, config=told.config | {"private": False}, schemas=differently))
+        with pytest.raises(
+            SchemaError,
+            match=r"host 0: the run is about another schema\. Nothing was charged",
+        ):
+            one.answer(
+                replace(
+                    told, config=told.config | {"private": False}, schemas=differently
+                )
+            )
 
 
 def test_of_a_stage_that_no_later_one_looks_at_a_party_keeps_nothing() -> None:
-    """Else a run of many rounds writes all of their terms into the journal with every answer."""
-    inside, held = parties(COLUMNS), dict[str, list[str]]()
+    """Else a run of many rounds writes all of their terms into the journal with every
+    answer.
+    """
+    inside = parties(COLUMNS)
+    held = dict[str, list[str]]()
 
     class Looking(LocalParties):
-        def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        def ask(
+            self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        ) -> dict[str, Any]:
             replies = super().ask(message)
             ask = addressed(message, self.names).get("one")
-            if isinstance(ask, Propose | Release) and inside["one"].agreement is not None:
+            if (
+                isinstance(ask, Propose | Release)
+                and inside["one"].agreement is not None
+            ):
                 state = inside["one"].state_dict()["agreement"]
-                held[f"{ask.kind()} {ask.stage}"] = [name for name, _ in state["stages"]]
+                held[f"{ask.kind()} {ask.stage}"] = [
+                    name for name, _ in state["stages"]
+                ]
             return replies
 
     measure(study_of(COLUMNS), Looking(inside))
     assert held["joint.propose squares"] == ["squares"], "and no more of the totals"
-    assert held["joint.release squares"] == ["squares"], "which the last release looks at"
+    assert held["joint.release squares"] == ["squares"], (
+        "which the last release looks at"
+    )

@@ -1,4 +1,6 @@
-"""The loop that all protocols with rounds share: what is asked, saved and said, however it ends."""
+"""The loop that all protocols with rounds share: what is asked, saved and said, however
+it ends.
+"""
 
 from collections.abc import Mapping
 
@@ -10,10 +12,16 @@ from understudy.protocols.core.loop import run_rounds
 
 
 class Rounds:
-    """Rounds of nothing, of which one may fail; what was saved is the last round that was done."""
+    """Rounds of nothing, of which one may fail; what was saved is the last round that
+    was done.
+    """
 
-    def __init__(self, done: int = 0, *, fails: int = 0, by: type[BaseException] = BudgetExceeded) -> None:
-        self.done, self.fails, self.by = done, fails, by
+    def __init__(
+        self, done: int = 0, *, fails: int = 0, by: type[BaseException] = BudgetExceeded
+    ) -> None:
+        self.done = done
+        self.fails = fails
+        self.by = by
         self.asked: list[int] = []
         self.saved: list[int] = []
         self.seen: list[Progress] = []

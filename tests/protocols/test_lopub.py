@@ -1,4 +1,6 @@
-"""LoPub and LoCop: nobody reports beyond the cap, everyone pays for each report, and enough reports find the table."""
+"""LoPub and LoCop: nobody reports beyond the cap, everyone pays for each report, and
+enough reports find the table.
+"""
 
 import math
 from dataclasses import replace
@@ -17,7 +19,13 @@ from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.data.table import read_table
-from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, PartyError, SchemaError
+from understudy.ground.errors import (
+    BudgetExceeded,
+    ConfigError,
+    MessageError,
+    PartyError,
+    SchemaError,
+)
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -41,10 +49,22 @@ FRAME, SCHEMA = toy(rows=60, seed=3)
 FRAME["id"] %= 20  # three rows each
 
 
-def federation(frame: pd.DataFrame = FRAME, schema: Schema = SCHEMA, epsilon: float = 300.0, **more: Any) -> Federation:
+def federation(
+    frame: pd.DataFrame = FRAME,
+    schema: Schema = SCHEMA,
+    epsilon: float = 300.0,
+    **more: Any,
+) -> Federation:
     budget = Budget(epsilon, 0.0)
     tables = {name: frame[frame["id"] % 2 == n] for n, name in enumerate(("a", "b"))}
-    return Federation.rehearsal(tables, dict.fromkeys(tables, schema), budget=budget, seed=1, same_people=False, **more)
+    return Federation.rehearsal(
+        tables,
+        dict.fromkeys(tables, schema),
+        budget=budget,
+        seed=1,
+        same_people=False,
+        **more,
+    )
 
 
 def a_party(budget: float = 300.0, seed: int = 1) -> lopub.LoPubParty:
@@ -90,9 +110,13 @@ def linked(n: int) -> tuple[pd.DataFrame, Schema]:
 
 
 @pytest.mark.parametrize(("method", "near"), [("lopub", 0.02), ("locop", 0.03)])
-def test_many_clear_reports_recover_all_two_way_tables(method: str, near: float) -> None:
+def test_many_clear_reports_recover_all_two_way_tables(
+    method: str, near: float
+) -> None:
     frame, schema = linked(5_000)
-    result = train("lopub", federation(frame, schema, 200.0), method=method, epsilon_total=200.0)
+    result = train(
+        "lopub", federation(frame, schema, 200.0), method=method, epsilon_total=200.0
+    )
     codec = Codec(schema)
     drawn = result.generator.sample(20_000, seed=1)
     real, synthetic = (codec.encode(part).double() for part in (frame, drawn))
@@ -102,7 +126,9 @@ def test_many_clear_reports_recover_all_two_way_tables(method: str, near: float)
 
 def test_lopub_finds_the_dependent_pair_and_no_other() -> None:
     frame, schema = linked(20_000)
-    network: Any = train("lopub", federation(frame, schema, 60.0), epsilon_total=60.0).generator.network
+    network: Any = train(
+        "lopub", federation(frame, schema, 60.0), epsilon_total=60.0
+    ).generator.network
     assert sorted(map(len, network.parents)) == [0, 0, 0, 1]
     assert {0, 1} == {child for child, up in enumerate(network.parents) if up} | {
         p for up in network.parents for p in up
@@ -111,9 +137,13 @@ def test_lopub_finds_the_dependent_pair_and_no_other() -> None:
 
 def test_reports_that_are_noise_alone_give_independent_columns() -> None:
     frame, schema = linked(300)
-    network: Any = train("lopub", federation(frame, schema, 0.05), epsilon_total=0.05).generator.network
+    network: Any = train(
+        "lopub", federation(frame, schema, 0.05), epsilon_total=0.05
+    ).generator.network
     assert not any(network.parents)
-    copula: Any = train("lopub", federation(frame, schema, 0.05), epsilon_total=0.05, method="locop").generator.network
+    copula: Any = train(
+        "lopub", federation(frame, schema, 0.05), epsilon_total=0.05, method="locop"
+    ).generator.network
     assert torch.allclose(copula.factor, torch.eye(4).double(), atol=1e-3)
 
 
@@ -128,7 +158,11 @@ def test_everyone_pays_for_each_report_and_for_no_more() -> None:
             assert holder.ledger.spend(int(person)) == {PureDp(150.0): 2}
     card = result.generator.card
     assert card["reports"] == {"all": 40, "of the busiest person": 2}
-    assert card["epsilon_of_a_report"]["tight"] <= card["epsilon_of_a_report"]["charged"] == 150.0
+    assert (
+        card["epsilon_of_a_report"]["tight"]
+        <= card["epsilon_of_a_report"]["charged"]
+        == 150.0
+    )
     assert result.privacy.epsilon("a") == 300.0
     assert "replace the content" in str(result.privacy)
 
@@ -146,12 +180,14 @@ def test_a_person_beyond_the_cap_is_refused_and_nothing_is_charged() -> None:
 def test_a_person_reports_on_different_rows_while_there_are_any() -> None:
     party = a_party()
     party.answer(begin(epsilon_total=300.0, cap=6))
-    party.mechanism = replace(party.mechanism, epsilon=1e6)  # as good as no flips: a report tells its row
+    # as good as no flips: a report tells its row
+    party.mechanism = replace(party.mechanism, epsilon=1e6)
     everyone = list(range(20))
     seen = [party.answer(asked(everyone, round)) for round in range(1, 7)]
     assert all(isinstance(reply, Reported) for reply in seen)
     bits = torch.stack([reply.reports.value for reply in seen])  # type: ignore[attr-defined]
-    assert torch.equal(bits[:3], bits[3:])  # three rows each: the fourth report is on the first row again
+    # three rows each: the fourth report is on the first row again
+    assert torch.equal(bits[:3], bits[3:])
     rows = party.population.rows.view(20, 3, -1)
     for person in everyone:
         told = {tuple(one.tolist()) for one in bits[:3, person]}
@@ -162,13 +198,14 @@ def test_a_person_reports_on_different_rows_while_there_are_any() -> None:
     assert len(first.first.unique()) == 3  # type: ignore[union-attr]
 
 
-def test_who_takes_part_reports_on_all_their_rows_also_where_others_cannot_pay() -> None:
+def test_who_takes_part_reports_on_all_their_rows_also_where_others_cannot_pay():
     party = a_party(budget=60.0)
     spent = FRAME["id"].unique()[:5].tolist()
     party.ledger.charge(PureDp(30.0), run="before", what="another run", people=spent)
     party.answer(begin(epsilon_total=60.0, cap=3))
     assert party.places.tolist() == list(range(5, 20))
-    party.mechanism = replace(party.mechanism, epsilon=1e6)  # as good as no flips: a report tells its row
+    # as good as no flips: a report tells its row
+    party.mechanism = replace(party.mechanism, epsilon=1e6)
     seen = [party.answer(asked(list(range(15)), round)) for round in range(1, 4)]
     bits = torch.stack([reply.reports.value for reply in seen])  # type: ignore[attr-defined]
     rows = party.population.rows.view(20, 3, -1)[5:]
@@ -183,7 +220,9 @@ def test_a_budget_below_the_reports_is_refused_at_the_beginning() -> None:
 
 
 class CutOff(LocalParties):
-    """Parties whose second round is interrupted after they have answered, before the server has it."""
+    """Parties whose second round is interrupted after they have answered, before the
+    server has it.
+    """
 
     def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
         replies = super().ask(message, at_least=at_least)
@@ -193,16 +232,26 @@ class CutOff(LocalParties):
         return replies
 
 
-def test_a_round_that_was_cut_off_is_asked_again_and_nobody_counts_as_having_answered(tmp_path: Path) -> None:
-    fed, config = federation(), lopub.Config(epsilon_total=100.0, batch=6)
+def test_a_round_that_was_cut_off_is_asked_again_and_nobody_counts_as_having_answered(
+    tmp_path: Path,
+) -> None:
+    fed = federation()
+    config = lopub.Config(epsilon_total=100.0, batch=6)
     parties = fed.parties("lopub", run="r", folder=tmp_path / "parties", config=config)
     with pytest.raises(KeyboardInterrupt):
-        lopub.train(config, CutOff(parties), fed.schemas, checkpoint=tmp_path / "server")
-    again = LocalParties(fed.parties("lopub", run="r", folder=tmp_path / "parties", config=config))
-    outcome = lopub.train(config, again, fed.schemas, checkpoint=tmp_path / "server", resume=True)
+        lopub.train(
+            config, CutOff(parties), fed.schemas, checkpoint=tmp_path / "server"
+        )
+    again = LocalParties(
+        fed.parties("lopub", run="r", folder=tmp_path / "parties", config=config)
+    )
+    outcome = lopub.train(
+        config, again, fed.schemas, checkpoint=tmp_path / "server", resume=True
+    )
     assert outcome.trained.card["ended"] == "after all rounds"
     assert outcome.trained.card["reports"]["all"] == 20  # one each
-    assert max(outcome.privacy.epsilon(name) for name in fed.holders) == 200.0  # what was cut off was paid for, too
+    # what was cut off was paid for, too
+    assert max(outcome.privacy.epsilon(name) for name in fed.holders) == 200.0
 
 
 def test_a_budget_that_is_spent_before_the_first_report_leaves_nothing_to_fit() -> None:
@@ -230,7 +279,9 @@ def test_columns_with_too_many_cells_together_are_named() -> None:
 
 
 def test_a_table_of_columns_with_one_level_has_nothing_to_report() -> None:
-    schema = Schema(columns=(Categorical(name="colour", categories=("red",)),), person="id")
+    schema = Schema(
+        columns=(Categorical(name="colour", categories=("red",)),), person="id"
+    )
     frame = pd.DataFrame({"id": [0, 1], "colour": ["red", "red"]})
     with pytest.raises(ConfigError, match="nothing to report"):
         train("lopub", federation(frame, schema))
@@ -238,7 +289,12 @@ def test_a_table_of_columns_with_one_level_has_nothing_to_report() -> None:
 
 def test_parties_with_other_columns_or_arrays_are_refused() -> None:
     schemas = {"a": SCHEMA, "b": SCHEMA.drop(["age"])}
-    fed = Federation.rehearsal(dict.fromkeys(schemas, FRAME), schemas, budget=Budget(3.0, 0.0), same_people=False)
+    fed = Federation.rehearsal(
+        dict.fromkeys(schemas, FRAME),
+        schemas,
+        budget=Budget(3.0, 0.0),
+        same_people=False,
+    )
     with pytest.raises(ConfigError, match="do not describe their rows in the same way"):
         train("lopub", fed)
     with pytest.raises(SchemaError, match="another schema"):
@@ -255,12 +311,18 @@ def test_reports_of_another_shape_are_discarded() -> None:
             replies = super().ask(message)
             for name, reply in replies.items():
                 if isinstance(reply, Reported):
-                    replies[name] = replace(reply, reports=replace(reply.reports, value=torch.zeros(1, 2)))
+                    replies[name] = replace(
+                        reply, reports=replace(reply.reports, value=torch.zeros(1, 2))
+                    )
             return replies
 
     fed = federation()
     with pytest.raises(MessageError, match="discarded"):
-        lopub.train(lopub.Config(epsilon_total=300.0), Short(fed.parties("lopub", run="r")), fed.schemas)
+        lopub.train(
+            lopub.Config(epsilon_total=300.0),
+            Short(fed.parties("lopub", run="r")),
+            fed.schemas,
+        )
 
 
 @pytest.mark.parametrize(
@@ -287,7 +349,9 @@ def test_settings_without_sense_are_refused(bad: dict[str, Any]) -> None:
 def test_without_flips_the_joint_table_is_the_counted_one() -> None:
     rappor = Rappor(sizes=(3, 1, 4), epsilon=1e4)
     codes = torch.stack([torch.randint(0, size, (500,)) for size in rappor.sizes], 1)
-    packed = torch.from_numpy(np.packbits(rappor(codes, SecureRng.from_seed(1)).numpy(), axis=1))
+    packed = torch.from_numpy(
+        np.packbits(rappor(codes, SecureRng.from_seed(1)).numpy(), axis=1)
+    )
     counted = np.zeros((3, 1, 4))
     np.add.at(counted, tuple(codes.numpy().T), 1 / 500)
     table = Estimates(rappor, packed).joint((0, 1, 2))
@@ -305,12 +369,23 @@ def test_the_lasso_leaves_nothing_where_noise_could_have_made_it() -> None:
 
 
 def test_mutual_information_of_a_table_by_hand() -> None:
-    assert mutual_information(np.outer([0.3, 0.7], [0.5, 0.5])) == pytest.approx(0, abs=1e-12)
-    assert mutual_information(np.array([[0.5, 0], [0, 0.5]])) == pytest.approx(math.log(2))
+    assert mutual_information(np.outer([0.3, 0.7], [0.5, 0.5])) == pytest.approx(
+        0, abs=1e-12
+    )
+    assert mutual_information(np.array([[0.5, 0], [0, 0.5]])) == pytest.approx(
+        math.log(2)
+    )
 
 
 def test_on_a_chordal_graph_every_columns_parents_know_each_other() -> None:
-    edges = {(0, 1): 3.0, (0, 2): 2.0, (1, 2): 1.0, (2, 3): 5.0, (3, 4): 4.0, (2, 4): 0.5}
+    edges = {
+        (0, 1): 3.0,
+        (0, 2): 2.0,
+        (1, 2): 1.0,
+        (2, 3): 5.0,
+        (3, 4): 4.0,
+        (2, 4): 0.5,
+    }
     strength = np.zeros((6, 6))
     for (j, k), weight in edges.items():
         strength[j, k] = strength[k, j] = weight
@@ -318,17 +393,23 @@ def test_on_a_chordal_graph_every_columns_parents_know_each_other() -> None:
     assert sum(map(len, parents)) == len(edges)  # nothing of the graph is lost
     for up in parents:
         assert all(strength[a, b] > 0 for a in up for b in up if a != b)
-    assert max(map(len, parents_by_search(strength, [2] * 6, clique=2, cells=1 << 20))) == 1
+    assert (
+        max(map(len, parents_by_search(strength, [2] * 6, clique=2, cells=1 << 20)))
+        == 1
+    )
     assert not any(parents_by_search(strength, [2] * 6, clique=9, cells=3))
 
 
 @pytest.mark.parametrize("rho", [-0.9, -0.3, 0.0, 0.5, 0.95])
 def test_the_copulas_correlation_is_the_one_that_made_the_table(rho: float) -> None:
-    one, other = np.array([0.3, 0.7]), np.array([0.2, 0.5, 0.3])
+    one = np.array([0.3, 0.7])
+    other = np.array([0.2, 0.5, 0.3])
     law = multivariate_normal(cov=[[1, rho], [rho, 1]])
     at: Any = norm.ppf(0.3), norm.ppf([0.2, 0.7])
     corner = np.diff([0, *(law.cdf([at[0], cut]) for cut in at[1]), 0.3])
     table = np.array([corner, other - corner])
     (first, left), (second, right) = _scores(one), _scores(other)
     wanted = first @ (table - np.outer(one, other)) @ second
-    assert _solve((left * right)[None], np.array([wanted]))[0] == pytest.approx(rho, abs=2e-3)
+    assert _solve((left * right)[None], np.array([wanted]))[0] == pytest.approx(
+        rho, abs=2e-3
+    )

@@ -1,4 +1,6 @@
-"""LoPub and LoCop at both ends: without noise all tables are the counted ones, and under noise alone both are one."""
+"""LoPub and LoCop at both ends: without noise all tables are the counted ones, and
+under noise alone both are one.
+"""
 
 from itertools import combinations
 
@@ -34,21 +36,33 @@ def test_without_flips_every_joint_table_is_the_counted_one() -> None:
     for many in (1, 2, 3, 4):
         for columns in combinations(range(4), many):
             counted = np.zeros([SIZES[column] for column in columns])
-            np.add.at(counted, tuple(codes[:, column].numpy() for column in columns), 1 / len(codes))
+            np.add.at(
+                counted,
+                tuple(codes[:, column].numpy() for column in columns),
+                1 / len(codes),
+            )
             found = estimates.joint(columns)
             assert found is not None
             np.testing.assert_allclose(found.reshape(counted.shape), counted, atol=1e-4)
 
 
 def test_where_no_pair_is_told_from_noise_both_draw_the_same_rows() -> None:
-    """Equal figures of both at a small ε are no accident: independent columns, one inversion, the same latents."""
+    """Equal figures of both at a small ε are no accident: independent columns, one
+    inversion, the same latents.
+    """
     frame, schema = toy(rows=300, seed=3)
 
     def drawn(method: str) -> np.ndarray:
         federation = Federation.rehearsal(
-            {"a": frame}, {"a": schema}, budget=Budget(0.5, 0.0), seed=1, same_people=False
+            {"a": frame},
+            {"a": schema},
+            budget=Budget(0.5, 0.0),
+            seed=1,
+            same_people=False,
         )
-        generator = train("lopub", federation, method=method, epsilon_total=0.5).generator
+        generator = train(
+            "lopub", federation, method=method, epsilon_total=0.5
+        ).generator
         codes: np.ndarray = Codec(generator.schema).codes(generator.sample(200, seed=5))
         return codes
 

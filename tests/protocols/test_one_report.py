@@ -1,4 +1,6 @@
-"""One report a person: everyone pays once and for one report, whatever a server makes up; what is none is counted."""
+"""One report a person: everyone pays once and for one report, whatever a server makes
+up; what is none is counted.
+"""
 
 import math
 from collections import Counter
@@ -18,7 +20,14 @@ from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.data.table import read_table
-from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, PartyAway, PartyError, SchemaError
+from understudy.ground.errors import (
+    BudgetExceeded,
+    ConfigError,
+    MessageError,
+    PartyAway,
+    PartyError,
+    SchemaError,
+)
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -41,16 +50,29 @@ WIDTH = sum(Codec(SCHEMA).sizes)
 
 
 def federation(
-    frame: pd.DataFrame = FRAME, schema: Schema = SCHEMA, epsilon: float = 8.0, hosts: int = 2
+    frame: pd.DataFrame = FRAME,
+    schema: Schema = SCHEMA,
+    epsilon: float = 8.0,
+    hosts: int = 2,
 ) -> Federation:
-    tables = {name: frame[frame["id"] % hosts == n] for n, name in enumerate("abcdefg"[:hosts])}
+    tables = {
+        name: frame[frame["id"] % hosts == n]
+        for n, name in enumerate("abcdefg"[:hosts])
+    }
     return Federation.rehearsal(
-        tables, dict.fromkeys(tables, schema), budget=Budget(epsilon, 0.0), seed=1, same_people=False
+        tables,
+        dict.fromkeys(tables, schema),
+        budget=Budget(epsilon, 0.0),
+        seed=1,
+        same_people=False,
     )
 
 
 def a_party(
-    epsilon: float = 8.0, seed: int = 1, frame: pd.DataFrame = FRAME, schema: Schema = SCHEMA
+    epsilon: float = 8.0,
+    seed: int = 1,
+    frame: pd.DataFrame = FRAME,
+    schema: Schema = SCHEMA,
 ) -> OneReportParty:
     party = protocol.PROTOCOL.build(
         "a",
@@ -60,11 +82,18 @@ def a_party(
         budget=Budget(epsilon, 0.0),
         rng=SecureRng.from_seed(seed),
     )
-    party.answer(Begin(config={"epsilon_total": epsilon}, schema=Schema(columns=schema.columns).to_dict()))
+    party.answer(
+        Begin(
+            config={"epsilon_total": epsilon},
+            schema=Schema(columns=schema.columns).to_dict(),
+        )
+    )
     return party
 
 
-def asked(people: list[int], columns: list[list[int]] | None = None, **more: Any) -> Round:
+def asked(
+    people: list[int], columns: list[list[int]] | None = None, **more: Any
+) -> Round:
     columns = [[0], [0, 1]] if columns is None else columns
     sizes = Codec(SCHEMA).sizes
     plain: dict[str, Any] = {
@@ -102,15 +131,27 @@ def linked(n: int, each: int = 1) -> tuple[pd.DataFrame, Schema]:
     return frame, Schema(columns=columns, person="id")
 
 
-@pytest.mark.parametrize(("epsilon", "target", "near"), [(8.0, None, 0.02), (2.0, "high", 0.05)])
-def test_many_reports_recover_all_two_way_tables(epsilon: float, target: str | None, near: float) -> None:
+@pytest.mark.parametrize(
+    ("epsilon", "target", "near"), [(8.0, None, 0.02), (2.0, "high", 0.05)]
+)
+def test_many_reports_recover_all_two_way_tables(
+    epsilon: float, target: str | None, near: float
+) -> None:
     frame, schema = linked(10_000, each=2)
     result = train(
-        "one-report", federation(frame, schema, epsilon), epsilon_total=epsilon, target=target, device="cpu",
-        components=16, steps=80,
-    )  # fmt: skip
+        "one-report",
+        federation(frame, schema, epsilon),
+        epsilon_total=epsilon,
+        target=target,
+        device="cpu",
+        components=16,
+        steps=80,
+    )
     codec = Codec(schema)
-    real, synthetic = (codec.encode(part).double() for part in (frame, result.generator.sample(20_000, seed=1)))
+    real, synthetic = (
+        codec.encode(part).double()
+        for part in (frame, result.generator.sample(20_000, seed=1))
+    )
     gap = (real.T @ real / len(real) - synthetic.T @ synthetic / len(synthetic)).abs()
     assert float(gap.max()) < near
     card = result.generator.card
@@ -127,31 +168,47 @@ def test_a_person_without_rows_reports_by_no_row_of_anybody() -> None:
     people = party.population
     rows = torch.ones_like(people.rows)
     starts = torch.tensor([0, 0, *range(3, len(rows) + 1, 3)])
-    party.population = replace(people, rows=rows, starts=starts, ids=np.arange(len(starts) - 1))
+    party.population = replace(
+        people, rows=rows, starts=starts, ids=np.arange(len(starts) - 1)
+    )
     sent = party.reports(asked([0, 1]))
     assert sent.tolist() == [0, 1]
 
 
 def test_everyone_pays_once_for_one_report() -> None:
     fed = federation()
-    result = train("one-report", fed, epsilon_total=8.0, target="smoker", batch=3, **QUICK)
+    result = train(
+        "one-report", fed, epsilon_total=8.0, target="smoker", batch=3, **QUICK
+    )
     for holder in fed.holders.values():
         for person in np.unique(holder.table.people):
             assert holder.ledger.spend(int(person)) == {PureDp(8.0): 1}
-    assert result.generator.card["reports"] == {"all": 20, "refused": 0, "of the busiest person": 1}
+    assert result.generator.card["reports"] == {
+        "all": 20,
+        "refused": 0,
+        "of the busiest person": 1,
+    }
     assert result.privacy.epsilon("a") == 8.0
     assert "replace the content" in str(result.privacy)
 
 
 def test_the_price_of_a_report_is_stated_against_everybody_alone_and_together() -> None:
-    fed, config = federation(), protocol.Config(**QUICK)
+    fed = federation()
+    config = protocol.Config(**QUICK)
     privacy = protocol.train(
-        config, LocalParties(fed.parties("one-report", run="r", config=config)), fed.schemas
+        config,
+        LocalParties(fed.parties("one-report", run="r", config=config)),
+        fed.schemas,
     ).privacy
     table = str(privacy).split("A person over all parties")[1].split("Assumed")[0]
     page = view.privacy(privacy.to_dict())
     assert page is not None
-    for who in ("an outsider who sees the release", "the server", "another party", "all others together"):
+    for who in (
+        "an outsider who sees the release",
+        "the server",
+        "another party",
+        "all others together",
+    ):
         assert f"{who}  " in table
         assert (who, "8") in [(words, price) for words, price, *_ in page["person"]]
     assert table.count("  8\n") == 4
@@ -163,13 +220,20 @@ def test_everyone_is_asked_in_one_round_about_one_set() -> None:
     class Heeding(LocalParties):
         def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
             if isinstance(message, dict):
-                heeded.extend((name, one) for name, one in message.items() if isinstance(one, Round))
+                heeded.extend(
+                    (name, one)
+                    for name, one in message.items()
+                    if isinstance(one, Round)
+                )
             return super().ask(message, at_least=at_least)
 
-    fed, config = federation(), protocol.Config(batch=3, share=0.4, **QUICK)
+    fed = federation()
+    config = protocol.Config(batch=3, share=0.4, **QUICK)
     parties = Heeding(fed.parties("one-report", run="r", config=config))
     protocol.train(config, parties, fed.schemas)
-    seen = Counter((name, person) for name, ask in heeded for person in ask.people.tolist())
+    seen = Counter(
+        (name, person) for name, ask in heeded for person in ask.people.tolist()
+    )
     assert set(seen.values()) == {1}
     assert len(seen) == 20
     assert {len(one) for _, ask in heeded[:2] for one in ask.columns} == {1}
@@ -188,15 +252,21 @@ def test_nobody_reports_twice_whatever_they_are_asked_about() -> None:
 
 
 def test_a_report_about_malicious_sets_has_the_law_that_was_paid_for() -> None:
-    """A set that tells two people apart whatever else they hold: the odds of every report stay within e^ε."""
-    rows = pd.DataFrame({"id": range(4000), "kind": "x", "high": False, "coin": False, "only": "one"})
+    """A set that tells two people apart whatever else they hold: the odds of every
+    report stay within e^ε.
+    """
+    rows = pd.DataFrame(
+        {"id": range(4000), "kind": "x", "high": False, "coin": False, "only": "one"}
+    )
     rows.loc[2000:, ["kind", "high", "coin"]] = ["z", True, True]
     schema = linked(1)[1]
     party = a_party(1.0, frame=rows, schema=schema)
     ask = asked(
-        list(range(4000)), [[0, 1, 2]], groups=torch.tensor([0, 1, 2, 0, 1, 0, 1, 0]),
+        list(range(4000)),
+        [[0, 1, 2]],
+        groups=torch.tensor([0, 1, 2, 0, 1, 0, 1, 0]),
         listed=[torch.tensor([[2, 1, 1]])],
-    )  # fmt: skip
+    )
     reply = party.answer(ask)
     assert isinstance(reply, Reported)
     mechanism = SubsetSelection(cells=2, epsilon=1.0)
@@ -209,12 +279,16 @@ def test_a_report_about_malicious_sets_has_the_law_that_was_paid_for() -> None:
 
 
 def test_of_several_rows_one_is_drawn_by_the_person() -> None:
-    """At ε = 50 a report tells its cell: each of a person's rows is told about as often as any other."""
-    frame = pd.DataFrame({"id": np.repeat(np.arange(3000), 3), "kind": ["x", "y", "z"] * 3000}).assign(
-        high=False, coin=False, only="one"
-    )
+    """At ε = 50 a report tells its cell: each of a person's rows is told about as often
+    as any other.
+    """
+    frame = pd.DataFrame(
+        {"id": np.repeat(np.arange(3000), 3), "kind": ["x", "y", "z"] * 3000}
+    ).assign(high=False, coin=False, only="one")
     party = a_party(50.0, frame=frame, schema=linked(1)[1])
-    reply = party.answer(asked(list(range(3000)), [[0]], groups=torch.tensor([0, 1, 2, 0, 1, 0, 1, 0])))
+    reply = party.answer(
+        asked(list(range(3000)), [[0]], groups=torch.tensor([0, 1, 2, 0, 1, 0, 1, 0]))
+    )
     counts = torch.bincount(reply.reports.value.long(), minlength=3)  # type: ignore[attr-defined]
     assert int(counts.sum()) == 3000
     assert (counts - 1000).abs().max() < 150
@@ -237,7 +311,9 @@ def changed(**more: Any) -> Callable[[], Round]:
         changed(listed=[]),
     ],
 )
-def test_an_ask_that_makes_no_sense_is_refused_before_anybody_is_charged(ask: Callable[[], Round]) -> None:
+def test_an_ask_that_makes_no_sense_is_refused_before_anybody_is_charged(
+    ask: Callable[[], Round],
+) -> None:
     party = a_party()
     with pytest.raises(MessageError, match="Nothing was charged or sent"):
         party.answer(ask())
@@ -260,14 +336,18 @@ class Spoiling(LocalParties):
     def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
         replies = super().ask(message, at_least=at_least)
         for name, spoil in self.spoil.items():
-            if isinstance(reply := replies.get(name), Reported):
+            reply = replies.get(name)
+            if isinstance(reply, Reported):
                 value = spoil(reply.reports.value)
-                replies[name] = replace(reply, reports=replace(reply.reports, value=value))
+                replies[name] = replace(
+                    reply, reports=replace(reply.reports, value=value)
+                )
         return replies
 
 
 def test_what_is_no_report_is_refused_and_counted_and_the_others_stay() -> None:
-    fed, config = federation(hosts=7), protocol.Config(share=0.5, **QUICK)
+    fed = federation(hosts=7)
+    config = protocol.Config(share=0.5, **QUICK)
     parties = Spoiling(fed.parties("one-report", run="r", config=config))
     parties.spoil = {
         "b": lambda value: value[:-1],
@@ -281,11 +361,15 @@ def test_what_is_no_report_is_refused_and_counted_and_the_others_stay() -> None:
     assert (card["reports"]["refused"], card["reports"]["all"]) == (17, 3)
 
 
-def test_a_report_about_another_set_than_was_dealt_is_refused_where_it_is_none_of_its_own() -> None:
-    """All are of kind z, the last of three cells, and say so, whatever they were asked. Of two cells none is third."""
+def test_a_report_about_another_set_than_was_dealt_is_refused_where_it_is_none_of_its_own():
+    """All are of kind z, the last of three cells, and say so, whatever they were asked.
+    Of two cells none is third.
+    """
     frame, schema = linked(30)
     frame["kind"] = "z"
-    fed = Federation.rehearsal({"b": frame}, {"b": schema}, budget=Budget(40.0, 0.0), seed=1, same_people=False)
+    fed = Federation.rehearsal(
+        {"b": frame}, {"b": schema}, budget=Budget(40.0, 0.0), seed=1, same_people=False
+    )
     config = protocol.Config(share=1.0, **QUICK | {"epsilon_total": 40.0})
     dealt: list[int] = []
 
@@ -300,11 +384,17 @@ def test_a_report_about_another_set_than_was_dealt_is_refused_where_it_is_none_o
     inside = fed.parties("one-report", run="r", config=config)
     card = protocol.train(config, Others(inside), fed.schemas).trained.card
     assert 0 < dealt[0] < 30
-    assert card["reports"] == {"all": dealt[0], "refused": 30 - dealt[0], "of the busiest person": 1}
+    assert card["reports"] == {
+        "all": dealt[0],
+        "refused": 30 - dealt[0],
+        "of the busiest person": 1,
+    }
 
 
 class CutOff(LocalParties):
-    """Parties whose second round is interrupted after they have answered, before the server has it."""
+    """Parties whose second round is interrupted after they have answered, before the
+    server has it.
+    """
 
     def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
         replies = super().ask(message, at_least=at_least)
@@ -315,12 +405,21 @@ class CutOff(LocalParties):
 
 
 def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) -> None:
-    fed, config = federation(epsilon=16.0), protocol.Config(share=0.5, **QUICK)
-    parties = fed.parties("one-report", run="r", folder=tmp_path / "parties", config=config)
+    fed = federation(epsilon=16.0)
+    config = protocol.Config(share=0.5, **QUICK)
+    parties = fed.parties(
+        "one-report", run="r", folder=tmp_path / "parties", config=config
+    )
     with pytest.raises(KeyboardInterrupt):
-        protocol.train(config, CutOff(parties), fed.schemas, checkpoint=tmp_path / "server")
-    again = LocalParties(fed.parties("one-report", run="r", folder=tmp_path / "parties", config=config))
-    outcome = protocol.train(config, again, fed.schemas, checkpoint=tmp_path / "server", resume=True)
+        protocol.train(
+            config, CutOff(parties), fed.schemas, checkpoint=tmp_path / "server"
+        )
+    again = LocalParties(
+        fed.parties("one-report", run="r", folder=tmp_path / "parties", config=config)
+    )
+    outcome = protocol.train(
+        config, again, fed.schemas, checkpoint=tmp_path / "server", resume=True
+    )
     assert outcome.trained.card["ended"] == "after all rounds"
     assert outcome.trained.card["reports"]["all"] == 20
     assert outcome.privacy.epsilon("a") == 16.0  # what was cut off was paid for, too
@@ -330,7 +429,11 @@ class GoneAtTheEnd(LocalParties):
     """One host does not say what its ledger holds."""
 
     def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
-        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        asks = (
+            dict.fromkeys(self.names, message)
+            if isinstance(message, Ask)
+            else dict(message)
+        )
         if isinstance(asks.get("b"), Settle):
             if at_least is None:
                 raise PartyAway("b is away.")
@@ -339,7 +442,8 @@ class GoneAtTheEnd(LocalParties):
 
 
 def test_a_host_that_is_gone_when_all_have_reported_takes_no_report_along() -> None:
-    fed, config = federation(), protocol.Config(**QUICK)
+    fed = federation()
+    config = protocol.Config(**QUICK)
     inside = GoneAtTheEnd(fed.parties("one-report", run="r", config=config))
     outcome = protocol.train(config, inside, fed.schemas)
     assert outcome.trained.card["reports"]["all"] == 20
@@ -353,7 +457,9 @@ def test_everyone_on_single_columns_leaves_the_columns_independent() -> None:
     result = train("one-report", federation(frame, schema), share=1.0, **QUICK)
     gram = result.generator.network.gram()  # type: ignore[operator]
     ways = gram.diagonal()
-    torch.testing.assert_close(gram[:3, 3:5], torch.outer(ways[:3], ways[3:5]), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        gram[:3, 3:5], torch.outer(ways[:3], ways[3:5]), atol=1e-4, rtol=0
+    )
     assert float(ways[0]) == pytest.approx(0.5, abs=0.08)
 
 
@@ -378,19 +484,31 @@ def test_a_target_that_is_no_column_or_tells_nothing_is_named() -> None:
 
 def test_parties_with_other_columns_or_arrays_are_refused() -> None:
     schemas = {"a": SCHEMA, "b": SCHEMA.drop(["age"])}
-    fed = Federation.rehearsal(dict.fromkeys(schemas, FRAME), schemas, budget=Budget(8.0, 0.0), same_people=False)
+    fed = Federation.rehearsal(
+        dict.fromkeys(schemas, FRAME),
+        schemas,
+        budget=Budget(8.0, 0.0),
+        same_people=False,
+    )
     with pytest.raises(ConfigError, match="do not describe their rows in the same way"):
         train("one-report", fed, **QUICK)
     party = protocol.PROTOCOL.build(
-        "a", read_table(FRAME, SCHEMA, name="a", one_row_each=False),
-        Ledger.rehearsal(holder="a", budget=Budget(8.0, 0.0)), run="r", budget=Budget(8.0, 0.0),
+        "a",
+        read_table(FRAME, SCHEMA, name="a", one_row_each=False),
+        Ledger.rehearsal(holder="a", budget=Budget(8.0, 0.0)),
+        run="r",
+        budget=Budget(8.0, 0.0),
         rng=SecureRng.from_seed(0),
-    )  # fmt: skip
+    )
     with pytest.raises(SchemaError, match="another schema"):
         party.answer(Begin(config={}, schema=SCHEMA.drop(["age"]).to_dict()))
     people = Population.from_arrays(torch.zeros(4, 2), torch.zeros(4), classes=2)
     with pytest.raises(ConfigError, match="for tables"):
-        train("one-report", Federation.rehearsal({"a": people}, budget=Budget(8.0, 0.0)), **QUICK)
+        train(
+            "one-report",
+            Federation.rehearsal({"a": people}, budget=Budget(8.0, 0.0)),
+            **QUICK,
+        )
 
 
 @pytest.mark.parametrize(

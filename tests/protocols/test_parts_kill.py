@@ -1,4 +1,6 @@
-"""SIGKILL while a long table is counted in parts: nothing is charged without a count, and no count is taken twice."""
+"""SIGKILL while a long table is counted in parts: nothing is charged without a count,
+and no count is taken twice.
+"""
 
 import os
 import signal
@@ -50,8 +52,11 @@ def test_a_run_whose_counting_processes_are_killed_charges_nothing_and_the_next_
     whole, paid = run(source)
     monkeypatch.setattr(stores, "SPREAD", 0)
     monkeypatch.setenv(processes.VARIABLE, "2")
-    federation = Federation.rehearsal({"one": source}, {"one": SCHEMA}, budget=BUDGET, seed=3)
-    assert open_table(source, SCHEMA).rows == len(FRAME)  # by processes, which then wait for more
+    federation = Federation.rehearsal(
+        {"one": source}, {"one": SCHEMA}, budget=BUDGET, seed=3
+    )
+    # by processes, which then wait for more
+    assert open_table(source, SCHEMA).rows == len(FRAME)
     workers = processes._Workers.shared()
     idle = [workers._idle.get_nowait() for _ in range(workers._idle.qsize())]
     for worker in idle:
@@ -62,7 +67,9 @@ def test_a_run_whose_counting_processes_are_killed_charges_nothing_and_the_next_
         until(lambda: workers._idle.empty(), 60)
         for worker in idle:
             os.kill(worker.pid, signal.SIGKILL)
-        with pytest.raises(PartyError, match=r"ended by itself \(-9\).*Nothing was charged or sent"):
+        with pytest.raises(
+            PartyError, match=r"ended by itself \(-9\).*Nothing was charged or sent"
+        ):
             counted.result()
     assert not paid_by(federation)
     again, charged = run(source)
@@ -84,10 +91,13 @@ count_in_folder(folder, 0, 2)
 """
 
 
-def test_a_machine_that_is_killed_as_it_hands_in_its_part_leaves_none_and_another_counts_it(tmp_path: Path) -> None:
+def test_a_machine_that_is_killed_as_it_hands_in_its_part_leaves_none_and_another_counts_it(
+    tmp_path: Path,
+) -> None:
     source = kept(tmp_path / "t.parquet")
     whole, paid = run(source)
-    folder, over = tmp_path / "parts", threading.Event()
+    folder = tmp_path / "parts"
+    over = threading.Event()
 
     def count(number: int) -> None:
         while not over.is_set():
@@ -95,7 +105,10 @@ def test_a_machine_that_is_killed_as_it_hands_in_its_part_leaves_none_and_anothe
                 count_in_folder(folder, number, 2)
             time.sleep(0.01)
 
-    with InFolder(folder, of=2, patience=120.0) as spread, ThreadPoolExecutor(3) as threads:
+    with (
+        InFolder(folder, of=2, patience=120.0) as spread,
+        ThreadPoolExecutor(3) as threads,
+    ):
         victim = subprocess.Popen([sys.executable, "-c", _COUNT, str(folder)])
         made = threads.submit(run, source, spread)
         try:
@@ -132,9 +145,20 @@ with InFolder(Path(folder), of=2) as spread, counted_by(spread):
 def test_a_run_that_is_killed_while_it_waits_for_parts_has_charged_nothing_and_its_folder_is_not_taken_again(
     tmp_path: Path,
 ) -> None:
-    source, folder, ledgers = kept(tmp_path / "t.parquet"), tmp_path / "parts", tmp_path / "ledgers"
+    source = kept(tmp_path / "t.parquet")
+    folder = tmp_path / "parts"
+    ledgers = tmp_path / "ledgers"
     here = Path(__file__).parent
-    words = [sys.executable, "-c", _RUN, str(source.table), str(folder), str(ledgers), str(here), str(here.parent)]
+    words = [
+        sys.executable,
+        "-c",
+        _RUN,
+        str(source.table),
+        str(folder),
+        str(ledgers),
+        str(here),
+        str(here.parent),
+    ]
     victim = subprocess.Popen(words)
     try:
         until(lambda: bool(list(folder.glob("*.task"))), 120)

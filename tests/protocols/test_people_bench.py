@@ -1,4 +1,6 @@
-"""The people's benchmark: what its references are made of, and that its liars say what they are told to."""
+"""The people's benchmark: what its references are made of, and that its liars say what
+they are told to.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,13 +28,22 @@ def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
 
 def job(**changes: Any) -> dict[str, Any]:
     usual = {
-        "dataset": "toy", "method": "bootstrap", "rows": 2, "level": "local", "epsilon_total": 2.0, "seed": 0,
-        "data": None, "device": "cpu", "models": ("boosting",),
-    }  # fmt: skip
+        "dataset": "toy",
+        "method": "bootstrap",
+        "rows": 2,
+        "level": "local",
+        "epsilon_total": 2.0,
+        "seed": 0,
+        "data": None,
+        "device": "cpu",
+        "models": ("boosting",),
+    }
     return usual | changes
 
 
-def test_a_subsample_is_so_many_real_rows_as_often_as_it_takes(bench: ModuleType) -> None:
+def test_a_subsample_is_so_many_real_rows_as_often_as_it_takes(
+    bench: ModuleType,
+) -> None:
     data = bench.load("toy", None)
     rows, _ = bench.drawn(job(method="25 rows"), data)
     assert len(rows) == len(data.train)
@@ -43,7 +54,9 @@ def test_a_subsample_is_so_many_real_rows_as_often_as_it_takes(bench: ModuleType
 
 
 def test_every_reference_has_its_figures_and_no_price(bench: ModuleType) -> None:
-    row = bench.measure(job(method="independent columns", rows="", level="", epsilon_total=""))
+    row = bench.measure(
+        job(method="independent columns", rows="", level="", epsilon_total="")
+    )
     assert 0 < row["avd2"] < row["avd3"] < 1
     assert 0 <= row["auc"] <= 1
     assert set(row) <= set(bench.FIELDS)
@@ -66,19 +79,33 @@ def test_liars_name_the_first_cells_of_their_set_and_others_do_not(
 ) -> None:
     liars = load_bench("people", "liars")
     frame, schema = toy(rows=200, seed=3)
-    schema, budget = replace(schema), Budget(0.5, 0.0)
+    schema = replace(schema)
+    budget = Budget(0.5, 0.0)
     party = liars.LyingParty(
-        "a", read_table(frame, schema, name="a"), Ledger.rehearsal(holder="a", budget=budget), run="r",
-        budget=budget, rng=SecureRng.from_seed(0),
-    ).lie("one cell", share, 0)  # fmt: skip
-    party.answer(Begin(config={"epsilon_total": 0.5}, schema=Schema(columns=schema.columns).to_dict()))
+        "a",
+        read_table(frame, schema, name="a"),
+        Ledger.rehearsal(holder="a", budget=budget),
+        run="r",
+        budget=budget,
+        rng=SecureRng.from_seed(0),
+    ).lie("one cell", share, 0)
+    party.answer(
+        Begin(
+            config={"epsilon_total": 0.5},
+            schema=Schema(columns=schema.columns).to_dict(),
+        )
+    )
     groups = torch.cat([torch.arange(size) for size in party.levels])
     reply = party.answer(
         Round(
-            round=1, people=torch.arange(200), which=torch.zeros(200, dtype=torch.int64), groups=groups,
-            columns=[[0, 1]], listed=[torch.zeros(0, 2, dtype=torch.int64)],
+            round=1,
+            people=torch.arange(200),
+            which=torch.zeros(200, dtype=torch.int64),
+            groups=groups,
+            columns=[[0, 1]],
+            listed=[torch.zeros(0, 2, dtype=torch.int64)],
         )
-    )  # fmt: skip
+    )
     mechanism = SubsetSelection(cells=party.levels[0] * party.levels[1], epsilon=0.5)
     named, bad = mechanism.decode(reply.reports.value.view(200, -1))
     assert not bad.any()

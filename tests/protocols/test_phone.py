@@ -1,4 +1,6 @@
-"""The client that an app can follow makes uploads that both aggregators take, and pays before it sends."""
+"""The client that an app can follow makes uploads that both aggregators take, and pays
+before it sends.
+"""
 
 import ast
 import hashlib
@@ -54,12 +56,19 @@ def ticket(run: str = "r") -> dict[str, Any]:
 
 def counted(rows: Any, context: bytes) -> tuple[Any, Any]:
     """Who passes at both aggregators, and the sums."""
-    form, sketch = PLAN.format, Sketch(PLAN.cells, bytes(32))
-    first, (second, opened) = form.first(rows), form.second(rows[:, : form.head], PAIR, context)
+    form = PLAN.format
+    sketch = Sketch(PLAN.cells, bytes(32))
+    first, (second, opened) = (
+        form.first(rows),
+        form.second(rows[:, : form.head], PAIR, context),
+    )
     (z1, y1, sums1), (z2, y2, sums2) = sketch.look(first), sketch.look(second)
     prime = np.uint64(PLAN.field.prime)
-    z, y = (z1 + z2) % prime, (y1 + y2) % prime
-    passed = sketch.passed(sketch.judge(first, z, y), sketch.judge(second, z, y)) & opened
+    z = (z1 + z2) % prime
+    y = (y1 + y2) % prime
+    passed = (
+        sketch.passed(sketch.judge(first, z, y), sketch.judge(second, z, y)) & opened
+    )
     return passed, PLAN.field.signed((sums1 + sums2) % prime).numpy()
 
 
@@ -68,7 +77,9 @@ def test_both_aggregators_take_what_a_phone_sends(phone: ModuleType) -> None:
     context = context_of("r", told["config"], told["schemas"], PAIR.public)
     assert phone.context_of(told) == context
     codes = Codec(SCHEMA).codes(FRAME)
-    uploads = [phone.upload(told["sizes"], row.tolist(), PAIR.public, context) for row in codes]
+    uploads = [
+        phone.upload(told["sizes"], row.tolist(), PAIR.public, context) for row in codes
+    ]
     rows = np.frombuffer(b"".join(uploads), np.uint8).reshape(len(codes), -1)
     assert rows.shape[1] == PLAN.format.size
     passed, sums = counted(rows, context)
@@ -85,11 +96,16 @@ def test_a_word_that_is_no_number_of_the_field_is_drawn_again_alike(
 ) -> None:
     """With a prime near 2³¹ every other word is."""
     monkeypatch.setattr(phone, "PRIME", 2**31 + 11)
-    key, seed = bytes(range(16)), bytes(range(16, 32))
+    key = bytes(range(16))
+    seed = bytes(range(16, 32))
     seeds = np.frombuffer(seed, "<u8").reshape(1, 1, 2)
-    lines = _lines([_cipher(np.frombuffer(key, np.uint8))], seeds, 41, Field(2**31 + 11))
+    lines = _lines(
+        [_cipher(np.frombuffer(key, np.uint8))], seeds, 41, Field(2**31 + 11)
+    )
     assert np.array_equal(phone.line(key, seed, 41), lines[0, 0])
-    assert np.array_equal(phone.numbers(bytes(32), 3, 50), Field(2**31 + 11).uniform(bytes(32), 3, 50))
+    assert np.array_equal(
+        phone.numbers(bytes(32), 3, 50), Field(2**31 + 11).uniform(bytes(32), 3, 50)
+    )
 
 
 def words(folder: Path, *more: str, run: str = "r") -> list[str]:
@@ -99,7 +115,9 @@ def words(folder: Path, *more: str, run: str = "r") -> list[str]:
 
 
 @pytest.fixture
-def start(phone: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def start(
+    phone: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
     """The program in this process: what it ends with, nothing if all is well."""
     monkeypatch.chdir(tmp_path)
 
@@ -114,14 +132,27 @@ def start(phone: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return started
 
 
-def test_a_phone_pays_first_and_uploads_once_in_a_run(tmp_path: Path, start: Callable[..., str]) -> None:
-    done = subprocess.run([sys.executable, *words(tmp_path)], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+def test_a_phone_pays_first_and_uploads_once_in_a_run(
+    tmp_path: Path, start: Callable[..., str]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, *words(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     assert "none against both together" in done.stdout
     assert fingerprint({"second": PAIR.public}) in done.stdout
     assert (tmp_path / "upload.bin").stat().st_size == PLAN.format.size
     made = (tmp_path / "upload.bin").read_bytes()
-    entry = {"run": "r", "epsilon": 1.0, "delta": 1e-6, "upload": hashlib.sha256(made).hexdigest()}
+    entry = {
+        "run": "r",
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "upload": hashlib.sha256(made).hexdigest(),
+    }
     assert json.loads((tmp_path / "ledger.jsonl").read_text()) == entry
     assert not start(), "the same upload again, at no price"
     assert (tmp_path / "upload.bin").read_bytes() == made
@@ -137,7 +168,8 @@ def test_a_phone_that_was_cut_off_after_it_paid_sends_what_it_paid_for(
     tmp_path: Path, start: Callable[..., str]
 ) -> None:
     assert not start()
-    made, file = (tmp_path / "upload.bin").read_bytes(), tmp_path / "upload.bin"
+    made = (tmp_path / "upload.bin").read_bytes()
+    file = tmp_path / "upload.bin"
     file.rename(tmp_path / "upload.bin.draft")
     file.write_bytes(made[:100])  # of another run, or half of it
     assert not start()
@@ -147,18 +179,27 @@ def test_a_phone_that_was_cut_off_after_it_paid_sends_what_it_paid_for(
 
 
 def asked(**more: Any) -> dict[str, Any]:
-    """A round about two columns with three and two levels, each by itself and both together."""
+    """A round about two columns with three and two levels, each by itself and both
+    together.
+    """
     round = {
-        "run": "r", "round": 1, "config": {"epsilon_total": 1.0}, "sizes": [3, 2], "groups": [0, 1, 2, 0, 1],
-        "columns": [[0], [1], [0, 1]], "listed": [[], [], []], "weights": [1, 1, 1],
-    }  # fmt: skip
+        "run": "r",
+        "round": 1,
+        "config": {"epsilon_total": 1.0},
+        "sizes": [3, 2],
+        "groups": [0, 1, 2, 0, 1],
+        "columns": [[0], [1], [0, 1]],
+        "listed": [[], [], []],
+        "weights": [1, 1, 1],
+    }
     return round | more
 
 
 @pytest.mark.parametrize(
     "made_up",
     [
-        {"groups": [0, 9, -7, 0, 1], "columns": [[0]], "listed": [[]], "weights": [1]},  # a bit that is no cell's
+        # a bit that is no cell's
+        {"groups": [0, 9, -7, 0, 1], "columns": [[0]], "listed": [[]], "weights": [1]},
         {"groups": [0, 1, -1, 0, 1]},
         {"groups": [0, 1, float("nan"), 0, 1]},
         {"groups": [0, 1, 0.5, 0, 1]},
@@ -185,7 +226,9 @@ def test_a_ticket_about_other_columns_is_refused_before_the_levels_are_looked_at
     tmp_path: Path, start: Callable[..., str]
 ) -> None:
     own = list(PLAN.cells.sizes)
-    assert "about other columns" in start("--sizes", ",".join(map(str, [own[0] + 1, *own[1:]])))
+    assert "about other columns" in start(
+        "--sizes", ",".join(map(str, [own[0] + 1, *own[1:]]))
+    )
     assert not (tmp_path / "ledger.jsonl").exists()
     assert not start("--sizes", ",".join(map(str, own)))
 
@@ -193,7 +236,14 @@ def test_a_ticket_about_other_columns_is_refused_before_the_levels_are_looked_at
 def test_the_phone_needs_numpy_and_cryptography_alone() -> None:
     tree = ast.parse(PHONE.read_text())
     roots = {
-        alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+        alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
     }
-    roots |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    roots |= {
+        str(node.module).split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+    }
     assert roots - sys.stdlib_module_names == {"numpy", "cryptography"}

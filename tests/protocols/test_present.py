@@ -1,4 +1,6 @@
-"""A protocol over rows goes on without a party that stays away, and says so; nobody else notices."""
+"""A protocol over rows goes on without a party that stays away, and says so; nobody
+else notices.
+"""
 
 import sys
 from collections.abc import Mapping
@@ -21,9 +23,13 @@ FEW = {"cohort": 4, "cap": 3, "rounds": 2, "checkpoint_every": 1}
 
 
 def case_of(protocol: str, **changes: Any) -> Case:
-    case = next(case for case in CASES if case.protocol == protocol and "two" in case.name)
+    case = next(
+        case for case in CASES if case.protocol == protocol and "two" in case.name
+    )
     known = case.record.config.__dataclass_fields__
-    few = {key: value for key, value in FEW.items() if key in known and protocol != "lopub"}
+    few = {
+        key: value for key, value in FEW.items() if key in known and protocol != "lopub"
+    }
     return replace(case, settings=dict(case.settings) | few | {"at_least": 1} | changes)
 
 
@@ -32,9 +38,12 @@ class Leaving(LocalParties):
 
     def __init__(self, parties: Mapping[str, Party], who: str, after: int) -> None:
         super().__init__(parties)
-        self.who, self.left = who, after
+        self.who = who
+        self.left = after
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
         asks = addressed(message, self.names)
         if self.who in asks:
             self.left -= 1
@@ -46,40 +55,65 @@ class Leaving(LocalParties):
         return super().ask(asks)
 
 
-def trained(case: Case, after: int, federation: Federation | None = None, **more: Any) -> tuple[Any, Federation]:
+def trained(
+    case: Case, after: int, federation: Federation | None = None, **more: Any
+) -> tuple[Any, Federation]:
     federation = federation or case.federation()
     names = list(federation.holders)
-    places = {} if "checkpoint" not in more else {"folder": Path(more["checkpoint"]) / "parties"}
-    built = federation.parties(case.protocol, run="here", config=case.config(), **places)
+    places = (
+        {}
+        if "checkpoint" not in more
+        else {"folder": Path(more["checkpoint"]) / "parties"}
+    )
+    built = federation.parties(
+        case.protocol, run="here", config=case.config(), **places
+    )
     parties = Leaving(built, names[-1], after)
-    return case.record.train(case.config(), parties, federation.schemas, **more), federation
+    return case.record.train(
+        case.config(), parties, federation.schemas, **more
+    ), federation
 
 
 def card_of(outcome: Any) -> Mapping[str, Any]:
     return outcome.trained.card
 
 
-@pytest.mark.parametrize("protocol", ["sign-ds", "fed-wae", "fed-stdg", "gen-fl", "lopub", "one-report", "sgde"])
+@pytest.mark.parametrize(
+    "protocol",
+    ["sign-ds", "fed-wae", "fed-stdg", "gen-fl", "lopub", "one-report", "sgde"],
+)
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
-def test_the_others_end_the_run_and_the_card_says_who_went_when(protocol: str, after: int) -> None:
+def test_the_others_end_the_run_and_the_card_says_who_went_when(
+    protocol: str, after: int
+) -> None:
     outcome, federation = trained(case_of(protocol), after)
     stayed, went = federation.holders
     assert card_of(outcome)["gone"].keys() == {went}
     assert card_of(outcome)["gone"][went]["rounds"] <= after
     stated = {party.name: party for party in outcome.privacy.parties}
-    assert stated[stayed].insider == federation.holders[stayed].ledger.spend(against="anyone")
+    assert stated[stayed].insider == federation.holders[stayed].ledger.spend(
+        against="anyone"
+    )
     paid = federation.holders[went].ledger.spend(against="anyone")
     if went in stated:  # what is stated of it is not below what its ledger holds
-        assert all(stated[went].insider.get(event, 0) >= count for event, count in paid.items())
+        assert all(
+            stated[went].insider.get(event, 0) >= count for event, count in paid.items()
+        )
     else:
         assert not paid or any(went in text for text in outcome.privacy.outside)
 
 
-@pytest.mark.parametrize("protocol", ["sign-ds", "fed-wae", "fed-stdg", "gen-fl", "lopub", "one-report", "sgde"])
-def test_who_stays_gets_the_same_run_whether_or_not_it_could_go_on_alone(protocol: str) -> None:
+@pytest.mark.parametrize(
+    "protocol",
+    ["sign-ds", "fed-wae", "fed-stdg", "gen-fl", "lopub", "one-report", "sgde"],
+)
+def test_who_stays_gets_the_same_run_whether_or_not_it_could_go_on_alone(
+    protocol: str,
+) -> None:
     """`at_least` changes nothing while all are there."""
     alone, free = (trained(case_of(protocol, at_least=n), 10_000)[0] for n in (1, None))
-    one, other = weights(alone), weights(free)
+    one = weights(alone)
+    other = weights(free)
     assert all((one[key] == other[key]).all() for key in one)
     assert card_of(alone)["gone"] == {}
 
@@ -111,7 +145,9 @@ def test_fewer_than_at_least_is_too_few() -> None:
     with pytest.raises(PartyAway):
         trained(case_of("sign-ds", at_least=2), 2)
     federation = case_of("sign-ds").federation()
-    parties = LocalParties(federation.parties("sign-ds", run="here", config=case_of("sign-ds").config()))
+    parties = LocalParties(
+        federation.parties("sign-ds", run="here", config=case_of("sign-ds").config())
+    )
     with pytest.raises(ConfigError, match="at_least=3, and there are 2 parties"):
         Present(parties, 3)
 
@@ -124,7 +160,12 @@ def test_a_refusal_is_no_absence() -> None:
             raise PartyError("host 1 refuses")
 
     federation = case_of("sign-ds").federation()
-    present = Present(Refusing(federation.parties("sign-ds", run="x", config=case_of("sign-ds").config())), 1)
+    present = Present(
+        Refusing(
+            federation.parties("sign-ds", run="x", config=case_of("sign-ds").config())
+        ),
+        1,
+    )
     with pytest.raises(PartyError, match="refuses"):
         present.ask({})
     assert present.gone == {}

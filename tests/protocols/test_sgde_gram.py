@@ -33,10 +33,12 @@ from understudy.runs.federation import Federation, open_ledger, own_folder
 BUDGET = Budget(4.0, 1e-5)
 SCHEMA = Schema(
     columns=(
-        Categorical(name="one", categories=("a", "b", "c")), Categorical(name="class", categories=("left", "right")),
-        Categorical(name="two", categories=("x", "y")), Categorical(name="three", categories=("x", "y")),
+        Categorical(name="one", categories=("a", "b", "c")),
+        Categorical(name="class", categories=("left", "right")),
+        Categorical(name="two", categories=("x", "y")),
+        Categorical(name="three", categories=("x", "y")),
     )
-)  # fmt: skip
+)
 PAY = Integer(name="pay", low=0, high=1_000_000)
 POOL = Requirements(schema=SCHEMA, target="class", epsilon=4.0, delta=1e-5)
 
@@ -48,21 +50,35 @@ def fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(count: int, seed: int = 0) -> pd.DataFrame:
-    """ "left" is a or b, "right" b or c; "two" and "three" are the same in nine of ten rows, whatever the class."""
+    """ "left" is a or b, "right" b or c; "two" and "three" are the same in nine of ten
+    rows, whatever the class.
+    """
     rng = np.random.default_rng(seed)
     left, b, two, odd = (rng.random(count) < share for share in (0.7, 0.3, 0.5, 0.1))
     return pd.DataFrame(
-        {"one": np.where(b, "b", np.where(left, "a", "c")), "class": np.where(left, "left", "right"),
-         "two": np.where(two, "x", "y"), "three": np.where(two ^ odd, "x", "y")}
-    )  # fmt: skip
+        {
+            "one": np.where(b, "b", np.where(left, "a", "c")),
+            "class": np.where(left, "left", "right"),
+            "two": np.where(two, "x", "y"),
+            "three": np.where(two ^ odd, "x", "y"),
+        }
+    )
 
 
-def offers(frame: pd.DataFrame, silo: str = "s", seed: int = 1) -> tuple[Generator, Ledger]:
+def offers(
+    frame: pd.DataFrame, silo: str = "s", seed: int = 1
+) -> tuple[Generator, Ledger]:
     ledger = Ledger.rehearsal(silo, BUDGET)
     (made,) = train_offers(
-        silo, read_table(frame, SCHEMA), ledger, POOL, budget=BUDGET, run="r", recipe=Recipe(kind="gram"),
+        silo,
+        read_table(frame, SCHEMA),
+        ledger,
+        POOL,
+        budget=BUDGET,
+        run="r",
+        recipe=Recipe(kind="gram"),
         rng=SecureRng.from_seed(seed),
-    )  # fmt: skip
+    )
     return made, ledger
 
 
@@ -79,7 +95,7 @@ def test_a_silo_pays_for_every_column_and_pair_and_offers_all_classes_in_one() -
     assert network.noise[0] < network.noise[1]
 
 
-def test_the_counts_without_noise_are_those_of_the_rows_and_a_person_adds_one_to_each_table() -> None:
+def test_the_counts_without_noise_are_those_of_the_rows_and_a_person_adds_one_to_each_table():
     frame = rows(60)
     offering = PairCounts(POOL, Recipe(kind="gram"), None)
 
@@ -89,7 +105,9 @@ def test_the_counts_without_noise_are_those_of_the_rows_and_a_person_adds_one_to
         return offer.counts
 
     exact = counted(frame)
-    assert exact.diagonal()[3:5].tolist() == [(frame["class"] == name).sum() for name in ("left", "right")]
+    assert exact.diagonal()[3:5].tolist() == [
+        (frame["class"] == name).sum() for name in ("left", "right")
+    ]
     both = ((frame["class"] == "left") & (frame["one"] == "c")).sum()
     assert exact[3, 2] == exact[2, 3] == both
     more = pd.concat([frame, frame[:1]])
@@ -158,14 +176,20 @@ def test_counts_that_nobody_changed_are_taken() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_silo_with_one_person_or_an_empty_class_offers_as_any_other_does(count: int) -> None:
+def test_a_silo_with_one_person_or_an_empty_class_offers_as_any_other_does(
+    count: int,
+) -> None:
     made, _ = offers(rows(50)[lambda frame: frame["class"] == "left"][:count])
     assert len(Generator.of(made).sample(5, seed=0)) == 5
 
 
 def test_images_have_no_pairs() -> None:
-    images = Population.from_arrays(np.zeros((4, 3, 3), dtype=np.float32), [0, 1, 0, 1], classes=2)
-    federation = Federation.rehearsal({"a": images, "b": images}, budget=BUDGET, seed=0, same_people=False)
+    images = Population.from_arrays(
+        np.zeros((4, 3, 3), dtype=np.float32), [0, 1, 0, 1], classes=2
+    )
+    federation = Federation.rehearsal(
+        {"a": images, "b": images}, budget=BUDGET, seed=0, same_people=False
+    )
     with pytest.raises(ConfigError, match='kind="gram" is for tables'):
         train("sgde", federation, kind="gram", epsilon=4.0)
 
@@ -180,8 +204,12 @@ def test_swapped_classes_show_in_a_pool_of_counts() -> None:
 
 def test_a_run_of_counts_is_one_generator_and_lies_are_found() -> None:
     held = {f"s{seed}": rows(300, seed) for seed in range(5)}
-    federation = Federation.rehearsal(held, dict.fromkeys(held, SCHEMA), budget=BUDGET, seed=0, same_people=False)
-    result = train("sgde", federation, kind="gram", target="class", epsilon=4.0, poison="flip")
+    federation = Federation.rehearsal(
+        held, dict.fromkeys(held, SCHEMA), budget=BUDGET, seed=0, same_people=False
+    )
+    result = train(
+        "sgde", federation, kind="gram", target="class", epsilon=4.0, poison="flip"
+    )
     assert [one["flagged"] for one in result.generator.card["offers"]].count(True) == 1
     assert len(result.generator.sample(10, seed=0)) == 10
     assert torch.isfinite(result.generator.network.logits).all()  # type: ignore[union-attr]
@@ -190,8 +218,12 @@ def test_a_run_of_counts_is_one_generator_and_lies_are_found() -> None:
 def test_levels_that_one_silo_bought_are_the_pools_and_its_ledger_has_their_price_and_the_offers(
     tmp_path: Path,
 ) -> None:
-    """Pay is skewed: cut evenly between wide bounds, nearly all people are in the first bin."""
-    rng, schema, budget = (np.random.default_rng(0), Schema(columns=(PAY, Boolean(name="class"))), Budget(1.0, 1e-5))
+    """Pay is skewed: cut evenly between wide bounds, nearly all people are in the first
+    bin.
+    """
+    rng = np.random.default_rng(0)
+    schema = Schema(columns=(PAY, Boolean(name="class")))
+    budget = Budget(1.0, 1e-5)
     pay = (500 * (1 + rng.pareto(1.5, 4_000))).clip(max=1e6).round()
     held = {
         silo: pd.DataFrame({"pay": part, "class": part > 800})
@@ -200,17 +232,32 @@ def test_levels_that_one_silo_bought_are_the_pools_and_its_ledger_has_their_pric
 
     def median(levels: Schema, ledgers: str) -> float:
         silos = Federation(
-            held, dict.fromkeys(held, levels), budget=budget, ledgers=tmp_path / ledgers, same_people=False
+            held,
+            dict.fromkeys(held, levels),
+            budget=budget,
+            ledgers=tmp_path / ledgers,
+            same_people=False,
         )
-        pooled = train("sgde", silos, kind="gram", target="class", epsilon=1.0).generator
+        pooled = train(
+            "sgde", silos, kind="gram", target="class", epsilon=1.0
+        ).generator
         return float(pooled.sample(2_000, seed=0)["pay"].median())
 
-    ledger = open_ledger(own_folder(tmp_path / "ledgers") / "north.ledger", "north", Budget(2.0, 1e-5))
-    alone = Federation({"north": held["north"]}, {"north": schema}, budget=budget, ledgers=tmp_path / "ledgers")
+    ledger = open_ledger(
+        own_folder(tmp_path / "ledgers") / "north.ledger", "north", Budget(2.0, 1e-5)
+    )
+    alone = Federation(
+        {"north": held["north"]},
+        {"north": schema},
+        budget=budget,
+        ledgers=tmp_path / "ledgers",
+    )
     bought = train("gram", alone, components=16, steps=20).generator.levels
     assert bought is not None
     levels = ledger.spend()
-    assert median(bought_bins(bought), "ledgers") == pytest.approx(np.median(pay), rel=0.15)
+    assert median(bought_bins(bought), "ledgers") == pytest.approx(
+        np.median(pay), rel=0.15
+    )
     offer = ledger.spend() - levels
     assert 0.9 < epsilon(levels, 1e-5) <= 1.0
     assert 0.9 < epsilon(offer, 1e-5) <= 1.0

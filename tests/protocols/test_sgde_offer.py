@@ -10,19 +10,42 @@ import torch
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.generators.generator import Generator
-from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, SchemaError, UnderstudyError
+from understudy.ground.errors import (
+    ArtefactError,
+    ConfigError,
+    PrivacyError,
+    SchemaError,
+    UnderstudyError,
+)
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.protocols.sgde.offer import Requirements, check_generator, check_offer, label_place, offer_card
+from understudy.protocols.sgde.offer import (
+    Requirements,
+    check_generator,
+    check_offer,
+    label_place,
+    offer_card,
+)
 
 SCHEMA = toy(rows=4, seed=0)[1]
-POOL = Requirements(schema=SCHEMA, target="smoker", epsilon=1.5, delta=1e-5, largest=10_000)
+POOL = Requirements(
+    schema=SCHEMA, target="smoker", epsilon=1.5, delta=1e-5, largest=10_000
+)
 
 
 def card(**changes: Any) -> dict[str, Any]:
     told = offer_card(
-        POOL, silo="north", label=POOL.labels[0], epsilon=1.4, delta=1e-6, accountant="PLD",
-        network={"kind": "mixture", "components": 1, "sizes": list(Codec(SCHEMA).sizes)},
-    )  # fmt: skip
+        POOL,
+        silo="north",
+        label=POOL.labels[0],
+        epsilon=1.4,
+        delta=1e-6,
+        accountant="PLD",
+        network={
+            "kind": "mixture",
+            "components": 1,
+            "sizes": list(Codec(SCHEMA).sizes),
+        },
+    )
     return told | changes
 
 
@@ -67,7 +90,9 @@ def test_an_offer_within_the_requirements_is_taken() -> None:
         ({"network": {"kind": ["mixture"]}}, ConfigError),
     ],
 )
-def test_every_requirement_is_held(changes: dict[str, Any], error: type[UnderstudyError]) -> None:
+def test_every_requirement_is_held(
+    changes: dict[str, Any], error: type[UnderstudyError]
+) -> None:
     with pytest.raises(error):
         check_offer(POOL, card(**changes), SCHEMA, 10)
 

@@ -1,4 +1,6 @@
-"""Shared moments: the moments of all who are honest, once, for neither of two aggregators alone."""
+"""Shared moments: the moments of all who are honest, once, for neither of two
+aggregators alone.
+"""
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -14,7 +16,12 @@ from understudy.data.images import Images, ImageSchema
 from understudy.data.kinds import NoRows
 from understudy.data.samples import toy
 from understudy.generators.generator import Generator
-from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, SchemaError
+from understudy.ground.errors import (
+    BudgetExceeded,
+    ConfigError,
+    PartyError,
+    SchemaError,
+)
 from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import SecureRng
@@ -31,9 +38,17 @@ from understudy.runtime.local import LocalParties
 PEOPLE = 30
 BUDGET = Budget(3.0, 1e-5)
 SETTINGS: dict[str, Any] = {
-    "aggregator": "second", "epsilon": 3.0, "delta": 1e-5, "least_people": 10, "batch": 7, "features": 6, "bits": 6,
-}  # fmt: skip
-SCHEMA = ImageSchema(height=4, width=6, person="id", label="side", classes=("left", "right", "both"))
+    "aggregator": "second",
+    "epsilon": 3.0,
+    "delta": 1e-5,
+    "least_people": 10,
+    "batch": 7,
+    "features": 6,
+    "bits": 6,
+}
+SCHEMA = ImageSchema(
+    height=4, width=6, person="id", label="side", classes=("left", "right", "both")
+)
 RNG = np.random.default_rng(3)
 SIDES = RNG.integers(0, 3, PEOPLE)
 PIXELS = RNG.integers(0, 100, (PEOPLE, 4, 6))
@@ -43,12 +58,24 @@ NAMES = np.array(SCHEMA.classes, dtype=object)[SIDES]
 
 
 def images(people: Any) -> ArrayTable[Any]:
-    return Images.from_array(PIXELS[people], SCHEMA, np.arange(PEOPLE)[people], labels=NAMES[people])
+    return Images.from_array(
+        PIXELS[people], SCHEMA, np.arange(PEOPLE)[people], labels=NAMES[people]
+    )
 
 
-def federation(hosts: int = 2, *, budget: Budget = BUDGET, seed: int | None = 1) -> Federation:
-    rows: dict[str, Any] = {f"host {n}": images(slice(n, None, hosts)) for n in range(hosts)}
-    return Federation.rehearsal(rows | {"second": NoRows(SCHEMA)}, {}, budget=budget, seed=seed, same_people=False)
+def federation(
+    hosts: int = 2, *, budget: Budget = BUDGET, seed: int | None = 1
+) -> Federation:
+    rows: dict[str, Any] = {
+        f"host {n}": images(slice(n, None, hosts)) for n in range(hosts)
+    }
+    return Federation.rehearsal(
+        rows | {"second": NoRows(SCHEMA)},
+        {},
+        budget=budget,
+        seed=seed,
+        same_people=False,
+    )
 
 
 def parties(whole: Federation, **changes: Any) -> dict[str, Party]:
@@ -56,17 +83,27 @@ def parties(whole: Federation, **changes: Any) -> dict[str, Party]:
 
 
 def run(whole: Federation, **changes: Any) -> Any:
-    return moments.train(Config(**SETTINGS | changes), LocalParties(parties(whole, **changes)), whole.schemas)
+    return moments.train(
+        Config(**SETTINGS | changes),
+        LocalParties(parties(whole, **changes)),
+        whole.schemas,
+    )
 
 
 def plan(**changes: Any) -> MomentsPlan:
-    return MomentsPlan.joint(Config(**SETTINGS | changes), {"a": SCHEMA, "b": SCHEMA, "second": SCHEMA})
+    return MomentsPlan.joint(
+        Config(**SETTINGS | changes), {"a": SCHEMA, "b": SCHEMA, "second": SCHEMA}
+    )
 
 
 def everybody(terms: MomentsPlan, people: Any = slice(None)) -> Tensor:
     """What is counted of these people, in the clear."""
     frame = terms.frame
-    q = bounded(frame.coefficients(images(people).values), float(frame.reach), terms.cells.radius)
+    q = bounded(
+        frame.coefficients(images(people).values),
+        float(frame.reach),
+        terms.cells.radius,
+    )
     counted = terms.cells.counted(SIDES[people], q.astype(np.int64)).sum(0)
     return torch.from_numpy(counted) * terms.weights
 
@@ -97,11 +134,14 @@ def released(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 def test_what_is_released_is_what_all_people_together_have_and_it_says_so_in_steps(
     by_class: bool, released: list[Tensor]
 ) -> None:
-    outcome, terms = run(federation(), by_class=by_class), plan(by_class=by_class)
+    outcome = run(federation(), by_class=by_class)
+    terms = plan(by_class=by_class)
     assert torch.equal(released[0], everybody(terms))
     assert (outcome.people, outcome.trained.card["refused"]) == (PEOPLE, 0)
     first, second = terms.read(released[0])
-    assert torch.equal(first["people"], torch.from_numpy(np.bincount(SIDES).astype(float)))
+    assert torch.equal(
+        first["people"], torch.from_numpy(np.bincount(SIDES).astype(float))
+    )
     rows = terms.frame.coefficients(images(slice(None)).values)
     step = terms.frame.reach / terms.cells.radius
     for one in range(3):
@@ -109,23 +149,35 @@ def test_what_is_released_is_what_all_people_together_have_and_it_says_so_in_ste
         assert np.allclose(first["sums"][one], here.sum(0), atol=len(here) * step / 2)
     exact = rows.T @ rows
     assert np.allclose(second["moments"].sum(0), exact, atol=0.05 * np.abs(exact).max())
-    assert float(first["energy"]) == pytest.approx(float(second["moments"].sum(0).trace()))
+    assert float(first["energy"]) == pytest.approx(
+        float(second["moments"].sum(0).trace())
+    )
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_person_without_rows_uploads_like_any_other_and_counts_nothing(released: list[Tensor]) -> None:
-    """As a person whose series is shorter than a window: an error, or another's row, would tell it."""
+def test_a_person_without_rows_uploads_like_any_other_and_counts_nothing(
+    released: list[Tensor],
+) -> None:
+    """As a person whose series is shorter than a window: an error, or another's row,
+    would tell it.
+    """
     whole = images(slice(None))
-    ids, starts = np.insert(whole.ids, 4, 99), np.insert(whole.starts, 4, whole.starts[4])
+    ids = np.insert(whole.ids, 4, 99)
+    starts = np.insert(whole.starts, 4, whole.starts[4])
     rows = {"host": replace(whole, ids=ids, starts=starts), "second": NoRows(SCHEMA)}
-    outcome = run(Federation.rehearsal(rows, {}, budget=BUDGET, seed=1, same_people=False))
+    outcome = run(
+        Federation.rehearsal(rows, {}, budget=BUDGET, seed=1, same_people=False)
+    )
     assert torch.equal(released[0], everybody(plan()))
     assert (outcome.people, outcome.trained.card["refused"]) == (PEOPLE + 1, 0)
 
 
-def test_both_aggregators_add_their_full_noise_and_the_diagonal_has_more(released: list[Tensor]) -> None:
+def test_both_aggregators_add_their_full_noise_and_the_diagonal_has_more(
+    released: list[Tensor],
+) -> None:
     terms = plan()
-    rng, head = SecureRng.from_seed(5), 3 * (1 + terms.frame.features)
+    rng = SecureRng.from_seed(5)
+    head = 3 * (1 + terms.frame.features)
     drawn = torch.stack([terms.noise(rng) for _ in range(20)]).double()
     ones = torch.cat([torch.zeros(head, dtype=torch.bool), terms._diagonal])
     first, second = terms.sigmas
@@ -165,24 +217,39 @@ def test_the_price_is_what_the_settings_say_and_nothing_holds_against_both() -> 
 def test_no_person_moves_the_release_by_more_than_its_price_is_for() -> None:
     """Rows at the ends of their bounds, and one that a declared norm pulls in."""
     for norm in (None, 0.05):
-        terms = MomentsPlan.joint(Config(**SETTINGS), dict.fromkeys(("a", "second"), replace(SCHEMA, norm=norm)))
-        ends = np.stack([np.zeros((4, 6)), np.ones((4, 6)), np.eye(4, 6), np.full((4, 6), 0.5)])
-        frame, cells = terms.frame, terms.cells
-        q = bounded(frame.coefficients(ends), float(frame.reach), cells.radius).astype(np.int64)
-        moved = torch.from_numpy(cells.counted(np.zeros(4, np.int64), q)) * terms.weights
+        terms = MomentsPlan.joint(
+            Config(**SETTINGS),
+            dict.fromkeys(("a", "second"), replace(SCHEMA, norm=norm)),
+        )
+        ends = np.stack(
+            [np.zeros((4, 6)), np.ones((4, 6)), np.eye(4, 6), np.full((4, 6), 0.5)]
+        )
+        frame = terms.frame
+        cells = terms.cells
+        q = bounded(frame.coefficients(ends), float(frame.reach), cells.radius).astype(
+            np.int64
+        )
+        moved = (
+            torch.from_numpy(cells.counted(np.zeros(4, np.int64), q)) * terms.weights
+        )
         head, (first, second) = 3 * (1 + frame.features), terms.sigmas
         own = moved[:, :head].double().norm(dim=1)
         ones = torch.where(terms._diagonal, 2**0.5, 1.0)
         beside = (moved[:, head:] / ones).double().norm(dim=1)
         for reach, sigma, multiplier in ((own, first, 0), (beside, second, 1)):
-            assert float(reach.max()) <= (sigma**2 - 9) ** 0.5 / terms.multipliers[multiplier]
+            assert (
+                float(reach.max())
+                <= (sigma**2 - 9) ** 0.5 / terms.multipliers[multiplier]
+            )
 
 
 def test_what_is_drawn_from_it_has_classes_and_the_look_of_them() -> None:
     budget = Budget(300.0, 1e-5)
     outcome = run(federation(1, budget=budget), epsilon=300.0, by_class=True)
     rows = Generator.of(outcome.trained).sample(200, seed=0)
-    left = rows[rows["side"] == "left"].filter(like="pixel").to_numpy().reshape(-1, 4, 6)
+    left = (
+        rows[rows["side"] == "left"].filter(like="pixel").to_numpy().reshape(-1, 4, 6)
+    )
     assert left[:, :, :3].mean() > left[:, :, 3:].mean() + 50
     card = outcome.trained.card
     assert card["upload_bytes"] == plan(by_class=True).format.size
@@ -211,16 +278,20 @@ def test_a_liar_is_left_out_and_everybody_else_is_counted(
 
 def told(**changes: Any) -> dict[str, Any]:
     names = ("host 0", "second")
-    return {"config": asdict(Config(**SETTINGS | changes)), "schemas": dict.fromkeys(names, SCHEMA.to_dict())}
+    return {
+        "config": asdict(Config(**SETTINGS | changes)),
+        "schemas": dict.fromkeys(names, SCHEMA.to_dict()),
+    }
 
 
-def test_uploads_for_other_settings_do_not_open_and_a_host_says_the_same_again() -> None:
+def test_uploads_for_other_settings_do_not_open_and_a_host_says_the_same_again():
     whole = federation(1, budget=Budget(30.0, 1e-5))
     inside: Any = parties(whole)
     key = inside["second"].answer(Open(**told())).key.value
     host = inside["host 0"]
     host.answer(Begin(key=key, **told(epsilon=0.5)))
-    before, made = pack(host.state_dict()), []
+    before = pack(host.state_dict())
+    made = []
     for places in (torch.arange(5), torch.tensor([3, 1])):
         host.load_state_dict(unpack(before))
         made.append(host.answer(Upload(round=1, people=places)).reports.value)
@@ -234,7 +305,9 @@ def test_uploads_for_other_settings_do_not_open_and_a_host_says_the_same_again()
 def test_a_key_that_the_settings_name_is_the_only_one_that_people_seal_to() -> None:
     key = KeyPair(bytes(range(32))).public.hex()
     with pytest.raises(PartyError, match="another key than the run's settings name"):
-        parties(federation(1), key=key)["host 0"].answer(Begin(key=bytes(range(32)), **told(key=key)))
+        parties(federation(1), key=key)["host 0"].answer(
+            Begin(key=bytes(range(32)), **told(key=key))
+        )
 
 
 # Settings
@@ -246,15 +319,31 @@ def test_more_people_than_the_sums_can_hold_are_refused_before_anybody_is_charge
     assert plan(bits=7, features=24).most_people > 500_000
     monkeypatch.setattr(MomentsPlan, "most_people", PEOPLE - 1)
     whole = federation()
-    with pytest.raises(ConfigError, match=r"30 people are more than 29.*Nothing was charged or sent"):
+    with pytest.raises(
+        ConfigError, match=r"30 people are more than 29.*Nothing was charged or sent"
+    ):
         run(whole)
-    assert not any(entry.count for name in whole.holders for entry in whole.holders[name].ledger.entries())
+    assert not any(
+        entry.count
+        for name in whole.holders
+        for entry in whole.holders[name].ledger.entries()
+    )
 
 
 REFUSED: list[dict[str, Any]] = [
-    {"epsilon": 0}, {"delta": 0.0}, {"batch": 2**17}, {"key": "ab"}, {"bits": 2}, {"bits": 10}, {"features": 0},
-    {"features": 10**9}, {"share": float("nan")}, {"share": 1.0}, {"by_class": 1}, {"bits": 5.5},
-]  # fmt: skip
+    {"epsilon": 0},
+    {"delta": 0.0},
+    {"batch": 2**17},
+    {"key": "ab"},
+    {"bits": 2},
+    {"bits": 10},
+    {"features": 0},
+    {"features": 10**9},
+    {"share": float("nan")},
+    {"share": 1.0},
+    {"by_class": 1},
+    {"bits": 5.5},
+]
 
 
 @pytest.mark.parametrize("changes", REFUSED, ids=str)
@@ -264,17 +353,22 @@ def test_settings_that_are_none_are_refused(changes: dict[str, Any]) -> None:
 
 
 def test_all_have_the_same_images_or_series_and_tables_are_another_protocols() -> None:
-    config, table = Config(**SETTINGS), toy(rows=4, seed=0)[1]
+    config = Config(**SETTINGS)
+    table = toy(rows=4, seed=0)[1]
     other = replace(SCHEMA, height=5)
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"a": SCHEMA}, "aggregator"), ({"second": SCHEMA}, "nobody who uploads"),
-        ({"a": other, "second": SCHEMA}, "same way"), ({"a": table, "second": table}, "two-aggregators is for"),
-    ]  # fmt: skip
+        ({"a": SCHEMA}, "aggregator"),
+        ({"second": SCHEMA}, "nobody who uploads"),
+        ({"a": other, "second": SCHEMA}, "same way"),
+        ({"a": table, "second": table}, "two-aggregators is for"),
+    ]
     for schemas, why in wrong:
         with pytest.raises(ConfigError, match=why):
             MomentsPlan.joint(config, schemas)
     with pytest.raises(SchemaError, match="another schema"):
-        MomentsPlan.as_told(asdict(config), dict.fromkeys(("a", "second"), other.to_dict()), "a", SCHEMA)
+        MomentsPlan.as_told(
+            asdict(config), dict.fromkeys(("a", "second"), other.to_dict()), "a", SCHEMA
+        )
     build: Callable[..., Any] = moments.PROTOCOL.build
     with pytest.raises(ConfigError, match="uploads of tables alone"):
         build("study", NoRows(SCHEMA, box=object()), None, run="r", budget=BUDGET)

@@ -1,4 +1,6 @@
-"""SignDS-FL: every report is paid for by the person who gives it, and the model learns from the reports alone."""
+"""SignDS-FL: every report is paid for by the person who gives it, and the model learns
+from the reports alone.
+"""
 
 import json
 import math
@@ -48,17 +50,23 @@ def blobs(people: int, rows: int = 4, seed: int = 0) -> Population:
     """Two classes that a line parts; each person has a few rows of both."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, people * rows)
-    x = np.clip(rng.normal(0.35 + 0.3 * y[:, None], 0.1, (len(y), 6)), 0, 1).astype(np.float32)
+    x = np.clip(rng.normal(0.35 + 0.3 * y[:, None], 0.1, (len(y), 6)), 0, 1).astype(
+        np.float32
+    )
     return Population.from_arrays(x, y, classes=2, rows_per_person=rows)
 
 
 def hosts(*populations: Population, budget: Budget, seed: int = 1) -> Federation:
-    held = {f"host {number}": population for number, population in enumerate(populations)}
+    held = {
+        f"host {number}": population for number, population in enumerate(populations)
+    }
     return Federation.rehearsal(held, budget=budget, seed=seed)
 
 
 class Recorded(LocalParties):
-    """Local parties that remember what was asked in each round, and what was answered."""
+    """Local parties that remember what was asked in each round, and what was
+    answered.
+    """
 
     def __init__(self, federation: Federation, **more: Any) -> None:
         super().__init__(federation.parties("sign-ds", run="r", **more))
@@ -67,11 +75,21 @@ class Recorded(LocalParties):
     def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
         replies = super().ask(message)
         asks = message if isinstance(message, Mapping) else {}
-        self.rounds += [(n, a, replies[n]) for n, a in asks.items() if isinstance(a, Round)]
+        self.rounds += [
+            (n, a, replies[n]) for n, a in asks.items() if isinstance(a, Round)
+        ]
         return replies
 
 
-SMALL = {"epsilon": 2.0, "chosen": 1, "rounds": 6, "cohort": 5, "cap": 3, "epochs": 2, "device": "cpu"}
+SMALL = {
+    "epsilon": 2.0,
+    "chosen": 1,
+    "rounds": 6,
+    "cohort": 5,
+    "cap": 3,
+    "epochs": 2,
+    "device": "cpu",
+}
 
 
 def test_the_ledger_holds_for_every_person_what_their_reports_cost() -> None:
@@ -88,38 +106,61 @@ def test_the_ledger_holds_for_every_person_what_their_reports_cost() -> None:
             assert holder.ledger.spend(person)[PureDp(2.0)] == times <= 3
             assert holder.ledger.spent(person) == epsilon({PureDp(2.0): times}, 1e-6)
         worst = max(count for (host, _), count in reports.items() if host == name)
-        assert outcome.privacy.epsilon(name) == holder.ledger.spent() == epsilon({PureDp(2.0): worst}, 1e-6)
-    assert outcome.trained.card["reports"] == {"all": 30, "of the busiest person": max(reports.values())}
+        assert (
+            outcome.privacy.epsilon(name)
+            == holder.ledger.spent()
+            == epsilon({PureDp(2.0): worst}, 1e-6)
+        )
+    assert outcome.trained.card["reports"] == {
+        "all": 30,
+        "of the busiest person": max(reports.values()),
+    }
 
 
-def test_the_statement_shows_the_tight_figure_and_the_plain_sum_and_what_one_person_means() -> None:
+def test_the_statement_shows_the_tight_figure_and_the_plain_sum_and_what_one_person_means():
     federation = hosts(blobs(5), budget=Budget(15.0, 1e-3))
     settings = SMALL | {"epsilon": 0.5, "rounds": 30, "cap": 30}
-    outcome = sign_ds.train(Config(**settings), Recorded(federation), federation.schemas)
+    outcome = sign_ds.train(
+        Config(**settings), Recorded(federation), federation.schemas
+    )
     (party,) = outcome.privacy.to_dict()["parties"]
     assert party["epsilon_round"]["server"] == epsilon({PureDp(0.5): 1}, 1e-3)
     assert party["epsilon_sum"]["server"] == 15.0
     assert party["epsilon"]["server"] == epsilon({PureDp(0.5): 30}, 1e-3) < 12
     assert party["rounds"] == party["uses"]["insider"][0]["count"] == 30
     text = str(outcome.privacy)
-    for words in ("replace the content of all reports", "ε at δ=0", "only one party holds each person", "15"):
+    for words in (
+        "replace the content of all reports",
+        "ε at δ=0",
+        "only one party holds each person",
+        "15",
+    ):
         assert words in text
     assert "intersection" not in text
 
 
 def test_one_host_or_two_ask_the_same_people_and_pay_the_same() -> None:
-    x, y = blobs(16).rows, blobs(16).codes
+    x = blobs(16).rows
+    y = blobs(16).codes
     together = hosts(blobs(16), budget=Budget(6.0, 0.0))
     parts = [
-        Population.from_arrays(x[part], y[part], classes=2, rows_per_person=4) for part in (slice(0, 28), slice(28, 64))
+        Population.from_arrays(x[part], y[part], classes=2, rows_per_person=4)
+        for part in (slice(0, 28), slice(28, 64))
     ]
     apart = hosts(*parts, budget=Budget(6.0, 0.0))
-    asked, prices = [], []
+    asked = []
+    prices = []
     for federation in (together, apart):
         parties = Recorded(federation)
         outcome = sign_ds.train(Config(**SMALL), parties, federation.schemas)
         first = {"host 0": 0, "host 1": 7}
-        asked.append(sorted((a.round, first[n] + p) for n, a, _ in parties.rounds for p in a.people.tolist()))
+        asked.append(
+            sorted(
+                (a.round, first[n] + p)
+                for n, a, _ in parties.rounds
+                for p in a.people.tolist()
+            )
+        )
         prices.append(outcome.privacy.epsilon())
     assert asked[0] == asked[1]
     assert prices[0] == prices[1]
@@ -146,17 +187,24 @@ def begun(population: Population, **settings: Any) -> Any:
     config = Config(**{"reporter": "none", "device": "cpu", "cap": 2} | settings)
     (party,) = federation.parties("sign-ds", run="r").values()
     network = config.network_for(population.features)
-    party.answer(Begin(config=vars(config) | {"poison": None}, network=network.describe()))
+    party.answer(
+        Begin(config=vars(config) | {"poison": None}, network=network.describe())
+    )
     return party
 
 
 def test_a_person_reports_what_the_person_s_own_rows_teach() -> None:
-    x, y = blobs(6).rows, blobs(6).codes
-    population = Population.from_arrays(x, y, classes=2, rows_per_person=[5, 0, 10, 3, 6])
+    x = blobs(6).rows
+    y = blobs(6).codes
+    population = Population.from_arrays(
+        x, y, classes=2, rows_per_person=[5, 0, 10, 3, 6]
+    )
     party = begun(population, epochs=3, learning_rate=0.5)
     weights = party.network.init(FastRng(4))
     asked = torch.tensor([3, 1, 0])
-    told = party.answer(Round(round=1, people=asked, weights=weights)).reports.value["values"]
+    told = party.answer(Round(round=1, people=asked, weights=weights)).reports.value[
+        "values"
+    ]
     for place, person in enumerate(asked.tolist()):
         own = slice(*population.starts[person : person + 2].tolist())
         train = ClassifierTraining(party.network, epochs=3, lr=0.5)
@@ -165,16 +213,22 @@ def test_a_person_reports_what_the_person_s_own_rows_teach() -> None:
     assert not told[1].any(), "without rows there is nothing to learn"
 
 
-def test_a_person_without_rows_or_with_an_update_that_is_not_finite_reports_like_any_other() -> None:
+def test_a_person_without_rows_or_with_an_update_that_is_not_finite_reports_like_any_other():
     rows = blobs(3).rows.clone()
     rows[0] = 3e38  # finite, but not what it leads to
-    population = Population.from_arrays(rows, blobs(3).codes, classes=2, rows_per_person=[2, 0, 10])
+    population = Population.from_arrays(
+        rows, blobs(3).codes, classes=2, rows_per_person=[2, 0, 10]
+    )
     party = begun(population, reporter="ps", epsilon=4.0, learning_rate=10.0)
     weights = party.network.init(FastRng(4))
-    message = party.answer(Round(round=1, people=torch.arange(3), weights=weights)).reports.value
+    message = party.answer(
+        Round(round=1, people=torch.arange(3), weights=weights)
+    ).reports.value
     assert message["indices"].shape == (3, 1)
     bare = begun(population, learning_rate=10.0)
-    message_of_none = bare.answer(Round(round=1, people=torch.arange(3), weights=weights)).reports.value
+    message_of_none = bare.answer(
+        Round(round=1, people=torch.arange(3), weights=weights)
+    ).reports.value
     assert message_of_none["values"].any(1).tolist() == [False, False, True]
     assert message["values"].abs().tolist() == [[1], [1], [1]]
 
@@ -196,15 +250,18 @@ def test_an_ask_beyond_the_cap_or_for_nobody_is_refused_and_costs_nothing() -> N
     assert [entry.people for entry in party.ledger.entries() if entry.count] == [2]
 
 
-def test_a_party_that_comes_back_remembers_who_has_reported_and_on_which_people() -> None:
+def test_a_party_that_comes_back_remembers_who_has_reported_and_on_which_people():
     def party(people: int) -> Any:
-        (built,) = hosts(blobs(people), budget=FREE).parties("sign-ds", run="r").values()
+        (built,) = (
+            hosts(blobs(people), budget=FREE).parties("sign-ds", run="r").values()
+        )
         return built
 
     first = begun(blobs(5), cap=1)
     weights = first.network.init(FastRng(0))
     first.answer(Round(round=1, people=torch.tensor([0, 4]), weights=weights))
-    (again := party(5)).load_state_dict(first.state_dict())
+    again = party(5)
+    again.load_state_dict(first.state_dict())
     with pytest.raises(PartyError, match="1 of 1 asked people"):
         again.answer(Round(round=2, people=torch.tensor([4]), weights=weights))
     again.answer(Round(round=2, people=torch.tensor([1]), weights=weights))
@@ -215,9 +272,12 @@ def test_a_party_that_comes_back_remembers_who_has_reported_and_on_which_people(
 def test_who_has_spent_too_much_elsewhere_stays_out_of_the_run() -> None:
     federation = hosts(blobs(10), budget=Budget(6.0, 0.0))
     ledger = federation.holders["host 0"].ledger
-    spent, left = [0, 3, 4, 5, 7, 9], {1, 2, 6, 8}
+    spent = [0, 3, 4, 5, 7, 9]
+    left = {1, 2, 6, 8}
     ledger.charge(PureDp(5.0), people=spent, run="earlier", what="a report")
-    result = train("sign-ds", federation, **SMALL | {"rounds": 2, "cap": 2, "cohort": 4})
+    result = train(
+        "sign-ds", federation, **SMALL | {"rounds": 2, "cap": 2, "cohort": 4}
+    )
     assert {person for person in range(10) if ledger.spent(person) == 4.0} == left
     assert all(ledger.spent(person) == 5.0 for person in spent)
     assert result.people == 4
@@ -236,7 +296,11 @@ def test_a_party_whose_people_have_all_spent_too_much_does_not_begin() -> None:
 
 
 def test_places_are_those_of_the_people_who_take_part_also_after_a_return() -> None:
-    (party,) = (federation := hosts(blobs(5), budget=Budget(6.0, 0.0))).parties("sign-ds", run="r").values()
+    (party,) = (
+        (federation := hosts(blobs(5), budget=Budget(6.0, 0.0)))
+        .parties("sign-ds", run="r")
+        .values()
+    )
     ledger = federation.holders["host 0"].ledger
     ledger.charge(PureDp(5.0), people=[0, 2], run="earlier", what="a report")
     config = Config(epsilon=2.0, chosen=1, cap=1, device="cpu")
@@ -244,16 +308,24 @@ def test_places_are_those_of_the_people_who_take_part_also_after_a_return() -> N
     party.answer(Begin(config=vars(config), network=network.describe()))
     (again,) = federation.parties("sign-ds", run="r").values()
     again.load_state_dict(party.state_dict())
-    again.answer(Round(round=1, people=torch.tensor([1]), weights=network.init(FastRng(0))))
+    again.answer(
+        Round(round=1, people=torch.tensor([1]), weights=network.init(FastRng(0)))
+    )
     assert [ledger.spent(person) for person in range(5)] == [5.0, 0.0, 5.0, 2.0, 0.0]
     with pytest.raises(PartyError, match="one who is not here"):
-        again.answer(Round(round=1, people=torch.tensor([3]), weights=network.init(FastRng(0))))
+        again.answer(
+            Round(round=1, people=torch.tensor([3]), weights=network.init(FastRng(0)))
+        )
 
 
-def test_a_server_that_returns_to_an_earlier_state_cannot_spend_more_than_the_run_may_cost(tmp_path: Path) -> None:
+def test_a_server_that_returns_to_an_earlier_state_cannot_spend_more_than_the_run_may_cost(
+    tmp_path: Path,
+) -> None:
     people = blobs(5)
     ledger = Ledger.rehearsal(holder="host", budget=Budget(100.0, 0.0))
-    federation = Federation.of([Holder("host", people, ledger, Budget(4.0, 0.0), seed=1)], same_people=False)
+    federation = Federation.of(
+        [Holder("host", people, ledger, Budget(4.0, 0.0), seed=1)], same_people=False
+    )
     (party,) = federation.parties("sign-ds", run="r", folder=tmp_path).values()
     config = Config(epsilon=2.0, chosen=1, cap=2, device="cpu")
     network = config.network_for(people.features)
@@ -262,26 +334,37 @@ def test_a_server_that_returns_to_an_earlier_state_cannot_spend_more_than_the_ru
     party.answer(Keep(round=0))
     for round in (1, 2):
         party.answer(Round(round=round, people=torch.tensor([0]), weights=weights))
-    (again,) = federation.parties("sign-ds", run="r", folder=tmp_path).values()  # also by a party that was restarted
+    # also by a party that was restarted
+    (again,) = federation.parties("sign-ds", run="r", folder=tmp_path).values()
     for returned in (party, again):
         returned.answer(Return(round=0))
         with pytest.raises(BudgetExceeded, match="limit of this run"):
             returned.answer(Round(round=1, people=torch.tensor([0]), weights=weights))
-    again.answer(Round(round=1, people=torch.tensor([1]), weights=weights))  # who has not reported yet, may
+    # who has not reported yet, may
+    again.answer(Round(round=1, people=torch.tensor([1]), weights=weights))
     assert [ledger.spent(person) for person in (0, 1, 2)] == [4.0, 2.0, 0.0]
 
 
-def test_no_row_is_touched_before_the_price_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_row_is_touched_before_the_price_is_written_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     party = begun(blobs(5))
     order: list[str] = []
-    charge, gather = Ledger.charge, Population.gather
+    charge = Ledger.charge
+    gather = Population.gather
 
     def full(*_: Any, **__: Any) -> Any:
         raise LedgerError("the disk is full. Nothing was computed or sent.")
 
-    monkeypatch.setattr(Ledger, "charge", lambda *a, **k: (order.append("paid"), charge(*a, **k))[1])
-    monkeypatch.setattr(Population, "gather", lambda *a, **k: (order.append("read"), gather(*a, **k))[1])
-    ask = Round(round=1, people=torch.tensor([2]), weights=party.network.init(FastRng(0)))
+    monkeypatch.setattr(
+        Ledger, "charge", lambda *a, **k: (order.append("paid"), charge(*a, **k))[1]
+    )
+    monkeypatch.setattr(
+        Population, "gather", lambda *a, **k: (order.append("read"), gather(*a, **k))[1]
+    )
+    ask = Round(
+        round=1, people=torch.tensor([2]), weights=party.network.init(FastRng(0))
+    )
     party.answer(ask)
     both = ["paid", "read"]
     assert order == both
@@ -296,7 +379,12 @@ def test_the_watcher_sees_what_the_worst_off_person_has_spent_so_far() -> None:
     seen: list[float] = []
     federation = hosts(blobs(5), budget=Budget(12.0, 0.0))
     settings = SMALL | {"cap": 6}
-    result = train("sign-ds", federation, watch=lambda p: seen.append(p.epsilon()["host 0"]), **settings)
+    result = train(
+        "sign-ds",
+        federation,
+        watch=lambda p: seen.append(p.epsilon()["host 0"]),
+        **settings,
+    )
     assert seen == [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
     assert result.privacy.per_party() == {"host 0": 12.0}
 
@@ -304,7 +392,8 @@ def test_the_watcher_sees_what_the_worst_off_person_has_spent_so_far() -> None:
 def digits() -> tuple[Population, Population]:
     x, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(x))
-    x, y = (x[order] / 16).astype(np.float32), y[order]
+    x = (x[order] / 16).astype(np.float32)
+    y = y[order]
     return (
         Population.from_arrays(x[:1400], y[:1400], classes=10, rows_per_person=10),
         Population.from_arrays(x[1400:], y[1400:], classes=10),
@@ -314,9 +403,16 @@ def digits() -> tuple[Population, Population]:
 def test_without_a_mechanism_it_learns_digits() -> None:
     people, holdout = digits()
     result = train(
-        "sign-ds", hosts(people, budget=FREE), holdout=holdout, reporter="none", rounds=12, cohort=40, cap=12,
-        learning_rate=0.2, evaluate_every=4,
-    )  # fmt: skip
+        "sign-ds",
+        hosts(people, budget=FREE),
+        holdout=holdout,
+        reporter="none",
+        rounds=12,
+        cohort=40,
+        cap=12,
+        learning_rate=0.2,
+        evaluate_every=4,
+    )
     history = result.model.card["history"]
     assert [point["round"] for point in history] == [4, 8, 12]
     assert history[-1]["accuracy"] == result.model.accuracy(holdout) > 0.85
@@ -335,39 +431,57 @@ def accuracy(budget: Budget, *, seed: int = 1, **settings: Any) -> float:
         "top": 0.3,
         "device": "cpu",
     }
-    result = train("sign-ds", hosts(blobs(1200), budget=budget, seed=seed), **usual | settings)
+    result = train(
+        "sign-ds", hosts(blobs(1200), budget=budget, seed=seed), **usual | settings
+    )
     assert result.privacy.epsilon() <= budget.epsilon
     return result.model.accuracy(blobs(200, seed=9))
 
 
 @pytest.mark.parametrize("reporter", ["em-mds", "ps"])
-def test_at_epsilon_8_it_learns_what_is_easy_and_at_almost_none_it_does_not(reporter: str) -> None:
+def test_at_epsilon_8_it_learns_what_is_easy_and_at_almost_none_it_does_not(
+    reporter: str,
+) -> None:
     assert accuracy(Budget(8.0, 0.0), reporter=reporter, epsilon_total=8.0) > 0.95
-    assert accuracy(Budget(8.0, 0.0), reporter=reporter, epsilon_total=0.001, chosen=1) < 0.7
+    assert (
+        accuracy(Budget(8.0, 0.0), reporter=reporter, epsilon_total=0.001, chosen=1)
+        < 0.7
+    )
 
 
 def test_poisoned_people_change_the_result() -> None:
     plain = {"reporter": "none", "rounds": 5, "learning_rate": 1.6}
     assert accuracy(FREE, **plain) > 0.95
     for kind in ("random", "flip"):
-        assert accuracy(FREE, **plain, poison={"kind": kind, "share": 0.4, "scale": 20.0}) < 0.85
+        assert (
+            accuracy(FREE, **plain, poison={"kind": kind, "share": 0.4, "scale": 20.0})
+            < 0.85
+        )
     for share, learns in ((0.1, True), (0.6, False)):  # most people decide
-        told = accuracy(Budget(8.0, 0.0), epsilon=8.0, poison={"kind": "flip", "share": share})
+        told = accuracy(
+            Budget(8.0, 0.0), epsilon=8.0, poison={"kind": "flip", "share": share}
+        )
         assert (told > 0.9) == learns
 
 
 def test_liars_are_refused_where_the_ledger_is_real(tmp_path: Path) -> None:
-    federation = Federation({"phones": blobs(9)}, budget=Budget(8.0, 0.0), ledgers=tmp_path)
+    federation = Federation(
+        {"phones": blobs(9)}, budget=Budget(8.0, 0.0), ledgers=tmp_path
+    )
     with pytest.raises(PrivacyError, match="poisoned clients are for rehearsals"):
         train("sign-ds", federation, **SMALL, poison={"kind": "flip"})
-    assert not any(entry.count for entry in federation.holders["phones"].ledger.entries())
+    assert not any(
+        entry.count for entry in federation.holders["phones"].ledger.entries()
+    )
 
 
 def test_bare_updates_are_refused_where_the_budget_is_finite() -> None:
     federation = hosts(blobs(9), budget=Budget(1e6, 0.1))
     with pytest.raises(BudgetExceeded, match="cost ε=inf"):
         train("sign-ds", federation, reporter="none", rounds=1, cohort=1)
-    assert not any(entry.count for entry in federation.holders["host 0"].ledger.entries())
+    assert not any(
+        entry.count for entry in federation.holders["host 0"].ledger.entries()
+    )
 
 
 @pytest.mark.parametrize(
@@ -376,17 +490,25 @@ def test_bare_updates_are_refused_where_the_budget_is_finite() -> None:
         ({"top": 1.0}, "top must be below dims=14"),
         ({"top": 0.15, "chosen": 3}, "chosen must be at most top=2"),
         ({"chosen": None, "epsilon": 0.5}, "share=0.8 is out of reach"),
-        ({"reporter": "sub-mds", "rate": 0.5, "epsilon": 0.5}, "share=0.8 is out of reach"),
+        (
+            {"reporter": "sub-mds", "rate": 0.5, "epsilon": 0.5},
+            "share=0.8 is out of reach",
+        ),
         ({"cap": 1}, "Missing: 14. Raise cap to 2"),
         ({"cohort": 20}, "Missing: 24. Ask fewer"),
         ({"model": "lenet"}, "28 × 28"),
         ({"model": "logistics"}, 'Did you mean "logistic"?'),
         ({"poison": {"kind": "flop"}}, 'Did you mean "flip"?'),
         ({"seed": -1}, "seed must be"),
-        ({"epsilon": 2.5}, "3 reports of one person cost ε=7.5 at δ=0, but this run may cost ε=6"),
+        (
+            {"epsilon": 2.5},
+            "3 reports of one person cost ε=7.5 at δ=0, but this run may cost ε=6",
+        ),
     ],
 )
-def test_settings_that_cannot_work_are_refused_before_anything_is_charged(settings: dict[str, Any], words: str) -> None:
+def test_settings_that_cannot_work_are_refused_before_anything_is_charged(
+    settings: dict[str, Any], words: str
+) -> None:
     federation = hosts(blobs(9), blobs(7, seed=1), budget=Budget(6.0, 0.0))
     with pytest.raises((ConfigError, BudgetExceeded)) as error:
         train("sign-ds", federation, **SMALL | settings)
@@ -404,10 +526,17 @@ def of_tables(**changes: Any) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("target", "words"),
-    [(None, "target is missing"), ("agee", 'Did you mean "age"?'), ("age", "is integer"), ("treated", "nullable")],
-)  # fmt: skip
+    [
+        (None, "target is missing"),
+        ("agee", 'Did you mean "age"?'),
+        ("age", "is integer"),
+        ("treated", "nullable"),
+    ],
+)
 def test_a_table_needs_a_target_that_is_a_class(target: str | None, words: str) -> None:
-    federation = Federation.rehearsal(*of_tables(), budget=Budget(6.0, 0.0), same_people=False)
+    federation = Federation.rehearsal(
+        *of_tables(), budget=Budget(6.0, 0.0), same_people=False
+    )
     with pytest.raises(ConfigError) as error:
         train("sign-ds", federation, **SMALL, target=target)
     assert words in str(error.value)
@@ -415,12 +544,18 @@ def test_a_table_needs_a_target_that_is_a_class(target: str | None, words: str) 
 
 def test_parties_must_describe_their_rows_alike() -> None:
     tables, schemas = of_tables(two=toy()[1].drop(["income"]))
-    federation = Federation.rehearsal(tables, schemas, budget=Budget(6.0, 0.0), same_people=False)
-    with pytest.raises(ConfigError, match="one and two do not describe their rows in the same way"):
+    federation = Federation.rehearsal(
+        tables, schemas, budget=Budget(6.0, 0.0), same_people=False
+    )
+    with pytest.raises(
+        ConfigError, match="one and two do not describe their rows in the same way"
+    ):
         train("sign-ds", federation, **SMALL, target="smoker")
     wrong = Population.from_arrays(np.zeros((2, 3)), [0, 1], classes=2)
     with pytest.raises(ConfigError, match="host 0 and the holdout"):
-        train("sign-ds", hosts(blobs(9), budget=Budget(6.0, 0.0)), **SMALL, holdout=wrong)
+        train(
+            "sign-ds", hosts(blobs(9), budget=Budget(6.0, 0.0)), **SMALL, holdout=wrong
+        )
 
 
 def test_a_protocol_gets_the_federation_that_it_is_for() -> None:
@@ -428,30 +563,45 @@ def test_a_protocol_gets_the_federation_that_it_is_for() -> None:
     with pytest.raises(SchemaError, match="a person has one row"):
         Federation.rehearsal(tables, schemas, budget=Budget(6.0, 0.0), same_people=True)
     federation = Federation.rehearsal(tables, schemas, budget=Budget(6.0, 1e-5))
-    assert federation.same_people is False, "the same columns are taken to be of different people"
+    assert federation.same_people is False, (
+        "the same columns are taken to be of different people"
+    )
     with pytest.raises(ConfigError, match="same_people=True"):
         train("verti-gan", federation)
     vertical = Federation.rehearsal(
-        {"one": tables["one"].drop_duplicates("id")}, schemas, budget=Budget(6.0, 0.0), same_people=True
+        {"one": tables["one"].drop_duplicates("id")},
+        schemas,
+        budget=Budget(6.0, 0.0),
+        same_people=True,
     )
     with pytest.raises(ConfigError, match="same_people=False"):
         train("sign-ds", vertical, **SMALL, target="smoker")
 
 
-def test_what_was_asked_twice_after_a_crash_is_stated_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_asked_twice_after_a_crash_is_stated_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = hosts(blobs(5), budget=Budget(100.0, 0.0))
     config = Config(**SMALL | {"cap": 6, "checkpoint_every": 2})
 
     def go(*, resume: bool) -> Any:
         parties = Recorded(federation, folder=tmp_path / "parties")
-        return sign_ds.train(config, parties, federation.schemas, checkpoint=tmp_path / "server", resume=resume)
+        return sign_ds.train(
+            config,
+            parties,
+            federation.schemas,
+            checkpoint=tmp_path / "server",
+            resume=resume,
+        )
 
-    plain, calls = rounds.from_message, 0
+    plain = rounds.from_message
+    calls = 0
 
     def dies(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls == 4:  # the reports of round 4 are paid for, and lost; round 3 was not saved either
+        # the reports of round 4 are paid for, and lost; round 3 was not saved either
+        if calls == 4:
             raise RuntimeError("power cut")
         return plain(*arguments)
 
@@ -469,7 +619,14 @@ def test_a_run_is_resumed_as_it_was(tmp_path: Path) -> None:
     federation = hosts(blobs(10), budget=Budget(6.0, 0.0))
     train("sign-ds", federation, folder=tmp_path, run="r", **SMALL)
     with pytest.raises(ArtefactError, match=r"epsilon=2\.0, not 1\.0"):
-        train("sign-ds", federation, folder=tmp_path, run="r", resume=True, **SMALL | {"epsilon": 1.0})
+        train(
+            "sign-ds",
+            federation,
+            folder=tmp_path,
+            run="r",
+            resume=True,
+            **SMALL | {"epsilon": 1.0},
+        )
 
 
 @pytest.fixture
@@ -478,17 +635,24 @@ def home(tmp_path: Path) -> Path:
     for name, table in tables.items():
         table.to_csv(tmp_path / f"{name}.csv", index=False)
         schemas[name].save(tmp_path / f"{name}.toml")
-    toy(rows=40, seed=8)[0].drop(columns="id").to_csv(tmp_path / "public.csv", index=False)
+    toy(rows=40, seed=8)[0].drop(columns="id").to_csv(
+        tmp_path / "public.csv", index=False
+    )
     return tmp_path
 
 
 def carried_out(home: Path, **changes: Any) -> tuple[Result, Path]:
     party = {"epsilon": 6.0, "delta": 1e-6}
     body = {
-        "protocol": "sign-ds", "out": "out", "holdout": "public.csv",
+        "protocol": "sign-ds",
+        "out": "out",
+        "holdout": "public.csv",
         "settings": SMALL | {"target": "smoker", "evaluate_every": 3},
-        "parties": {n: {"table": f"{n}.csv", "schema": f"{n}.toml"} | party for n in ("one", "two")},
-    }  # fmt: skip
+        "parties": {
+            n: {"table": f"{n}.csv", "schema": f"{n}.toml"} | party
+            for n in ("one", "two")
+        },
+    }
     body |= changes
     return run_file(RunFile.from_dict(body, folder=home))
 

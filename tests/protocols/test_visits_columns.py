@@ -1,4 +1,6 @@
-"""Visits over columns: events at one holder, tables of the same people at others, one joint release."""
+"""Visits over columns: events at one holder, tables of the same people at others, one
+joint release.
+"""
 
 import math
 from dataclasses import replace
@@ -15,7 +17,13 @@ from understudy.api.train import train
 from understudy.data.schema import Integer, Schema
 from understudy.data.visits import VisitLayout, read_visits
 from understudy.data.visits.counts import person_vectors
-from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PrivacyError, SchemaError
+from understudy.ground.errors import (
+    AlignmentError,
+    ConfigError,
+    MessageError,
+    PrivacyError,
+    SchemaError,
+)
 from understudy.models.visits.fit import VisitTables
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.alignment import align_people
@@ -27,8 +35,15 @@ from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 from visit_cases import begin, beside_visits, clinic, measured, random_codes, study_of
 
-AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
-SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu", "chunk": 20}
+AMPLE = Budget(math.inf, 0.0)
+USUAL = Budget(3.0, 1e-5)
+SMALL: dict[str, Any] = {
+    "kinds": 3,
+    "states": 2,
+    "steps": 5,
+    "device": "cpu",
+    "chunk": 20,
+}
 
 
 def three(budget: Budget = USUAL, seed: int = 3, **more: Any) -> Federation:
@@ -40,30 +55,42 @@ def joint(**more: Any) -> VisitTables:
     """The tables of the people whom all three have, as one holder would count them."""
     tables, schemas = beside_visits(**more)
     split = study_of(schemas)
-    people = tables["registry"].merge(tables["clinic"]["people"]).merge(
-        tables["bank"].rename(columns={"client": "patient"})
-    )  # fmt: skip
+    people = (
+        tables["registry"]
+        .merge(tables["clinic"]["people"])
+        .merge(tables["bank"].rename(columns={"client": "patient"}))
+    )
     events = tables["clinic"]["events"]
-    held = {"people": people, "events": events[events["patient"].isin(people["patient"])]}
+    held = {
+        "people": people,
+        "events": events[events["patient"].isin(people["patient"])],
+    }
     return VisitTables.exact(read_visits(held, split.schema).codes(), split.layout)
 
 
 def released(fed: Federation, config: visits.Config) -> VisitTables:
-    found: VisitTables = measured(LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config)[
-        "tables"
-    ]
+    found: VisitTables = measured(
+        LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config
+    )["tables"]
     return found
 
 
 def charged(holder: Any) -> list[Any]:
     """What stands in a holder's ledger at a price."""
-    return [entry for entry in holder.ledger.entries() if entry.count and "NoOp" not in str(entry.event)]
+    return [
+        entry
+        for entry in holder.ledger.entries()
+        if entry.count and "NoOp" not in str(entry.event)
+    ]
 
 
 @pytest.mark.parametrize("most", [3, 6])  # of six events some are far apart
-def test_without_noise_the_release_is_the_tables_of_the_shared_people(most: int) -> None:
+def test_without_noise_the_release_is_the_tables_of_the_shared_people(
+    most: int,
+) -> None:
     fed = three(AMPLE, most_events=most)
-    found, exact = released(fed, visits.Config(**SMALL, private=False)), joint(most_events=most)
+    found = released(fed, visits.Config(**SMALL, private=False))
+    exact = joint(most_events=most)
     assert any(kind == "far" for kind, _, _ in found.layout.blocks) == (most == 6)
     assert found.layout == exact.layout
     assert found.people == exact.people == 53
@@ -73,14 +100,22 @@ def test_without_noise_the_release_is_the_tables_of_the_shared_people(most: int)
 
 def test_the_noise_on_a_table_is_that_of_one_holder_or_of_two() -> None:
     fed = three()
-    found, exact = released(fed, visits.Config(**SMALL)), joint()
-    least, most = min(found.noise.values()), max(found.noise.values())
+    found = released(fed, visits.Config(**SMALL))
+    exact = joint()
+    least = min(found.noise.values())
+    most = max(found.noise.values())
     assert most == pytest.approx(least * math.sqrt(2))
-    (event,) = [event for event in fed.holders["bank"].ledger.spend() if hasattr(event, "noise_multiplier")]
+    (event,) = [
+        event
+        for event in fed.holders["bank"].ledger.spend()
+        if hasattr(event, "noise_multiplier")
+    ]
     assert least >= event.noise_multiplier * math.sqrt(len(found.layout.blocks)) * 0.999
     for noise in (least, most):
         here = [block for block, own in found.noise.items() if own == noise]
-        beside = torch.cat([(found.tables[block] - exact.tables[block]).flatten() for block in here])
+        beside = torch.cat(
+            [(found.tables[block] - exact.tables[block]).flatten() for block in here]
+        )
         assert float(beside.std()) == pytest.approx(noise, rel=0.15)
     for holder in fed.holders.values():
         assert 2.9 < holder.ledger.spent() <= 3.0
@@ -96,7 +131,12 @@ def test_a_person_pays_once_for_all_holders_together() -> None:
     assert set(people.columns) == {"patient", "sex", "smoker", "income"}
     assert set(events["patient"]) <= set(people["patient"])
     owners = result.generator.card["owners"]
-    assert (owners["sex"], owners["income"], owners["severity"], owners["number_of_events"]) == (
+    assert (
+        owners["sex"],
+        owners["income"],
+        owners["severity"],
+        owners["number_of_events"],
+    ) == (
         "registry",
         "bank",
         "clinic",
@@ -105,7 +145,9 @@ def test_a_person_pays_once_for_all_holders_together() -> None:
 
 
 def test_what_goes_together_across_holders_is_learned() -> None:
-    """Income at the bank goes with smoking, which the clinic knows, and so with the severity of visits."""
+    """Income at the bank goes with smoking, which the clinic knows, and so with the
+    severity of visits.
+    """
     fed = three(Budget(1e5, 1e-5), people=150)
     found = train("visits", fed, kinds=8, states=2, steps=60, device="cpu").generator
     people, events = found.visits(1500, seed=2)
@@ -115,8 +157,14 @@ def test_what_goes_together_across_holders_is_learned() -> None:
 
 
 @settings(max_examples=50)
-@given(n=st.integers(0, 3000), root=st.sampled_from([1, 2, 12, 60, 180]), seed=st.integers(0, 2**32 - 1))
-def test_a_person_weighs_root_in_every_column_however_many_events(n: int, root: int, seed: int) -> None:
+@given(
+    n=st.integers(0, 3000),
+    root=st.sampled_from([1, 2, 12, 60, 180]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_person_weighs_root_in_every_column_however_many_events(
+    n: int, root: int, seed: int
+) -> None:
     layout = VisitLayout((2, 3), (3, 2), ordered=True)
     rng = np.random.default_rng(seed)
     codes = random_codes(rng, layout, np.array([2, n, 0, 1]))
@@ -129,12 +177,16 @@ def test_a_person_weighs_root_in_every_column_however_many_events(n: int, root: 
         [root, root if n else 0, 0, root],
         [root, root if n else 0, 0, root],
     ]
-    assert np.array_equal(found[1:3], person_vectors(codes.take(np.arange(1, 3)), layout, root)), "whoever is there"
+    assert np.array_equal(
+        found[1:3], person_vectors(codes.take(np.arange(1, 3)), layout, root)
+    ), "whoever is there"
 
 
 def test_masked_rows_are_uniform_to_the_server_and_to_the_other_holder() -> None:
     fed = three()
-    parties = LocalParties(fed.parties("visits", run="r", config=visits.Config(**SMALL)))
+    parties = LocalParties(
+        fed.parties("visits", run="r", config=visits.Config(**SMALL))
+    )
     seen: list[Any] = []
     ask = parties.ask
 
@@ -142,7 +194,9 @@ def test_masked_rows_are_uniform_to_the_server_and_to_the_other_holder() -> None
         replies = ask(message, **more)
         asks = message.values() if isinstance(message, dict) else [message]
         if any(isinstance(one, Release) for one in asks):
-            parts = [pair for reply in replies.values() for pair in reply.parts.value.items()]
+            parts = [
+                pair for reply in replies.values() for pair in reply.parts.value.items()
+            ]
             seen.extend(part for name, part in parts if len(set(name.split("×"))) > 1)
         return replies
 
@@ -166,7 +220,9 @@ def asked_until_agreed(fed: Federation) -> tuple[dict[str, Any], dict[str, Any]]
             keys=keys,
             noise=most,
             bits=64,
-            seeds={peer: bytes([n]) * 32 for n, peer in enumerate(parties) if peer != name},
+            seeds={
+                peer: bytes([n]) * 32 for n, peer in enumerate(parties) if peer != name
+            },
             chunk=7,
             cells=[[people, [peer for peer in parties if peer != name]]],
         )
@@ -179,17 +235,53 @@ CROOKED: list[tuple[Any, type[Exception], str]] = [
     (lambda a: replace(a, noise=[0.5]), PrivacyError, "its budget needs"),
     (lambda a: replace(a, noise=[float("nan")]), ConfigError, "must be 0 or above"),
     (lambda a: replace(a, seeds={}), MessageError, "seed is missing"),
-    (lambda a: replace(a, seeds=dict.fromkeys(a.seeds, b"0" * 32)), MessageError, "seed is missing or new"),
-    (lambda a: replace(a, seeds=a.seeds | {"x": b"1" * 32}), MessageError, "seed is missing or new"),
-    (lambda a: replace(a, keys={k: v for k, v in a.keys.items() if k != "bank"}), MessageError, "one is missing"),
+    (
+        lambda a: replace(a, seeds=dict.fromkeys(a.seeds, b"0" * 32)),
+        MessageError,
+        "seed is missing or new",
+    ),
+    (
+        lambda a: replace(a, seeds=a.seeds | {"x": b"1" * 32}),
+        MessageError,
+        "seed is missing or new",
+    ),
+    (
+        lambda a: replace(a, keys={k: v for k, v in a.keys.items() if k != "bank"}),
+        MessageError,
+        "one is missing",
+    ),
     (lambda a: replace(a, chunk=0), ConfigError, "chunk"),
-    (lambda a: replace(a, cells=[]), MessageError, "about 0 people, but 53 were aligned"),
-    (lambda a: replace(a, cells=[[54, a.cells[0][1]]]), MessageError, "about 54 people"),
-    (lambda a: replace(a, cells=[[53, ["bank"]]]), MessageError, "one holder of each group"),
-    (lambda a: replace(a, cells=[[53, ["bank", "clinic"]]]), MessageError, "one holder of each group"),
-    (lambda a: replace(a, cells=[[-1, a.cells[0][1]], [54, a.cells[0][1]]]), ConfigError, "people must be"),
+    (
+        lambda a: replace(a, cells=[]),
+        MessageError,
+        "about 0 people, but 53 were aligned",
+    ),
+    (
+        lambda a: replace(a, cells=[[54, a.cells[0][1]]]),
+        MessageError,
+        "about 54 people",
+    ),
+    (
+        lambda a: replace(a, cells=[[53, ["bank"]]]),
+        MessageError,
+        "one holder of each group",
+    ),
+    (
+        lambda a: replace(a, cells=[[53, ["bank", "clinic"]]]),
+        MessageError,
+        "one holder of each group",
+    ),
+    (
+        lambda a: replace(a, cells=[[-1, a.cells[0][1]], [54, a.cells[0][1]]]),
+        ConfigError,
+        "people must be",
+    ),
     (lambda a: replace(a, cells=[[53]]), MessageError, "their other holders were due"),
-    (lambda a: replace(a, cells=[[53, [0, 1]]]), MessageError, "their other holders were due"),
+    (
+        lambda a: replace(a, cells=[[53, [0, 1]]]),
+        MessageError,
+        "their other holders were due",
+    ),
 ]
 
 
@@ -211,7 +303,9 @@ def test_asks_out_of_turn_are_refused_and_nothing_is_charged() -> None:
     for early in (Swap(chunk=0, inbox={}), count):
         with pytest.raises(MessageError, match="not expected"):
             clinic_party.answer(early)
-    greetings = relayed({name: party.answer(told[name]) for name, party in parties.items()})
+    greetings = relayed(
+        {name: party.answer(told[name]) for name, party in parties.items()}
+    )
     wrong: list[Ask] = [told["clinic"], count, Swap(chunk=1, inbox={})]
     for ask in wrong:
         with pytest.raises(MessageError, match="not expected"):
@@ -235,7 +329,7 @@ def test_people_who_are_aligned_anew_end_what_was_begun() -> None:
         parties["clinic"].answer(Swap(chunk=0, inbox={}))
 
 
-def test_holders_that_cannot_be_put_together_are_refused_before_anything_is_charged() -> None:
+def test_holders_that_cannot_be_put_together_are_refused_before_anything_is_charged():
     _, schemas = beside_visits()
     fees = Schema(columns=(Integer(name="fee", low=0, high=2),))
     other = replace(clinic(time=None), people=None, events=fees)
@@ -274,8 +368,12 @@ def test_rules_across_holders_are_kept_by_what_is_drawn() -> None:
     schemas["bank"] = replace(schemas["bank"], rules=({"always": "income != 3"},))
     federation = Federation.rehearsal(tables, schemas, budget=USUAL, seed=3)
     said = ({"when": "income >= 1", "then": "severity <= 1"},)
-    people, events = train("visits", federation, rules=said, **SMALL).generator.visits(300, seed=1)
-    rich = people.set_index("patient")["income"].reindex(events["patient"]).to_numpy() >= 1
+    people, events = train("visits", federation, rules=said, **SMALL).generator.visits(
+        300, seed=1
+    )
+    rich = (
+        people.set_index("patient")["income"].reindex(events["patient"]).to_numpy() >= 1
+    )
     assert len(events)
     assert not (events["severity"][rich] > 1).any()
     assert (people["income"] != 3).all()

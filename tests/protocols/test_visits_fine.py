@@ -1,4 +1,6 @@
-"""Visits buys the levels of numbers without bins: by a first release of their fine cells, and of nothing else."""
+"""Visits buys the levels of numbers without bins: by a first release of their fine
+cells, and of nothing else.
+"""
 
 import math
 from dataclasses import replace
@@ -30,11 +32,18 @@ SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu"}
 
 
 def shop(**more: Any) -> VisitSchema:
-    """A cost, a whole number and a time without bins, and an age; the basket has them."""
+    """A cost, a whole number and a time without bins, and an age; the basket has
+    them.
+    """
     given = {"most_events": 4, "time": "day"} | more
     return VisitSchema(
         person="id",
-        people=Schema(columns=(Categorical(name="sex", categories=("f", "m")), Integer(name="age", low=0, high=9_999))),
+        people=Schema(
+            columns=(
+                Categorical(name="sex", categories=("f", "m")),
+                Integer(name="age", low=0, high=9_999),
+            )
+        ),
         events=Schema(
             columns=(
                 Date(name="day", low=date(2020, 1, 1), high=date(2029, 12, 31)),
@@ -53,10 +62,16 @@ def rows(people: int = 40, seed: int = 0) -> dict[str, pd.DataFrame]:
     numbers[-1] = 9
     owner = np.repeat(np.arange(people), numbers)
     cost = rng.lognormal(5, 1, len(owner)).round(2)
-    days = pd.Timestamp(2021, 1, 1) + pd.to_timedelta(rng.integers(0, 700, len(owner)), "D")
+    days = pd.Timestamp(2021, 1, 1) + pd.to_timedelta(
+        rng.integers(0, 700, len(owner)), "D"
+    )
     return {
         "people": pd.DataFrame(
-            {"id": np.arange(people), "sex": rng.choice(["f", "m"], people), "age": rng.integers(18, 90, people)}
+            {
+                "id": np.arange(people),
+                "sex": rng.choice(["f", "m"], people),
+                "age": rng.integers(18, 90, people),
+            }
         ),
         "events": pd.DataFrame(
             {
@@ -69,32 +84,60 @@ def rows(people: int = 40, seed: int = 0) -> dict[str, pd.DataFrame]:
     }
 
 
-def shops(count: int = 1, budget: Budget = USUAL, schema: VisitSchema | None = None, people: int = 40) -> Federation:
+def shops(
+    count: int = 1,
+    budget: Budget = USUAL,
+    schema: VisitSchema | None = None,
+    people: int = 40,
+) -> Federation:
     both = rows(people)
-    held = {f"shop {n}": {part: own[own["id"] % count == n] for part, own in both.items()} for n in range(count)}
-    return Federation.rehearsal(held, dict.fromkeys(held, schema or shop()), budget=budget, seed=3, same_people=False)
+    held = {
+        f"shop {n}": {part: own[own["id"] % count == n] for part, own in both.items()}
+        for n in range(count)
+    }
+    return Federation.rehearsal(
+        held,
+        dict.fromkeys(held, schema or shop()),
+        budget=budget,
+        seed=3,
+        same_people=False,
+    )
 
 
-def counted(stage: Stage[Any], study: Any, schema: VisitSchema, held: dict[str, pd.DataFrame]) -> torch.Tensor:
+def counted(
+    stage: Stage[Any], study: Any, schema: VisitSchema, held: dict[str, pd.DataFrame]
+) -> torch.Tensor:
     table = read_rows(held, schema)
     own = study.rows(Holding("shop 0", table, None, lambda: FastRng(0)))
     return torch.cat([part.double() for part in stage.count(own).values()])
 
 
 def some_cuts(fine: Any, rng: np.random.Generator, most: int) -> dict[str, Any]:
-    """Levels of every column that begin anywhere, as no honest server would choose them."""
+    """Levels of every column that begin anywhere, as no honest server would choose
+    them.
+    """
     found = {}
     for name, one in fine.columns.items():
-        some = rng.choice(np.arange(1, one.last), min(rng.integers(0, most), one.last - 1), replace=False)
+        some = rng.choice(
+            np.arange(1, one.last),
+            min(rng.integers(0, most), one.last - 1),
+            replace=False,
+        )
         found[name] = torch.from_numpy(np.sort(np.append(0, some)))
     return {"cuts": found}
 
 
 @pytest.mark.parametrize("cut", ["first", "draw"])
-def test_a_person_moves_no_stage_by_more_than_it_says_whatever_a_server_names(cut: str) -> None:
-    """With all rows of a person who has more events than count, in every cell that these may lie in."""
+def test_a_person_moves_no_stage_by_more_than_it_says_whatever_a_server_names(
+    cut: str,
+) -> None:
+    """With all rows of a person who has more events than count, in every cell that
+    these may lie in.
+    """
     schema = shop(cut=cut)
-    study, both, rng = study_of({"shop 0": schema}), rows(), np.random.default_rng(1)
+    study = study_of({"shop 0": schema})
+    both = rows()
+    rng = np.random.default_rng(1)
     last = both["people"]["id"].max()
     without = {part: own[own["id"] != last] for part, own in both.items()}
     assert [*study.releases] == ["fine", "tables"]
@@ -105,10 +148,14 @@ def test_a_person_moves_no_stage_by_more_than_it_says_whatever_a_server_names(cu
         terms = {} if trial == 0 else some_cuts(fine, rng, study.most)
         if terms:
             stage = study.stage("tables", terms, noise[1], {"fine": fine})
-        moved = counted(stage, study, schema, both) - counted(stage, study, schema, without)
+        moved = counted(stage, study, schema, both) - counted(
+            stage, study, schema, without
+        )
         most = math.hypot(*(block.sensitivity for block in stage.blocks.values()))
         assert 0 < float(moved.norm()) <= most
-        for sigma in study.pricing.sigmas(bool(terms), stage.blocks, noise[bool(terms)]).values():
+        for sigma in study.pricing.sigmas(
+            bool(terms), stage.blocks, noise[bool(terms)]
+        ).values():
             assert sigma >= most * noise[bool(terms)] * (1 - 1e-9)
         prices.add(study.pricing.event(bool(terms), noise[bool(terms)]))
     assert len(prices) == 2  # of the fine cells, and of all tables, whichever they are
@@ -118,14 +165,31 @@ def bad_cuts(study: Any) -> list[Any]:
     good = {name: torch.tensor([0, 5]) for name in study.bought}
     cells = study.bought["cost"].fine.levels
     odd = [
-        [1, 5], [0, 5, 5], [0, 7, 5], [0, -3], [0, cells], [], list(range(study.most + 1)), [0.0, 5.0], [[0, 5]],
-    ]  # fmt: skip
-    wrong: list[Any] = [good | {"cost": torch.tensor(one, dtype=None if one else torch.int64)} for one in odd]
-    more = [good | {"basket": torch.tensor([0, 1])}, {"cost": good["cost"]}, good | {"cost": [0, 5]}, [good], None]
+        [1, 5],
+        [0, 5, 5],
+        [0, 7, 5],
+        [0, -3],
+        [0, cells],
+        [],
+        list(range(study.most + 1)),
+        [0.0, 5.0],
+        [[0, 5]],
+    ]
+    wrong: list[Any] = [
+        good | {"cost": torch.tensor(one, dtype=None if one else torch.int64)}
+        for one in odd
+    ]
+    more = [
+        good | {"basket": torch.tensor([0, 1])},
+        {"cost": good["cost"]},
+        good | {"cost": [0, 5]},
+        [good],
+        None,
+    ]
     return [*wrong, *more]
 
 
-def test_levels_that_no_server_may_name_are_refused_and_nothing_more_is_charged() -> None:
+def test_levels_that_no_server_may_name_are_refused_and_nothing_more_is_charged():
     study = study_of({"shop 0": shop()})
     before = {"fine": study.stage("fine", {}, 1.0, {})}
     for cuts in bad_cuts(study):
@@ -139,9 +203,15 @@ def test_levels_that_no_server_may_name_are_refused_and_nothing_more_is_charged(
 def test_the_first_release_is_of_fine_cells_and_is_in_the_ledger_first() -> None:
     fed = shops(2)
     config = visits.Config(**SMALL)
-    found = measured(LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config)
-    entries = [entry.what for entry in fed.holders["shop 0"].ledger.entries() if entry.count]
-    assert [what.split(" with ")[0] for what in entries] == [*found.study.releases.values()]
+    found = measured(
+        LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config
+    )
+    entries = [
+        entry.what for entry in fed.holders["shop 0"].ledger.entries() if entry.count
+    ]
+    assert [what.split(" with ")[0] for what in entries] == [
+        *found.study.releases.values()
+    ]
     assert fed.holders["shop 0"].ledger.spent() <= 3.0
     assert found.stage("tables").split.layout.shape(("event", 0, 0)) == (
         len(found.record.terms["tables"]["cuts"]["cost"]) + 1,
@@ -151,11 +221,16 @@ def test_the_first_release_is_of_fine_cells_and_is_in_the_ledger_first() -> None
 def test_without_noise_every_layer_has_the_people_of_its_cells() -> None:
     fed = shops(2, Budget(math.inf, 0.0))
     config = visits.Config(**SMALL, private=False)
-    found = measured(LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config)
-    tables, both = fine_tables(found), rows()
+    found = measured(
+        LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config
+    )
+    tables = fine_tables(found)
+    both = rows()
     codes = read_rows(both, shop()).codes(FastRng(0))
     fine = found.study.bought["cost"].fine
-    shares = np.bincount(codes.events[:, 0], 1 / codes.numbers[codes.owner], minlength=fine.size)
+    shares = np.bincount(
+        codes.events[:, 0], 1 / codes.numbers[codes.owner], minlength=fine.size
+    )
     np.testing.assert_allclose(tables["cost"].numpy(), shares, atol=1e-3)
     ages = np.bincount(both["people"]["age"], minlength=10_000)
     np.testing.assert_allclose(tables["age"].numpy(), ages)
@@ -173,16 +248,25 @@ def test_bins_that_are_declared_stay_and_nothing_is_bought() -> None:
 
 
 def test_what_is_drawn_lies_where_people_are_and_a_plan_says_what_is_bought() -> None:
-    """Bounds are thousands of times too wide: cut evenly, every cost would be in one of sixteen bins."""
+    """Bounds are thousands of times too wide: cut evenly, every cost would be in one of
+    sixteen bins.
+    """
     fed = shops(budget=Budget(1000.0, 1e-5), people=400)
     generator = train("visits", fed, **SMALL | {"steps": 30}, seed=0).generator
     people, events = generator.visits(400, seed=0)
     real = rows(400)
-    assert float(people["age"].median()) == pytest.approx(real["people"]["age"].median(), abs=12)
-    assert float(np.log(events["cost"]).median()) == pytest.approx(np.log(real["events"]["cost"]).median(), abs=0.3)
+    assert float(people["age"].median()) == pytest.approx(
+        real["people"]["age"].median(), abs=12
+    )
+    assert float(np.log(events["cost"]).median()) == pytest.approx(
+        np.log(real["events"]["cost"]).median(), abs=0.3
+    )
     assert float(events["cost"].max()) < 30_000
     assert generator.schema.events.column("cost").decimals == 2
-    assert events.groupby("id")["day"].first().between("2020-12-01", "2023-03-01").mean() > 0.9
+    assert (
+        events.groupby("id")["day"].first().between("2020-12-01", "2023-03-01").mean()
+        > 0.9
+    )
     said = plan("visits", fed.schemas, budget=USUAL, people=400)
     assert [stage.what for stage in said.stages] == ["fine cells", "all tables"]
     assert not [warning for warning in said.warnings if "cut evenly" in warning]
@@ -190,47 +274,80 @@ def test_what_is_drawn_lies_where_people_are_and_a_plan_says_what_is_bought() ->
 
 @pytest.mark.parametrize("private", [False, True])
 def test_a_table_beside_the_events_has_its_numbers_bought_too(private: bool) -> None:
-    """Over columns: every holder counts the cells of its own, and tables across holders are on the levels of both."""
-    both, rng = rows(), np.random.default_rng(5)
-    bank = pd.DataFrame({"client": both["people"]["id"], "wealth": rng.lognormal(9, 1, 40).round(0)})
-    schemas = {"shop": shop(), "bank": Schema(person="client", columns=(Real(name="wealth", low=0, high=1e7),))}
+    """Over columns: every holder counts the cells of its own, and tables across holders
+    are on the levels of both.
+    """
+    both = rows()
+    rng = np.random.default_rng(5)
+    bank = pd.DataFrame(
+        {"client": both["people"]["id"], "wealth": rng.lognormal(9, 1, 40).round(0)}
+    )
+    schemas = {
+        "shop": shop(),
+        "bank": Schema(
+            person="client", columns=(Real(name="wealth", low=0, high=1e7),)
+        ),
+    }
     budget = USUAL if private else Budget(math.inf, 0.0)
-    fed = Federation.rehearsal({"shop": both, "bank": bank}, schemas, budget=budget, seed=3)
+    fed = Federation.rehearsal(
+        {"shop": both, "bank": bank}, schemas, budget=budget, seed=3
+    )
     if private:
         people, _ = train("visits", fed, **SMALL, seed=0).generator.visits(50, seed=0)
         assert people["wealth"].between(0, 1e7).all()
         assert fed.holders["bank"].ledger.spent() <= 3.0
         return
     config = visits.Config(**SMALL, private=False)
-    found = measured(LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config)
+    found = measured(
+        LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config
+    )
     assert {name: one.group for name, one in found.study.bought.items()} == {  # type: ignore[attr-defined]
-        "age": 0, "first_day": 0, "cost": 0, "wealth": 1,
-    }  # fmt: skip
+        "age": 0,
+        "first_day": 0,
+        "cost": 0,
+        "wealth": 1,
+    }
     stage: Any = found.stage("tables")
     place = stage.split.schema.person_schema.names.index("wealth")
     edges = stage.bought["wealth"].fine.edges[stage.bought["wealth"].cuts]
     levels = np.searchsorted(edges, bank["wealth"], side="right") - 1
-    np.testing.assert_allclose(found["tables"].tables["person", place, place], np.bincount(levels))
+    np.testing.assert_allclose(
+        found["tables"].tables["person", place, place], np.bincount(levels)
+    )
 
 
-def test_the_canary_of_an_audit_moves_the_first_release_by_all_that_a_person_may() -> None:
-    study, made = study_of({"shop 0": shop()}), kind_of(shop()).made_up(shop(), 4)
+def test_the_canary_of_an_audit_moves_the_first_release_by_all_that_a_person_may():
+    study = study_of({"shop 0": shop()})
+    made = kind_of(shop()).made_up(shop(), 4)
     stage = study.stage("fine", {}, 1.0, {})
     everybody, others = (
-        stage.count(study.rows(Holding("shop 0", made.take(np.arange(first, 4)), None, FastRng))) for first in (0, 1)
+        stage.count(
+            study.rows(Holding("shop 0", made.take(np.arange(first, 4)), None, FastRng))
+        )
+        for first in (0, 1)
     )
     for name, block in stage.blocks.items():
         moved = (everybody[name] - others[name]).double().norm()
         assert float(moved) == pytest.approx(block.sensitivity, rel=1e-9)
 
 
-def test_what_is_drawn_keeps_values_apart_that_stand_out_and_nothing_lies_beyond_all_people() -> None:
+def test_what_is_drawn_keeps_values_apart_that_stand_out_and_nothing_lies_beyond_all_people():
     column = Integer(name="minutes", low=0, high=999)
     table = torch.zeros(1000, dtype=torch.float64)
     table[0:50:5] = 100.0
-    finer = Bought("minutes", column, replace(column, bins=1000), 0, "events", 0, np.array([0, 12, 30])).finer(table)
+    finer = Bought(
+        "minutes",
+        column,
+        replace(column, bins=1000),
+        0,
+        "events",
+        0,
+        np.array([0, 12, 30]),
+    ).finer(table)
     assert {0, 12, 30} <= {*finer.cuts.tolist()}
-    assert {cut for value in range(0, 50, 5) for cut in (value, value + 1)} <= {*finer.cuts.tolist()}
+    assert {cut for value in range(0, 50, 5) for cut in (value, value + 1)} <= {
+        *finer.cuts.tolist()
+    }
     held = np.add.reduceat(table.numpy(), finer.cuts)
     assert held[-1] == 0
     assert set(held) == {0.0, 100.0}

@@ -1,4 +1,6 @@
-"""Visits over a grid: holders of the same columns, each with people of its own, beside holders of other columns."""
+"""Visits over a grid: holders of the same columns, each with people of its own, beside
+holders of other columns.
+"""
 
 import math
 from collections import Counter
@@ -14,7 +16,13 @@ import torch
 from bytes_parties import BytesParties
 from understudy.api.plan import plan
 from understudy.api.train import train
-from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
+from understudy.ground.errors import (
+    AlignmentError,
+    ConfigError,
+    MessageError,
+    PartyAway,
+    SchemaError,
+)
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.sums import Channel
 from understudy.protocols.joint import pricing
@@ -25,16 +33,34 @@ from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.columns import grid_of
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties, addressed
-from visit_cases import beside_visits, cells_of, clinic, frames, measured, split_rows, study_of, two_kinds
+from visit_cases import (
+    beside_visits,
+    cells_of,
+    clinic,
+    frames,
+    measured,
+    split_rows,
+    study_of,
+    two_kinds,
+)
 
-AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
-SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu", "chunk": 20}
+AMPLE = Budget(math.inf, 0.0)
+USUAL = Budget(3.0, 1e-5)
+SMALL: dict[str, Any] = {
+    "kinds": 3,
+    "states": 2,
+    "steps": 5,
+    "device": "cpu",
+    "chunk": 20,
+}
 OPEN = visits.Config(**SMALL, private=False)
 Cut = tuple[dict[str, Any], dict[str, Any]]
 
 
 def grid(people: int = 60, **parts: int) -> Cut:
-    """By default: visits and smoking at two clinics, income at two banks, and sex at a registry of all people."""
+    """By default: visits and smoking at two clinics, income at two banks, and sex at a
+    registry of all people.
+    """
     return split_rows(*beside_visits(people), **(parts or {"clinic": 2, "bank": 2}))
 
 
@@ -43,17 +69,24 @@ class Meddling(LocalParties):
 
     def __init__(self, parties: Any, change: Any = lambda name, ask: ask) -> None:
         super().__init__(parties)
-        self.change, self.seen = change, list[tuple[str, Any, Any]]()
+        self.change = change
+        self.seen = list[tuple[str, Any, Any]]()
 
     def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
-        asks = {name: self.change(name, ask) for name, ask in addressed(message, self.names).items()}
+        asks = {
+            name: self.change(name, ask)
+            for name, ask in addressed(message, self.names).items()
+        }
         replies = super().ask(asks, at_least=at_least)
         self.seen += [(name, asks[name], reply) for name, reply in replies.items()]
         return replies
 
 
 def released(
-    cut: Cut, config: visits.Config = OPEN, budget: Budget = AMPLE, change: Any = lambda name, ask: ask
+    cut: Cut,
+    config: visits.Config = OPEN,
+    budget: Budget = AMPLE,
+    change: Any = lambda name, ask: ask,
 ) -> tuple[Found, Federation, Meddling]:
     fed = Federation.rehearsal(*cut, budget=budget, seed=3)
     server = Meddling(fed.parties("visits", run="r", config=config), change)
@@ -62,16 +95,21 @@ def released(
 
 @cache
 def by_columns() -> Found:
-    """One holder of each column; people have more events than parts divide by, so that rounding would show."""
+    """One holder of each column; people have more events than parts divide by, so that
+    rounding would show.
+    """
     return released(split_rows(*beside_visits(most_events=4)))[0]
 
 
 @cache
 def with_noise() -> tuple[Found, Federation, Meddling, Counter[tuple[str, str, int]]]:
     """A run over the grid, and how often who drew which pads for whom."""
-    drawn, pad = Counter[tuple[str, str, int]](), Channel.pad
+    drawn = Counter[tuple[str, str, int]]()
+    pad = Channel.pad
 
-    def counted(line: Channel, ring: Any, stream: int, *shape: int, about: bytes) -> Any:
+    def counted(
+        line: Channel, ring: Any, stream: int, *shape: int, about: bytes
+    ) -> Any:
         drawn[line.own, line.peer, stream] += 1
         return pad(line, ring, stream, *shape, about=about)
 
@@ -98,17 +136,29 @@ def charged(fed: Federation) -> list[Any]:
 
 def test_the_schemas_show_the_grid() -> None:
     _, schemas = grid()
-    assert grid_of(schemas).groups == (("registry",), ("clinic0", "clinic1"), ("bank0", "bank1"))
+    assert grid_of(schemas).groups == (
+        ("registry",),
+        ("clinic0", "clinic1"),
+        ("bank0", "bank1"),
+    )
     assert study_of(schemas).grid.partition == "grid"
     assert study_of(beside_visits()[1]).grid.partition == "columns"
     assert study_of(dict.fromkeys(("a", "b"), clinic())).grid.partition == "rows"
-    other = schemas | {"clinic1": replace(schemas["clinic1"], person="client", note="of the south")}
-    assert study_of(other).grid.partition == "grid", "what a holder calls the person is its own"
+    other = schemas | {
+        "clinic1": replace(schemas["clinic1"], person="client", note="of the south")
+    }
+    assert study_of(other).grid.partition == "grid", (
+        "what a holder calls the person is its own"
+    )
     assert study_of(schemas).schema == study_of(beside_visits()[1]).schema
 
 
-@pytest.mark.parametrize("parts", [{"clinic": 2}, {"registry": 2, "clinic": 3, "bank": 2}])
-def test_without_noise_a_grid_is_to_the_bit_what_one_holder_of_each_column_would_have(parts: Any) -> None:
+@pytest.mark.parametrize(
+    "parts", [{"clinic": 2}, {"registry": 2, "clinic": 3, "bank": 2}]
+)
+def test_without_noise_a_grid_is_to_the_bit_what_one_holder_of_each_column_would_have(
+    parts: Any,
+) -> None:
     one = by_columns()
     found, _, _ = released(split_rows(*beside_visits(most_events=4), **parts))
     assert found.record.people == one.record.people == 53
@@ -121,14 +171,22 @@ def test_without_noise_a_grid_is_to_the_bit_what_all_rows_in_one_place_are() -> 
     """At one holder, over rows, with all columns of the people whom every group has."""
     tables, schemas = beside_visits()
     joint = study_of(schemas)
-    people = tables["registry"].merge(tables["clinic"]["people"]).merge(
-        tables["bank"].rename(columns={"client": "patient"})
-    )  # fmt: skip
+    people = (
+        tables["registry"]
+        .merge(tables["clinic"]["people"])
+        .merge(tables["bank"].rename(columns={"client": "patient"}))
+    )
     events = tables["clinic"]["events"]
-    held = {"people": people, "events": events[events["patient"].isin(people["patient"])]}
-    place, _, _ = released(({"all": held}, {"all": replace(joint.schema, people=joint.schema.people)}))
+    held = {
+        "people": people,
+        "events": events[events["patient"].isin(people["patient"])],
+    }
+    place, _, _ = released(
+        ({"all": held}, {"all": replace(joint.schema, people=joint.schema.people)})
+    )
     found, _, _ = released(grid())
-    exact, cells = place["tables"], found["tables"]
+    exact = place["tables"]
+    cells = found["tables"]
     assert exact.people == cells.people == 53
     assert exact.tables.keys() == cells.tables.keys()
     for block, table in exact.tables.items():
@@ -136,14 +194,19 @@ def test_without_noise_a_grid_is_to_the_bit_what_all_rows_in_one_place_are() -> 
 
 
 def test_regions_that_share_nobody_add_up_to_one() -> None:
-    """Two regions, each with a clinic, a bank and a registry of its own: what is over columns in each, together."""
+    """Two regions, each with a clinic, a bank and a registry of its own: what is over
+    columns in each, together.
+    """
     tables, schemas = beside_visits()
     regions = []
     for parity in (0, 1):
         own = {}
         for name, held in tables.items():
             parts = held if isinstance(held, dict) else {"": held}
-            cut = {key: rows[rows[schemas[name].person] % 2 == parity] for key, rows in parts.items()}
+            cut = {
+                key: rows[rows[schemas[name].person] % 2 == parity]
+                for key, rows in parts.items()
+            }
             own[name] = cut if isinstance(held, dict) else cut[""]
         regions.append(own)
     both = {f"{name}{n}": own[name] for n, own in enumerate(regions) for name in tables}
@@ -152,7 +215,9 @@ def test_regions_that_share_nobody_add_up_to_one() -> None:
     apart = [released((own, schemas))[0] for own in regions]
     assert same(found, *apart)
     cells = {name: ask.cells for name, ask, _ in server.seen if isinstance(ask, Agree)}
-    assert cells["clinic1"] == [[apart[1].record.people, ["registry1", "bank1"]]], "and with no holder elsewhere"
+    assert cells["clinic1"] == [[apart[1].record.people, ["registry1", "bank1"]]], (
+        "and with no holder elsewhere"
+    )
 
 
 def test_only_people_whom_every_group_has_are_counted() -> None:
@@ -160,7 +225,8 @@ def test_only_people_whom_every_group_has_are_counted() -> None:
     tables["bank1"] = tables["bank1"][tables["bank1"]["client"] % 3 > 0]
     merged, described = beside_visits()
     merged["bank"] = pd.concat([tables["bank0"], tables["bank1"]])
-    found, one = released((tables, schemas))[0], released((merged, described))[0]
+    found = released((tables, schemas))[0]
+    one = released((merged, described))[0]
     assert 10 < (found.record.people or 0) < 53
     assert same(found, one)
 
@@ -168,12 +234,25 @@ def test_only_people_whom_every_group_has_are_counted() -> None:
 def test_noise_is_that_of_all_who_have_a_part_in_a_table_and_its_price_is_one() -> None:
     cut = grid(registry=1, clinic=3, bank=2)
     found, fed, _ = released(cut, visits.Config(**SMALL, colluding=2), USUAL)
-    holders, exact = study_of(cut[1]), released(cut)[0]
-    noisy, true = found["tables"], exact["tables"]
+    holders = study_of(cut[1])
+    exact = released(cut)[0]
+    noisy = found["tables"]
+    true = exact["tables"]
     assert holders.split is not None
-    (event,) = {e for h in fed.holders.values() for e in h.ledger.spend() if hasattr(e, "noise_multiplier")}
+    (event,) = {
+        e
+        for h in fed.holders.values()
+        for e in h.ledger.spend()
+        if hasattr(e, "noise_multiplier")
+    }
     sigma = event.noise_multiplier * math.sqrt(len(noisy.layout.blocks))
-    owner = dict(zip(("sex", "smoker", "income", "first_day", "number"), holders.split.owners, strict=True))
+    owner = dict(
+        zip(
+            ("sex", "smoker", "income", "first_day", "number"),
+            holders.split.owners,
+            strict=True,
+        )
+    )
     assert owner == {"sex": 0, "smoker": 1, "income": 2, "first_day": 1, "number": 1}
     sizes = (1, 3, 2)
     for block, noise in noisy.noise.items():
@@ -183,7 +262,12 @@ def test_noise_is_that_of_all_who_have_a_part_in_a_table_and_its_price_is_one() 
         count = sum(sizes[group] for group in groups)
         left = noise / math.sqrt(count / max(1, count - 2))
         assert left == pytest.approx(sigma, rel=0.002), block
-    apart = torch.cat([((noisy.tables[b] - true.tables[b]) / noisy.noise[b]).flatten() for b in noisy.tables])
+    apart = torch.cat(
+        [
+            ((noisy.tables[b] - true.tables[b]) / noisy.noise[b]).flatten()
+            for b in noisy.tables
+        ]
+    )
     assert float(apart.std()) == pytest.approx(1, abs=6 / math.sqrt(2 * len(apart)))
     assert len(charged(fed)) == len(fed.holders), "one entry each"
     assert all(2.9 < holder.ledger.spent() <= 3.0 for holder in fed.holders.values())
@@ -195,13 +279,18 @@ def test_a_person_pays_once_and_the_statement_says_what_is_outside() -> None:
     result = train("visits", fed, **SMALL)
     assert result.people == 53
     assert result.privacy.one_release
-    assert result.privacy.epsilon(None, "server") == pytest.approx(fed.holders["bank1"].ledger.spent())
+    assert result.privacy.epsilon(None, "server") == pytest.approx(
+        fed.holders["bank1"].ledger.spent()
+    )
     assert "which parties hold a person" in str(result.privacy)
     assert "how many people each combination of parties has" in str(result.privacy)
     assert "together they could remove them" in str(result.privacy)
     card = result.generator.card
     assert card["partition"] == "grid"
-    assert (card["owners"]["income"], card["owners"]["severity"]) == ("bank0", "clinic0")
+    assert (card["owners"]["income"], card["owners"]["severity"]) == (
+        "bank0",
+        "clinic0",
+    )
     people, events = result.generator.visits(30, seed=1)
     assert set(people.columns) == {"patient", "sex", "smoker", "income"}
     assert set(events["patient"]) <= set(people["patient"])
@@ -211,13 +300,21 @@ def test_a_person_pays_once_and_the_statement_says_what_is_outside() -> None:
 
 def test_of_a_grid_the_server_gets_uniform_parts_and_their_noisy_sum() -> None:
     server = with_noise()[2]
-    replies = {name: reply for name, ask, reply in server.seen if isinstance(ask, Release)}
+    replies = {
+        name: reply for name, ask, reply in server.seen if isinstance(ask, Release)
+    }
     assert set(replies) == {"registry", "clinic0", "clinic1", "bank0", "bank1"}
     for name, reply in replies.items():
         own = {"registry": "0", "clinic": "1", "bank": "2"}[name.rstrip("01")]
-        assert set(reply.parts.value) == {block for block in ("0×0", "0×1", "0×2", "1×1", "1×2", "2×2") if own in block}
+        assert set(reply.parts.value) == {
+            block
+            for block in ("0×0", "0×1", "0×2", "1×1", "1×2", "2×2")
+            if own in block
+        }
         for block, part in reply.parts.value.items():
-            assert _uniform(part) == (block != "0×0"), "the registry's columns are nobody else's"
+            assert _uniform(part) == (block != "0×0"), (
+                "the registry's columns are nobody else's"
+            )
 
 
 def _uniform(part: torch.Tensor) -> bool:
@@ -225,7 +322,9 @@ def _uniform(part: torch.Tensor) -> bool:
 
 
 def test_every_two_who_have_a_part_in_a_table_pad_it_and_no_pad_is_used_twice() -> None:
-    """A share of a product is uniform by itself, but not to the server, which dealt the masks."""
+    """A share of a product is uniform by itself, but not to the server, which dealt the
+    masks.
+    """
     groups = grid_of(grid()[1])
     assert with_noise()[3] == Counter(
         (own, peer, place)
@@ -234,11 +333,15 @@ def test_every_two_who_have_a_part_in_a_table_pad_it_and_no_pad_is_used_twice() 
     )
 
 
-def test_a_person_with_two_holders_of_the_same_columns_is_refused_before_anything_is_charged() -> None:
+def test_a_person_with_two_holders_of_the_same_columns_is_refused_before_anything_is_charged():
     tables, schemas = grid()
     person = tables["clinic0"]["people"]["patient"].iloc[0]
-    twice = {key: rows[rows["patient"] == person] for key, rows in tables["clinic0"].items()}
-    tables["clinic1"] = {key: pd.concat([rows, twice[key]]) for key, rows in tables["clinic1"].items()}
+    twice = {
+        key: rows[rows["patient"] == person] for key, rows in tables["clinic0"].items()
+    }
+    tables["clinic1"] = {
+        key: pd.concat([rows, twice[key]]) for key, rows in tables["clinic1"].items()
+    }
     fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=3)
     with pytest.raises(AlignmentError, match="counted twice"):
         train("visits", fed, **SMALL)
@@ -264,50 +367,77 @@ def test_whoever_goes_away_ends_the_run_and_nothing_is_charged(step: Any) -> Non
 
 
 def fewer_events(name: str, ask: Any) -> Any:
-    """To all but the clinics it says that the clinics' people have fewer columns, and so that noise may be less."""
+    """To all but the clinics it says that the clinics' people have fewer columns, and
+    so that noise may be less.
+    """
     if not isinstance(ask, Begin) or "clinic" in name:
         return ask
-    cut = {key: value for key, value in ask.schemas["clinic0"].items() if key != "people"}
+    cut = {
+        key: value for key, value in ask.schemas["clinic0"].items() if key != "people"
+    }
     return replace(ask, schemas=ask.schemas | {"clinic0": cut, "clinic1": cut})
 
 
 def another_group(name: str, ask: Any) -> Any:
-    """It tells the clinics that bank1 has the registry's columns, and is in that group."""
+    """It tells the clinics that bank1 has the registry's columns, and is in that
+    group.
+    """
     if not isinstance(ask, Begin) or "clinic" not in name:
         return ask
     return replace(ask, schemas=ask.schemas | {"bank1": ask.schemas["registry"]})
 
 
 def another_group_and_its_people(name: str, ask: Any) -> Any:
-    """And that bank1 has all who are with the registry: nobody is left for it to multiply with there."""
+    """And that bank1 has all who are with the registry: nobody is left for it to
+    multiply with there.
+    """
     if isinstance(ask, Agree) and "clinic" in name:
         people = sum(people for people, _ in ask.cells)
-        return replace(ask, cells=[[people, ["bank0", "bank1"]]], seeds={"bank0": b"0" * 32, "bank1": b"1" * 32})
+        return replace(
+            ask,
+            cells=[[people, ["bank0", "bank1"]]],
+            seeds={"bank0": b"0" * 32, "bank1": b"1" * 32},
+        )
     return another_group(name, ask)
 
 
 def other_order(name: str, ask: Any) -> Any:
-    """It tells one holder the groups in another order: two would take themselves for the first of a product."""
+    """It tells one holder the groups in another order: two would take themselves for
+    the first of a product.
+    """
     if not isinstance(ask, Begin) or name != "bank0":
         return ask
     return replace(ask, schemas=dict(reversed(ask.schemas.items())))
 
 
 def left_out(name: str, ask: Any) -> Any:
-    """It tells one clinic that it is the only one, so that nobody else pads its tables."""
+    """It tells one clinic that it is the only one, so that nobody else pads its
+    tables.
+    """
     if isinstance(ask, Begin) and name == "clinic0":
-        return replace(ask, schemas={who: own for who, own in ask.schemas.items() if who != "clinic1"})
+        return replace(
+            ask,
+            schemas={who: own for who, own in ask.schemas.items() if who != "clinic1"},
+        )
     if isinstance(ask, Agree) and name == "clinic0":
-        return replace(ask, keys={who: key for who, key in ask.keys.items() if who != "clinic1"})
+        return replace(
+            ask, keys={who: key for who, key in ask.keys.items() if who != "clinic1"}
+        )
     return ask
 
 
 def louder(name: str, ask: Any) -> Any:
-    return replace(ask, noise=[2 * ask.noise[0]]) if isinstance(ask, Agree) and name == "bank1" else ask
+    return (
+        replace(ask, noise=[2 * ask.noise[0]])
+        if isinstance(ask, Agree) and name == "bank1"
+        else ask
+    )
 
 
 def trusting(name: str, ask: Any) -> Any:
-    """One holder is told that two may pool what they know, and the others that one may."""
+    """One holder is told that two may pool what they know, and the others that
+    one may.
+    """
     if not isinstance(ask, Begin) or name != "clinic0":
         return ask
     return replace(ask, config=ask.config | {"colluding": 2})
@@ -325,7 +455,9 @@ def trusting(name: str, ask: Any) -> Any:
         (trusting, "told different things"),
     ],
 )
-def test_holders_who_were_told_other_groups_part_before_anything_is_charged(lie: Any, words: str) -> None:
+def test_holders_who_were_told_other_groups_part_before_anything_is_charged(
+    lie: Any, words: str
+) -> None:
     fed = Federation.rehearsal(*grid(), budget=USUAL, seed=3)
     config = visits.Config(**SMALL)
     server = Meddling(fed.parties("visits", run="r"), lie)
@@ -338,11 +470,14 @@ def test_holders_who_were_told_other_groups_part_before_anything_is_charged(lie:
 ELSEWHERE: dict[str, Any] = {
     "more": lambda cells: [[people + 1, peers] for people, peers in cells],
     "a group missing": lambda cells: [[people, peers[:-1]] for people, peers in cells],
-    "one group twice": lambda cells: [[people, ["bank0", "bank1"]] for people, peers in cells],
+    "one group twice": lambda cells: [
+        [people, ["bank0", "bank1"]] for people, peers in cells
+    ],
     "fewer": lambda cells: cells[:-1],
     "nobody": lambda cells: [],
     "all with one": lambda cells: [
-        [people, [peer.replace("bank0", "bank1") for peer in peers]] for people, peers in cells
+        [people, [peer.replace("bank0", "bank1") for peer in peers]]
+        for people, peers in cells
     ],
 }
 
@@ -354,7 +489,8 @@ def test_people_told_to_be_with_other_holders_are_refused() -> None:
                 with pytest.raises((MessageError, ConfigError)):
                     server.parties[name].answer(replace(ask, cells=change(ask.cells)))
             tried.append(name)
-            return replace(ask, cells=ask.cells[::-1])  # another order, which the others have to find
+            # another order, which the others have to find
+            return replace(ask, cells=ask.cells[::-1])
         return ask
 
     tried: list[str] = []
@@ -367,7 +503,9 @@ def test_people_told_to_be_with_other_holders_are_refused() -> None:
 
 
 def test_parties_rebuilt_between_all_messages_count_alike() -> None:
-    """Where events are drawn, the same ones count in the products and in the clinics' own tables."""
+    """Where events are drawn, the same ones count in the products and in the clinics'
+    own tables.
+    """
     cut = split_rows(*beside_visits(30, cut="draw"), clinic=2, bank=2)
     config = visits.Config(**SMALL)
     plain = released(cut, config, USUAL)[0]
@@ -394,27 +532,41 @@ def test_a_plan_says_the_least_and_the_largest_noise_of_each_kind_of_tables() ->
     assert [(error.least, error.largest) for error in said.errors] == [
         pytest.approx((min(noises), max(noises))) for noises in kinds.values()
     ]
-    assert said.errors[1].least == said.errors[1].largest, "events are with the clinics alone"
+    assert said.errors[1].least == said.errors[1].largest, (
+        "events are with the clinics alone"
+    )
     assert "some columns of some of the people each" in str(said)
     assert "pays this once, for all holders together" in str(said)
 
 
 def test_noise_over_a_grid_is_for_as_many_holders_of_every_column_as_is_said() -> None:
-    """A server that departs from alignment can count a person as often. What is said of the noise is true, too."""
+    """A server that departs from alignment can count a person as often. What is said of
+    the noise is true, too.
+    """
     cut = split_rows(*beside_visits(24), registry=2, clinic=2, bank=2)
-    loudest, true = [], released(cut)[0]["tables"].tables
+    loudest = []
+    true = released(cut)[0]["tables"].tables
     for most in (1, 2):
-        found = released(cut, visits.Config(**SMALL, most_holders=most), USUAL)[0]["tables"]
-        errors = [(found.tables[block] - true[block]) / found.noise[block] for block in true]
-        assert float(torch.cat([one.flatten() for one in errors]).std()) == pytest.approx(1, abs=0.15)
+        found = released(cut, visits.Config(**SMALL, most_holders=most), USUAL)[0][
+            "tables"
+        ]
+        errors = [
+            (found.tables[block] - true[block]) / found.noise[block] for block in true
+        ]
+        assert float(
+            torch.cat([one.flatten() for one in errors]).std()
+        ) == pytest.approx(1, abs=0.15)
         loudest.append(max(found.noise.values()))
     assert loudest[1] == pytest.approx(2 * loudest[0], rel=0.02)
 
 
 def with_copies(cut: Cut, copies: int) -> Cut:
-    """The same with one person more, who is with so many holders of every column, under an id of its own at each: what
-    a server that departs from alignment can make of a person who is with several."""
-    tables, schemas = dict(cut[0]), cut[1]
+    """The same with one person more, who is with so many holders of every column, under
+    an id of its own at each: what a server that departs from alignment can make of a
+    person who is with several.
+    """
+    tables = dict(cut[0])
+    schemas = cut[1]
     events = tables["clinic0"]["events"]
     longest = events["patient"].value_counts().idxmax()
     for copy in range(copies):
@@ -422,7 +574,9 @@ def with_copies(cut: Cut, copies: int) -> Cut:
         for name, rows in (("registry", {"sex": "f"}), ("bank", {"income": 3})):
             place = f"{name}{copy}"
             person = schemas[place].person
-            tables[place] = pd.concat([tables[place], pd.DataFrame([{person: new} | rows])], ignore_index=True)
+            tables[place] = pd.concat(
+                [tables[place], pd.DataFrame([{person: new} | rows])], ignore_index=True
+            )
         held = tables[f"clinic{copy}"]
         own = pd.DataFrame([{"patient": new, "smoker": True}])
         visits_of = events[events["patient"] == longest].assign(patient=new)
@@ -433,10 +587,15 @@ def with_copies(cut: Cut, copies: int) -> Cut:
     return tables, schemas
 
 
-def sums_and_shares(cut: Cut, config: visits.Config) -> tuple[Any, dict[Any, list[float]]]:
-    """The sums of a run whose noise is 0, and the scale of the noise that each holder was to add, by block."""
+def sums_and_shares(
+    cut: Cut, config: visits.Config
+) -> tuple[Any, dict[Any, list[float]]]:
+    """The sums of a run whose noise is 0, and the scale of the noise that each holder
+    was to add, by block.
+    """
     shares: dict[Any, list[float]] = {}
-    draw, block = Pricing.noise, list[Any]()
+    draw = Pricing.noise
+    block = list[Any]()
 
     def noise(self: Pricing, spec: Any, *more: Any) -> Any:
         block[:] = [spec.groups]
@@ -451,17 +610,26 @@ def sums_and_shares(cut: Cut, config: visits.Config) -> tuple[Any, dict[Any, lis
         patch.setattr(Pricing, "noise", noise)
         patch.setattr(pricing, "noise_on", scale_of)
         found, fed, _ = released(cut, config, USUAL)
-    (event,) = {e for h in fed.holders.values() for e in h.ledger.spend() if hasattr(e, "noise_multiplier")}
+    (event,) = {
+        e
+        for h in fed.holders.values()
+        for e in h.ledger.spend()
+        if hasattr(e, "noise_multiplier")
+    }
     return (found, event.noise_multiplier), shares
 
 
-@pytest.mark.parametrize(("most", "colluding"), [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)])
+@pytest.mark.parametrize(
+    ("most", "colluding"), [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
+)
 def test_over_a_grid_what_a_person_moves_is_paid_for_by_the_noise_that_honest_holders_leave(
     most: int, colluding: int
 ) -> None:
-    """Exact: the sums before noise are whole numbers, and the paid price is that of one Gaussian of this multiplier,
-    so Σ (moved / left)² over all cells of all blocks is at most 1 / multiplier². `allowed` is that sum for what blocks
-    state as the largest move."""
+    """Exact: the sums before noise are whole numbers, and the paid price is that of one
+    Gaussian of this multiplier, so Σ (moved / left)² over all cells of all blocks is at
+    most 1 / multiplier². `allowed` is that sum for what blocks state as the largest
+    move.
+    """
     cut = split_rows(*beside_visits(24), registry=2, clinic=3, bank=2)
     config = visits.Config(**SMALL, most_holders=most, colluding=colluding)
     (before, multiplier), _ = sums_and_shares(cut, config)
@@ -471,26 +639,36 @@ def test_over_a_grid_what_a_person_moves_is_paid_for_by_the_noise_that_honest_ho
     blocks = after.stage("tables").blocks
     lost = allowed = 0.0
     for name, block in blocks.items():
-        difference = after.record.sums["tables"][name] - before.record.sums["tables"][name]
+        difference = (
+            after.record.sums["tables"][name] - before.record.sums["tables"][name]
+        )
         moved = math.sqrt(float((difference.double() ** 2).sum()))
         assert 0 < moved <= most * block.sensitivity * (1 + 1e-12), name
         own = shares[block.groups]
-        assert len(own) == sum((2, 3, 2)[group] for group in {*block.groups}), "every holder of the block adds a share"
+        assert len(own) == sum((2, 3, 2)[group] for group in {*block.groups}), (
+            "every holder of the block adds a share"
+        )
         honest = max(1, len(own) - colluding)
         left = sum(sorted(share**2 for share in own)[:honest])
         lost += moved**2 / left
         allowed += (most * block.sensitivity) ** 2 / left
     assert 0.6 < lost * multiplier**2 < allowed * multiplier**2
-    assert 0.99 < allowed * multiplier**2 <= 1 + 1e-9, "and no holder adds more noise than that needs"
+    assert 0.99 < allowed * multiplier**2 <= 1 + 1e-9, (
+        "and no holder adds more noise than that needs"
+    )
 
 
 def test_what_is_no_grid_is_refused_before_anything_is_charged() -> None:
     tables, schemas = grid()
     other = schemas | {"clinic1": replace(schemas["clinic1"], most_events=2)}
-    with pytest.raises(SchemaError, match="clinic0 and clinic1 describe their rows differently"):
+    with pytest.raises(
+        SchemaError, match="clinic0 and clinic1 describe their rows differently"
+    ):
         study_of(other)
     nameless = schemas | {"bank1": replace(schemas["bank1"], person=None)}
-    with pytest.raises(ConfigError, match="bank1 has neither events nor a table with ids"):
+    with pytest.raises(
+        ConfigError, match="bank1 has neither events nor a table with ids"
+    ):
         study_of(nameless)
     fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=1)
     with pytest.raises(ConfigError, match="a person is with one holder of each column"):
@@ -508,7 +686,7 @@ def test_rules_of_holders_of_the_same_columns_are_all_kept() -> None:
     assert (people["income"] != 3).all()
 
 
-def test_events_of_two_kinds_over_a_grid_are_to_the_bit_what_they_are_over_columns() -> None:
+def test_events_of_two_kinds_over_a_grid_are_to_the_bit_what_they_are_over_columns():
     """Visits at two clinics, claims at two insurers, and a registry."""
     cut = split_rows(*two_kinds(), clinic=2, insurer=2)
     found, fed, _ = released(cut)

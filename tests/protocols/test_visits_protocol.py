@@ -1,4 +1,6 @@
-"""Visits: what is released are the tables of people and events, once, and nothing leaves that was not agreed to."""
+"""Visits: what is released are the tables of people and events, once, and nothing
+leaves that was not agreed to.
+"""
 
 import math
 from collections.abc import Mapping
@@ -34,35 +36,48 @@ from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 from visit_cases import begin, clinic, frames, measured
 
-AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
+AMPLE = Budget(math.inf, 0.0)
+USUAL = Budget(3.0, 1e-5)
 COUNT = Release(stage="tables", inbox={}, corrections={})
 SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu"}
 
 
 def clinics(
-    count: int, people: int = 60, budget: Budget = USUAL, seed: int = 7, schema: VisitSchema | None = None, **more: Any
+    count: int,
+    people: int = 60,
+    budget: Budget = USUAL,
+    seed: int = 7,
+    schema: VisitSchema | None = None,
+    **more: Any,
 ) -> Federation:
     """So many holders, each with its own people."""
     who, events = frames(people)
     names = [f"clinic {n}" for n in range(count)]
     held = {
-        name: {"people": who[who["patient"] % count == n], "events": events[events["patient"] % count == n]}
+        name: {
+            "people": who[who["patient"] % count == n],
+            "events": events[events["patient"] % count == n],
+        }
         for n, name in enumerate(names)
     }
     schemas = dict.fromkeys(names, schema or clinic())
-    return Federation.rehearsal(held, schemas, budget=budget, seed=seed, same_people=False, **more)
+    return Federation.rehearsal(
+        held, schemas, budget=budget, seed=seed, same_people=False, **more
+    )
 
 
 def released(fed: Federation, config: visits.Config) -> VisitTables:
     """The tables that a server gets."""
-    found: VisitTables = measured(LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config)[
-        "tables"
-    ]
+    found: VisitTables = measured(
+        LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config
+    )["tables"]
     return found
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_without_noise_the_release_is_the_tables_of_all_holders_rows(count: int) -> None:
+def test_without_noise_the_release_is_the_tables_of_all_holders_rows(
+    count: int,
+) -> None:
     config = visits.Config(**SMALL, private=False)
     found = released(clinics(count, budget=AMPLE), config)
     who, events = frames()
@@ -82,11 +97,17 @@ def test_the_noise_is_what_the_price_says(count: int) -> None:
     who, events = frames()
     whole = read_visits({"people": who, "events": events}, clinic()).codes()
     exact = VisitTables.exact(whole, VisitLayout.from_schema(clinic()))
-    beside = torch.cat([((found.tables[b] - exact.tables[b]) / found.noise[b]).flatten() for b in exact.tables])
+    beside = torch.cat(
+        [
+            ((found.tables[b] - exact.tables[b]) / found.noise[b]).flatten()
+            for b in exact.tables
+        ]
+    )
     assert float(beside.std()) == pytest.approx(1, rel=0.1)
     spend = fed.holders["clinic 0"].ledger.spend()
     (event,) = spend
-    # A person weighs 1 in every table: the length of that, in units of each table's noise, is what the price allows.
+    # A person weighs 1 in every table: the length of that, in units of each table's
+    # noise, is what the price allows.
     reach = math.sqrt(sum(noise**-2 for noise in found.noise.values()))
     left = 1 if count == 1 else math.sqrt(count / (count - 1))
     assert reach <= 1 / (event.noise_multiplier * left) * 1.001
@@ -109,7 +130,10 @@ def ask_all(parties: Mapping[str, Any], fed: Federation) -> dict[str, Any]:
     most = [max(reply.needed.value[0] for reply in begun.values())]
     agree = Agree(keys=keys, noise=most, bits=64, seeds={}, chunk=1, cells=[])
     greetings = relayed({name: party.answer(agree) for name, party in parties.items()})
-    return {name: party.answer(replace(COUNT, inbox=greetings[name])) for name, party in parties.items()}
+    return {
+        name: party.answer(replace(COUNT, inbox=greetings[name]))
+        for name, party in parties.items()
+    }
 
 
 def charged(holder: Any) -> list[Any]:
@@ -117,12 +141,19 @@ def charged(holder: Any) -> list[Any]:
     return [entry for entry in holder.ledger.entries() if entry.count]
 
 
-def test_the_price_is_in_the_ledger_before_a_row_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    fed, seen = clinics(1), []
+def test_the_price_is_in_the_ledger_before_a_row_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fed = clinics(1)
+    seen = []
     parties = fed.parties("visits", run="r", config=visits.Config(**SMALL))
     counted = Visits.codes
     monkeypatch.setattr(
-        Visits, "codes", lambda self, *more: seen.append(len(charged(fed.holders["clinic 0"]))) or counted(self, *more)
+        Visits,
+        "codes",
+        lambda self, *more: (
+            seen.append(len(charged(fed.holders["clinic 0"]))) or counted(self, *more)
+        ),
     )
     ask_all(parties, fed)
     assert seen == [1]
@@ -135,8 +166,14 @@ class Crooked(LocalParties):
         super().__init__(parties)
         self.change = change
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
+        asks = (
+            dict.fromkeys(self.names, message)
+            if isinstance(message, Ask)
+            else dict(message)
+        )
         return super().ask({name: self.change(ask) for name, ask in asks.items()})
 
 
@@ -150,7 +187,9 @@ class Changed:
     def __call__(self, ask: Ask) -> Ask:
         if not isinstance(ask, self.kind):
             return ask
-        return replace(ask, **{key: v(ask) if callable(v) else v for key, v in self.values.items()})
+        return replace(
+            ask, **{key: v(ask) if callable(v) else v for key, v in self.values.items()}
+        )
 
 
 def changed(kind: type[Ask], **values: Any) -> Changed:
@@ -163,16 +202,40 @@ def with_schema(**other: Any) -> Any:
 
 
 CROOKED = [
-    (changed(Begin, config=lambda a: a.config | {"private": False}), MessageError, "was agreed to"),
-    (changed(Begin, config=lambda a: a.config | {"most_holders": 2}), MessageError, "was agreed to"),
-    (changed(Begin, config=lambda a: a.config | {"colluding": 5}), MessageError, "was agreed to"),
+    (
+        changed(Begin, config=lambda a: a.config | {"private": False}),
+        MessageError,
+        "was agreed to",
+    ),
+    (
+        changed(Begin, config=lambda a: a.config | {"most_holders": 2}),
+        MessageError,
+        "was agreed to",
+    ),
+    (
+        changed(Begin, config=lambda a: a.config | {"colluding": 5}),
+        MessageError,
+        "was agreed to",
+    ),
     (changed(Begin, config=lambda a: {}), MessageError, "the settings lack"),
     (changed(Begin, schemas={}), SchemaError, "another schema"),
     (changed(Begin, schemas=with_schema(most_events=1)), SchemaError, "another schema"),
-    (changed(Begin, schemas=with_schema(most_events=4000)), SchemaError, "another schema"),
+    (
+        changed(Begin, schemas=with_schema(most_events=4000)),
+        SchemaError,
+        "another schema",
+    ),
     (changed(Begin, schemas=with_schema(cut="draw")), SchemaError, "another schema"),
-    (changed(Begin, schemas=with_schema(gaps=[0, 1, 2, 3, 4])), SchemaError, "another schema"),
-    (changed(Begin, schemas=lambda a: a.schemas | {"x": toy(4)[1].to_dict()}), SchemaError, "must differ"),
+    (
+        changed(Begin, schemas=with_schema(gaps=[0, 1, 2, 3, 4])),
+        SchemaError,
+        "another schema",
+    ),
+    (
+        changed(Begin, schemas=lambda a: a.schemas | {"x": toy(4)[1].to_dict()}),
+        SchemaError,
+        "must differ",
+    ),
     (changed(Agree, noise=[0.0]), PrivacyError, "its budget needs"),
     (changed(Agree, noise=[-1.0]), ConfigError, "must be 0 or above"),
     (changed(Agree, noise=[5e-324]), PrivacyError, "its budget needs"),
@@ -183,7 +246,11 @@ CROOKED = [
     (changed(Agree, keys={}), MessageError, "one is missing"),
     (changed(Agree, seeds={"clinic 0": b"0" * 32}), MessageError, "seed"),
     (changed(Agree, chunk=0), ConfigError, "chunk"),
-    (changed(Agree, keys=lambda a: a.keys | {"stranger": b"0" * 32}), MessageError, "not named"),
+    (
+        changed(Agree, keys=lambda a: a.keys | {"stranger": b"0" * 32}),
+        MessageError,
+        "not named",
+    ),
 ]
 
 
@@ -191,15 +258,26 @@ CROOKED = [
 def test_a_server_that_asks_for_something_else_is_refused_and_nothing_is_charged(
     change: Any, raised: type[Exception], words: str
 ) -> None:
-    fed, config = clinics(2), visits.Config(**SMALL)
+    fed = clinics(2)
+    config = visits.Config(**SMALL)
     parties = Crooked(fed.parties("visits", run="r", config=config), change)
     with pytest.raises(raised, match=words):
         visits.train(config, parties, fed.schemas)
     assert not any(map(charged, fed.holders.values()))
 
 
-@pytest.mark.parametrize("bad", [{"private": None}, {"colluding": 0.5}, {"most_holders": 3}, {"most_holders": True}])
-def test_settings_of_a_wrong_kind_are_refused_by_a_party_that_knows_none(bad: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"private": None},
+        {"colluding": 0.5},
+        {"most_holders": 3},
+        {"most_holders": True},
+    ],
+)
+def test_settings_of_a_wrong_kind_are_refused_by_a_party_that_knows_none(
+    bad: dict[str, Any],
+) -> None:
     fed = clinics(1)
     party = fed.parties("visits", run="r")["clinic 0"]  # built without settings
     config = asdict(visits.Config(**SMALL)) | bad
@@ -209,7 +287,8 @@ def test_settings_of_a_wrong_kind_are_refused_by_a_party_that_knows_none(bad: di
 
 
 def test_the_release_is_made_once_and_in_turn() -> None:
-    fed, config = clinics(1), visits.Config(**SMALL)
+    fed = clinics(1)
+    config = visits.Config(**SMALL)
     party: Any = fed.parties("visits", run="r", config=config)["clinic 0"]
     first = begin({"clinic 0": clinic()}, config)
     with pytest.raises(MessageError, match="not expected"):
@@ -217,7 +296,14 @@ def test_the_release_is_made_once_and_in_turn() -> None:
     begun = party.answer(first)
     with pytest.raises(MessageError, match="not expected"):
         party.answer(Keep(round=1))
-    agree = Agree(keys={"clinic 0": begun.key.value}, noise=begun.needed.value, bits=64, seeds={}, chunk=1, cells=[])
+    agree = Agree(
+        keys={"clinic 0": begun.key.value},
+        noise=begun.needed.value,
+        bits=64,
+        seeds={},
+        chunk=1,
+        cells=[],
+    )
     party.answer(agree)
     party.answer(agree)  # who takes part may change until the release
     party.answer(COUNT)
@@ -241,31 +327,56 @@ class Leaving(LocalParties):
 
     def __init__(self, parties: Any, at: type[Ask]) -> None:
         super().__init__(parties)
-        self.at, self.left = at, False
+        self.at = at
+        self.left = False
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
+        asks = (
+            dict.fromkeys(self.names, message)
+            if isinstance(message, Ask)
+            else dict(message)
+        )
         self.left = self.left or any(isinstance(ask, self.at) for ask in asks.values())
-        here = {name: ask for name, ask in asks.items() if not (self.left and name == "clinic 1")}
+        here = {
+            name: ask
+            for name, ask in asks.items()
+            if not (self.left and name == "clinic 1")
+        }
         if len(here) < len(asks) and (at_least is None or len(here) < at_least):
             raise PartyAway("clinic 1 is away.")
         return super().ask(here)
 
 
 def test_who_goes_away_before_the_release_is_left_out() -> None:
-    fed, config = clinics(3), visits.Config(**SMALL, at_least=2)
-    outcome = visits.train(config, Leaving(fed.parties("visits", run="r", config=config), Agree), fed.schemas)
+    fed = clinics(3)
+    config = visits.Config(**SMALL, at_least=2)
+    outcome = visits.train(
+        config,
+        Leaving(fed.parties("visits", run="r", config=config), Agree),
+        fed.schemas,
+    )
     assert outcome.trained.card["left_out"] == ["clinic 1"]
     fed = clinics(3)
     with pytest.raises(PartyAway):
-        visits.train(config, Leaving(fed.parties("visits", run="r", config=config), Release), fed.schemas)
+        visits.train(
+            config,
+            Leaving(fed.parties("visits", run="r", config=config), Release),
+            fed.schemas,
+        )
 
 
 def test_a_person_at_two_holders_is_priced_as_such() -> None:
     who, events = frames()
     held = {name: {"people": who, "events": events} for name in ("a", "b")}
     fed = Federation.rehearsal(
-        held, dict.fromkeys(held, clinic()), budget=USUAL, seed=1, same_people=False, people_are_elsewhere=("a", "b")
+        held,
+        dict.fromkeys(held, clinic()),
+        budget=USUAL,
+        seed=1,
+        same_people=False,
+        people_are_elsewhere=("a", "b"),
     )
     with pytest.raises(ConfigError, match="set most_holders"):
         train("visits", fed, **SMALL)
@@ -278,7 +389,9 @@ def test_a_person_at_two_holders_is_priced_as_such() -> None:
 
 def noise_of(multiplier: float, **settings: Any) -> tuple[float, int]:
     """The noise of a release at this multiplier, and the unit."""
-    study = VisitStudy(visits.Config(**settings), dict.fromkeys(("clinic", "other"), clinic()))
+    study = VisitStudy(
+        visits.Config(**settings), dict.fromkeys(("clinic", "other"), clinic())
+    )
     stage = study.stage("tables", {}, multiplier, {})
     return study.pricing.sigmas(0, stage.blocks, multiplier)["0×0"], stage.unit
 
@@ -306,7 +419,7 @@ def test_the_statement_and_the_card_say_what_one_person_means() -> None:
     assert found.people > 0
 
 
-def test_holders_with_other_schemas_or_without_visits_are_refused_and_not_charged() -> None:
+def test_holders_with_other_schemas_or_without_visits_are_refused_and_not_charged():
     who, events = frames()
     held = {name: {"people": who, "events": events} for name in ("a", "b")}
     other = {"a": clinic(), "b": clinic(most_events=4)}
@@ -315,7 +428,9 @@ def test_holders_with_other_schemas_or_without_visits_are_refused_and_not_charge
         train("visits", fed, **SMALL)
     assert not any(map(charged, fed.holders.values()))
     table, schema = toy(rows=20)
-    plain = Federation.rehearsal({"a": table}, {"a": schema}, budget=USUAL, seed=0, same_people=False)
+    plain = Federation.rehearsal(
+        {"a": table}, {"a": schema}, budget=USUAL, seed=0, same_people=False
+    )
     with pytest.raises(ConfigError, match="gram is for tables"):
         train("visits", plain, **SMALL)
     with pytest.raises(ConfigError, match="visits"):
@@ -327,9 +442,18 @@ def test_holders_with_other_schemas_or_without_visits_are_refused_and_not_charge
 @pytest.mark.parametrize("cut", ["first", "draw"])
 def test_few_people_and_few_events_are_noise_and_no_error(cut: str) -> None:
     who = pd.DataFrame({"patient": [1], "sex": ["f"], "smoker": [True]})
-    events = pd.DataFrame({"patient": [1] * 5, "day": ["2020-01-03"] * 5, "severity": [1] * 5, "ward": ["a"] * 5})
+    events = pd.DataFrame(
+        {
+            "patient": [1] * 5,
+            "day": ["2020-01-03"] * 5,
+            "severity": [1] * 5,
+            "ward": ["a"] * 5,
+        }
+    )
     held = {"a": {"people": who, "events": events}}
-    fed = Federation.rehearsal(held, {"a": clinic(cut=cut)}, budget=USUAL, seed=2, same_people=False)
+    fed = Federation.rehearsal(
+        held, {"a": clinic(cut=cut)}, budget=USUAL, seed=2, same_people=False
+    )
     assert train("visits", fed, **SMALL).people >= 1
 
 
@@ -343,28 +467,43 @@ def test_a_plan_says_the_noise_that_a_run_then_has() -> None:
     assert said.warnings, "40 people are few"
 
 
-def test_a_schema_that_was_read_from_rows_is_told_by_a_plan_and_refused_by_a_party() -> None:
+def test_a_schema_that_was_read_from_rows_is_told_by_a_plan_and_refused_by_a_party():
     draft = clinic()
     draft = replace(draft, events=replace(draft.events, origin="rows"))
     assert "read from rows" in str(plan("visits", {"a": draft}, budget=USUAL, **SMALL))
     who, events = frames()
-    fed = Federation.rehearsal({"a": {"people": who, "events": events}}, {"a": draft}, budget=USUAL, same_people=False)
+    fed = Federation.rehearsal(
+        {"a": {"people": who, "events": events}},
+        {"a": draft},
+        budget=USUAL,
+        same_people=False,
+    )
     with pytest.raises(DraftSchemaError, match="schema of a"):
         train("visits", fed, **SMALL)
 
 
 @pytest.mark.parametrize(
     "bad",
-    [{"kinds": 0}, {"states": 0}, {"steps": 0}, {"rate": 0.0}, {"at_least": 0}, {"most_holders": 0}, {"colluding": 0},
-     {"private": 1}],
-)  # fmt: skip
+    [
+        {"kinds": 0},
+        {"states": 0},
+        {"steps": 0},
+        {"rate": 0.0},
+        {"at_least": 0},
+        {"most_holders": 0},
+        {"colluding": 0},
+        {"private": 1},
+    ],
+)
 def test_settings_out_of_range_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         visits.Config(**bad)
 
 
 @pytest.mark.parametrize("bad", [{"states": 1}, {"kinds": 10**9}])
-def test_what_the_fit_would_refuse_is_refused_before_it_is_paid_for(bad: dict[str, Any]) -> None:
+def test_what_the_fit_would_refuse_is_refused_before_it_is_paid_for(
+    bad: dict[str, Any],
+) -> None:
     fed = clinics(1)
     with pytest.raises(ConfigError, match=r"two states|larger than"):
         train("visits", fed, **SMALL | bad)
@@ -379,10 +518,20 @@ def test_counts_do_not_depend_on_the_order_of_the_files() -> None:
     for seed in (None, 1):
         shuffled = events if seed is None else events.sample(frac=1, random_state=seed)
         # Two events at one time keep the order of the file, so days are made to differ.
-        days = shuffled.assign(day=pd.Timestamp("2020-01-01") + pd.to_timedelta(shuffled.index % 31, "D"))
-        days = days.drop_duplicates(["patient", "day"]).sort_index() if seed is None else days
+        days = shuffled.assign(
+            day=pd.Timestamp("2020-01-01") + pd.to_timedelta(shuffled.index % 31, "D")
+        )
+        days = (
+            days.drop_duplicates(["patient", "day"]).sort_index()
+            if seed is None
+            else days
+        )
         keep = tables[0][1] if tables else days.index
-        read = read_visits({"people": who, "events": days.loc[days.index.isin(keep)]}, clinic())
-        tables.append((VisitTables.exact(read.codes(), VisitLayout.from_schema(clinic())), keep))
+        read = read_visits(
+            {"people": who, "events": days.loc[days.index.isin(keep)]}, clinic()
+        )
+        tables.append(
+            (VisitTables.exact(read.codes(), VisitLayout.from_schema(clinic())), keep)
+        )
     for block, table in tables[0][0].tables.items():
         assert np.array_equal(table, tables[1][0].tables[block])

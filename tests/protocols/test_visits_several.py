@@ -1,4 +1,6 @@
-"""Events at several holders of the same people: what is counted, by how much a person moves it, what is drawn."""
+"""Events at several holders of the same people: what is counted, by how much a person
+moves it, what is drawn.
+"""
 
 import math
 from dataclasses import replace
@@ -18,7 +20,12 @@ from understudy.api.plan import plan
 from understudy.api.train import run_file, train
 from understudy.cli import app
 from understudy.data.schema import Schema
-from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, read_visits
+from understudy.data.visits import (
+    SeveralLayout,
+    SeveralVisits,
+    VisitLayout,
+    read_visits,
+)
 from understudy.data.visits.counts import AHEAD, person_vectors
 from understudy.data.visits.reading import number_bounds
 from understudy.generators.generator import Generator
@@ -31,27 +38,44 @@ from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
 from visit_cases import measured, random_codes, study_of, two_kinds
 
-AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
-SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu", "chunk": 20}
+AMPLE = Budget(math.inf, 0.0)
+USUAL = Budget(3.0, 1e-5)
+SMALL: dict[str, Any] = {
+    "kinds": 3,
+    "states": 2,
+    "steps": 5,
+    "device": "cpu",
+    "chunk": 20,
+}
 ROOT = 12
 
 
 def shared() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
-    """The people whom all have, with all their columns, and both kinds of events of them."""
+    """The people whom all have, with all their columns, and both kinds of events of
+    them.
+    """
     tables, _ = two_kinds()
     insured = tables["insurer"]["people"].rename(columns={"member": "patient"})
     people = tables["registry"].merge(tables["clinic"]["people"]).merge(insured)
     claims = tables["insurer"]["events"].rename(columns={"member": "patient"})
     both = {"events": tables["clinic"]["events"], "claims": claims}
-    return people, {name: rows[rows["patient"].isin(people["patient"])] for name, rows in both.items()}
+    return people, {
+        name: rows[rows["patient"].isin(people["patient"])]
+        for name, rows in both.items()
+    }
 
 
 def by_hand(schema: SeveralVisits) -> dict[tuple[str, int, int], np.ndarray]:
     """All tables, person by person, from averages of each person's events."""
     people, events = shared()
     layout = SeveralLayout.from_schema(schema)
-    alone = [replace(part, people=schema.people, person="patient") for part in schema.parts]
-    codes = [read_visits({"people": people, "events": events[part.title]}, part).codes() for part in alone]
+    alone = [
+        replace(part, people=schema.people, person="patient") for part in schema.parts
+    ]
+    codes = [
+        read_visits({"people": people, "events": events[part.title]}, part).codes()
+        for part in alone
+    ]
     declared = 0 if schema.people is None else len(schema.people.columns)
     columns = np.concatenate([codes[0].people, codes[1].people[:, declared:]], axis=1)
     found = {block: np.zeros(layout.shape(block)) for block in layout.blocks}
@@ -75,7 +99,9 @@ def by_hand(schema: SeveralVisits) -> dict[tuple[str, int, int], np.ndarray]:
                 second = average(which[-1], i, block[2], wide[block[2]])
             else:
                 continue
-            found[block] += first if len(layout.shape(block)) == 1 else np.outer(first, second)
+            found[block] += (
+                first if len(layout.shape(block)) == 1 else np.outer(first, second)
+            )
     own = [
         VisitTables.exact(part, replace(VisitLayout.from_schema(s), even=True))
         for part, s in zip(codes, alone, strict=True)
@@ -88,13 +114,13 @@ def by_hand(schema: SeveralVisits) -> dict[tuple[str, int, int], np.ndarray]:
 
 
 def released(fed: Federation, config: visits.Config) -> VisitTables:
-    found: VisitTables = measured(LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config)[
-        "tables"
-    ]
+    found: VisitTables = measured(
+        LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config
+    )["tables"]
     return found
 
 
-def test_without_noise_the_release_is_the_tables_of_the_shared_people_and_both_kinds_of_events() -> None:
+def test_without_noise_the_release_is_the_tables_of_the_shared_people_and_both_kinds_of_events():
     fed = Federation.rehearsal(*two_kinds(), budget=AMPLE, seed=3)
     found = released(fed, visits.Config(**SMALL, private=False))
     schema = study_of(fed.schemas).schema
@@ -103,20 +129,34 @@ def test_without_noise_the_release_is_the_tables_of_the_shared_people_and_both_k
     assert set(expected) == set(found.tables)
     assert any(kind.startswith("between") for kind, _, _ in expected)
     for block, table in expected.items():
-        torch.testing.assert_close(found.tables[block], torch.from_numpy(table), rtol=0, atol=0.02), block
+        (
+            torch.testing.assert_close(
+                found.tables[block], torch.from_numpy(table), rtol=0, atol=0.02
+            ),
+            block,
+        )
     people, _ = shared()
     assert found.people == len(people)
 
 
-def test_noise_is_that_of_one_holder_or_of_two_and_the_price_covers_all_tables() -> None:
+def test_noise_is_that_of_one_holder_or_of_two_and_the_price_covers_all_tables():
     fed = Federation.rehearsal(*two_kinds(), budget=USUAL, seed=3)
     found = released(fed, visits.Config(**SMALL))
     schema = study_of(fed.schemas).schema
     assert isinstance(schema, SeveralVisits)
     exact = by_hand(schema)
-    apart = torch.cat([((found.tables[b] - torch.from_numpy(exact[b])) / found.noise[b]).flatten() for b in exact])
+    apart = torch.cat(
+        [
+            ((found.tables[b] - torch.from_numpy(exact[b])) / found.noise[b]).flatten()
+            for b in exact
+        ]
+    )
     assert float(apart.std()) == pytest.approx(1, rel=0.1)
-    (event,) = [event for event in fed.holders["insurer"].ledger.spend() if hasattr(event, "noise_multiplier")]
+    (event,) = [
+        event
+        for event in fed.holders["insurer"].ledger.spend()
+        if hasattr(event, "noise_multiplier")
+    ]
     least = min(found.noise.values())
     assert least >= event.noise_multiplier * math.sqrt(len(found.layout.blocks)) * 0.999
     assert max(found.noise.values()) == pytest.approx(least * math.sqrt(2))
@@ -125,10 +165,20 @@ def test_noise_is_that_of_one_holder_or_of_two_and_the_price_covers_all_tables()
 
 
 @settings(max_examples=60, deadline=None)
-@given(n=st.integers(0, 300), m=st.integers(0, 300), same=st.booleans(), seed=st.integers(0, 2**32 - 1))
-def test_a_product_of_two_averages_has_a_mass_of_one_at_most(n: int, m: int, same: bool, seed: int) -> None:
+@given(
+    n=st.integers(0, 300),
+    m=st.integers(0, 300),
+    same=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_product_of_two_averages_has_a_mass_of_one_at_most(
+    n: int, m: int, same: bool, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
-    layouts = (VisitLayout((2, 4), (3, 2), True, even=True), VisitLayout((3, 4), (4,), False, even=True))
+    layouts = (
+        VisitLayout((2, 4), (3, 2), True, even=True),
+        VisitLayout((3, 4), (4,), False, even=True),
+    )
     vectors = []
     for layout, count in zip(layouts, (n, m), strict=True):
         codes = random_codes(rng, layout, np.array([count]))
@@ -159,24 +209,39 @@ def test_what_one_holders_events_have_to_do_with_anothers_is_found_by_the_fit() 
     for title in ("events", "claims"):
         assert drawn[title]["patient"].isin(drawn["people"]["patient"]).all()
     by_smoker = drawn["claims"].merge(drawn["people"]).groupby("smoker")["fee"].mean()
-    assert by_smoker[True] - by_smoker[False] > 0.7  # 2 in the law, and 0 where nothing is found
-    severity, fee = (drawn[t].groupby("patient")[c].mean() for t, c in (("events", "severity"), ("claims", "fee")))
+    # 2 in the law, and 0 where nothing is found
+    assert by_smoker[True] - by_smoker[False] > 0.7
+    severity, fee = (
+        drawn[t].groupby("patient")[c].mean()
+        for t, c in (("events", "severity"), ("claims", "fee"))
+    )
     assert severity.corr(fee) > 0.2
     assert (drawn["claims"].groupby("patient").size() <= 2).all()
     assert (drawn["claims"].groupby("patient")["month"].diff().dropna() >= 0).all()
 
 
-def test_rules_of_every_holder_and_of_the_run_are_known_to_the_fit_and_kept_by_what_is_drawn() -> None:
+def test_rules_of_every_holder_and_of_the_run_are_known_to_the_fit_and_kept_by_what_is_drawn():
     tables, schemas = two_kinds()
-    schemas["insurer"] = replace(schemas["insurer"], rules=({"when": "plan == 1", "then": "fee != 3"},))
-    schemas["clinic"] = replace(schemas["clinic"], rules=({"when": "severity == 0", "then": "ward == 'a'"},))
-    across = [{"when": "sex == 'm'", "then": "fee <= 1"}, {"when": "number_of_claims == 0", "then": "smoker == false"}]
+    schemas["insurer"] = replace(
+        schemas["insurer"], rules=({"when": "plan == 1", "then": "fee != 3"},)
+    )
+    schemas["clinic"] = replace(
+        schemas["clinic"], rules=({"when": "severity == 0", "then": "ward == 'a'"},)
+    )
+    across = [
+        {"when": "sex == 'm'", "then": "fee <= 1"},
+        {"when": "number_of_claims == 0", "then": "smoker == false"},
+    ]
     fed = Federation.rehearsal(tables, schemas, budget=AMPLE, seed=1)
-    made = train("visits", fed, **SMALL | {"chunk": 4096}, private=False, rules=across).generator
+    made = train(
+        "visits", fed, **SMALL | {"chunk": 4096}, private=False, rules=across
+    ).generator
     assert len(made.schema.rules) == 4
     drawn = made.tables(1_000, seed=1)
     assert drawn["people"].attrs["kept"] == 1.0
-    claims, visits_drawn = (drawn[t].merge(drawn["people"]) for t in ("claims", "events"))
+    claims, visits_drawn = (
+        drawn[t].merge(drawn["people"]) for t in ("claims", "events")
+    )
     assert len(claims) > 250
     assert not ((claims["sex"] == "m") & (claims["fee"] > 1)).any()
     assert not ((claims["plan"] == 1) & (claims["fee"] == 3)).any()
@@ -186,7 +251,9 @@ def test_rules_of_every_holder_and_of_the_run_are_known_to_the_fit_and_kept_by_w
     assert not without["smoker"].any()
 
 
-def test_a_run_file_gives_three_files_and_the_generator_is_the_same_again(tmp_path: Path) -> None:
+def test_a_run_file_gives_three_files_and_the_generator_is_the_same_again(
+    tmp_path: Path,
+) -> None:
     tables, schemas = two_kinds()
     parties = {}
     for name, held in tables.items():
@@ -196,7 +263,12 @@ def test_a_run_file_gives_three_files_and_the_generator_is_the_same_again(tmp_pa
         for part, rows in (held if isinstance(held, dict) else {"rows": held}).items():
             rows.to_csv(home / f"{part}.csv", index=False)
         table = name if isinstance(held, dict) else f"{name}/rows.csv"
-        parties[name] = {"table": table, "schema": f"{name}/schema.toml", "epsilon": 2.0, "delta": 1e-5}
+        parties[name] = {
+            "table": table,
+            "schema": f"{name}/schema.toml",
+            "epsilon": 2.0,
+            "delta": 1e-5,
+        }
     chosen = {key: value for key, value in SMALL.items() if key != "chunk"}
     body = {"protocol": "visits", "out": "out", "settings": chosen, "parties": parties}
     (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
@@ -209,11 +281,22 @@ def test_a_run_file_gives_three_files_and_the_generator_is_the_same_again(tmp_pa
     first, second = (one.tables(20, seed=4) for one in (result.generator, again))
     for name, frame in first.items():
         pd.testing.assert_frame_equal(frame, second[name])
-    asked = ["sample", str(out), "-n", "9", "--out", str(tmp_path / "drawn"), "--seed", "1"]
+    asked = [
+        "sample",
+        str(out),
+        "-n",
+        "9",
+        "--out",
+        str(tmp_path / "drawn"),
+        "--seed",
+        "1",
+    ]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     assert len(pd.read_csv(tmp_path / "drawn" / "people.csv")) == 9
-    done = CliRunner().invoke(app, [*asked, "--where", "severity == 1 and fee >= 2 and plan == 2"])
+    done = CliRunner().invoke(
+        app, [*asked, "--where", "severity == 1 and fee >= 2 and plan == 2"]
+    )
     assert done.exit_code == 0, done.output
     assert "(exact)" in done.output
     claims = pd.read_csv(tmp_path / "drawn" / "claims.csv")
@@ -230,7 +313,11 @@ def test_what_cannot_be_put_together_is_refused_before_anything_is_charged() -> 
         study_of(alike)
     fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=1)
     for rule, error, said in (
-        ({"when": "severity == 3", "then": "fee > 0"}, SchemaError, "events and claims, which are different rows"),
+        (
+            {"when": "severity == 3", "then": "fee > 0"},
+            SchemaError,
+            "events and claims, which are different rows",
+        ),
         ({"unique": ["fee"]}, SchemaError, "one row a person"),
         ({"always": "colour == 'red'"}, SchemaError, "colour"),
         ({"always": "fee > 3"}, ConfigError, "leave nothing"),
@@ -239,10 +326,16 @@ def test_what_cannot_be_put_together_is_refused_before_anything_is_charged() -> 
             train("visits", fed, **SMALL, rules=[rule])
     said = plan("visits", schemas, budget=USUAL, people=60, **SMALL)
     assert "at most 2 claims of a person count" in str(said)
-    assert not any(entry.count for holder in fed.holders.values() for entry in holder.ledger.entries())
+    assert not any(
+        entry.count
+        for holder in fed.holders.values()
+        for entry in holder.ledger.entries()
+    )
 
 
-def test_a_schema_of_several_kinds_of_events_survives_the_way_to_a_file_and_back(tmp_path: Path) -> None:
+def test_a_schema_of_several_kinds_of_events_survives_the_way_to_a_file_and_back(
+    tmp_path: Path,
+) -> None:
     _, schemas = two_kinds()
     schema = study_of(schemas).schema
     assert isinstance(schema, SeveralVisits)

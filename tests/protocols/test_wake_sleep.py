@@ -1,4 +1,6 @@
-"""Wake-sleep: every report is paid for, the decoder alone is reported on, and rows come out like those of people."""
+"""Wake-sleep: every report is paid for, the decoder alone is reported on, and rows come
+out like those of people.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -24,9 +26,17 @@ from understudy.protocols.people.host import Begin, Round
 from understudy.protocols.people.wake_sleep import Config
 
 SMALL = {
-    "epsilon": 2.0, "rounds": 6, "cohort": 5, "cap": 3, "hidden": 6, "latent": 3, "dreams": 2, "first_dreams": 4,
-    "dream_batch": 16, "device": "cpu",
-}  # fmt: skip
+    "epsilon": 2.0,
+    "rounds": 6,
+    "cohort": 5,
+    "cap": 3,
+    "hidden": 6,
+    "latent": 3,
+    "dreams": 2,
+    "first_dreams": 4,
+    "dream_batch": 16,
+    "device": "cpu",
+}
 
 
 def begun(table: pd.DataFrame, schema: Schema, **settings: Any) -> Any:
@@ -34,41 +44,57 @@ def begun(table: pd.DataFrame, schema: Schema, **settings: Any) -> Any:
 
 
 def kinds(count: int) -> tuple[pd.DataFrame, Schema]:
-    """People with two rows of two kinds, one of which is rare; a rare column goes with neither."""
+    """People with two rows of two kinds, one of which is rare; a rare column goes with
+    neither.
+    """
     rng = np.random.default_rng(0)
     frame, schema = of_two_kinds(rng.random(2 * count) < 0.25, rng)
     rare = Boolean(name="rare")
     frame.insert(6, "rare", rng.random(2 * count) < 0.05)
-    return frame, replace(schema, columns=(*schema.columns[:6], rare, *schema.columns[6:]))
+    return frame, replace(
+        schema, columns=(*schema.columns[:6], rare, *schema.columns[6:])
+    )
 
 
 LEARNING = {
-    "rounds": 50, "cohort": 40, "hidden": 12, "latent": 2, "first_dreams": 50, "dream_batch": 64,
+    "rounds": 50,
+    "cohort": 40,
+    "hidden": 12,
+    "latent": 2,
+    "first_dreams": 50,
+    "dream_batch": 64,
     "device": "cpu",
-}  # fmt: skip
+}
 
 
-def test_at_epsilon_8_it_learns_both_kinds_and_their_shares_and_at_almost_none_nothing() -> None:
+def test_at_epsilon_8_it_learns_both_kinds_and_their_shares_and_at_almost_none_nothing():
     frame, schema = kinds(2000)
     told, untold = (
-        train("wake-sleep", of(frame, schema, budget=Budget(8.0, 0.0)), **LEARNING, epsilon_total=epsilon)
+        train(
+            "wake-sleep",
+            of(frame, schema, budget=Budget(8.0, 0.0)),
+            **LEARNING,
+            epsilon_total=epsilon,
+        )
         for epsilon in (8.0, 0.001)
     )
     assert told.privacy.epsilon() == 8.0
     drawn = told.generator.sample(2000, seed=0)
     assert likeness(drawn) > 0.75
-    assert 0.05 < (drawn["letter"] == "a").mean() < 0.45, "a quarter of all rows are of the rarer kind"
+    assert 0.05 < (drawn["letter"] == "a").mean() < 0.45, (
+        "a quarter of all rows are of the rarer kind"
+    )
     assert drawn["rare"].mean() < 0.2
     assert likeness(untold.generator.sample(2000, seed=0)) < 0.3
 
 
-def test_the_ledger_holds_each_participation_at_its_price_and_nobody_is_asked_beyond_the_cap() -> None:
+def test_the_ledger_holds_each_participation_at_its_price_and_nobody_is_asked_beyond_the_cap():
     federation = of(*uneven(), budget=Budget(6.0, 0.0))
     result = train("wake-sleep", federation, **SMALL)
     check_participations(federation, result, reports=6 * 5, cap=3)
 
 
-def test_a_report_is_about_the_decoder_and_depends_on_the_persons_own_rows_alone() -> None:
+def test_a_report_is_about_the_decoder_and_depends_on_the_persons_own_rows_alone():
     frame, schema = uneven()
     others = frame.copy()
     others.loc[others["id"] != 4, "smoker"] ^= True
@@ -76,23 +102,32 @@ def test_a_report_is_about_the_decoder_and_depends_on_the_persons_own_rows_alone
     def told(table: pd.DataFrame) -> torch.Tensor:
         party = begun(table, schema, reporter="none", epsilon=None)
         weights = first_model(party.network, FastRng(0))
-        message = party.answer(Round(round=1, people=torch.tensor([2, 4]), weights=weights)).reports.value
+        message = party.answer(
+            Round(round=1, people=torch.tensor([2, 4]), weights=weights)
+        ).reports.value
         values: torch.Tensor = message["values"]
         assert values.shape == (2, decoder_size(party.network))
         return values
 
-    one, two = told(frame), told(others)
+    one = told(frame)
+    two = told(others)
     assert torch.equal(one[1], two[1])
     assert not torch.equal(one[0], two[0])
 
 
 def test_the_kept_decoder_is_the_mean_of_the_last() -> None:
-    """With an average over one round of six it is the last decoder itself; over all of them it is another."""
+    """With an average over one round of six it is the last decoder itself; over all of
+    them it is another.
+    """
     last, early, mean = (
-        train("wake-sleep", of(*uneven()), **SMALL | {"average": share}).generator.network
+        train(
+            "wake-sleep", of(*uneven()), **SMALL | {"average": share}
+        ).generator.network
         for share in (1 / 6, 0.0, 1.0)
     )
-    pairs = list(zip(last.parameters(), early.parameters(), mean.parameters(), strict=True))
+    pairs = list(
+        zip(last.parameters(), early.parameters(), mean.parameters(), strict=True)
+    )
     assert all(torch.equal(one, other) for one, other, _ in pairs)
     assert not any(torch.equal(one, other) for one, _, other in pairs)
 
@@ -108,7 +143,9 @@ def test_the_kept_decoder_is_the_mean_of_the_last() -> None:
         ({"cap": 1}, "Raise cap to 2"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_before_anything_is_charged(settings: dict[str, Any], words: str) -> None:
+def test_settings_that_cannot_work_are_refused_before_anything_is_charged(
+    settings: dict[str, Any], words: str
+) -> None:
     federation = of(*uneven(), budget=Budget(6.0, 0.0))
     with pytest.raises(ConfigError, match=words):
         train("wake-sleep", federation, **SMALL | settings)

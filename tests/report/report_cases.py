@@ -1,4 +1,6 @@
-"""A run's folder as a run leaves it, made in a moment: no training, but real tables, ledgers and prices."""
+"""A run's folder as a run leaves it, made in a moment: no training, but real tables,
+ledgers and prices.
+"""
 
 import json
 from collections.abc import Mapping
@@ -20,8 +22,12 @@ from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 
 EVENT = PoissonSampledDpEvent(0.1, GaussianDpEvent(2.0))
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
-RUN, ROUNDS = "verti-gan-0a1b2c3d", 4
-PARTS = {"clinic": ("colour", "smoker", "age", "joined"), "insurer": ("grade", "income")}
+RUN = "verti-gan-0a1b2c3d"
+ROUNDS = 4
+PARTS = {
+    "clinic": ("colour", "smoker", "age", "joined"),
+    "insurer": ("grade", "income"),
+}
 
 
 def make_run(
@@ -32,7 +38,8 @@ def make_run(
     parts: Mapping[str, tuple[str, ...]] = PARTS,
     schema: Schema | None = None,
 ) -> Path:
-    """Tables, schemas and ledgers in home/holders, the run's artefacts in home/run; returns the latter.
+    """Tables, schemas and ledgers in home/holders, the run's artefacts in home/run;
+    returns the latter.
 
     The artefacts do not depend on `real_seed`. Each party lacks a tenth of the people.
     """
@@ -52,7 +59,12 @@ def make_run(
 
 
 def _holder(
-    home: Path, name: str, columns: tuple[str, ...], real: pd.DataFrame, schema: Schema, number: int
+    home: Path,
+    name: str,
+    columns: tuple[str, ...],
+    real: pd.DataFrame,
+    schema: Schema,
+    number: int,
 ) -> dict[str, Any]:
     home.mkdir(parents=True, exist_ok=True)
     kept = real[real["id"] % 10 != number]
@@ -72,7 +84,11 @@ def _holder(
 
 
 def _artefacts(
-    folder: Path, made: pd.DataFrame, schema: Schema, parts: Mapping[str, tuple[str, ...]], sections: Any
+    folder: Path,
+    made: pd.DataFrame,
+    schema: Schema,
+    parts: Mapping[str, tuple[str, ...]],
+    sections: Any,
 ) -> None:
     statement = PrivacyStatement(
         parties=tuple(
@@ -96,7 +112,9 @@ def _artefacts(
         "config": {"rounds": ROUNDS, "latent": None},
         "ended": "after all rounds",
         "people": 96,
-        "owners": {column: name for name, columns in parts.items() for column in columns},
+        "owners": {
+            column: name for name, columns in parts.items() for column in columns
+        },
         "privacy": statement,
     }
     line = {
@@ -106,18 +124,34 @@ def _artefacts(
         "down_bytes": 54_321,
         "up_bytes": 1_234_567,
     }
-    prices = {party["name"]: party["epsilon"]["server"] for party in statement["parties"]}
-    lines = [{"party": name, **line, "paid": ROUNDS, "epsilon": prices[name]} for name in parts]
-    files = {"privacy.json": statement, "transcript.json": lines, "run.json": {"run": RUN}, "generator/card.json": card}
+    prices = {
+        party["name"]: party["epsilon"]["server"] for party in statement["parties"]
+    }
+    lines = [
+        {"party": name, **line, "paid": ROUNDS, "epsilon": prices[name]}
+        for name in parts
+    ]
+    files = {
+        "privacy.json": statement,
+        "transcript.json": lines,
+        "run.json": {"run": RUN},
+        "generator/card.json": card,
+    }
     for name, body in files.items():
         (folder / name).write_text(json.dumps(body))
-    (folder / "run.toml").write_text(tomli_w.dumps({"protocol": "verti-gan", "parties": sections}))
+    (folder / "run.toml").write_text(
+        tomli_w.dumps({"protocol": "verti-gan", "parties": sections})
+    )
 
 
 def columns_of(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """The same columns, each shuffled by itself: every single column is kept and every pair lost."""
+    """The same columns, each shuffled by itself: every single column is kept and every
+    pair lost.
+    """
     rng = np.random.default_rng(seed)
-    return pd.DataFrame({name: frame[name].to_numpy()[rng.permutation(len(frame))] for name in frame})
+    return pd.DataFrame(
+        {name: frame[name].to_numpy()[rng.permutation(len(frame))] for name in frame}
+    )
 
 
 def run_of(folder: Path, schema: ArraySchema | MixedSchema) -> Path:
@@ -126,9 +160,16 @@ def run_of(folder: Path, schema: ArraySchema | MixedSchema) -> Path:
     schema.save(folder / "generator" / "schema.toml")
     spend = {PureDp(1.0): 1}
     party = PartyPrivacy(
-        name="monitor", budget=Budget(1.0, 0.0), outsider=spend, insider=spend, noise="secure", people=9
+        name="monitor",
+        budget=Budget(1.0, 0.0),
+        outsider=spend,
+        insider=spend,
+        noise="secure",
+        people=9,
     )
     privacy = PrivacyStatement(parties=(party,)).to_dict()
     (folder / "privacy.json").write_text(json.dumps(privacy))
-    (folder / "generator" / "card.json").write_text(json.dumps({"protocol": "fed-stdg", "privacy": privacy}))
+    (folder / "generator" / "card.json").write_text(
+        json.dumps({"protocol": "fed-stdg", "privacy": privacy})
+    )
     return folder

@@ -1,4 +1,6 @@
-"""The page in a real browser: nothing is logged, nothing leaves, and nothing runs off a phone's screen."""
+"""The page in a real browser: nothing is logged, nothing leaves, and nothing runs off a
+phone's screen.
+"""
 
 import re
 import threading
@@ -17,7 +19,8 @@ WIDTHS = (390, 768, 1280)
 
 pytestmark = pytest.mark.usefixtures("short_training")
 
-# The page has no script, so another page measures it in frames: each element's right end, all details open.
+# The page has no script, so another page measures it in frames: each element's right
+# end, all details open.
 MEASURE = """<!doctype html><meta charset="utf-8"><body>%s<script>
 addEventListener("load", () => { for (const frame of document.querySelectorAll("iframe")) {
   const page = frame.contentDocument, width = frame.clientWidth;
@@ -41,10 +44,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_page_fits_every_width_and_logs_nothing(folder: Path, browser: Browser, tmp_path: Path) -> None:
+def test_the_page_fits_every_width_and_logs_nothing(
+    folder: Path, browser: Browser, tmp_path: Path
+) -> None:
     pages = ("report.html", "report-public.html")
     frames = "".join(
-        f'<iframe src="{(folder / page).as_uri()}" style="border:0;width:{width}px;height:800px"></iframe>'
+        (
+            f'<iframe src="{(folder / page).as_uri()}" '
+            f'style="border:0;width:{width}px;height:800px"></iframe>'
+        )
         for page in pages
         for width in WIDTHS
     )
@@ -53,10 +61,14 @@ def test_the_page_fits_every_width_and_logs_nothing(folder: Path, browser: Brows
     browser.go(wrapper.as_uri())
     dom = browser.dom()
     assert not browser.complaints()
-    found = re.findall(r"<p>width (\d+): page (\d+), sections (\d+), off (.*?)</p>", dom)
+    found = re.findall(
+        r"<p>width (\d+): page (\d+), sections (\d+), off (.*?)</p>", dom
+    )
     assert [int(width) for width, *_ in found] == [*WIDTHS, *WIDTHS], dom[-2000:]
     for width, page, _, off in found:
-        assert int(page) <= int(width), f"at {width} pixels the page is {page} wide: {off}"
+        assert int(page) <= int(width), (
+            f"at {width} pixels the page is {page} wide: {off}"
+        )
         assert not off
     assert [int(sections) for _, _, sections, _ in found] == [9, 9, 9, 7, 7, 7]
 
@@ -90,16 +102,27 @@ def test_the_policy_stops_even_what_is_smuggled_in(
     policy = re.compile(r"<meta http-equiv=.Content-Security-Policy.*?>")
     for name, page in (("held", text), ("free", policy.sub("", text))):
         at = f"{address}/{name}"
-        smuggled = f'<img src="{at}/img"><script src="{at}/js"></script><p style="background:url({at}/css)">'
-        (tmp_path / f"{name}.html").write_text(page.replace("<main>", f"<main>{smuggled}"))
+        smuggled = (
+            f'<img src="{at}/img"><script src="{at}/js"></script><p '
+            f'style="background:url({at}/css)">'
+        )
+        (tmp_path / f"{name}.html").write_text(
+            page.replace("<main>", f"<main>{smuggled}")
+        )
     both = tmp_path / "both.html"
-    both.write_text('<!doctype html><iframe src="held.html"></iframe><iframe src="free.html"></iframe>')
+    both.write_text(
+        '<!doctype html><iframe src="held.html"></iframe><iframe '
+        'src="free.html"></iframe>'
+    )
     browser.go(both.as_uri())
-    free = {"/free/img", "/free/js", "/free/css"}  # without the policy they leave, or this proves nothing
+    # without the policy they leave, or this proves nothing
+    free = {"/free/img", "/free/js", "/free/css"}
 
     def over() -> bool:
         browser.js("1")  # what it logged until now is heard
-        stopped = [said for said in browser.complaints() if "Content Security Policy" in said]
+        stopped = [
+            said for said in browser.complaints() if "Content Security Policy" in said
+        ]
         return free <= {*heard} and len(stopped) >= len(free)
 
     until(over, 60, lambda: f"{heard} {browser.complaints()}")

@@ -1,4 +1,6 @@
-"""The page: a published one tells nothing of real rows, and a bad folder gives reasons, never a traceback."""
+"""The page: a published one tells nothing of real rows, and a bad folder gives reasons,
+never a traceback.
+"""
 
 import json
 import pickle
@@ -33,7 +35,9 @@ STYLE = Path(__file__).parents[2] / "src" / "understudy" / "report" / "style.htm
 
 
 class Page(HTMLParser):
-    """Tags of a page as they nest; an end that closes nothing, or nothing that is closed, is an error."""
+    """Tags of a page as they nest; an end that closes nothing, or nothing that is
+    closed, is an error.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -95,7 +99,9 @@ def page(folder: Path) -> str:
 
 @pytest.fixture
 def copied(folder: Path, tmp_path: Path) -> Path:
-    """The same artefacts for a test that changes them; the holders' files stay where they are."""
+    """The same artefacts for a test that changes them; the holders' files stay where
+    they are.
+    """
     return Path(shutil.copytree(folder, tmp_path / "run"))
 
 
@@ -109,7 +115,9 @@ def test_a_published_page_does_not_depend_on_the_real_rows(tmp_path: Path) -> No
         pages.append((public(folder), private(folder)))
     (one, shown), (other, shown_too) = pages
     assert one == other
-    assert shown != shown_too, "the holder's pages must differ, or this test proves nothing"
+    assert shown != shown_too, (
+        "the holder's pages must differ, or this test proves nothing"
+    )
 
 
 def test_a_published_page_opens_no_table_and_no_ledger(tmp_path: Path) -> None:
@@ -120,25 +128,47 @@ def test_a_published_page_opens_no_table_and_no_ledger(tmp_path: Path) -> None:
     assert public(folder) == before
 
 
-def test_a_published_page_names_what_it_omits_and_holds_none_of_it(folder: Path, page: str) -> None:
+def test_a_published_page_names_what_it_omits_and_holds_none_of_it(
+    folder: Path, page: str
+) -> None:
     text = public(folder)
-    for omitted in ("Attacks and their controls", "ledgers", "Sizes of messages", "shares of real rows"):
+    for omitted in (
+        "Attacks and their controls",
+        "ledgers",
+        "Sizes of messages",
+        "shares of real rows",
+    ):
         assert omitted in text
     holders = str(folder.parent)
-    for private_word in (holders, "54.3 kB", "1.2 MB", "resampled", 'class="real"', 'id="attacks"', "Ledger of"):
+    for private_word in (
+        holders,
+        "54.3 kB",
+        "1.2 MB",
+        "resampled",
+        'class="real"',
+        'id="attacks"',
+        "Ledger of",
+    ):
         assert private_word in page, f"{private_word} should stand on the holder's page"
         assert private_word not in text
 
 
-def test_a_published_page_does_not_tell_what_is_left_in_a_holder_s_ledger(copied: Path) -> None:
+def test_a_published_page_does_not_tell_what_is_left_in_a_holder_s_ledger(
+    copied: Path,
+) -> None:
     card = json.loads((copied / "generator" / "card.json").read_text())
-    card["ended"] = "ended after 3 of 4 rounds: clinic: this step costs ε=0.31 but 0.12 of 2.0 is left"
+    card["ended"] = (
+        "ended after 3 of 4 rounds: clinic: this step costs ε=0.31 but 0.12 of 2.0 is "
+        "left"
+    )
     (copied / "generator" / "card.json").write_text(json.dumps(card))
     assert "ended after 3 of 4 rounds" in public(copied)
     assert "is left" not in public(copied)
 
 
-def test_the_holder_s_page_says_that_it_is_private_and_is_readable_by_its_owner_alone(folder: Path, page: str) -> None:
+def test_the_holder_s_page_says_that_it_is_private_and_is_readable_by_its_owner_alone(
+    folder: Path, page: str
+) -> None:
     assert "Only for the holder" in page
     assert stat.S_IMODE((folder / "report.html").stat().st_mode) == 0o600
 
@@ -162,12 +192,26 @@ def either(request: pytest.FixtureRequest, folder: Path, page: str) -> str:
 
 def test_a_page_is_well_formed_and_loads_nothing(either: str) -> None:
     page = Page(either)
-    policy = next(m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        m["content"]
+        for m in page.all("meta")
+        if m.get("http-equiv") == "Content-Security-Policy"
+    )
     assert policy is not None
-    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:")
-    assert not {"script", "link", "img", "iframe", "object", "embed", "form", "input", "base"} & {
-        tag for tag, _ in page.found
-    }
+    assert policy.startswith(
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    )
+    assert not {
+        "script",
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "form",
+        "input",
+        "base",
+    } & {tag for tag, _ in page.found}
     assert not re.search(r"https?:|url\(|@import|\bsrc=|\bon\w+=", either)
     assert all(str(a["href"]).startswith("#") for a in page.all("a"))
 
@@ -179,7 +223,9 @@ def test_every_link_leads_somewhere_and_every_picture_has_a_text(either: str) ->
     assert {str(a["href"])[1:] for a in page.all("a")} <= set(ids)
     for picture in page.all("svg"):
         nested = "preserveaspectratio" in picture
-        assert nested or picture.get("aria-hidden") == "true" or picture.get("aria-label")
+        assert (
+            nested or picture.get("aria-hidden") == "true" or picture.get("aria-label")
+        )
     levels = [int(tag[1]) for tag, _ in page.found if re.fullmatch("h[1-6]", tag)]
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
@@ -188,8 +234,16 @@ def test_every_link_leads_somewhere_and_every_picture_has_a_text(either: str) ->
 def test_the_sections_are_there(page: str) -> None:
     sections = [s.get("id") for s in Page(page).all("section")]
     assert sections == [
-        "verdict", "privacy", "utility", "correlations", "columns", "downstream", "attacks", "transcript", "reproduce",
-    ]  # fmt: skip
+        "verdict",
+        "privacy",
+        "utility",
+        "correlations",
+        "columns",
+        "downstream",
+        "attacks",
+        "transcript",
+        "reproduce",
+    ]
 
 
 def test_text_stands_out_from_its_ground_in_light_and_in_dark() -> None:
@@ -198,27 +252,49 @@ def test_text_stands_out_from_its_ground_in_light_and_in_dark() -> None:
     def luminance(colour: str) -> float:
         colour = "".join(2 * c for c in colour) if len(colour) == 3 else colour
         parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (0, 2, 4)])
-        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        linear = np.where(
+            parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4
+        )
         return float(linear @ [0.2126, 0.7152, 0.0722])
 
-    blocks = [dict(re.findall(r"--(\w+): #([0-9a-f]+);", block)) for block in STYLE.read_text().split(":root")[1:]]
+    blocks = [
+        dict(re.findall(r"--(\w+): #([0-9a-f]+);", block))
+        for block in STYLE.read_text().split(":root")[1:]
+    ]
     assert len(blocks) == 2
     for theme in blocks:
         for ground in ("paper", "card", "warn"):
-            for text in ("ink", "soft", "good", "partly", "poor", "unknown", "link", "synthetic"):
-                bright, dim = sorted((luminance(theme[ground]), luminance(theme[text])), reverse=True)
+            for text in (
+                "ink",
+                "soft",
+                "good",
+                "partly",
+                "poor",
+                "unknown",
+                "link",
+                "synthetic",
+            ):
+                bright, dim = sorted(
+                    (luminance(theme[ground]), luminance(theme[text])), reverse=True
+                )
                 assert (bright + 0.05) / (dim + 0.05) >= 4.5, f"{text} on {ground}"
 
 
-def test_names_from_tables_cannot_become_markup_or_turn_a_line_around(tmp_path: Path) -> None:
+def test_names_from_tables_cannot_become_markup_or_turn_a_line_around(
+    tmp_path: Path,
+) -> None:
     _, schema = toy(rows=2)
     evil = '<script>alert("x")</script>\u202e'
     columns = tuple(
-        Categorical(name=evil, categories=("red", "green", "blue"), nullable=True) if i == 0 else column
+        Categorical(name=evil, categories=("red", "green", "blue"), nullable=True)
+        if i == 0
+        else column
         for i, column in enumerate(schema.columns)
     )
     parts = {"<b>clinic": (evil, *PARTS["clinic"][1:]), "insurer": PARTS["insurer"]}
-    folder = make_run(tmp_path, schema=Schema(columns=columns, person="id"), parts=parts)
+    folder = make_run(
+        tmp_path, schema=Schema(columns=columns, person="id"), parts=parts
+    )
     for text in (private(folder), public(folder)):
         assert "<script" not in text
         assert "<b>clinic" not in text
@@ -241,7 +317,8 @@ def test_the_page_shows_the_prices_of_the_statement(folder: Path, page: str) -> 
 
 
 def test_the_page_says_whether_the_parties_charges_compose(copied: Path) -> None:
-    compose, together = ("they hold the same people, so their prices compose", "they paid together for one release")
+    compose = "they hold the same people, so their prices compose"
+    together = "they paid together for one release"
     (copied / "synthetic.parquet").unlink()
     privacy = json.loads((copied / "privacy.json").read_text())
     for one_release in (False, True):
@@ -251,13 +328,17 @@ def test_the_page_says_whether_the_parties_charges_compose(copied: Path) -> None
         assert (compose in text, together in text) == (not one_release, one_release)
 
 
-def test_a_ledger_that_holds_less_than_the_statement_says_is_called_short(copied: Path) -> None:
+def test_a_ledger_that_holds_less_than_the_statement_says_is_called_short(
+    copied: Path,
+) -> None:
     privacy = json.loads((copied / "privacy.json").read_text())
     privacy["parties"][0]["epsilon"]["server"] *= 1.5
     (copied / "privacy.json").write_text(json.dumps(privacy))
     (copied / "synthetic.parquet").unlink()
     text = private(copied)
-    assert "the ledger records less than stated. Find out why before you publish." in text
+    assert (
+        "the ledger records less than stated. Find out why before you publish." in text
+    )
     assert "The ledger of clinic records less than stated." in text
     assert text.count("agree on this run") == 1
 
@@ -285,7 +366,9 @@ def test_a_runs_own_target_is_predicted_unless_another_is_named_or_its_column_is
     monkeypatch.setitem(compare.__kwdefaults__, "models", ("linear",))
     file = copied / "generator" / "card.json"
     card = json.loads(file.read_text())
-    file.write_text(json.dumps(card | {"config": card["config"] | {"target": "smoker"}}))
+    file.write_text(
+        json.dumps(card | {"config": card["config"] | {"target": "smoker"}})
+    )
     assert "Models that predict “smoker”" in private(copied)
     assert "Models that predict “age”" in private(copied, target="age")
     assert "Models that predict" not in private(copied, parties=["insurer"])
@@ -305,8 +388,12 @@ PIECES = (
 
 
 @pytest.mark.parametrize("name", PIECES)
-@pytest.mark.parametrize("content", [None, "", "[3]", "\x00\x01"], ids=["gone", "empty", "other", "bytes"])
-def test_a_missing_or_damaged_piece_leaves_a_page_that_says_so(copied: Path, name: str, content: str | None) -> None:
+@pytest.mark.parametrize(
+    "content", [None, "", "[3]", "\x00\x01"], ids=["gone", "empty", "other", "bytes"]
+)
+def test_a_missing_or_damaged_piece_leaves_a_page_that_says_so(
+    copied: Path, name: str, content: str | None
+) -> None:
     (copied / name).unlink()
     if content is not None:
         (copied / name).write_text(content)
@@ -316,7 +403,9 @@ def test_a_missing_or_damaged_piece_leaves_a_page_that_says_so(copied: Path, nam
         assert name in text
 
 
-@pytest.mark.parametrize("body", ["{}", '{"parties": 3}', '{"person": null, "parties": []}'])
+@pytest.mark.parametrize(
+    "body", ["{}", '{"parties": 3}', '{"person": null, "parties": []}']
+)
 def test_a_privacy_statement_without_sense_is_none(copied: Path, body: str) -> None:
     (copied / "privacy.json").write_text(body)
     (copied / "generator" / "card.json").write_text("{}")
@@ -331,7 +420,9 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
             write_report(folder)
 
 
-def test_a_page_that_cannot_be_written_is_an_error_in_words(folder: Path, tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_is_an_error_in_words(
+    folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtefactError, match="cannot be written"):
         write_report(folder, publish=True, out=tmp_path / "file" / "report.html")
@@ -385,7 +476,9 @@ def test_a_model_section_shows_every_score_between_its_ends(tmp_path: Path) -> N
     real, schema = toy(rows=300, seed=1)
     made, _ = toy(rows=300, seed=2)
     text = write_evaluation_page(
-        compare(real, made, schema, target="smoker", models=("linear",)), tmp_path / "e.html", now=NOW
+        compare(real, made, schema, target="smoker", models=("linear",)),
+        tmp_path / "e.html",
+        now=NOW,
     ).read_text()
     assert "Linear model" in text
     for score in ("AUC", "Accuracy", "Balanced accuracy", "Macro-F1"):
@@ -406,18 +499,29 @@ EDGES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 
 @pytest.mark.parametrize("which", ["real", "synthetic"])
 @pytest.mark.parametrize("edge", EDGES)
-def test_tables_at_the_edge_give_a_page_with_reasons(tmp_path: Path, edge: str, which: str) -> None:
+def test_tables_at_the_edge_give_a_page_with_reasons(
+    tmp_path: Path, edge: str, which: str
+) -> None:
     real, schema = toy(rows=40, seed=1, person=None)
     real["smoker"], real["id"] = True, 1
     schema = schema.select(["grade", "smoker"])
-    tables = {"real": real, "synthetic": real.copy(), "unseen": real[20:].reset_index(drop=True)}
+    tables = {
+        "real": real,
+        "synthetic": real.copy(),
+        "unseen": real[20:].reset_index(drop=True),
+    }
     tables[which] = EDGES[edge](tables[which])
     if which == "real" and edge != "no rows":
         tables["unseen"] = EDGES[edge](tables["unseen"])
-    comparison = compare(tables["real"], tables["synthetic"], schema, holdout=tables["unseen"])
+    comparison = compare(
+        tables["real"], tables["synthetic"], schema, holdout=tables["unseen"]
+    )
     text = write_evaluation_page(comparison, tmp_path / "e.html", now=NOW).read_text()
     Page(text)
-    assert "nan" not in re.sub(r"<style>.*</style>", "", text, flags=re.DOTALL).lower().split()
+    assert (
+        "nan"
+        not in re.sub(r"<style>.*</style>", "", text, flags=re.DOTALL).lower().split()
+    )
 
 
 AUDIT = {
@@ -449,14 +553,19 @@ def test_an_audit_of_the_run_is_shown_to_everyone_and_rounded_down(own: Path) ->
         assert "0.913" not in text
 
 
-@pytest.mark.parametrize("body", ["{}", "[]", "no", json.dumps({**AUDIT, "views": [1]})])
+@pytest.mark.parametrize(
+    "body", ["{}", "[]", "no", json.dumps({**AUDIT, "views": [1]})]
+)
 def test_a_damaged_audit_is_left_out(own: Path, body: str) -> None:
     (own / "audit.json").write_text(body)
-    (own / "synthetic.parquet").unlink()  # which would be compared, and is not what this is about
+    # which would be compared, and is not what this is about
+    (own / "synthetic.parquet").unlink()
     assert "audit" not in sections(private(own))
 
 
-def test_the_page_of_a_classifier_shows_how_it_learned_and_no_columns(own: Path) -> None:
+def test_the_page_of_a_classifier_shows_how_it_learned_and_no_columns(
+    own: Path,
+) -> None:
     (own / "generator").rename(own / "model")
     card = json.loads((own / "model" / "card.json").read_text())
     history = [{"round": 10, "accuracy": 0.5}, {"round": 20, "accuracy": 0.8125}]
@@ -466,16 +575,31 @@ def test_the_page_of_a_classifier_shows_how_it_learned_and_no_columns(own: Path)
     assert "after round 20" in text
 
 
-def test_the_published_page_says_what_noise_moves_which_pairs_are_below_it_and_what_the_fit_misses(own: Path) -> None:
+def test_the_published_page_says_what_noise_moves_which_pairs_are_below_it_and_what_the_fit_misses(
+    own: Path,
+) -> None:
     card = json.loads((own / "generator" / "card.json").read_text())
-    said = ["By the release, noise moves the shares of “grade” by about 12 %.", "Of 15 released pairs 4 show none."]
-    quality = {"columns": {"grade": 0.12, "age": 0.01}, "pairs": 15, "below_noise": 4, "fit_misses": 1, "said": said}
-    (own / "generator" / "card.json").write_text(json.dumps(card | {"quality": quality}))
+    said = [
+        "By the release, noise moves the shares of “grade” by about 12 %.",
+        "Of 15 released pairs 4 show none.",
+    ]
+    quality = {
+        "columns": {"grade": 0.12, "age": 0.01},
+        "pairs": 15,
+        "below_noise": 4,
+        "fit_misses": 1,
+        "said": said,
+    }
+    (own / "generator" / "card.json").write_text(
+        json.dumps(card | {"quality": quality})
+    )
     text = public(own)
     for sentence in said:
         assert sentence in text
     assert '◐ partly</span><div><p><a href="#columns">The release' in text
     assert "stand out of the noise in 11 of 15" in text
     for damaged in ({"columns": 3}, [], {"columns": {"grade": "x"}}):
-        (own / "generator" / "card.json").write_text(json.dumps(card | {"quality": damaged}))
+        (own / "generator" / "card.json").write_text(
+            json.dumps(card | {"quality": damaged})
+        )
         assert "The release</a>" not in public(own)

@@ -1,4 +1,6 @@
-"""Pictures say what the numbers say: widths, colours and counts are read back from the SVG."""
+"""Pictures say what the numbers say: widths, colours and counts are read back from the
+SVG.
+"""
 
 import xml.etree.ElementTree as ET
 
@@ -14,14 +16,20 @@ from understudy.report import plots
 
 
 def elements(svg: str, name: str, kind: str = "") -> list[ET.Element]:
-    return [e for e in ET.fromstring(svg).iter(name) if kind in e.get("class", "").split() or not kind]
+    return [
+        e
+        for e in ET.fromstring(svg).iter(name)
+        if kind in e.get("class", "").split() or not kind
+    ]
 
 
 def per_cent(element: ET.Element, key: str = "width") -> float:
     return float(str(element.get(key)).removesuffix("%"))
 
 
-def shares(real: list[float] | None, synthetic: list[float], labels: list[str] | None = None) -> Shares:
+def shares(
+    real: list[float] | None, synthetic: list[float], labels: list[str] | None = None
+) -> Shares:
     names = tuple(labels or [f"level {i}" for i in range(len(synthetic))])
     column = Categorical(name="c", categories=names)
     held = None if real is None else np.array(real)
@@ -30,10 +38,17 @@ def shares(real: list[float] | None, synthetic: list[float], labels: list[str] |
 
 def test_bars_are_as_long_as_their_shares() -> None:
     svg = plots.bars(shares([0.5, 0.3, 0.2], [0.1, 0.1, 0.8]))
-    widths = {kind: [per_cent(e) for e in elements(svg, "rect", kind)] for kind in ("real", "synthetic")}
+    widths = {
+        kind: [per_cent(e) for e in elements(svg, "rect", kind)]
+        for kind in ("real", "synthetic")
+    }
     unit = widths["synthetic"][2] / 0.8
-    assert widths["real"] == pytest.approx([unit * s for s in (0.5, 0.3, 0.2)], abs=0.01)
-    assert widths["synthetic"] == pytest.approx([unit * s for s in (0.1, 0.1, 0.8)], abs=0.01)
+    assert widths["real"] == pytest.approx(
+        [unit * s for s in (0.5, 0.3, 0.2)], abs=0.01
+    )
+    assert widths["synthetic"] == pytest.approx(
+        [unit * s for s in (0.1, 0.1, 0.8)], abs=0.01
+    )
 
 
 def test_bars_of_synthetic_rows_alone_show_no_real_bar() -> None:
@@ -54,11 +69,17 @@ def test_many_levels_become_a_few_bars_that_still_sum_to_one() -> None:
 def test_a_heat_map_has_a_cell_for_each_pair_and_a_border_between_parties() -> None:
     matrix = np.array([[1.0, -0.5, 0.25], [-0.5, 1.0, 0.0], [0.25, 0.0, 1.0]])
     svg = plots.heat(matrix, ["a", "b", "c"], ["clinic", "clinic", "insurer"], "title")
-    opacity = [float(str(e.get("fill-opacity"))) for e in elements(svg, "rect") if e.get("fill-opacity")]
+    opacity = [
+        float(str(e.get("fill-opacity")))
+        for e in elements(svg, "rect")
+        if e.get("fill-opacity")
+    ]
     assert opacity == pytest.approx(np.abs(matrix).ravel().tolist())
     assert len(elements(svg, "rect", "below")) == 2
     assert len(elements(svg, "path", "border")) == 1
-    assert not elements(plots.heat(matrix, ["a", "b", "c"], [None] * 3, "title"), "path", "border")
+    assert not elements(
+        plots.heat(matrix, ["a", "b", "c"], [None] * 3, "title"), "path", "border"
+    )
 
 
 def test_a_wide_table_shows_the_columns_that_differ_most() -> None:
@@ -69,17 +90,25 @@ def test_a_wide_table_shows_the_columns_that_differ_most() -> None:
     assert {7, 93} <= set(chosen.tolist())
 
 
-@pytest.mark.parametrize(("better", "best", "naive"), [("lower", 0.1, 0.8), ("higher", 0.8, 0.1)])
-def test_the_solid_tick_is_always_what_real_rows_reach(better: str, best: float, naive: float) -> None:
+@pytest.mark.parametrize(
+    ("better", "best", "naive"), [("lower", 0.1, 0.8), ("higher", 0.8, 0.1)]
+)
+def test_the_solid_tick_is_always_what_real_rows_reach(
+    better: str, best: float, naive: float
+) -> None:
     figure = Figure(What("x"), value=0.4, floor=0.1, ceiling=0.8, better=better)  # type: ignore[arg-type]
     svg = plots.strip(figure, 0.0, 1.0)
     assert per_cent(elements(svg, "line", "best")[0], "x1") == pytest.approx(100 * best)
-    assert per_cent(elements(svg, "line", "naive")[0], "x1") == pytest.approx(100 * naive)
+    assert per_cent(elements(svg, "line", "naive")[0], "x1") == pytest.approx(
+        100 * naive
+    )
     assert per_cent(elements(svg, "rect", "synthetic")[0]) == pytest.approx(40)
 
 
 def test_intervals_are_drawn_between_their_ends() -> None:
-    svg = plots.rates(Measure("acc", Rate(0.6, 0.5, 0.7), Rate(0.5, 0.4, 0.6), Rate.known(0.5), 0.5))
+    svg = plots.rates(
+        Measure("acc", Rate(0.6, 0.5, 0.7), Rate(0.5, 0.4, 0.6), Rate.known(0.5), 0.5)
+    )
     line = elements(svg, "line", "attack")[0]
     assert [per_cent(line, "x1"), per_cent(line, "x2")] == [50, 70]
 
@@ -88,7 +117,9 @@ def test_a_ledger_s_curve_stays_below_its_limit_and_ends_at_what_is_spent() -> N
     svg = plots.steps([(1, 0.0), (5, 1.0), (9, 2.0)], 4.0, "label")
     curve = str(elements(svg, "path", "curve")[0].get("d"))
     points = [tuple(map(float, p.split())) for p in curve[1:].split("L")]
-    limit = float(str(elements(svg, "path", "limit")[0].get("d")).split()[1].split("H")[0])
+    limit = float(
+        str(elements(svg, "path", "limit")[0].get("d")).split()[1].split("H")[0]
+    )
     assert [x for x, _ in points] == [0, 50, 100]
     assert all(y > limit for _, y in points)
     assert (100 - points[2][1]) / (100 - limit) == pytest.approx(0.5, abs=0.01)
@@ -102,6 +133,6 @@ def test_a_label_cannot_break_out_of_the_picture() -> None:
 
 @pytest.mark.parametrize(
     "points", [[(1, 0.0)], [(1, 0.0), (2, 0.0)]], ids=["one entry", "nothing spent"]
-)  # fmt: skip
+)
 def test_a_short_ledger_can_be_drawn(points: list[tuple[int, float]]) -> None:
     assert elements(plots.steps(points, 1.0, "label"), "path", "curve")

@@ -1,4 +1,6 @@
-"""The words follow the figures: tables whose quality is known get the verdict that they deserve."""
+"""The words follow the figures: tables whose quality is known get the verdict that they
+deserve.
+"""
 
 import math
 from dataclasses import replace
@@ -18,25 +20,36 @@ from understudy.evaluate.attacks.rates import Rate
 from understudy.evaluate.comparison import Comparison, Shares, compare
 from understudy.evaluate.figure import Figure, What
 from understudy.privacy.accounts.budget import ADJACENCY
-from understudy.report.marks import column_mark, dependence_mark, mark, number_mark, place
+from understudy.report.marks import (
+    column_mark,
+    dependence_mark,
+    mark,
+    number_mark,
+    place,
+)
 from understudy.report.verdict import Finding, headline, verdict
 
 
 def test_columns_that_have_no_dependence_are_not_said_to_have_lost_it() -> None:
-    rng, schema = np.random.default_rng(3), Schema(columns=tuple(Integer(name=n, low=0, high=5) for n in "abc"))
-    real, made = (pd.DataFrame({n: rng.integers(0, 6, 3_000) for n in "abc"}) for _ in range(2))
+    rng = np.random.default_rng(3)
+    schema = Schema(columns=tuple(Integer(name=n, low=0, high=5) for n in "abc"))
+    real, made = (
+        pd.DataFrame({n: rng.integers(0, 6, 3_000) for n in "abc"}) for _ in range(2)
+    )
     for rows, words in (
         (made, "show no dependence to speak of, as in the real rows"),
         (made.assign(b=made["a"]), "show dependence that the real rows do not have"),
     ):
         found = {f.subject: f for f in verdict(compare(real, rows, schema), None)}
-        assert {found[subject].said for subject in ("pairs of columns", "correlations")} == {words}
+        assert {
+            found[subject].said for subject in ("pairs of columns", "correlations")
+        } == {words}
         assert (found["correlations"].mark == "good") is (rows is made)
 
 
-OWNERS = dict.fromkeys(("colour", "grade", "smoker", "treated"), "clinic") | dict.fromkeys(
-    ("age", "visits", "income", "joined"), "insurer"
-)
+OWNERS = dict.fromkeys(
+    ("colour", "grade", "smoker", "treated"), "clinic"
+) | dict.fromkeys(("age", "visits", "income", "joined"), "insurer")
 
 
 class Noise:
@@ -50,7 +63,13 @@ class Noise:
 
 
 def lower(value: float | None, floor: float | None, ceiling: float | None) -> Figure:
-    return Figure(What("f"), value=value, floor=floor, ceiling=ceiling, reason="" if value is not None else "r")
+    return Figure(
+        What("f"),
+        value=value,
+        floor=floor,
+        ceiling=ceiling,
+        reason="" if value is not None else "r",
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,12 +85,26 @@ def lower(value: float | None, floor: float | None, ceiling: float | None) -> Fi
         (lower(0.4, 0.1, 0.105), None, "poor"),
         (lower(0.4, 0.1, None), None, "unknown"),
         (lower(None, None, None), None, "unknown"),
-        (Figure(What("s"), value=0.9, floor=0.5, ceiling=0.9, better="higher"), 0.0, "good"),
-        (Figure(What("s"), value=0.4, floor=0.5, ceiling=0.9, better="higher"), 1.25, "poor"),
-        (Figure(What("s"), value=0.5, floor=0.5, ceiling=0.51, better="higher"), None, "unknown"),
+        (
+            Figure(What("s"), value=0.9, floor=0.5, ceiling=0.9, better="higher"),
+            0.0,
+            "good",
+        ),
+        (
+            Figure(What("s"), value=0.4, floor=0.5, ceiling=0.9, better="higher"),
+            1.25,
+            "poor",
+        ),
+        (
+            Figure(What("s"), value=0.5, floor=0.5, ceiling=0.51, better="higher"),
+            None,
+            "unknown",
+        ),
     ],
 )
-def test_a_figure_is_marked_by_its_place_between_its_ends(figure: Figure, where: float | None, said: str) -> None:
+def test_a_figure_is_marked_by_its_place_between_its_ends(
+    figure: Figure, where: float | None, said: str
+) -> None:
     assert place(figure) == (None if where is None else pytest.approx(where))
     assert mark(figure) == said
 
@@ -81,14 +114,27 @@ def population() -> pd.DataFrame:
     return toy(rows=4000, seed=3)[0].drop(columns="id")
 
 
-def judged(real: pd.DataFrame, synthetic: pd.DataFrame, **settings: Any) -> dict[str, Finding]:
-    findings = verdict(compare(real, synthetic, toy(rows=2)[1], owners=OWNERS, **settings), None, "verti-gan")
+def judged(
+    real: pd.DataFrame, synthetic: pd.DataFrame, **settings: Any
+) -> dict[str, Finding]:
+    findings = verdict(
+        compare(real, synthetic, toy(rows=2)[1], owners=OWNERS, **settings),
+        None,
+        "verti-gan",
+    )
     return {finding.subject: finding for finding in findings}
 
 
-def test_a_fresh_sample_of_the_same_people_is_close_in_everything(population: pd.DataFrame) -> None:
+def test_a_fresh_sample_of_the_same_people_is_close_in_everything(
+    population: pd.DataFrame,
+) -> None:
     found = judged(population[:2000], population[2000:].reset_index(drop=True))
-    for subject in ("single columns", "pairs within a party", "pairs across parties", "correlations"):
+    for subject in (
+        "single columns",
+        "pairs within a party",
+        "pairs across parties",
+        "correlations",
+    ):
         assert found[subject].mark == "good", found[subject]
 
 
@@ -101,11 +147,18 @@ def test_independent_columns_are_called_that(population: pd.DataFrame) -> None:
     assert "does not learn" not in found["pairs within a party"].detail
 
 
-def test_levels_drawn_evenly_from_the_schema_are_called_that(population: pd.DataFrame) -> None:
-    codec, rng = Codec(toy(rows=2)[1]), np.random.default_rng(0)
-    even = np.stack([rng.integers(size, size=4000) for size in codec.sizes], axis=1).astype(np.int32)
+def test_levels_drawn_evenly_from_the_schema_are_called_that(
+    population: pd.DataFrame,
+) -> None:
+    codec = Codec(toy(rows=2)[1])
+    rng = np.random.default_rng(0)
+    even = np.stack(
+        [rng.integers(size, size=4000) for size in codec.sizes], axis=1
+    ).astype(np.int32)
     found = judged(population, codec.decode(even))
-    assert found["single columns"].said == "are no better than equal shares of every level"
+    assert (
+        found["single columns"].said == "are no better than equal shares of every level"
+    )
 
 
 def test_a_perfect_table_is_close_even_where_rows_are_few_and_levels_many() -> None:
@@ -117,24 +170,45 @@ def test_a_perfect_table_is_close_even_where_rows_are_few_and_levels_many() -> N
         cells = rng.normal(size=(1500, 2)) @ weights + rng.normal(size=(1500, 8))
         return pd.DataFrame(np.clip(cells, -5, 5), columns=names)
 
-    schema = Schema(columns=tuple(Real(name=name, low=-5, high=5, bins=16) for name in names))
+    schema = Schema(
+        columns=tuple(Real(name=name, low=-5, high=5, bins=16) for name in names)
+    )
     owners = {name: "clinic" if i < 4 else "insurer" for i, name in enumerate(names)}
-    found = {f.subject: f for f in verdict(compare(draw(), draw(), schema, owners=owners), None)}
-    for subject in ("single columns", "pairs within a party", "pairs across parties", "correlations"):
+    found = {
+        f.subject: f
+        for f in verdict(compare(draw(), draw(), schema, owners=owners), None)
+    }
+    for subject in (
+        "single columns",
+        "pairs within a party",
+        "pairs across parties",
+        "correlations",
+    ):
         assert found[subject].mark == "good", found[subject]
-    lost = {f.subject: f for f in verdict(compare(draw(), columns_of(draw(), 1), schema, owners=owners), None)}
+    lost = {
+        f.subject: f
+        for f in verdict(
+            compare(draw(), columns_of(draw(), 1), schema, owners=owners), None
+        )
+    }
     for subject in ("pairs within a party", "pairs across parties", "correlations"):
         assert lost[subject].mark == "poor", lost[subject]
 
 
 def pareto(rows: int, seed: int) -> pd.DataFrame:
-    """An income with a long tail, most of it within a thousandth of its bounds, and a tax that follows it."""
+    """An income with a long tail, most of it within a thousandth of its bounds, and a
+    tax that follows it.
+    """
     rng = np.random.default_rng(seed)
     income = np.minimum(500 * (1 + rng.pareto(1.5, rows)), 9e6)
-    return pd.DataFrame({"income": income, "tax": np.log10(income) * 10 + rng.normal(0, 1, rows)})
+    return pd.DataFrame(
+        {"income": income, "tax": np.log10(income) * 10 + rng.normal(0, 1, rows)}
+    )
 
 
-INCOMES = Schema(columns=(Real(name="income", low=0, high=1e7), Real(name="tax", low=0, high=100)))
+INCOMES = Schema(
+    columns=(Real(name="income", low=0, high=1e7), Real(name="tax", low=0, high=100))
+)
 
 
 def drawn_in_bins(frame: pd.DataFrame) -> pd.DataFrame:
@@ -156,7 +230,10 @@ def test_an_income_that_is_right_in_its_bins_and_wrong_in_them_gets_no_tick() ->
     assert (number_mark(income.numbers), column_mark(income)) == ("poor", "poor")
     said = {finding.subject: finding for finding in verdict(found, None)}
     assert said["single columns"].mark in ("partly", "poor")
-    assert f"“income”: KS {income.numbers.figures[0].value:.3f}" in said["single columns"].detail
+    assert (
+        f"“income”: KS {income.numbers.figures[0].value:.3f}"
+        in said["single columns"].detail
+    )
     assert said["correlations"].mark in ("partly", "poor"), said["correlations"]
     fresh = compare(real, pareto(4000, 3), INCOMES)
     assert [column_mark(share) for share in fresh.shares] == ["good", "good"]
@@ -166,14 +243,22 @@ def test_an_income_that_is_right_in_its_bins_and_wrong_in_them_gets_no_tick() ->
 def test_zeros_that_are_lost_get_no_tick() -> None:
     rng = np.random.default_rng(5)
     schema = Schema(columns=(Real(name="gain", low=0, high=100, bins=50),))
-    real, fresh = (pd.DataFrame({"gain": rng.exponential(0.4, 2000) * (rng.random(2000) < 0.3)}) for _ in range(2))
+    real, fresh = (
+        pd.DataFrame({"gain": rng.exponential(0.4, 2000) * (rng.random(2000) < 0.3)})
+        for _ in range(2)
+    )
     near = fresh.assign(gain=fresh["gain"].where(fresh["gain"] > 0, 1e-6))
-    assert [column_mark(compare(real, made, schema).shares[0]) for made in (fresh, near)] == ["good", "poor"]
+    assert [
+        column_mark(compare(real, made, schema).shares[0]) for made in (fresh, near)
+    ] == ["good", "poor"]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_too_few_real_rows_can_show_that_numbers_are_wrong_and_never_that_they_are_close(seed: int) -> None:
-    real, other = pareto(60, seed), pareto(60, seed + 10)
+def test_too_few_real_rows_can_show_that_numbers_are_wrong_and_never_that_they_are_close(
+    seed: int,
+) -> None:
+    real = pareto(60, seed)
+    other = pareto(60, seed + 10)
     assert compare(real, other, INCOMES).shares[0].numbers is not None
     assert column_mark(compare(real, other, INCOMES).shares[0]) != "good"
     assert column_mark(compare(real, drawn_in_bins(other), INCOMES).shares[0]) == "poor"
@@ -186,8 +271,11 @@ def test_weak_dependence_that_is_noise_is_not_called_lost() -> None:
     assert dependence_mark(lower(None, None, None)) == "unknown"
 
 
-def test_a_copy_of_the_training_rows_is_caught_by_an_attack(population: pd.DataFrame) -> None:
-    train, unseen = population[:150], population[150:300].reset_index(drop=True)
+def test_a_copy_of_the_training_rows_is_caught_by_an_attack(
+    population: pd.DataFrame,
+) -> None:
+    train = population[:150]
+    unseen = population[150:300].reset_index(drop=True)
     found = judged(train, train.copy(), holdout=unseen)
     (attacks,) = [finding for finding in found.values() if finding.section == "attacks"]
     assert attacks.mark == "poor"
@@ -195,7 +283,9 @@ def test_a_copy_of_the_training_rows_is_caught_by_an_attack(population: pd.DataF
     assert "more than chance, at 2.5 % for all together" in attacks.detail
 
 
-def test_without_outsiders_attacks_are_not_known_and_the_reason_is_given(population: pd.DataFrame) -> None:
+def test_without_outsiders_attacks_are_not_known_and_the_reason_is_given(
+    population: pd.DataFrame,
+) -> None:
     found = judged(population[:200], population[200:400].reset_index(drop=True))
     assert found["attacks"].mark == "unknown"
     assert "took no part" in found["attacks"].detail
@@ -203,15 +293,29 @@ def test_without_outsiders_attacks_are_not_known_and_the_reason_is_given(populat
 
 def attack(p: float, people: int = 100) -> Attack:
     rates = Rate(0.6, 0.5, 0.7), Rate(0.5, 0.4, 0.6), Rate.known(0.5)
-    return Attack(what=What("mia"), measures=(Measure("acc", *rates, p),), control=people)
+    return Attack(
+        what=What("mia"), measures=(Measure("acc", *rates, p),), control=people
+    )
 
 
 @pytest.mark.parametrize(
     ("attacks", "said", "words"),
     [
-        ((attack(0.3),), "good", "1 attack was tried; none did better than its control by more than chance"),
-        ((attack(0.03), attack(0.9)), "good", "2 attacks were tried; none did better than its control"),
-        ((attack(0.01), attack(0.9)), "poor", "2 attacks were tried; mia did better than the control by more"),
+        (
+            (attack(0.3),),
+            "good",
+            "1 attack was tried; none did better than its control by more than chance",
+        ),
+        (
+            (attack(0.03), attack(0.9)),
+            "good",
+            "2 attacks were tried; none did better than its control",
+        ),
+        (
+            (attack(0.01), attack(0.9)),
+            "poor",
+            "2 attacks were tried; mia did better than the control by more",
+        ),
         ((attack(0.01, people=19), attack(0.9)), "good", "1 attack was tried; none"),
         ((attack(0.01, people=19),), "unknown", "Its control has 19 people"),
     ],
@@ -220,22 +324,38 @@ def test_attacks_are_judged_together_at_5_per_cent_and_the_words_say_so(
     population: pd.DataFrame, attacks: tuple[Attack, ...], said: str, words: str
 ) -> None:
     plain = compare(population[:50], population[50:99], toy(rows=2)[1])
-    comparison = Comparison(evaluation=plain.evaluation, figures=(), shares=(), attacks=attacks)
+    comparison = Comparison(
+        evaluation=plain.evaluation, figures=(), shares=(), attacks=attacks
+    )
     (found,) = [f for f in verdict(comparison, None) if f.section == "attacks"]
     assert found.mark == said
     assert words in found.detail
     assert ("at 2.5 % for all together" in found.detail) == (said != "unknown")
 
 
-def statement(*, server: float | None, unguarded: list[str] | None = None) -> dict[str, Any]:
-    person = {"same_people": True, "delta": 1e-5, "epsilon": {"outsider": 0.5, "server": server}}
-    return {"person": person, "parties": [{}, {}], "unguarded": unguarded or [], "adjacency": ADJACENCY}
+def statement(
+    *, server: float | None, unguarded: list[str] | None = None
+) -> dict[str, Any]:
+    person = {
+        "same_people": True,
+        "delta": 1e-5,
+        "epsilon": {"outsider": 0.5, "server": server},
+    }
+    return {
+        "person": person,
+        "parties": [{}, {}],
+        "unguarded": unguarded or [],
+        "adjacency": ADJACENCY,
+    }
 
 
 @pytest.mark.parametrize(
-    ("server", "said", "badge"), [(0.9, "good", "strong"), (5.0, "partly", "reasonable"), (20.0, "poor", "weak")]
+    ("server", "said", "badge"),
+    [(0.9, "good", "strong"), (5.0, "partly", "reasonable"), (20.0, "poor", "weak")],
 )
-def test_the_price_is_the_worst_over_everyone_named(server: float, said: str, badge: str) -> None:
+def test_the_price_is_the_worst_over_everyone_named(
+    server: float, said: str, badge: str
+) -> None:
     (found,) = verdict(None, statement(server=server))
     assert (found.mark, found.badge) == (said, badge)
     assert f"{server:g}" in found.said
@@ -255,15 +375,24 @@ def test_an_unguarded_part_spoils_a_small_epsilon() -> None:
 
 
 def test_an_assumption_that_nobody_colludes_is_said_and_is_no_failure() -> None:
-    (found,) = verdict(None, statement(server=0.6, unguarded=["rows against the server together with a holder"]))
+    (found,) = verdict(
+        None,
+        statement(
+            server=0.6, unguarded=["rows against the server together with a holder"]
+        ),
+    )
     assert (found.mark, found.badge) == ("partly", "strong, if they do not collude")
     assert "do not pool what they know" in found.detail
 
 
 def test_a_column_of_even_shares_is_close_although_a_naive_table_is_too() -> None:
     column = Boolean(name="sex")
-    even = Figure(What("avd", 1), value=0.012, floor=0.004, ceiling=0.006, better="lower")
-    shares = Shares(column=column, owner=None, synthetic=np.array([0.49, 0.51]), figure=even)
+    even = Figure(
+        What("avd", 1), value=0.012, floor=0.004, ceiling=0.006, better="lower"
+    )
+    shares = Shares(
+        column=column, owner=None, synthetic=np.array([0.49, 0.51]), figure=even
+    )
     assert mark(even) == "poor"
     assert column_mark(shares) == "good"
     off = replace(even, value=0.05)
@@ -276,5 +405,8 @@ def test_the_headline_says_each_judgement_once_with_all_its_subjects() -> None:
         Finding("good", "single columns", "are close to the real rows", "", "utility"),
         Finding("poor", "correlations", "are mostly lost", "", "correlations"),
     ]
-    expected = "Pairs within a party and correlations are mostly lost. Single columns are close to the real rows."
+    expected = (
+        "Pairs within a party and correlations are mostly lost. Single columns are "
+        "close to the real rows."
+    )
     assert headline(findings) == expected

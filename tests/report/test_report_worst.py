@@ -1,4 +1,6 @@
-"""A line is as good as its worst part: no average hides a column, a pair or a model that a reader would find wrong."""
+"""A line is as good as its worst part: no average hides a column, a pair or a model
+that a reader would find wrong.
+"""
 
 import numpy as np
 import pandas as pd
@@ -20,14 +22,22 @@ def findings(found: Comparison) -> dict[str, Finding]:
 
 
 def forest(rows: int, seed: int, kinds: int = 30) -> pd.DataFrame:
-    """An elevation, the one kind of soil that goes with it as a column of 0 and 1 each, a cover, and a slope."""
+    """An elevation, the one kind of soil that goes with it as a column of 0 and 1 each,
+    a cover, and a slope.
+    """
     rng = np.random.default_rng(seed)
     elevation = rng.normal(0, 1, rows)
     ranks = pd.Series(elevation + rng.normal(0, 0.5, rows)).rank(pct=True).to_numpy()
     soil = np.minimum((kinds * ranks).astype(int), kinds - 1)
     cover = np.where(elevation + rng.normal(0, 0.5, rows) > 0.3, "pine", "spruce")
-    table = {"elevation": np.clip(elevation, -5, 5), "slope": rng.uniform(0, 1, rows), "cover": cover}
-    return pd.DataFrame(table | {f"soil_{k}": (soil == k).astype(int) for k in range(kinds)})
+    table = {
+        "elevation": np.clip(elevation, -5, 5),
+        "slope": rng.uniform(0, 1, rows),
+        "cover": cover,
+    }
+    return pd.DataFrame(
+        table | {f"soil_{k}": (soil == k).astype(int) for k in range(kinds)}
+    )
 
 
 FOREST = Schema(
@@ -40,7 +50,7 @@ FOREST = Schema(
 )
 
 
-def test_dependence_that_is_lost_among_hundreds_of_nearly_constant_columns_is_never_called_none() -> None:
+def test_dependence_that_is_lost_among_hundreds_of_nearly_constant_columns_is_never_called_none():
     real = forest(ROWS, 1)
     found = findings(compare(real, columns_of(forest(ROWS, 2), seed=3), FOREST))
     assert found["single columns"].mark == "good"
@@ -53,26 +63,42 @@ def test_dependence_that_is_lost_among_hundreds_of_nearly_constant_columns_is_ne
 
 def test_a_fresh_sample_of_nearly_constant_columns_is_close_in_every_line() -> None:
     found = findings(compare(forest(ROWS, 1), forest(ROWS, 2), FOREST))
-    for subject in ("single columns", "pairs of columns", "correlations", "predictions of columns"):
+    for subject in (
+        "single columns",
+        "pairs of columns",
+        "correlations",
+        "predictions of columns",
+    ):
         assert found[subject].mark == "good", found[subject]
 
 
 def normal(rows: int, seed: int, **strength: float) -> pd.DataFrame:
-    """Ten numbers of one shared part; those that are named follow the first by so much."""
+    """Ten numbers of one shared part; those that are named follow the first by so
+    much.
+    """
     rng = np.random.default_rng(seed)
     table = {"c0": rng.normal(size=rows)}
     for name in (f"c{i}" for i in range(1, 10)):
         share = strength.get(name, 0.8)
-        table[name] = share * table["c0"] + np.sqrt(1 - share**2) * rng.normal(size=rows)
+        table[name] = share * table["c0"] + np.sqrt(1 - share**2) * rng.normal(
+            size=rows
+        )
     return pd.DataFrame(table).clip(-5, 5)
 
 
-NORMAL = Schema(columns=tuple(Real(name=f"c{i}", low=-5, high=5, bins=8) for i in range(10)))
+NORMAL = Schema(
+    columns=tuple(Real(name=f"c{i}", low=-5, high=5, bins=8) for i in range(10))
+)
 
 
-@pytest.mark.parametrize(("kept", "close"), [(0.71, True), (0.66, True), (0.5, False), (0.1, False)])
-def test_correlations_are_never_close_where_one_is_off_by_more_than_a_tenth(kept: float, close: bool) -> None:
-    real, made = normal(ROWS, 1, c9=0.71), normal(ROWS, 2, c9=kept)
+@pytest.mark.parametrize(
+    ("kept", "close"), [(0.71, True), (0.66, True), (0.5, False), (0.1, False)]
+)
+def test_correlations_are_never_close_where_one_is_off_by_more_than_a_tenth(
+    kept: float, close: bool
+) -> None:
+    real = normal(ROWS, 1, c9=0.71)
+    made = normal(ROWS, 2, c9=kept)
     found = findings(compare(real, made, NORMAL))["correlations"]
     assert (found.mark == "good") is close, found
     true, drawn = (frame["c0"].corr(frame["c9"]) for frame in (real, made))
@@ -83,11 +109,16 @@ def test_correlations_are_never_close_where_one_is_off_by_more_than_a_tenth(kept
             pytest.approx(true, abs=0.02),
             pytest.approx(drawn, abs=0.02),
         )
-        assert f"{found.worst.real:.2f} in the real rows, {found.worst.synthetic:.2f}" in found.detail
+        assert (
+            f"{found.worst.real:.2f} in the real rows, {found.worst.synthetic:.2f}"
+            in found.detail
+        )
 
 
 def test_a_correlation_that_no_real_row_has_is_named_too() -> None:
-    found = findings(compare(normal(ROWS, 1, c9=0.0), normal(ROWS, 2, c9=0.3), NORMAL))["correlations"]
+    found = findings(compare(normal(ROWS, 1, c9=0.0), normal(ROWS, 2, c9=0.3), NORMAL))[
+        "correlations"
+    ]
     assert found.mark != "good"
     assert found.worst is not None
     assert found.worst.name == "“c0” × “c9”"
@@ -98,7 +129,9 @@ SCORE = Schema(columns=(Integer(name="score", low=0, high=100), Boolean(name="ot
 
 def scores(rows: int, seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
-    return pd.DataFrame({"score": rng.integers(0, 101, rows), "other": rng.random(rows) < 0.5})
+    return pd.DataFrame(
+        {"score": rng.integers(0, 101, rows), "other": rng.random(rows) < 0.5}
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,8 +142,11 @@ def scores(rows: int, seed: int) -> pd.DataFrame:
         (60, -30, "1.5 % of synthetic rows lie below the real minimum of 0"),
     ],
 )
-def test_a_column_that_runs_past_its_real_ends_is_never_close(past: int, value: int, said: str) -> None:
-    real, made = scores(ROWS, 1), scores(ROWS, 2)
+def test_a_column_that_runs_past_its_real_ends_is_never_close(
+    past: int, value: int, said: str
+) -> None:
+    real = scores(ROWS, 1)
+    made = scores(ROWS, 2)
     made.loc[: past - 1, "score"] = value
     wide = Schema(columns=(Integer(name="score", low=-50, high=500), SCORE.columns[1]))
     found = compare(real, made, wide)
@@ -124,10 +160,17 @@ def test_a_column_that_runs_past_its_real_ends_is_never_close(past: int, value: 
 def test_a_column_whose_deviation_doubled_is_never_close() -> None:
     rng = np.random.default_rng(4)
     schema = Schema(columns=(Real(name="cost", low=0, high=1e6),))
-    real, made = (pd.DataFrame({"cost": np.exp(rng.normal(5, 1, ROWS))}) for _ in range(2))
+    real, made = (
+        pd.DataFrame({"cost": np.exp(rng.normal(5, 1, ROWS))}) for _ in range(2)
+    )
     assert raw_mark(compare(real, made, schema).shares[0]) == "good"
-    tail = made.assign(cost=made["cost"].where(made["cost"] < made["cost"].quantile(0.97), 4 * made["cost"]))
-    tail = tail.clip(upper=float(real["cost"].max()))  # nothing beyond the range, and KS below .05
+    tail = made.assign(
+        cost=made["cost"].where(
+            made["cost"] < made["cost"].quantile(0.97), 4 * made["cost"]
+        )
+    )
+    # nothing beyond the range, and KS below .05
+    tail = tail.clip(upper=float(real["cost"].max()))
     share = compare(real, tail, schema).shares[0]
     assert share.ks is not None
     assert share.ks < 0.05
@@ -136,14 +179,21 @@ def test_a_column_whose_deviation_doubled_is_never_close() -> None:
     assert raw_mark(share) != "good"
 
 
-def test_a_number_s_row_has_both_ends_both_tails_the_median_and_the_deviation_of_both_tables() -> None:
-    real, made = scores(ROWS, 1), scores(ROWS, 2)
+def test_a_number_s_row_has_both_ends_both_tails_the_median_and_the_deviation_of_both_tables():
+    real = scores(ROWS, 1)
+    made = scores(ROWS, 2)
     spread = compare(real, made, SCORE).shares[0].spread
     assert spread is not None
     for share, (true, drawn) in spread.quantiles.items():
-        assert (true, drawn) == (real["score"].quantile(share), made["score"].quantile(share))
+        assert (true, drawn) == (
+            real["score"].quantile(share),
+            made["score"].quantile(share),
+        )
     assert {0.0, 0.01, 0.5, 0.99, 1.0} <= spread.quantiles.keys()
-    assert spread.deviation == (pytest.approx(real["score"].std(ddof=0)), pytest.approx(made["score"].std(ddof=0)))
+    assert spread.deviation == (
+        pytest.approx(real["score"].std(ddof=0)),
+        pytest.approx(made["score"].std(ddof=0)),
+    )
 
 
 def test_one_column_that_cannot_be_judged_does_not_make_all_of_them_so() -> None:
@@ -157,7 +207,9 @@ def test_one_column_that_cannot_be_judged_does_not_make_all_of_them_so() -> None
 
     def draw() -> pd.DataFrame:
         rare = np.where(rng.random(ROWS) < 0.004, rng.random(ROWS), np.nan)
-        return pd.DataFrame({f"n{i}": rng.integers(0, 21, ROWS) for i in range(8)} | {"rare": rare})
+        return pd.DataFrame(
+            {f"n{i}": rng.integers(0, 21, ROWS) for i in range(8)} | {"rare": rare}
+        )
 
     found = findings(compare(draw(), draw(), schema))
     line = found["single columns"]
@@ -170,7 +222,12 @@ def test_every_line_is_there_as_data_with_its_mark_and_both_numbers() -> None:
     found = compare(normal(ROWS, 1, c9=0.71), normal(ROWS, 2, c9=0.3), NORMAL)
     lines = verdict_lines(found)
     by_line = {one.line: one for one in lines if one.line != "column"}
-    assert {"single columns", "pairs of columns", "correlations", "predictions of columns"} <= by_line.keys()
+    assert {
+        "single columns",
+        "pairs of columns",
+        "correlations",
+        "predictions of columns",
+    } <= by_line.keys()
     worst = by_line["correlations"]
     assert worst.mark != "good"
     assert worst.subject == "“c0” × “c9”"
@@ -181,14 +238,21 @@ def test_every_line_is_there_as_data_with_its_mark_and_both_numbers() -> None:
     assert all(one.mark == "good" for one in columns)
 
 
-def test_what_the_schema_could_not_say_counts_columns_and_not_what_is_said_of_them() -> None:
+def test_what_the_schema_could_not_say_counts_columns_and_not_what_is_said_of_them():
     def loss(column: str, people: int) -> Loss:
-        return Loss(column=column, people=people, rows=1_000, said=f"{people} people lie outside")
+        return Loss(
+            column=column,
+            people=people,
+            rows=1_000,
+            said=f"{people} people lie outside",
+        )
 
     both_ends = [loss(f"c{i}", 10 * i + end) for i in range(1, 8) for end in (1, 2)]
     (found,) = lost(both_ends)
     assert found.subject == "7 columns of your table"
-    named = {name for name in (f"c{i}" for i in range(1, 8)) if f"“{name}”" in found.detail}
+    named = {
+        name for name in (f"c{i}" for i in range(1, 8)) if f"“{name}”" in found.detail
+    }
     assert len(named) == 5
     assert found.detail.endswith("And 2 more columns.")
     (fewer,) = lost(both_ends[:10])
@@ -196,26 +260,38 @@ def test_what_the_schema_could_not_say_counts_columns_and_not_what_is_said_of_th
 
 
 def scales(rows: int, seed: int, *, lost: bool) -> pd.DataFrame:
-    """Six pairs of columns that hang together, and a mood that depends a little on six of them, unless it is lost."""
+    """Six pairs of columns that hang together, and a mood that depends a little on six
+    of them, unless it is lost.
+    """
     rng = np.random.default_rng(seed)
     first = rng.normal(0, 1, (rows, 6))
     second = 0.8 * first + 0.6 * rng.normal(0, 1, (rows, 6))
     mood = 0.35 * first.sum(1) + rng.normal(0, 1, rows)
     if lost:
         mood = rng.permutation(mood)
-    table = {f"a{i}": first[:, i] for i in range(6)} | {f"b{i}": second[:, i] for i in range(6)}
+    table = {f"a{i}": first[:, i] for i in range(6)} | {
+        f"b{i}": second[:, i] for i in range(6)
+    }
     return pd.DataFrame(table | {"mood": mood}).clip(-5, 5)
 
 
-SCALES = Schema(columns=tuple(Real(name=name, low=-5, high=5, bins=8) for name in scales(1, 0, lost=False)))
+SCALES = Schema(
+    columns=tuple(
+        Real(name=name, low=-5, high=5, bins=8) for name in scales(1, 0, lost=False)
+    )
+)
 
 
 def test_predictions_are_not_good_where_one_column_among_many_is_lost() -> None:
     real = scales(ROWS, 1, lost=False)
-    lost_one = findings(compare(real, scales(ROWS, 2, lost=True), SCALES))["predictions of columns"]
+    lost_one = findings(compare(real, scales(ROWS, 2, lost=True), SCALES))[
+        "predictions of columns"
+    ]
     assert lost_one.mark == "poor"
     assert "Furthest off is “mood”" in lost_one.detail
     assert "looked at 13 columns" in lost_one.detail
-    fresh = findings(compare(real, scales(ROWS, 3, lost=False), SCALES))["predictions of columns"]
+    fresh = findings(compare(real, scales(ROWS, 3, lost=False), SCALES))[
+        "predictions of columns"
+    ]
     assert fresh.mark == "good"
     assert "looked at 13 columns" in fresh.detail

@@ -23,17 +23,36 @@ def desk(tmp_path: Path, forker: Forker) -> Iterator[Desk]:
     rows = overlap_people(frame, "id", {"clinic": 0.9, "insurer": 0.9}, seed=2)
     parties = {}
     for name, columns in COLUMNS.items():
-        frame.loc[rows[name], ["id", *columns]].to_csv(tmp_path / f"{name}.csv", index=False)
+        frame.loc[rows[name], ["id", *columns]].to_csv(
+            tmp_path / f"{name}.csv", index=False
+        )
         schema.select(columns).save(tmp_path / f"{name}-schema.toml")
         parties[name] = {"schema": f"{name}-schema.toml", "epsilon": 3.0, "delta": 1e-4}
-    settings = {"rounds": 3, "critic_steps": 2, "batch": 16, "checkpoint_every": 1, "device": "cpu"}
-    body = {"protocol": "verti-gan", "out": "joint", "rows": 50, "settings": settings, "parties": parties}
+    settings = {
+        "rounds": 3,
+        "critic_steps": 2,
+        "batch": 16,
+        "checkpoint_every": 1,
+        "device": "cpu",
+    }
+    body = {
+        "protocol": "verti-gan",
+        "out": "joint",
+        "rows": 50,
+        "settings": settings,
+        "parties": parties,
+    }
     (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
     (tmp_path / "policy.toml").write_text(tomli_w.dumps(POLICY))
     desk = Desk(tmp_path, forker, port)
     yield desk
     for file in tmp_path.glob("*/status.json"):  # what a failed test left running
-        if (state := json.loads(file.read_text()))["state"] not in ("done", "stopped", "failed"):
+        state = json.loads(file.read_text())
+        if state["state"] not in (
+            "done",
+            "stopped",
+            "failed",
+        ):
             try:
                 os.kill(state["process"], signal.SIGKILL)
             except ProcessLookupError:

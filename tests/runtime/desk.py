@@ -1,4 +1,6 @@
-"""People's files and terminals on one machine; every command that others meet is a process of its own."""
+"""People's files and terminals on one machine; every command that others meet is a
+process of its own.
+"""
 
 import sys
 import tomllib
@@ -14,12 +16,21 @@ from forker import Forker, Terminal
 from understudy import cli
 from understudy.cli.hub import init
 
-COLUMNS = {"clinic": ["colour", "smoker", "age"], "insurer": ["grade", "treated", "income"]}
-SAVE = "understudy.protocols.gans.server:Server._save"  # where a server is held after a round of VertiGAN
+COLUMNS = {
+    "clinic": ["colour", "smoker", "age"],
+    "insurer": ["grade", "treated", "income"],
+}
+# where a server is held after a round of VertiGAN
+SAVE = "understudy.protocols.gans.server:Server._save"
 POLICY = {
-    "protocols": ["verti-gan"], "epsilon_run": 3.0, "epsilon_total": 8.0, "delta": 1e-4, "people": 20,
-    "accept": "always", "partners": ["clinic", "insurer"],
-}  # fmt: skip
+    "protocols": ["verti-gan"],
+    "epsilon_run": 3.0,
+    "epsilon_total": 8.0,
+    "delta": 1e-4,
+    "people": 20,
+    "accept": "always",
+    "partners": ["clinic", "insurer"],
+}
 
 
 @dataclass
@@ -50,12 +61,21 @@ class Desk:
         return " ".join(err.split())
 
     def _ended(self, *argv: object) -> tuple[int, str, str]:
-        """Exit code, output and errors: of a process, where a port is opened, else of the command in this one."""
+        """Exit code, output and errors: of a process, where a port is opened, else of
+        the command in this one.
+        """
         if argv[0] == "serve":
             terminal = self.run(*argv)
             return terminal.end(), terminal.out, terminal.err
-        code, out, err = 0, StringIO(), StringIO()
-        with pytest.MonkeyPatch.context() as patch, chdir(self.folder), redirect_stdout(out), redirect_stderr(err):
+        code = 0
+        out = StringIO()
+        err = StringIO()
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            chdir(self.folder),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
             patch.setattr(sys, "argv", ["understudy", *map(str, argv)])
             patch.setenv("COLUMNS", "200")
             try:
@@ -66,15 +86,26 @@ class Desk:
 
     def found(self, *names: str) -> None:
         """As `understudy federation init` does, but in this process."""
-        init("joint study", f"127.0.0.1:{self.port}", list(names or COLUMNS), self.folder / "federation")
+        init(
+            "joint study",
+            f"127.0.0.1:{self.port}",
+            list(names or COLUMNS),
+            self.folder / "federation",
+        )
 
     def join(self, name: str, **more: object) -> Terminal:
-        options = {"table": f"{name}.csv", "schema": f"{name}-schema.toml", "policy": "policy.toml"} | more
+        options = {
+            "table": f"{name}.csv",
+            "schema": f"{name}-schema.toml",
+            "policy": "policy.toml",
+        } | more
         words = [word for key, value in options.items() for word in (f"--{key}", value)]
         return self.run("join", f"federation/invitations/{name}.toml", *words)
 
     def serve(self, *more: object, hold: str = "") -> Terminal:
-        return self.run("serve", "federation/federation.toml", "run.toml", *more, hold=hold)
+        return self.run(
+            "serve", "federation/federation.toml", "run.toml", *more, hold=hold
+        )
 
     def change(self, file: str, **changes: object) -> None:
         path = self.folder / file

@@ -1,4 +1,6 @@
-"""A federation on this machine's loopback: parties in threads or in processes of their own."""
+"""A federation on this machine's loopback: parties in threads or in processes of their
+own.
+"""
 
 import socket
 import threading
@@ -29,9 +31,14 @@ from understudy.runtime.journal import AuditLog
 from understudy.runtime.session import Seat
 
 POLICY = Policy(
-    protocols=("count", *PROTOCOLS), epsilon_run=100.0, epsilon_total=1000.0, delta=1e-4, people=2,
-    accept="always", against="outsider",
-)  # fmt: skip
+    protocols=("count", *PROTOCOLS),
+    epsilon_run=100.0,
+    epsilon_total=1000.0,
+    delta=1e-4,
+    people=2,
+    accept="always",
+    against="outsider",
+)
 
 
 class Next(Ask, kind="count.next"):
@@ -59,9 +66,12 @@ class Counting(Party):
 
     messages = (*Party.messages, Next, Number, Fail)
 
-    def __init__(self, *args: Any, work: Callable[[], object] = lambda: None, **more: Any) -> None:
+    def __init__(
+        self, *args: Any, work: Callable[[], object] = lambda: None, **more: Any
+    ) -> None:
         super().__init__(*args, **more)
-        self.count, self.work = 0, work
+        self.count = 0
+        self.work = work
 
     def composition(self) -> dict[str, Any]:
         return {"same_people": False}
@@ -70,12 +80,16 @@ class Counting(Party):
         if isinstance(ask, Fail):
             raise FAILURES[ask.how]
         assert isinstance(ask, Next)
-        receipt = self.ledger.charge(GaussianDpEvent(20.0), run=self.run, what="one number")
+        receipt = self.ledger.charge(
+            GaussianDpEvent(20.0), run=self.run, what="one number"
+        )
         self.count += 1
         self.work()  # paid for, and not yet answered
         value = self.count + self.rng.normal(1 + ask.extra)
         size = 0 if ask.weights is None else ask.weights.numel()
-        return Number(number=Paid(value, receipt), size=Public(size, "the server's own weights"))
+        return Number(
+            number=Paid(value, receipt), size=Public(size, "the server's own weights")
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"count": self.count}
@@ -89,10 +103,14 @@ FAILURES: dict[str, Exception] = {}
 SCHEMA: Schema = toy(rows=4, seed=1)[1]
 
 
-def counting(seed: int | None = 5, **more: Any) -> Callable[[Contract, Ledger, Path], Party]:
+def counting(
+    seed: int | None = 5, **more: Any
+) -> Callable[[Contract, Ledger, Path], Party]:
     def build(contract: Contract, ledger: Ledger, folder: Path) -> Party:
         rng = None if seed is None else SecureRng.from_seed(seed)
-        return Counting(ledger.holder, ledger, run=contract.run, rng=rng, folder=folder, **more)
+        return Counting(
+            ledger.holder, ledger, run=contract.run, rng=rng, folder=folder, **more
+        )
 
     return build
 
@@ -100,20 +118,29 @@ def counting(seed: int | None = 5, **more: Any) -> Callable[[Contract, Ledger, P
 def contract_for(*names: str, **changes: Any) -> Contract:
     """A contract of the counting protocol."""
     plain = Contract(
-        federation="test", run="run-1", protocol="count", settings={"rounds": 3},
-        schemas=dict.fromkeys(names, digest_of(SCHEMA)), budgets=dict.fromkeys(names, Budget(50.0, 1e-5)),
-    )  # fmt: skip
+        federation="test",
+        run="run-1",
+        protocol="count",
+        settings={"rounds": 3},
+        schemas=dict.fromkeys(names, digest_of(SCHEMA)),
+        budgets=dict.fromkeys(names, Budget(50.0, 1e-5)),
+    )
     return replace(plain, **changes)
 
 
 def protocol_contract(case: Any, federation: Any) -> Contract:
     """The contract of a case of the protocols' own contract tests."""
     return Contract(
-        federation="test", run="contract", protocol=case.protocol, settings=asdict(case.config()),
-        schemas={name: digest_of(schema) for name, schema in federation.schemas.items()},
+        federation="test",
+        run="contract",
+        protocol=case.protocol,
+        settings=asdict(case.config()),
+        schemas={
+            name: digest_of(schema) for name, schema in federation.schemas.items()
+        },
         budgets=dict.fromkeys(federation.schemas, case.budget),
         units=units_of(federation.schemas),
-    )  # fmt: skip
+    )
 
 
 class Network:
@@ -121,7 +148,9 @@ class Network:
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.folder = folder
-        self.authority = Authority.found(folder / "federation", name="test", address="127.0.0.1:1")
+        self.authority = Authority.found(
+            folder / "federation", name="test", address="127.0.0.1:1"
+        )
         self.invitations = {name: self.authority.issue(name) for name in names}
         self.errors: dict[str, BaseException] = {}
         self.threads: list[threading.Thread] = []
@@ -148,7 +177,11 @@ class Network:
 
         def play() -> None:
             try:
-                join(seat, address=f"127.0.0.1:{port}", **{"pause": 0.02, "patience": 60.0, **more})
+                join(
+                    seat,
+                    address=f"127.0.0.1:{port}",
+                    **{"pause": 0.02, "patience": 60.0, **more},
+                )
             except BaseException as error:
                 self.errors[seat.name] = error
 
@@ -159,11 +192,17 @@ class Network:
 
     @contextmanager
     def serve(
-        self, contract: Contract, kinds: tuple[type[Message], ...] = Counting.messages, **more: Any
+        self,
+        contract: Contract,
+        kinds: tuple[type[Message], ...] = Counting.messages,
+        **more: Any,
     ) -> Iterator[GrpcParties]:
         """A server on a free port, whose end all parties see."""
         parties = GrpcParties(
-            contract, self.server(), kinds=kinds, **{"listen": "127.0.0.1:0", "patience": 120.0, **more}
+            contract,
+            self.server(),
+            kinds=kinds,
+            **{"listen": "127.0.0.1:0", "patience": 120.0, **more},
         )
         try:
             yield parties
@@ -177,7 +216,9 @@ class Network:
 
 
 class Wire:
-    """A TCP relay in front of a port that does what networks do: delay, stall, go deaf, cut."""
+    """A TCP relay in front of a port that does what networks do: delay, stall, go deaf,
+    cut.
+    """
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -185,7 +226,8 @@ class Wire:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.delay = 0.0  # seconds that every piece is late
-        self.deaf = False  # half-open: what is sent is taken and goes nowhere, and nobody is told
+        # half-open: what is sent is taken and goes nowhere, and nobody is told
+        self.deaf = False
         self._numb: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -196,7 +238,9 @@ class Wire:
                 self._open.pop().shutdown(socket.SHUT_RDWR)
 
     def deafen(self) -> None:
-        """Lines that are open now are half-open from now on; who dials again is heard."""
+        """Lines that are open now are half-open from now on; who dials again is
+        heard.
+        """
         self._numb += self._open
 
     def close(self) -> None:
@@ -223,7 +267,9 @@ class Wire:
 
 
 class OneAtATime:
-    """A party whose work takes turns with that of others in this process: torch has one global seed."""
+    """A party whose work takes turns with that of others in this process: torch has one
+    global seed.
+    """
 
     _turn = threading.Lock()
 
@@ -244,7 +290,9 @@ class OneAtATime:
 
 def signed(parties: GrpcParties, *names: str) -> None:
     """Wait until these have signed the contract."""
-    until(lambda: all(parties.status()["parties"][name]["signed"] for name in names), 120)
+    until(
+        lambda: all(parties.status()["parties"][name]["signed"] for name in names), 120
+    )
 
 
 def numbers(replies: Mapping[str, Any]) -> dict[str, float]:
@@ -252,4 +300,6 @@ def numbers(replies: Mapping[str, Any]) -> dict[str, float]:
 
 
 def equal(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
-    return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
+    return left.keys() == right.keys() and all(
+        torch.equal(left[key], right[key]) for key in left
+    )

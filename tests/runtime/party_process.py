@@ -1,7 +1,8 @@
-"""A VertiGAN party as a process of its own: `party_process.py NAME FOLDER PORT WHEN` joins the server at that port.
+"""A VertiGAN party as a process of its own: `party_process.py NAME FOLDER PORT WHEN`
+joins the server at that port.
 
-At its second round it dies by kill -9 if WHEN says so: "recorded" when the answer is on disk and not yet sent,
-"charged" when it is paid for and not yet computed.
+At its second round it dies by kill -9 if WHEN says so: "recorded" when the answer is on
+disk and not yet sent, "charged" when it is paid for and not yet computed.
 """
 
 import os
@@ -9,7 +10,10 @@ import signal
 import sys
 from pathlib import Path
 
-sys.path += [str(Path(__file__).parents[up] / place) for up, place in ((0, ""), (1, ""), (1, "contract"))]
+sys.path += [
+    str(Path(__file__).parents[up] / place)
+    for up, place in ((0, ""), (1, ""), (1, "contract"))
+]
 
 from network_cases import POLICY
 from protocol_cases import CASES
@@ -30,7 +34,9 @@ def die() -> None:
 
 def at_second_round(when: str) -> None:
     """Put the end where WHEN says."""
-    write, compute, rounds = Journal.write, CriticRound.__call__, []
+    write = Journal.write
+    compute = CriticRound.__call__
+    rounds = []
 
     def written(self: Journal, *record: object) -> None:
         write(self, *record)  # type: ignore[arg-type]
@@ -43,7 +49,8 @@ def at_second_round(when: str) -> None:
             die()
         return compute(self, *args)
 
-    Journal.write, CriticRound.__call__ = written, computed
+    Journal.write = written
+    CriticRound.__call__ = computed
 
 
 def play(name: str, folder: Path, port: int, when: str) -> None:
@@ -55,13 +62,24 @@ def play(name: str, folder: Path, port: int, when: str) -> None:
 
     def build(contract: Contract, ledger: Ledger, place: Path) -> Party:
         return case.record.build(
-            name, holder.table, ledger, run=contract.run, budget=contract.budgets[name], rng=holder.rng(), folder=place
+            name,
+            holder.table,
+            ledger,
+            run=contract.run,
+            budget=contract.budgets[name],
+            rng=holder.rng(),
+            folder=place,
         )
 
     seat = Seat(
-        invitation=Invitation.load(folder / "invitation.toml"), policy=POLICY, ledger=ledger,
-        description=federation.schemas[name], people=holder.table.rows, build=build, folder=folder / "seat",
-    )  # fmt: skip
+        invitation=Invitation.load(folder / "invitation.toml"),
+        policy=POLICY,
+        ledger=ledger,
+        description=federation.schemas[name],
+        people=holder.table.rows,
+        build=build,
+        folder=folder / "seat",
+    )
     at_second_round(when)
     join(seat, address=f"127.0.0.1:{port}", pause=0.02, patience=60.0)
 

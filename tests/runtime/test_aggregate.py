@@ -1,4 +1,6 @@
-"""Two aggregators on machines of their own: a server, a host of people, and a party without rows."""
+"""Two aggregators on machines of their own: a server, a host of people, and a party
+without rows.
+"""
 
 import json
 import re
@@ -17,33 +19,59 @@ PRICE = {"epsilon": 3.0, "delta": 1e-4}
 
 @pytest.fixture
 def hub(desk: Desk) -> Desk:
-    """The same desk with a host of people, and a second aggregator who has their schema."""
+    """The same desk with a host of people, and a second aggregator who has their
+    schema.
+    """
     frame, schema = toy(rows=60, seed=1)
     frame.to_csv(desk.folder / "host.csv", index=False)
     for name in ("host", "second"):
         schema.save(desk.folder / f"{name}-schema.toml")
     settings = PRICE | {
-        "aggregator": "second", "least_people": 20, "batch": 12, "components": 8, "steps": 20, "device": "cpu",
-    }  # fmt: skip
-    parties = {name: PRICE | {"schema": f"{name}-schema.toml"} for name in ("host", "second")}
-    body = {"protocol": "two-aggregators", "out": "joint", "rows": 20, "settings": settings, "parties": parties}
+        "aggregator": "second",
+        "least_people": 20,
+        "batch": 12,
+        "components": 8,
+        "steps": 20,
+        "device": "cpu",
+    }
+    parties = {
+        name: PRICE | {"schema": f"{name}-schema.toml"} for name in ("host", "second")
+    }
+    body = {
+        "protocol": "two-aggregators",
+        "out": "joint",
+        "rows": 20,
+        "settings": settings,
+        "parties": parties,
+    }
     (desk.folder / "run.toml").write_text(tomli_w.dumps(body))
-    desk.change("policy.toml", protocols=["two-aggregators"], partners=["host", "second"])
+    desk.change(
+        "policy.toml", protocols=["two-aggregators"], partners=["host", "second"]
+    )
     desk.found("host", "second")
     return desk
 
 
 def aggregate(hub: Desk) -> Terminal:
     invitation = "federation/invitations/second.toml"
-    return hub.run("aggregate", invitation, "--schema", "second-schema.toml", "--policy", "policy.toml")
+    return hub.run(
+        "aggregate",
+        invitation,
+        "--schema",
+        "second-schema.toml",
+        "--policy",
+        "policy.toml",
+    )
 
 
 def test_people_upload_and_neither_aggregator_needs_a_row(hub: Desk) -> None:
     second = aggregate(hub)
-    second.says("Key of this aggregator")  # before there is a run: people can know it by then
+    # before there is a run: people can know it by then
+    second.says("Key of this aggregator")
     (key,) = re.findall("[0-9a-f]{64}", second.err)
     hub.change("run.toml", settings__key=key)
-    host, server = hub.join("host"), hub.serve()
+    host = hub.join("host")
+    server = hub.serve()
     for terminal in (server, host, second):
         assert terminal.end() == 0, terminal.err
     for name in ("host", "second"):
@@ -54,20 +82,29 @@ def test_people_upload_and_neither_aggregator_needs_a_row(hub: Desk) -> None:
     assert (made.card["people"], made.card["refused"]) == (60, 0)
     privacy = json.loads((hub.folder / "joint" / "privacy.json").read_text())
     assert privacy["rehearsal"] is None
-    assert ["both aggregators together" in text for text in privacy["unguarded"]] == [True]
+    assert ["both aggregators together" in text for text in privacy["unguarded"]] == [
+        True
+    ]
 
 
-def test_a_server_and_an_aggregator_that_were_killed_go_on_and_nobody_pays_twice(hub: Desk) -> None:
+def test_a_server_and_an_aggregator_that_were_killed_go_on_and_nobody_pays_twice(
+    hub: Desk,
+) -> None:
     hub.change("run.toml", settings__batch=2)
-    second, host, server = aggregate(hub), hub.join("host"), hub.serve()
+    second = aggregate(hub)
+    host = hub.join("host")
+    server = hub.serve()
     second.says("Signed the contract")
     second.kill()
     server.kill()
-    second, server = aggregate(hub), hub.serve()
+    second = aggregate(hub)
+    server = hub.serve()
     for terminal in (server, host, second):
         assert terminal.end() == 0, terminal.err
     for name in ("host", "second"):
         with Ledger(hub.folder / name / f"{name}.ledger") as ledger:
             assert 2.9 < ledger.spent() <= 3.0
-            assert sum(entry.people or 0 for entry in ledger.entries()) == (60 if name == "host" else 0)
+            assert sum(entry.people or 0 for entry in ledger.entries()) == (
+                60 if name == "host" else 0
+            )
     assert Generator.load(hub.folder / "joint").card["people"] == 60

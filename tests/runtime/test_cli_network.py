@@ -1,4 +1,6 @@
-"""What people see at three terminals: a server's and two holders'. Every command is a process of its own."""
+"""What people see at three terminals: a server's and two holders'. Every command is a
+process of its own.
+"""
 
 import json
 import os
@@ -23,7 +25,8 @@ from understudy.runtime.journal import verify_log
 
 def test_two_institutions_make_one_table_in_eight_commands(desk: Desk) -> None:
     desk.found()
-    holders = {name: desk.join(name) for name in COLUMNS}  # before the server is there: they wait
+    # before the server is there: they wait
+    holders = {name: desk.join(name) for name in COLUMNS}
     holders["clinic"].says("nothing listens there")
     server = desk.serve()
     assert server.end() == 0, server.err
@@ -54,25 +57,36 @@ def test_two_institutions_make_one_table_in_eight_commands(desk: Desk) -> None:
 
 def test_the_party_s_key_is_in_its_home_and_nowhere_else(desk: Desk) -> None:
     desk.found()
-    holder, server = desk.join("clinic"), desk.serve()
+    holder = desk.join("clinic")
+    server = desk.serve()
     holder.says("Signed the contract")
     mine = Invitation.load(desk.folder / "clinic" / "identity.toml")
     secret = "".join(mine.key.splitlines()[1:-1])
     for file in desk.folder.rglob("*"):
         if file.is_file() and file.name != "identity.toml":
-            assert secret not in file.read_bytes().decode(errors="replace").replace("\n", ""), file
-    assert mine.invitation == Invitation.load(desk.folder / "federation/invitations/clinic.toml").fingerprint
+            assert secret not in file.read_bytes().decode(errors="replace").replace(
+                "\n", ""
+            ), file
+    assert (
+        mine.invitation
+        == Invitation.load(
+            desk.folder / "federation/invitations/clinic.toml"
+        ).fingerprint
+    )
     for terminal in (holder, server):
         terminal.kill()
 
 
-def test_server_and_holder_that_were_killed_go_on_with_the_same_commands(desk: Desk) -> None:
+def test_server_and_holder_that_were_killed_go_on_with_the_same_commands(
+    desk: Desk,
+) -> None:
     desk.change("run.toml", settings__rounds=8)
     desk.found()
     holders = {name: desk.join(name) for name in COLUMNS}
     server = desk.serve(hold=SAVE)
     server.holds()  # or a fast machine is done before it is looked at
-    until(lambda: "training" in desk.done("status", "joint"), 60)  # a status is written each second
+    # a status is written each second
+    until(lambda: "training" in desk.done("status", "joint"), 60)
     server.kill()
     holders["clinic"].kill()
     for place in ("joint", "clinic"):
@@ -89,7 +103,8 @@ def test_server_and_holder_that_were_killed_go_on_with_the_same_commands(desk: D
         assert holder.end() == 0, holder.err
         with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
             assert 2.9 < ledger.spent() <= 3.0
-    assert Generator.load(desk.folder / "joint").card["rounds"] == 8  # nothing was paid twice
+    # nothing was paid twice
+    assert Generator.load(desk.folder / "joint").card["rounds"] == 8
 
 
 def test_a_contract_waits_for_the_holder_where_the_policy_says_ask(desk: Desk) -> None:
@@ -103,25 +118,35 @@ def test_a_contract_waits_for_the_holder_where_the_policy_says_ask(desk: Desk) -
     holders["clinic"].says("Signed")
     holders["insurer"].says("Decide with")
     (waits,) = (file.stem for file in (desk.folder / "insurer" / "waiting").iterdir())
-    assert "does not wait" in desk.fails("approve", "insurer", "--refuse", "--contract", "0" * 64)
-    assert "Refused." in desk.done("approve", "insurer", "--refuse", "--contract", waits)
+    assert "does not wait" in desk.fails(
+        "approve", "insurer", "--refuse", "--contract", "0" * 64
+    )
+    assert "Refused." in desk.done(
+        "approve", "insurer", "--refuse", "--contract", waits
+    )
     assert holders["insurer"].end() == 1
     assert server.end() == 1
     assert "insurer: its holder has not accepted" in server.err
     assert "No contract waits" in desk.done("approve", "clinic")
     assert holders["clinic"].end() == 1
-    assert "is off: insurer: its holder has not accepted" in " ".join(holders["clinic"].err.split())
+    assert "is off: insurer: its holder has not accepted" in " ".join(
+        holders["clinic"].err.split()
+    )
 
 
 def test_a_stopped_server_says_how_to_go_on_and_its_parties_wait(desk: Desk) -> None:
     desk.found()
-    holder, server = desk.join("clinic"), desk.serve()
+    holder = desk.join("clinic")
+    server = desk.serve()
     holder.says("Signed the contract")
     os.kill(server.process, signal.SIGTERM)
     assert server.end() == 130
     assert "The same command resumes it." in server.err
     holder.says("No connection")
-    assert json.loads((desk.folder / "joint" / "status.json").read_text())["state"] == "stopped"
+    assert (
+        json.loads((desk.folder / "joint" / "status.json").read_text())["state"]
+        == "stopped"
+    )
     holder.kill()
 
 
@@ -139,7 +164,9 @@ def test_a_second_server_on_a_run_that_is_served_is_refused(desk: Desk) -> None:
     desk.found()
     server = desk.serve()
     server.says("to sign")
-    assert "another `understudy serve` is at work" in desk.fails("serve", "federation", "run.toml")
+    assert "another `understudy serve` is at work" in desk.fails(
+        "serve", "federation", "run.toml"
+    )
     server.kill()
 
 
@@ -151,7 +178,8 @@ def test_a_taken_port_is_named(desk: Desk) -> None:
     with socket.create_server(("127.0.0.1", desk.port)):
         words = desk.fails("serve", "federation", "run.toml")
     assert "the port is taken. Is another `understudy serve` running?" in words
-    assert not (desk.folder / "joint" / "contract.json").exists()  # the folder stays free
+    # the folder stays free
+    assert not (desk.folder / "joint" / "contract.json").exists()
 
 
 def test_an_expired_certificate_and_a_wrong_clock_are_told_before_anything_is_dialled(
@@ -170,7 +198,8 @@ def test_an_expired_certificate_and_a_wrong_clock_are_told_before_anything_is_di
     assert "federation renew --server" in desk.fails("serve", "federation", "run.toml")
     desk.done("federation", "renew", "--server")
     desk.done("federation", "renew", "clinic")
-    server, holder = desk.serve(), desk.join("clinic")
+    server = desk.serve()
+    holder = desk.join("clinic")
     holder.says("Signed the contract")
     for terminal in (server, holder):
         terminal.kill()
@@ -179,14 +208,21 @@ def test_an_expired_certificate_and_a_wrong_clock_are_told_before_anything_is_di
 def test_a_price_above_the_policy_is_told_at_both_ends(desk: Desk) -> None:
     desk.found()
     desk.change("policy.toml", epsilon_run=1.0)
-    holder, server = desk.join("clinic"), desk.serve("--linger", 86_400)
+    holder = desk.join("clinic")
+    server = desk.serve("--linger", 86_400)
     server.says("failed at port")
     os.kill(server.process, signal.SIGINT)  # it would wait for the insurer, to tell it
     for terminal in (holder, server):
         assert terminal.end() == 1
         words = " ".join(terminal.err.split())
-        assert "clinic refuses the contract: ε=3 is above the ε=1 that one run may cost" in words
-        assert "Lower `epsilon` of clinic in the run file, or have its holder raise `epsilon_run`" in words
+        assert (
+            "clinic refuses the contract: ε=3 is above the ε=1 that one run may cost"
+            in words
+        )
+        assert (
+            "Lower `epsilon` of clinic in the run file, or have its holder raise "
+            "`epsilon_run`"
+        ) in words
     with Ledger(desk.folder / "clinic" / "clinic.ledger") as ledger:
         assert not ledger.runs()
 
@@ -194,26 +230,35 @@ def test_a_price_above_the_policy_is_told_at_both_ends(desk: Desk) -> None:
 def test_a_schema_that_differs_by_one_column_is_told_by_its_name(desk: Desk) -> None:
     desk.found()
     body = tomllib.loads((desk.folder / "clinic-schema.toml").read_text())
-    (desk.folder / "other.toml").write_text((desk.folder / "clinic-schema.toml").read_text())
+    (desk.folder / "other.toml").write_text(
+        (desk.folder / "clinic-schema.toml").read_text()
+    )
     body["columns"]["age"]["high"] += 1
     (desk.folder / "clinic-schema.toml").write_text(tomli_w.dumps(body))
-    holder, server = desk.join("clinic", schema="other.toml"), desk.serve("--linger", 0)
+    holder = desk.join("clinic", schema="other.toml")
+    server = desk.serve("--linger", 0)
     for terminal in (holder, server):
         assert terminal.end() == 1
         words = " ".join(terminal.err.split())
-        assert "its copy of this party's schema is another: column 'age' differs" in words
+        assert (
+            "its copy of this party's schema is another: column 'age' differs" in words
+        )
         assert "the same schema file" in words
 
 
 def test_a_revoked_party_is_told_to_ask_for_a_new_invitation(desk: Desk) -> None:
     desk.found()
-    holder, server = desk.join("clinic"), desk.serve()
+    holder = desk.join("clinic")
+    server = desk.serve()
     holder.says("Signed")
     desk.done("federation", "revoke", "clinic")
     holder.kill()
     holder = desk.join("clinic")
     assert holder.end() == 1
-    assert "the certificate was revoked). Ask its operator for a new invitation" in " ".join(holder.err.split())
+    assert (
+        "the certificate was revoked). Ask its operator for a new invitation"
+        in " ".join(holder.err.split())
+    )
     server.kill()
 
 
@@ -235,7 +280,9 @@ def test_files_that_cannot_be_used_are_named(desk: Desk) -> None:
     desk.found()
     assert "renew clinic" in desk.fails("federation", "invite", "clinic")
     desk.change("run.toml", parties__clinic__table="clinic.csv")
-    assert "is for its holder to say when it joins" in desk.fails("serve", "federation", "run.toml")
+    assert "is for its holder to say when it joins" in desk.fails(
+        "serve", "federation", "run.toml"
+    )
     first = desk.join("clinic")
     until(lambda: (desk.folder / "clinic" / ".lock").exists(), 120)
     second = desk.join("clinic")
@@ -247,4 +294,6 @@ def test_files_that_cannot_be_used_are_named(desk: Desk) -> None:
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_the_server_knows_the_messages_of_every_protocol(name: str) -> None:
-    assert {"run.keep", "run.settled"} < {kind.kind() for kind in PROTOCOLS[name].messages}
+    assert {"run.keep", "run.settled"} < {
+        kind.kind() for kind in PROTOCOLS[name].messages
+    }

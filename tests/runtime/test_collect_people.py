@@ -1,4 +1,6 @@
-"""People with phones of their own, who collects, and two aggregators: every one a process of its own."""
+"""People with phones of their own, who collects, and two aggregators: every one a
+process of its own.
+"""
 
 import json
 import os
@@ -25,18 +27,34 @@ FRAME, SCHEMA = toy(rows=5, seed=1)
 
 @pytest.fixture
 def study(desk: Desk) -> Desk:
-    """A federation of who collects and who aggregates; codes for everybody, and a certificate."""
+    """A federation of who collects and who aggregates; codes for everybody, and a
+    certificate.
+    """
     names = ("phones", "second")
     SCHEMA.save(desk.folder / "schema.toml")
     settings = PRICE | {
-        "aggregator": "second", "least_people": 4, "batch": 2, "components": 4, "steps": 5, "device": "cpu",
-    }  # fmt: skip
+        "aggregator": "second",
+        "least_people": 4,
+        "batch": 2,
+        "components": 4,
+        "steps": 5,
+        "device": "cpu",
+    }
     parties = {name: PRICE | {"schema": "schema.toml"} for name in names}
-    body = {"protocol": "two-aggregators", "out": "joint", "settings": settings, "parties": parties}
+    body = {
+        "protocol": "two-aggregators",
+        "out": "joint",
+        "settings": settings,
+        "parties": parties,
+    }
     (desk.folder / "run.toml").write_text(tomli_w.dumps(body))
-    desk.change("policy.toml", protocols=["two-aggregators"], partners=list(names), people=4)
+    desk.change(
+        "policy.toml", protocols=["two-aggregators"], partners=list(names), people=4
+    )
     desk.found(*names)
-    (desk.folder / "codes.txt").write_text(desk.done("collect", "--make-codes", len(FRAME)))
+    (desk.folder / "codes.txt").write_text(
+        desk.done("collect", "--make-codes", len(FRAME))
+    )
     certificate(desk.folder)
     return desk
 
@@ -51,7 +69,9 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def send(study: Desk, person: int, port: int, key: str, scheme: str = "https") -> Terminal:
+def send(
+    study: Desk, person: int, port: int, key: str, scheme: str = "https"
+) -> Terminal:
     folder = study.folder / f"phone-{person}"
     folder.mkdir(exist_ok=True)
     levels = ",".join(map(str, Codec(SCHEMA).codes(FRAME)[person].tolist()))
@@ -74,14 +94,26 @@ def send(study: Desk, person: int, port: int, key: str, scheme: str = "https") -
     return study.forker.run(*words, folder=folder, to=folder / "said", program=PHONE)
 
 
-def test_phones_upload_to_who_collects_which_may_be_killed_and_nobody_pays_twice(study: Desk) -> None:
+def test_phones_upload_to_who_collects_which_may_be_killed_and_nobody_pays_twice(
+    study: Desk,
+) -> None:
     port = free_port()
-    door = ("--codes", "codes.txt", "--listen", f"127.0.0.1:{port}", "--certificate", "cert.pem", "--key", "key.pem")
+    door = (
+        "--codes",
+        "codes.txt",
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--certificate",
+        "cert.pem",
+        "--key",
+        "key.pem",
+    )
     second = take_part(study, "aggregate", "second")
     second.says("Key of this aggregator")
     (key,) = re.findall("[0-9a-f]{64}", second.err)
     study.change("run.toml", settings__key=key)
-    phones, server = take_part(study, "collect", "phones", *door), study.serve()
+    phones = take_part(study, "collect", "phones", *door)
+    server = study.serve()
     phones.says("Collecting uploads")
     for person in (0, 1):
         assert (done := send(study, person, port, key)).end() == 0, done.err
@@ -112,21 +144,39 @@ def test_phones_upload_to_who_collects_which_may_be_killed_and_nobody_pays_twice
         with Ledger(study.folder / name / f"{name}.ledger") as ledger:
             assert 2.9 < ledger.spent() <= 3.0
     for person in range(5):
-        lines = (study.folder / f"phone-{person}" / "ledger.jsonl").read_text().splitlines()
+        lines = (
+            (study.folder / f"phone-{person}" / "ledger.jsonl").read_text().splitlines()
+        )
         assert [json.loads(line)["epsilon"] for line in lines] == [3.0]
     assert not list((study.folder / "phones" / "uploads").iterdir())
 
 
 def test_a_collection_has_an_end_and_an_invitation(study: Desk) -> None:
-    for words in ((), ("federation/invitations/phones.toml", "--schema", "schema.toml", "--policy", "policy.toml")):
+    for words in (
+        (),
+        (
+            "federation/invitations/phones.toml",
+            "--schema",
+            "schema.toml",
+            "--policy",
+            "policy.toml",
+        ),
+    ):
         terminal = study.run("collect", *words)
         assert terminal.end() == 2
-        assert "are needed" in terminal.err or "when the collection is over" in terminal.err
+        assert (
+            "are needed" in terminal.err
+            or "when the collection is over" in terminal.err
+        )
 
 
-def test_without_a_certificate_it_is_a_try_out_on_this_machine_alone_and_ctrl_c_ends_it_in_words(study: Desk) -> None:
+def test_without_a_certificate_it_is_a_try_out_on_this_machine_alone_and_ctrl_c_ends_it_in_words(
+    study: Desk,
+) -> None:
     port = free_port()
-    far = take_part(study, "collect", "phones", "--most", 5, "--listen", f"0.0.0.0:{port}")
+    far = take_part(
+        study, "collect", "phones", "--most", 5, "--listen", f"0.0.0.0:{port}"
+    )
     assert far.end() == 1
     assert "a try-out without them listens on 127.0.0.1" in " ".join(far.err.split())
     second = take_part(study, "aggregate", "second")
@@ -140,7 +190,8 @@ def test_without_a_certificate_it_is_a_try_out_on_this_machine_alone_and_ctrl_c_
     os.kill(phones.process, signal.SIGINT)
     assert phones.end() == 130
     assert "Traceback" not in phones.err
-    phones, server = take_part(study, "collect", "phones", *near), study.serve()
+    phones = take_part(study, "collect", "phones", *near)
+    server = study.serve()
     phones.says("Collecting uploads")
     for person in range(5):
         assert (done := send(study, person, port, key, "http")).end() == 0, done.err
@@ -148,7 +199,12 @@ def test_without_a_certificate_it_is_a_try_out_on_this_machine_alone_and_ctrl_c_
         assert terminal.end() == 0, terminal.err
     for address in ("http://study.example.org:8700", "http://127.0.0.1.example.org"):
         refused = study.forker.run(
-            address, "0", "upload.bin", folder=study.folder, to=study.folder / "refused", program=PHONE
+            address,
+            "0",
+            "upload.bin",
+            folder=study.folder,
+            to=study.folder / "refused",
+            program=PHONE,
         )
         assert refused.end() == 1
         assert "it has to be https. Nothing was sent" in refused.err

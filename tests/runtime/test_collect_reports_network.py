@@ -1,4 +1,6 @@
-"""People with phones of their own who report to one-report: every one a process of its own."""
+"""People with phones of their own who report to one-report: every one a process of its
+own.
+"""
 
 import json
 
@@ -18,31 +20,59 @@ def report(study: Desk, person: int, port: int) -> Terminal:
     folder.mkdir(exist_ok=True)
     levels = ",".join(map(str, Codec(SCHEMA).codes(FRAME)[person].tolist()))
     code = (study.folder / "codes.txt").read_text().split()[person]
-    words = [f"https://127.0.0.1:{port}", levels, "report.bin", "--most", "6", "--code", code]
+    words = [
+        f"https://127.0.0.1:{port}",
+        levels,
+        "report.bin",
+        "--most",
+        "6",
+        "--code",
+        code,
+    ]
     words += ["--ca", str(study.folder / "cert.pem")]
     (folder / "said.code").unlink(missing_ok=True)
     return study.forker.run(*words, folder=folder, to=folder / "said", program=PHONE)
 
 
-def test_each_person_reports_in_one_of_two_collections_and_who_collects_may_be_killed_between(desk: Desk) -> None:
+def test_each_person_reports_in_one_of_two_collections_and_who_collects_may_be_killed_between(
+    desk: Desk,
+) -> None:
     SCHEMA.save(desk.folder / "schema.toml")
-    settings = {"epsilon_total": 6.0, "share": 0.6, "components": 4, "steps": 5, "device": "cpu"}
+    settings = {
+        "epsilon_total": 6.0,
+        "share": 0.6,
+        "components": 4,
+        "steps": 5,
+        "device": "cpu",
+    }
     parties = {"phones": {"epsilon": 6.0, "delta": 0.0, "schema": "schema.toml"}}
-    body = {"protocol": "one-report", "out": "joint", "settings": settings, "parties": parties}
+    body = {
+        "protocol": "one-report",
+        "out": "joint",
+        "settings": settings,
+        "parties": parties,
+    }
     (desk.folder / "run.toml").write_text(tomli_w.dumps(body))
     price = {"epsilon_run": 6.0, "epsilon_total": 6.0, "delta": 0.0}
-    desk.change("policy.toml", protocols=["one-report"], partners=["phones"], people=4, **price)
+    desk.change(
+        "policy.toml", protocols=["one-report"], partners=["phones"], people=4, **price
+    )
     desk.found("phones")
-    (desk.folder / "codes.txt").write_text(desk.done("collect", "--make-codes", len(FRAME)))
+    (desk.folder / "codes.txt").write_text(
+        desk.done("collect", "--make-codes", len(FRAME))
+    )
     certificate(desk.folder)
     port = free_port()
     door = ["--codes", "codes.txt", "--listen", f"127.0.0.1:{port}"]
     door += ["--certificate", "cert.pem", "--key", "key.pem"]
-    phones, server = take_part(desk, "collect", "phones", *door), desk.serve()
+    phones = take_part(desk, "collect", "phones", *door)
+    server = desk.serve()
     phones.says("Collecting uploads")
-    others, people = set(range(5)), iter(range(5))
+    others = set(range(5))
+    people = iter(range(5))
     while len(others) > 2:  # three of five are asked first
-        if (done := report(desk, person := next(people), port)).end() == 0:
+        done = report(desk, person := next(people), port)
+        if done.end() == 0:
             others.remove(person)
         else:
             assert "another collection" in done.err
@@ -53,7 +83,8 @@ def test_each_person_reports_in_one_of_two_collections_and_who_collects_may_be_k
     phones = take_part(desk, "collect", "phones", *door)
     phones.says("Collecting uploads")
     for person in others:
-        assert (done := report(desk, person, port)).end() == 0, done.err
+        done = report(desk, person, port)
+        assert done.end() == 0, done.err
     for terminal in (server, phones):
         assert terminal.end() == 0, terminal.err
     assert Generator.load(desk.folder / "joint").card["people"] == 5
@@ -61,5 +92,7 @@ def test_each_person_reports_in_one_of_two_collections_and_who_collects_may_be_k
         assert ledger.spent() == 6.0
         assert [entry.people for entry in ledger.entries() if entry.people] == [3, 2]
     for person in range(5):
-        lines = (desk.folder / f"phone-{person}" / "ledger.jsonl").read_text().splitlines()
+        lines = (
+            (desk.folder / f"phone-{person}" / "ledger.jsonl").read_text().splitlines()
+        )
         assert [json.loads(line)["epsilon"] for line in lines] == [6.0]

@@ -1,4 +1,6 @@
-"""A steward while a run is under way: a contract that waits is accepted in the browser, and the ledger moves."""
+"""A steward while a run is under way: a contract that waits is accepted in the browser,
+and the ledger moves.
+"""
 
 import json
 import re
@@ -27,11 +29,16 @@ def console(desk: Desk, home: str) -> Iterator[str]:
         terminal.kill()
 
 
-def test_a_steward_accepts_in_the_browser_and_the_ledger_moves(desk: Desk, browser: Browser) -> None:
+def test_a_steward_accepts_in_the_browser_and_the_ledger_moves(
+    desk: Desk, browser: Browser
+) -> None:
     desk.found()
     asking = desk.folder / "asking.toml"
     asking.write_text(tomli_w.dumps(POLICY | {"accept": "ask"}))
-    holders = {"insurer": desk.join("insurer"), "clinic": desk.join("clinic", policy=asking)}
+    holders = {
+        "insurer": desk.join("insurer"),
+        "clinic": desk.join("clinic", policy=asking),
+    }
     server = desk.serve()
 
     def status() -> dict[str, Any]:
@@ -59,7 +66,10 @@ def test_a_steward_accepts_in_the_browser_and_the_ledger_moves(desk: Desk, brows
         assert "No contract waits" in browser.text()
         assert f"ε {int(1000 * left) / 1000:g} of 8" in browser.text()
         browser.go(f"{mine.partition('?')[0]}ledger")
-        assert json.loads((desk.folder / "joint" / "contract.json").read_text())["run"] in browser.text()
+        assert (
+            json.loads((desk.folder / "joint" / "contract.json").read_text())["run"]
+            in browser.text()
+        )
         browser.go(theirs)
         assert "round 3 of 3" in browser.text()
         browser.click("form[action*='/runs/'] button")

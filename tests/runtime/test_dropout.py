@@ -1,4 +1,6 @@
-"""A holder that goes away for good, and holders of different kinds. Every command is a process of its own."""
+"""A holder that goes away for good, and holders of different kinds. Every command is a
+process of its own.
+"""
 
 import json
 import tomllib
@@ -25,13 +27,30 @@ def rows_of_silos(desk: Desk, *, at_least: int | None) -> None:
     for number, name in enumerate(SILOS):
         frame.iloc[number::3].to_csv(desk.folder / f"{name}.csv", index=False)
         schema.save(desk.folder / f"{name}-schema.toml")
-        parties[name] = {"schema": f"{name}-schema.toml", "epsilon": 40.0, "delta": 1e-4}
+        parties[name] = {
+            "schema": f"{name}-schema.toml",
+            "epsilon": 40.0,
+            "delta": 1e-4,
+        }
     settings = {"epsilon_total": 40.0, "cap": 20, "batch": 10}
     settings |= {} if at_least is None else {"at_least": at_least}
-    body = {"protocol": "lopub", "out": "joint", "rows": 50, "settings": settings, "parties": parties}
+    body = {
+        "protocol": "lopub",
+        "out": "joint",
+        "rows": 50,
+        "settings": settings,
+        "parties": parties,
+    }
     (desk.folder / "run.toml").write_text(tomli_w.dumps(body))
-    policy = POLICY | {"protocols": ["lopub"], "epsilon_run": 50.0, "epsilon_total": 50.0, "people": 2}
-    (desk.folder / "policy.toml").write_text(tomli_w.dumps({**policy, "partners": list(SILOS)}))
+    policy = POLICY | {
+        "protocols": ["lopub"],
+        "epsilon_run": 50.0,
+        "epsilon_total": 50.0,
+        "people": 2,
+    }
+    (desk.folder / "policy.toml").write_text(
+        tomli_w.dumps({**policy, "partners": list(SILOS)})
+    )
     desk.found(*SILOS)
 
 
@@ -42,7 +61,9 @@ def answered(home: Path) -> int:
 
 def charges(desk: Desk, name: str) -> list[str]:
     with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
-        return [entry.what for entry in ledger.entries() if entry.what.startswith("round ")]
+        return [
+            entry.what for entry in ledger.entries() if entry.what.startswith("round ")
+        ]
 
 
 def test_a_run_over_rows_goes_on_without_a_holder_that_stays_away(desk: Desk) -> None:
@@ -58,7 +79,10 @@ def test_a_run_over_rows_goes_on_without_a_holder_that_stays_away(desk: Desk) ->
     gone = Generator.load(desk.folder / "joint").card["gone"]
     assert gone.keys() == {"west"}
     assert 1 <= gone["west"]["rounds"] <= len(charges(desk, "west")) < 40
-    assert f"west stayed away: it took part in {gone['west']['rounds']} rounds" in server.err
+    assert (
+        f"west stayed away: it took part in {gone['west']['rounds']} rounds"
+        in server.err
+    )
     assert "left out" in desk.done("status", "joint")
     privacy = json.loads((desk.folder / "joint" / "privacy.json").read_text())
     assert [party["name"] for party in privacy["parties"]] == list(SILOS)
@@ -66,8 +90,13 @@ def test_a_run_over_rows_goes_on_without_a_holder_that_stays_away(desk: Desk) ->
     # Its price is not below what its own ledger holds, though nobody could ask it.
     with Ledger(desk.folder / "west" / "west.ledger") as ledger:
         assert privacy["parties"][2]["epsilon"]["server"] >= ledger.spent() - 1e-9
-    events = [json.loads(line) for line in (desk.folder / "joint" / "audit.jsonl").read_text().splitlines()]
-    assert [event["party"] for event in events if event["event"] == "left out"] == ["west"]
+    events = [
+        json.loads(line)
+        for line in (desk.folder / "joint" / "audit.jsonl").read_text().splitlines()
+    ]
+    assert [event["party"] for event in events if event["event"] == "left out"] == [
+        "west"
+    ]
 
 
 def test_a_holder_that_never_comes_is_not_waited_for_forever(desk: Desk) -> None:
@@ -86,7 +115,9 @@ def test_a_holder_that_never_comes_is_not_waited_for_forever(desk: Desk) -> None
     assert [party["name"] for party in privacy["parties"]] == ["north", "south"]
 
 
-def test_a_run_over_columns_waits_and_stops_and_goes_on_when_the_holder_is_back(desk: Desk) -> None:
+def test_a_run_over_columns_waits_and_stops_and_goes_on_when_the_holder_is_back(
+    desk: Desk,
+) -> None:
     desk.change("run.toml", settings__rounds=8, settings__checkpoint_every=3)
     desk.found()
     holders = {name: desk.join(name) for name in COLUMNS}
@@ -97,7 +128,10 @@ def test_a_run_over_columns_waits_and_stops_and_goes_on_when_the_holder_is_back(
     assert server.end() == 1
     said = " ".join(server.err.split())
     assert "insurer is not connected for 0.5 s" in said
-    assert "What was finished is saved; the parties wait. When it is back, the same command resumes it" in said
+    assert (
+        "What was finished is saved; the parties wait. When it is back, the same "
+        "command resumes it"
+    ) in said
     shown = desk.done("status", "joint")
     assert "failed" in shown
     assert "insurer is not connected" in shown
@@ -111,14 +145,20 @@ def test_a_run_over_columns_waits_and_stops_and_goes_on_when_the_holder_is_back(
     assert Generator.load(desk.folder / "joint").card["rounds"] == 8
 
 
-def test_a_holder_that_goes_away_between_two_releases_leaves_the_first(desk: Desk) -> None:
+def test_a_holder_that_goes_away_between_two_releases_leaves_the_first(
+    desk: Desk,
+) -> None:
     body = tomllib.loads((desk.folder / "run.toml").read_text())
     settings = {"refined": 4, "components": 64, "steps": 200, "device": "cpu"}
-    (desk.folder / "run.toml").write_text(tomli_w.dumps(body | {"protocol": "gram", "settings": settings}))
+    (desk.folder / "run.toml").write_text(
+        tomli_w.dumps(body | {"protocol": "gram", "settings": settings})
+    )
     desk.change("policy.toml", protocols=["gram"])
     desk.found()
     holders = {name: desk.join(name) for name in COLUMNS}
-    server = desk.serve("--away", 0.5, hold="understudy.protocols.gram.fit:strongest_pairs")
+    server = desk.serve(
+        "--away", 0.5, hold="understudy.protocols.gram.fit:strongest_pairs"
+    )
     server.holds()  # where it looks for the pairs that it will ask for again
     assert (desk.folder / "joint" / "checkpoint" / "released.safetensors").exists()
     holders["insurer"].kill()
@@ -131,16 +171,25 @@ def test_a_holder_that_goes_away_between_two_releases_leaves_the_first(desk: Des
     assert "release 2 of 2" in (desk.folder / "joint" / "privacy.json").read_text()
     for name in COLUMNS:
         with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
-            assert 0 < ledger.spent() < 3.0, "the first release, and the run's price is not used up"
+            assert 0 < ledger.spent() < 3.0, (
+                "the first release, and the run's price is not used up"
+            )
 
 
 def test_a_holder_of_a_table_and_one_of_images_train_one_generator(desk: Desk) -> None:
     people = pd.read_csv(desk.folder / "insurer.csv")["id"].to_numpy()
-    pixels = np.random.default_rng(1).integers(0, 256, (len(people), 8, 8), dtype=np.uint8)
+    pixels = np.random.default_rng(1).integers(
+        0, 256, (len(people), 8, 8), dtype=np.uint8
+    )
     np.savez(desk.folder / "scans.npz", images=pixels, id=people)
-    ImageSchema(height=8, width=8, person="id").save(desk.folder / "insurer-schema.toml")
+    ImageSchema(height=8, width=8, person="id").save(
+        desk.folder / "insurer-schema.toml"
+    )
     desk.found()
-    holders = {"clinic": desk.join("clinic"), "insurer": desk.join("insurer", table="scans.npz")}
+    holders = {
+        "clinic": desk.join("clinic"),
+        "insurer": desk.join("insurer", table="scans.npz"),
+    }
     server = desk.serve()
     assert server.end() == 0, server.err
     for holder in holders.values():

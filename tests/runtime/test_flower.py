@@ -1,6 +1,8 @@
-"""The same run through Flower's messages and apps: equal to plain calls, whatever Flower loses on the way.
+"""The same run through Flower's messages and apps: equal to plain calls, whatever
+Flower loses on the way.
 
-Flower is an extra that cannot share an environment with this project's pinned tools; without it these are skipped.
+Flower is an extra that cannot share an environment with this project's pinned tools;
+without it these are skipped.
 """
 
 import os
@@ -17,7 +19,16 @@ pytest.importorskip("flwr.app", reason="needs understudy[flower]")
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
-from network_cases import Counting, Network, Next, contract_for, counting, equal, numbers, protocol_contract
+from network_cases import (
+    Counting,
+    Network,
+    Next,
+    contract_for,
+    counting,
+    equal,
+    numbers,
+    protocol_contract,
+)
 
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case, weights
@@ -29,17 +40,23 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
-TaskIdentity._run_id, TaskIdentity._node_id, TaskIdentity._task_id = (1, 1, 1)  # as a process of Flower's has it
+# as a process of Flower's has it
+TaskIdentity._run_id = 1
+TaskIdentity._node_id = 1
+TaskIdentity._task_id = 1
 
 
 class DirectGrid(Grid):
-    """A grid whose nodes are in this process: real messages and apps, without SuperLink and SuperNodes.
+    """A grid whose nodes are in this process: real messages and apps, without SuperLink
+    and SuperNodes.
 
     `spoil` may change a node's reply on its way, or lose it (None).
     """
 
     def __init__(self, nodes: dict[int, tuple[Any, Any]]) -> None:
-        self.nodes, self.replies, self.sent = nodes, {}, 0
+        self.nodes = nodes
+        self.replies = {}
+        self.sent = 0
         self.spoil: Callable[[Message], Message | None] = lambda reply: reply
 
     def get_node_ids(self) -> Iterable[int]:
@@ -51,16 +68,22 @@ class DirectGrid(Grid):
             self.sent += 1
             message.metadata._message_id = f"m{self.sent}"  # as the SuperLink does
             app, seat = self.nodes[message.metadata.dst_node_id]
-            context = Context(1, message.metadata.dst_node_id, {"seat": seat}, RecordDict(), {})
+            context = Context(
+                1, message.metadata.dst_node_id, {"seat": seat}, RecordDict(), {}
+            )
             reply = self.spoil(app(message, context))
             if reply is None:
-                reply = Message(Error(code=0, reason="the node went away"), reply_to=message)
+                reply = Message(
+                    Error(code=0, reason="the node went away"), reply_to=message
+                )
             self.replies[message.metadata.message_id] = reply
             ids.append(message.metadata.message_id)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return [self.replies.pop(one) for one in list(message_ids) if one in self.replies]
+        return [
+            self.replies.pop(one) for one in list(message_ids) if one in self.replies
+        ]
 
     def set_run(self, run: Any) -> None: ...
 
@@ -84,10 +107,16 @@ def network(tmp_path: Path) -> Network:
     return Network(tmp_path, "a", "b", "c")
 
 
-def parties_of(network: Network, grid: DirectGrid, *names: str, **more: Any) -> FlowerParties:
+def parties_of(
+    network: Network, grid: DirectGrid, *names: str, **more: Any
+) -> FlowerParties:
     roster = network.authority.roster
     return FlowerParties(
-        grid, contract_for(*names), roster, kinds=Counting.messages, **{"patience": 5.0, "pause": 0.01, **more}
+        grid,
+        contract_for(*names),
+        roster,
+        kinds=Counting.messages,
+        **{"patience": 5.0, "pause": 0.01, **more},
     )
 
 
@@ -95,29 +124,55 @@ def seats_of(network: Network, case: Case, federation: Federation) -> list[Any]:
     def build(name: str) -> Any:
         holder = federation.holders[name]
         return lambda contract, ledger, folder: case.record.build(
-            name, holder.table, ledger, run=contract.run, budget=contract.budgets[name], rng=holder.rng(), folder=folder
+            name,
+            holder.table,
+            ledger,
+            run=contract.run,
+            budget=contract.budgets[name],
+            rng=holder.rng(),
+            folder=folder,
         )
 
     return [
-        network.seat(name, ledger=holder.ledger, build=build(name), description=federation.schemas[name])
+        network.seat(
+            name,
+            ledger=holder.ledger,
+            build=build(name),
+            description=federation.schemas[name],
+        )
         for name, holder in federation.holders.items()
     ]
 
 
 @pytest.mark.parametrize(
-    "case", [CASES[0], *(case for case in CASES if case.protocol == "sign-ds")][:2], ids=lambda case: case.name
+    "case",
+    [CASES[0], *(case for case in CASES if case.protocol == "sign-ds")][:2],
+    ids=lambda case: case.name,
 )
-def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_flower(case: Case, tmp_path: Path) -> None:
-    before, federation = case.federation(), case.federation()
+def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_flower(
+    case: Case, tmp_path: Path
+) -> None:
+    before = case.federation()
+    federation = case.federation()
     plain = case.record.train(
-        case.config(), LocalParties(before.parties(case.protocol, config=case.config(), run="contract")), before.schemas
+        case.config(),
+        LocalParties(
+            before.parties(case.protocol, config=case.config(), run="contract")
+        ),
+        before.schemas,
     )
     network = Network(tmp_path, *federation.holders)
     parties = FlowerParties(
         grid_of(seats_of(network, case, federation)),
         protocol_contract(case, federation),
         network.authority.roster,
-        kinds=next(iter(federation.parties(case.protocol, config=case.config(), run="x").values())).messages,
+        kinds=next(
+            iter(
+                federation.parties(
+                    case.protocol, config=case.config(), run="x"
+                ).values()
+            )
+        ).messages,
         pause=0.001,
     )
     through = case.record.train(case.config(), parties, federation.schemas)
@@ -126,17 +181,22 @@ def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_flowe
         assert holder.ledger.spend() == before.holders[name].ledger.spend()
 
 
-def test_a_reply_that_flower_loses_is_asked_for_again_and_charged_once(network: Network) -> None:
+def test_a_reply_that_flower_loses_is_asked_for_again_and_charged_once(
+    network: Network,
+) -> None:
     ledger = Ledger.rehearsal("a", Budget(1000.0, 1e-5))
     grid = grid_of([network.seat("a", ledger=ledger)])
     parties = parties_of(network, grid, "a")
     parties.wait(5)
-    values, lost = [], iter([True, False, True, True, False, False])
+    values = []
+    lost = iter([True, False, True, True, False, False])
     grid.spoil = lambda reply: None if next(lost) else reply
     for _ in range(3):
         values.append(numbers(parties.ask(Next()))["a"])
     assert sum(entry.count for entry in ledger.entries()) == 3
-    party = counting()(contract_for("a"), Ledger.rehearsal("a", Budget(1000.0, 1e-5)), Path())
+    party = counting()(
+        contract_for("a"), Ledger.rehearsal("a", Budget(1000.0, 1e-5)), Path()
+    )
     assert values == [numbers({"a": party.answer(Next())})["a"] for _ in range(3)]
 
 
@@ -153,7 +213,12 @@ def test_a_changed_answer_and_another_s_answer_are_refused(network: Network) -> 
 
         return spoil
 
-    for fields in ({"answer": b"x"}, {"status": "refusal"}, {"signature": b"x"}, {"party": "b"}):
+    for fields in (
+        {"answer": b"x"},
+        {"status": "refusal"},
+        {"signature": b"x"},
+        {"party": "b"},
+    ):
         grid.spoil = changed(**fields)
         if "party" in fields:
             assert parties.ask(Next())  # who it is was settled by its certificate
@@ -171,7 +236,9 @@ def test_a_node_that_is_not_on_the_roster_is_not_a_party(network: Network) -> No
     with pytest.raises(PartyError, match="a did not join"):
         parties.wait(0.2)
     network.authority.revoke("a")
-    with pytest.raises(PartyError, match="says that it is a, and the certificate was revoked"):
+    with pytest.raises(
+        PartyError, match="says that it is a, and the certificate was revoked"
+    ):
         parties_of(network, grid_of([network.seat("a")]), "a").wait(5)
 
 
@@ -183,7 +250,9 @@ def test_refusals_are_raised_as_what_they_were(network: Network) -> None:
     strict = network.seat("a", policy=replace(POLICY, epsilon_run=1.0))
     with pytest.raises(PartyError, match="a refuses the contract: ε=50 is above"):
         parties_of(network, grid_of([strict]), "a").wait(5)
-    FAILURES["spent"] = BudgetExceeded("a: this step costs ε=1 but 0 is left. Nothing was sent.")
+    FAILURES["spent"] = BudgetExceeded(
+        "a: this step costs ε=1 but 0 is left. Nothing was sent."
+    )
     parties = parties_of(network, grid_of([network.seat("a")]), "a")
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
         parties.ask(Fail(how="spent"))
@@ -205,13 +274,18 @@ def test_away_may_be_left_out_and_a_refusal_never_is(network: Network) -> None:
     with pytest.raises(PartyError, match="a: no"):
         parties.ask({"a": Fail(how="says no"), "b": Next()}, at_least=0)
     strict = network.seat("b", policy=replace(POLICY, epsilon_run=1.0))
-    refused = parties_of(network, grid_of([network.seat("a"), strict]), "a", "b", patience=2.0)
+    refused = parties_of(
+        network, grid_of([network.seat("a"), strict]), "a", "b", patience=2.0
+    )
     with pytest.raises(PartyError, match="b refuses the contract"):
         refused.ask(Next(), at_least=1)
 
 
 def test_a_flower_message_of_somebody_else_is_refused(network: Network) -> None:
     grid = grid_of([network.seat("a")])
-    for content in (RecordDict(), RecordDict({"understudy": ConfigRecord({"ask": b"x"})})):
+    for content in (
+        RecordDict(),
+        RecordDict({"understudy": ConfigRecord({"ask": b"x"})}),
+    ):
         with pytest.raises(MessageError, match="not one of ours"):
             list(grid.push_messages([Message(content, 100, MessageType.QUERY)]))

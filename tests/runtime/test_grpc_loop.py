@@ -1,4 +1,6 @@
-"""One loop, run by a thread of its own or by whoever asks: nobody waits for it forever."""
+"""One loop, run by a thread of its own or by whoever asks: nobody waits for it
+forever.
+"""
 
 import threading
 import time
@@ -8,7 +10,9 @@ from understudy.runtime.grpc import frames as loop
 
 
 class Drowsy:
-    """A lock that threads other than the loop's own are slow to take, as on a machine that is busy."""
+    """A lock that threads other than the loop's own are slow to take, as on a machine
+    that is busy.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,11 +44,16 @@ async def made_drowsy(driven: loop._Driven) -> None:
 
 
 def test_who_is_slow_to_take_the_loop_gets_it_all_the_same() -> None:
-    driven, found = loop._Driven(), []
+    driven = loop._Driven()
+    found = []
     driven.drive(made_drowsy(driven))
     while not driven.loop.is_running():
         time.sleep(loop._MOMENT)
-    asking = threading.Thread(target=lambda: found.append(driven.drive(three())), daemon=True)
+    asking = threading.Thread(
+        target=lambda: found.append(driven.drive(three())), daemon=True
+    )
     asking.start()
     asking.join(120)
-    assert found == [3], "the loop's own thread took it back, and nobody told it again to stop"
+    assert found == [3], (
+        "the loop's own thread took it back, and nobody told it again to stop"
+    )

@@ -1,4 +1,6 @@
-"""The same run over a network: equal to plain calls, through interruptions, kills and restarts."""
+"""The same run over a network: equal to plain calls, through interruptions, kills and
+restarts.
+"""
 
 import asyncio
 import json
@@ -36,7 +38,13 @@ from forker import Forker, until
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case, weights
 
-from understudy.ground.errors import BudgetExceeded, ConfigError, LedgerError, PartyAway, PartyError
+from understudy.ground.errors import (
+    BudgetExceeded,
+    ConfigError,
+    LedgerError,
+    PartyAway,
+    PartyError,
+)
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Party
@@ -52,7 +60,9 @@ PARTY = Path(__file__).parent / "party_process.py"
 
 
 def kinds(case: Case, federation: Federation) -> tuple[Any, ...]:
-    return next(iter(federation.parties(case.protocol, config=case.config(), run="x").values())).messages
+    return next(
+        iter(federation.parties(case.protocol, config=case.config(), run="x").values())
+    ).messages
 
 
 def seats(network: Network, case: Case, federation: Federation) -> dict[str, Any]:
@@ -72,25 +82,38 @@ def seats(network: Network, case: Case, federation: Federation) -> dict[str, Any
         return make
 
     return {
-        name: network.seat(name, ledger=holder.ledger, build=build(name), description=federation.schemas[name])
+        name: network.seat(
+            name,
+            ledger=holder.ledger,
+            build=build(name),
+            description=federation.schemas[name],
+        )
         for name, holder in federation.holders.items()
     }
 
 
 def locally(case: Case) -> tuple[Any, Federation]:
     federation = case.federation()
-    parties = LocalParties(federation.parties(case.protocol, config=case.config(), run="contract"))
+    parties = LocalParties(
+        federation.parties(case.protocol, config=case.config(), run="contract")
+    )
     return case.record.train(case.config(), parties, federation.schemas), federation
 
 
 @pytest.mark.parametrize(
-    "case", [*CASES[:3], next(case for case in CASES if case.protocol == "sign-ds")], ids=lambda case: case.name
+    "case",
+    [*CASES[:3], next(case for case in CASES if case.protocol == "sign-ds")],
+    ids=lambda case: case.name,
 )
-def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_grpc(case: Case, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_grpc(
+    case: Case, tmp_path: Path
+) -> None:
     plain, before = locally(case)
     federation = case.federation()
     network = Network(tmp_path, *federation.holders)
-    with network.serve(protocol_contract(case, federation), kinds(case, federation)) as parties:
+    with network.serve(
+        protocol_contract(case, federation), kinds(case, federation)
+    ) as parties:
         for seat in seats(network, case, federation).values():
             network.start(seat, parties.port)
         over_grpc = case.record.train(case.config(), parties, federation.schemas)
@@ -108,8 +131,11 @@ def values_of_calls(count: int) -> list[float]:
     return [numbers({"a": party.answer(Next())})["a"] for _ in range(count)]
 
 
-def test_a_broken_stream_is_dialled_again_and_the_open_ask_is_charged_once(tmp_path: Path) -> None:
-    network, wires = Network(tmp_path, "a", "b"), []
+def test_a_broken_stream_is_dialled_again_and_the_open_ask_is_charged_once(
+    tmp_path: Path,
+) -> None:
+    network = Network(tmp_path, "a", "b")
+    wires = []
     seat = network.seat("a", build=counting(work=lambda: wires[0].cut()))
     with network.serve(contract_for("a", "b")) as parties:
         wires.append(Wire(parties.port))
@@ -127,8 +153,11 @@ def test_a_broken_stream_is_dialled_again_and_the_open_ask_is_charged_once(tmp_p
 
 @pytest.mark.parametrize("weather", ["delay", "deaf", "loss"])
 def test_a_bad_line_costs_time_and_no_charge(weather: str, tmp_path: Path) -> None:
-    """Slow; half-open, so that only silence tells that it is dead; or cut again and again."""
-    network, wires = Network(tmp_path, "a"), []
+    """Slow; half-open, so that only silence tells that it is dead; or cut again and
+    again.
+    """
+    network = Network(tmp_path, "a")
+    wires = []
     silence = 1.0 if weather == "deaf" else 60.0
 
     def work() -> None:
@@ -137,7 +166,8 @@ def test_a_bad_line_costs_time_and_no_charge(weather: str, tmp_path: Path) -> No
 
     seat = network.seat("a", build=counting(work=work))
     with network.serve(contract_for("a"), limits=Limits(silence=silence)) as parties:
-        wires.append(wire := Wire(parties.port))
+        wire = Wire(parties.port)
+        wires.append(wire)
         network.start(seat, wire.port, longest_pause=0.5, silence=silence)
         parties.wait(60)
         wire.delay = 0.05 if weather == "delay" else 0.0
@@ -146,7 +176,8 @@ def test_a_bad_line_costs_time_and_no_charge(weather: str, tmp_path: Path) -> No
             if number == 2 and weather == "deaf":
                 wire.deafen()  # what is lost stays lost
             values.append(numbers(parties.ask(Next()))["a"])
-        wire.delay, joins = 0.0, parties.status()["parties"]["a"]["joins"]
+        wire.delay = 0.0
+        joins = parties.status()["parties"]["a"]["joins"]
     network.join_all()
     wire.close()
     assert not network.errors
@@ -156,11 +187,18 @@ def test_a_bad_line_costs_time_and_no_charge(weather: str, tmp_path: Path) -> No
 
 
 def test_a_party_that_works_for_long_says_that_it_is_there(tmp_path: Path) -> None:
-    """On a busy machine a moment passes in which nobody comes to speak: then with more time."""
+    """On a busy machine a moment passes in which nobody comes to speak: then with more
+    time.
+    """
     for silence in (0.5, 2.0, 8.0):
-        network, long = Network(tmp_path / f"{silence}", "a"), iter([1.6 * silence, 0.0])
-        seat = network.seat("a", build=counting(work=lambda long=long: time.sleep(next(long))))
-        with network.serve(contract_for("a"), limits=Limits(silence=silence)) as parties:
+        network = Network(tmp_path / f"{silence}", "a")
+        long = iter([1.6 * silence, 0.0])
+        seat = network.seat(
+            "a", build=counting(work=lambda long=long: time.sleep(next(long)))
+        )
+        with network.serve(
+            contract_for("a"), limits=Limits(silence=silence)
+        ) as parties:
             network.start(seat, parties.port, silence=silence)
             parties.ask(Next())
             time.sleep(1.6 * silence)  # and so does a server that has nothing to ask
@@ -180,19 +218,24 @@ def test_a_dead_line_is_given_up_at_the_deadline(tmp_path: Path) -> None:
         wire = Wire(parties.port)
         network.start(seat, wire.port, patience=5.0)
         parties.wait(60)
-        wire.deaf, parties.patience = True, 0.5
+        wire.deaf = True
+        parties.patience = 0.5
         with pytest.raises(PartyError, match="given up"):
             parties.ask(Next())
         wire.close()
     assert not seat.ledger.runs()
 
 
-def test_a_party_without_a_connection_is_given_up_before_one_that_is_at_work(tmp_path: Path) -> None:
-    network, go_on = Network(tmp_path, "a", "b"), threading.Event()
+def test_a_party_without_a_connection_is_given_up_before_one_that_is_at_work(
+    tmp_path: Path,
+) -> None:
+    network = Network(tmp_path, "a", "b")
+    go_on = threading.Event()
     with network.serve(contract_for("a", "b"), away=0.2) as parties:
         network.start(network.seat("a", build=counting(work=go_on.wait)), parties.port)
         signed(parties, "a")
-        given_up = threading.Timer(1.0, go_on.set)  # five times as long as who is away is waited for
+        # five times as long as who is away is waited for
+        given_up = threading.Timer(1.0, go_on.set)
         given_up.start()
         assert list(parties.ask(Next(), at_least=1)) == ["a"]
         with pytest.raises(PartyAway, match=r"b is not connected for 0\.2 s"):
@@ -201,7 +244,9 @@ def test_a_party_without_a_connection_is_given_up_before_one_that_is_at_work(tmp
     assert not network.errors
 
 
-def test_the_end_of_a_run_is_not_put_off_for_a_party_that_was_given_up(tmp_path: Path) -> None:
+def test_the_end_of_a_run_is_not_put_off_for_a_party_that_was_given_up(
+    tmp_path: Path,
+) -> None:
     network = Network(tmp_path, "a", "b")
     with network.serve(contract_for("a", "b"), away=0.2, linger=86_400.0) as parties:
         wire = Wire(parties.port)
@@ -218,13 +263,20 @@ def test_the_end_of_a_run_is_not_put_off_for_a_party_that_was_given_up(tmp_path:
     assert network.errors.keys() == {"b"}
 
 
-def test_a_party_started_twice_holds_one_stream_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_party_started_twice_holds_one_stream_and_the_run_goes_on(
+    tmp_path: Path,
+) -> None:
     network = Network(tmp_path, "a")
     with network.serve(contract_for("a")) as parties:
         network.start(network.seat("a"), parties.port, patience=5.0)
         parties.wait(60)
         network.start(network.seat("a"), parties.port, pause=5.0)
-        until(lambda: parties.ask(Next()) and parties.status()["parties"]["a"]["joins"] > 1, 60)
+        until(
+            lambda: (
+                parties.ask(Next()) and parties.status()["parties"]["a"]["joins"] > 1
+            ),
+            60,
+        )
         assert isinstance(parties.ask(Next())["a"], Number)
 
 
@@ -232,7 +284,8 @@ def test_messages_of_many_frames_arrive_whole(tmp_path: Path) -> None:
     network = Network(tmp_path, "a")
     with network.serve(contract_for("a")) as parties:
         network.start(network.seat("a"), parties.port)
-        for size in (1, 262_000, 262_144, 1_500_000):  # about one frame, exactly one, several
+        # about one frame, exactly one, several
+        for size in (1, 262_000, 262_144, 1_500_000):
             reply = parties.ask(Next(weights=torch.zeros(size), extra=size))["a"]
             assert reply.size.value == size
             assert reply.number.value.shape == (size + 1,)
@@ -241,7 +294,9 @@ def test_messages_of_many_frames_arrive_whole(tmp_path: Path) -> None:
 
 def test_a_refusal_is_raised_as_what_it_was_and_the_run_goes_on(tmp_path: Path) -> None:
     network = Network(tmp_path, "a", "b")
-    FAILURES["spent"] = BudgetExceeded("a: this step costs ε=1 but 0 is left. Nothing was sent.")
+    FAILURES["spent"] = BudgetExceeded(
+        "a: this step costs ε=1 but 0 is left. Nothing was sent."
+    )
     FAILURES["disk"] = LedgerError("/srv/a.ledger: the disk is full")
     with network.serve(contract_for("a", "b")) as parties:
         for name in "ab":
@@ -258,8 +313,11 @@ def test_a_refusal_is_raised_as_what_it_was_and_the_run_goes_on(tmp_path: Path) 
     assert not network.errors
 
 
-def test_a_party_that_does_not_come_or_not_answer_is_waited_for_and_then_named(tmp_path: Path) -> None:
-    network, go_on = Network(tmp_path, "a", "b"), threading.Event()
+def test_a_party_that_does_not_come_or_not_answer_is_waited_for_and_then_named(
+    tmp_path: Path,
+) -> None:
+    network = Network(tmp_path, "a", "b")
+    go_on = threading.Event()
     with network.serve(contract_for("a", "b")) as parties:
         network.start(network.seat("a", build=counting(work=go_on.wait)), parties.port)
         signed(parties, "a")
@@ -275,7 +333,9 @@ def test_a_party_that_does_not_come_or_not_answer_is_waited_for_and_then_named(t
 
 
 def test_a_late_answer_is_not_taken_for_the_next(tmp_path: Path) -> None:
-    network, begun, go_on = Network(tmp_path, "a"), threading.Event(), threading.Event()
+    network = Network(tmp_path, "a")
+    begun = threading.Event()
+    go_on = threading.Event()
     seat = network.seat("a", build=counting(work=lambda: begun.set() or go_on.wait()))
     with network.serve(contract_for("a")) as parties:
         network.start(seat, parties.port)
@@ -290,7 +350,9 @@ def test_a_late_answer_is_not_taken_for_the_next(tmp_path: Path) -> None:
     network.join_all()
 
 
-def test_a_contract_that_a_party_refuses_is_refused_with_its_reason(tmp_path: Path) -> None:
+def test_a_contract_that_a_party_refuses_is_refused_with_its_reason(
+    tmp_path: Path,
+) -> None:
     network = Network(tmp_path, "a", "b")
     strict = network.seat("a", policy=replace(POLICY, epsilon_run=1.0))
     with network.serve(contract_for("a", "b")) as parties:
@@ -306,7 +368,9 @@ def test_a_contract_that_a_party_refuses_is_refused_with_its_reason(tmp_path: Pa
 
 
 def test_away_may_be_left_out_and_a_refusal_never_is(tmp_path: Path) -> None:
-    """Whether of an ask or of the whole contract; `at_least` is about who is not there."""
+    """Whether of an ask or of the whole contract; `at_least` is about who is not
+    there.
+    """
     network = Network(tmp_path, "a", "b", "c")
     FAILURES["says no"] = PartyError("a: no. Nothing was sent.")
     with network.serve(contract_for("a", "b", "c"), away=0.2) as parties:
@@ -318,7 +382,9 @@ def test_away_may_be_left_out_and_a_refusal_never_is(tmp_path: Path) -> None:
         parties.away = None
         with pytest.raises(PartyError, match="a: no"):
             parties.ask({"a": Fail(how="says no"), "b": Next()}, at_least=1)
-        network.start(network.seat("c", policy=replace(POLICY, epsilon_run=1.0)), parties.port)
+        network.start(
+            network.seat("c", policy=replace(POLICY, epsilon_run=1.0)), parties.port
+        )
         with pytest.raises(PartyError, match="c refuses the contract"):
             parties.wait(60, at_least=2)
         for asks in (Next(), {"c": Next()}):
@@ -328,9 +394,14 @@ def test_away_may_be_left_out_and_a_refusal_never_is(tmp_path: Path) -> None:
     network.join_all()
 
 
-def test_a_server_needs_an_invitation_for_everybody_and_a_free_port(tmp_path: Path) -> None:
+def test_a_server_needs_an_invitation_for_everybody_and_a_free_port(
+    tmp_path: Path,
+) -> None:
     network = Network(tmp_path, "a")
-    with pytest.raises(ConfigError, match="b has no invitation"), network.serve(contract_for("a", "b")):
+    with (
+        pytest.raises(ConfigError, match="b has no invitation"),
+        network.serve(contract_for("a", "b")),
+    ):
         pass
     with (
         network.serve(contract_for("a")) as parties,
@@ -352,15 +423,31 @@ def test_both_ends_log_what_crossed_and_status_counts_it(tmp_path: Path) -> None
     network.join_all()
     for log in logs.values():
         log.close()
-    assert (seen["connected"], seen["signed"], seen["asks"], seen["answers"]) == (True, True, 2, 2)
+    assert (seen["connected"], seen["signed"], seen["asks"], seen["answers"]) == (
+        True,
+        True,
+        2,
+        2,
+    )
     assert (seen["down"], seen["up"]) == (rows[0]["down_bytes"], rows[0]["up_bytes"])
     assert rows[0]["paid"] == 2
     events = {
-        end: [json.loads(line)["event"] for line in (tmp_path / f"{end}.jsonl").read_text().splitlines()]
+        end: [
+            json.loads(line)["event"]
+            for line in (tmp_path / f"{end}.jsonl").read_text().splitlines()
+        ]
         for end in logs
     }
     assert events["server"] == ["started", "joined", "answer", "answer", "ended"]
-    assert events["party"] == ["connected", "contract accepted", "ask", "reply", "ask", "reply", "ended"]
+    assert events["party"] == [
+        "connected",
+        "contract accepted",
+        "ask",
+        "reply",
+        "ask",
+        "reply",
+        "ended",
+    ]
     assert verify_log(tmp_path / "server.jsonl") == 5
 
 
@@ -369,28 +456,41 @@ def test_both_ends_log_what_crossed_and_status_counts_it(tmp_path: Path) -> None
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork and kill -9")
 @pytest.mark.parametrize("when", ["recorded", "charged"])
-def test_a_party_killed_in_a_round_and_started_again_goes_on(when: str, tmp_path: Path, forker: Forker) -> None:
-    """After the record: the same result, the same price. Before it: the round was charged and is charged again.
+def test_a_party_killed_in_a_round_and_started_again_goes_on(
+    when: str, tmp_path: Path, forker: Forker
+) -> None:
+    """After the record: the same result, the same price. Before it: the round was
+    charged and is charged again.
 
-    The second charge does not fit the contract's price any more when the last round comes: the run ends there.
+    The second charge does not fit the contract's price any more when the last round
+    comes: the run ends there.
     """
     case = CASES[0]
     plain, before = locally(case)
     federation = case.federation()
     network = Network(tmp_path, *federation.holders)
     victim, calm = federation.holders
-    home, ends = tmp_path / "home", []
+    home = tmp_path / "home"
+    ends = []
     network.invitations[victim].save(home / "invitation.toml")
-    with network.serve(protocol_contract(case, federation), kinds(case, federation), patience=120.0) as parties:
+    with network.serve(
+        protocol_contract(case, federation), kinds(case, federation), patience=120.0
+    ) as parties:
 
         def lives() -> None:
             for word in (when, "never"):
                 argv = (victim, home, parties.port, word)
-                ends.append(forker.run(*argv, folder=tmp_path, to=tmp_path / word, program=PARTY).end())
+                ends.append(
+                    forker.run(
+                        *argv, folder=tmp_path, to=tmp_path / word, program=PARTY
+                    ).end()
+                )
 
         living = threading.Thread(target=lives)
         living.start()
-        network.start(seats(network, case, federation)[calm], parties.port, patience=120.0)
+        network.start(
+            seats(network, case, federation)[calm], parties.port, patience=120.0
+        )
         outcome = case.record.train(case.config(), parties, federation.schemas)
         assert parties.status()["parties"][victim]["joins"] == 2
     living.join()
@@ -407,26 +507,40 @@ def test_a_party_killed_in_a_round_and_started_again_goes_on(when: str, tmp_path
 
 
 @pytest.mark.parametrize("how", ["stopped", "crashed"])
-def test_a_server_that_comes_back_goes_on_from_its_checkpoint(how: str, tmp_path: Path) -> None:
-    """Stopped between two rounds, or gone without a word: the rounds since its checkpoint are not paid again."""
+def test_a_server_that_comes_back_goes_on_from_its_checkpoint(
+    how: str, tmp_path: Path
+) -> None:
+    """Stopped between two rounds, or gone without a word: the rounds since its
+    checkpoint are not paid again.
+    """
     case = CASES[0]
     plain, before = locally(case)
     federation = case.federation()
     network = Network(tmp_path, *federation.holders)
-    contract, messages = protocol_contract(case, federation), kinds(case, federation)
+    contract = protocol_contract(case, federation)
+    messages = kinds(case, federation)
     case_config = replace(case.config(), checkpoint_every=1)
     contract = replace(contract, settings=contract.settings | {"checkpoint_every": 1})
 
-    def train(parties: GrpcParties, *, resume: bool = False, stop: int | None = None) -> Any:
+    def train(
+        parties: GrpcParties, *, resume: bool = False, stop: int | None = None
+    ) -> Any:
         def watch(progress: Any) -> None:
             if progress.done == stop:
                 raise KeyboardInterrupt if how == "stopped" else RuntimeError("a crash")
 
         return case.record.train(
-            case_config, parties, federation.schemas, checkpoint=tmp_path / "server", resume=resume, watch=watch
+            case_config,
+            parties,
+            federation.schemas,
+            checkpoint=tmp_path / "server",
+            resume=resume,
+            watch=watch,
         )
 
-    first = GrpcParties(contract, network.server(), kinds=messages, listen="127.0.0.1:0", patience=120.0)
+    first = GrpcParties(
+        contract, network.server(), kinds=messages, listen="127.0.0.1:0", patience=120.0
+    )
     for seat in seats(network, case, federation).values():
         network.start(seat, first.port)
     with pytest.raises((KeyboardInterrupt, RuntimeError)):
@@ -443,7 +557,9 @@ def test_a_server_that_comes_back_goes_on_from_its_checkpoint(how: str, tmp_path
     assert equal(weights(plain), weights(resumed))
 
 
-def test_many_asks_leave_no_threads_no_tasks_and_no_timers_behind(tmp_path: Path) -> None:
+def test_many_asks_leave_no_threads_no_tasks_and_no_timers_behind(
+    tmp_path: Path,
+) -> None:
     network = Network(tmp_path, *"abcdefgh")
     with network.serve(contract_for(*"abcdefgh")) as parties:
         for name in "abcdefgh":
@@ -453,7 +569,8 @@ def test_many_asks_leave_no_threads_no_tasks_and_no_timers_behind(tmp_path: Path
         def left() -> tuple[int, int]:
             return threading.active_count(), len(asyncio.all_tasks(loop()))
 
-        before, timers = (99, 99), []
+        before = (99, 99)
+        timers = []
         for _ in range(2):
             for _ in range(15):
                 parties.ask(Next())
@@ -461,6 +578,7 @@ def test_many_asks_leave_no_threads_no_tasks_and_no_timers_behind(tmp_path: Path
             until(lambda before=before: all(map(le, left(), before)), 60)
             before = left()  # with what earlier tests have still to end
     network.join_all()
-    # Of each end of a stream there is one, and a busy machine may see one more of it: 15 asks leave none of theirs.
+    # Of each end of a stream there is one, and a busy machine may see one more of it:
+    # 15 asks leave none of theirs.
     assert timers[1] <= timers[0] + 8
     assert len(parties.transcript.lines) == 8

@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from network_cases import FAILURES, Counting, Fail, Network, Next, contract_for, counting
+from network_cases import (
+    FAILURES,
+    Counting,
+    Fail,
+    Network,
+    Next,
+    contract_for,
+    counting,
+)
 
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -37,7 +45,8 @@ def charges(ledger: Ledger) -> int:
 
 
 def written(folder: Path, *sizes: int) -> list[tuple[AskId, Answer]]:
-    journal, said = Journal(folder), []
+    journal = Journal(folder)
+    said = []
     for number, size in enumerate(sizes, 1):
         said.append((AskId("s", number), Answer("reply", os.urandom(size))))
         journal.write(said[-1][0], f"ask {number}", said[-1][1], b"state %d" % number)
@@ -55,7 +64,13 @@ def test_a_torn_record_leaves_the_one_before(tmp_path: Path) -> None:
     said = written(tmp_path, 50, 100, 150)
     whole = (tmp_path / "answers.0").read_bytes()
     _, entry = last(tmp_path)
-    for cut in (entry.begin, entry.begin + 5, entry.begin + 25, entry.begin + 60, len(whole) - 1):
+    for cut in (
+        entry.begin,
+        entry.begin + 5,
+        entry.begin + 25,
+        entry.begin + 60,
+        len(whole) - 1,
+    ):
         (tmp_path / "answers.0").write_bytes(whole[:cut])
         assert last(tmp_path)[0] == said[1]
     (tmp_path / "answers.0").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
@@ -64,11 +79,19 @@ def test_a_torn_record_leaves_the_one_before(tmp_path: Path) -> None:
     assert last(tmp_path)[0] == said[2]
 
 
-def test_what_an_older_and_longer_segment_left_behind_is_not_taken_for_a_record(tmp_path: Path) -> None:
+def test_what_an_older_and_longer_segment_left_behind_is_not_taken_for_a_record(
+    tmp_path: Path,
+) -> None:
     """Records of one length: what is overwritten ends where an old record begins."""
     journal = Journal(tmp_path)
     for number in range(1, 30):
-        journal.write(AskId("s", number), "ask", Answer("reply", b"x"), b"", 10 * number if number % 4 == 0 else None)
+        journal.write(
+            AskId("s", number),
+            "ask",
+            Answer("reply", b"x"),
+            b"",
+            10 * number if number % 4 == 0 else None,
+        )
         again = Journal(tmp_path)
         assert again.entries == journal.entries
         assert again.entries[-1].ask.number == number
@@ -83,7 +106,9 @@ def test_a_segment_that_grew_too_large_is_cut_and_its_last_answer_is_there(
     monkeypatch.setattr(journal_module, "LARGEST", 2000)
     journal = Journal(tmp_path)
     for number in range(1, 40):
-        journal.write(AskId("s", number), f"ask {number}", Answer("reply", bytes(300)), b"")
+        journal.write(
+            AskId("s", number), f"ask {number}", Answer("reply", bytes(300)), b""
+        )
         assert last(tmp_path)[0][0].number == number
     assert not journal.begins("ask 1")
     assert sum(os.path.getsize(tmp_path / f"answers.{n}") for n in (0, 1)) < 8000
@@ -94,14 +119,18 @@ def test_a_segment_that_grew_too_large_is_cut_and_its_last_answer_is_there(
 
 
 class Server:
-    """Asks in rounds, saves every second one as `protocols.checkpoint` does, and may be gone at any moment."""
+    """Asks in rounds, saves every second one as `protocols.checkpoint` does, and may be
+    gone at any moment.
+    """
 
     def __init__(self) -> None:
         self.saved: tuple[int, list[float]] | None = None
         self.sessions = 0
 
     def asks(self) -> Any:
-        """The asks of a run from where it was saved; each is sent its answer; returns the numbers."""
+        """The asks of a run from where it was saved; each is sent its answer; returns
+        the numbers.
+        """
         done, values = self.saved or (0, [])
         values = list(values)
         if self.saved is not None:
@@ -118,25 +147,34 @@ class Server:
 
 
 def played(network: Network, fates: list[str]) -> tuple[list[float], int]:
-    """A run through these fates, one for each ask until they are used up: its numbers, and what was charged."""
+    """A run through these fates, one for each ask until they are used up: its numbers,
+    and what was charged.
+    """
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger.rehearsal("a", Budget(1000.0, 1e-5))
         seat = network.seat("a", folder=Path(folder), ledger=ledger, build=counting())
-        session, server, fates = seat.open(CONTRACT), Server(), list(fates)
+        session = seat.open(CONTRACT)
+        server = Server()
+        fates = list(fates)
         while True:
             server.sessions += 1
-            asks, number, message = server.asks(), 0, None
+            asks = server.asks()
+            number = 0
+            message = None
             try:
                 while True:
                     ask: Ask = asks.send(message)
                     number += 1
-                    name, fate = AskId(f"s{server.sessions}", number), fates.pop() if fates else ""
+                    name = AskId(f"s{server.sessions}", number)
+                    fate = fates.pop() if fates else ""
                     body = session.answer(name, encode(ask)).body
                     if "party" in fate:
                         session.close()
                         session = seat.open(CONTRACT)
                     if "again" in fate:
-                        assert decode(session.answer(name, encode(ask)).body, Counting.messages)
+                        assert decode(
+                            session.answer(name, encode(ask)).body, Counting.messages
+                        )
                     if "server" in fate:
                         break
                     message = decode(body, Counting.messages)
@@ -150,7 +188,14 @@ def undisturbed(network: Network) -> tuple[list[float], int]:
     return played(network, [])
 
 
-@given(st.lists(st.sampled_from(["", "", "", "party", "again", "party again", "server", "party server"]), max_size=40))
+@given(
+    st.lists(
+        st.sampled_from(
+            ["", "", "", "party", "again", "party again", "server", "party server"]
+        ),
+        max_size=40,
+    )
+)
 @settings(max_examples=40, deadline=None)
 def test_whoever_is_killed_the_run_ends_as_an_undisturbed_one_at_the_same_price(
     network: Network, fates: list[str]
@@ -173,9 +218,15 @@ def opened(network: Network, tmp_path: Path) -> tuple[Callable[[], Session], Led
 def test_an_ask_that_differs_is_a_new_one_from_where_the_party_was(
     opened: tuple[Callable[[], Session], Ledger],
 ) -> None:
-    session, ledger = opened[0](), opened[1]
-    first = [session.answer(AskId("s1", n), encode(Next(extra=n))).body for n in (1, 2, 3)]
-    again = [session.answer(AskId("s2", n), encode(Next(extra=n if n < 3 else 9))).body for n in (1, 2, 3)]
+    session = opened[0]()
+    ledger = opened[1]
+    first = [
+        session.answer(AskId("s1", n), encode(Next(extra=n))).body for n in (1, 2, 3)
+    ]
+    again = [
+        session.answer(AskId("s2", n), encode(Next(extra=n if n < 3 else 9))).body
+        for n in (1, 2, 3)
+    ]
     assert again[:2] == first[:2]
     assert session._party.count == 3  # type: ignore[attr-defined]  # not the fourth: it was put back
     assert charges(ledger) == 4
@@ -185,9 +236,12 @@ def test_an_ask_that_differs_is_a_new_one_from_where_the_party_was(
     session.close()
 
 
-def test_a_refusal_is_not_repeated_to_a_server_that_comes_back(opened: tuple[Callable[[], Session], Ledger]) -> None:
+def test_a_refusal_is_not_repeated_to_a_server_that_comes_back(
+    opened: tuple[Callable[[], Session], Ledger],
+) -> None:
     """What stopped it may have been mended since."""
-    session, ledger = opened[0](), opened[1]
+    session = opened[0]()
+    ledger = opened[1]
     FAILURES["once"] = OSError("the disk is full")
     session.answer(AskId("s1", 1), encode(Next()))
     assert session.answer(AskId("s1", 2), encode(Fail(how="once"))).status == "refusal"

@@ -1,4 +1,6 @@
-"""How an end is told: a contract that is refused, a party that comes late, and what is kept afterwards."""
+"""How an end is told: a contract that is refused, a party that comes late, and what is
+kept afterwards.
+"""
 
 import json
 import threading
@@ -11,7 +13,16 @@ import pytest
 import tomli_w
 from desk import POLICY as POLICY_FILE
 from desk import Desk
-from network_cases import POLICY, Counting, Network, Next, Wire, contract_for, numbers, signed
+from network_cases import (
+    POLICY,
+    Counting,
+    Network,
+    Next,
+    Wire,
+    contract_for,
+    numbers,
+    signed,
+)
 
 from forker import until
 from understudy.ground.errors import ContractRefused, PartyError
@@ -29,16 +40,29 @@ WHY = "a refuses the contract: ε=50 is above the ε=1 that one run may cost"
 def served(network: Network, *names: str, **more: object) -> GrpcParties:
     """A server that ends as `understudy serve` does."""
     return GrpcParties(
-        contract_for(*names), network.server(), kinds=Counting.messages, listen="127.0.0.1:0", patience=120.0,
+        contract_for(*names),
+        network.server(),
+        kinds=Counting.messages,
+        listen="127.0.0.1:0",
+        patience=120.0,
         **{"linger": 60.0} | more,
-    )  # fmt: skip
+    )
 
 
-def test_a_contract_that_one_refuses_is_off_and_everybody_hears_why(tmp_path: Path) -> None:
-    """One has signed, one still thinks about it, one comes when it is over, and the port is given back after that."""
+def test_a_contract_that_one_refuses_is_off_and_everybody_hears_why(
+    tmp_path: Path,
+) -> None:
+    """One has signed, one still thinks about it, one comes when it is over, and the
+    port is given back after that.
+    """
     network = Network(tmp_path, *"abcd")
     queue = Queue(home=tmp_path / "home")
-    asking = network.seat("c", policy=replace(POLICY, accept="ask"), confirm=queue, withdraw=queue.withdraw)
+    asking = network.seat(
+        "c",
+        policy=replace(POLICY, accept="ask"),
+        confirm=queue,
+        withdraw=queue.withdraw,
+    )
 
     def late() -> None:
         until(lambda: parties._streams.ended, 60)
@@ -63,7 +87,9 @@ def test_a_contract_that_one_refuses_is_off_and_everybody_hears_why(tmp_path: Pa
 
 
 def test_an_interruption_after_a_refusal_leaves_nobody_untold(tmp_path: Path) -> None:
-    """Ctrl-C while the refusal is being written down: who is there hears why, who is not is not waited for."""
+    """Ctrl-C while the refusal is being written down: who is there hears why, who is
+    not is not waited for.
+    """
     network = Network(tmp_path, *"abc")
     parties = served(network, *"abc", linger=86_400)
     network.start(network.seat("b"), parties.port)
@@ -81,7 +107,9 @@ def test_an_interruption_after_a_refusal_leaves_nobody_untold(tmp_path: Path) ->
     assert f"b: the run run-1 is off: {WHY}" in str(network.errors["b"])
 
 
-def test_a_run_that_is_held_goes_on_when_the_one_that_refused_signs(tmp_path: Path) -> None:
+def test_a_run_that_is_held_goes_on_when_the_one_that_refused_signs(
+    tmp_path: Path,
+) -> None:
     network = Network(tmp_path, "a", "b")
     told: list[str] = []
     why: list[str] = []
@@ -128,7 +156,9 @@ def test_a_held_run_ends_as_its_caller_says(tmp_path: Path) -> None:
 
 
 def test_a_party_that_comes_after_the_end_is_told(tmp_path: Path) -> None:
-    """One that had never signed is not asked to; one that had, hears of the end as if it had been there."""
+    """One that had never signed is not asked to; one that had, hears of the end as if
+    it had been there.
+    """
     network = Network(tmp_path, "a", "b", "c")
     parties = served(network, "a", "b", "c")
     wire = Wire(parties.port)
@@ -153,26 +183,41 @@ def test_a_party_that_comes_after_the_end_is_told(tmp_path: Path) -> None:
     assert kept(tmp_path / "parties" / "b") == {"contract.json", "ended"}
 
 
-def test_what_could_be_repeated_is_deleted_when_the_run_has_ended_and_not_before(tmp_path: Path) -> None:
-    network, place = Network(tmp_path, "a"), tmp_path / "parties" / "a"
+def test_what_could_be_repeated_is_deleted_when_the_run_has_ended_and_not_before(
+    tmp_path: Path,
+) -> None:
+    network = Network(tmp_path, "a")
+    place = tmp_path / "parties" / "a"
     seat = network.seat("a")
     with network.serve(contract_for("a"), linger=0.0) as parties:
         network.start(seat, parties.port)
         parties.ask(Next())
         parties.ask(Keep(round=1))
-        assert kept(place) == {"contract.json", "answers.0", "answers.1", "state-1.safetensors"}
+        assert kept(place) == {
+            "contract.json",
+            "answers.0",
+            "answers.1",
+            "state-1.safetensors",
+        }
         run(parties._server.stop(None))  # gone, and it told nobody
     assert "answers.0" in kept(place)
-    with network.serve(contract_for("a"), listen=f"127.0.0.1:{parties.port}") as parties:
+    with network.serve(
+        contract_for("a"), listen=f"127.0.0.1:{parties.port}"
+    ) as parties:
         parties.ask(Next())
     network.join_all()
     assert kept(place) == {"contract.json", "ended"}
-    assert len(seat.ledger.entries()) == 2, "a budget and one answer, which was repeated: what was paid stands"
+    assert len(seat.ledger.entries()) == 2, (
+        "a budget and one answer, which was repeated: what was paid stands"
+    )
 
 
 def test_a_run_that_was_ended_is_never_opened_again(tmp_path: Path) -> None:
-    """A server that says "end" and then begins again gets nothing: a second first answer would have other noise."""
-    network, place = Network(tmp_path, "a"), tmp_path / "parties" / "a"
+    """A server that says "end" and then begins again gets nothing: a second first
+    answer would have other noise.
+    """
+    network = Network(tmp_path, "a")
+    place = tmp_path / "parties" / "a"
     seat = network.seat("a")
     for _ in range(2):
         with network.serve(contract_for("a")) as parties:
@@ -203,7 +248,9 @@ def test_what_a_kill_at_the_end_left_is_swept_away(tmp_path: Path) -> None:
 
 
 def test_a_person_is_asked_once_however_often_the_line_breaks(tmp_path: Path) -> None:
-    network, asked, answer = Network(tmp_path, "a"), list[str](), threading.Event()
+    network = Network(tmp_path, "a")
+    asked = list[str]()
+    answer = threading.Event()
 
     def confirm(contract: Contract) -> bool:
         asked.append(contract.run)
@@ -212,7 +259,9 @@ def test_a_person_is_asked_once_however_often_the_line_breaks(tmp_path: Path) ->
     with network.serve(contract_for("a")) as parties:
         wire = Wire(parties.port)
         network.start(
-            network.seat("a", policy=replace(POLICY, accept="ask"), confirm=confirm), wire.port, longest_pause=0.1
+            network.seat("a", policy=replace(POLICY, accept="ask"), confirm=confirm),
+            wire.port,
+            longest_pause=0.1,
         )
         for _ in range(3):
             until(lambda: parties.status()["parties"]["a"]["reading"], 60)
@@ -235,7 +284,9 @@ def kept(place: Path) -> set[str]:
 # What people see
 
 
-def test_a_server_that_is_refused_tells_all_and_offers_the_next_contract_in_the_same_folder(desk: Desk) -> None:
+def test_a_server_that_is_refused_tells_all_and_offers_the_next_contract_in_the_same_folder(
+    desk: Desk,
+) -> None:
     desk.found()
     desk.change("policy.toml", epsilon_run=2.0)
     free = desk.folder / "free.toml"
@@ -246,12 +297,15 @@ def test_a_server_that_is_refused_tells_all_and_offers_the_next_contract_in_the_
     insurer = desk.join("insurer")
     assert [one.end() for one in (server, insurer, clinic)] == [1, 1, 1]
     for terminal in (server, insurer, clinic):
-        assert "insurer refuses the contract: ε=3 is above the ε=2" in " ".join(terminal.err.split())
+        assert "insurer refuses the contract: ε=3 is above the ε=2" in " ".join(
+            terminal.err.split()
+        )
     assert "the run verti-gan-" in clinic.err
     refused = list((desk.folder / "joint" / "refused").iterdir())
     assert len(refused) == 1
     desk.change("run.toml", parties__insurer__epsilon=2.0)
-    server, holders = desk.serve(), [desk.join("clinic", policy=free), desk.join("insurer")]
+    server = desk.serve()
+    holders = [desk.join("clinic", policy=free), desk.join("insurer")]
     for terminal in (server, *holders):
         assert terminal.end() == 0, terminal.err
     with Ledger(desk.folder / "insurer" / "insurer.ledger") as ledger:
@@ -263,12 +317,22 @@ def test_a_server_that_holds_offers_what_the_run_file_says_next(desk: Desk) -> N
     desk.change("policy.toml", epsilon_run=2.0)
     free = desk.folder / "free.toml"
     free.write_text(tomli_w.dumps(POLICY_FILE))
-    server, clinic = desk.serve("--hold"), desk.join("clinic", policy=free)
+    server = desk.serve("--hold")
+    clinic = desk.join("clinic", policy=free)
     clinic.says("Signed the contract")
     assert desk.join("insurer").end() == 1
-    clinic.says("the run waits, since its contract was refused: insurer refuses the contract: ε=3")
+    clinic.says(
+        "the run waits, since its contract was refused: insurer refuses the contract: "
+        "ε=3"
+    )
     server.says("refused at port")
-    until(lambda: json.loads((desk.folder / "joint" / "status.json").read_text())["state"] == "refused", 60)
+    until(
+        lambda: (
+            json.loads((desk.folder / "joint" / "status.json").read_text())["state"]
+            == "refused"
+        ),
+        60,
+    )
     body = tomllib.loads((desk.folder / "run.toml").read_text())
     body["parties"]["insurer"]["epsilon"] = 2.0
     (desk.folder / "run.toml").write_text("nothing")

@@ -13,7 +13,17 @@ import pytest
 from dp_accounting.dp_event import GaussianDpEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from network_cases import FAILURES, POLICY, SCHEMA, Counting, Fail, Network, Next, contract_for, counting
+from network_cases import (
+    FAILURES,
+    POLICY,
+    SCHEMA,
+    Counting,
+    Fail,
+    Network,
+    Next,
+    contract_for,
+    counting,
+)
 
 from understudy.data.samples import toy
 from understudy.ground.errors import (
@@ -54,10 +64,14 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
 
 @pytest.fixture
 def seat(network: Network, tmp_path: Path) -> Callable[..., Seat]:
-    return lambda **changes: network.seat("a", **{"folder": tmp_path / "seat", **changes})
+    return lambda **changes: network.seat(
+        "a", **{"folder": tmp_path / "seat", **changes}
+    )
 
 
-def put(session: Session, number: int, ask: Ask | None = None, server: str = "s1") -> Answer:
+def put(
+    session: Session, number: int, ask: Ask | None = None, server: str = "s1"
+) -> Answer:
     return session.answer(AskId(server, number), encode(ask or Next()))
 
 
@@ -75,24 +89,41 @@ def charges(ledger: Ledger) -> int:
 
 
 def test_a_contract_comes_back_as_it_went_with_the_same_digest() -> None:
-    endless = replace(CONTRACT, budgets={"a": Budget(math.inf, 0.0), "b": Budget(2.0, 1e-6, "outsider")})
+    endless = replace(
+        CONTRACT,
+        budgets={"a": Budget(math.inf, 0.0), "b": Budget(2.0, 1e-6, "outsider")},
+    )
     for contract in (CONTRACT, endless):
         back = Contract.from_text(contract.text.encode())
-        assert (back, back.digest, back.parties) == (contract, contract.digest, ("a", "b"))
+        assert (back, back.digest, back.parties) == (
+            contract,
+            contract.digest,
+            ("a", "b"),
+        )
 
 
 def test_anything_that_differs_gives_another_digest() -> None:
     changes: list[dict[str, Any]] = [
-        {"run": "run-2"}, {"protocol": "other"}, {"settings": {"rounds": 4}}, {"federation": "other"},
-        {"message": 1 << 20}, {"budgets": CONTRACT.budgets | {"a": Budget(51.0, 1e-5)}},
+        {"run": "run-2"},
+        {"protocol": "other"},
+        {"settings": {"rounds": 4}},
+        {"federation": "other"},
+        {"message": 1 << 20},
+        {"budgets": CONTRACT.budgets | {"a": Budget(51.0, 1e-5)}},
         {"schemas": CONTRACT.schemas | {"b": "0"}},
         {"schemas": dict(reversed(CONTRACT.schemas.items()))},
-    ]  # fmt: skip
-    digests = {replace(CONTRACT, **change).digest for change in changes} | {CONTRACT.digest}
+    ]
+    digests = {replace(CONTRACT, **change).digest for change in changes} | {
+        CONTRACT.digest
+    }
     assert len(digests) == len(changes) + 1
 
 
-@given(st.binary(max_size=200) | st.text(max_size=200) | st.dictionaries(st.text(), st.integers()).map(json.dumps))
+@given(
+    st.binary(max_size=200)
+    | st.text(max_size=200)
+    | st.dictionaries(st.text(), st.integers()).map(json.dumps)
+)
 @settings(max_examples=50)
 def test_random_texts_are_no_contract(text: str | bytes) -> None:
     with pytest.raises(MessageError):
@@ -101,9 +132,15 @@ def test_random_texts_are_no_contract(text: str | bytes) -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [('"run":"run-1"', '"run":7'), ('"message":', '"more":1,"message":'), ('"epsilon":50.0', '"epsilon":-1'),
-     ('"name":"b"', '"name":"a"'), ('"run":', '"run" :'), ('"run-1"', '"run-1","run":"run-1"')],
-)  # fmt: skip
+    [
+        ('"run":"run-1"', '"run":7'),
+        ('"message":', '"more":1,"message":'),
+        ('"epsilon":50.0', '"epsilon":-1'),
+        ('"name":"b"', '"name":"a"'),
+        ('"run":', '"run" :'),
+        ('"run-1"', '"run-1","run":"run-1"'),
+    ],
+)
 def test_a_contract_in_another_form_is_refused(old: str, new: str) -> None:
     assert old in CONTRACT.text
     with pytest.raises(MessageError, match="not a contract"):
@@ -118,19 +155,46 @@ def test_a_contract_in_another_form_is_refused(old: str, new: str) -> None:
     [
         ({"protocol": "other"}, {}, "'other' is not allowed"),
         ({"budgets": dict.fromkeys("ab", Budget(100.1, 1e-5))}, {}, "above the ε=100"),
-        ({"budgets": dict.fromkeys("ab", Budget(50.0, 1e-3))}, {}, "above the allowed δ"),
-        ({"budgets": dict.fromkeys("ab", Budget(50.0, 1e-5, "outsider"))}, {}, "outsider only"),
-        ({"budgets": dict.fromkeys("ab", Budget(math.inf, 0.0))}, {}, "above the ε=100"),
+        (
+            {"budgets": dict.fromkeys("ab", Budget(50.0, 1e-3))},
+            {},
+            "above the allowed δ",
+        ),
+        (
+            {"budgets": dict.fromkeys("ab", Budget(50.0, 1e-5, "outsider"))},
+            {},
+            "outsider only",
+        ),
+        (
+            {"budgets": dict.fromkeys("ab", Budget(math.inf, 0.0))},
+            {},
+            "above the ε=100",
+        ),
         ({"message": 2 << 30}, {}, "above 1024 MB"),
         ({}, {"spent": 951.0}, "in all"),
         ({}, {"people": 1}, "too few people"),
         ({}, {"schema": "0"}, "another schema"),
-        ({"schemas": {"b": "0", "c": "0"}, "budgets": dict.fromkeys("bc", Budget(1, 0))}, {}, "not among"),
-        ({"schemas": dict.fromkeys("abc", digest_of(SCHEMA)), "budgets": dict.fromkeys("abc", Budget(1, 0))}, {},
-         "'c' is not a partner"),
+        (
+            {
+                "schemas": {"b": "0", "c": "0"},
+                "budgets": dict.fromkeys("bc", Budget(1, 0)),
+            },
+            {},
+            "not among",
+        ),
+        (
+            {
+                "schemas": dict.fromkeys("abc", digest_of(SCHEMA)),
+                "budgets": dict.fromkeys("abc", Budget(1, 0)),
+            },
+            {},
+            "'c' is not a partner",
+        ),
     ],
-)  # fmt: skip
-def test_a_contract_outside_the_policy_is_refused(change: dict[str, Any], facts: dict[str, Any], words: str) -> None:
+)
+def test_a_contract_outside_the_policy_is_refused(
+    change: dict[str, Any], facts: dict[str, Any], words: str
+) -> None:
     policy = replace(POLICY, partners=("b",), against="anyone")
     plain: dict[str, Any] = {"schema": digest_of(SCHEMA), "people": 60, "spent": 0.0}
     policy.check(CONTRACT, "a", **plain)
@@ -139,14 +203,21 @@ def test_a_contract_outside_the_policy_is_refused(change: dict[str, Any], facts:
 
 
 def test_a_policy_file_is_read_and_its_mistakes_are_named(tmp_path: Path) -> None:
-    good = 'protocols = ["verti-gan"]\nepsilon_run = 2.0\nepsilon_total = 8\ndelta = 1e-6\n'
+    good = (
+        'protocols = ["verti-gan"]\nepsilon_run = 2.0\nepsilon_total = 8\ndelta = '
+        "1e-6\n"
+    )
     file = tmp_path / "policy.toml"
     file.write_text(good)
-    assert Policy.load(file).accept == "ask"  # a person is asked unless the holder says otherwise
+    # a person is asked unless the holder says otherwise
+    assert Policy.load(file).accept == "ask"
     for more, words in [
-        ("epsilon_runs = 1\n", 'Did you mean "epsilon_run"'), ('accept = "never"\n', "accept must be one of"),
-        ("people = 0\n", "people must be"), ('partners = "b"\n', "list of names"), ("=", "not a valid TOML"),
-    ]:  # fmt: skip
+        ("epsilon_runs = 1\n", 'Did you mean "epsilon_run"'),
+        ('accept = "never"\n', "accept must be one of"),
+        ("people = 0\n", "people must be"),
+        ('partners = "b"\n', "list of names"),
+        ("=", "not a valid TOML"),
+    ]:
         file.write_text(good + more)
         with pytest.raises(ConfigError, match=words):
             Policy.load(file)
@@ -155,7 +226,9 @@ def test_a_policy_file_is_read_and_its_mistakes_are_named(tmp_path: Path) -> Non
         Policy.load(file)
 
 
-def test_a_holder_who_wants_to_be_asked_is_asked_once(seat: Callable[..., Seat]) -> None:
+def test_a_holder_who_wants_to_be_asked_is_asked_once(
+    seat: Callable[..., Seat],
+) -> None:
     asked: list[str] = []
 
     def confirm(contract: Contract) -> bool:
@@ -176,7 +249,9 @@ def test_a_holder_who_wants_to_be_asked_is_asked_once(seat: Callable[..., Seat])
 # Answers under the contract
 
 
-def test_a_repeated_ask_gets_the_recorded_answer_and_costs_nothing(seat: Callable[..., Seat]) -> None:
+def test_a_repeated_ask_gets_the_recorded_answer_and_costs_nothing(
+    seat: Callable[..., Seat],
+) -> None:
     mine = seat(build=counting(seed=None))
     session = mine.open(CONTRACT)
     first = put(session, 1)
@@ -189,11 +264,17 @@ def test_a_repeated_ask_gets_the_recorded_answer_and_costs_nothing(seat: Callabl
     session.close()
 
 
-def test_a_party_that_comes_back_repeats_what_it_recorded_and_goes_on(seat: Callable[..., Seat]) -> None:
+def test_a_party_that_comes_back_repeats_what_it_recorded_and_goes_on(
+    seat: Callable[..., Seat],
+) -> None:
     mine = seat()
     undisturbed = [put(session := mine.open(CONTRACT), number) for number in (1, 2, 3)]
     session.close()
-    other = replace(mine, folder=mine.folder / "other", ledger=Ledger.rehearsal("a", Budget(1000.0, 1e-5)))
+    other = replace(
+        mine,
+        folder=mine.folder / "other",
+        ledger=Ledger.rehearsal("a", Budget(1000.0, 1e-5)),
+    )
     session = other.open(CONTRACT)
     values = [put(session, 1), put(session, 2)]
     session.close()
@@ -201,32 +282,46 @@ def test_a_party_that_comes_back_repeats_what_it_recorded_and_goes_on(seat: Call
     assert put(session, 2) == values[1]
     values.append(put(session, 3))
     session.close()
-    numbers = [[decode(answer.body, Counting.messages) for answer in run] for run in (undisturbed, values)]
+    numbers = [
+        [decode(answer.body, Counting.messages) for answer in run]
+        for run in (undisturbed, values)
+    ]
     assert [n.number.value for n in numbers[0]] == [n.number.value for n in numbers[1]]  # type: ignore[attr-defined]
     assert charges(other.ledger) == 3
 
 
-def test_a_new_server_session_may_count_from_one_again(seat: Callable[..., Seat]) -> None:
-    session = (mine := seat()).open(CONTRACT)
+def test_a_new_server_session_may_count_from_one_again(
+    seat: Callable[..., Seat],
+) -> None:
+    mine = seat()
+    session = mine.open(CONTRACT)
     put(session, 7, server="s1")
     assert put(session, 1, Next(extra=1), server="s2").status == "reply"
     assert charges(mine.ledger) == 2
     session.close()
 
 
-def test_an_ask_that_expired_before_it_began_is_not_charged(seat: Callable[..., Seat]) -> None:
-    session = (mine := seat()).open(CONTRACT)
+def test_an_ask_that_expired_before_it_began_is_not_charged(
+    seat: Callable[..., Seat],
+) -> None:
+    mine = seat()
+    session = mine.open(CONTRACT)
     answer = session.answer(AskId("s", 1), encode(Next()), expires=time.monotonic() - 1)
     assert "expired" in said(answer)["text"]
     assert charges(mine.ledger) == 0
     session.close()
 
 
-def test_a_server_that_asks_on_is_stopped_by_the_contract_s_price(seat: Callable[..., Seat]) -> None:
-    """The ledger has room for ten times as much; also a restart does not start the price anew."""
+def test_a_server_that_asks_on_is_stopped_by_the_contract_s_price(
+    seat: Callable[..., Seat],
+) -> None:
+    """The ledger has room for ten times as much; also a restart does not start the
+    price anew.
+    """
     mine = seat()
     small = replace(CONTRACT, budgets=dict.fromkeys("ab", Budget(1.0, 1e-5)))
-    session, number = mine.open(small), 0
+    session = mine.open(small)
+    number = 0
     while put(session, number := number + 1).status == "reply":
         if number == 5:
             session.close()
@@ -257,29 +352,54 @@ def test_a_contract_ledger_sees_other_runs_in_the_holder_s_budget() -> None:
 
 @pytest.mark.parametrize(
     ("told", "accepted"),
-    [(0.1, True), (10, True), (None, True), ([1, 2.5], True), (0.05, False), (11, False), ([1, 20], False),
-     ("1", False), (True, False)],
-)  # fmt: skip
+    [
+        (0.1, True),
+        (10, True),
+        (None, True),
+        ([1, 2.5], True),
+        (0.05, False),
+        (11, False),
+        ([1, 20], False),
+        ("1", False),
+        (True, False),
+    ],
+)
 def test_a_policy_bounds_settings_by_their_least_and_their_most(
     told: object, accepted: bool, seat: Callable[..., Seat]
 ) -> None:
-    mine = seat(policy=replace(POLICY, settings={"clip_norm": (0.1, 10), "not_in_this_protocol": (0, 1)}))
+    mine = seat(
+        policy=replace(
+            POLICY, settings={"clip_norm": (0.1, 10), "not_in_this_protocol": (0, 1)}
+        )
+    )
     contract = replace(CONTRACT, settings={"rounds": 3, "clip_norm": told})
     if accepted:
         mine.open(contract).close()
         return
-    with pytest.raises(PartyError, match=r"clip_norm = .* is outside 0.1 to 10\. Nothing was read"):
+    with pytest.raises(
+        PartyError, match=r"clip_norm = .* is outside 0.1 to 10\. Nothing was read"
+    ):
         mine.open(contract)
     assert not any(mine.folder.glob("*"))
 
 
 @pytest.mark.parametrize(
-    "wrong", ["settings = 3", "[settings]\nrounds = 3", "[settings]\nrounds = [3]", "[settings]\nrounds = [3, 2]",
-              "[settings]\nrounds = [nan, 2]", '[settings]\nrounds = ["1", "2"]'],
-)  # fmt: skip
-def test_a_policy_with_ranges_that_are_none_is_refused(wrong: str, tmp_path: Path) -> None:
+    "wrong",
+    [
+        "settings = 3",
+        "[settings]\nrounds = 3",
+        "[settings]\nrounds = [3]",
+        "[settings]\nrounds = [3, 2]",
+        "[settings]\nrounds = [nan, 2]",
+        '[settings]\nrounds = ["1", "2"]',
+    ],
+)
+def test_a_policy_with_ranges_that_are_none_is_refused(
+    wrong: str, tmp_path: Path
+) -> None:
     limits = 'protocols = ["gram"]\nepsilon_run = 1\nepsilon_total = 1\ndelta = 1e-6\n'
-    (file := tmp_path / "policy.toml").write_text(limits + wrong)
+    file = tmp_path / "policy.toml"
+    file.write_text(limits + wrong)
     with pytest.raises(ConfigError, match="settings"):
         Policy.load(file)
     file.write_text(limits + "[settings]\nclip_norm = [0.1, 10]\n")
@@ -287,22 +407,40 @@ def test_a_policy_with_ranges_that_are_none_is_refused(wrong: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "settings", [{"penalty": 4.9e37}, {"clip_norm": 1e-30}, {"critic_hidden": [10**9]}, {"learning_rate": "fast"},
-                 {"no_such": 1}],
-)  # fmt: skip
+    "settings",
+    [
+        {"penalty": 4.9e37},
+        {"clip_norm": 1e-30},
+        {"critic_hidden": [10**9]},
+        {"learning_rate": "fast"},
+        {"no_such": 1},
+    ],
+)
 def test_accept_always_still_refuses_settings_outside_the_honest_ranges(
     settings: dict[str, Any], network: Network, tmp_path: Path
 ) -> None:
     """As a holder's home takes its seat: no session is opened, and nothing is kept."""
     frame, schema = toy(rows=20, seed=1)
-    frame.to_csv(table := tmp_path / "a.csv", index=False)
-    (described := tmp_path / "a.toml").write_text(schema.to_toml())
-    (home := tmp_path / "home").mkdir()
-    mine = take_seat(network.invitations["a"], table=table, schema=described, policy=POLICY, home=home)
+    table = tmp_path / "a.csv"
+    frame.to_csv(table, index=False)
+    described = tmp_path / "a.toml"
+    described.write_text(schema.to_toml())
+    home = tmp_path / "home"
+    home.mkdir()
+    mine = take_seat(
+        network.invitations["a"],
+        table=table,
+        schema=described,
+        policy=POLICY,
+        home=home,
+    )
     contract = replace(
-        CONTRACT, protocol="central-gan", settings=settings, schemas={"a": digest_of(schema)},
+        CONTRACT,
+        protocol="central-gan",
+        settings=settings,
+        schemas={"a": digest_of(schema)},
         budgets={"a": Budget(1.0, 1e-5)},
-    )  # fmt: skip
+    )
     with pytest.raises(PartyError, match="central-gan does not run with its settings"):
         mine.open(contract)
     assert not (home / "runs").exists()
@@ -310,22 +448,33 @@ def test_accept_always_still_refuses_settings_outside_the_honest_ranges(
     mine.ledger.close()
 
 
-def test_other_settings_than_the_contract_s_are_refused(seat: Callable[..., Seat]) -> None:
+def test_other_settings_than_the_contract_s_are_refused(
+    seat: Callable[..., Seat],
+) -> None:
     def build(contract: Contract, ledger: Ledger, folder: Path) -> Beginning:
         return Beginning("a", ledger, run=contract.run, folder=folder)
 
     contract = replace(CONTRACT, settings={"rounds": 3, "layers": [4, 2]})
     session = seat(build=build).open(contract)
-    assert "other settings" in said(put(session, 1, Begin(config={"rounds": 4, "layers": [4, 2]})))["text"]
+    assert (
+        "other settings"
+        in said(put(session, 1, Begin(config={"rounds": 4, "layers": [4, 2]})))["text"]
+    )
     agreed = Begin(config={"rounds": 3, "layers": (4, 2)})
-    assert "other settings" not in said(put(session, 2, agreed))["text"]  # it gets as far as the party
+    # it gets as far as the party
+    assert "other settings" not in said(put(session, 2, agreed))["text"]
     session.close()
 
 
-def test_bytes_outside_the_protocol_are_refused_and_the_session_goes_on(seat: Callable[..., Seat]) -> None:
-    session = (mine := seat()).open(CONTRACT)
+def test_bytes_outside_the_protocol_are_refused_and_the_session_goes_on(
+    seat: Callable[..., Seat],
+) -> None:
+    mine = seat()
+    session = mine.open(CONTRACT)
     reply = put(session, 1).body
-    for number, data in enumerate((b"", b"\0" * 40, os.urandom(300), reply, encode(Next())[:-3]), 2):
+    for number, data in enumerate(
+        (b"", b"\0" * 40, os.urandom(300), reply, encode(Next())[:-3]), 2
+    ):
         assert said(session.answer(AskId("s1", number), data))["kind"] == "MessageError"
     assert put(session, 9).status == "reply"
     assert charges(mine.ledger) == 2
@@ -339,10 +488,14 @@ def test_bytes_outside_the_protocol_are_refused_and_the_session_goes_on(seat: Ca
         (LedgerError("/srv/a.ledger: the disk is full"), "LedgerError", False),
         (ArtefactError("/srv/state-3 is 120"), "ArtefactError", False),
         (KeyError("ann@example.org"), "PartyError", False),
-        (BudgetExceeded("a: this step costs ε=1. Nothing was sent."), "BudgetExceeded", True),
+        (
+            BudgetExceeded("a: this step costs ε=1. Nothing was sent."),
+            "BudgetExceeded",
+            True,
+        ),
         (AlignmentError("ids of another kind"), "AlignmentError", True),
     ],
-)  # fmt: skip
+)
 def test_a_failure_crosses_without_rows_and_paths(
     seat: Callable[..., Seat], error: Exception, kind: str, kept: bool
 ) -> None:
@@ -350,13 +503,19 @@ def test_a_failure_crosses_without_rows_and_paths(
     session = seat().open(CONTRACT)
     words = said(put(session, 1, Fail(how="so")))
     assert words["kind"] == kind
-    assert ("/srv" in words["text"], "120" in words["text"], "ann@" in words["text"]) == (False, False, False)
+    assert (
+        "/srv" in words["text"],
+        "120" in words["text"],
+        "ann@" in words["text"],
+    ) == (False, False, False)
     assert (str(error) in words["text"]) == kept
     assert words["text"].startswith("a: ")
     session.close()
 
 
-def test_a_party_that_cannot_be_built_says_so_without_saying_why(seat: Callable[..., Seat]) -> None:
+def test_a_party_that_cannot_be_built_says_so_without_saying_why(
+    seat: Callable[..., Seat],
+) -> None:
     def build(contract: Contract, ledger: Ledger, folder: Path) -> Counting:
         raise AlignmentError("id 4711 occurs twice")
 
@@ -383,9 +542,12 @@ def test_an_answer_that_cannot_be_recorded_does_not_leave(
 # What is remembered
 
 
-def test_an_audit_log_shows_what_was_changed_or_taken_out(seat: Callable[..., Seat], tmp_path: Path) -> None:
+def test_an_audit_log_shows_what_was_changed_or_taken_out(
+    seat: Callable[..., Seat], tmp_path: Path
+) -> None:
     file = tmp_path / "audit.jsonl"
-    session = (mine := seat(log=AuditLog(file))).open(CONTRACT)
+    mine = seat(log=AuditLog(file))
+    session = mine.open(CONTRACT)
     put(session, 1)
     put(session, 1)
     session.close()
@@ -398,7 +560,11 @@ def test_an_audit_log_shows_what_was_changed_or_taken_out(seat: Callable[..., Se
     assert events == ["contract accepted", "ask", "reply", "answer repeated", "later"]
     assert verify_log(file) == 5
     lines = file.read_text().splitlines(keepends=True)
-    for spoiled in (lines[:1] + lines[2:], [*lines[:2], lines[2].replace("reply", "refusal"), *lines[3:]], ["x\n"]):
+    for spoiled in (
+        lines[:1] + lines[2:],
+        [*lines[:2], lines[2].replace("reply", "refusal"), *lines[3:]],
+        ["x\n"],
+    ):
         file.write_text("".join(spoiled))
         with pytest.raises(ArtefactError, match="line"):
             verify_log(file)
@@ -411,24 +577,37 @@ WITHOUT_PERSON = replace(SCHEMA, person=None, rows_are_people=False)
     ("schemas", "words"),
     [
         ({"a": SCHEMA, "b": SCHEMA}, "for each person"),
-        ({"a": WITHOUT_PERSON, "b": WITHOUT_PERSON}, "for each row; a person with several rows"),
-        ({"a": SCHEMA, "b": WITHOUT_PERSON}, "for each row; a person with several rows"),
+        (
+            {"a": WITHOUT_PERSON, "b": WITHOUT_PERSON},
+            "for each row; a person with several rows",
+        ),
+        (
+            {"a": SCHEMA, "b": WITHOUT_PERSON},
+            "for each row; a person with several rows",
+        ),
     ],
 )
-def test_a_contract_says_for_whom_its_price_is(schemas: dict[str, Any], words: str) -> None:
+def test_a_contract_says_for_whom_its_price_is(
+    schemas: dict[str, Any], words: str
+) -> None:
     contract = replace(CONTRACT, units=units_of(schemas))
     assert Contract.from_text(contract.text) == contract
     assert words in dict(contract_words(contract, "a"))["price here"]
 
 
-def test_a_holder_signs_no_contract_that_promises_another_unit_than_its_schema() -> None:
+def test_a_holder_signs_no_contract_that_promises_another_unit_than_its_schema():
     def check(contract: Contract, schema: Any) -> None:
-        described = {"schema": digest_of(schema), "unit": units_of({"a": schema}).get("a", "person")}
+        described = {
+            "schema": digest_of(schema),
+            "unit": units_of({"a": schema}).get("a", "person"),
+        }
         POLICY.check(contract, "a", people=10_000, spent=0.0, **described)
 
     of_rows = replace(CONTRACT, schemas=dict.fromkeys("ab", digest_of(WITHOUT_PERSON)))
     check(replace(of_rows, units={"a": "row", "b": "row"}), WITHOUT_PERSON)
-    with pytest.raises(PartyError, match="a row is protected here, and the contract says otherwise"):
+    with pytest.raises(
+        PartyError, match="a row is protected here, and the contract says otherwise"
+    ):
         check(of_rows, WITHOUT_PERSON)
     for units in ({"a": "galaxy"}, {"c": "row"}, {"a": 1}):
         with pytest.raises(MessageError, match="not a contract"):

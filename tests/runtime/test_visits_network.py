@@ -1,4 +1,6 @@
-"""People with many rows, at holders on machines of their own: every command is a process of its own."""
+"""People with many rows, at holders on machines of their own: every command is a
+process of its own.
+"""
 
 import pandas as pd
 import tomli_w
@@ -17,27 +19,44 @@ def two_clinics(desk: Desk) -> None:
         home = desk.folder / f"{name}-tables"
         home.mkdir()
         who[who["patient"] % 2 == number].to_csv(home / "people.csv", index=False)
-        events[events["patient"] % 2 == number].to_parquet(home / "events.parquet", index=False)
+        events[events["patient"] % 2 == number].to_parquet(
+            home / "events.parquet", index=False
+        )
         clinic().save(desk.folder / f"{name}-schema.toml")
         parties[name] = {"schema": f"{name}-schema.toml", "epsilon": 3.0, "delta": 1e-4}
     settings = {"kinds": 2, "states": 2, "steps": 5, "device": "cpu"}
-    body = {"protocol": "visits", "out": "joint", "rows": 50, "settings": settings, "parties": parties}
+    body = {
+        "protocol": "visits",
+        "out": "joint",
+        "rows": 50,
+        "settings": settings,
+        "parties": parties,
+    }
     (desk.folder / "run.toml").write_text(tomli_w.dumps(body))
-    (desk.folder / "policy.toml").write_text(tomli_w.dumps(POLICY | {"protocols": ["visits"]}))
+    (desk.folder / "policy.toml").write_text(
+        tomli_w.dumps(POLICY | {"protocols": ["visits"]})
+    )
 
 
 def test_two_clinics_make_two_tables_of_people_with_visits(desk: Desk) -> None:
     two_clinics(desk)
-    assert "each of which a person weighs 1" in " ".join(desk.done("plan", "run.toml").split())
+    assert "each of which a person weighs 1" in " ".join(
+        desk.done("plan", "run.toml").split()
+    )
     desk.found()
-    holders = [desk.join(name, table=f"{name}-tables") for name in ("clinic", "insurer")]
+    holders = [
+        desk.join(name, table=f"{name}-tables") for name in ("clinic", "insurer")
+    ]
     server = desk.serve()
     assert server.end() == 0, server.err
     for holder, name in zip(holders, ("clinic", "insurer"), strict=True):
         assert holder.end() == 0, holder.err
         with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
             assert 2.9 < ledger.spent() <= 3.0
-    people, events = (pd.read_parquet(desk.folder / f"joint/synthetic/{part}.parquet") for part in ("people", "events"))
+    people, events = (
+        pd.read_parquet(desk.folder / f"joint/synthetic/{part}.parquet")
+        for part in ("people", "events")
+    )
     assert len(people) == 50
     assert set(events["patient"]) <= set(people["patient"])
     assert len(Generator.load(desk.folder / "joint").visits(5, seed=1)[0]) == 5
@@ -49,7 +68,9 @@ def test_two_clinics_make_two_tables_of_people_with_visits(desk: Desk) -> None:
     assert "Synthetic events" in page
 
 
-def test_a_holder_with_another_bound_on_events_is_told_and_nothing_is_charged(desk: Desk) -> None:
+def test_a_holder_with_another_bound_on_events_is_told_and_nothing_is_charged(
+    desk: Desk,
+) -> None:
     two_clinics(desk)
     clinic(most_events=2).save(desk.folder / "other.toml")
     desk.found()
@@ -63,7 +84,10 @@ def test_a_holder_with_another_bound_on_events_is_told_and_nothing_is_charged(de
 
 
 def test_two_clinics_and_a_registry_of_both_ones_people_are_a_grid(desk: Desk) -> None:
-    tables, schemas = ({name: part[name] for name in ("clinic", "registry")} for part in beside_visits(60))
+    tables, schemas = (
+        {name: part[name] for name in ("clinic", "registry")}
+        for part in beside_visits(60)
+    )
     held, described = split_rows(tables, schemas, clinic=2)
     parties = {}
     for name, rows in held.items():
@@ -76,11 +100,18 @@ def test_two_clinics_and_a_registry_of_both_ones_people_are_a_grid(desk: Desk) -
         for part, frame in rows.items():
             frame.to_csv(desk.folder / f"{name}.csv" / f"{part}.csv", index=False)
     settings = {"kinds": 2, "states": 2, "steps": 5, "device": "cpu"}
-    body = {"protocol": "visits", "out": "joint", "settings": settings, "parties": parties}
+    body = {
+        "protocol": "visits",
+        "out": "joint",
+        "settings": settings,
+        "parties": parties,
+    }
     (desk.folder / "run.toml").write_text(tomli_w.dumps(body))
     policy = POLICY | {"protocols": ["visits"], "partners": list(held)}
     (desk.folder / "policy.toml").write_text(tomli_w.dumps(policy))
-    assert "some columns of some of the people each" in " ".join(desk.done("plan", "run.toml").split())
+    assert "some columns of some of the people each" in " ".join(
+        desk.done("plan", "run.toml").split()
+    )
     desk.found(*held)
     holders = {name: desk.join(name) for name in held}
     server = desk.serve()
@@ -90,7 +121,11 @@ def test_two_clinics_and_a_registry_of_both_ones_people_are_a_grid(desk: Desk) -
         with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
             assert 2.9 < ledger.spent() <= 3.0
             others = ", ".join(other for other in held if other != name)
-            (paid,) = [entry.what for entry in ledger.entries() if entry.what.startswith("tables of people")]
+            (paid,) = [
+                entry.what
+                for entry in ledger.entries()
+                if entry.what.startswith("tables of people")
+            ]
             assert f"with {others}; keys" in paid
     generator = Generator.load(desk.folder / "joint")
     assert generator.card["partition"] == "grid"

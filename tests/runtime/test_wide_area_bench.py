@@ -1,4 +1,6 @@
-"""The benchmark of a wide-area line: what passes a relay, and a whole run on few people."""
+"""The benchmark of a wide-area line: what passes a relay, and a whole run on few
+people.
+"""
 
 import asyncio
 import csv
@@ -24,7 +26,9 @@ def test_bytes_wait_for_those_before_them_and_then_for_the_length_of_the_line(
     assert line.carried == 2000
 
 
-def test_what_comes_out_of_the_relay_is_what_went_in_both_ways(load_bench: Callable[..., ModuleType]) -> None:
+def test_what_comes_out_of_the_relay_is_what_went_in_both_ways(
+    load_bench: Callable[..., ModuleType],
+) -> None:
     relay = load_bench("network", "relay").relay
     sent = os.urandom(300_000)
 
@@ -38,7 +42,9 @@ def test_what_comes_out_of_the_relay_is_what_went_in_both_ways(load_bench: Calla
         where: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         over = asyncio.Event()
         far = server.sockets[0].getsockname()[1]
-        work = asyncio.create_task(relay(far, delay=0.001, rate=1e9, ready=where.set_result, over=over.wait()))
+        work = asyncio.create_task(
+            relay(far, delay=0.001, rate=1e9, ready=where.set_result, over=over.wait())
+        )
         reader, writer = await asyncio.open_connection("127.0.0.1", await where)
         writer.write(sent)
         writer.write_eof()
@@ -56,10 +62,15 @@ def test_what_comes_out_of_the_relay_is_what_went_in_both_ways(load_bench: Calla
     assert carried == {"there": len(sent), "back": len(sent)}
 
 
-def test_a_run_of_few_people_goes_through_the_line(tmp_path: Path, forker: Forker) -> None:
-    out, to = tmp_path / "w.csv", tmp_path / "bench"
+def test_a_run_of_few_people_goes_through_the_line(
+    tmp_path: Path, forker: Forker
+) -> None:
+    out = tmp_path / "w.csv"
+    to = tmp_path / "bench"
     words = ("--lines", 2, "--out", out)
-    bench = forker.run(*words, folder=tmp_path, to=to, program=FOLDER / "wide_area.py", QUICK="1")
+    bench = forker.run(
+        *words, folder=tmp_path, to=to, program=FOLDER / "wide_area.py", QUICK="1"
+    )
     assert bench.end() == 0, bench.err
     (row,) = csv.DictReader(out.read_text().splitlines())
     assert row["people"] == "200"

@@ -29,9 +29,17 @@ class Answer(Reply, kind="test.answer"):
 
 RECEIPT = Receipt(holder="clinic", ledger="abc", entry=7, run="r", what="round 1")
 QUESTION = Question(
-    round=3, rate=0.5, weights=torch.arange(6.0).view(2, 3), layers=(4, 2), extra={"bias": torch.ones(2)}, salt=b"\0x"
+    round=3,
+    rate=0.5,
+    weights=torch.arange(6.0).view(2, 3),
+    layers=(4, 2),
+    extra={"bias": torch.ones(2)},
+    salt=b"\0x",
 )
-ANSWER = Answer(gradient=Paid({"values": torch.ones(3)}, RECEIPT), people=Public(20, "the size of the intersection"))
+ANSWER = Answer(
+    gradient=Paid({"values": torch.ones(3)}, RECEIPT),
+    people=Public(20, "the size of the intersection"),
+)
 
 
 def test_an_ask_comes_back_as_it_went() -> None:
@@ -65,8 +73,14 @@ def test_a_kind_that_was_not_listed_is_refused() -> None:
         ({"more": 1}, "not a message"),
     ],
 )
-def test_an_envelope_out_of_order_is_refused(change: dict[str, object], words: str) -> None:
-    envelope = {"kind": Keep.kind(), "fields": {"round": 1}} if "fields" not in change else {"kind": Question.kind()}
+def test_an_envelope_out_of_order_is_refused(
+    change: dict[str, object], words: str
+) -> None:
+    envelope = (
+        {"kind": Keep.kind(), "fields": {"round": 1}}
+        if "fields" not in change
+        else {"kind": Question.kind()}
+    )
     with pytest.raises(MessageError, match=words):
         decode(pack(envelope | change), [Keep, Question])
 
@@ -90,7 +104,10 @@ def test_a_reply_without_receipt_is_refused_on_arrival() -> None:
 
 
 def test_a_receipt_with_other_fields_is_refused() -> None:
-    body = {"gradient": {"paid": {"holder": "x"}, "value": 1}, "people": {"public": "a reason", "value": 1}}
+    body = {
+        "gradient": {"paid": {"holder": "x"}, "value": 1},
+        "people": {"public": "a reason", "value": 1},
+    }
     with pytest.raises(MessageError):
         decode(pack({"kind": Answer.kind(), "fields": body}), [Answer])
 
@@ -103,12 +120,26 @@ def test_random_bytes_are_refused(data: bytes) -> None:
 
 
 def test_size_is_close_to_the_bytes_on_the_wire() -> None:
-    big = Question(round=1, rate=0.1, weights=torch.zeros(1000, 10), layers=(1,), extra={}, salt=None)
+    big = Question(
+        round=1,
+        rate=0.1,
+        weights=torch.zeros(1000, 10),
+        layers=(1,),
+        extra={},
+        salt=None,
+    )
     assert size(big) == pytest.approx(len(encode(big)), rel=0.02)
 
 
-@pytest.mark.parametrize("wrong", [{"entry": "7"}, {"entry": True}, {"event": None}, {"more": 1}])
-def test_a_receipt_with_values_of_other_types_is_refused(wrong: dict[str, object]) -> None:
-    fields = {"gradient": {"paid": RECEIPT.to_dict() | wrong, "value": 1}, "people": {"public": "r", "value": 1}}
+@pytest.mark.parametrize(
+    "wrong", [{"entry": "7"}, {"entry": True}, {"event": None}, {"more": 1}]
+)
+def test_a_receipt_with_values_of_other_types_is_refused(
+    wrong: dict[str, object],
+) -> None:
+    fields = {
+        "gradient": {"paid": RECEIPT.to_dict() | wrong, "value": 1},
+        "people": {"public": "r", "value": 1},
+    }
     with pytest.raises(MessageError, match="cannot be read"):
         decode(pack({"kind": Answer.kind(), "fields": fields}), [Answer])

@@ -1,7 +1,9 @@
-"""AIM and MST by dpmm, with its authors' settings (80 MB, 1,000 iterations a round), hastened as benchmarks/joint does.
+"""AIM and MST by dpmm, with its authors' settings (80 MB, 1,000 iterations a round),
+hastened as benchmarks/joint does.
 
-`lean_pgm` gives the same estimates in less time and memory. AIM's last estimate goes on from those of its rounds, as in
-its authors' code. Codes are given with their domain, so that none of the budget goes into bins.
+`lean_pgm` gives the same estimates in less time and memory. AIM's last estimate goes on
+from those of its rounds, as in its authors' code. Codes are given with their domain, so
+that none of the budget goes into bins.
 """
 
 import sys
@@ -21,9 +23,13 @@ from dpmm.models.base.mechanisms import mechanism
 SETTINGS: Any = SimpleNamespace(megabytes=80, iterations=1000, plain=False)
 
 
-def synthesise(rows: pd.DataFrame, domain: dict[str, int], task: dict[str, Any]) -> pd.DataFrame:
+def synthesise(
+    rows: pd.DataFrame, domain: dict[str, int], task: dict[str, Any]
+) -> pd.DataFrame:
     lean_pgm.install()
     if task["equal"]:
         mechanism.cdp_rho = gaussian_rho
     method = task["method"].partition(" ")[0]
-    return central.synthesise(rows, domain, method, task["epsilon"], task["seed"], SETTINGS)
+    return central.synthesise(
+        rows, domain, method, task["epsilon"], task["seed"], SETTINGS
+    )

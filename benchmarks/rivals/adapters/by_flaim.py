@@ -1,10 +1,13 @@
-"""AugFLAIM by its authors' code, over three holders of rows that all take part in each of its ten rounds.
+"""AugFLAIM by its authors' code, over three holders of rows that all take part in each
+of its ten rounds.
 
-Maddock, Cormode, Maple, "FLAIM: AIM-based synthetic data generation in the federated setting" (KDD 2024). Settings are
-those of its sweep over ε: private one-way counts of each round join the measurements and steer the choice of tables,
-one noise for all holders, and 64 random sets of three columns as workload; of its weights those by noisy totals.
-Holders have random rows, as ours have, and the number of people is public. Its code imports loaders, logs and an
-accountant that this needs none of, and as published uses two names that are not there; these are put aside here.
+Maddock, Cormode, Maple, "FLAIM: AIM-based synthetic data generation in the federated
+setting" (KDD 2024). Settings are those of its sweep over ε: private one-way counts of
+each round join the measurements and steer the choice of tables, one noise for all
+holders, and 64 random sets of three columns as workload; of its weights those by noisy
+totals. Holders have random rows, as ours have, and the number of people is public. Its
+code imports loaders, logs and an accountant that this needs none of, and as published
+uses two names that are not there; these are put aside here.
 """
 
 import importlib.abc
@@ -19,19 +22,39 @@ import numpy as np
 import pandas as pd
 from equal_noise import gaussian_rho
 
-HOLDERS, SEED = 3, 123
+HOLDERS = 3
+SEED = 123
 GENERATORS = "synth_fl.generators"
 ASIDE = (
-    "autodp", "jax", "loguru", "matplotlib", f"{GENERATORS}.central.ctgan", f"{GENERATORS}.central.mwem",
-    f"{GENERATORS}.federated.fed_ctgan", f"{GENERATORS}.federated.naive_hfl",
-)  # fmt: skip
+    "autodp",
+    "jax",
+    "loguru",
+    "matplotlib",
+    f"{GENERATORS}.central.ctgan",
+    f"{GENERATORS}.central.mwem",
+    f"{GENERATORS}.federated.fed_ctgan",
+    f"{GENERATORS}.federated.naive_hfl",
+)
 SETTINGS = {
-    "accounting_method": "distributed", "aggregation_method": "merge_all", "init_method": "", "gauss_budget_alloc": 0.9,
-    "pgm_weight_method": "sigma_scaled_squared_nweight_n_est", "pgm_train_iters": 50, "pgm_final_iters": 500,
-    "control_type": "private_combine_sub_filter", "global_rounds": 10, "control_rounds": -1, "control_estimates": -1,
-    "clients_per_round": 1, "local_rounds": 1, "use_control_variates": True, "normalize_measurements": True,
-    "workload_num_marginals": 64, "workload_seed": SEED, "load_client_answer_cache": False,
-}  # fmt: skip
+    "accounting_method": "distributed",
+    "aggregation_method": "merge_all",
+    "init_method": "",
+    "gauss_budget_alloc": 0.9,
+    "pgm_weight_method": "sigma_scaled_squared_nweight_n_est",
+    "pgm_train_iters": 50,
+    "pgm_final_iters": 500,
+    "control_type": "private_combine_sub_filter",
+    "global_rounds": 10,
+    "control_rounds": -1,
+    "control_estimates": -1,
+    "clients_per_round": 1,
+    "local_rounds": 1,
+    "use_control_variates": True,
+    "normalize_measurements": True,
+    "workload_num_marginals": 64,
+    "workload_seed": SEED,
+    "load_client_answer_cache": False,
+}
 
 
 class Nothing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -39,7 +62,11 @@ class Nothing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, name: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
         aside = any(name == start or name.startswith(f"{start}.") for start in ASIDE)
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if aside else None
+        return (
+            importlib.machinery.ModuleSpec(name, self, is_package=True)
+            if aside
+            else None
+        )
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> Any:
         return MagicMock(__spec__=spec, __path__=[], Mechanism=object)
@@ -50,7 +77,9 @@ class Nothing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 @dataclass
 class Table:
-    """What FLAIM asks of its own class of tables, whose file names a variable that is not there."""
+    """What FLAIM asks of its own class of tables, whose file names a variable that is
+    not there.
+    """
 
     df: pd.DataFrame
     domain: dict[str, int]
@@ -67,10 +96,14 @@ class Table:
         return Dataset(self.df, Domain(list(self.domain), list(self.domain.values())))
 
 
-def synthesise(rows: pd.DataFrame, domain: dict[str, int], task: dict[str, Any]) -> pd.DataFrame:
+def synthesise(
+    rows: pd.DataFrame, domain: dict[str, int], task: dict[str, Any]
+) -> pd.DataFrame:
     sys.meta_path.insert(0, Nothing())
     loaders: Any = ModuleType("synth_fl.utils.dataloaders")
-    loaders.TabularDataset, loaders.HorizontalSharder, loaders.VerticalSharder = Table, None, None
+    loaders.TabularDataset = Table
+    loaders.HorizontalSharder = None
+    loaders.VerticalSharder = None
     sys.modules[loaders.__name__] = loaders
     utils: Any = importlib.import_module("synth_fl.utils")
     utils.DEFAULT_DATA_ROOT = ""
@@ -79,13 +112,28 @@ def synthesise(rows: pd.DataFrame, domain: dict[str, int], task: dict[str, Any])
     from synth_fl.workloads import WorkloadManager
 
     del sys.modules["jax"]  # scipy would ask it for its arrays
-    config = FederatedGeneratorConfig(epsilon=task["epsilon"], delta=task["delta"], num_clients=HOLDERS, **SETTINGS)
+    config = FederatedGeneratorConfig(
+        epsilon=task["epsilon"], delta=task["delta"], num_clients=HOLDERS, **SETTINGS
+    )
     flaim = FLAIM(config)
     if task["equal"]:
-        flaim.accountant.rho = flaim.accountant.starting_rho = gaussian_rho(task["epsilon"], task["delta"])
-    flaim.n, flaim.target, flaim.num_clients = len(rows), task["target"], HOLDERS
-    asked = WorkloadManager(num_marginals=64, seed=SEED).generate_workload(SimpleNamespace(df=rows, y=task["target"]))
-    parts = np.array_split(np.random.default_rng(task["seed"]).permutation(len(rows)), HOLDERS)
-    held = [Table(rows.iloc[part].reset_index(drop=True), domain, task["target"]) for part in parts]
+        flaim.accountant.rho = flaim.accountant.starting_rho = gaussian_rho(
+            task["epsilon"], task["delta"]
+        )
+    flaim.n = len(rows)
+    flaim.target = task["target"]
+    flaim.num_clients = HOLDERS
+    asked = WorkloadManager(num_marginals=64, seed=SEED).generate_workload(
+        SimpleNamespace(df=rows, y=task["target"])
+    )
+    parts = np.array_split(
+        np.random.default_rng(task["seed"]).permutation(len(rows)), HOLDERS
+    )
+    held = [
+        Table(rows.iloc[part].reset_index(drop=True), domain, task["target"])
+        for part in parts
+    ]
     made: pd.DataFrame = flaim._generate(held, asked)[1]
-    return made.sample(len(rows), replace=len(made) < len(rows), random_state=task["seed"])
+    return made.sample(
+        len(rows), replace=len(made) < len(rows), random_state=task["seed"]
+    )

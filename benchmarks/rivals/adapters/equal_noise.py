@@ -1,4 +1,6 @@
-"""The budget ρ of the least Gaussian noise that is (ε, δ)-private: the noise that ours has."""
+"""The budget ρ of the least Gaussian noise that is (ε, δ)-private: the noise that ours
+has.
+"""
 
 import math
 
@@ -9,11 +11,13 @@ from scipy.special import log_ndtr, ndtr
 def gaussian_rho(epsilon: float, delta: float) -> float:
     """ρ = 1 / 2σ² at sensitivity 1.
 
-    Balle and Wang, "Improving the Gaussian mechanism for differential privacy" (ICML 2018), Theorem 8.
+    Balle and Wang, "Improving the Gaussian mechanism for differential privacy" (ICML
+    2018), Theorem 8.
     """
 
     def excess(sigma: float) -> float:
-        far, near = -0.5 / sigma - epsilon * sigma, 0.5 / sigma - epsilon * sigma
+        far = -0.5 / sigma - epsilon * sigma
+        near = 0.5 / sigma - epsilon * sigma
         return float(ndtr(near) - math.exp(epsilon + log_ndtr(far)) - delta)
 
     sigma = brentq(excess, 1e-3, 1e4 / epsilon, xtol=1e-12)

@@ -1,17 +1,19 @@
-"""A condition and rules on people with events (docs/visits.md says what they mean), case by case: what a person is
-like, and what that asks of the events.
+"""A condition and rules on people with events (docs/visits.md says what they mean),
+case by case: what a person is like, and what that asks of the events.
 
-Each case settles all tests on people's columns that a condition, or a rule on both tables, makes: so cases do not
-overlap, and what is left in each of them speaks of events alone. What is left of the condition is then told by kinds of
-events. Who has which kinds is settled first (`present`): of a kind that is not there the condition becomes what holds
-whatever its tests say. The rest is told kind by kind (`asked_of_kinds`): the ways in which an event of the first kind
-can turn out leave conditions on the others. Where an event of set A leaves B, and all others leave nothing, one of A
-and one of B are wanted. Where one of A is enough, and others leave B, either one is of A, or none is and one of B is
-wanted.
+Each case settles all tests on people's columns that a condition, or a rule on both
+tables, makes: so cases do not overlap, and what is left in each of them speaks of
+events alone. What is left of the condition is then told by kinds of events. Who has
+which kinds is settled first (`present`): of a kind that is not there the condition
+becomes what holds whatever its tests say. The rest is told kind by kind
+(`asked_of_kinds`): the ways in which an event of the first kind can turn out leave
+conditions on the others. Where an event of set A leaves B, and all others leave
+nothing, one of A and one of B are wanted. Where one of A is enough, and others leave B,
+either one is of A, or none is and one of B is wanted.
 
-Edges: what compares two columns of both tables, or speaks of the time itself, is in no case (`Split.later`): drawn
-people are held against it. So is what needs two different events of one kind, or falls into too many parts
-(TooManyCasesError).
+Edges: what compares two columns of both tables, or speaks of the time itself, is in no
+case (`Split.later`): drawn people are held against it. So is what needs two different
+events of one kind, or falls into too many parts (TooManyCasesError).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +22,17 @@ from itertools import product
 
 from understudy.answers.question import Box, Question, left_of
 from understudy.answers.rule_boxes import rule_boxes
-from understudy.data.conditions import And, Condition, Not, OneOf, Or, Order, Test, columns, tests
+from understudy.data.conditions import (
+    And,
+    Condition,
+    Not,
+    OneOf,
+    Or,
+    Order,
+    Test,
+    columns,
+    tests,
+)
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.values import Pieces
 from understudy.data.rules import Rule, about
@@ -43,7 +55,9 @@ class TooManyCasesError(Exception):
 
 @dataclass(frozen=True)
 class Asked:
-    """Of a person's events of one kind: one at least meets `some`, and none meets `never`."""
+    """Of a person's events of one kind: one at least meets `some`, and none meets
+    `never`.
+    """
 
     some: Condition | None = None
     never: Condition | None = None
@@ -51,7 +65,9 @@ class Asked:
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """A kind of events: hits, misses, and whether one hit is wanted. `free`: they may be anything."""
+    """A kind of events: hits, misses, and whether one hit is wanted. `free`: they may
+    be anything.
+    """
 
     hit: Boxes
     miss: Boxes
@@ -78,13 +94,18 @@ class Split:
     @property
     def later(self) -> bool:
         """Whether something is left to be looked at in what was drawn."""
-        kept = len(self._people) + sum(len(self._events(part)) + len(self._both(part)) for part in self.schema.parts)
+        kept = len(self._people) + sum(
+            len(self._events(part)) + len(self._both(part))
+            for part in self.schema.parts
+        )
         return kept < len(self.schema.rules) or self._untold
 
     @property
     def _untold(self) -> bool:
         times = {part.time for part in self.schema.parts}
-        return self.condition is not None and not times.isdisjoint(columns(self.condition))
+        return self.condition is not None and not times.isdisjoint(
+            columns(self.condition)
+        )
 
     @property
     def _people(self) -> tuple[Rule, ...]:
@@ -94,11 +115,21 @@ class Split:
         return about(self.schema.rules, part.event_schema.names)
 
     def _both(self, part: VisitSchema) -> list[Condition]:
-        """On columns of people and of these events, without the time and without an order between two."""
+        """On columns of people and of these events, without the time and without an
+        order between two.
+        """
         names = (*self.schema.person_schema.names, *part.event_schema.names)
         alone = {*self._people, *self._events(part)}
-        found = [rule.condition for rule in about(self.schema.rules, names) if rule not in alone]
-        return [one for one in found if one and not any(isinstance(test, Order) for test in tests(one))]
+        found = [
+            rule.condition
+            for rule in about(self.schema.rules, names)
+            if rule not in alone
+        ]
+        return [
+            one
+            for one in found
+            if one and not any(isinstance(test, Order) for test in tests(one))
+        ]
 
     @property
     def people(self) -> Codec:
@@ -106,17 +137,30 @@ class Split:
 
     @property
     def events(self) -> tuple[Codec, ...]:
-        return tuple(Codec(replace(part.event_schema, rules=self._events(part))) for part in self.schema.parts)
+        return tuple(
+            Codec(replace(part.event_schema, rules=self._events(part)))
+            for part in self.schema.parts
+        )
 
     def ruled_boxes(self) -> tuple[Boxes, tuple[Boxes, ...]]:
-        return _boxes(self.people, ()), tuple(_boxes(levels, ()) for levels in self.events)
+        return _boxes(self.people, ()), tuple(
+            _boxes(levels, ()) for levels in self.events
+        )
 
     def cases(self) -> Iterator[Case]:
         """TooManyCasesError where there would be too many."""
-        asked: Condition | bool = True if self._untold or self.condition is None else self.condition
-        kept = [(rule, place) for place, part in enumerate(self.schema.parts) for rule in self._both(part)]
+        asked: Condition | bool = (
+            True if self._untold or self.condition is None else self.condition
+        )
+        kept = [
+            (rule, place)
+            for place, part in enumerate(self.schema.parts)
+            for rule in self._both(part)
+        ]
         places = [place for _, place in kept]
-        for count, (person, wanted, needed) in enumerate(self._settled(asked, [rule for rule, _ in kept])):
+        for count, (person, wanted, needed) in enumerate(
+            self._settled(asked, [rule for rule, _ in kept])
+        ):
             if count == MOST:
                 raise TooManyCasesError
             people = _boxes(self.people, person)
@@ -129,10 +173,20 @@ class Split:
                 own = people if not more else _boxes(self.people, [*person, *more])
                 if own[0]:
                     each = zip(self.events, rules, ways, strict=True)
-                    yield Case(own, tuple(self._events_of(levels, kept, asked) for levels, kept, asked in each))
+                    yield Case(
+                        own,
+                        tuple(
+                            self._events_of(levels, kept, asked)
+                            for levels, kept, asked in each
+                        ),
+                    )
 
-    def _events_of(self, levels: Codec, kept: Sequence[Condition | bool], asked: Asked) -> Events:
-        """One kind of events: those that the rules leave, and of these what is asked."""
+    def _events_of(
+        self, levels: Codec, kept: Sequence[Condition | bool], asked: Asked
+    ) -> Events:
+        """One kind of events: those that the rules leave, and of these what is
+        asked.
+        """
         wanted = asked.some is not None
         if any(rule is False for rule in kept):
             return Events(_NOTHING, _NOTHING, wanted, free=False)
@@ -142,39 +196,72 @@ class Split:
         if asked.some is None:
             free = not rules and not levels.schema.rules
             return Events(_boxes(levels, rules), _NOTHING, wanted=False, free=free)
-        hit, miss = (_boxes(levels, [*rules, one]) for one in (asked.some, Not(asked.some)))
+        hit, miss = (
+            _boxes(levels, [*rules, one]) for one in (asked.some, Not(asked.some))
+        )
         return Events(hit, miss, wanted=True, free=False)
 
-    def _asked_of_kinds(self, wanted: Condition | bool) -> Iterator[tuple[list[Condition], list[Asked]]]:
-        """What is left of a condition, by kinds of events: who has which, and what is asked of each."""
+    def _asked_of_kinds(
+        self, wanted: Condition | bool
+    ) -> Iterator[tuple[list[Condition], list[Asked]]]:
+        """What is left of a condition, by kinds of events: who has which, and what is
+        asked of each.
+        """
         nothing = [Asked() for _ in self.schema.parts]
         if whatever(wanted, self.schema):
             yield [], nothing
             return
         for there, left in present(wanted, self.schema):
             for way in asked_of_kinds(left, self.schema):
-                yield there, [way.get(place, none) for place, none in enumerate(nothing)]
+                yield (
+                    there,
+                    [way.get(place, none) for place, none in enumerate(nothing)],
+                )
 
-    def _settled(self, asked: Condition | bool, kept: Sequence[Condition]) -> Iterator[_Settled]:
-        """Tests on people's columns, met or not, and what each way of settling them leaves of all conditions."""
+    def _settled(
+        self, asked: Condition | bool, kept: Sequence[Condition]
+    ) -> Iterator[_Settled]:
+        """Tests on people's columns, met or not, and what each way of settling them
+        leaves of all conditions.
+        """
         own = set(self.schema.person_schema.names)
         heap: list[_Settled] = [([], asked, [*kept])]
         while heap:
             said, first, rest = heap.pop()
-            every = (test for one in (first, *rest) if not isinstance(one, bool) for test in tests(one))
-            test = next((one for one in every if not isinstance(one, Order) and one.column in own), None)
+            every = (
+                test
+                for one in (first, *rest)
+                if not isinstance(one, bool)
+                for test in tests(one)
+            )
+            test = next(
+                (
+                    one
+                    for one in every
+                    if not isinstance(one, Order) and one.column in own
+                ),
+                None,
+            )
             if test is None:
                 yield said, first, rest
                 continue
             for so in (False, True):
                 known: dict[Test | Order, bool] = {test: so}
                 literal = test if so else Not(test)
-                heap.append(([*said, literal], left_of(first, known), [left_of(one, known) for one in rest]))
+                heap.append(
+                    (
+                        [*said, literal],
+                        left_of(first, known),
+                        [left_of(one, known) for one in rest],
+                    )
+                )
 
 
 def _boxes(levels: Codec, said: Sequence[Condition]) -> Boxes:
     """What meets all of these, and the rules."""
-    found, pieces, left_out = rule_boxes(levels, MOST, also=And(tuple(said)) if said else None)
+    found, pieces, left_out = rule_boxes(
+        levels, MOST, also=And(tuple(said)) if said else None
+    )
     if left_out:
         raise TooManyCasesError
     return found, dict(pieces)
@@ -187,20 +274,25 @@ def whatever(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -
     """Whether a condition on events holds whatever events are like."""
     if isinstance(condition, bool):
         return condition
-    against = Question.of(Not(condition), Codec(Schema(columns=schema.row_schema.columns))).boxes(MOST)
+    against = Question.of(
+        Not(condition), Codec(Schema(columns=schema.row_schema.columns))
+    ).boxes(MOST)
     return against is not None and not against
 
 
 def present(
     condition: Condition | bool, schema: VisitSchema | SeveralVisits
 ) -> Iterator[tuple[list[Condition], Condition | bool]]:
-    """Who has which of the kinds of events that a condition speaks of, and what it asks of these; one stays open."""
+    """Who has which of the kinds of events that a condition speaks of, and what it asks
+    of these; one stays open.
+    """
     kinds = _spoken_of(condition, schema)
     if len(kinds) < 2:
         yield [], condition
         return
     for there in product((True, False), repeat=len(kinds)):
-        said, left = list[Condition](), condition
+        said = list[Condition]()
+        left = condition
         for kind, so in zip(kinds, there, strict=True):
             none = OneOf(schema.parts[kind].person_schema.columns[-1].name, (0,))
             said.append(Not(none) if so else none)
@@ -210,8 +302,12 @@ def present(
             yield said, left
 
 
-def asked_of_kinds(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -> Iterator[Mapping[int, Asked]]:
-    """What is asked of each kind of events, in ways that do not overlap, of people who have all of them."""
+def asked_of_kinds(
+    condition: Condition | bool, schema: VisitSchema | SeveralVisits
+) -> Iterator[Mapping[int, Asked]]:
+    """What is asked of each kind of events, in ways that do not overlap, of people who
+    have all of them.
+    """
     if isinstance(condition, bool):
         if condition:
             yield {}
@@ -233,15 +329,25 @@ def asked_of_kinds(condition: Condition | bool, schema: VisitSchema | SeveralVis
             yield {**way, first: asked}
 
 
-def _spoken_of(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -> list[int]:
+def _spoken_of(
+    condition: Condition | bool, schema: VisitSchema | SeveralVisits
+) -> list[int]:
     said = set() if isinstance(condition, bool) else set(columns(condition))
-    return [place for place, part in enumerate(schema.parts) if said & {column.name for column in part.event_columns}]
+    return [
+        place
+        for place, part in enumerate(schema.parts)
+        if said & {column.name for column in part.event_columns}
+    ]
 
 
 def _ways(condition: Condition, part: VisitSchema) -> _Left:
-    """What the tests on one kind of events leave of a condition, in all ways in which they can turn out."""
+    """What the tests on one kind of events leave of a condition, in all ways in which
+    they can turn out.
+    """
     names = {column.name for column in part.event_columns}
-    every = [test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order)]
+    every = [
+        test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order)
+    ]
     own = [test for test in every if test.column in names]
     if len(own) > _TESTS:
         raise TooManyCasesError
@@ -249,7 +355,11 @@ def _ways(condition: Condition, part: VisitSchema) -> _Left:
     found: _Left = {}
     for truth in product((True, False), repeat=len(own)):
         known: dict[Test | Order, bool] = dict(zip(own, truth, strict=True))
-        way = And(tuple(test if so else Not(test) for test, so in zip(own, truth, strict=True)))
+        way = And(
+            tuple(
+                test if so else Not(test) for test, so in zip(own, truth, strict=True)
+            )
+        )
         if Question.of(way, levels).boxes(MOST) != []:
             found.setdefault(left_of(condition, known), []).append(way)
     return found

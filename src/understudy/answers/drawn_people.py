@@ -1,7 +1,8 @@
-"""People who were drawn with their events, held against rules and a condition, by their values.
+"""People who were drawn with their events, held against rules and a condition, by their
+values.
 
-Guarantee: what the rules and the condition mean for people with events stands here (and in words in `cases`): it does
-not depend on how anybody was drawn.
+Guarantee: what the rules and the condition mean for people with events stands here (and
+in words in `cases`): it does not depend on how anybody was drawn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,26 +24,36 @@ from understudy.data.visits.reading import first_and_gaps
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """People in columns of `person_schema`, and their events of each kind, in those of `event_schema` and the time."""
+    """People in columns of `person_schema`, and their events of each kind, in those of
+    `event_schema` and the time.
+    """
 
     people: pd.DataFrame
     events: tuple[pd.DataFrame, ...]
     starts: tuple[Places, ...]
 
     def take(self, who: Places) -> "Drawn":
-        events, begins = [], []
+        events = []
+        begins = []
         for frame, own in zip(self.events, self.starts, strict=True):
             starts, at = taken(own, who)
             events.append(frame.iloc[at].reset_index(drop=True))
             begins.append(starts)
-        return Drawn(self.people.iloc[who].reset_index(drop=True), tuple(events), tuple(begins))
+        return Drawn(
+            self.people.iloc[who].reset_index(drop=True), tuple(events), tuple(begins)
+        )
 
     def with_(self, other: "Drawn") -> "Drawn":
         people, *events = [
             pd.concat(pair, ignore_index=True)
-            for pair in zip((self.people, *self.events), (other.people, *other.events), strict=True)
+            for pair in zip(
+                (self.people, *self.events), (other.people, *other.events), strict=True
+            )
         ]
-        starts = (np.concatenate([a, a[-1] + b[1:]]) for a, b in zip(self.starts, other.starts, strict=True))
+        starts = (
+            np.concatenate([a, a[-1] + b[1:]])
+            for a, b in zip(self.starts, other.starts, strict=True)
+        )
         return Drawn(people, tuple(events), tuple(starts))
 
     def owners(self, kind: int) -> Places:
@@ -50,29 +61,52 @@ class Drawn:
 
 
 def as_drawn(frames: Mapping[str, pd.DataFrame], schema: VisitSchema) -> Drawn:
-    """A holder's own tables, with their keys, as people who could have been drawn, whatever was cut of their events."""
-    key, events = schema.person, frames["events"]
+    """A holder's own tables, with their keys, as people who could have been drawn,
+    whatever was cut of their events.
+    """
+    key = schema.person
+    events = frames["events"]
     people = frames["people"] if "people" in frames else events[[key]].drop_duplicates()
     people = people.reset_index(drop=True)
-    owner = pd.Index(people[key].astype(str)).get_indexer(pd.Index(events[key].astype(str)))
+    owner = pd.Index(people[key].astype(str)).get_indexer(
+        pd.Index(events[key].astype(str))
+    )
     clock = schema.clock
-    times = np.zeros(len(events)) if clock is None else numbers_of(clock, events[clock.name])
+    times = (
+        np.zeros(len(events))
+        if clock is None
+        else numbers_of(clock, events[clock.name])
+    )
     order = np.lexsort((times, owner))
-    events, owner, times = events.iloc[order].reset_index(drop=True), owner[order], times[order]
+    events = events.iloc[order].reset_index(drop=True)
+    owner = owner[order]
+    times = times[order]
     numbers = np.bincount(owner, minlength=len(people))
     starts = starts_of(numbers)
     if clock is not None:
-        first, gap = schema.person_schema.columns[-2], schema.event_schema.columns[-1]
+        first = schema.person_schema.columns[-2]
+        gap = schema.event_schema.columns[-1]
         begin, steps, fresh = first_and_gaps(times.astype(np.int64), starts)
         people = people.assign(**{first.name: typed(first, begin, numbers == 0)})
         events = events.assign(**{gap.name: typed(gap, steps, fresh)})
-    counted = people.assign(**{schema.person_schema.columns[-1].name: np.minimum(numbers, schema.most_events)})
+    counted = people.assign(
+        **{
+            schema.person_schema.columns[-1].name: np.minimum(
+                numbers, schema.most_events
+            )
+        }
+    )
     return Drawn(counted, (events,), (starts,))
 
 
 def broken(drawn: Drawn, schema: VisitSchema) -> list[int]:
-    """How many people break each rule, by themselves or by an event. It comes from rows: for their holder alone."""
-    return [int((~meets(drawn, Split(replace(schema, rules=(rule,)), None))).sum()) for rule in schema.rules]
+    """How many people break each rule, by themselves or by an event. It comes from
+    rows: for their holder alone.
+    """
+    return [
+        int((~meets(drawn, Split(replace(schema, rules=(rule,)), None))).sum())
+        for rule in schema.rules
+    ]
 
 
 def meets(drawn: Drawn, split: Split) -> NDArray[np.bool_]:
@@ -85,10 +119,20 @@ def meets(drawn: Drawn, split: Split) -> NDArray[np.bool_]:
         good &= rule.rows_that_keep(drawn.people, every)
     for kind, part in enumerate(schema.parts):
         names = [column.name for column in part.event_columns]
-        own = [rule for rule in schema.rules if rule not in alone and set(rule.columns) & set(names)]
+        own = [
+            rule
+            for rule in schema.rules
+            if rule not in alone and set(rule.columns) & set(names)
+        ]
         if own:
             owner = drawn.owners(kind)
-            rows = pd.concat([drawn.people.iloc[owner].reset_index(drop=True), drawn.events[kind][names]], axis=1)
+            rows = pd.concat(
+                [
+                    drawn.people.iloc[owner].reset_index(drop=True),
+                    drawn.events[kind][names],
+                ],
+                axis=1,
+            )
             for rule in own:
                 good[owner[~rule.rows_that_keep(rows, every)]] = False
     if split.condition is not None:
@@ -97,17 +141,24 @@ def meets(drawn: Drawn, split: Split) -> NDArray[np.bool_]:
 
 
 def _meet(condition: Condition, drawn: Drawn, split: Split) -> NDArray[np.bool_]:
-    """Who meets the condition: by an event of each kind; of a kind that they lack, whatever one would be like."""
+    """Who meets the condition: by an event of each kind; of a kind that they lack,
+    whatever one would be like.
+    """
     every = {column.name: column for column in split.schema.row_schema.columns}
-    said = [test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order)]
+    said = [
+        test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order)
+    ]
     ways = pd.DataFrame({"person": np.arange(len(drawn.people))})
     ways["person_way"], known = _ways(said, drawn.people, every)
     tables = {"person_way": known}
     for kind, part in enumerate(split.schema.parts):
         names = {column.name for column in part.event_columns}
-        if own := [test for test in said if test.column in names]:
+        own = [test for test in said if test.column in names]
+        if own:
             way, tables[f"way {kind}"] = _ways(own, drawn.events[kind], every)
-            found = pd.DataFrame({"person": drawn.owners(kind), f"way {kind}": way}).drop_duplicates()
+            found = pd.DataFrame(
+                {"person": drawn.owners(kind), f"way {kind}": way}
+            ).drop_duplicates()
             ways = ways.merge(found, on="person", how="left")
     ways = ways.fillna(-1).astype(np.int64)  # −1: the person has no such event
     good = np.zeros(len(drawn.people), dtype=np.bool_)
@@ -125,8 +176,12 @@ def _meet(condition: Condition, drawn: Drawn, split: Split) -> NDArray[np.bool_]
 def _ways(
     said: Sequence[Test], frame: pd.DataFrame, every: Mapping[str, Column]
 ) -> tuple[Places, list[dict[Test | Order, bool]]]:
-    """The way in which the tests on a frame's columns turn out in each row, and what each way is."""
+    """The way in which the tests on a frame's columns turn out in each row, and what
+    each way is.
+    """
     own = [test for test in said if test.column in frame]
-    truth = np.array([met(test, frame, every) for test in own], dtype=bool).reshape(len(own), len(frame))
+    truth = np.array([met(test, frame, every) for test in own], dtype=bool).reshape(
+        len(own), len(frame)
+    )
     ways, way = np.unique(truth, axis=1, return_inverse=True)
     return way.ravel(), [dict(zip(own, so, strict=True)) for so in ways.T.tolist()]

@@ -1,12 +1,15 @@
-"""Weighted products of columns: what a mixture is, and what it is again once something is known of a row.
+"""Weighted products of columns: what a mixture is, and what it is again once something
+is known of a row.
 
-A row comes from one product, picked by weight, and within it each column is drawn by itself. Given that the row lies
-in a box, the weights are multiplied by the box's probability under each product (Bayes' rule) and each column's odds
-are cut to the box: products again. So conditions, tables and predictions all have closed forms.
+A row comes from one product, picked by weight, and within it each column is drawn by
+itself. Given that the row lies in a box, the weights are multiplied by the box's
+probability under each product (Bayes' rule) and each column's odds are cut to the box:
+products again. So conditions, tables and predictions all have closed forms.
 
-Any other network makes such a product of every latent point. There a point is kept with the probability that its
-product gives the condition, and its row is drawn from the product cut to it (`kept_rows`): so a row that is kept has
-exactly the network's law given the condition.
+Any other network makes such a product of every latent point. There a point is kept with
+the probability that its product gives the condition, and its row is drawn from the
+product cut to it (`kept_rows`): so a row that is kept has exactly the network's law
+given the condition.
 """
 
 import math
@@ -36,19 +39,27 @@ Uniforms = Callable[[int], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """`weight` (G,) sums to 1; `odds` has (G, levels) for each column, every row of which sums to 1. All float64."""
+    """`weight` (G,) sums to 1; `odds` has (G, levels) for each column, every row of
+    which sums to 1. All float64.
+    """
 
     weight: Tensor
     odds: tuple[Tensor, ...]
 
     @classmethod
     def of_rows(cls, rows: Tensor, sizes: Sequence[int]) -> "Products":
-        """Equally likely products from probabilities side by side, (G, width). ArtefactError where they are none."""
+        """Equally likely products from probabilities side by side, (G, width).
+        ArtefactError where they are none.
+        """
         blocks = torch.split(rows.detach().cpu().double(), list(sizes), 1)
         odds = tuple(block / block.sum(1, keepdim=True) for block in blocks)
         if not all(torch.isfinite(own).all() for own in odds):
-            raise ArtefactError("the network gives odds that are not finite. Nothing was drawn.")
-        return cls(torch.full((len(rows),), 1 / max(1, len(rows)), dtype=torch.float64), odds)
+            raise ArtefactError(
+                "the network gives odds that are not finite. Nothing was drawn."
+            )
+        return cls(
+            torch.full((len(rows),), 1 / max(1, len(rows)), dtype=torch.float64), odds
+        )
 
     @property
     def width(self) -> int:
@@ -58,33 +69,52 @@ class Products:
         """The same in pieces of these columns, instead of levels."""
         odds = list(self.odds)
         for j, own in pieces.items():
-            odds[j] = odds[j][:, own.level.astype(np.int64)] * torch.from_numpy(own.share)
+            odds[j] = odds[j][:, own.level.astype(np.int64)] * torch.from_numpy(
+                own.share
+            )
         return Products(self.weight, tuple(odds))
 
     def levels(self, pieces: Pieced, sizes: Sequence[int]) -> "Products":
-        """The inverse of `cut`: levels of these columns again, whatever was learned of their pieces."""
+        """The inverse of `cut`: levels of these columns again, whatever was learned of
+        their pieces.
+        """
         odds = list(self.odds)
         for j, own in pieces.items():
             whole = torch.zeros(len(self.weight), sizes[j], dtype=torch.float64)
-            odds[j] = whole.index_add_(1, torch.from_numpy(own.level.astype(np.int64)), odds[j])
+            odds[j] = whole.index_add_(
+                1, torch.from_numpy(own.level.astype(np.int64)), odds[j]
+            )
         return Products(self.weight, tuple(odds))
 
     def inside(self, box: Box) -> Tensor:
         """The logarithm of a box's probability under each product, (G,)."""
-        parts = [(self.odds[j] @ torch.from_numpy(mask * 1.0)).log() for j, mask in box.items()]
-        return torch.stack(parts).sum(0) if parts else torch.zeros(len(self.weight), dtype=torch.float64)
+        parts = [
+            (self.odds[j] @ torch.from_numpy(mask * 1.0)).log()
+            for j, mask in box.items()
+        ]
+        return (
+            torch.stack(parts).sum(0)
+            if parts
+            else torch.zeros(len(self.weight), dtype=torch.float64)
+        )
 
     def given(self, boxes: Sequence[Box]) -> tuple[float, "Products | None"]:
-        """The probability of boxes that do not overlap, and products given that a row lies in one; 0 → no products."""
+        """The probability of boxes that do not overlap, and products given that a row
+        lies in one; 0 → no products.
+        """
         chances = [self.weight.log() + self.inside(box) for box in boxes]
-        everything = torch.cat(chances) if chances else torch.empty(0, dtype=torch.float64)
+        everything = (
+            torch.cat(chances) if chances else torch.empty(0, dtype=torch.float64)
+        )
         total = float(everything.logsumexp(0)) if len(everything) else -math.inf
         if total == -math.inf:
             return 0.0, None
         kept = [chance > -math.inf for chance in chances]
         parts = [self._cut_to(box, keep) for box, keep in zip(boxes, kept, strict=True)]
         odds = tuple(torch.cat(column) for column in zip(*parts, strict=True))
-        return math.exp(total), Products((everything - total).exp()[torch.cat(kept)], odds)
+        return math.exp(total), Products(
+            (everything - total).exp()[torch.cat(kept)], odds
+        )
 
     def _cut_to(self, box: Box, keep: Tensor) -> list[Tensor]:
         odds = [own[keep] for own in self.odds]
@@ -94,20 +124,30 @@ class Products:
         return odds
 
     def draw(self, n: int, uniform: Uniforms) -> Tensor:
-        """`n` rows of levels, int32 (n, columns), by Latin hypercubes: each product as its weight says, about."""
+        """`n` rows of levels, int32 (n, columns), by Latin hypercubes: each product as
+        its weight says, about.
+        """
         heap = self.weight.cumsum(0)
         place = (torch.arange(n) + uniform(1)) / max(1, n) * heap[-1]
         pick = torch.searchsorted(heap, place, right=True).clamp(max=len(heap) - 1)
         return latin(pick, self.odds, uniform)[torch.argsort(uniform(n))]
 
     def table(self, columns: Sequence[int]) -> Tensor:
-        """The joint probabilities of these columns' levels, one axis for each. ConfigError where there are too many."""
+        """The joint probabilities of these columns' levels, one axis for each.
+        ConfigError where there are too many.
+        """
         sizes = [self.odds[j].shape[1] for j in columns]
-        if (cells := math.prod(sizes)) > MOST_CELLS:
-            raise ConfigError(f"a table of {cells:,} cells is larger than {MOST_CELLS:,}. Nothing was computed.")
+        cells = math.prod(sizes)
+        if cells > MOST_CELLS:
+            raise ConfigError(
+                f"a table of {cells:,} cells is larger than {MOST_CELLS:,}. Nothing "
+                "was computed."
+            )
         *first, last = columns
         table = torch.zeros(cells // sizes[-1], sizes[-1], dtype=torch.float64)
-        for some in torch.split(torch.arange(len(self.weight)), max(1, _AT_ONCE // len(table))):
+        for some in torch.split(
+            torch.arange(len(self.weight)), max(1, _AT_ONCE // len(table))
+        ):
             heap = self.weight[some, None]  # (products, cells of the columns so far)
             for j in first:
                 heap = (heap[:, :, None] * self.odds[j][some, None]).flatten(1)
@@ -115,7 +155,9 @@ class Products:
         return table.reshape(sizes)
 
     def with_known(self, known: Mapping[int, Tensor], n: int) -> Tensor:
-        """log P(product, what is known of each of `n` rows), (n, G), from levels of known columns, −1 where unknown."""
+        """log P(product, what is known of each of `n` rows), (n, G), from levels of
+        known columns, −1 where unknown.
+        """
         chance = self.weight.log().expand(n, -1).clone()
         for j, levels in known.items():
             rows = (levels >= 0).nonzero()[:, 0]
@@ -128,62 +170,100 @@ class Products:
 
 
 def products_of(network: object) -> Products | None:
-    """A network that is products itself, as a mixture and a pool of mixtures. None for any other."""
+    """A network that is products itself, as a mixture and a pool of mixtures. None for
+    any other.
+    """
     if isinstance(network, MixtureOfProducts):
         return Products.of_rows(network.odds(), network.sizes)
     if not isinstance(network, Pool):
         return None
     found = [products_of(member) for member in network.members]
     members = [one for one in found if one is not None]
-    if len(members) < len(found) or len({tuple(own.shape[1] for own in one.odds) for one in members}) > 1:
+    if (
+        len(members) < len(found)
+        or len({tuple(own.shape[1] for own in one.odds) for one in members}) > 1
+    ):
         return None
     total = math.fsum(network.shares)
-    weight = torch.cat([one.weight * share / total for one, share in zip(members, network.shares, strict=True)])
-    return Products(weight, tuple(torch.cat(column) for column in zip(*(m.odds for m in members), strict=True)))
+    weight = torch.cat(
+        [
+            one.weight * share / total
+            for one, share in zip(members, network.shares, strict=True)
+        ]
+    )
+    return Products(
+        weight,
+        tuple(
+            torch.cat(column) for column in zip(*(m.odds for m in members), strict=True)
+        ),
+    )
 
 
 def pick(chance: Tensor, uniform: Tensor) -> Tensor:
-    """Products by log-probabilities (n, G), one for each number (n, draws): (n, draws); never of probability 0."""
+    """Products by log-probabilities (n, G), one for each number (n, draws): (n, draws);
+    never of probability 0.
+    """
     heap = chance.exp().cumsum(1)
     total = heap[:, -1:]
-    target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
+    target = torch.minimum(
+        uniform * total, torch.nextafter(total, torch.zeros_like(total))
+    )
     return torch.searchsorted(heap, target, right=True)
 
 
-Keep = Callable[[Products], tuple[Cells, float]]  # rows that are kept, and how many are to be expected
+# rows that are kept, and how many are to be expected
+Keep = Callable[[Products], tuple[Cells, float]]
 
 
-def kept_rows(n: int, points: Iterator[Products], pieces: Pieced, keep: Keep) -> tuple[Cells, float]:
-    """`n` rows of pieces and levels that were kept, (n, columns), and the share of points that is. `points` yields
-    products of latent points for as long as it is asked; `keep` draws the rows of those that are kept and says how many
-    are to be expected. ConfigError where that is too rare."""
+def kept_rows(
+    n: int, points: Iterator[Products], pieces: Pieced, keep: Keep
+) -> tuple[Cells, float]:
+    """`n` rows of pieces and levels that were kept, (n, columns), and the share of
+    points that is. `points` yields products of latent points for as long as it is
+    asked; `keep` draws the rows of those that are kept and says how many are to be
+    expected. ConfigError where that is too rare.
+    """
     found: list[Cells] = []
-    tried, have, expected = 0, 0, 0.0
+    tried = 0
+    have = 0
+    expected = 0.0
     for some in points:
         rows, likely = keep(some.cut(pieces))
         found.append(rows)
-        tried, have, expected = tried + len(some.weight), have + len(rows), expected + likely
+        tried = tried + len(some.weight)
+        have = have + len(rows)
+        expected = expected + likely
         if have >= n:
             return np.concatenate(found)[:n], expected / tried
-        if tried >= MOST_POINTS or (tried >= FIRST and expected / tried * MOST_POINTS < n / 2):
+        if tried >= MOST_POINTS or (
+            tried >= FIRST and expected / tried * MOST_POINTS < n / 2
+        ):
             break
     raise ConfigError(
-        f"{have:,} of {tried:,} draws fit: the model gives what is asked the probability {expected / tried:.2g}, "
-        f"about, and {n:,} rows would take too long. Ask for fewer rows or for less. Nothing was drawn."
+        f"{have:,} of {tried:,} draws fit: the model gives what is asked the "
+        f"probability {expected / tried:.2g}, about, and {n:,} rows would take too "
+        "long. Ask for fewer rows or for less. Nothing was drawn."
     )
 
 
 def by_boxes(boxes: Sequence[Box], rng: Uniform) -> Keep:
-    """Keep a point with the probability of the boxes under its product; draw within one of them."""
+    """Keep a point with the probability of the boxes under its product; draw within one
+    of them.
+    """
 
     def keep(products: Products) -> tuple[Cells, float]:
         if not boxes:
             return np.zeros((0, len(products.odds)), dtype=np.int32), 0.0
-        chance = torch.stack([products.inside(box) for box in boxes], 1)  # (points, boxes), logs
+        # (points, boxes), logs
+        chance = torch.stack([products.inside(box) for box in boxes], 1)
         total = chance.logsumexp(1)
         there = rng.uniform(len(total)) < total.exp()
-        which = pick(chance[there] - total[there, None], rng.uniform(int(there.sum()), 1))[:, 0]
-        drawn = drawn_in(boxes, which, [own[there] for own in products.odds], rng.uniform)
+        which = pick(
+            chance[there] - total[there, None], rng.uniform(int(there.sum()), 1)
+        )[:, 0]
+        drawn = drawn_in(
+            boxes, which, [own[there] for own in products.odds], rng.uniform
+        )
         return drawn, float(total.exp().sum())
 
     return keep
@@ -193,22 +273,44 @@ def by_test(question: Question, rng: Uniform) -> Keep:
     """Draw a row of every point, and keep it where it meets the condition."""
 
     def keep(products: Products) -> tuple[Cells, float]:
-        rows = torch.stack([invert(own, rng.uniform(len(own))) for own in products.odds], 1).int().numpy()
+        rows = (
+            torch.stack(
+                [invert(own, rng.uniform(len(own))) for own in products.odds], 1
+            )
+            .int()
+            .numpy()
+        )
         met = question.met({j: rows[:, j] for j in question.pieces})
         return rows[met], float(met.sum())
 
     return keep
 
 
-def drawn_in(boxes: Sequence[Box], which: Tensor, odds: Sequence[Tensor], uniform: Uniforms) -> Cells:
-    """A row in each of these boxes, by its number, from its own odds of every column (rows, levels)."""
-    return torch.stack(
-        [invert(own * _allowed(boxes, which, j, own.shape[1]), uniform(len(own))) for j, own in enumerate(odds)], 1
-    ).int().numpy()  # fmt: skip
+def drawn_in(
+    boxes: Sequence[Box], which: Tensor, odds: Sequence[Tensor], uniform: Uniforms
+) -> Cells:
+    """A row in each of these boxes, by its number, from its own odds of every column
+    (rows, levels).
+    """
+    return (
+        torch.stack(
+            [
+                invert(own * _allowed(boxes, which, j, own.shape[1]), uniform(len(own)))
+                for j, own in enumerate(odds)
+            ],
+            1,
+        )
+        .int()
+        .numpy()
+    )
 
 
 def _allowed(boxes: Sequence[Box], which: Tensor, j: int, size: int) -> Tensor:
-    """How far each row's own box allows each piece of a column: (rows, size), or 1 where no box speaks of it."""
+    """How far each row's own box allows each piece of a column: (rows, size), or 1
+    where no box speaks of it.
+    """
     if all(j not in box for box in boxes):
         return torch.ones(1, dtype=torch.float64)
-    return torch.from_numpy(np.stack([box.get(j, np.ones(size)) * 1.0 for box in boxes]))[which]
+    return torch.from_numpy(
+        np.stack([box.get(j, np.ones(size)) * 1.0 for box in boxes])
+    )[which]

@@ -1,14 +1,19 @@
-"""What can be said publicly about how good a generator is: from what was released, its noise, and the fit, alone.
+"""What can be said publicly about how good a generator is: from what was released, its
+noise, and the fit, alone.
 
-*Columns.* Noise of deviation σ on each level moves the shares of a column by about half of Σ|noise| over all people:
-0.4 · Σσ / people. *Pairs.* A released table shows dependence where its cells depart from the product of its columns by
-more than their noise: with the means of rows and columns taken out of each table, Σ (cell − product)² / σ² is beyond
-the 95 % quantile of χ² with (rows − 1)(columns − 1) degrees of freedom. A pair that does not is *below the noise*:
-whatever dependence the rows have there cannot be told from none. *Missed.* The fit's table of a pair has more cells
-outside of their own 95 % intervals than one in twenty, beyond chance (`answers.bars.Missed`).
+*Columns.* Noise of deviation σ on each level moves the shares of a column by about half
+of Σ|noise| over all people: 0.4 · Σσ / people. *Pairs.* A released table shows
+dependence where its cells depart from the product of its columns by more than their
+noise: with the means of rows and columns taken out of each table, Σ (cell − product)² /
+σ² is beyond the 95 % quantile of χ² with (rows − 1)(columns − 1) degrees of freedom. A
+pair that does not is *below the noise*: whatever dependence the rows have there cannot
+be told from none. *Missed.* The fit's table of a pair has more cells outside of their
+own 95 % intervals than one in twenty, beyond chance (`answers.bars.Missed`).
 
-Guarantee: post-processing of releases that were paid for: no row is read for it, and everybody may see it.
-Edges: tables that were not released, and such without noise, are not counted; no released pair → no words about pairs.
+Guarantee: post-processing of releases that were paid for: no row is read for it, and
+everybody may see it.
+Edges: tables that were not released, and such without noise, are not counted; no
+released pair → no words about pairs.
 """
 
 import math
@@ -31,8 +36,9 @@ _HALF = 0.4  # half of the mean size of noise with a deviation of 1
 
 @dataclass(frozen=True, kw_only=True)
 class PublicQuality:
-    """By how much noise moves each column's shares; how many pairs were released, those that show no dependence beyond
-    the noise, and those that the fit misses, the furthest first.
+    """By how much noise moves each column's shares; how many pairs were released, those
+    that show no dependence beyond the noise, and those that the fit misses, the
+    furthest first.
     """
 
     columns: dict[str, float]
@@ -42,31 +48,56 @@ class PublicQuality:
 
     @classmethod
     def from_release(
-        cls, names: Sequence[str], sizes: Sequence[int], counted: tuple[Tensor, Tensor], pairs: tuple[Tensor, Tensor],
+        cls,
+        names: Sequence[str],
+        sizes: Sequence[int],
+        counted: tuple[Tensor, Tensor],
+        pairs: tuple[Tensor, Tensor],
         fitted: Tensor,
-    ) -> "PublicQuality":  # fmt: skip
-        """`counted` are the people of each level and the deviation of their noise, (width,); `pairs` the released
-        counts of all pairs and their deviations, `fitted` the fit's, (width, width), symmetric.
+    ) -> "PublicQuality":
+        """`counted` are the people of each level and the deviation of their noise,
+        (width,); `pairs` the released counts of all pairs and their deviations,
+        `fitted` the fit's, (width, width), symmetric.
         """
-        columns = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double()
+        columns = functional.one_hot(
+            torch.repeat_interleave(torch.tensor(sizes))
+        ).double()
         people, deviations = (one.double().cpu() for one in counted)
         released, noise = (one.double().cpu() for one in pairs)
         total = float((people @ columns).mean().clamp(min=1.0))
-        moved = _HALF * (torch.where(deviations.isfinite(), deviations, 0.0) @ columns) / total
+        moved = (
+            _HALF
+            * (torch.where(deviations.isfinite(), deviations, 0.0) @ columns)
+            / total
+        )
         heard = (noise.isfinite() & (noise > 0) & (columns @ columns.T == 0)).triu()
         quiet = torch.where(heard, noise, 1.0)
         product = torch.outer(people.clamp(min=0), people.clamp(min=0)) / total
-        centre = torch.eye(len(people), dtype=torch.float64) - columns / columns.sum(0) @ columns.T
-        residual = centre @ torch.where(released.isfinite(), released - product, 0.0) @ centre
+        centre = (
+            torch.eye(len(people), dtype=torch.float64)
+            - columns / columns.sum(0) @ columns.T
+        )
+        residual = (
+            centre @ torch.where(released.isfinite(), released - product, 0.0) @ centre
+        )
         departs = torch.where(heard, (residual / quiet).square(), 0.0)
-        outside = heard & ((fitted.double().cpu() - released).abs() > (Z * quiet - 0.5).ceil().clamp(min=0))
-        cells, squares, far = (columns.T @ one.double() @ columns for one in (heard, departs, outside))
+        outside = heard & (
+            (fitted.double().cpu() - released).abs()
+            > (Z * quiet - 0.5).ceil().clamp(min=0)
+        )
+        cells, squares, far = (
+            columns.T @ one.double() @ columns for one in (heard, departs, outside)
+        )
         below: list[tuple[str, str]] = []
         missed: list[tuple[float, tuple[str, str]]] = []
         found = torch.nonzero(cells > 0).tolist()
         for a, b in found:
-            pair, many, some = (names[a], names[b]), int(cells[a, b]), int(far[a, b])
-            if float(squares[a, b]) <= _chi_square(max(1, (sizes[a] - 1) * (sizes[b] - 1))):
+            pair = (names[a], names[b])
+            many = int(cells[a, b])
+            some = int(far[a, b])
+            if float(squares[a, b]) <= _chi_square(
+                max(1, (sizes[a] - 1) * (sizes[b] - 1))
+            ):
                 below.append(pair)
             if is_beyond_chance(many, some):
                 missed.append((-some / many, pair))
@@ -79,24 +110,35 @@ class PublicQuality:
 
     @property
     def noisy(self) -> dict[str, float]:
-        """The columns whose shares noise moves by more than `NOISY`, the furthest first."""
+        """The columns whose shares noise moves by more than `NOISY`, the furthest
+        first.
+        """
         order = sorted(self.columns, key=lambda name: -self.columns[name])
-        return {name: self.columns[name] for name in order if self.columns[name] > NOISY}
+        return {
+            name: self.columns[name] for name in order if self.columns[name] > NOISY
+        }
 
     def headline(self, people: int, epsilon: str, pairs_are_noise: bool = False) -> str:
-        """One sentence for all: no column is moved further than it says, and pairs that show nothing are counted.
-        `pairs_are_noise`: in their cells, whatever the dependence is.
+        """One sentence for all: no column is moved further than it says, and pairs that
+        show nothing are counted. `pairs_are_noise`: in their cells, whatever the
+        dependence is.
         """
         n_columns = len(self.columns)
         plural = "s" * (n_columns > 1)
         worst = max(self.columns, key=lambda name: self.columns[name])
-        said = f"{people:,} people and {n_columns} column{plural} at ε = {epsilon}: single columns to within about "
+        said = (
+            f"{people:,} people and {n_columns} column{plural} at ε = {epsilon}: "
+            "single columns to within about "
+        )
         said += f"{math.ceil(100 * self.columns[worst]):,} % by noise"
         said += f" (furthest “{worst}”)" if n_columns > 1 else ""
         if self.pairs and pairs_are_noise:
             said += "; pairs are mostly noise"
         elif self.pairs and self.below:
-            said += f"; {len(self.below):,} of {self.pairs:,} pairs show no dependence beyond the noise"
+            said += (
+                f"; {len(self.below):,} of {self.pairs:,} pairs show no dependence "
+                "beyond the noise"
+            )
         elif self.pairs:
             said += "; all released pairs show dependence beyond the noise"
         if self.missed:
@@ -117,14 +159,27 @@ class PublicQuality:
         most = f"by about {_percent(max(rest))} at most" if rest else ""
         if not noisy:
             return f"By the release, noise moves the shares of every column {most}."
-        each = ", ".join(f"“{name}” by about {_percent(moved)}" for name, moved in noisy[:NAMED])
-        more = f" and {len(noisy) - NAMED} more by up to {_percent(noisy[NAMED][1])}" if len(noisy) > NAMED else ""
+        each = ", ".join(
+            f"“{name}” by about {_percent(moved)}" for name, moved in noisy[:NAMED]
+        )
+        more = (
+            f" and {len(noisy) - NAMED} more by up to {_percent(noisy[NAMED][1])}"
+            if len(noisy) > NAMED
+            else ""
+        )
         others = f", those of all others {most}" if rest else ""
         return f"By the release, noise moves the shares of {each}{more}{others}."
 
     def _of_pairs(self) -> str:
-        said = f"Of {self.pairs:,} released pairs of columns {len(self.below):,} show no dependence beyond the noise"
-        said += f" ({_pairs(self.below)}): do not rely on what is drawn of them." if self.below else "."
+        said = (
+            f"Of {self.pairs:,} released pairs of columns {len(self.below):,} show no "
+            "dependence beyond the noise"
+        )
+        said += (
+            f" ({_pairs(self.below)}): do not rely on what is drawn of them."
+            if self.below
+            else "."
+        )
         if self.missed:
             said += f" The fit misses {len(self.missed):,} ({_pairs(self.missed)})."
         return said
@@ -134,7 +189,9 @@ class PublicQuality:
         """What a generator's card says of it; long lists are cut."""
         return {
             "quality": {
-                "columns": {name: round(moved, 4) for name, moved in self.columns.items()},
+                "columns": {
+                    name: round(moved, 4) for name, moved in self.columns.items()
+                },
                 "pairs": self.pairs,
                 "below_noise": len(self.below),
                 "below": [list(pair) for pair in self.below[:LISTED]],

@@ -1,12 +1,16 @@
-"""A condition held against a table's levels: which rows meet it, as boxes that do not overlap.
+"""A condition held against a table's levels: which rows meet it, as boxes that do not
+overlap.
 
-A box allows some pieces of some columns and anything in the others. Where boxes do not overlap, their probability under
-a product is a sum of products, and a row that meets the condition is drawn by choosing a box and then each column by
-itself. They are found by going through the columns, the one that is spoken of most first: pieces that leave the same of
-the condition are taken together, and what is left is a condition on the other columns.
+A box allows some pieces of some columns and anything in the others. Where boxes do not
+overlap, their probability under a product is a sum of products, and a row that meets
+the condition is drawn by choosing a box and then each column by itself. They are found
+by going through the columns, the one that is spoken of most first: pieces that leave
+the same of the condition are taken together, and what is left is a condition on the
+other columns.
 
 Guarantee: all is checked against the public schema, before anything is drawn.
-Edges: a condition that needs too many boxes has none (`boxes` is None), and can still be tested row by row.
+Edges: a condition that needs too many boxes has none (`boxes` is None), and can still
+be tested row by row.
 """
 
 from collections import Counter
@@ -20,7 +24,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.column import OneOf as OneOfColumn
-from understudy.data.conditions import And, Condition, Not, OneOf, Or, Order, Test, parse, tests
+from understudy.data.conditions import (
+    And,
+    Condition,
+    Not,
+    OneOf,
+    Or,
+    Order,
+    Test,
+    parse,
+    tests,
+)
 from understudy.data.encoding.codec import Codec, Codes, Uniform
 from understudy.data.encoding.codec import Levels as BoughtLevels
 from understudy.data.encoding.values import Pieced
@@ -46,32 +60,51 @@ class Question:
     place: Mapping[str, int]
 
     @classmethod
-    def read(cls, text: str | None, levels: Levels, also: Cuts = _NOTHING_ELSE) -> "Question":
-        """The condition that a text says about a table, or an error; `also`: columns wanted in pieces, and cuts."""
+    def read(
+        cls, text: str | None, levels: Levels, also: Cuts = _NOTHING_ELSE
+    ) -> "Question":
+        """The condition that a text says about a table, or an error; `also`: columns
+        wanted in pieces, and cuts.
+        """
         return cls.of(None if text is None else parse(text), levels, also)
 
     @classmethod
-    def of(cls, condition: Condition | None, levels: Levels, also: Cuts = _NOTHING_ELSE) -> "Question":
+    def of(
+        cls, condition: Condition | None, levels: Levels, also: Cuts = _NOTHING_ELSE
+    ) -> "Question":
         """The same of a condition that was read."""
         schema = levels.schema
         if condition is not None:
             condition = _of_groups(condition, schema)
         every = () if condition is None else tests(condition)
         said = [test for test in every if not isinstance(test, Order)]
-        place = {test.column: schema.columns.index(schema.column(test.column)) for test in said}
+        place = {
+            test.column: schema.columns.index(schema.column(test.column))
+            for test in said
+        }
         cut_at = {j: list(also.get(j, ())) for j in (*place.values(), *also)}
         for test in said:
             cut_at[place[test.column]] += cuts(test, schema.column(test.column))
-        return cls(condition, {j: levels.pieces(j, at) for j, at in cut_at.items()}, place)
+        return cls(
+            condition, {j: levels.pieces(j, at) for j, at in cut_at.items()}, place
+        )
 
     def met(self, drawn: Mapping[int, NDArray[np.integer]]) -> Mask:
-        """Which rows meet the condition, from the piece of each in every column that it speaks of."""
+        """Which rows meet the condition, from the piece of each in every column that it
+        speaks of.
+        """
         if self.condition is None:
             return np.ones(len(next(iter(drawn.values()))), dtype=np.bool_)
         return self._rows_that_meet(self.condition, drawn)
 
-    def boxes(self, most: int, parts: Callable[[Box, Orders], list[Box]] = lambda box, _: [box]) -> list[Box] | None:
-        """At most so many boxes that do not overlap, or None; `parts`: what orders between columns make of one."""
+    def boxes(
+        self,
+        most: int,
+        parts: Callable[[Box, Orders], list[Box]] = lambda box, _: [box],
+    ) -> list[Box] | None:
+        """At most so many boxes that do not overlap, or None; `parts`: what orders
+        between columns make of one.
+        """
         found: list[Box] = []
         try:
             for box, orders in self.leaves(_LOOKED * most):
@@ -83,7 +116,9 @@ class Question:
         return found
 
     def leaves(self, most: int) -> Iterator[Leaf]:
-        """Boxes that do not overlap, each with the orders its rows keep or break. TooManyError after so many steps."""
+        """Boxes that do not overlap, each with the orders its rows keep or break.
+        TooManyError after so many steps.
+        """
         asked = True if self.condition is None else self.condition
         left: list[tuple[Condition | bool, Box, Orders]] = [(asked, {}, {})]
         for _ in range(most):
@@ -94,35 +129,59 @@ class Question:
                 if condition:
                     yield box, orders
                 continue
-            said = Counter(test.column for test in tests(condition) if not isinstance(test, Order))
+            said = Counter(
+                test.column for test in tests(condition) if not isinstance(test, Order)
+            )
             if said:
                 j = self.place[said.most_common(1)[0][0]]
-                left += [(rest, {**box, j: mask}, orders) for rest, mask in self._split(condition, j).items()]
+                left += [
+                    (rest, {**box, j: mask}, orders)
+                    for rest, mask in self._split(condition, j).items()
+                ]
             else:
                 order = tests(condition)[0]
                 assert isinstance(order, Order)
                 for is_so in (False, True):
-                    left.append((left_of(condition, {order: is_so}), box, {**orders, order: is_so}))
+                    left.append(
+                        (
+                            left_of(condition, {order: is_so}),
+                            box,
+                            {**orders, order: is_so},
+                        )
+                    )
         raise TooManyError
 
     def _split(self, condition: Condition, j: int) -> dict[Condition | bool, Mask]:
-        """What each piece of a column leaves of a condition, and the pieces that leave it."""
-        own = [test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order)]
+        """What each piece of a column leaves of a condition, and the pieces that leave
+        it.
+        """
+        own = [
+            test
+            for test in dict.fromkeys(tests(condition))
+            if not isinstance(test, Order)
+        ]
         own = [test for test in own if self.place[test.column] == j]
         met = np.stack([holds(test, self.pieces[j]) for test in own])  # (tests, pieces)
         kinds, kind = np.unique(met, axis=1, return_inverse=True)
         parts: dict[Condition | bool, Mask] = {}
         for place, truth in enumerate(kinds.T.tolist()):
-            rest, mask = left_of(condition, dict(zip(own, truth, strict=True))), kind.ravel() == place
+            rest = left_of(condition, dict(zip(own, truth, strict=True)))
+            mask = kind.ravel() == place
             parts[rest] = parts[rest] | mask if rest in parts else mask
         return parts
 
-    def _rows_that_meet(self, condition: Condition, drawn: Mapping[int, NDArray[np.integer]]) -> Mask:
+    def _rows_that_meet(
+        self, condition: Condition, drawn: Mapping[int, NDArray[np.integer]]
+    ) -> Mask:
         if isinstance(condition, Not):
             return ~self._rows_that_meet(condition.part, drawn)
         if isinstance(condition, And | Or):
             join = np.logical_and if isinstance(condition, And) else np.logical_or
-            return np.asarray(join.reduce([self._rows_that_meet(part, drawn) for part in condition.parts]))
+            return np.asarray(
+                join.reduce(
+                    [self._rows_that_meet(part, drawn) for part in condition.parts]
+                )
+            )
         assert not isinstance(condition, Order)
         j = self.place[condition.column]
         return np.asarray(holds(condition, self.pieces[j])[drawn[j]])
@@ -135,19 +194,30 @@ def rows_of(drawn: Codes, pieces: Pieced, levels: Levels, rng: Uniform) -> pd.Da
         codes[:, j] = own.level[drawn[:, j]]
     frame = levels.decode(codes, rng)
     for j, own in pieces.items():
-        frame[own.column.name] = own.values(drawn[:, j], rng.uniform(len(drawn)).numpy())
+        frame[own.column.name] = own.values(
+            drawn[:, j], rng.uniform(len(drawn)).numpy()
+        )
     return frame
 
 
 def _of_groups(condition: Condition, schema: Schema) -> Condition:
-    """The same condition, where what is said of a column of a group is said of the group."""
-    groups = {part.name: group for group in schema.columns if isinstance(group, OneOfColumn) for part in group.parts}
+    """The same condition, where what is said of a column of a group is said of the
+    group.
+    """
+    groups = {
+        part.name: group
+        for group in schema.columns
+        if isinstance(group, OneOfColumn)
+        for part in group.parts
+    }
     if not groups:
         return condition
     if isinstance(condition, Not):
         return Not(_of_groups(condition.part, schema))
     if isinstance(condition, And | Or):
-        return type(condition)(tuple(_of_groups(part, schema) for part in condition.parts))
+        return type(condition)(
+            tuple(_of_groups(part, schema) for part in condition.parts)
+        )
     if isinstance(condition, Order) or condition.column not in groups:
         return condition
     group = groups[condition.column]
@@ -163,13 +233,19 @@ class TooManyError(Exception):
     """A condition takes too many boxes."""
 
 
-def left_of(condition: Condition | bool, known: Mapping[Test | Order, bool]) -> Condition | bool:
+def left_of(
+    condition: Condition | bool, known: Mapping[Test | Order, bool]
+) -> Condition | bool:
     """What is left of a condition, some of its tests being known to be met or not."""
     if isinstance(condition, Not):
         rest = left_of(condition.part, known)
         return not rest if isinstance(rest, bool) else Not(rest)
     if not isinstance(condition, And | Or):
-        return condition if isinstance(condition, bool) else known.get(condition, condition)
+        return (
+            condition
+            if isinstance(condition, bool)
+            else known.get(condition, condition)
+        )
     decides = isinstance(condition, Or)  # one part that is so decides
     parts: dict[Condition, None] = {}
     for part in condition.parts:

@@ -1,12 +1,14 @@
-"""Rows of other shares: the model's law, weighted so that some columns have shares that are asked for.
+"""Rows of other shares: the model's law, weighted so that some columns have shares that
+are asked for.
 
-Of all laws with these shares, the one that is nearest to the model (in relative entropy) multiplies each row's
-probability by a factor for each of these columns; the factors are found by going round the columns and scaling each
-to its shares. Deming, Stephan, "On a least squares adjustment of a sampled frequency table" (1940); Csiszár,
+Of all laws with these shares, the one that is nearest to the model (in relative
+entropy) multiplies each row's probability by a factor for each of these columns; the
+factors are found by going round the columns and scaling each to its shares. Deming,
+Stephan, "On a least squares adjustment of a sampled frequency table" (1940); Csiszár,
 "I-divergence geometry of probability distributions" (1975) for the convergence.
 
-Edges: a share of what the model (or the condition) holds to be impossible, or shares that contradict each other →
-ConfigError, and nothing is drawn.
+Edges: a share of what the model (or the condition) holds to be impossible, or shares
+that contradict each other → ConfigError, and nothing is drawn.
 """
 
 import math
@@ -30,14 +32,17 @@ from understudy.ground.errors import ConfigError
 
 _MOST_ROUNDS = 2_000
 _NEAR = 1e-9  # what a share may miss
-_NOTHING = 1e-60  # of all: shares that contradict each other drive what they cannot have below any bound
+# of all: shares that contradict each other drive what they cannot have below any bound
+_NOTHING = 1e-60
 
 Weights = Mapping[str, Mapping[Any, float]]
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """The share that each group of a column's pieces is to have: `group` (pieces,), `share` (groups,)."""
+    """The share that each group of a column's pieces is to have: `group` (pieces,),
+    `share` (groups,).
+    """
 
     group: NDArray[np.int64]
     share: NDArray[np.float64]
@@ -49,20 +54,30 @@ class Asked:
     def scaled(self, mass: NDArray[np.float64], name: str) -> Tensor:
         """The factor of each piece that makes the shares right."""
         groups = np.bincount(self.group, mass, minlength=len(self.share))
-        if (impossible := (self.share > 0) & (groups <= _NOTHING * groups.sum())).any():
+        impossible = (self.share > 0) & (groups <= _NOTHING * groups.sum())
+        if impossible.any():
             raise ConfigError(
-                f'column "{name}": a share of {self.share[impossible][0]:.3g} is asked for what has no probability '
+                f'column "{name}": a share of {self.share[impossible][0]:.3g} is '
+                "asked for what has no probability "
                 "together with the rest. Nothing was drawn."
             )
-        scale = np.divide(self.share, groups, out=np.zeros_like(groups), where=self.share > 0)
+        scale = np.divide(
+            self.share, groups, out=np.zeros_like(groups), where=self.share > 0
+        )
         return torch.from_numpy(scale[self.group])
 
 
 def tests_of(weights: Weights, levels: Levels) -> dict[int, dict[Test, float]]:
-    """The shares that are asked for, by column, each as a test. Checked against the schema."""
-    schema, asked = levels.schema, dict[int, dict[Test, float]]()
+    """The shares that are asked for, by column, each as a test. Checked against the
+    schema.
+    """
+    schema = levels.schema
+    asked = dict[int, dict[Test, float]]()
     for name, own in weights.items():
-        plain = {value.item() if isinstance(value, np.generic) else value: share for value, share in own.items()}
+        plain = {
+            value.item() if isinstance(value, np.generic) else value: share
+            for value, share in own.items()
+        }
         place = asked.setdefault(schema.columns.index(schema.column(name)), {})
         for value, share in plain.items():
             place[Missing(name) if value is None else OneOf(name, (value,))] = share
@@ -70,16 +85,28 @@ def tests_of(weights: Weights, levels: Levels) -> dict[int, dict[Test, float]]:
 
 
 def by_value(own: Mapping[Test, float], pieces: Pieces) -> Asked:
-    """Shares of single values. Values that are not named keep their proportions and share what is left."""
-    group, shares = np.full(len(pieces.level), -1, dtype=np.int64), list(own.values())
+    """Shares of single values. Values that are not named keep their proportions and
+    share what is left.
+    """
+    group = np.full(len(pieces.level), -1, dtype=np.int64)
+    shares = list(own.values())
     for place, (test, share) in enumerate(own.items()):
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise pieces.column.error(f"a share lies between 0 and 1, not {share!r}. Nothing was drawn.")
+        if (
+            isinstance(share, bool)
+            or not isinstance(share, int | float)
+            or not 0 <= share <= 1
+        ):
+            raise pieces.column.error(
+                f"a share lies between 0 and 1, not {share!r}. Nothing was drawn."
+            )
         group[holds(test, pieces)] = place
     left = 1 - math.fsum(shares)
     others = bool((group < 0).any())
     if left < -_NEAR or (left > _NEAR and not others):
-        raise pieces.column.error(f"the shares that are asked for sum to {1 - left:.6g}, not to 1. Nothing was drawn.")
+        raise pieces.column.error(
+            f"the shares that are asked for sum to {1 - left:.6g}, not to 1. Nothing "
+            "was drawn."
+        )
     group[group < 0] = len(shares)
     return Asked(group, np.array([*shares, *([max(0.0, left)] if others else [])]))
 
@@ -92,22 +119,34 @@ def like(frame: pd.DataFrame, levels: Levels, pieces: Pieced) -> dict[int, Asked
     for j, codes in known_cells(frame, levels).items():
         own = pieces[j]
         if (codes < 0).any() and not own.column.nullable:
-            raise own.column.error("the frame has a gap where nothing may be missing. Nothing was drawn.")
+            raise own.column.error(
+                "the frame has a gap where nothing may be missing. Nothing was drawn."
+            )
         codes = np.where(codes < 0, own.level[-1], codes)
-        asked[j] = Asked(own.level.astype(np.int64), np.bincount(codes, minlength=levels.sizes[j]) / len(frame))
+        asked[j] = Asked(
+            own.level.astype(np.int64),
+            np.bincount(codes, minlength=levels.sizes[j]) / len(frame),
+        )
     return asked
 
 
-def rake(products: Products, asked: Mapping[int, Asked], names: tuple[str, ...]) -> dict[int, Tensor]:
-    """A factor for each piece of each column, under which the columns have the shares that are asked for."""
-    factor = {j: torch.ones(len(own.group), dtype=torch.float64) for j, own in asked.items()}
+def rake(
+    products: Products, asked: Mapping[int, Asked], names: tuple[str, ...]
+) -> dict[int, Tensor]:
+    """A factor for each piece of each column, under which the columns have the shares
+    that are asked for.
+    """
+    factor = {
+        j: torch.ones(len(own.group), dtype=torch.float64) for j, own in asked.items()
+    }
     mass = {j: products.odds[j] @ factor[j] for j in asked}  # (products,)
     missed = dict.fromkeys(asked, 0.0)
     for _ in range(_MOST_ROUNDS):
         for j, own in asked.items():
             others = [mass[i] for i in asked if i != j]
             weight = torch.stack([products.weight, *others]).prod(0)
-            now = (weight @ products.odds[j]).numpy()  # (pieces,), without this column's factor
+            # (pieces,), without this column's factor
+            now = (weight @ products.odds[j]).numpy()
             missed[j] = own.missed(now * factor[j].numpy())
             factor[j] = own.scaled(now, names[j])
             mass[j] = products.odds[j] @ factor[j]
@@ -117,6 +156,7 @@ def rake(products: Products, asked: Mapping[int, Asked], names: tuple[str, ...])
         return factor
     worst = max(missed, key=missed.__getitem__)
     raise ConfigError(
-        f'no weighting of the model\'s rows has these shares: column "{names[worst]}" stays off by '
+        f'no weighting of the model\'s rows has these shares: column "{names[worst]}" '
+        "stays off by "
         f"{missed[worst]:.2g}. Nothing was drawn."
     )

@@ -1,24 +1,33 @@
-"""What was released of a table, as it came: whole numbers under noise, how much noise, and what they count.
+"""What was released of a table, as it came: whole numbers under noise, how much noise,
+and what they count.
 
-A mixture is fitted to these numbers, and whoever holds them can fit another model, or read a table with its error bars.
-They are public: the release is what ε was paid for, and nothing here was clipped, rounded or mended.
+A mixture is fitted to these numbers, and whoever holds them can fit another model, or
+read a table with its error bars. They are public: the release is what ε was paid for,
+and nothing here was clipped, rounded or mended.
 
     release.safetensors
-    sizes              (columns,)     how many levels each column has, as `levels.safetensors` or the schema says
+    sizes              (columns,)     how many levels each column has, as
+                                      `levels.safetensors` or the schema says
     <kind>.columns     (tables, k)    the columns of each table, by number, rising
-    <kind>.deviation   (tables,)      the standard deviation of the noise in every cell of a table
-    <kind>.counts      (cells,)       all tables of the kind one after another, each row by row
+    <kind>.deviation   (tables,)      the standard deviation of the noise in every cell
+                                      of a table
+    <kind>.counts      (cells,)       all tables of the kind one after another, each row
+                                      by row
 
-Kinds are those of `WORDS`. Tables on fine cells are trees (`data.encoding.fine`), layer by layer from the top, those
-without a value where there may be some, and last ends where they are counted. Of digits levels have what was read.
+Kinds are those of `WORDS`. Tables on fine cells are trees (`data.encoding.fine`), layer
+by layer from the top, those without a value where there may be some, and last ends
+where they are counted. Of digits levels have what was read.
 
-An interval is for the noise, and may reach below 0 as noise does: it covers the holders' own count in 95 of 100
-releases. How far the holders' people stand for others is not in it.
+An interval is for the noise, and may reach below 0 as noise does: it covers the
+holders' own count in 95 of 100 releases. How far the holders' people stand for others
+is not in it.
 
-Where each person was held out with the chance p, by a coin of its own, counts are divided by 1 − p, and estimate those
-of all people. Of N people N · p / (1 − p) is the variance that the coins add, independently in each cell.
+Where each person was held out with the chance p, by a coin of its own, counts are
+divided by 1 − p, and estimate those of all people. Of N people N · p / (1 − p) is the
+variance that the coins add, independently in each cell.
 
-Guarantee: a file from a stranger is read within its own size; its numbers are finite and fit the schema, or ValueError.
+Guarantee: a file from a stranger is read within its own size; its numbers are finite
+and fit the schema, or ValueError.
 """
 
 import json
@@ -44,12 +53,22 @@ from understudy.ground.pack import MOST_HEADER, read_header
 from understudy.models.tables.trees import Trees
 
 FILE = "release.safetensors"
-KINDS = {"ways": 1, "fine": 1, "pairs": 2, "pairs_again": 2, "pairs_third": 2, "triples": 3}
+KINDS = {
+    "ways": 1,
+    "fine": 1,
+    "pairs": 2,
+    "pairs_again": 2,
+    "pairs_third": 2,
+    "triples": 3,
+}
 WORDS = {
-    "ways": "one-way tables", "fine": "one-way tables on fine cells", "pairs": "two-way tables",
-    "pairs_again": "two-way tables measured a second time", "pairs_third": "two-way tables measured a third time",
+    "ways": "one-way tables",
+    "fine": "one-way tables on fine cells",
+    "pairs": "two-way tables",
+    "pairs_again": "two-way tables measured a second time",
+    "pairs_third": "two-way tables measured a third time",
     "triples": "three-way tables",
-}  # fmt: skip
+}
 _MOST = 1 << 53  # of a count: a float holds it
 _MOST_CELLS = 1 << 40
 _ABOUT = "about"
@@ -63,7 +82,9 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Noisy:
-    """Counts and the variance of the noise in each, which is independent. `whole`: sums of whole numbers."""
+    """Counts and the variance of the noise in each, which is independent. `whole`: sums
+    of whole numbers.
+    """
 
     counts: Numbers
     variance: Numbers
@@ -75,7 +96,9 @@ class Noisy:
 
     @property
     def half(self) -> Numbers:
-        """Half the width of each 95 % interval. Whole noise is at most k with the normal law's chance of k + ½."""
+        """Half the width of each 95 % interval. Whole noise is at most k with the
+        normal law's chance of k + ½.
+        """
         width = Z * self.deviation
         return np.ceil(width - 0.5).clip(min=0) if self.whole else width
 
@@ -102,29 +125,44 @@ class Noisy:
         return Noisy(self.counts * factor, self.variance * factor**2, whole=False)
 
     def moved(self, axes: Sequence[int]) -> "Noisy":
-        return Noisy(self.counts.transpose(axes), self.variance.transpose(axes), self.whole)
+        return Noisy(
+            self.counts.transpose(axes), self.variance.transpose(axes), self.whole
+        )
 
 
 def mean_of(measured: Sequence[Noisy]) -> Noisy:
-    """Several measurements of the same counts as one: their mean, weighted by 1/variance."""
+    """Several measurements of the same counts as one: their mean, weighted by
+    1/variance.
+    """
     return reduce(_both, measured)
 
 
 def _both(a: Noisy, b: Noisy) -> Noisy:
     total = a.variance + b.variance
-    weight = np.where(total > 0, a.variance / np.where(total > 0, total, 1.0), 1.0)  # of b
+    # of b
+    weight = np.where(total > 0, a.variance / np.where(total > 0, total, 1.0), 1.0)
     counts = (1 - weight) * a.counts + weight * b.counts
-    return Noisy(counts, (1 - weight) ** 2 * a.variance + weight**2 * b.variance, whole=not total.any())
+    return Noisy(
+        counts,
+        (1 - weight) ** 2 * a.variance + weight**2 * b.variance,
+        whole=not total.any(),
+    )
 
 
 def bias_of(fitted: Numbers, measured: Noisy) -> float:
-    """What a fit is off a cell by beyond the noise, a root mean square; 0 says nothing of a fit to the noise."""
-    return math.sqrt(max(0.0, float(np.mean((fitted - measured.counts) ** 2 - measured.variance))))
+    """What a fit is off a cell by beyond the noise, a root mean square; 0 says nothing
+    of a fit to the noise.
+    """
+    return math.sqrt(
+        max(0.0, float(np.mean((fitted - measured.counts) ** 2 - measured.variance)))
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Tables of one kind: which columns each is of, (tables, k), the noise of each, and all cells in a row."""
+    """Tables of one kind: which columns each is of, (tables, k), the noise of each, and
+    all cells in a row.
+    """
 
     columns: NDArray[np.int32]
     deviation: Numbers
@@ -133,7 +171,10 @@ class Counts:
 
     @cached_property
     def places(self) -> dict[tuple[int, ...], int]:
-        return {tuple(columns): number for number, columns in enumerate(self.columns.tolist())}
+        return {
+            tuple(columns): number
+            for number, columns in enumerate(self.columns.tolist())
+        }
 
     @cached_property
     def ends(self) -> NDArray[np.int64]:
@@ -145,8 +186,10 @@ class Counts:
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """All that was released of a table: `levels` says what is counted, `about` who paid what for it, and as `found`
-    the names of columns whose bounds were found, not declared."""
+    """All that was released of a table: `levels` says what is counted, `about` who paid
+    what for it, and as `found` the names of columns whose bounds were found, not
+    declared.
+    """
 
     levels: Levels
     kinds: Mapping[str, Counts]
@@ -154,7 +197,9 @@ class Release:
 
     @property
     def people(self) -> int:
-        """How many there are, as it was disclosed, or as the released tables say; held-out people among them."""
+        """How many there are, as it was disclosed, or as the released tables say;
+        held-out people among them.
+        """
         return round(int(self.about["people"]) * self._factor)
 
     @property
@@ -164,12 +209,16 @@ class Release:
 
     @property
     def as_counted(self) -> "Release":
-        """The same without those who were held out: counts as they came, intervals for the noise alone."""
+        """The same without those who were held out: counts as they came, intervals for
+        the noise alone.
+        """
         return replace(self, about={**self.about, "held_out": 0.0})
 
     @property
     def drawing(self) -> float:
-        """The variance that the coins add to the estimate of a count, for each person that it counts."""
+        """The variance that the coins add to the estimate of a count, for each person
+        that it counts.
+        """
         return self.held_out * self._factor
 
     @property
@@ -182,83 +231,134 @@ class Release:
         return {"file": FILE, "tables": tables} | dict(self.about)
 
     def has_found_bounds(self, place: int) -> bool:
-        """Whether the bounds of a column were found, not declared: values beyond them count in its outermost cells."""
+        """Whether the bounds of a column were found, not declared: values beyond them
+        count in its outermost cells.
+        """
         return self.levels.schema.names[place] in self.about.get("found", ())
 
     def joint(self, places: Sequence[int]) -> Noisy | None:
-        """The released table of these columns, one axis for each, in their order. None where nothing was measured.
-        Every table that says it counts: those of these columns, and the sums of those with one column more, whose noise
-        is independent. What was measured several times is the mean, weighted by 1/variance."""
+        """The released table of these columns, one axis for each, in their order. None
+        where nothing was measured. Every table that says it counts: those of these
+        columns, and the sums of those with one column more, whose noise is independent.
+        What was measured several times is the mean, weighted by 1/variance.
+        """
         rising = tuple(sorted(places))
         found = [own] if (own := self._direct(rising)) is not None else []
         if len(rising) < max(KINDS.values()):
             for extra in sorted({*range(len(self.levels.sizes))} - {*rising}):
                 wider = tuple(sorted((*rising, extra)))
-                if (own := self._direct(wider)) is not None:
+                own = self._direct(wider)
+                if own is not None:
                     found.append(own.sum(wider.index(extra)))
         if not found:
             return None
-        return self._of_all(mean_of(found).moved([rising.index(place) for place in places]))
+        return self._of_all(
+            mean_of(found).moved([rising.index(place) for place in places])
+        )
 
     def _of_all(self, counted: Noisy) -> Noisy:
         """What was counted of those who took part, as an estimate of all people."""
         if not self.held_out:
             return counted
         counts = counted.counts * self._factor
-        variance = counted.variance * self._factor**2 + self.drawing * np.maximum(counts, 0)
+        variance = counted.variance * self._factor**2 + self.drawing * np.maximum(
+            counts, 0
+        )
         return Noisy(counts, variance, whole=False)
 
     def _direct(self, rising: tuple[int, ...]) -> Noisy | None:
-        found = [self._table(kind, own.places[rising]) for kind, own in self.kinds.items() if rising in own.places]
+        found = [
+            self._table(kind, own.places[rising])
+            for kind, own in self.kinds.items()
+            if rising in own.places
+        ]
         return mean_of(found) if found else None
 
     def _table(self, kind: str, number: int) -> Noisy:
         own = self.kinds[kind]
-        columns, counts, variance = own.columns[number], own.table(number), float(own.deviation[number]) ** 2
+        columns = own.columns[number]
+        counts = own.table(number)
+        variance = float(own.deviation[number]) ** 2
         if kind == "fine":
             level, there, _ = _cover(self.levels, int(columns[0]))
             people = np.zeros(self.levels.sizes[columns[0]], dtype=np.int64)
             np.add.at(people, level, counts[there])
-            noise = variance * np.bincount(level, minlength=len(people)).astype(np.float64)
+            noise = variance * np.bincount(level, minlength=len(people)).astype(
+                np.float64
+            )
             return Noisy(people.astype(np.float64), noise, whole=True)
         shape = [self.levels.sizes[column] for column in columns]
-        return Noisy(counts.reshape(shape).astype(np.float64), np.full(shape, variance), whole=True)
+        return Noisy(
+            counts.reshape(shape).astype(np.float64),
+            np.full(shape, variance),
+            whole=True,
+        )
 
-    def nodes(self, place: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Noisy] | None:
-        """The nodes of a tree that make up a column's levels: where each begins, its level, count; None: no tree."""
+    def nodes(
+        self, place: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Noisy] | None:
+        """The nodes of a tree that make up a column's levels: where each begins, its
+        level, count; None: no tree.
+        """
         own = self.kinds.get("fine")
-        if own is None or (place,) not in own.places or not is_tree(column := self.levels.schema.columns[place]):
+        if (
+            own is None
+            or (place,) not in own.places
+            or not is_tree(column := self.levels.schema.columns[place])
+        ):
             return None
         number, (level, there, begin) = own.places[place,], _cover(self.levels, place)
         order = np.argsort(begin)[: len(begin) - column.nullable]
         counts = own.table(number)[there[order]].astype(np.float64)
         noise = np.full(len(order), float(own.deviation[number]) ** 2)
-        return begin[order], level[order], self._of_all(Noisy(counts, noise, whole=True))
+        return (
+            begin[order],
+            level[order],
+            self._of_all(Noisy(counts, noise, whole=True)),
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         found = {"sizes": torch.tensor(self.levels.sizes, dtype=torch.int32)}
         for kind, own in self.kinds.items():
-            found |= {f"{kind}.{part}": torch.from_numpy(getattr(own, part)) for part in _DTYPES}
+            found |= {
+                f"{kind}.{part}": torch.from_numpy(getattr(own, part))
+                for part in _DTYPES
+            }
         return found
 
     @classmethod
-    def from_tensors(cls, levels: Levels, tensors: Tensors, about: Mapping[str, Any]) -> "Release":
-        """The inverse of `tensors`. ValueError where they do not fit the levels, or each other."""
+    def from_tensors(
+        cls, levels: Levels, tensors: Tensors, about: Mapping[str, Any]
+    ) -> "Release":
+        """The inverse of `tensors`. ValueError where they do not fit the levels, or
+        each other.
+        """
         sizes = tensors.get("sizes", torch.empty(0))
         if sizes.dtype != torch.int32 or sizes.flatten().tolist() != list(levels.sizes):
             raise ValueError("the release is on other levels than the generator.")
-        kinds = {kind: _counts(kind, levels, tensors) for kind in KINDS if f"{kind}.counts" in tensors}
+        kinds = {
+            kind: _counts(kind, levels, tensors)
+            for kind in KINDS
+            if f"{kind}.counts" in tensors
+        }
         named = {f"{kind}.{part}" for kind in kinds for part in _DTYPES} | {"sizes"}
-        if strange := sorted(tensors.keys() ^ named):
-            raise ValueError(f'"{strange[0]:.60}" is too much, or missing, in a release.')
+        strange = sorted(tensors.keys() ^ named)
+        if strange:
+            raise ValueError(
+                f'"{strange[0]:.60}" is too much, or missing, in a release.'
+            )
         people = about.get("people")
         if type(people) is not int or not 0 <= people <= _MOST:
             raise ValueError("a release does not say of how many people it is.")
         share = about.get("held_out", 0.0)
         if not isinstance(share, float) or not 0 <= share < 1:
-            raise ValueError("a release does not say with which chance people were held out.")
+            raise ValueError(
+                "a release does not say with which chance people were held out."
+            )
         found = about.get("found", [])
-        if not isinstance(found, list) or not {*map(str, found)} <= {*levels.schema.names}:
+        if not isinstance(found, list) or not {*map(str, found)} <= {
+            *levels.schema.names
+        }:
             raise ValueError("a release found bounds of columns that there are not.")
         return cls(levels, kinds, about)
 
@@ -269,7 +369,9 @@ class Release:
 
     @classmethod
     def load(cls, file: Path, levels: Levels) -> "Release":
-        """Read what `save` wrote. ValueError for anything else; memory grows with the file."""
+        """Read what `save` wrote. ValueError for anything else; memory grows with the
+        file.
+        """
         header = read_header(file, most=MOST_HEADER)
         about = parse_json(header.metadata[_ABOUT])
         if not isinstance(about, dict):
@@ -277,12 +379,18 @@ class Release:
         return cls.from_tensors(levels, load_file(file), about)
 
 
-def tensors_of(kind: str, columns: Tensor, deviation: Sequence[float], tables: Sequence[Tensor]) -> dict[str, Tensor]:
-    """Tables of one kind as tensors of a release: columns (tables, k), the noise and the cells of each."""
+def tensors_of(
+    kind: str, columns: Tensor, deviation: Sequence[float], tables: Sequence[Tensor]
+) -> dict[str, Tensor]:
+    """Tables of one kind as tensors of a release: columns (tables, k), the noise and
+    the cells of each.
+    """
     if not len(columns):
         return {}
     return {
-        f"{kind}.columns": columns.to(torch.int32).reshape(-1, KINDS[kind]).contiguous(),
+        f"{kind}.columns": columns.to(torch.int32)
+        .reshape(-1, KINDS[kind])
+        .contiguous(),
         f"{kind}.deviation": torch.tensor(deviation, dtype=torch.float64),
         f"{kind}.counts": torch.cat([table.flatten() for table in tables]),
     }
@@ -291,22 +399,43 @@ def tensors_of(kind: str, columns: Tensor, deviation: Sequence[float], tables: S
 def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
     parts = {part: tensors.get(f"{kind}.{part}") for part in _DTYPES}
     for part, dtype in _DTYPES.items():
-        if (own := parts[part]) is None or own.dtype != dtype or own.ndim != (2 if part == "columns" else 1):
-            raise ValueError(f'"{kind}.{part}" is missing in a release, or of the wrong kind.')
+        own = parts[part]
+        if (
+            own is None
+            or own.dtype != dtype
+            or own.ndim != (2 if part == "columns" else 1)
+        ):
+            raise ValueError(
+                f'"{kind}.{part}" is missing in a release, or of the wrong kind.'
+            )
     columns, deviation, counts = (parts[part].numpy() for part in _DTYPES)  # type: ignore[union-attr]
     if columns.shape[1] != KINDS[kind] or len(columns) != len(deviation):
-        raise ValueError(f"the {kind} of a release have {columns.shape} columns, {len(deviation)} deviations.")
+        raise ValueError(
+            f"the {kind} of a release have {columns.shape} columns, {len(deviation)} "
+            "deviations."
+        )
     if len(columns) and not 0 <= columns.min() <= columns.max() < len(levels.sizes):
         raise ValueError(f"the {kind} of a release are of columns that there are not.")
-    if (np.diff(columns, axis=1) <= 0).any() or len(np.unique(columns, axis=0)) < len(columns):
+    if (np.diff(columns, axis=1) <= 0).any() or len(np.unique(columns, axis=0)) < len(
+        columns
+    ):
         raise ValueError(f"the {kind} of a release name a column or a table twice.")
-    if not (np.isfinite(deviation).all() and ((deviation >= 0) & (deviation <= _MOST)).all()):
-        raise ValueError(f"a deviation of the {kind} of a release is below 0 or not finite.")
+    if not (
+        np.isfinite(deviation).all() and ((deviation >= 0) & (deviation <= _MOST)).all()
+    ):
+        raise ValueError(
+            f"a deviation of the {kind} of a release is below 0 or not finite."
+        )
     if len(counts) and max(-int(counts.min()), int(counts.max())) > _MOST:
         raise ValueError(f"a count of the {kind} of a release is beyond {_MOST:,}.")
-    each = np.array(_trees(levels).sizes if kind == "fine" else levels.sizes, dtype=np.float64)[columns].prod(1)
+    each = np.array(
+        _trees(levels).sizes if kind == "fine" else levels.sizes, dtype=np.float64
+    )[columns].prod(1)
     if each.sum() > _MOST_CELLS or int(each.sum()) != len(counts):
-        raise ValueError(f"the {kind} of a release have {len(counts):,} cells, and not as many as their levels.")
+        raise ValueError(
+            f"the {kind} of a release have {len(counts):,} cells, and not as many as "
+            "their levels."
+        )
     return Counts(columns, deviation, counts, each.astype(np.int64))
 
 
@@ -316,8 +445,12 @@ def _trees(levels: Levels) -> Trees:
     return Trees(levels.schema, levels.fine.schema)
 
 
-def _cover(levels: Levels, column: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """As few nodes as make up all levels: the level of each, its number, and the fine cell where it begins."""
+def _cover(
+    levels: Levels, column: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """As few nodes as make up all levels: the level of each, its number, and the fine
+    cell where it begins.
+    """
     assert isinstance(levels, BoughtLevels)
     sizes = _trees(levels).layers[column]
     group = levels.groups[column].astype(np.int64)
@@ -328,26 +461,44 @@ def _cover(levels: Levels, column: int) -> tuple[NDArray[np.int64], NDArray[np.i
         padded = np.full(size * FAN, layers[0][-1])
         padded[: len(layers[0])] = layers[0]
         children = padded.reshape(size, FAN)
-        layers.insert(0, np.where((children == children[:, :1]).all(1), children[:, 0], -1))
+        layers.insert(
+            0, np.where((children == children[:, :1]).all(1), children[:, 0], -1)
+        )
         begins.insert(0, begins[0][::FAN])
     taken = [layers[0] >= 0]
     for upper, lower in pairwise(layers):
         taken.append((lower >= 0) & (np.repeat(upper, FAN)[: len(lower)] < 0))
-    level = np.concatenate([*layers, group[sizes[-1] :]])  # ends, where there are any, come after these
+    # ends, where there are any, come after these
+    level = np.concatenate([*layers, group[sizes[-1] :]])
     begin = np.concatenate([*begins, np.arange(sizes[-1], len(group))])
-    there = np.flatnonzero(np.concatenate([*taken, np.ones(len(group) - sizes[-1], dtype=np.bool_)]))
+    there = np.flatnonzero(
+        np.concatenate([*taken, np.ones(len(group) - sizes[-1], dtype=np.bool_)])
+    )
     return level[there], there, begin[there]
 
 
-def tables_of(gram: Tensor, noise: Tensor, wanted: Tensor, sizes: Sequence[int], kind: str) -> dict[str, Tensor]:
-    """The tables of a Gram matrix (width, width) that are `wanted` (columns, columns), as released."""
-    matrix, deviation = gram.numpy(), noise.numpy()
+def tables_of(
+    gram: Tensor, noise: Tensor, wanted: Tensor, sizes: Sequence[int], kind: str
+) -> dict[str, Tensor]:
+    """The tables of a Gram matrix (width, width) that are `wanted` (columns, columns),
+    as released.
+    """
+    matrix = gram.numpy()
+    deviation = noise.numpy()
     ends = np.cumsum(sizes)
     starts = ends - np.array(sizes)
-    single, double = wanted.triu().diagonal().nonzero()[:, 0], wanted.triu(1).nonzero()
+    single = wanted.triu().diagonal().nonzero()[:, 0]
+    double = wanted.triu(1).nonzero()
     diagonal = matrix.diagonal()
-    ways = [torch.from_numpy(diagonal[starts[j] : ends[j]].copy()) for j in single.tolist()]
-    pairs = [torch.from_numpy(matrix[starts[i] : ends[i], starts[j] : ends[j]].copy()) for i, j in double.tolist()]
+    ways = [
+        torch.from_numpy(diagonal[starts[j] : ends[j]].copy()) for j in single.tolist()
+    ]
+    pairs = [
+        torch.from_numpy(matrix[starts[i] : ends[i], starts[j] : ends[j]].copy())
+        for i, j in double.tolist()
+    ]
     of_ways = [deviation[starts[j], starts[j]] for j in single.tolist()]
     of_pairs = [deviation[starts[i], starts[j]] for i, j in double.tolist()]
-    return tensors_of("ways", single[:, None], of_ways, ways) | tensors_of(kind, double, of_pairs, pairs)
+    return tensors_of("ways", single[:, None], of_ways, ways) | tensors_of(
+        kind, double, of_pairs, pairs
+    )

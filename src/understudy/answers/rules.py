@@ -1,15 +1,18 @@
 """Public rules (`data.rules`) held against a model: rows that keep them all.
 
-Every answer is given the rules. Rows are drawn and kept where they keep them, so that a row has the model's law given
-the rules; tables and predictions have their closed form, on boxes as of any condition (`rule_boxes`).
+Every answer is given the rules. Rows are drawn and kept where they keep them, so that a
+row has the model's law given the rules; tables and predictions have their closed form,
+on boxes as of any condition (`rule_boxes`).
 
-Whether there is a row at all that meets some conditions at once (`possible`) is found out from the public schema. Of
-every box that meets them (`Question.leaves`) the orders between columns are looked at: each column has the least of its
-values that the orders allow, given those of the others. Where a column runs out of values, or would be below itself,
-the box holds no row. Orders that could be kept only by leaving out what may be there are taken for a contradiction.
+Whether there is a row at all that meets some conditions at once (`possible`) is found
+out from the public schema. Of every box that meets them (`Question.leaves`) the orders
+between columns are looked at: each column has the least of its values that the orders
+allow, given those of the others. Where a column runs out of values, or would be below
+itself, the box holds no row. Orders that could be kept only by leaving out what may be
+there are taken for a contradiction.
 
-Edges: rules that contradict each other, that leave nothing, or that are too many to tell → ConfigError, before anything
-is drawn or paid for.
+Edges: rules that contradict each other, that leave nothing, or that are too many to
+tell → ConfigError, before anything is drawn or paid for.
 """
 
 import math
@@ -42,16 +45,22 @@ _AT_ONCE = 1 << 17
 _STEPS = 1 << 12  # to find a row, or that there is none
 _TRIES = 100  # to fill a row so that it keeps the rules
 
-_Below = dict[tuple[int, int], bool]  # the first is at most the second; whether it is below it
+# the first is at most the second; whether it is below it
+_Below = dict[tuple[int, int], bool]
 
 
 def check_rules(declared: Schema | VisitSchema | SeveralVisits) -> None:
-    """ConfigError where no row (a person with an event of each kind) can keep all rules, or nobody can tell."""
+    """ConfigError where no row (a person with an event of each kind) can keep all
+    rules, or nobody can tell.
+    """
     schema = declared.row_schema
     every = conditions(schema)
     try:
         if not all(possible(some, Codec(schema)) for some in tied(every)):
-            raise ConfigError(f"no row keeps all rules: {_listed(schema)} leave nothing. Nothing was drawn or charged.")
+            raise ConfigError(
+                f"no row keeps all rules: {_listed(schema)} leave nothing. Nothing "
+                "was drawn or charged."
+            )
         for rule in schema.rules:
             when = parse(rule.when, orders=True) if rule.when else None
             if when is None:
@@ -59,26 +68,35 @@ def check_rules(declared: Schema | VisitSchema | SeveralVisits) -> None:
             together = next(some for some in tied([when, *every]) if when in some)
             if not possible(together, Codec(schema)):
                 raise ConfigError(
-                    f'rules contradict each other: with {_listed(schema)} no row can meet "{rule.when}". '
+                    f"rules contradict each other: with {_listed(schema)} no row can "
+                    f'meet "{rule.when}". '
                     "Nothing was drawn or charged."
                 )
     except TooManyError:
         raise ConfigError(
-            f"the rules {_listed(schema)} tie so much together that nobody can tell whether one contradicts another. "
+            f"the rules {_listed(schema)} tie so much together that nobody can tell "
+            "whether one contradicts another. "
             "State fewer of them, or simpler ones. Nothing was drawn or charged."
         ) from None
 
 
 def with_rules(schema: AnySchema, more: Iterable[Any] = ()) -> AnySchema:
-    """The schema with further rules. SchemaError where one makes no sense, ConfigError where they leave nothing."""
+    """The schema with further rules. SchemaError where one makes no sense, ConfigError
+    where they leave nothing.
+    """
     ruled = replace(schema, rules=(*schema.rules, *read_rules(tuple(more))))
     check_rules(ruled)
     return ruled
 
 
-def all_keep(schema: Schema, frame: pd.DataFrame, *, together: bool = True) -> NDArray[np.bool_]:
-    """Which rows keep all rules; of rows that may not be alike the first, if they are looked at `together`."""
-    declared, kept = {column.name: column for column in schema.columns}, np.ones(len(frame), dtype=np.bool_)
+def all_keep(
+    schema: Schema, frame: pd.DataFrame, *, together: bool = True
+) -> NDArray[np.bool_]:
+    """Which rows keep all rules; of rows that may not be alike the first, if they are
+    looked at `together`.
+    """
+    declared = {column.name: column for column in schema.columns}
+    kept = np.ones(len(frame), dtype=np.bool_)
     for rule in sorted(schema.rules, key=lambda rule: bool(rule.unique)):
         if not rule.unique:
             kept &= rule.rows_that_keep(frame, declared)
@@ -87,37 +105,54 @@ def all_keep(schema: Schema, frame: pd.DataFrame, *, together: bool = True) -> N
     return kept
 
 
-def keeping(n: int, draw: Callable[[int], pd.DataFrame], schema: Schema) -> pd.DataFrame:
-    """`n` rows that keep the rules, of what `draw` draws; `attrs["kept"]`: their share. Too few → ConfigError."""
+def keeping(
+    n: int, draw: Callable[[int], pd.DataFrame], schema: Schema
+) -> pd.DataFrame:
+    """`n` rows that keep the rules, of what `draw` draws; `attrs["kept"]`: their share.
+    Too few → ConfigError.
+    """
     not_negative(n=n)
     _check_room(n, schema)
-    found, tried, asked = draw(n), n, n
+    found = draw(n)
+    tried = n
+    asked = n
     said = found.attrs
     found = found[all_keep(schema, found)]
     while len(found) < n:
         share = len(found) / tried
         if tried >= MOST_DRAWS or (tried >= _FIRST and share * MOST_DRAWS < n / 2):
             raise ConfigError(
-                f"{len(found):,} of {tried:,} draws keep the rules {_listed(schema)}: {n:,} rows would take too long. "
-                "Nothing was drawn."
+                f"{len(found):,} of {tried:,} draws keep the rules {_listed(schema)}: "
+                f"{n:,} rows would take too long. Nothing was drawn."
             )
-        asked = min(_AT_ONCE, max(64, _FIRST if not share else math.ceil(1.1 * (n - len(found)) / share)))
+        asked = min(
+            _AT_ONCE,
+            max(64, _FIRST if not share else math.ceil(1.1 * (n - len(found)) / share)),
+        )
         both = pd.concat([found, draw(asked)], ignore_index=True)
-        found, tried = both[all_keep(schema, both)], tried + asked
+        found = both[all_keep(schema, both)]
+        tried = tried + asked
     found = found.iloc[:n].reset_index(drop=True)
     found.attrs |= said | {"kept": 1.0 if tried == n else len(found) / tried}
     return found
 
 
 def refilled(
-    schema: Schema, filled: pd.DataFrame, again: Callable[[NDArray[np.int64]], pd.DataFrame], *, must: bool = True
+    schema: Schema,
+    filled: pd.DataFrame,
+    again: Callable[[NDArray[np.int64]], pd.DataFrame],
+    *,
+    must: bool = True,
 ) -> pd.DataFrame:
-    """Rows that were filled, those that break a rule filled `again`; in vain → ConfigError, unless it `must` not be."""
+    """Rows that were filled, those that break a rule filled `again`; in vain →
+    ConfigError, unless it `must` not be.
+    """
     for _ in range(_TRIES):
         wrong = np.flatnonzero(~all_keep(schema, filled, together=False))
         if not len(wrong):
             return filled
-        other, changed = again(wrong), filled.copy()
+        other = again(wrong)
+        changed = filled.copy()
         for name in changed.columns:
             column = changed[name].copy()
             column.iloc[wrong] = other[name].to_numpy()
@@ -126,21 +161,23 @@ def refilled(
     if not must:
         return filled
     raise ConfigError(
-        f"row {wrong[0] + 1:,}: nothing was found that goes with what is known of it and keeps the rules "
-        f"{_listed(schema)}. Nothing was drawn."
+        f"row {wrong[0] + 1:,}: nothing was found that goes with what is known of it "
+        f"and keeps the rules {_listed(schema)}. Nothing was drawn."
     )
 
 
 def _check_room(n: int, schema: Schema) -> None:
-    """ConfigError where columns that are unique together have fewer values than rows are asked for."""
+    """ConfigError where columns that are unique together have fewer values than rows
+    are asked for.
+    """
     for rule in schema.rules:
         room = 1.0
         for name in rule.unique:
             room *= _values(schema.column(name))
         if rule.unique and room < n:
             raise ConfigError(
-                f"{n:,} rows cannot differ in {', '.join(rule.unique)}, which have {room:,.0f} values together. "
-                "Nothing was drawn."
+                f"{n:,} rows cannot differ in {', '.join(rule.unique)}, which have "
+                f"{room:,.0f} values together. Nothing was drawn."
             )
 
 
@@ -161,40 +198,62 @@ def _listed(schema: Schema) -> str:
 
 
 def possible(conditions: Sequence[Condition], levels: Levels) -> bool:
-    """Whether some row meets all of them. TooManyError where that takes too long to find out."""
+    """Whether some row meets all of them. TooManyError where that takes too long to
+    find out.
+    """
     question = Question.of(And(tuple(conditions)), levels)
     pieces = pieces_of(question, levels)
-    return any(_has_row(box, orders, pieces, levels) for box, orders in question.leaves(_STEPS))
+    return any(
+        _has_row(box, orders, pieces, levels) for box, orders in question.leaves(_STEPS)
+    )
 
 
 def _has_row(box: Box, orders: Orders, pieces: Pieced, levels: Levels) -> bool:
-    """Whether a row of the box keeps the orders that are so, and breaks those that are not."""
+    """Whether a row of the box keeps the orders that are so, and breaks those that are
+    not.
+    """
     allowed = {j: box.get(j, np.ones(len(own.level))) > 0 for j, own in pieces.items()}
     both = {order: pair_of(order, levels.schema) for order in orders}
     needed = {j for order, is_so in orders.items() if not is_so for j in both[order]}
-    missing = {j for j, own in pieces.items() if not allowed[j][: own.there].any()} - needed
+    missing = {
+        j for j, own in pieces.items() if not allowed[j][: own.there].any()
+    } - needed
     below: _Below = {}
     for order, is_so in orders.items():
-        small, large = both[order] if (order.order in ("<", "<=")) == is_so else both[order][::-1]
+        small, large = (
+            both[order] if (order.order in ("<", "<=")) == is_so else both[order][::-1]
+        )
         if not {small, large} & missing:  # of what is missing an order says nothing
             strict = (order.order in ("<", ">")) == is_so
             below[small, large] = below.get((small, large), False) or strict
     if _circle(below):
         return False
-    values = {j: _least(-math.inf, allowed[j], pieces[j]) for j in {j for pair in below for j in pair}}
+    values = {
+        j: _least(-math.inf, allowed[j], pieces[j])
+        for j in {j for pair in below for j in pair}
+    }
     return _settled(values, below, {j: (allowed[j], pieces[j]) for j in values})
 
 
-def _settled(values: dict[int, float | None], below: _Below, each: Mapping[int, tuple[Mask, Pieces]]) -> bool:
-    """Whether values that rise as the orders need come to rest before a column has none left."""
+def _settled(
+    values: dict[int, float | None],
+    below: _Below,
+    each: Mapping[int, tuple[Mask, Pieces]],
+) -> bool:
+    """Whether values that rise as the orders need come to rest before a column has none
+    left.
+    """
     moved = True
     while moved:
         moved = False
         for (small, large), strict in below.items():
-            first, second = values[small], values[large]
+            first = values[small]
+            second = values[large]
             if first is None or second is None:
                 return False
-            least = math.floor(first) + 1 if strict and _whole(each[large][1]) else first
+            least = (
+                math.floor(first) + 1 if strict and _whole(each[large][1]) else first
+            )
             if second < least:
                 values[large], moved = _least(least, *each[large]), True
     return None not in values.values()

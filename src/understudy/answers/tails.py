@@ -1,21 +1,28 @@
-"""The mean of each level of a bought column, among the people who were found in it, and how well it is known.
+"""The mean of each level of a bought column, among the people who were found in it, and
+how well it is known.
 
-A level of which a share r of the people is noise, and s the spread inside, has a mean that is off by about r·s; of n
-of its N people, drawn without return, the mean is off by s²(1/n − 1/N) in the square besides.
+A level of which a share r of the people is noise, and s the spread inside, has a mean
+that is off by about r·s; of n of its N people, drawn without return, the mean is off by
+s²(1/n − 1/N) in the square besides.
 
-The first and the last level may be long, and fine cells far out hold fewer people than their noise hides: what was
-counted there does not say where they are. But beyond a threshold u nearly every law is a generalized Pareto law,
-S(x) = (1 + ξ(x − u)/β)^(−1/ξ): ξ = −1 for even values, 0 for an exponential tail, 1/a for Pareto's exponent a (Balkema,
-de Haan 1974; Pickands 1975). All (ξ, β) of a grid are weighed by their likelihood given what was released: the levels
-from u on, and inside the last one the nodes of its tree. Of some of the people, by a condition, the tail is S^(1 − b):
-all b of a grid are weighed by the levels in which these people were found. Each law of the grid is one part of a
-`Mixture`: how many people there are by the law and by their count, and the mean of so many who are drawn from it,
-given where the largest of them is, which decides of a heavy tail. An interval of the mixture's quantiles is as lopsided
-as what is known. A number that many share, as the end of a scale, is no part of a tail: it counts by itself.
+The first and the last level may be long, and fine cells far out hold fewer people than
+their noise hides: what was counted there does not say where they are. But beyond a
+threshold u nearly every law is a generalized Pareto law, S(x) = (1 + ξ(x −
+u)/β)^(−1/ξ): ξ = −1 for even values, 0 for an exponential tail, 1/a for Pareto's
+exponent a (Balkema, de Haan 1974; Pickands 1975). All (ξ, β) of a grid are weighed by
+their likelihood given what was released: the levels from u on, and inside the last one
+the nodes of its tree. Of some of the people, by a condition, the tail is S^(1 − b): all
+b of a grid are weighed by the levels in which these people were found. Each law of the
+grid is one part of a `Mixture`: how many people there are by the law and by their
+count, and the mean of so many who are drawn from it, given where the largest of them
+is, which decides of a heavy tail. An interval of the mixture's quantiles is as lopsided
+as what is known. A number that many share, as the end of a scale, is no part of a tail:
+it counts by itself.
 
-Edges: no tail is heavier than ξ = 0.96 (a Pareto exponent of 1.04). Beyond a declared bound there is nobody; bounds
-that were found hold nobody back: whoever lies beyond them was counted in the last cell. But a column that was found on
-one side of zero is taken to stay there. Without fine tables the value that stands for a level is taken as it is.
+Edges: no tail is heavier than ξ = 0.96 (a Pareto exponent of 1.04). Beyond a declared
+bound there is nobody; bounds that were found hold nobody back: whoever lies beyond them
+was counted in the last cell. But a column that was found on one side of zero is taken
+to stay there. Without fine tables the value that stands for a level is taken as it is.
 """
 
 import math
@@ -32,30 +39,39 @@ from understudy.data.column import Integer, Real
 _SHAPES = np.linspace(-1.4667, 0.9589, 28)[:, None]  # ξ; by no 1 − b it is 0, ½ or 1
 _SCALES = np.geomspace(0.02, 20, 100)  # β, in lengths from u to the level
 _MORE = 4.0  # times as many people as in the level lie beyond u
-# ξ before anything is known of it, and its deviation. Of five laws that benchmarks/answers does not report, (0.4, 0.4)
-# put the means of light tails off by a quarter more, in intervals 5 % wider, and held them no oftener.
-_USUAL, _UNUSUAL = 0.2, 0.5
+# ξ before anything is known of it, and its deviation. Of five laws that
+# benchmarks/answers does not report, (0.4, 0.4) put the means of light tails off by a
+# quarter more, in intervals 5 % wider, and held them no oftener.
+_USUAL = 0.2
+_UNUSUAL = 0.5
 _LEANS = np.linspace(-1.0, 0.6, 17)  # b
 _LEAN = 0.4  # the deviation of b before anything is known of it
 _TINY = 1e-12
 _HEAVIEST = 0.97  # of some of the people, too: with 1 a law has no mean
-_HARDLY = 20.0  # −2 log of the odds against the likeliest law: what is less likely is left out
+# −2 log of the odds against the likeliest law: what is less likely is left out
+_HARDLY = 20.0
 _STEPS = np.array([0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.5, 0.7, 0.85, 1])
-_RANKS, _CHANCES = (_STEPS[1:] + _STEPS[:-1]) / 2, np.diff(_STEPS)  # of the largest of some people
+# of the largest of some people
+_RANKS = (_STEPS[1:] + _STEPS[:-1]) / 2
+_CHANCES = np.diff(_STEPS)
 _CLEAR = 5.0  # deviations of a cell's noise by which an atom stands out
 _OUTSTANDING = 3.0  # times as dense as the next cells outwards is an atom, at least
-_DOUBT = 2.0  # deviations: with fewer people besides atoms, and none drawn, there are none
+# deviations: with fewer people besides atoms, and none drawn, there are none
+_DOUBT = 2.0
 _PARTS = 128  # of a mixture, of which another is added
 _FEW_PARTS = 1024  # of a mixture, of which a quantile is asked
 _HALVINGS = 60  # of where a quantile may lie
 
 Places = NDArray[np.int64]
-Nodes = tuple[Places, Places, Noisy]  # of a release: where each begins, its level, its people
+# of a release: where each begins, its level, its people
+Nodes = tuple[Places, Places, Noisy]
 
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """What is known of a number: normal laws, each with its weight (summing to 1), mean and variance."""
+    """What is known of a number: normal laws, each with its weight (summing to 1), mean
+    and variance.
+    """
 
     weight: Numbers
     mean: Numbers
@@ -74,15 +90,23 @@ class Mixture:
 
     def plus(self, other: "Mixture") -> "Mixture":
         """The sum of two independent numbers."""
-        one, two = self.merged(_PARTS), other.merged(_PARTS)
+        one = self.merged(_PARTS)
+        two = other.merged(_PARTS)
         weight = np.multiply.outer(one.weight, two.weight).ravel()
-        mean, variance = (np.add.outer(*own).ravel() for own in ((one.mean, two.mean), (one.variance, two.variance)))
+        mean, variance = (
+            np.add.outer(*own).ravel()
+            for own in ((one.mean, two.mean), (one.variance, two.variance))
+        )
         return Mixture(weight, mean, variance)
 
     def merged(self, parts: int) -> "Mixture":
-        """At most so many parts of about equal weight, with the same mean and variance as the parts in them."""
+        """At most so many parts of about equal weight, with the same mean and variance
+        as the parts in them.
+        """
         order = np.argsort(self.mean, kind="stable")
-        weight, mean, variance = self.weight[order], self.mean[order], self.variance[order]
+        weight = self.weight[order]
+        mean = self.mean[order]
+        variance = self.variance[order]
         middle_of_part = np.cumsum(weight) - weight / 2
         group = np.minimum((parts * middle_of_part).astype(np.int64), parts - 1)
         merged_weight = np.bincount(group, weight, parts).astype(np.float64)
@@ -101,7 +125,8 @@ class Mixture:
         deviation = np.sqrt(np.maximum(few.variance, 0.0))
         far = 10 * deviation + _TINY
         divisor = np.maximum(deviation, 1e-300)
-        low, high = float((few.mean - far).min()), float((few.mean + far).max())
+        low = float((few.mean - far).min())
+        high = float((few.mean + far).max())
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             apart = middle - few.mean
@@ -115,8 +140,10 @@ class Mixture:
 
 @dataclass(frozen=True, eq=False)
 class TailLevel:
-    """What is known of the people of a long level: for each of some laws its weight (summing to 1), how many people
-    follow it, their mean, and the variances of both; and besides the people of single numbers that many share."""
+    """What is known of the people of a long level: for each of some laws its weight
+    (summing to 1), how many people follow it, their mean, and the variances of both;
+    and besides the people of single numbers that many share.
+    """
 
     weight: Numbers
     people: Numbers
@@ -132,10 +159,13 @@ class TailLevel:
 
     def above(self, centre: float) -> Mixture:
         """By how much all people of the level lie above `centre`, added up."""
-        apart, atoms_apart = self.mean - centre, self.atoms_mean - centre
+        apart = self.mean - centre
+        atoms_apart = self.atoms_mean - centre
         variance = self.people_variance * apart**2 + self.people**2 * self.mean_variance
         total = self.people * apart + self.atoms * atoms_apart
-        return Mixture(self.weight, total, variance + self.atoms_variance * atoms_apart**2)
+        return Mixture(
+            self.weight, total, variance + self.atoms_variance * atoms_apart**2
+        )
 
     @property
     def middle(self) -> float:
@@ -146,16 +176,23 @@ class TailLevel:
 
 @dataclass(frozen=True, eq=False)
 class LevelMeans:
-    """The mean of each level and its variance, and all that is known of levels that are tails."""
+    """The mean of each level and its variance, and all that is known of levels that are
+    tails.
+    """
 
     mean: Numbers
     variance: Numbers
     tails: dict[int, TailLevel] = field(default_factory=dict)
 
 
-def level_means(release: Release, place: int, values: Numbers, found: Noisy) -> LevelMeans:
-    """The mean of each level's people that were `found`; `values` stand for levels otherwise."""
-    nodes, every = release.nodes(place), release.joint([place])
+def level_means(
+    release: Release, place: int, values: Numbers, found: Noisy
+) -> LevelMeans:
+    """The mean of each level's people that were `found`; `values` stand for levels
+    otherwise.
+    """
+    nodes = release.nodes(place)
+    every = release.joint([place])
     if nodes is None or every is None:
         return LevelMeans(values, np.zeros_like(values))
     size = len(values)
@@ -176,8 +213,10 @@ def level_means(release: Release, place: int, values: Numbers, found: Noisy) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Column:
-    """A column's fine cells, nodes and levels, in rising order; mirrored (`sign` −1), the last level holds the smallest
-    values. Nodes follow each other and make up all cells."""
+    """A column's fine cells, nodes and levels, in rising order; mirrored (`sign` −1),
+    the last level holds the smallest values. Nodes follow each other and make up all
+    cells.
+    """
 
     sign: int
     low: Numbers  # of each cell
@@ -190,12 +229,15 @@ class _Column:
     nodes: Noisy
 
     @classmethod
-    def from_release(cls, release: Release, place: int, people: Noisy, nodes: Nodes) -> "_Column":
+    def from_release(
+        cls, release: Release, place: int, people: Noisy, nodes: Nodes
+    ) -> "_Column":
         begin, _, counted = nodes
         pieces = release.levels.pieces(place)
         low, high = number_bounds(pieces)
         bound = float(low[0]), float(high[-1])
-        if release.has_found_bounds(place):  # a column that was found on one side of zero is taken to stay there
+        # a column that was found on one side of zero is taken to stay there
+        if release.has_found_bounds(place):
             column = release.levels.schema.columns[place]
             assert isinstance(column, Integer | Real)
             lower = -math.inf if column.low < 0 else min(bound[0], 0.0)
@@ -203,10 +245,21 @@ class _Column:
             bound = lower, upper
         level = pieces.level[: pieces.there].astype(np.int64)
         share = pieces.share[: pieces.there]
-        return cls(1, low, high, bound, share, level, people, np.append(begin, len(low)), counted)
+        return cls(
+            1,
+            low,
+            high,
+            bound,
+            share,
+            level,
+            people,
+            np.append(begin, len(low)),
+            counted,
+        )
 
     def mirrored(self) -> "_Column":
-        size, cells = len(self.people.counts), len(self.low)
+        size = len(self.people.counts)
+        cells = len(self.low)
         return _Column(
             sign=-self.sign,
             low=-self.high[::-1],
@@ -226,11 +279,15 @@ class _Column:
 
     @property
     def noise(self) -> float:
-        """The deviation of the noise in one node. Coins of held-out people add little to a node of few."""
+        """The deviation of the noise in one node. Coins of held-out people add little
+        to a node of few.
+        """
         return math.sqrt(self.nodes.variance.min())
 
     def variance_inside(self, values: Numbers, some: Noisy) -> Numbers:
-        """The variance of each level's mean, of `some` of its people, by the spread of what is drawn inside it."""
+        """The variance of each level's mean, of `some` of its people, by the spread of
+        what is drawn inside it.
+        """
         size = len(values)
         square = self.share * (self.low**2 + self.low * self.high + self.high**2) / 3
         spread = np.maximum(np.bincount(self.level, square, size) - values**2, 0)
@@ -240,8 +297,10 @@ class _Column:
         return np.asarray(spread * np.minimum(noise + drawn, 1))
 
     def atoms(self) -> Numbers:
-        """The people of each cell that stands out of the noise and of the next cells outwards; 0 in all others. Nobody
-        knows where in a last cell without bound they are."""
+        """The people of each cell that stands out of the noise and of the next cells
+        outwards; 0 in all others. Nobody knows where in a last cell without bound they
+        are.
+        """
         people = self.share * self.counts[self.level]
         density = people / (self.high - self.low)
         outer = np.append(density, np.zeros(2))
@@ -252,40 +311,65 @@ class _Column:
         return np.where(standing & clear, people, 0.0)
 
     def last_level(self, some: Noisy, is_everybody: bool) -> TailLevel | None:
-        """What is known of the last level's people among `some` of all; None where it is no tail."""
+        """What is known of the last level's people among `some` of all; None where it
+        is no tail.
+        """
         size = len(self.counts)
         begin = np.searchsorted(self.level, np.arange(size))
         edges = self.low[begin]
         beyond = np.cumsum(self.counts[::-1])[::-1]
-        enough = np.flatnonzero(beyond[: size - 1] >= min(_MORE * beyond[-1], beyond[0]))
+        enough = np.flatnonzero(
+            beyond[: size - 1] >= min(_MORE * beyond[-1], beyond[0])
+        )
         start = int(enough[-1]) if len(enough) else 0
         inside = np.flatnonzero(self.level[self.node_edges[:-1]] == size - 1)
-        if size < 2 or edges[-1] <= edges[start] or (len(inside) < 2 and math.isfinite(self.bound[1])):
+        if (
+            size < 2
+            or edges[-1] <= edges[start]
+            or (len(inside) < 2 and math.isfinite(self.bound[1]))
+        ):
             return None
-        atoms, last = self.atoms(), self.level == size - 1
+        atoms = self.atoms()
+        last = self.level == size - 1
         in_level = np.bincount(self.level, atoms, size).astype(np.float64)
         in_node = np.add.reduceat(atoms, self.node_edges[inside])
         noise = self.noise**2
         rest = self.counts[-1] - in_level[-1]
-        if rest < _DOUBT * math.sqrt(noise * len(inside)) and not self.share[last & (atoms == 0)].any():
+        if (
+            rest < _DOUBT * math.sqrt(noise * len(inside))
+            and not self.share[last & (atoms == 0)].any()
+        ):
             return None  # nobody is left besides atoms
         levels = self.people.part(slice(start, None)).less(in_level[start:])
         nodes = self.nodes.part(inside).less(in_node)
-        bin_edges = np.concatenate([edges[start:-1], self.low[self.node_edges[inside]], [self.bound[1]]])
+        bin_edges = np.concatenate(
+            [edges[start:-1], self.low[self.node_edges[inside]], [self.bound[1]]]
+        )
         share = in_level / self.counts
-        own = None if is_everybody else some.part(slice(start, None)).times(1 - share[start:])
+        own = (
+            None
+            if is_everybody
+            else some.part(slice(start, None)).times(1 - share[start:])
+        )
         tail = tail_beyond(Tail(bin_edges, levels, nodes), own)
         if not in_level[-1]:
             return tail
         middle = float(atoms[last] @ (self.low + self.high)[last]) / (2 * in_level[-1])
         part = float(some.counts[-1]) / self.counts[-1]
         many = float((atoms[last] > 0).sum())
-        return replace(tail, atoms=part * in_level[-1], atoms_mean=middle, atoms_variance=part**2 * many * noise)
+        return replace(
+            tail,
+            atoms=part * in_level[-1],
+            atoms_mean=middle,
+            atoms_variance=part**2 * many * noise,
+        )
 
 
 class Tail(NamedTuple):
-    """What was counted beyond u: how many in each level, of which the last is the tail, and in each node of that.
-    `edges` say where every level but the last, and every node, begins, and where the last node ends."""
+    """What was counted beyond u: how many in each level, of which the last is the tail,
+    and in each node of that. `edges` say where every level but the last, and every
+    node, begins, and where the last node ends.
+    """
 
     edges: Numbers
     levels: Noisy
@@ -298,11 +382,14 @@ class Tail(NamedTuple):
 
 
 def tail_beyond(tail: Tail, some: Noisy | None = None) -> TailLevel:
-    """What is known of the last level's people. `some`: how many of those who are meant were found in each level;
-    without, everybody is meant."""
-    edges, first = tail.edges, tail.first
+    """What is known of the last level's people. `some`: how many of those who are meant
+    were found in each level; without, everybody is meant.
+    """
+    edges = tail.edges
+    first = tail.first
     shape, scale = np.broadcast_arrays(_SHAPES, _SCALES * (edges[first] - edges[0]))
-    rest = np.maximum(scale + shape * (edges - edges[0])[:, None, None], 0.0)  # β of what is beyond each edge
+    # β of what is beyond each edge
+    rest = np.maximum(scale + shape * (edges - edges[0])[:, None, None], 0.0)
     beyond = np.where(rest > 0, (np.maximum(rest, 1e-300) / scale) ** (-1 / shape), 0.0)
     at_levels = np.append(np.arange(first + 1), len(edges) - 1)
     levels = _shares(beyond[at_levels])
@@ -313,26 +400,41 @@ def tail_beyond(tail: Tail, some: Noisy | None = None) -> TailLevel:
         whole=False,
     )
     unlikely, expected = _held_against(counted, np.concatenate([levels, nodes]), first)
-    unlikely, expected, lean = (unlikely + ((shape - _USUAL) / _UNUSUAL) ** 2)[None], expected[None], np.zeros(1)
+    unlikely = (unlikely + ((shape - _USUAL) / _UNUSUAL) ** 2)[None]
+    expected = expected[None]
+    lean = np.zeros(1)
     people = tail.levels
     if some is not None:
-        people, lean = some, _LEANS
-        leaning = [_held_against(some, _shares(beyond[at_levels] ** (1 - own)), first) for own in lean]
-        unlikely = unlikely + np.stack([own for own, _ in leaning]) + (lean[:, None, None] / _LEAN) ** 2
+        people = some
+        lean = _LEANS
+        leaning = [
+            _held_against(some, _shares(beyond[at_levels] ** (1 - own)), first)
+            for own in lean
+        ]
+        unlikely = (
+            unlikely
+            + np.stack([own for own, _ in leaning])
+            + (lean[:, None, None] / _LEAN) ** 2
+        )
         expected = np.stack([own for _, own in leaning])
     possible = shape / (1 - lean[:, None, None]) <= _HEAVIEST
     unlikely = np.where(possible, unlikely, np.inf)
     which = np.nonzero(unlikely - unlikely.min() < _HARDLY)
     weight = np.exp((unlikely.min() - unlikely[which]) / 2)
     # how many there are by the law, as drawn people are, and as they were counted
-    expected, noise = np.maximum(expected[which], 1.0), float(people.variance[-1])
+    expected = np.maximum(expected[which], 1.0)
+    noise = float(people.variance[-1])
     by_count = expected / (expected + noise)
     number = np.maximum(expected + by_count * (people.counts[-1] - expected), 1.0)
     # where they are, by the law S^(1 − b) beyond the edge `first`
-    less, law = 1 - lean[which[0]], which[1:]
+    less = 1 - lean[which[0]]
+    law = which[1:]
     outside = (beyond[-1][law] / np.maximum(beyond[first][law], 1e-300)) ** less
     mean, variance = _drawn(shape[law] / less, rest[first][law] / less, outside, number)
-    every = [np.broadcast_to(own[:, None], mean.shape) for own in (weight / weight.sum(), number, by_count * noise)]
+    every = [
+        np.broadcast_to(own[:, None], mean.shape)
+        for own in (weight / weight.sum(), number, by_count * noise)
+    ]
     weights, numbers, doubts = every
     return TailLevel(
         weight=(weights * _CHANCES).ravel(),
@@ -345,12 +447,17 @@ def tail_beyond(tail: Tail, some: Noisy | None = None) -> TailLevel:
 
 def _shares(beyond: Numbers) -> Numbers:
     """The share of each bin, where so much of the law lies beyond each edge."""
-    return np.asarray((beyond[:-1] - beyond[1:]) / np.maximum(beyond[0] - beyond[-1], _TINY))
+    return np.asarray(
+        (beyond[:-1] - beyond[1:]) / np.maximum(beyond[0] - beyond[-1], _TINY)
+    )
 
 
-def _held_against(counted: Noisy, shares: Numbers, last: int) -> tuple[Numbers, Numbers]:
-    """−2 log likelihood of counts whose people are drawn by these shares, whatever their number, and how many are
-    expected in the bin `last` by the likeliest number."""
+def _held_against(
+    counted: Noisy, shares: Numbers, last: int
+) -> tuple[Numbers, Numbers]:
+    """−2 log likelihood of counts whose people are drawn by these shares, whatever
+    their number, and how many are expected in the bin `last` by the likeliest number.
+    """
     counts, noise = (own[:, None, None] for own in (counted.counts, counted.variance))
     total = max(float(counted.counts[: last + 1].sum()), 1.0)
     spread = noise + total * shares + 1.0
@@ -361,11 +468,18 @@ def _held_against(counted: Noisy, shares: Numbers, last: int) -> tuple[Numbers, 
     return off + np.log(np.maximum(heard, _TINY)), number * shares[last]
 
 
-def _drawn(shape: Numbers, scale: Numbers, outside: Numbers, people: Numbers) -> tuple[Numbers, Numbers]:
-    """The mean of so many people drawn from each of these laws, of which a share lies `outside` of the bound, and the
-    variance of that: for each law, and each place of the largest among them, (laws, places). A person lies where a
-    share s of the law lies beyond, and s is even between that share and 1."""
-    shape, scale, outside, people = shape[:, None], scale[:, None], outside[:, None], people[:, None]
+def _drawn(
+    shape: Numbers, scale: Numbers, outside: Numbers, people: Numbers
+) -> tuple[Numbers, Numbers]:
+    """The mean of so many people drawn from each of these laws, of which a share lies
+    `outside` of the bound, and the variance of that: for each law, and each place of
+    the largest among them, (laws, places). A person lies where a share s of the law
+    lies beyond, and s is even between that share and 1.
+    """
+    shape = shape[:, None]
+    scale = scale[:, None]
+    outside = outside[:, None]
+    people = people[:, None]
     largest = outside + (1 - outside) * (1 - (1 - _RANKS) ** (1 / people))
     most = scale / shape * (largest**-shape - 1)
     # of the others, who have s above that of the largest

@@ -1,10 +1,13 @@
-"""What a run will do and cost, before a row is read: `understudy plan`, and the first screen of `understudy run`.
+"""What a run will do and cost, before a row is read: `understudy plan`, and the first
+screen of `understudy run`.
 
-    print(us.plan("gram", {"clinic": clinic, "insurer": insurer}, budget=1.0, people=5_000))
+    holders = {"clinic": clinic, "insurer": insurer}
+    print(us.plan("gram", holders, budget=1.0, people=5_000))
 
-Guarantee: made of settings, schemas, budgets and a stated number of people. A table is not opened, and need not exist.
-Edges: what a run would refuse by its settings and schemas is refused here, too; a draft of a schema is not, and the
-plan says that a run will.
+Guarantee: made of settings, schemas, budgets and a stated number of people. A table is
+not opened, and need not exist.
+Edges: what a run would refuse by its settings and schemas is refused here, too; a draft
+of a schema is not, and the plan says that a run will.
 """
 
 import math
@@ -25,17 +28,26 @@ from understudy.runs.registry import of_rows, protocol_named
 from understudy.runs.runfile import RunFile
 
 
-def plan(protocol: str, schemas: Schemas, *, budget: Budgets, people: int | None = None, **settings: Any) -> Forecast:
-    """What a run of `protocol` will release, with which noise, at what price, for holders with these schemas. `people`:
-    how many the run is about, as far as that is public; a bound or a guess will do. Where columns are split they are
-    those whom all holders share, else those of all holders together.
+def plan(
+    protocol: str,
+    schemas: Schemas,
+    *,
+    budget: Budgets,
+    people: int | None = None,
+    **settings: Any,
+) -> Forecast:
+    """What a run of `protocol` will release, with which noise, at what price, for
+    holders with these schemas. `people`: how many the run is about, as far as that is
+    public; a bound or a guess will do. Where columns are split they are those whom all
+    holders share, else those of all holders together.
     """
     if not schemas:
         raise ConfigError("a plan needs the schema of at least one holder.")
     if people is not None:
         whole(people=people)
     public = loaded_schemas(schemas)
-    named, protocol = protocol, of_rows(protocol, public)
+    named = protocol
+    protocol = of_rows(protocol, public)
     record = protocol_named(protocol)
     config = record.configured(settings)
     record.require_kinds(public)
@@ -43,14 +55,30 @@ def plan(protocol: str, schemas: Schemas, *, budget: Budgets, people: int | None
     made = (record.forecast or partial(_usual, record))(config, public, each, people)
     made = replace(made, person=_paid_by(made.person, protected_unit(public)))
     if named != protocol:
-        made = replace(made, facts=(f"{named} of these rows is {protocol} (docs/{protocol}.md)", *made.facts))
-    if drafts := [n for n, schema in public.items() if getattr(schema, "origin", "public") != "public"]:
+        made = replace(
+            made,
+            facts=(
+                f"{named} of these rows is {protocol} (docs/{protocol}.md)",
+                *made.facts,
+            ),
+        )
+    drafts = [
+        n
+        for n, schema in public.items()
+        if getattr(schema, "origin", "public") != "public"
+    ]
+    if drafts:
         said = (
-            f"The schema of {', '.join(drafts)} is a draft that was read from rows: a run refuses it until it is "
-            "marked public or bought."
+            f"The schema of {', '.join(drafts)} is a draft that was read from rows: a "
+            "run refuses it until it is marked public or bought."
         )
         made = replace(made, warnings=(*made.warnings, said))
-    if unclear := [reason for name, schema in public.items() if (reason := _unclear_unit(name, schema))]:
+    unclear = [
+        reason
+        for name, schema in public.items()
+        if (reason := _unclear_unit(name, schema))
+    ]
+    if unclear:
         made = replace(made, warnings=(*made.warnings, *unclear))
     return made
 
@@ -59,11 +87,16 @@ def _paid_by(said: str, unit: str) -> str:
     """What a person pays in all; where rows are protected, what a row does."""
     if unit == "person":
         return said
-    return f"{in_units(said, unit)} No schema says who a person is: who has several {PLURALS[unit]} pays for each."
+    return (
+        f"{in_units(said, unit)} No schema says who a person is: who has several "
+        f"{PLURALS[unit]} pays for each."
+    )
 
 
 def _unclear_unit(name: str, schema: Any) -> str:
-    """Why a run will refuse a schema with ids that does not say whose rows these are; nothing where it will not."""
+    """Why a run will refuse a schema with ids that does not say whose rows these are;
+    nothing where it will not.
+    """
     try:
         schema.require_unit(f"the schema of {name}")
     except SchemaError as error:
@@ -73,23 +106,45 @@ def _unclear_unit(name: str, schema: Any) -> str:
 
 def plan_file(file: RunFile, *, people: int | None = None) -> Forecast:
     """The plan of a run file; `people` in place of the one that it states."""
-    schemas = {name: file.path(section.schema) for name, section in file.parties.items()}
+    schemas = {
+        name: file.path(section.schema) for name, section in file.parties.items()
+    }
     each = {name: section.budget() for name, section in file.parties.items()}
-    return plan(file.protocol, schemas, budget=each, people=people or file.people, **dict(file.settings))
+    return plan(
+        file.protocol,
+        schemas,
+        budget=each,
+        people=people or file.people,
+        **dict(file.settings),
+    )
 
 
 def _usual(
-    protocol: Protocol, config: Any, schemas: Mapping[str, Any], each: Mapping[str, Budget], people: int | None
+    protocol: Protocol,
+    config: Any,
+    schemas: Mapping[str, Any],
+    each: Mapping[str, Budget],
+    people: int | None,
 ) -> Forecast:
     """What settings and budgets say of a protocol that has no forecast of its own."""
     same = protocol.holds_same_people(schema.names for schema in schemas.values())
     reports = _reports(config)
-    price = {name: min(budget.epsilon, reports or math.inf) for name, budget in each.items()}
+    price = {
+        name: min(budget.epsilon, reports or math.inf) for name, budget in each.items()
+    }
     return Forecast(
-        protocol=protocol.name, cut="columns" if same else "rows", budgets=each, price=price, people=people,
-        person=_person(protocol, config, each, price, same=same), facts=tuple(_facts(config)),
-        warnings=(*_warnings(config, each, reports, people), *cut_evenly(*schemas.values())),
-    )  # fmt: skip
+        protocol=protocol.name,
+        cut="columns" if same else "rows",
+        budgets=each,
+        price=price,
+        people=people,
+        person=_person(protocol, config, each, price, same=same),
+        facts=tuple(_facts(config)),
+        warnings=(
+            *_warnings(config, each, reports, people),
+            *cut_evenly(*schemas.values()),
+        ),
+    )
 
 
 def _reports(config: Any) -> float | None:
@@ -105,7 +160,12 @@ def _cap(config: Any) -> int:
 
 
 def _person(
-    protocol: Protocol, config: Any, each: Mapping[str, Budget], price: Mapping[str, float], *, same: bool
+    protocol: Protocol,
+    config: Any,
+    each: Mapping[str, Budget],
+    price: Mapping[str, float],
+    *,
+    same: bool,
 ) -> str:
     most = len(each) if same else getattr(config, "most_holders", 1)
     if protocol.one_release:
@@ -115,27 +175,42 @@ def _person(
     epsilon = math.fsum(sorted(price.values())[-most:])
     delta = math.fsum(sorted(budget.delta for budget in each.values())[-most:])
     return (
-        f"A person is with {most} of the holders and pays at each: at most ε = {shown(epsilon)} at δ = {delta:g} "
+        f"A person is with {most} of the holders and pays at each: at most ε = "
+        f"{shown(epsilon)} at δ = {delta:g} "
         "in all, and less as the statement composes it."
     )
 
 
 def _facts(config: Any) -> list[str]:
     facts = []
-    if rounds := getattr(config, "rounds", None):
+    rounds = getattr(config, "rounds", None)
+    if rounds:
         steps = getattr(config, "critic_steps", None)
-        facts.append(f"{rounds:,} rounds" + (f" of {steps:,} noised steps each" if steps else ""))
-    if cohort := getattr(config, "cohort", None):
+        facts.append(
+            f"{rounds:,} rounds" + (f" of {steps:,} noised steps each" if steps else "")
+        )
+    cohort = getattr(config, "cohort", None)
+    if cohort:
         facts.append(f"{cohort:,} people report in a round")
-    if (total := _reports(config)) is not None:
+    total = _reports(config)
+    if total is not None:
         cap = _cap(config)
-        facts.append(f"a person reports at most {cap:,} time{'s' * (cap > 1)}, for ε = {shown(total / cap)} each")
-    return facts or ["see the statement after the run: nothing of it is known beforehand but the price"]
+        facts.append(
+            f"a person reports at most {cap:,} time{'s' * (cap > 1)}, for ε = "
+            f"{shown(total / cap)} each"
+        )
+    return facts or [
+        "see the statement after the run: nothing of it is known beforehand but the "
+        "price"
+    ]
 
 
-def _warnings(config: Any, each: Mapping[str, Budget], reports: float | None, people: int | None) -> list[str]:
+def _warnings(
+    config: Any, each: Mapping[str, Budget], reports: float | None, people: int | None
+) -> list[str]:
     said = [
-        f"{name}: all {_cap(config):,} reports of a person would cost ε = {shown(reports)}, and {budget.epsilon:g} is "
+        f"{name}: all {_cap(config):,} reports of a person would cost ε = "
+        f"{shown(reports)}, and {budget.epsilon:g} is "
         "allowed: who has no budget left is asked no more."
         for name, budget in each.items()
         if reports is not None and reports > budget.epsilon
@@ -147,10 +222,17 @@ def _warnings(config: Any, each: Mapping[str, Budget], reports: float | None, pe
         for name, budget in each.items()
         if budget.delta * people >= 1
     ]
-    cohort, rounds = getattr(config, "cohort", None), getattr(config, "rounds", None)
-    if cohort and rounds and reports is not None and cohort * rounds > people * _cap(config):
+    cohort = getattr(config, "cohort", None)
+    rounds = getattr(config, "rounds", None)
+    if (
+        cohort
+        and rounds
+        and reports is not None
+        and cohort * rounds > people * _cap(config)
+    ):
         said.append(
-            f"{rounds:,} rounds of {cohort:,} reports are more than {people:,} people give, each at most "
-            f"{_cap(config):,}: the run ends after about {people * _cap(config) // cohort:,} rounds."
+            f"{rounds:,} rounds of {cohort:,} reports are more than {people:,} people "
+            f"give, each at most {_cap(config):,}: the run ends after about "
+            f"{people * _cap(config) // cohort:,} rounds."
         )
     return said

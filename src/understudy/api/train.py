@@ -1,6 +1,7 @@
 """From holders to artefacts: open tables and ledgers, build the parties, train, save.
 
-    federation = Federation({"clinic": clinic, "insurer": insurer}, schemas, budget=Budget(epsilon=2, delta=1e-6))
+    holders = {"clinic": clinic, "insurer": insurer}
+    federation = Federation(holders, schemas, budget=Budget(epsilon=2, delta=1e-6))
     result = train("verti-gan", federation, rounds=300)
     result.generator.sample(1000)
     print(result.privacy)
@@ -19,14 +20,34 @@ from types import FrameType
 from typing import Any
 
 from understudy.answers.rules import check_rules
-from understudy.data.kinds import TABLE, VISITS, NoRows, distinct, one_kind_of_row, side_by_side
+from understudy.data.kinds import (
+    TABLE,
+    VISITS,
+    NoRows,
+    distinct,
+    one_kind_of_row,
+    side_by_side,
+)
 from understudy.ground.check import plain_name
 from understudy.ground.durable import own_folder, replace, replace_json
-from understudy.ground.errors import ArtefactError, ConfigError, LedgerError, SchemaError
+from understudy.ground.errors import (
+    ArtefactError,
+    ConfigError,
+    LedgerError,
+    SchemaError,
+)
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Progress, Watcher
 from understudy.protocols.core.alignment import watch_alignment
-from understudy.runs.federation import Federation, Held, Holder, open_held, open_holdout, open_ledger, open_public
+from understudy.runs.federation import (
+    Federation,
+    Held,
+    Holder,
+    open_held,
+    open_holdout,
+    open_ledger,
+    open_public,
+)
 from understudy.runs.registry import file_of_rows, of_rows, protocol_named
 from understudy.runs.result import Result
 from understudy.runs.runfile import RunFile
@@ -45,44 +66,67 @@ def train(
     public: Held | None = None,
     **settings: Any,
 ) -> Result:
-    """Train `protocol` over the federation. With a folder, checkpoints go there and a run can be resumed. `holdout` are
-    public rows on which a classifier is tested while it trains, `public` ones from which an autoencoder may begin; they
-    cost nobody anything. `gram` is one name for tables, images and series (`registry.of_rows`).
+    """Train `protocol` over the federation. With a folder, checkpoints go there and a
+    run can be resumed. `holdout` are public rows on which a classifier is tested while
+    it trains, `public` ones from which an autoencoder may begin; they cost nobody
+    anything. `gram` is one name for tables, images and series (`registry.of_rows`).
     """
     protocol = of_rows(protocol, federation.schemas, federation.same_people)
     config = protocol_named(protocol).configured(settings)
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     plain_name(run=run, nothing="Nothing was charged.")
-    schemas, same = federation.schemas, _have_same_people(protocol, federation.same_people)
-    more = public_rows_of(protocol, config, schemas, same_people=same, holdout=holdout, public=public)
-    own, checkpoint = (None if folder is None else Path(folder) / name for name in ("parties", "checkpoint"))
+    schemas = federation.schemas
+    same = _have_same_people(protocol, federation.same_people)
+    more = public_rows_of(
+        protocol, config, schemas, same_people=same, holdout=holdout, public=public
+    )
+    own, checkpoint = (
+        None if folder is None else Path(folder) / name
+        for name in ("parties", "checkpoint")
+    )
     held = federation.parties(protocol, run=run, folder=own, config=config)
     parties = LocalParties(held)
     with stoppable(watch) as watcher:
         watch_alignment(held.values(), watcher)
         outcome = protocol_named(protocol).train(
-            config, parties, schemas, checkpoint=checkpoint, resume=resume, watch=watcher, **more
+            config,
+            parties,
+            schemas,
+            checkpoint=checkpoint,
+            resume=resume,
+            watch=watcher,
+            **more,
         )
     return Result.of(outcome, parties.transcript, run, federation, schemas=schemas)
 
 
 def public_rows_of(
-    protocol: str, config: Any, schemas: Mapping[str, Any], *, same_people: bool, holdout: Held | None = None,
+    protocol: str,
+    config: Any,
+    schemas: Mapping[str, Any],
+    *,
+    same_people: bool,
+    holdout: Held | None = None,
     public: Held | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """The public rows that a protocol's `train` takes, opened, once its schemas are found to fit together."""
+) -> dict[str, Any]:
+    """The public rows that a protocol's `train` takes, opened, once its schemas are
+    found to fit together.
+    """
     record = protocol_named(protocol)
     for schema in (TABLE.among(schemas) | VISITS.among(schemas)).values():
         check_rules(schema)
     if same_people and not VISITS.among(schemas):
-        # Two parties with the same column: refused before anything else, unless they may hold other people of it.
+        # Two parties with the same column: refused before anything else, unless they
+        # may hold other people of it.
         side_by_side(schemas if record.same_people else distinct(schemas))
     record.require_kinds(schemas)
     more: dict[str, Any] = {}
     if holdout is not None:
         if record.artefact != "model":
             raise ConfigError(f"{protocol} takes no holdout. Nothing was charged.")
-        more["holdout"] = open_holdout(holdout, next(iter(schemas.values())), config.target)
+        more["holdout"] = open_holdout(
+            holdout, next(iter(schemas.values())), config.target
+        )
     if public is not None:
         if not record.public_rows:
             raise ConfigError(f"{protocol} takes no public rows. Nothing was charged.")
@@ -91,57 +135,86 @@ def public_rows_of(
 
 
 def run_file(
-    file: RunFile, *, resume: bool = False, watch: Watcher | None = None, seed: int | None = None
+    file: RunFile,
+    *,
+    resume: bool = False,
+    watch: Watcher | None = None,
+    seed: int | None = None,
 ) -> tuple[Result, Path]:
     """Carry out a run file; its artefacts lie in the folder that is returned."""
     file = file_of_rows(file)
     protocol_named(file.protocol).configured(file.settings)
     if file.rows is not None and protocol_named(file.protocol).artefact != "generator":
-        raise ConfigError(f'"rows": {file.protocol} draws no rows. Nothing was read or charged.')
+        raise ConfigError(
+            f'"rows": {file.protocol} draws no rows. Nothing was read or charged.'
+        )
     out = file.path(file.out)
     told = _run_facts(file, out, resume=resume, rehearsal=seed is not None)
     federation = _federation(file, seed)
-    holdout, public = (None if name is None else file.path(name) for name in (file.holdout, file.public))
+    holdout, public = (
+        None if name is None else file.path(name)
+        for name in (file.holdout, file.public)
+    )
     with _claimed(file, out, told):
         result = train(
-            file.protocol, federation, folder=out, resume=resume, watch=watch, run=told["run"], holdout=holdout,
-            public=public, **dict(file.settings),
-        )  # fmt: skip
+            file.protocol,
+            federation,
+            folder=out,
+            resume=resume,
+            watch=watch,
+            run=told["run"],
+            holdout=holdout,
+            public=public,
+            **dict(file.settings),
+        )
     result.save(out, rows=file.rows)
     return result, out
 
 
-def _run_facts(file: RunFile, out: Path, *, resume: bool, rehearsal: bool) -> dict[str, Any]:
-    """The run's name and whether it is a rehearsal: a new run's, or those of the one that is to be resumed."""
+def _run_facts(
+    file: RunFile, out: Path, *, resume: bool, rehearsal: bool
+) -> dict[str, Any]:
+    """The run's name and whether it is a rehearsal: a new run's, or those of the one
+    that is to be resumed.
+    """
     begun = (out / "run.toml").exists()
     if begun and not resume:
         raise ArtefactError(
-            f"{out} already has a run in it. Choose another `out`, or resume that run with --resume. "
-            "Nothing was read or charged."
+            f"{out} already has a run in it. Choose another `out`, or resume that run "
+            "with --resume. Nothing was read or charged."
         )
     if not resume:
-        return {"run": f"{file.protocol}-{uuid.uuid4().hex[:8]}", "rehearsal": rehearsal}
+        return {
+            "run": f"{file.protocol}-{uuid.uuid4().hex[:8]}",
+            "rehearsal": rehearsal,
+        }
     if not begun:
         raise ArtefactError(f"{out} has no run to resume. Nothing was read or charged.")
     told: dict[str, Any] = json.loads((out / "run.json").read_text())
     if told.get("rehearsal", False) != rehearsal:
         raise ArtefactError(
-            f"{out}: a rehearsal is resumed with its --seed, and any other run without one. "
-            "Nothing was read or charged."
+            f"{out}: a rehearsal is resumed with its --seed, and any other run without "
+            "one. Nothing was read or charged."
         )
     return told
 
 
 def _federation(file: RunFile, seed: int | None) -> Federation:
-    """The holders that a run file names, their rows and ledgers opened; with a seed, a rehearsal of them."""
+    """The holders that a run file names, their rows and ledgers opened; with a seed, a
+    rehearsal of them.
+    """
     schemas = file.schemas()
     if seed is None:
         _require_agreement(file)
     sources: dict[str, Held] = {
-        name: NoRows(one_kind_of_row(schemas[name])) if section.aggregates else file.source(name)
+        name: NoRows(one_kind_of_row(schemas[name]))
+        if section.aggregates
+        else file.source(name)
         for name, section in file.parties.items()
     }
-    same = protocol_named(file.protocol).holds_same_people(schema.names for schema in schemas.values())
+    same = protocol_named(file.protocol).holds_same_people(
+        schema.names for schema in schemas.values()
+    )
     tables = open_held(sources, schemas, same_people=same)
     holders = []
     for number, (name, section) in enumerate(file.parties.items()):
@@ -153,13 +226,25 @@ def _federation(file: RunFile, seed: int | None) -> Federation:
             ledger = Ledger.rehearsal(holder=name, budget=section.total())
         own = None if seed is None else seed * 1_000_003 + number
         elsewhere = section.people_are_elsewhere
-        holders.append(Holder(name, tables[name], ledger, section.budget(), own, section.noise, elsewhere))
+        holders.append(
+            Holder(
+                name,
+                tables[name],
+                ledger,
+                section.budget(),
+                own,
+                section.noise,
+                elsewhere,
+            )
+        )
     return Federation.of(holders, same_people=same)
 
 
 @contextmanager
 def _claimed(file: RunFile, out: Path, told: Mapping[str, Any]) -> Iterator[None]:
-    """The folder holds this run from now on; one that is refused before it began leaves it free."""
+    """The folder holds this run from now on; one that is refused before it began leaves
+    it free.
+    """
     out.mkdir(parents=True, exist_ok=True)
     replace(out / "run.toml", file.to_toml().encode())
     replace_json(out / "run.json", dict(told))
@@ -172,28 +257,43 @@ def _claimed(file: RunFile, out: Path, told: Mapping[str, Any]) -> Iterator[None
 
 
 def _require_agreement(file: RunFile) -> None:
-    """LedgerError where a ledger that exists and the run file say different things about its lifetime budget."""
+    """LedgerError where a ledger that exists and the run file say different things
+    about its lifetime budget.
+    """
     for name, section in file.parties.items():
-        if not (path := file.ledger_path(name)).exists():
+        path = file.ledger_path(name)
+        if not path.exists():
             continue
         with Ledger(path, holder=name) as ledger:
-            lifetime, spent = ledger.budget, ledger.summary()
-        if clash := section.clash(lifetime):
+            lifetime = ledger.budget
+            spent = ledger.summary()
+        clash = section.clash(lifetime)
+        if clash:
             wanted = max(section.epsilon, section.total().epsilon)
-            delta = "" if section.ledger_delta is None else f" --delta {section.ledger_delta:g}"
+            delta = (
+                ""
+                if section.ledger_delta is None
+                else f" --delta {section.ledger_delta:g}"
+            )
             raise LedgerError(
-                f"{name}: the run file says that {clash}, and the ledger {path} allows {lifetime} for all runs "
-                f"together. Change the run file, or, if the holder agrees, the ledger: understudy ledger budget "
-                f'{path} --epsilon {wanted:g}{delta} --reason "…". {spent} Nothing was read or charged.'
+                f"{name}: the run file says that {clash}, and the ledger {path} "
+                f"allows {lifetime} for all runs "
+                "together. Change the run file, or, if the holder agrees, the "
+                "ledger: understudy ledger budget "
+                f'{path} --epsilon {wanted:g}{delta} --reason "…". {spent} Nothing '
+                "was read or charged."
             )
 
 
 def _have_same_people(protocol: str, same_people: bool | None) -> bool:
-    """Whether the holders have the same people, if the protocol is for such; of one holder it may say so itself."""
+    """Whether the holders have the same people, if the protocol is for such; of one
+    holder it may say so itself.
+    """
     needs = protocol_named(protocol).same_people
     if same_people is not None and needs not in (None, same_people):
         raise ConfigError(
-            f"{protocol} is for holders of {'the same' if needs else 'different'} people: build the federation "
+            f"{protocol} is for holders of {'the same' if needs else 'different'} "
+            "people: build the federation "
             f"with same_people={needs}. Nothing was charged."
         )
     return bool(needs if same_people is None else same_people)
@@ -201,8 +301,9 @@ def _have_same_people(protocol: str, same_people: bool | None) -> bool:
 
 @contextmanager
 def stoppable(watch: Watcher | None) -> Iterator[Callable[[Progress], None]]:
-    """Turn Ctrl-C into a stop between two rounds, or two batches of ids that are masked, so that what is saved is
-    complete. A second one is immediate."""
+    """Turn Ctrl-C into a stop between two rounds, or two batches of ids that are
+    masked, so that what is saved is complete. A second one is immediate.
+    """
     asked = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -1,11 +1,22 @@
-"""Questions to what a run trained: rows, predictions, tables. None of them costs privacy."""
+"""Questions to what a run trained: rows, predictions, tables. None of them costs
+privacy.
+"""
 
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from understudy.cli.terminal import QuoteFormulas, RunFolderArg, argument, err, note, option, out, plain
+from understudy.cli.terminal import (
+    QuoteFormulas,
+    RunFolderArg,
+    argument,
+    err,
+    note,
+    option,
+    out,
+    plain,
+)
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import first_said, rehearsal_of
@@ -15,7 +26,10 @@ if TYPE_CHECKING:
     from understudy.generators.generator import Generator
 
 
-Where = Annotated[str | None, option("Only rows that meet this condition, such as \"sex == 'F' and age >= 70\".")]
+Where = Annotated[
+    str | None,
+    option("Only rows that meet this condition, such as \"sex == 'F' and age >= 70\"."),
+]
 
 
 def generator_in(folder: Path) -> "Generator":
@@ -23,36 +37,54 @@ def generator_in(folder: Path) -> "Generator":
     from understudy.generators.generator import Generator
 
     generator = Generator.load(folder)
-    if said := rehearsal_of(generator.card):
+    said = rehearsal_of(generator.card)
+    if said:
         note(said)
     return generator
 
 
 def sample(
     folder: RunFolderArg,
-    rows: Annotated[int, option("How many rows, or people with events.", "--rows", "-n", min=1)] = 1000,
-    to: Annotated[Path | None, option("CSV, Parquet, a folder for events; else CSV to the terminal.", "--out")] = None,
+    rows: Annotated[
+        int, option("How many rows, or people with events.", "--rows", "-n", min=1)
+    ] = 1000,
+    to: Annotated[
+        Path | None,
+        option("CSV, Parquet, a folder for events; else CSV to the terminal.", "--out"),
+    ] = None,
     where: Where = None,
-    shares: Annotated[list[str] | None, option("A value's share, as outcome=yes:0.1; repeatable.", "--share")] = None,
+    shares: Annotated[
+        list[str] | None,
+        option("A value's share, as outcome=yes:0.1; repeatable.", "--share"),
+    ] = None,
     seed: Annotated[int | None, option("Draw the same rows again.")] = None,
     separator: Annotated[str, option("What separates cells in CSV.")] = ",",
     quote_formulas: QuoteFormulas = False,
 ) -> None:
-    """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
+    """Draw synthetic rows from a saved generator. Drawing costs no privacy, however
+    many rows are drawn.
+    """
     from understudy.data.reading.writing import csv_text, write_tables
 
     if len(separator) != 1 or separator.isalnum() or separator in "\"'\r\n.- ":
-        raise ConfigError(f"--separator is one character such as ; or a tab, not {separator!r}. Nothing was drawn.")
+        raise ConfigError(
+            f"--separator is one character such as ; or a tab, not {separator!r}. "
+            "Nothing was drawn."
+        )
     csv_options: dict[str, Any] = {"separator": separator, "quoted": quote_formulas}
     generator = generator_in(folder)
-    weights, told = _weights(generator, shares or ()), first_said(generator.card)
+    weights = _weights(generator, shares or ())
+    told = first_said(generator.card)
     if to is None:
         frames = {"": generator.sample(rows, where=where, weights=weights, seed=seed)}
     else:
         frames = generator.tables(rows, where=where, weights=weights, seed=seed)
     if where is not None:
         given = next(iter(frames.values())).attrs
-        err.print(f"The model gives this the probability {given['probability']:.3g} ({given['answer']}).")
+        err.print(
+            f"The model gives this the probability {given['probability']:.3g} "
+            f"({given['answer']})."
+        )
     for one in frames.values():
         one.attrs |= told
     if to is None:
@@ -64,7 +96,9 @@ def sample(
 
 
 def _weights(generator: "Generator", shares: Iterable[str]) -> "Weights | None":
-    """--share's texts as `Generator.sample` takes them. Values that are not named keep their proportions."""
+    """--share's texts as `Generator.sample` takes them. Values that are not named keep
+    their proportions.
+    """
     from understudy.data.kinds import TABLE
     from understudy.data.schema import Boolean
 
@@ -73,28 +107,50 @@ def _weights(generator: "Generator", shares: Iterable[str]) -> "Weights | None":
         column, _, rest = text.partition("=")
         value, _, share = rest.rpartition(":")
         if not value or not TABLE.describes(generator.schema):
-            raise ConfigError(f'--share is "COLUMN=VALUE:SHARE" of a table, not {text!r}. Nothing was drawn.')
+            raise ConfigError(
+                f'--share is "COLUMN=VALUE:SHARE" of a table, not {text!r}. Nothing '
+                "was drawn."
+            )
         found = generator.schema.column(column)
-        known: dict[str, Any] = {str(one): one for one in getattr(found, "categories", ())}
+        known: dict[str, Any] = {
+            str(one): one for one in getattr(found, "categories", ())
+        }
         if isinstance(found, Boolean):
             known = dict(zip(found.labels, (False, True), strict=True))
         try:
-            weights.setdefault(column, {})[known[value] if known else float(value)] = float(share)
+            weights.setdefault(column, {})[known[value] if known else float(value)] = (
+                float(share)
+            )
         except (KeyError, ValueError):
             hint = nearest(value, known)
-            raise ConfigError(f"--share {text!r}: no such value, or no number.{hint} Nothing was drawn.") from None
+            raise ConfigError(
+                f"--share {text!r}: no such value, or no number.{hint} Nothing was "
+                "drawn."
+            ) from None
     return weights or None
 
 
 def predict(
-    folder: Annotated[Path, argument("The folder of a run, of a generator or of a classifier.")],
-    table: Annotated[Path, argument("Rows of your own; with a generator, columns may be missing.")],
-    target: Annotated[str | None, option("The column to predict; default: the run's target.")] = None,
-    probabilities: Annotated[bool, option("Each class's probability, not the likeliest.", "--probabilities")] = False,
-    to: Annotated[Path | None, option("CSV; default: to the terminal.", "--out")] = None,
+    folder: Annotated[
+        Path, argument("The folder of a run, of a generator or of a classifier.")
+    ],
+    table: Annotated[
+        Path, argument("Rows of your own; with a generator, columns may be missing.")
+    ],
+    target: Annotated[
+        str | None, option("The column to predict; default: the run's target.")
+    ] = None,
+    probabilities: Annotated[
+        bool, option("Each class's probability, not the likeliest.", "--probabilities")
+    ] = False,
+    to: Annotated[
+        Path | None, option("CSV; default: to the terminal.", "--out")
+    ] = None,
     quote_formulas: QuoteFormulas = False,
 ) -> None:
-    """Predict a column of new rows with what a run trained, a classifier or a generator. It costs no privacy."""
+    """Predict a column of new rows with what a run trained, a classifier or a
+    generator. It costs no privacy.
+    """
     from understudy.data.reading.writing import csv_text
     from understudy.runs.result import predicted
 
@@ -113,7 +169,9 @@ def tables(
     where: Where = None,
     csv: Annotated[bool, option("The table alone, as CSV.", "--csv")] = False,
 ) -> None:
-    """Show a table as it was fitted, and as it was released with its error bars. It costs no privacy."""
+    """Show a table as it was fitted, and as it was released with its error bars. It
+    costs no privacy.
+    """
     generator = generator_in(folder)
     table = generator.table(*columns, where=where)
     if csv:
@@ -131,9 +189,13 @@ def tables(
 def _about_bars(said: dict[Any, Any]) -> str:
     fit = f"share, count: by the fit ({said['answer']})."
     if "bias" not in said:
-        return f"{fit} Nothing released stands beside it: {said.get('released', 'it came without its release')}."
+        return (
+            f"{fit} Nothing released stands beside it: "
+            f"{said.get('released', 'it came without its release')}."
+        )
     return (
-        f"{fit} released: as measured, with noise of standard deviation sd; low to high: 95 % of the noise, and of "
-        "means also of what is not known of values inside a level. "
-        f"By its residuals the fit is off by about {said['bias']:.3g} people a cell besides (its bias)."
+        f"{fit} released: as measured, with noise of standard deviation sd; low to "
+        "high: 95 % of the noise, and of means also of what is not known of values "
+        f"inside a level. By its residuals the fit is off by about {said['bias']:.3g} "
+        "people a cell besides (its bias)."
     )

@@ -1,4 +1,6 @@
-"""`understudy exchange`: run one (here), trade on one (`exchange_silo`); web libraries are imported when used."""
+"""`understudy exchange`: run one (here), trade on one (`exchange_silo`); web libraries
+are imported when used.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -20,18 +22,30 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Trade generators instead of rows: one silo runs the exchange, and all silos push and pull.\n\n"
-    "A silo's commands take the address from --at or UNDERSTUDY_EXCHANGE, and the token from UNDERSTUDY_TOKEN or "
+    help="Trade generators instead of rows: one silo runs the exchange, and all silos "
+    "push and pull.\n\n"
+    "A silo's commands take the address from --at or UNDERSTUDY_EXCHANGE, and the "
+    "token from UNDERSTUDY_TOKEN or "
     "--token-file.",
 )
 token_app = typer.Typer(
-    no_args_is_help=True, help="Tokens, by which silos are known: issue, list, revoke (administrators)."
+    no_args_is_help=True,
+    help="Tokens, by which silos are known: issue, list, revoke (administrators).",
 )
 app.add_typer(token_app, name="token")
-At = Annotated[str, option("The exchange's address.", "--at", envvar="UNDERSTUDY_EXCHANGE")]
-TokenFile = Annotated[Path | None, option("A file with the token; else UNDERSTUDY_TOKEN.")]
+At = Annotated[
+    str, option("The exchange's address.", "--at", envvar="UNDERSTUDY_EXCHANGE")
+]
+TokenFile = Annotated[
+    Path | None, option("A file with the token; else UNDERSTUDY_TOKEN.")
+]
 Authorities = Annotated[
-    Path | None, option("A certificate to trust in addition to the usual ones.", "--ca", envvar="UNDERSTUDY_CA")
+    Path | None,
+    option(
+        "A certificate to trust in addition to the usual ones.",
+        "--ca",
+        envvar="UNDERSTUDY_CA",
+    ),
 ]
 
 
@@ -45,20 +59,26 @@ def client_of(at: str, token_file: Path | None, ca: Path | None) -> "Client":
             token = token_file.read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or "it is no text"
-            raise ConfigError(f"{token_file}: the token cannot be read ({why}). Nothing was sent.") from None
+            raise ConfigError(
+                f"{token_file}: the token cannot be read ({why}). Nothing was sent."
+            ) from None
     if not token.strip():
         raise ConfigError("which token? Give --token-file, or set UNDERSTUDY_TOKEN.")
     return Client(at, token, ca=ca)
 
 
 @contextmanager
-def as_member(at: str, token_file: Path | None, ca: Path | None) -> Iterator[tuple["Client", str, str]]:
+def as_member(
+    at: str, token_file: Path | None, ca: Path | None
+) -> Iterator[tuple["Client", str, str]]:
     """The same, with the pool and the silo of a member's token."""
     with client_of(at, token_file, ca) as client:
         me = client.me()
         if me["pool"] is None:
             raise ConfigError("this token is an administrator's: use a member's.")
-        plain_name(pool=me["pool"], silo=me["silo"], nothing="Nothing was charged or sent.")
+        plain_name(
+            pool=me["pool"], silo=me["silo"], nothing="Nothing was charged or sent."
+        )
         yield client, me["pool"], me["silo"]
 
 
@@ -82,35 +102,62 @@ def transfers() -> Iterator[Callable[[str], Callable[[int, int], None] | None]]:
 
 @app.command()
 def serve(
-    data: Annotated[Path, option("The exchange's folder; it is made if it does not exist.")],
-    pool: Annotated[list[Path] | None, option("A pool to create (TOML); may be repeated.")] = None,
+    data: Annotated[
+        Path, option("The exchange's folder; it is made if it does not exist.")
+    ],
+    pool: Annotated[
+        list[Path] | None, option("A pool to create (TOML); may be repeated.")
+    ] = None,
     listen: Annotated[str, option("HOST:PORT.")] = "127.0.0.1:8600",
-    database: Annotated[str | None, option("A database's URL; else SQLite.", envvar="UNDERSTUDY_DATABASE")] = None,
+    database: Annotated[
+        str | None,
+        option("A database's URL; else SQLite.", envvar="UNDERSTUDY_DATABASE"),
+    ] = None,
     certificate: terminal.Certificate = None,
     key: terminal.Key = None,
     proxied: terminal.Proxied = False,
     rate: Annotated[float, option("Requests a second for each token.")] = 20.0,
-    largest: Annotated[int, option("The largest size of a generator in bytes, in any pool.")] = 1 << 26,
-    connections: Annotated[int, option("Connections at once from one address; with --proxied the proxy's.")] = 128,
-    new_admin: Annotated[bool, option("Write another administrator's token, if the last one was lost.")] = False,
+    largest: Annotated[
+        int, option("The largest size of a generator in bytes, in any pool.")
+    ] = 1 << 26,
+    connections: Annotated[
+        int, option("Connections at once from one address; with --proxied the proxy's.")
+    ] = 128,
+    new_admin: Annotated[
+        bool, option("Write another administrator's token, if the last one was lost.")
+    ] = False,
 ) -> None:
-    """Serve an exchange. The first start writes an administrator's token into the folder."""
+    """Serve an exchange. The first start writes an administrator's token into the
+    folder.
+    """
     need("fastapi", "uvicorn", "sqlalchemy")
     from understudy.data.encoding.fine import cut_evenly
     from understudy.services.exchange.serve import open_exchange, read_pool, server_for
     from understudy.services.web.limits import Limits
 
     where = terminal.host_and_port(listen, 8600)
-    limits = Limits(rate=rate, burst=max(1, round(10 * rate)), largest=largest, connections=connections)
+    limits = Limits(
+        rate=rate,
+        burst=max(1, round(10 * rate)),
+        largest=largest,
+        connections=connections,
+    )
     founded = dict(map(read_pool, pool or ()))
     for name, required in founded.items():
         for said in cut_evenly(required.schema):
             terminal.note(f"pool {name}: {said}")
-    exchange = open_exchange(data, database=database, pools=founded, limits=limits, new_admin=new_admin)
+    exchange = open_exchange(
+        data, database=database, pools=founded, limits=limits, new_admin=new_admin
+    )
     try:
-        server = server_for(exchange, certificate=certificate, key=key, proxied=proxied, **where)
+        server = server_for(
+            exchange, certificate=certificate, key=key, proxied=proxied, **where
+        )
         scheme = "http" if certificate is None else "https"
-        out.print(f"Serving {data} at {scheme}://{listen}. Administrator's token: {data / 'admin.token'}")
+        out.print(
+            f"Serving {data} at {scheme}://{listen}. Administrator's token: "
+            f"{data / 'admin.token'}"
+        )
         exchange.checkers.warm()
         server.run()
     finally:
@@ -122,11 +169,15 @@ def token_new(
     silo: Annotated[str, argument("The silo that gets the token.")],
     at: At,
     pool: Annotated[str | None, option("The pool that it is for.")] = None,
-    admin: Annotated[bool, option("For an administrator, who belongs to no pool.")] = False,
+    admin: Annotated[
+        bool, option("For an administrator, who belongs to no pool.")
+    ] = False,
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
-    """Print a new token. It is shown only once: hand it over on a channel that both sides trust."""
+    """Print a new token. It is shown only once: hand it over on a channel that both
+    sides trust.
+    """
     with client_of(at, token_file, ca) as client:
         out.print(client.issue(silo, pool=pool, role="admin" if admin else "member"))
 
@@ -163,5 +214,7 @@ def log(
     with client_of(at, token_file, ca) as client:
         rows = client.events(after=after)
     keys = ("id", "at", "silo", "action", "status", "pool")
-    cells = ([*(row[key] or "" for key in keys), (row["digest"] or "")[:12]] for row in rows)
+    cells = (
+        [*(row[key] or "" for key in keys), (row["digest"] or "")[:12]] for row in rows
+    )
     print_table((*keys, "sha256"), cells)

@@ -17,16 +17,22 @@ from understudy.report.words import at_price, chance, right_about, size
 if TYPE_CHECKING:
     from understudy.protocols.sgde.offer import Requirements
 
-Labels = Annotated[list[str] | None, option("Only this class; may be repeated.", "--label")]
+Labels = Annotated[
+    list[str] | None, option("Only this class; may be repeated.", "--label")
+]
 ALL = "all"  # classes together: what is offered of sums
-Silos = Annotated[list[str] | None, option("Only offers of this silo; may be repeated.", "--silo")]
+Silos = Annotated[
+    list[str] | None, option("Only offers of this silo; may be repeated.", "--silo")
+]
 MostEpsilon = Annotated[float | None, option("Only at this ε or less.", "--epsilon")]
 
 
 @app.command()
 def subscribe(
     at: At,
-    to: Annotated[Path | None, option("Write the pool's schema there (TOML).", "--out")] = None,
+    to: Annotated[
+        Path | None, option("Write the pool's schema there (TOML).", "--out")
+    ] = None,
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
@@ -35,8 +41,10 @@ def subscribe(
         required = client.subscribe(name)
     out.print(
         f'Subscribed to "{name}": one generator for each class of {required.target} '
-        f"({', '.join(map(str, required.labels))}), {at_price(required.epsilon, required.delta)} or less, "
-        f"weights of {size(required.largest)} or less, networks {', '.join(required.networks)}."
+        f"({', '.join(map(str, required.labels))}), "
+        f"{at_price(required.epsilon, required.delta)} or less, "
+        f"weights of {size(required.largest)} or less, networks "
+        f"{', '.join(required.networks)}."
     )
     if to is not None:
         required.schema.save(to)
@@ -45,12 +53,23 @@ def subscribe(
 
 @app.command()
 def train(
-    rows: Annotated[Path, argument("This silo's rows: CSV or Parquet; .npz with `images` and classes.")],
-    ledger: Annotated[Path, option("This silo's ledger; a new one gets ε and δ as its budget.")],
+    rows: Annotated[
+        Path,
+        argument("This silo's rows: CSV or Parquet; .npz with `images` and classes."),
+    ],
+    ledger: Annotated[
+        Path, option("This silo's ledger; a new one gets ε and δ as its budget.")
+    ],
     at: At,
-    to: Annotated[Path, option("A folder for the generators.", "--out")] = Path("offers"),
-    epsilon: Annotated[float | None, option("The ε to spend; default: the pool's limit.")] = None,
-    delta: Annotated[float | None, option("The δ of the price; default: the pool's limit.")] = None,
+    to: Annotated[Path, option("A folder for the generators.", "--out")] = Path(
+        "offers"
+    ),
+    epsilon: Annotated[
+        float | None, option("The ε to spend; default: the pool's limit.")
+    ] = None,
+    delta: Annotated[
+        float | None, option("The δ of the price; default: the pool's limit.")
+    ] = None,
     person: Annotated[
         str | None,
         option(
@@ -59,27 +78,35 @@ def train(
         ),
     ] = None,
     rows_are_people: RowsArePeople = False,
-    steps: Annotated[int | None, option("Steps of training; default: by the kind of rows.", min=1)] = None,
+    steps: Annotated[
+        int | None, option("Steps of training; default: by the kind of rows.", min=1)
+    ] = None,
     kind: Annotated[
         str | None,
         option(
-            "beta-vae: a network for each class; marginals: counts of levels, for silos with few rows; "
-            "gram: counts of all pairs of levels; moments: sums of images or series. A pool adds the last two. "
-            "Default: moments for series, else beta-vae."
+            "beta-vae: a network for each class; marginals: counts of levels, for "
+            "silos with few rows; gram: counts of all pairs of levels; moments: sums "
+            "of images or series. A pool adds the last two. Default: moments for "
+            "series, else beta-vae."
         ),
     ] = None,
-    upright: Annotated[bool, option("With --kind moments: turn images upright first.", "--upright")] = False,
+    upright: Annotated[
+        bool, option("With --kind moments: turn images upright first.", "--upright")
+    ] = False,
     quality_epsilon: Annotated[
         float | None,
         option(
-            "With --kind gram or moments: spend so much of ε on a figure that stands on the offer, how often "
-            "a classifier made of it is right about this silo's people. Default: no figure."
+            "With --kind gram or moments: spend so much of ε on a figure that stands "
+            "on the offer, how often a classifier made of it is right about this "
+            "silo's people. Default: no figure."
         ),
     ] = None,
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
-    """Train a generator for each class, as the pool requires. The price is charged to the ledger; nothing is sent."""
+    """Train a generator for each class, as the pool requires. The price is charged to
+    the ledger; nothing is sent.
+    """
     from understudy.generators.generator import Generator
     from understudy.protocols.sgde.kinds import pooled
     from understudy.protocols.sgde.offer import check_price
@@ -101,17 +128,32 @@ def train(
         schema = replace(schema, person=None, rows_are_people=True)
     schema.require_unit(f"the schema of {name}")
     held = pooled(schema).read(rows, schema, required.target, required.labels)
-    asked: dict[str, Any] = {"kind": kind, "steps": steps, "quality_epsilon": quality_epsilon}
+    asked: dict[str, Any] = {
+        "kind": kind,
+        "steps": steps,
+        "quality_epsilon": quality_epsilon,
+    }
     asked = {key: value for key, value in asked.items() if value is not None}
     usual = RECIPES[schema.kind]
     recipe = replace(usual, upright=upright or usual.upright, **asked)
     with open_ledger(ledger, silo, budget) as book:
-        offers = train_offers(silo, held, book, required, budget=budget, run=f"exchange {name}", recipe=recipe)
+        offers = train_offers(
+            silo,
+            held,
+            book,
+            required,
+            budget=budget,
+            run=f"exchange {name}",
+            recipe=recipe,
+        )
         places = dict(zip(required.labels, file_names(required.labels), strict=True))
         for offer in offers:
             folder = Generator.of(offer).save(to / places.get(offer.card["label"], ALL))
-            out.print(f"{folder}: {at_price(offer.card['epsilon'], offer.card['delta'])}")
-            if figure := offer.card.get("quality"):
+            out.print(
+                f"{folder}: {at_price(offer.card['epsilon'], offer.card['delta'])}"
+            )
+            figure = offer.card.get("quality")
+            if figure:
                 out.print(
                     f"A classifier made of it is {right_about(figure)}. "
                     f"This figure alone costs {at_price(figure['epsilon'])}."
@@ -134,7 +176,10 @@ def push(
         for folder, generator in zip(folders, generators, strict=True):
             said = client.push(name, generator, watch=watch(str(folder)))
             cost = at_price(said["epsilon"], said["delta"])
-            out.print(f"{folder} is on offer in {name}: {_class_word(said['label'])}, {cost}, {said['digest'][:12]}")
+            out.print(
+                f"{folder} is on offer in {name}: {_class_word(said['label'])}, "
+                f"{cost}, {said['digest'][:12]}"
+            )
 
 
 @app.command("list")
@@ -151,29 +196,45 @@ def list_offers(
         chosen = _chosen(client.subscribe(name), label)
         offers = client.offers(name, labels=chosen, silos=silo or (), epsilon=epsilon)
     cells = (
-        (_class_word(o["label"]), o["silo"], shown(o["epsilon"]), chance(o["delta"]), o["network"], size(o["bytes"]),
-         o["created"][:10], o["digest"][:12])
+        (
+            _class_word(o["label"]),
+            o["silo"],
+            shown(o["epsilon"]),
+            chance(o["delta"]),
+            o["network"],
+            size(o["bytes"]),
+            o["created"][:10],
+            o["digest"][:12],
+        )
         for o in offers
-    )  # fmt: skip
-    print_table(("class", "silo", "ε", "δ", "network", "size", "since", "sha256"), cells)
+    )
+    print_table(
+        ("class", "silo", "ε", "δ", "network", "size", "since", "sha256"), cells
+    )
 
 
 @app.command()
 def pull(
     at: At,
-    to: Annotated[Path, option("A folder for the offers and the generator made of them.", "--out")],
+    to: Annotated[
+        Path, option("A folder for the offers and the generator made of them.", "--out")
+    ],
     label: Labels = None,
     silo: Silos = None,
     epsilon: MostEpsilon = None,
-    suspects: Annotated[bool, option("Also use offers that look poisoned.", "--suspects")] = False,
+    suspects: Annotated[
+        bool, option("Also use offers that look poisoned.", "--suspects")
+    ] = False,
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
-    """Download the offers, and make one generator of them in which all classes are equally likely.
+    """Download the offers, and make one generator of them in which all classes are
+    equally likely.
 
-    Sums (`--kind moments`) are added up and fitted once; classes are then as frequent as the silos have them.
-    Offers that do not look like the rest of the pool are left out, unless --suspects is given. Draw rows with
-    `understudy sample`, images with their classes with `understudy exchange draw`.
+    Sums (`--kind moments`) are added up and fitted once; classes are then as frequent
+    as the silos have them. Offers that do not look like the rest of the pool are left
+    out, unless --suspects is given. Draw rows with `understudy sample`, images with
+    their classes with `understudy exchange draw`.
     """
     from understudy.data.kinds import IMAGES
     from understudy.generators.generator import Generator
@@ -182,38 +243,68 @@ def pull(
 
     with as_member(at, token_file, ca) as (client, name, _), transfers() as watch:
         required = client.subscribe(name)
-        offers = client.offers(name, labels=_chosen(required, label), silos=silo or (), epsilon=epsilon)
+        offers = client.offers(
+            name, labels=_chosen(required, label), silos=silo or (), epsilon=epsilon
+        )
         if not offers:
             raise ConfigError("no offer fits this choice.")
         pulled = []
         for o in offers:
             folder = to / "offers" / _place(o)
-            pulled.append(client.pull(name, o["digest"], to=folder, watch=watch(folder.name)))
+            pulled.append(
+                client.pull(name, o["digest"], to=folder, watch=watch(folder.name))
+            )
     judged = suspicions(required, pulled)
     cells = (
-        (_class_word(one.label), one.silo, shown(o["epsilon"]), "" if one.agreement is None else f"{one.agreement:.0%}",
-         "suspect" if one.flagged else "")
+        (
+            _class_word(one.label),
+            one.silo,
+            shown(o["epsilon"]),
+            "" if one.agreement is None else f"{one.agreement:.0%}",
+            "suspect" if one.flagged else "",
+        )
         for one, o in zip(judged, offers, strict=True)
-    )  # fmt: skip
+    )
     print_table(("class", "silo", "ε", "others agree", ""), cells)
-    kept = [one for one, judgement in zip(pulled, judged, strict=True) if suspects or not judgement.flagged]
-    told = {"protocol": "sgde", "exchange": at, "pool": name, "target": required.target,
-            "offers": [offer["digest"] for offer in offers]}  # fmt: skip
+    kept = [
+        one
+        for one, judgement in zip(pulled, judged, strict=True)
+        if suspects or not judgement.flagged
+    ]
+    told = {
+        "protocol": "sgde",
+        "exchange": at,
+        "pool": name,
+        "target": required.target,
+        "offers": [offer["digest"] for offer in offers],
+    }
     Generator.of(pool_of(kept, required, told)).save(to / "generator")
-    way = f"exchange draw {to} --out images.npz" if IMAGES.describes(required.schema) else f"sample {to}"
-    out.print(f"{len(kept)} of {len(pulled)} offers make one generator. Draw from it: understudy {way}")
+    way = (
+        f"exchange draw {to} --out images.npz"
+        if IMAGES.describes(required.schema)
+        else f"sample {to}"
+    )
+    out.print(
+        f"{len(kept)} of {len(pulled)} offers make one generator. Draw from it: "
+        f"understudy {way}"
+    )
 
 
 @app.command()
 def draw(
-    folder: Annotated[Path, argument("The folder that `pull` wrote, for a pool of images.")],
+    folder: Annotated[
+        Path, argument("The folder that `pull` wrote, for a pool of images.")
+    ],
     to: Annotated[Path, option("A .npz file.", "--out")],
-    rows: Annotated[int, option("How many images, over all classes.", "--rows", "-n", min=1)] = 1000,
+    rows: Annotated[
+        int, option("How many images, over all classes.", "--rows", "-n", min=1)
+    ] = 1000,
     seed: Annotated[int | None, option("Draw the same images again.")] = None,
 ) -> None:
     """Draw images with their classes. Drawing costs no privacy, however many are drawn.
 
-    The file holds the arrays `images` and, under the name of the pool's class, the class of each.
+    The file holds the arrays `images` and, under the name of the pool's class, the
+    class of each.
     """
     import numpy as np
 
@@ -223,12 +314,19 @@ def draw(
 
     generator = Generator.load(folder)
     if not IMAGES.describes(generator.schema) or "members" not in generator.card:
-        raise ConfigError(f"{folder} is not a pulled pool of images. For rows of a table: understudy sample {folder}.")
+        raise ConfigError(
+            f"{folder} is not a pulled pool of images. For rows of a table: "
+            f"understudy sample {folder}."
+        )
     if to.suffix != ".npz":
-        raise ConfigError(f"images are written into a .npz file, not {to.name}. Nothing was drawn.")
+        raise ConfigError(
+            f"images are written into a .npz file, not {to.name}. Nothing was drawn."
+        )
     images, labels = labelled_images(generator, rows, seed=seed)
     target = str(generator.card["target"])
-    arrays: dict[str, Any] = {target if target not in ("images", "file") else "label": np.array(labels)}
+    arrays: dict[str, Any] = {
+        target if target not in ("images", "file") else "label": np.array(labels)
+    }
     np.savez_compressed(to, images=images, **arrays)
     out.print(f"{rows:,} images and their classes written to {to}")
 
@@ -236,16 +334,23 @@ def draw(
 def _chosen(required: "Requirements", words: list[str] | None) -> list[Any]:
     """The classes that these words mean: a class may be a number or a truth value."""
     known = {str(label): label for label in required.labels}
-    if strange := [word for word in words or () if word not in known]:
+    strange = [word for word in words or () if word not in known]
+    if strange:
         hint = nearest(strange[0], known)
-        raise ConfigError(f"there is no class {strange[0]!r}; the classes are {', '.join(known)}.{hint}")
+        raise ConfigError(
+            f"there is no class {strange[0]!r}; the classes are "
+            f"{', '.join(known)}.{hint}"
+        )
     return [known[word] for word in words or ()]
 
 
 def _place(offer: Mapping[str, Any]) -> str:
-    """The folder of a pulled offer. What an exchange says of it is not believed to be a name."""
+    """The folder of a pulled offer. What an exchange says of it is not believed to be a
+    name.
+    """
     plain_name(silo=offer["silo"], digest=offer["digest"], nothing="Nothing was kept.")
-    return f"{offer['silo']}-{file_names([_class_word(offer['label'])])[0]}-{offer['digest'][:12]}"
+    label = file_names([_class_word(offer["label"])])[0]
+    return f"{offer['silo']}-{label}-{offer['digest'][:12]}"
 
 
 def _class_word(label: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Commands for a hub: `understudy federation`, and `serve`, which carries out a run file with holders elsewhere."""
+"""Commands for a hub: `understudy federation`, and `serve`, which carries out a run
+file with holders elsewhere.
+"""
 
 import signal
 import threading
@@ -27,28 +29,40 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="A federation of holders on machines of their own: create it, invite parties, renew, revoke.",
+    help="A federation of holders on machines of their own: create it, invite "
+    "parties, renew, revoke.",
 )
 FolderOption = Annotated[Path, option("The federation's folder.", "--folder")]
-InvitedDays = Annotated[int, option("For how many days the invitation is valid.", min=1)]
+InvitedDays = Annotated[
+    int, option("For how many days the invitation is valid.", min=1)
+]
 FEDERATION = Path("federation")
 
 
 @app.command("init")
 def init(
     name: Annotated[str, argument("What the federation is called.")],
-    at: Annotated[str, option("The address that parties connect to: HOST:PORT, as they see it.")],
-    party: Annotated[list[str] | None, option("Also invite this party; may be repeated.")] = None,
+    at: Annotated[
+        str, option("The address that parties connect to: HOST:PORT, as they see it.")
+    ],
+    party: Annotated[
+        list[str] | None, option("Also invite this party; may be repeated.")
+    ] = None,
     folder: FolderOption = FEDERATION,
-    days: Annotated[int, option("For how many days certificates are valid.", min=1)] = DAYS,
+    days: Annotated[
+        int, option("For how many days certificates are valid.", min=1)
+    ] = DAYS,
 ) -> None:
-    """Create a federation: a private authority, the server's certificate, and an invitation for each party."""
+    """Create a federation: a private authority, the server's certificate, and an
+    invitation for each party.
+    """
     from understudy.runtime.identity import Authority
 
     plain_names(party or (), "party")
     authority = Authority.found(folder, name=name, address=at, days=days)
     out.print(
-        f"{name} is created in {folder}. ca.key signs invitations: keep it safe, and offline when all have joined."
+        f"{name} is created in {folder}. ca.key signs invitations: keep it safe, and "
+        "offline when all have joined."
     )
     for one in party or ():
         _invited(authority, one, INVITED_DAYS)
@@ -59,49 +73,70 @@ def invite(
     party: Annotated[str, argument("The party's name.")],
     folder: FolderOption = FEDERATION,
     days: InvitedDays = INVITED_DAYS,
-    finished: Annotated[bool, option("With the key: the party never connects to `serve`.", "--finished")] = False,
+    finished: Annotated[
+        bool, option("With the key: the party never connects to `serve`.", "--finished")
+    ] = False,
 ) -> None:
-    """Invite a party. The invitation is exchanged once, for a certificate whose key the party makes itself.
+    """Invite a party. The invitation is exchanged once, for a certificate whose key the
+    party makes itself.
 
-    With --finished, the file is the party's identity itself: the party keeps it as identity.toml in its home. Anyone
-    who sees it on the way can pose as that party to the server.
+    With --finished, the file is the party's identity itself: the party keeps it as
+    identity.toml in its home. Anyone who sees it on the way can pose as that party to
+    the server.
     """
     authority = _authority(folder)
     if party in authority.roster.parties:
         raise ConfigError(
-            f"{party} was invited before. `understudy federation renew {party}` invites it again, and from then on "
+            f"{party} was invited before. `understudy federation renew {party}` "
+            "invites it again, and from then on "
             "refuses its old certificate. Nothing was changed."
         )
     if not finished:
         _invited(authority, party, days)
         return
     path = authority.issue(party).save(folder / "invitations" / f"{party}.toml")
-    out.print(f"Hand {path} to {party} in secret, and delete it here. It is {party}'s identity, with its key.")
+    out.print(
+        f"Hand {path} to {party} in secret, and delete it here. It is {party}'s "
+        "identity, with its key."
+    )
 
 
 @app.command("renew")
 def renew(
-    party: Annotated[str | None, argument("The party that gets a new invitation.")] = None,
-    server: Annotated[bool, option("Renew the server's own certificate.", "--server")] = False,
+    party: Annotated[
+        str | None, argument("The party that gets a new invitation.")
+    ] = None,
+    server: Annotated[
+        bool, option("Renew the server's own certificate.", "--server")
+    ] = False,
     folder: FolderOption = FEDERATION,
     days: InvitedDays = INVITED_DAYS,
 ) -> None:
-    """Renew a party (a new invitation; its old certificate is refused from now on) or the server's certificate."""
+    """Renew a party (a new invitation; its old certificate is refused from now on) or
+    the server's certificate.
+    """
     authority = _authority(folder)
     if server:
         authority.renew_server()
-        out.print("The server has a new certificate: restart `understudy serve`. Parties need to do nothing.")
+        out.print(
+            "The server has a new certificate: restart `understudy serve`. Parties "
+            "need to do nothing."
+        )
     elif party is None:
         raise typer.BadParameter("Which party? Or --server.")
     elif party not in authority.roster.parties:
-        raise ConfigError(f"{party} is not on the roster of {authority.roster.name}. Nothing was changed.")
+        raise ConfigError(
+            f"{party} is not on the roster of {authority.roster.name}. Nothing was "
+            "changed."
+        )
     else:
         _invited(authority, party, days)
 
 
 @app.command("revoke")
 def revoke(
-    party: Annotated[str, argument("The party that is refused from now on.")], folder: FolderOption = FEDERATION
+    party: Annotated[str, argument("The party that is refused from now on.")],
+    folder: FolderOption = FEDERATION,
 ) -> None:
     """Refuse a party from now on, also on a server that is running."""
     _authority(folder).revoke(party)
@@ -114,10 +149,14 @@ def show(folder: FolderOption = FEDERATION) -> None:
     roster = _authority(folder).roster
     out.print(f"{roster.name}, at {roster.address}")
     cells = (
-        (name, "invited" if entry.get("once") else "enrolled", entry["expires"],
-         entry["fingerprint"].removeprefix("sha256:")[:16])
+        (
+            name,
+            "invited" if entry.get("once") else "enrolled",
+            entry["expires"],
+            entry["fingerprint"].removeprefix("sha256:")[:16],
+        )
         for name, entry in roster.read()["parties"].items()
-    )  # fmt: skip
+    )
     print_table(("party", "is", "until", "certificate"), cells)
 
 
@@ -129,24 +168,53 @@ def _authority(folder: Path) -> "Authority":
 
 def _invited(authority: "Authority", party: str, days: int) -> None:
     path = authority.invite(party, days=days)
-    out.print(f"Hand {path} to {party}, over a channel that both trust, within {days} days; then delete it here.")
+    out.print(
+        f"Hand {path} to {party}, over a channel that both trust, within {days} days; "
+        "then delete it here."
+    )
 
 
 def serve(
-    federation: Annotated[Path, argument("The federation's folder, or its federation.toml.")],
-    run: Annotated[Path, argument("The run file (TOML), without tables: they stay at the holders.")],
-    resume: Annotated[bool, option("For services: a run that is finished already is no error.")] = False,
-    listen: Annotated[str | None, option("HOST:PORT to listen on; default: the address parties connect to.")] = None,
-    patience: Annotated[float, option("How many seconds one answer may take.")] = 3600.0,
-    away: Annotated[float | None, option("How many seconds a party may be unconnected; default: as patience.")] = None,
-    wait: Annotated[float, option("How many seconds to wait until all have joined.")] = 604_800.0,
-    hold: Annotated[bool, option("If a party refuses, wait until it signs or the run file changes.", "--hold")] = False,
-    linger: Annotated[float, option("Seconds to stay after the end, for who has not heard of it.", min=0)] = 60.0,
+    federation: Annotated[
+        Path, argument("The federation's folder, or its federation.toml.")
+    ],
+    run: Annotated[
+        Path, argument("The run file (TOML), without tables: they stay at the holders.")
+    ],
+    resume: Annotated[
+        bool, option("For services: a run that is finished already is no error.")
+    ] = False,
+    listen: Annotated[
+        str | None,
+        option("HOST:PORT to listen on; default: the address parties connect to."),
+    ] = None,
+    patience: Annotated[
+        float, option("How many seconds one answer may take.")
+    ] = 3600.0,
+    away: Annotated[
+        float | None,
+        option("How many seconds a party may be unconnected; default: as patience."),
+    ] = None,
+    wait: Annotated[
+        float, option("How many seconds to wait until all have joined.")
+    ] = 604_800.0,
+    hold: Annotated[
+        bool,
+        option(
+            "If a party refuses, wait until it signs or the run file changes.", "--hold"
+        ),
+    ] = False,
+    linger: Annotated[
+        float,
+        option("Seconds to stay after the end, for who has not heard of it.", min=0),
+    ] = 60.0,
 ) -> None:
-    """Carry out a run file with holders on other machines: wait until all have signed, train, save.
+    """Carry out a run file with holders on other machines: wait until all have signed,
+    train, save.
 
-    Where the output folder holds an unfinished run under the same contract, it resumes that one. If a party refuses the
-    contract, all are told why and the run is off; with --hold they wait for another contract.
+    Where the output folder holds an unfinished run under the same contract, it resumes
+    that one. If a party refuses the contract, all are told why and the run is off; with
+    --hold they wait for another contract.
     """
     need_grpc()
     from understudy.network.serve import serve_file
@@ -159,7 +227,10 @@ def serve(
         out.print(f"The run in {place} is finished.")
         return
     if alive(place):
-        raise ArtefactError(f"{place} is in use: another `understudy serve` is at work on it. Nothing was sent.")
+        raise ArtefactError(
+            f"{place} is in use: another `understudy serve` is at work on it. Nothing "
+            "was sent."
+        )
     begun = (place / "contract.json").exists() and not finished
     if begun:
         err.print(f"Resuming the run in {place}.")
@@ -172,33 +243,54 @@ def serve(
 
         try:
             result, where = serve_file(
-                file, folder, resume=resume or begun, listen=listen, patience=patience, away=away, wait=wait,
-                linger=linger, changed=_changes(run) if hold else None, ready=ready,
-            )  # fmt: skip
+                file,
+                folder,
+                resume=resume or begun,
+                listen=listen,
+                patience=patience,
+                away=away,
+                wait=wait,
+                linger=linger,
+                changed=_changes(run) if hold else None,
+                ready=ready,
+            )
         except KeyboardInterrupt:
             stack.close()
-            err.print("Stopped. What was finished is saved; the parties wait. The same command resumes it.")
+            err.print(
+                "Stopped. What was finished is saved; the parties wait. The same "
+                "command resumes it."
+            )
             raise typer.Exit(130) from None
         except PartyAway as gone:
             raise PartyAway(
-                f"{gone} What was finished is saved; the parties wait. When it is back, the same command resumes it."
+                f"{gone} What was finished is saved; the parties wait. When it is "
+                "back, the same command resumes it."
             ) from None
     out.print(str(result.privacy))
     for name, note in result.artefact.card.get("gone", {}).items():
-        err.print(f"{name} stayed away: it took part in {note['rounds']} rounds, until {note['at']}.")
-    out.print(f"\nWritten to {where}. `understudy report {where} --publish` makes the page.")
+        err.print(
+            f"{name} stayed away: it took part in {note['rounds']} rounds, until "
+            f"{note['at']}."
+        )
+    out.print(
+        f"\nWritten to {where}. `understudy report {where} --publish` makes the page."
+    )
 
 
 def _changes(path: Path) -> Callable[[], RunFile | None]:
-    """Looks once a second whether the run file is another one that can be used; what is wrong with it is said once."""
-    seen, then = path.read_bytes(), time.monotonic()
+    """Looks once a second whether the run file is another one that can be used; what is
+    wrong with it is said once.
+    """
+    seen = path.read_bytes()
+    then = time.monotonic()
 
     def look() -> RunFile | None:
         nonlocal seen, then
         if time.monotonic() < then + 1 or not path.exists():
             return None
         then = time.monotonic()
-        if (found := path.read_bytes()) == seen:
+        found = path.read_bytes()
+        if found == seen:
             return None
         seen = found
         try:
@@ -226,7 +318,11 @@ def _showing_status(status: Status, names: tuple[str, ...]) -> Iterator[None]:
     if err.is_terminal:
         from rich.live import Live
 
-        with Live(get_renderable=lambda: status_view(status.now()), console=err, refresh_per_second=2):
+        with Live(
+            get_renderable=lambda: status_view(status.now()),
+            console=err,
+            refresh_per_second=2,
+        ):
             yield
         return
     stop = threading.Event()
@@ -237,9 +333,17 @@ def _showing_status(status: Status, names: tuple[str, ...]) -> Iterator[None]:
             now = status.now()
             signed = tuple(name for name in names if now["parties"][name]["signed"])
             missing = ", ".join(name for name in names if name not in signed)
-            rest = f": {now['error']}" if now["error"] else f": {missing} to sign" if missing else ""
-            waits_for_nobody = now["state"] == "waiting" and not rest  # in the moment before it begins
-            if (fresh := (now["state"], signed)) != said and not waits_for_nobody:
+            rest = (
+                f": {now['error']}"
+                if now["error"]
+                else f": {missing} to sign"
+                if missing
+                else ""
+            )
+            # in the moment before it begins
+            waits_for_nobody = now["state"] == "waiting" and not rest
+            fresh = (now["state"], signed)
+            if fresh != said and not waits_for_nobody:
                 err.print(f"{now['state']} at port {now['port']}{rest}")
                 said = fresh
 

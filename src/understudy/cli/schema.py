@@ -1,4 +1,6 @@
-"""`understudy schema`: draft the public description of rows, buy it, check rows against it."""
+"""`understudy schema`: draft the public description of rows, buy it, check rows against
+it.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,8 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from understudy.cli import terminal
-from understudy.cli.terminal import FileArg, RowsArePeople, RowsArg, argument, err, option, out, plain, print_table
-from understudy.data.reading.sources import TableSource, with_encoding, with_header, with_missing
+from understudy.cli.terminal import (
+    FileArg,
+    RowsArePeople,
+    RowsArg,
+    argument,
+    err,
+    option,
+    out,
+    plain,
+    print_table,
+)
+from understudy.data.reading.sources import (
+    TableSource,
+    with_encoding,
+    with_header,
+    with_missing,
+)
 from understudy.ground import durable
 from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.privacy.accounts.budget import Budget, rehearsal_of
@@ -19,33 +36,46 @@ if TYPE_CHECKING:
 
 MissingOption = Annotated[
     list[str] | None,
-    option("A cell that holds no value, such as '?' or -99; may be repeated. Empty cells hold none anyway."),
+    option(
+        "A cell that holds no value, such as '?' or -99; may be repeated. Empty cells "
+        "hold none anyway."
+    ),
 ]
 PUBLIC = (
-    "What stands above was read from rows. If it goes into a run, everybody learns it: the age of the oldest, the one "
-    "rare diagnosis. It may be called public only if it is known without the rows, from a codebook, a form or the law; "
-    "where it is narrower than what is known there, say no, and widen it in {file}."
+    "What stands above was read from rows. If it goes into a run, everybody learns it: "
+    "the age of the oldest, the one rare diagnosis. It may be called public only if it "
+    "is known without the rows, from a codebook, a form or the law; where it is "
+    "narrower than what is known there, say no, and widen it in {file}."
 )
 
 HOLDER = "the holder"  # who answers for a schema, where nobody is named
 
-app = typer.Typer(no_args_is_help=True, help="The public description of a table: draft it, check rows against it.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The public description of a table: draft it, check rows against it.",
+)
 
 
 @app.command("check")
-def schema_check(table: RowsArg, schema: Annotated[Path, argument("The schema (TOML or JSON).")]) -> None:
-    """List every place where a table does not fit its schema: file, column, row, value."""
+def schema_check(
+    table: RowsArg, schema: Annotated[Path, argument("The schema (TOML or JSON).")]
+) -> None:
+    """List every place where a table does not fit its schema: file, column, row,
+    value.
+    """
     from understudy.answers.rules import check_rules
     from understudy.data.kinds import kind_of, load_schema
 
     public = load_schema(schema)
-    kind, rules = kind_of(public), getattr(public, "rules", ())
+    kind = kind_of(public)
+    rules = getattr(public, "rules", ())
     if rules:
         check_rules(public)  # type: ignore[arg-type]
     found, said = kind.check(table, public)
     for violation in found:
         plain.print(str(violation))
-    if wrong := sum(violation.error for violation in found):
+    wrong = sum(violation.error for violation in found)
+    if wrong:
         err.print(f"{wrong:,} violations.")
         raise typer.Exit(1)
     out.print(f"{table.name} fits {schema.name}.")
@@ -79,19 +109,28 @@ def _broken_by_people(source: Path, schema: Any) -> tuple[Iterable[int], int, st
 
 @app.command("infer")
 def schema_infer(
-    tables: Annotated[list[Path], argument("A table; a folder with people and events, or both files, people first.")],
+    tables: Annotated[
+        list[Path],
+        argument(
+            "A table; a folder with people and events, or both files, people first."
+        ),
+    ],
     to: Annotated[Path, option("Where to write the draft.", "--out")],
     person: Annotated[str | None, option("The column that identifies people.")] = None,
     rows_are_people: RowsArePeople = False,
     missing: MissingOption = None,
     header: terminal.Header = None,
 ) -> None:
-    """Write a draft schema read from rows. A run refuses it until it is marked public or paid for."""
+    """Write a draft schema read from rows. A run refuses it until it is marked public
+    or paid for.
+    """
     from understudy.data.infer import draft, draft_visits, write_draft
     from understudy.data.visits.reading import file_of
 
     if len(tables) > 2:
-        raise ConfigError("a draft is of one table, or of people and events. No draft was made.")
+        raise ConfigError(
+            "a draft is of one table, or of people and events. No draft was made."
+        )
     people, events = (
         (file_of(tables[0], part) for part in ("people", "events"))
         if tables[0].is_dir()
@@ -102,45 +141,85 @@ def schema_infer(
         return with_missing(with_header(file, header), missing or ())
 
     if tables[0].is_dir() and events is None and people is not None:
-        raise ConfigError(f"{tables[0]}: there is no file of events in it. No draft was made.")
+        raise ConfigError(
+            f"{tables[0]}: there is no file of events in it. No draft was made."
+        )
     if events is not None and rows_are_people:
-        raise ConfigError("--rows-are-people is for one table: a person has several events. No draft was made.")
+        raise ConfigError(
+            "--rows-are-people is for one table: a person has several events. No "
+            "draft was made."
+        )
     if events is not None:
-        schema, drafts = draft_visits(None if people is None else read(people), read(events), person)
+        schema, drafts = draft_visits(
+            None if people is None else read(people), read(events), person
+        )
         write_draft(schema, to)
         for part, found in drafts.items():
             plain.print(part)
             show_draft(found)
         order = f"Events are ordered by {schema.time}." if schema.time else schema.note
-        plain.print(f"{order} most_events = {schema.most_events} is the most that a person has here.")
+        plain.print(
+            f"{order} most_events = {schema.most_events} is the most that a person "
+            "has here."
+        )
     else:
-        found = draft(read(tables[0]), person=person, rows_are_people=rows_are_people, groups=True)
+        found = draft(
+            read(tables[0]), person=person, rows_are_people=rows_are_people, groups=True
+        )
         write_draft(found.schema, to)
         show_draft(found)
-    out.print(f"Draft written to {to}. It was read from rows and is private: read its header before you continue.")
+    out.print(
+        f"Draft written to {to}. It was read from rows and is private: read its "
+        "header before you continue."
+    )
 
 
 def show_draft(found: "Draft") -> None:
-    """A line for every column of the table: what it is taken for, or why it is left out, and what to decide."""
+    """A line for every column of the table: what it is taken for, or why it is left
+    out, and what to decide.
+    """
     rows: list[tuple[str, ...]] = [
-        (c.name, c.kind, c.domain, "yes" if c.nullable else "", found.remarks.get(c.name, ""))
+        (
+            c.name,
+            c.kind,
+            c.domain,
+            "yes" if c.nullable else "",
+            found.remarks.get(c.name, ""),
+        )
         for c in found.schema.columns
     ]
-    if (person := found.schema.person) is not None:
-        rows.insert(0, (person, "the person", "", "", found.remarks.get(person, "never learned, never sampled")))
+    person = found.schema.person
+    if person is not None:
+        rows.insert(
+            0,
+            (
+                person,
+                "the person",
+                "",
+                "",
+                found.remarks.get(person, "never learned, never sampled"),
+            ),
+        )
     rows += [(name, "left out", "", "", why) for name, why in found.left_out.items()]
     print_table(("column", "kind", "values", "missing", "to decide"), rows)
 
 
 @app.command("declare")
 def schema_declare(
-    drafts: Annotated[list[Path], argument("Drafts, with what is publicly known put in.")],
-    because: Annotated[str | None, option("Where it is known from ('the form of 2021'); kept in the schema.")] = None,
+    drafts: Annotated[
+        list[Path], argument("Drafts, with what is publicly known put in.")
+    ],
+    because: Annotated[
+        str | None,
+        option("Where it is known from ('the form of 2021'); kept in the schema."),
+    ] = None,
     by: Annotated[str, option("Who answers for it; kept in the schema.")] = HOLDER,
 ) -> None:
-    """Declare drafts to be public: each is shown, and you say where it is known from without the rows.
+    """Declare drafts to be public: each is shown, and you say where it is known from
+    without the rows.
 
-    The schema keeps that it was drafted from rows, when, and how many of its columns were edited since.
+    The schema keeps that it was drafted from rows, when, and how many of its columns
+    were edited since.
     """
     from dataclasses import replace
 
@@ -154,13 +233,23 @@ def schema_declare(
             plain.print(f"{file} is public already.")
             continue
         plain.print(PUBLIC.format(file=file))
-        source = terminal.ask("Where is all of it known from (or nothing)") if because is None else because
+        source = (
+            terminal.ask("Where is all of it known from (or nothing)")
+            if because is None
+            else because
+        )
         if not source.strip():
-            raise ConfigError(f"{file} stays a draft: nobody said where it is publicly known from.")
+            raise ConfigError(
+                f"{file} stays a draft: nobody said where it is publicly known from."
+            )
         if VISITS.describes(draft):
-            note = declaration(draft.tables, by=by, because=source, most_events=draft.most_events)
+            note = declaration(
+                draft.tables, by=by, because=source, most_events=draft.most_events
+            )
             public: dict[str, Any] = {"origin": "public", "note": "", "drafted": None}
-            tables: dict[str, Any] = {key: replace(own, **public) for key, own in draft.tables.items()}
+            tables: dict[str, Any] = {
+                key: replace(own, **public) for key, own in draft.tables.items()
+            }
             replace(draft, note=note, **tables).save(file)
         else:
             note = declaration({"": draft}, by=by, because=source)
@@ -172,24 +261,35 @@ def schema_declare(
 def schema_buy(
     table: RowsArg,
     draft: Annotated[Path, argument("A schema with the right column names and kinds.")],
-    ledger: Annotated[Path, option("The holder's ledger; a new one is made, with --lifetime-epsilon.")],
+    ledger: Annotated[
+        Path, option("The holder's ledger; a new one is made, with --lifetime-epsilon.")
+    ],
     to: Annotated[Path, option("Where to write the bought schema.", "--out")],
     cleaned: Annotated[Path, option("Where to write the table fitted to it (CSV).")],
     epsilon: Annotated[float, option("The ε to spend.")] = 0.5,
     delta: Annotated[float, option("The δ of the price.")] = 1e-6,
     lifetime: terminal.Lifetime = None,
-    holder: Annotated[str | None, option("The holder's name, if the ledger is new.")] = None,
+    holder: Annotated[
+        str | None, option("The holder's name, if the ledger is new.")
+    ] = None,
     confirm: terminal.NamesArePublic = False,
     header: terminal.Header = None,
-    encoding: Annotated[str | None, option("The encoding of the file's text, such as cp1252; default: UTF-8.")] = None,
+    encoding: Annotated[
+        str | None,
+        option("The encoding of the file's text, such as cp1252; default: UTF-8."),
+    ] = None,
     missing: MissingOption = None,
-    people: Annotated[int | None, option("About how many people, if that is public.", min=1)] = None,
+    people: Annotated[
+        int | None, option("About how many people, if that is public.", min=1)
+    ] = None,
 ) -> None:
-    """Buy bounds and category lists with noise, charged to the ledger before a row is read.
+    """Buy bounds and category lists with noise, charged to the ledger before a row is
+    read.
 
-    Only column names and kinds are taken from the draft; everything else is measured privately. Values that did
-    not show (rare categories, outliers) become "(other)" or are clipped in the cleaned table. A table that
-    looks misread, or has too few people, is refused before anything is charged, as by `understudy synthesize`.
+    Only column names and kinds are taken from the draft; everything else is measured
+    privately. Values that did not show (rare categories, outliers) become "(other)" or
+    are clipped in the cleaned table. A table that looks misread, or has too few people,
+    is refused before anything is charged, as by `understudy synthesize`.
     """
     from understudy.api.synthesize import columns_of, require_people
     from understudy.data.header import require_header
@@ -197,7 +297,12 @@ def schema_buy(
     from understudy.data.reading.writing import coarsen
     from understudy.data.schema import Schema
     from understudy.privacy.buy_schema import buy_schema, quote
-    from understudy.privacy.kinds import as_bought, in_words, require_kinds, without_bounds
+    from understudy.privacy.kinds import (
+        as_bought,
+        in_words,
+        require_kinds,
+        without_bounds,
+    )
     from understudy.privacy.noise import SecureRng
     from understudy.protocols.gram.protocol import Config
 
@@ -205,36 +310,56 @@ def schema_buy(
     columns.require_unit(str(draft))
     kinds = {column.name: as_bought(column) for column in columns.columns}
     if not confirm:
+        shown = ", ".join(f"{name} ({in_words(kind)})" for name, kind in kinds.items())
         raise ConfigError(
             "a purchase takes column names and kinds from the draft for free: "
-            f"{', '.join(f'{name} ({in_words(kind)})' for name, kind in kinds.items())}. "
-            "If they are publicly known, say so with --names-and-kinds-are-public. Nothing was read or charged."
+            f"{shown}. If they are publicly known, say so with "
+            "--names-and-kinds-are-public. Nothing was read or charged."
         )
     source = with_missing(with_header(table, header), missing or ())
     source = source if encoding is None else with_encoding(source, encoding)
     require_header(source, header)
     rows = require_decoded(source)
     require_kinds(source, kinds)
-    require_people(Config(public_people=people), columns_of(without_bounds(kinds)), Budget(epsilon, delta), rows)
+    require_people(
+        Config(public_people=people),
+        columns_of(without_bounds(kinds)),
+        Budget(epsilon, delta),
+        rows,
+    )
     new = not ledger.exists()
     book = _book(ledger, holder or ledger.stem, epsilon, delta, lifetime)
     plain.print(str(quote(kinds, epsilon=epsilon, delta=delta) or "nothing to buy"))
     bought = buy_schema(
-        source, kinds, book, epsilon=epsilon, delta=delta, run="schema", rng=SecureRng(), person=columns.person,
+        source,
+        kinds,
+        book,
+        epsilon=epsilon,
+        delta=delta,
+        run="schema",
+        rng=SecureRng(),
+        person=columns.person,
         rows_are_people=columns.rows_are_people,
-    )  # fmt: skip
+    )
     bought.save(to)
     durable.replace(cleaned, coarsen(source, bought).to_csv(index=False).encode())
-    plain.print(f"Schema written to {to}, the table fitted to it to {cleaned}.\n{book.summary()}")
+    plain.print(
+        f"Schema written to {to}, the table fitted to it to "
+        f"{cleaned}.\n{book.summary()}"
+    )
     if new and lifetime is None:
         out.print(
-            "The ledger is new, and its lifetime budget is this purchase: a run needs more. "
-            f'When the holder has decided how much: understudy ledger budget {ledger} --epsilon E --reason "…"',
+            "The ledger is new, and its lifetime budget is this purchase: a run needs "
+            "more. "
+            f"When the holder has decided how much: understudy ledger budget {ledger} "
+            '--epsilon E --reason "…"',
             markup=False,
         )
 
 
-def _book(path: Path, holder: str, epsilon: float, delta: float, lifetime: float | None) -> "Ledger":
+def _book(
+    path: Path, holder: str, epsilon: float, delta: float, lifetime: float | None
+) -> "Ledger":
     from understudy.runs.federation import open_lifetime_ledger
 
     words = ("--lifetime-epsilon", "--epsilon")
@@ -243,16 +368,24 @@ def _book(path: Path, holder: str, epsilon: float, delta: float, lifetime: float
 
 @app.command("buy-events")
 def schema_buy_events(
-    table: Annotated[Path, argument("The folder with people and events, or the table of events.")],
-    schema: Annotated[Path, argument("The schema; its most_events is the most that can be chosen.")],
+    table: Annotated[
+        Path, argument("The folder with people and events, or the table of events.")
+    ],
+    schema: Annotated[
+        Path, argument("The schema; its most_events is the most that can be chosen.")
+    ],
     ledger: Annotated[Path, option("The holder's ledger; a new one is made.")],
     to: Annotated[Path, option("Where to write the schema with the bound.", "--out")],
     epsilon: Annotated[float, option("The ε to spend.")] = 0.1,
-    percent: Annotated[int, option("About this percentage of the people have no more events.")] = 95,
+    percent: Annotated[
+        int, option("About this percentage of the people have no more events.")
+    ] = 95,
     delta: Annotated[float, option("The δ of a new ledger.")] = 1e-6,
     lifetime: terminal.Lifetime = None,
 ) -> None:
-    """Buy how many events of a person count (most_events), where no bound is publicly known."""
+    """Buy how many events of a person count (most_events), where no bound is publicly
+    known.
+    """
     from understudy.data.visits import VisitSchema, read_visits
     from understudy.privacy.buy_most_events import buy_most_events
     from understudy.privacy.noise import SecureRng
@@ -261,9 +394,13 @@ def schema_buy_events(
     declared.require_public(str(schema))
     rows = read_visits(table, declared)
     book = _book(ledger, ledger.stem, epsilon, delta, lifetime)
-    bought = buy_most_events(rows, book, epsilon=epsilon, percent=percent, run="schema", rng=SecureRng())
+    bought = buy_most_events(
+        rows, book, epsilon=epsilon, percent=percent, run="schema", rng=SecureRng()
+    )
     bought.save(to)
-    plain.print(f"most_events = {bought.most_events}. Schema written to {to}.\n{book.summary()}")
+    plain.print(
+        f"most_events = {bought.most_events}. Schema written to {to}.\n{book.summary()}"
+    )
 
 
 @app.command("levels")
@@ -272,7 +409,9 @@ def schema_levels(
     to: Annotated[Path, option("Where to write the schema.", "--out")],
     holder: Annotated[str | None, option("Only this holder's columns.")] = None,
 ) -> None:
-    """Write a schema whose bins are the levels that a run bought, for methods that take them as declared."""
+    """Write a schema whose bins are the levels that a run bought, for methods that take
+    them as declared.
+    """
     from dataclasses import replace
 
     from understudy.data.encoding.codec import bought_bins
@@ -280,9 +419,14 @@ def schema_levels(
 
     generator = Generator.load(folder)
     if generator.levels is None:
-        raise ConfigError(f"{folder} has the levels that its schema declares: none were bought.")
-    if said := rehearsal_of(generator.card):
-        raise PrivacyError(f"{folder}: its levels are no public bins. {said} Nothing was written.")
+        raise ConfigError(
+            f"{folder} has the levels that its schema declares: none were bought."
+        )
+    said = rehearsal_of(generator.card)
+    if said:
+        raise PrivacyError(
+            f"{folder}: its levels are no public bins. {said} Nothing was written."
+        )
     found = bought_bins(generator.levels)
     owners = generator.card.get("owners", {})
     if holder is not None:
@@ -291,8 +435,13 @@ def schema_levels(
             known = ", ".join(sorted(set(owners.values()))) or "nobody in particular"
             raise ConfigError(f"no column is {holder}'s: they are of {known}.")
         found = found.select(names)
-    replace(found, note=f"Bins are levels that {generator.card.get('protocol', 'a run')} bought.").save(to)
-    plain.print(f"Schema written to {to}: its bins were released and paid for in that run.")
+    replace(
+        found,
+        note=f"Bins are levels that {generator.card.get('protocol', 'a run')} bought.",
+    ).save(to)
+    plain.print(
+        f"Schema written to {to}: its bins were released and paid for in that run."
+    )
 
 
 @app.command("show")

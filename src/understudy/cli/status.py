@@ -1,4 +1,6 @@
-"""`understudy status` and `understudy console`: how a server or a party shows itself in a terminal, or in a browser."""
+"""`understudy status` and `understudy console`: how a server or a party shows itself in
+a terminal, or in a browser.
+"""
 
 import time
 from collections.abc import Mapping
@@ -21,10 +23,14 @@ _MOODS = {"good": "", "partly": "yellow", "poor": "red"}
 
 
 def status(
-    folder: Annotated[Path, argument("A run's output folder at its server, or a party's home.")],
+    folder: Annotated[
+        Path, argument("A run's output folder at its server, or a party's home.")
+    ],
     once: Annotated[bool, option("Print it once, and exit.", "--once")] = False,
 ) -> None:
-    """Parties, round, ε spent, bytes and the last error; live in a terminal until the run ends."""
+    """Parties, round, ε spent, bytes and the last error; live in a terminal until the
+    run ends.
+    """
 
     def now() -> dict[str, Any]:
         found = read_status(folder)
@@ -43,18 +49,32 @@ def status(
     with Live(status_view(shown := now()), console=out, auto_refresh=False) as live:
         while shown["state"] not in (*OVER, "silent"):
             time.sleep(1)
-            live.update(status_view(shown := now()), refresh=True)
+            shown = now()
+            live.update(status_view(shown), refresh=True)
 
 
 def console(
-    home: Annotated[Path, argument("A home (`join --home`), or a federation's folder.", exists=True, file_okay=False)],
-    run: Annotated[list[Path] | None, option("Also show the run in this folder, with its report; repeatable.")] = None,
-    port: Annotated[int, option("On this machine; 0: any that is free.", min=0, max=65535)] = 8610,
+    home: Annotated[
+        Path,
+        argument(
+            "A home (`join --home`), or a federation's folder.",
+            exists=True,
+            file_okay=False,
+        ),
+    ],
+    run: Annotated[
+        list[Path] | None,
+        option("Also show the run in this folder, with its report; repeatable."),
+    ] = None,
+    port: Annotated[
+        int, option("On this machine; 0: any that is free.", min=0, max=65535)
+    ] = 8610,
 ) -> None:
-    """Show a home in the browser: contracts that wait, runs, the ledger and its budget; at a hub parties and runs.
+    """Show a home in the browser: contracts that wait, runs, the ledger and its budget;
+    at a hub parties and runs.
 
-    It listens on this machine alone. Anyone who has the link can decide in your name: it is printed once, and ends with
-    this command.
+    It listens on this machine alone. Anyone who has the link can decide in your name:
+    it is printed once, and ends with this command.
     """
     need("fastapi", "uvicorn")
     from understudy.services.console.app import server_for
@@ -63,7 +83,10 @@ def console(
     desk = desk_of(home, tuple(run or ()))
 
     def ready(link: str) -> None:
-        out.print(f"{desk.title}: open {link}\nThis link is for you alone. Ctrl-C ends the console.")
+        out.print(
+            f"{desk.title}: open {link}\nThis link is for you alone. Ctrl-C ends the "
+            "console."
+        )
 
     server_for(desk, port=port, ready=ready).run()
 
@@ -81,7 +104,10 @@ def status_view(status: Mapping[str, Any]) -> Group:
 
 def _title(status: Mapping[str, Any]) -> str:
     if status["role"] != "server":
-        return f"{status['party']} in {status['federation']}, server at {status['address']}"
+        return (
+            f"{status['party']} in {status['federation']}, server at "
+            f"{status['address']}"
+        )
     parts = [status["federation"], f"run {status['run']}", f"port {status['port']}"]
     if "round" in status:
         parts.append(f"round {status['round']} of {status['rounds']}")
@@ -91,24 +117,44 @@ def _title(status: Mapping[str, Any]) -> str:
 def _parties(status: Mapping[str, Any]) -> Grid:
     grid = Grid(box=SIMPLE_HEAD, padding=(0, 1))
     for name in ("party", "is", "since", "asks", "answers", "down", "up", "ε"):
-        grid.add_column(name, justify="left" if name in ("party", "is") else "right", no_wrap=True)
+        grid.add_column(
+            name, justify="left" if name in ("party", "is") else "right", no_wrap=True
+        )
     for name, party in status["parties"].items():
         spent = status.get("epsilon", {}).get(name)
         word, mood = party_word(party, status["state"])
         grid.add_row(
-            Text(name), Text(word, style=_MOODS[mood]), _ago(status["at"], party["since"]), f"{party['asks']:,}",
-            f"{party['answers']:,}", size(party["down"]), size(party["up"]), "" if spent is None else shown(spent, 3),
-        )  # fmt: skip
+            Text(name),
+            Text(word, style=_MOODS[mood]),
+            _ago(status["at"], party["since"]),
+            f"{party['asks']:,}",
+            f"{party['answers']:,}",
+            size(party["down"]),
+            size(party["up"]),
+            "" if spent is None else shown(spent, 3),
+        )
     return grid
 
 
 def _party(status: Mapping[str, Any]) -> str:
     connected = status["connected"] and status["state"] not in GONE
-    line = "over" if status["state"] == "done" else "connected" if connected else "not connected"
+    line = (
+        "over"
+        if status["state"] == "done"
+        else "connected"
+        if connected
+        else "not connected"
+    )
     run = f"run {status['run']}" if status["run"] else "no run yet"
-    traffic = f"{status['asks']:,} asks, {size(status['down'])} in, {size(status['up'])} out"
+    traffic = (
+        f"{status['asks']:,} asks, {size(status['down'])} in, {size(status['up'])} out"
+    )
     spent = f"; {status['ledger']}" if status.get("ledger") else ""
-    taken = f"; {status['uploads']:,} uploads, {status['refused']:,} refused" if "uploads" in status else ""
+    taken = (
+        f"; {status['uploads']:,} uploads, {status['refused']:,} refused"
+        if "uploads" in status
+        else ""
+    )
     return f"{line}; {run}; {traffic}{taken}{spent}"
 
 
@@ -116,4 +162,8 @@ def _ago(now: float, then: float) -> str:
     if not then:
         return ""
     seconds = max(0, int(now - then))
-    return time.strftime("%H:%M:%S", time.gmtime(seconds)) if seconds < 86_400 else f"{seconds // 86_400} d"
+    return (
+        time.strftime("%H:%M:%S", time.gmtime(seconds))
+        if seconds < 86_400
+        else f"{seconds // 86_400} d"
+    )

@@ -1,4 +1,6 @@
-"""The terminal: what options are made of, where commands print, and what is seen while one trains."""
+"""The terminal: what options are made of, where commands print, and what is seen while
+one trains.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
 
 def option(help: str, *names: str, **more: Any) -> Any:
-    """An option of a command: what it means, then its names where they are not its parameter's."""
+    """An option of a command: what it means, then its names where they are not its
+    parameter's.
+    """
     return typer.Option(*names, help=help, **more)
 
 
@@ -37,20 +41,39 @@ RowsArg = Annotated[Path, argument("CSV, Excel, Parquet, or a NAME.source.toml."
 RunFolderArg = Annotated[Path, argument("A run's folder or its generator/ folder.")]
 RowsArePeople = Annotated[
     bool,
-    option("Every row is another person. Without it and without --person, rows are protected.", "--rows-are-people"),
+    option(
+        "Every row is another person. Without it and without --person, rows are "
+        "protected.",
+        "--rows-are-people",
+    ),
 ]
 Header = Annotated[
     bool | None,
-    option("Whether the first line holds names; without it columns are column_1, column_2, ….", "--header/--no-header"),
+    option(
+        "Whether the first line holds names; without it columns are column_1, "
+        "column_2, ….",
+        "--header/--no-header",
+    ),
 ]
 NamesArePublic = Annotated[
-    bool, option("State that names and kinds are publicly known.", "--names-and-kinds-are-public")
+    bool,
+    option(
+        "State that names and kinds are publicly known.", "--names-and-kinds-are-public"
+    ),
 ]
 Lifetime = Annotated[
-    float | None, option("For a new ledger: what all may cost a person; default: this alone.", "--lifetime-epsilon")
+    float | None,
+    option(
+        "For a new ledger: what all may cost a person; default: this alone.",
+        "--lifetime-epsilon",
+    ),
 ]
 QuoteFormulas = Annotated[
-    bool, option("Put a ' before texts in CSV that a spreadsheet would run as formulas.", "--quote-formulas")
+    bool,
+    option(
+        "Put a ' before texts in CSV that a spreadsheet would run as formulas.",
+        "--quote-formulas",
+    ),
 ]
 Certificate = Annotated[Path | None, option("For TLS, with its key.")]
 Key = Annotated[Path | None, option("The certificate's key.")]
@@ -68,12 +91,15 @@ def host_and_port(listen: str, usual: int) -> dict[str, Any]:
 class _Steady(Console):
     """A console on which no text steers the terminal, whoever worded it."""
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else readable(text), style, control)
 
 
-_new = partial(_Steady, emoji=False, highlight=False)  # what stands between colons is a name, and no picture
+# what stands between colons is a name, and no picture
+_new = partial(_Steady, emoji=False, highlight=False)
 out = _new(soft_wrap=True)
 err = _new(stderr=True, soft_wrap=True)
 plain = _new(soft_wrap=True, markup=False)  # for what others may have worded
@@ -138,20 +164,28 @@ ARTEFACTS = {
 def summary(result: "Result", folder: Path) -> None:
     card = result.artefact.card
     plain.print(str(result.privacy))
-    if expected := card.get("expected"):
+    expected = card.get("expected")
+    if expected:
         plain.print(f"\n{expected}")
-    if fit := card.get("fit"):
+    fit = card.get("fit")
+    if fit:
         plain.print(fit["said"])
     for said in card.get("quality", {}).get("said", ()):
         plain.print(said)
-    if history := card.get("history"):
-        out.print(f"\nOn the held-out rows {history[-1]['accuracy']:.1%} of the classes are predicted correctly.")
+    history = card.get("history")
+    if history:
+        out.print(
+            f"\nOn the held-out rows {history[-1]['accuracy']:.1%} of the classes are "
+            "predicted correctly."
+        )
     out.print(f"\nWritten to {folder}:")
     for name, what in ARTEFACTS.items():
         if (folder / name).exists():
             out.print(f"  {name:<20} {what}")
     if (folder / "generator").exists():
-        out.print(f"Is it good, is it safe? `understudy report {folder}` writes a page.")
+        out.print(
+            f"Is it good, is it safe? `understudy report {folder}` writes a page."
+        )
 
 
 @contextmanager
@@ -161,33 +195,52 @@ def training() -> Iterator["Callable[[Rounds], None] | None"]:
         with bar_of() as watch:
             yield watch
     except KeyboardInterrupt:
-        err.print("Stopped. What was finished is saved, and the ledger holds all that was spent. Resume with --resume.")
+        err.print(
+            "Stopped. What was finished is saved, and the ledger holds all that was "
+            "spent. Resume with --resume."
+        )
         raise typer.Exit(130) from None
 
 
 @contextmanager
 def bar_of() -> Iterator["Callable[[Rounds], None] | None"]:
-    """A bar of rounds, ε and time left, before it one of the ids that are masked, or of the parts of a long table that
-    were read; quiet when not in a terminal."""
+    """A bar of rounds, ε and time left, before it one of the ids that are masked, or of
+    the parts of a long table that were read; quiet when not in a terminal.
+    """
     if not err.is_terminal:
         yield None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     from understudy.data.reading.spread import parts_watched
     from understudy.protocols.core import Progress as Rounds
 
-    stage, spent = TextColumn("{task.description}"), TextColumn("{task.fields[spent]}")
+    stage = TextColumn("{task.description}")
+    spent = TextColumn("{task.fields[spent]}")
     columns = (stage, BarColumn(), MofNCompleteColumn(), spent, TimeRemainingColumn())
-    bar, tasks = Progress(*columns, console=err, transient=True), dict[str, Any]()
+    bar = Progress(*columns, console=err, transient=True)
+    tasks = dict[str, Any]()
 
     def watch(rounds: "Rounds") -> None:
-        if (task := tasks.get(rounds.stage)) is None:
-            task = tasks[rounds.stage] = bar.add_task(rounds.stage, total=rounds.rounds, spent="")
+        task = tasks.get(rounds.stage)
+        if task is None:
+            task = tasks[rounds.stage] = bar.add_task(
+                rounds.stage, total=rounds.rounds, spent=""
+            )
             bar.start()
-        over, every = rounds.done >= rounds.rounds, max(1, rounds.rounds // 50)
+        over = rounds.done >= rounds.rounds
+        every = max(1, rounds.rounds // 50)
         if rounds.stage == "training" and (over or rounds.done % every == 0):
-            words = " ".join(f"{name} ε={shown(value, 3)}" for name, value in rounds.epsilon().items())
+            words = " ".join(
+                f"{name} ε={shown(value, 3)}"
+                for name, value in rounds.epsilon().items()
+            )
             bar.update(task, spent=words)
         bar.update(task, completed=rounds.done)
         if rounds.stage != "training" and over:

@@ -1,15 +1,19 @@
-"""Arrays in files as rows: .npy and .npz by numpy, .zarr by zarr (extra `zarr`), PNG and JPEG images by pillow (extra
-`images`), and folders of these, file after file in the order of their names. Of image files the subfolder says the
-class; or a table metadata.csv has the path of each in the column file_name, and person and classes by their own names.
-Who only adds up over people (`moments`) walks over `parts` and holds one batch at a time, of .npy and .npz one file;
-any other asks for `values`, and so reads all of them.
+"""Arrays in files as rows: .npy and .npz by numpy, .zarr by zarr (extra `zarr`), PNG
+and JPEG images by pillow (extra `images`), and folders of these, file after file in the
+order of their names. Of image files the subfolder says the class; or a table
+metadata.csv has the path of each in the column file_name, and person and classes by
+their own names. Who only adds up over people (`moments`) walks over `parts` and holds
+one batch at a time, of .npy and .npz one file; any other asks for `values`, and so
+reads all of them.
 
-Guarantee: nobody has rows in two batches, so that what is counted of a part is all that its people have. Nothing in a
-file is executed: no pickled objects, and of Zarr's codecs those alone that pack or shuffle. A chunk of Zarr's is
-unpacked only to the size that it states (`reading.zarr_chunks`), a .npz file only to what its headers state, an image
+Guarantee: nobody has rows in two batches, so that what is counted of a part is all that
+its people have. Nothing in a file is executed: no pickled objects, and of Zarr's codecs
+those alone that pack or shuffle. A chunk of Zarr's is unpacked only to the size that it
+states (`reading.zarr_chunks`), a .npz file only to what its headers state, an image
 only if its header says what the schema does.
-Edges: another kind of file, a damaged one, an image of another size, a person with rows in two batches → SchemaError
-when it is opened. Files that changed since → PartyError, which quotes nothing. A missing chunk of Zarr's is its fill.
+Edges: another kind of file, a damaged one, an image of another size, a person with rows
+in two batches → SchemaError when it is opened. Files that changed since → PartyError,
+which quotes nothing. A missing chunk of Zarr's is its fill.
 """
 
 import io
@@ -33,33 +37,54 @@ from understudy.data.reading import files
 from understudy.data.reading.judged import Reader, cell_reader, id_reader, read_columns
 from understudy.ground.errors import ConfigError, PartyError, SchemaError
 
-_NUMPY, _ZARR, _PICTURES = (".npy", ".npz"), ".zarr", (".png", ".jpg", ".jpeg")
-_HEADER = 1 << 16  # bytes in which the header of an array must end: numpy takes 10,000 letters
-_UNPACKED = 1 << 31  # bytes that a .npz file may unpack to, as one chunk of Zarr's; or, where that is more,
-_PACKED = 16  # times its own size: scans and photographs pack five to one, zeros a thousand
-_LIST, _FILE = "metadata.csv", "file_name"  # as datasets of Hugging Face have them
+_NUMPY = (".npy", ".npz")
+_ZARR = ".zarr"
+_PICTURES = (".png", ".jpg", ".jpeg")
+# bytes in which the header of an array must end: numpy takes 10,000 letters
+_HEADER = 1 << 16
+# bytes that a .npz file may unpack to, as one chunk of Zarr's; or, where that is more,
+_UNPACKED = 1 << 31
+# times its own size: scans and photographs pack five to one, zeros a thousand
+_PACKED = 16
+# as datasets of Hugging Face have them
+_LIST = "metadata.csv"
+_FILE = "file_name"
 
-Rows = tuple[Any, dict[str, Any]]  # an array of them, and by name those of whose they are and of their classes
+# an array of them, and by name those of whose they are and of their classes
+Rows = tuple[Any, dict[str, Any]]
 
 
-def read_arrays(source: object, schema: S, name: str | None = None) -> ArrayTable[S] | None:
-    """The rows of an array, a file, a store or a folder: held, unless they are too many. None of anything else."""
+def read_arrays(
+    source: object, schema: S, name: str | None = None
+) -> ArrayTable[S] | None:
+    """The rows of an array, a file, a store or a folder: held, unless they are too
+    many. None of anything else.
+    """
     if isinstance(source, np.ndarray):
         return ArrayTable.alone(source, schema, name)
     if not isinstance(source, str | Path):
         return None
-    path, known = Path(source), (*_NUMPY, _ZARR, *_PICTURES)
+    path = Path(source)
+    known = (*_NUMPY, _ZARR, *_PICTURES)
     if path.suffix in _NUMPY:
         return _part(path, schema, name)
-    if path.suffix != _ZARR and not (path.is_dir() and any(one.suffix.lower() in known for one in path.rglob("*"))):
+    if path.suffix != _ZARR and not (
+        path.is_dir() and any(one.suffix.lower() in known for one in path.rglob("*"))
+    ):
         return None
     opened = ArrayFolder([*_batches(path, schema)], schema, name or path.name)
     return opened if opened.rows * math.prod(schema.shape) > files.LONG else opened.held
 
 
 def _batches(path: Path, schema: S) -> Iterator[Callable[[], ArrayTable[S]]]:
-    """One for each file, and of what is read where it is cut, for as many whole people as may be held."""
-    own = [path] if path.suffix == _ZARR else sorted(one for one in path.iterdir() if not one.name.startswith("."))
+    """One for each file, and of what is read where it is cut, for as many whole people
+    as may be held.
+    """
+    own = (
+        [path]
+        if path.suffix == _ZARR
+        else sorted(one for one in path.iterdir() if not one.name.startswith("."))
+    )
     if not own or any(one.suffix not in (*_NUMPY, _ZARR) for one in own):
         yield from _cut(_pictures_in(path, schema), schema, path)
         return
@@ -72,28 +97,47 @@ def _batches(path: Path, schema: S) -> Iterator[Callable[[], ArrayTable[S]]]:
 
 def _cut(rows: Rows, schema: S, path: Path) -> Iterator[Callable[[], ArrayTable[S]]]:
     values, beside = rows
-    many, most = values.shape[0], max(1, files.LONG // math.prod(schema.shape))
-    schema.scaled(np.empty((0, *values.shape[1:]), values.dtype), path.name)  # its shape and type, before all is read
-    if other := [key for key, one in beside.items() if one.shape != (many,)]:
-        raise SchemaError(f'{path.name}: {many:,} rows need as many values of "{other[0]}". Nothing was read.')
+    many = values.shape[0]
+    most = max(1, files.LONG // math.prod(schema.shape))
+    # its shape and type, before all is read
+    schema.scaled(np.empty((0, *values.shape[1:]), values.dtype), path.name)
+    other = [key for key, one in beside.items() if one.shape != (many,)]
+    if other:
+        raise SchemaError(
+            f'{path.name}: {many:,} rows need as many values of "{other[0]}". Nothing '
+            "was read."
+        )
     with _reading(path):
         who = np.arange(many) if schema.person is None else beside[schema.person][:]
     new = np.append(0, np.flatnonzero(who[1:] != who[:-1]) + 1)
-    starts = new[np.unique(new // most, return_index=True)[1]]  # the first person in each stretch of so many rows
+    # the first person in each stretch of so many rows
+    starts = new[np.unique(new // most, return_index=True)[1]]
     for start, stop in pairwise([*starts.tolist(), many]):
-        at = path.name if stop - start == many else f"{path.name} from row {start + 1:,} on"
+        at = (
+            path.name
+            if stop - start == many
+            else f"{path.name} from row {start + 1:,} on"
+        )
         yield partial(_part, path, schema, at, rows, slice(start, stop))
 
 
 def _part(
-    path: Path, schema: S, name: str | None = None, rows: Rows | None = None, some: slice = slice(None)
+    path: Path,
+    schema: S,
+    name: str | None = None,
+    rows: Rows | None = None,
+    some: slice = slice(None),
 ) -> ArrayTable[S]:
     held, others = rows or rows_in(path, schema)
     with _reading(path):
-        values, beside = held[some], {key: one[some] for key, one in others.items()}
+        values = held[some]
+        beside = {key: one[some] for key, one in others.items()}
     for key, one in beside.items():
-        beside[key] = one.astype(object) if one.dtype.kind == "T" else one  # texts, as pandas has them
-    return ArrayTable.from_array(values, schema, beside.get(schema.person or ""), name or path.name, beside)
+        # texts, as pandas has them
+        beside[key] = one.astype(object) if one.dtype.kind == "T" else one
+    return ArrayTable.from_array(
+        values, schema, beside.get(schema.person or ""), name or path.name, beside
+    )
 
 
 @contextmanager
@@ -104,24 +148,46 @@ def _reading(path: Path) -> Iterator[None]:
     except (ConfigError, SchemaError):
         raise
     except ImportError as error:
-        from understudy.ground.extras import install_library  # which no file that can be read needs
+        # which no file that can be read needs
+        from understudy.ground.extras import install_library
 
         needed = install_library(error.name or "PIL")
-        raise ConfigError(f"{path.name}: {error.name} is needed to read it ({needed}). Nothing was read.") from None
+        raise ConfigError(
+            f"{path.name}: {error.name} is needed to read it ({needed}). Nothing was "
+            "read."
+        ) from None
     except Exception as error:
-        why = getattr(error, "strerror", None) or f"it is damaged, or holds objects: {type(error).__name__}"
-        raise SchemaError(f"{path}: the file cannot be read ({why}). Nothing was read.") from None
+        why = (
+            getattr(error, "strerror", None)
+            or f"it is damaged, or holds objects: {type(error).__name__}"
+        )
+        raise SchemaError(
+            f"{path}: the file cannot be read ({why}). Nothing was read."
+        ) from None
 
 
 def rows_in(path: Path, schema: ArraySchema, *more: str) -> Rows:
-    """The rows of a file or a store, the person of each where the schema names one, and classes, of `more`, too."""
+    """The rows of a file or a store, the person of each where the schema names one, and
+    classes, of `more`, too.
+    """
     with _reading(path):
         arrays = (_zarr if path.suffix == _ZARR else _numpy)(path)
-    names = [*filter(None, (schema.person, *(target.name for target in schema.targets), *more))]
+    names = [
+        *filter(
+            None, (schema.person, *(target.name for target in schema.targets), *more)
+        )
+    ]
     beside: dict[str, Any] = {name: arrays.pop(name, None) for name in names}
-    values = arrays.get(schema.array, next(iter(arrays.values())) if len(arrays) == 1 else None)
-    if missing := [key for key, array in ({schema.array: values} | beside).items() if array is None]:
-        raise SchemaError(f'{path.name} holds no array "{missing[0]}". Nothing was read.')
+    values = arrays.get(
+        schema.array, next(iter(arrays.values())) if len(arrays) == 1 else None
+    )
+    missing = [
+        key for key, array in ({schema.array: values} | beside).items() if array is None
+    ]
+    if missing:
+        raise SchemaError(
+            f'{path.name} holds no array "{missing[0]}". Nothing was read.'
+        )
     return values, beside
 
 
@@ -136,33 +202,43 @@ def _numpy(path: Path) -> dict[str, Any]:
 
 
 def _require_bounded(path: Path) -> None:
-    """SchemaError unless each member of a .npz file unpacks to what the header of its array states, and all of them
-    together to no more than a file may. Headers alone are unpacked, each to a bounded length."""
+    """SchemaError unless each member of a .npz file unpacks to what the header of its
+    array states, and all of them together to no more than a file may. Headers alone are
+    unpacked, each to a bounded length.
+    """
     total = 0
     with zipfile.ZipFile(path) as packed:
         for member in packed.infolist():
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ValueError("numpy packs by deflate alone")  # which unpacks piece by piece
+                # which unpacks piece by piece
+                raise ValueError("numpy packs by deflate alone")
             with packed.open(member) as file:
                 stated = _stated_size(io.BytesIO(file.read(_HEADER)))
             if member.file_size != stated:
                 raise SchemaError(
-                    f"{path.name}: a member unpacks to {member.file_size:,} bytes, and its array has {stated:,}. "
-                    "Nothing was read."
+                    f"{path.name}: a member unpacks to {member.file_size:,} bytes, and "
+                    f"its array has {stated:,}. Nothing was read."
                 )
             total += member.file_size
     most = max(_UNPACKED, _PACKED * path.stat().st_size)
     if total > most:
         raise SchemaError(
-            f"{path.name}: its arrays unpack to {total:,} bytes, and a file of its size may have {most:,}. Write them "
+            f"{path.name}: its arrays unpack to {total:,} bytes, and a file of its "
+            f"size may have {most:,}. Write them "
             "as .npy, or in several files. Nothing was read."
         )
 
 
 def _stated_size(file: BinaryIO) -> int:
-    """Bytes of an array in numpy's format with its header, by the header. ValueError where there is none."""
+    """Bytes of an array in numpy's format with its header, by the header. ValueError
+    where there is none.
+    """
     version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
     shape, _, dtype = read(file)
     return file.tell() + math.prod(shape) * dtype.itemsize
 
@@ -175,25 +251,53 @@ def _zarr(path: Path) -> dict[str, Any]:
 
 def beside_readers(schema: ArraySchema) -> dict[str, Reader]:
     """How the columns of a table that say the person and the classes are read."""
-    person = {} if schema.person is None else {schema.person: id_reader(schema.person, one_row_each=False)}
-    return person | {target.name: cell_reader(target, NO_CLASS) for target in schema.targets}
+    person = (
+        {}
+        if schema.person is None
+        else {schema.person: id_reader(schema.person, one_row_each=False)}
+    )
+    return person | {
+        target.name: cell_reader(target, NO_CLASS) for target in schema.targets
+    }
 
 
 def _pictures_in(folder: Path, schema: ArraySchema) -> Rows:
     """In the order of their names, or in that of the list person after person."""
     paths = [one.relative_to(folder) for one in folder.rglob("*") if one.is_file()]
-    names = sorted(one.as_posix() for one in paths if not any(part.startswith(".") for part in one.parts))
+    names = sorted(
+        one.as_posix()
+        for one in paths
+        if not any(part.startswith(".") for part in one.parts)
+    )
     pictures = [name for name in names if name != _LIST]
-    if schema.array != "images" or not pictures or not all(name.lower().endswith(_PICTURES) for name in pictures):
-        kinds = f"{schema.array} holds .npy, .npz and .zarr files, or of images PNG and JPEG files"
-        raise SchemaError(f"{folder.name}: a folder of {kinds}, and no others. None was read.")
-    folders = {target.name: [name.rpartition("/")[0] for name in pictures] for target in schema.targets[:1]}
-    listed = folder / _LIST if _LIST in names else pd.DataFrame({_FILE: pictures} | folders)
+    if (
+        schema.array != "images"
+        or not pictures
+        or not all(name.lower().endswith(_PICTURES) for name in pictures)
+    ):
+        kinds = (
+            f"{schema.array} holds .npy, .npz and .zarr files, or of images PNG and "
+            "JPEG files"
+        )
+        raise SchemaError(
+            f"{folder.name}: a folder of {kinds}, and no others. None was read."
+        )
+    folders = {
+        target.name: [name.rpartition("/")[0] for name in pictures]
+        for target in schema.targets[:1]
+    }
+    listed = (
+        folder / _LIST if _LIST in names else pd.DataFrame({_FILE: pictures} | folders)
+    )
     readers = {_FILE: id_reader(_FILE, one_row_each=False)} | beside_readers(schema)
     cells = pd.DataFrame(read_columns(listed, readers, folder.name)[1])
     if sorted(cells[_FILE].astype(str)) != pictures:
-        raise SchemaError(f"{folder.name}: {_LIST} must list each image there once. None was read.")
-    cells = cells.iloc[np.argsort(pd.factorize(cells[schema.person or _FILE])[0], kind="stable")]
+        raise SchemaError(
+            f"{folder.name}: {_LIST} must list each image there once. None was read."
+        )
+    cells = cells.iloc[
+        np.argsort(pd.factorize(cells[schema.person or _FILE])[0], kind="stable")
+    ]
     files_of = _Pictures(folder, [*cells.pop(_FILE)], (len(cells), *schema.shape))
     return files_of, {str(name): own.to_numpy() for name, own in cells.items()}
 
@@ -221,7 +325,10 @@ class _Pictures:
                     return np.asarray(image)
                 here = f"{image.height} × {image.width} pixels of the mode {image.mode}"
         wanted = f"{height} × {width} of the mode {' or '.join(modes)}"
-        raise SchemaError(f"{path.name}: the image has {here}, and by the schema {wanted}. Nothing was read further.")
+        raise SchemaError(
+            f"{path.name}: the image has {here}, and by the schema {wanted}. Nothing "
+            "was read further."
+        )
 
 
 class ArrayFolder(ArrayTable[S]):
@@ -229,21 +336,36 @@ class ArrayFolder(ArrayTable[S]):
 
     long: ClassVar[bool] = True
 
-    def __init__(self, batches: list[Callable[[], ArrayTable[S]]], schema: S, source: str) -> None:
-        parts = [(part.ids, np.diff(part.starts)) for part in (read() for read in batches)]
-        ids, starts = np.concatenate([own for own, _ in parts]), starts_of(np.concatenate([n for _, n in parts]))
+    def __init__(
+        self, batches: list[Callable[[], ArrayTable[S]]], schema: S, source: str
+    ) -> None:
+        parts = [
+            (part.ids, np.diff(part.starts)) for part in (read() for read in batches)
+        ]
+        ids = np.concatenate([own for own, _ in parts])
+        starts = starts_of(np.concatenate([n for _, n in parts]))
         ids = np.arange(len(ids)) if schema.person is None else ids
-        if twice := int(pd.Series(ids).duplicated().sum()):
+        twice = int(pd.Series(ids).duplicated().sum())
+        if twice:
             raise SchemaError(
-                f"{source}: {twice:,} people have rows in two files, or far apart in one, and all rows of a person "
+                f"{source}: {twice:,} people have rows in two files, or far apart in "
+                "one, and all rows of a person "
                 "stand together. Nothing was read further."
             )
-        own = {"ids": ids, "starts": starts, "schema": schema, "source": source, "batches": batches, "seen": parts}
+        own = {
+            "ids": ids,
+            "starts": starts,
+            "schema": schema,
+            "source": source,
+            "batches": batches,
+            "seen": parts,
+        }
         for key, value in own.items():
             object.__setattr__(self, key, value)  # as a frozen dataclass does
 
     batches: list[Callable[[], ArrayTable[S]]]
-    seen: list[tuple[NDArray[Any], NDArray[Any]]]  # the people of each, and how many rows they have
+    # the people of each, and how many rows they have
+    seen: list[tuple[NDArray[Any], NDArray[Any]]]
 
     @property
     def rows(self) -> int:
@@ -253,20 +375,26 @@ class ArrayFolder(ArrayTable[S]):
         for read, (ids, numbers) in zip(self.batches, self.seen, strict=True):
             try:
                 part = read()
-                if not np.array_equal(part.ids, ids) or not np.array_equal(np.diff(part.starts), numbers):
+                if not np.array_equal(part.ids, ids) or not np.array_equal(
+                    np.diff(part.starts), numbers
+                ):
                     raise SchemaError(f"{part.source} has other people by now.")
             except SchemaError as error:
                 raise PartyError(
-                    "a file of the folder is not as it was when the folder was opened. Nothing more was sent."
+                    "a file of the folder is not as it was when the folder was "
+                    "opened. Nothing more was sent."
                 ) from error
             yield part
 
     @cached_property
     def held(self) -> ArrayTable[S]:
         own = [(part.values, part.classes) for part in self.parts()]
-        values, classes = np.concatenate([part for part, _ in own]), [part for _, part in own if part is not None]
+        values = np.concatenate([part for part, _ in own])
+        classes = [part for _, part in own if part is not None]
         joined = np.concatenate(classes) if classes else None
-        return ArrayTable(values, self.ids, self.starts, self.schema, self.source, joined)
+        return ArrayTable(
+            values, self.ids, self.starts, self.schema, self.source, joined
+        )
 
     @property
     def values(self) -> Values:

@@ -1,13 +1,15 @@
-"""Rows that are arrays, of series or of images, each with its person: what `Table` is for tables, and `Schema`
-(docs/moments.md has the keys of a file).
+"""Rows that are arrays, of series or of images, each with its person: what `Table` is
+for tables, and `Schema` (docs/moments.md has the keys of a file).
 
-Values lie in [0, 1] by the public bounds of the schema. Beside them there may be public classes, in one column (`label`
-and `classes`) or in several (`labels`); of several, a row's place is that among all combinations of classes, in which
-the last column's change fastest.
+Values lie in [0, 1] by the public bounds of the schema. Beside them there may be public
+classes, in one column (`label` and `classes`) or in several (`labels`); of several, a
+row's place is that among all combinations of classes, in which the last column's change
+fastest.
 
-Guarantee: the values of a row depend on that row and the schema alone, and every row is somebody's.
-Edges: a person may have no rows; a value outside the bounds or not finite, a class not declared or missing →
-SchemaError that names the file and the row.
+Guarantee: the values of a row depend on that row and the schema alone, and every row is
+somebody's.
+Edges: a person may have no rows; a value outside the bounds or not finite, a class not
+declared or missing → SchemaError that names the file and the row.
 """
 
 import math
@@ -35,16 +37,22 @@ Ids = ArrayLike | None
 Given = ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame | None
 
 MOST_COMBINATIONS = 1 << 10
-NO_CLASS = "has no class: fill it in, leave the row out, or declare a class for what is not known."
+NO_CLASS = (
+    "has no class: fill it in, leave the row out, or declare a class for what is not "
+    "known."
+)
 _AT_ONCE = 1 << 20  # values in double precision
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArraySchema(Document):
-    """What is public about images or series. `person` says whose each is, `rows_are_people` that each is another
-    person's; without either a run protects each image or series by itself. Where there are several columns of
-    classes, `label` and `classes` are the first one's. `norm`: a part of the largest Euclidean norm that a row can
-    have about the middle of its bounds. Where a release has such a bound, longer rows are pulled in to it."""
+    """What is public about images or series. `person` says whose each is,
+    `rows_are_people` that each is another person's; without either a run protects each
+    image or series by itself. Where there are several columns of classes, `label` and
+    `classes` are the first one's. `norm`: a part of the largest Euclidean norm that a
+    row can have about the middle of its bounds. Where a release has such a bound,
+    longer rows are pulled in to it.
+    """
 
     kind: ClassVar[str]
     array: ClassVar[str]  # what that of the rows is called in a file of several
@@ -78,8 +86,12 @@ class ArraySchema(Document):
         """Rows from wherever they lie."""
 
     @abstractmethod
-    def frame(self, values: NDArray[np.floating[Any]], classes: Codes | None = None) -> pd.DataFrame:
-        """Numbers in [0, 1] as a table; with classes where they are given, as places among all combinations."""
+    def frame(
+        self, values: NDArray[np.floating[Any]], classes: Codes | None = None
+    ) -> pd.DataFrame:
+        """Numbers in [0, 1] as a table; with classes where they are given, as places
+        among all combinations.
+        """
 
     @abstractmethod
     def where(self, place: tuple[int, ...], value: str) -> str:
@@ -107,60 +119,104 @@ class ArraySchema(Document):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         keys = {key: value for key, value in data.items() if key != "kind"}
-        known_keys(keys, (field.name for field in fields(cls)), f"a schema of the kind {cls.kind}", raised=SchemaError)
-        if lacking := [key for key in cls.needs if key not in keys]:
-            raise SchemaError(f"a schema of the kind {cls.kind} needs {' and '.join(lacking)}.")
+        known_keys(
+            keys,
+            (field.name for field in fields(cls)),
+            f"a schema of the kind {cls.kind}",
+            raised=SchemaError,
+        )
+        lacking = [key for key in cls.needs if key not in keys]
+        if lacking:
+            raise SchemaError(
+                f"a schema of the kind {cls.kind} needs {' and '.join(lacking)}."
+            )
         return cls(**keys)
 
     def scaled(self, values: ArrayLike, source: str = "the array") -> Values:
-        """Rows (rows, *shape) in declared units as numbers in [0, 1], never NaN, whatever type and bounds they have."""
+        """Rows (rows, *shape) in declared units as numbers in [0, 1], never NaN,
+        whatever type and bounds they have.
+        """
         array, (low, high) = np.asarray(values), self.bounds
         if array.shape[1:] != self.shape:
-            by, here = (" × ".join(map(str, size)) or "one value" for size in (self.shape, array.shape[1:]))
-            raise SchemaError(f"{source}: rows are of the shape {by} by the schema, and here {here}. Nothing was read.")
+            by, here = (
+                " × ".join(map(str, size)) or "one value"
+                for size in (self.shape, array.shape[1:])
+            )
+            raise SchemaError(
+                f"{source}: rows are of the shape {by} by the schema, and here "
+                f"{here}. Nothing was read."
+            )
         if array.dtype.kind not in "biuf":
-            said = {"U": "text", "O": "objects", "c": "complex"}.get(array.dtype.kind, str(array.dtype))
-            raise SchemaError(f"{source}: values are {said}, and not real numbers. Nothing was read.")
+            said = {"U": "text", "O": "objects", "c": "complex"}.get(
+                array.dtype.kind, str(array.dtype)
+            )
+            raise SchemaError(
+                f"{source}: values are {said}, and not real numbers. Nothing was read."
+            )
         out = np.empty(array.shape, dtype=np.float32)
         rows = max(1, _AT_ONCE // max(1, math.prod(self.shape)))
         for start in range(0, len(array), rows):
             with np.errstate(over="ignore"):  # of types beyond double precision
                 part = array[start : start + rows].astype(np.float64)
-            if not (inside := (part >= low) & (part <= high)).all():
-                row, *at = map(int, np.unravel_index(int((~inside).argmax()), part.shape))
+            inside = (part >= low) & (part <= high)
+            if not inside.all():
+                row, *at = map(
+                    int, np.unravel_index(int((~inside).argmax()), part.shape)
+                )
                 value = float(part[row, *at])
-                least, most = (float(np.broadcast_to(bound, self.shape)[*at]) for bound in (low, high))
+                least, most = (
+                    float(np.broadcast_to(bound, self.shape)[*at])
+                    for bound in (low, high)
+                )
                 wrong = f"is outside the declared {least:g} to {most:g}"
                 if math.isnan(value):
                     wrong = "is not a number: fill gaps in, or leave the row out"
                 here = self.where((start + row, *at), f"value {value:g}")
-                raise SchemaError(f"{source}, {here} {wrong}. Nothing was read further.")
+                raise SchemaError(
+                    f"{source}, {here} {wrong}. Nothing was read further."
+                )
             out[start : start + rows] = np.clip((part - low) / (high - low), 0, 1)
         return out
 
     def unscaled(self, values: NDArray[np.floating[Any]]) -> NDArray[Any]:
         low, high = self.bounds
-        return np.asarray(np.clip(low + values.astype(np.float64) * (high - low), low, high))
+        return np.asarray(
+            np.clip(low + values.astype(np.float64) * (high - low), low, high)
+        )
 
     def settle(self) -> None:
-        """Check the unit, the norm and the classes, and bring what is declared of these to one form."""
+        """Check the unit, the norm and the classes, and bring what is declared of these
+        to one form.
+        """
         require_one_unit(self.person, self.rows_are_people)
-        if self.norm is not None and (type(self.norm) not in (int, float) or not 0 < self.norm <= 1):
-            raise SchemaError(f"norm is a part of the largest norm possible, above 0 and up to 1, not {self.norm!r}.")
-        several, target = _columns(self.labels), _class_column(self.label, self.classes)
-        if several and target not in (None, several[0]):
-            raise SchemaError("labels lists all columns of classes: say label and classes, or labels.")
-        columns = several or (() if target is None else (target,))
-        if twice := repeated([column.name for column in columns]):
-            raise SchemaError(f'"{twice[0]}" has two meanings: every column has one.')
-        if (count := math.prod(column.levels for column in columns)) > MOST_COMBINATIONS and several:
+        if self.norm is not None and (
+            type(self.norm) not in (int, float) or not 0 < self.norm <= 1
+        ):
             raise SchemaError(
-                f"labels have at most {MOST_COMBINATIONS:,} combinations of classes, not {count:,}: declare fewer of "
-                "them, or wider classes."
+                "norm is a part of the largest norm possible, above 0 and up to 1, "
+                f"not {self.norm!r}."
+            )
+        several = _columns(self.labels)
+        target = _class_column(self.label, self.classes)
+        if several and target not in (None, several[0]):
+            raise SchemaError(
+                "labels lists all columns of classes: say label and classes, or labels."
+            )
+        columns = several or (() if target is None else (target,))
+        twice = repeated([column.name for column in columns])
+        if twice:
+            raise SchemaError(f'"{twice[0]}" has two meanings: every column has one.')
+        count = math.prod(column.levels for column in columns)
+        if count > MOST_COMBINATIONS and several:
+            raise SchemaError(
+                f"labels have at most {MOST_COMBINATIONS:,} combinations of classes, "
+                f"not {count:,}: declare fewer of them, or wider classes."
             )
         first = (columns[0].name, columns[0].categories) if columns else (None, ())
         several = columns if len(columns) > 1 else ()
-        for key, value in zip(("label", "classes", "labels"), (*first, several), strict=True):
+        for key, value in zip(
+            ("label", "classes", "labels"), (*first, several), strict=True
+        ):
             object.__setattr__(self, key, value)
 
     @property
@@ -169,64 +225,105 @@ class ArraySchema(Document):
         return _columns(self.labels) or (() if target is None else (target,))
 
     def stated(self) -> dict[str, Any]:
-        """All keys, those of every array last; classes in plain types, as they were declared: None or empty if not."""
-        names, common = [field.name for field in fields(self)], len(fields(ArraySchema))
-        labels: dict[str, Any] = {"label": self.label, "classes": list(self.classes), "labels": []}
+        """All keys, those of every array last; classes in plain types, as they were
+        declared: None or empty if not.
+        """
+        names = [field.name for field in fields(self)]
+        common = len(fields(ArraySchema))
+        labels: dict[str, Any] = {
+            "label": self.label,
+            "classes": list(self.classes),
+            "labels": [],
+        }
         if len(self.targets) > 1:
             several = {column.name: list(column.categories) for column in self.targets}
             labels = {"label": None, "classes": [], "labels": several}
-        return {name: getattr(self, name) for name in names[common:] + names[:common]} | labels
+        return {
+            name: getattr(self, name) for name in names[common:] + names[:common]
+        } | labels
 
     @property
     def label_sizes(self) -> tuple[int, ...]:
         return tuple(column.levels for column in self.targets)
 
     def codes_of(self, places: Codes, label: str) -> Codes:
-        """The places among the classes of this column, of places among all combinations. SchemaError of no column."""
+        """The places among the classes of this column, of places among all
+        combinations. SchemaError of no column.
+        """
         names = [column.name for column in self.targets]
         if label not in names:
             said = " and ".join(names) or "no column"
             raise SchemaError(f'the classes are of {said}: there is no "{label}".')
-        return np.asarray(np.unravel_index(places, self.label_sizes)[names.index(label)], dtype=np.int64)
+        return np.asarray(
+            np.unravel_index(places, self.label_sizes)[names.index(label)],
+            dtype=np.int64,
+        )
 
     def combined(self, codes: Sequence[Codes]) -> Codes:
-        """The places among all combinations, of those among the classes of each column."""
-        return np.asarray(np.ravel_multi_index(tuple(codes), self.label_sizes), dtype=np.int64)
+        """The places among all combinations, of those among the classes of each
+        column.
+        """
+        return np.asarray(
+            np.ravel_multi_index(tuple(codes), self.label_sizes), dtype=np.int64
+        )
 
     def class_table(self, places: Codes) -> dict[str, NDArray[Any]]:
         """The classes themselves, by column, of places among all combinations."""
         found = {}
         for column in self.targets:
             kind = object if isinstance(column.categories[0], str) else None
-            found[column.name] = np.asarray(column.categories, dtype=kind)[self.codes_of(places, column.name)]
+            found[column.name] = np.asarray(column.categories, dtype=kind)[
+                self.codes_of(places, column.name)
+            ]
         return found
 
     def class_places(self, given: Given, rows: int, source: str) -> Codes | None:
-        """The places among all combinations of the classes of so many rows, (rows,); None where none are declared."""
+        """The places among all combinations of the classes of so many rows, (rows,);
+        None where none are declared.
+        """
         if not self.targets:
             return None
         by_name: Any = given if isinstance(given, Mapping | pd.DataFrame) else None
         if len(self.targets) > 1 and by_name is None:
             names = '", "'.join(column.name for column in self.targets)
-            raise SchemaError(f'{source}: rows need classes by name, "{names}". Nothing was read.')
+            raise SchemaError(
+                f'{source}: rows need classes by name, "{names}". Nothing was read.'
+            )
         codes = []
         for column in self.targets:
-            found = by_name.get(column.name, []) if by_name is not None else [] if given is None else given
+            found = (
+                by_name.get(column.name, [])
+                if by_name is not None
+                else []
+                if given is None
+                else given
+            )
             values: NDArray[Any] = np.asarray(found)
             if values.shape != (rows,):
                 raise SchemaError(
-                    f'{source}: {rows:,} rows need as many values of "{column.name}", not {values.shape}. '
+                    f'{source}: {rows:,} rows need as many values of "{column.name}", '
+                    f"not {values.shape}. "
                     "Nothing was read."
                 )
-            codes.append(class_codes(values, column.categories, f'{source}, "{column.name}": '))
+            codes.append(
+                class_codes(values, column.categories, f'{source}, "{column.name}": ')
+            )
         return self.combined(codes)
 
 
 def _class_column(label: object, classes: object) -> Categorical | None:
     if label is None and not classes:
         return None
-    if not isinstance(label, str) or not label or not classes or not isinstance(classes, tuple | list):
-        raise SchemaError("label names the column of classes, and classes lists them: say both, or neither.")
+    if (
+        not isinstance(label, str)
+        or not label
+        or not classes
+        or not isinstance(classes, tuple | list)
+    ):
+        raise SchemaError(
+            "label names the column of classes, and classes lists them: say both, or "
+            "neither."
+        )
     return Categorical(name=label, categories=tuple(classes))
 
 
@@ -235,19 +332,25 @@ def _columns(labels: Declared) -> tuple[Categorical, ...]:
     if isinstance(labels, Mapping):
         found = [_class_column(name, classes) for name, classes in labels.items()]
         return tuple(column for column in found if column is not None)
-    if not isinstance(labels, tuple | list) or not all(isinstance(one, Categorical) for one in labels):
-        raise SchemaError(f"labels are names of columns, each with a list of its classes, not {labels!r}.")
+    if not isinstance(labels, tuple | list) or not all(
+        isinstance(one, Categorical) for one in labels
+    ):
+        raise SchemaError(
+            "labels are names of columns, each with a list of its classes, not "
+            f"{labels!r}."
+        )
     return tuple(labels)
 
 
 def class_codes(values: NDArray[Any], classes: Sequence[Any], where: str = "") -> Codes:
     """The place of each value among the classes, (rows,)."""
     codes = pd.Index(classes).get_indexer(pd.Index(values))
-    if (wrong := codes < 0).any():
+    wrong = codes < 0
+    if wrong.any():
         row = int(wrong.argmax())
         raise SchemaError(
-            f"{where}{values[row]} at row {row + 1:,} is not one of the {len(classes)} declared classes. Nothing was "
-            "read further."
+            f"{where}{values[row]} at row {row + 1:,} is not one of the {len(classes)} "
+            "declared classes. Nothing was read further."
         )
     return np.asarray(codes, dtype=np.int64)
 
@@ -257,22 +360,29 @@ S = TypeVar("S", bound=ArraySchema)
 
 @dataclass(frozen=True, eq=False)
 class ArrayTable(Generic[S]):
-    """People in the order in which they first come, and the rows of each. Its repr shows no rows."""
+    """People in the order in which they first come, and the rows of each. Its repr
+    shows no rows.
+    """
 
     values: Values = field(repr=False)  # (rows, *schema.shape), person after person
     ids: NDArray[Any] = field(repr=False)  # one for each person
-    starts: Places = field(repr=False)  # (people + 1,): person i has the rows starts[i] … starts[i + 1]
+    # (people + 1,): person i has the rows starts[i] … starts[i + 1]
+    starts: Places = field(repr=False)
     schema: S = field(repr=False)
     source: str
-    # (rows,), as places among the declared ones; of several columns among all combinations
+    # (rows,), as places among the declared ones; of several columns among all
+    # combinations
     classes: Codes | None = field(repr=False, default=None)
-    long: ClassVar[bool] = False  # read part by part whenever rows are needed (`array_folder`)
+    # read part by part whenever rows are needed (`array_folder`)
+    long: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not len(self.values):
             raise SchemaError(f"{self.source}: nobody has a row. Nothing was charged.")
         if not (self.values.min() >= 0 and self.values.max() <= 1):
-            raise SchemaError(f"{self.source}: rows have values outside [0, 1]. Nothing was charged.")
+            raise SchemaError(
+                f"{self.source}: rows have values outside [0, 1]. Nothing was charged."
+            )
 
     @property
     def rows(self) -> int:
@@ -283,7 +393,9 @@ class ArrayTable(Generic[S]):
         return np.repeat(self.ids, np.diff(self.starts))
 
     def parts(self) -> Iterator["ArrayTable[S]"]:
-        """All rows, in order, in parts of whole people, of which one is held at a time; here all at once."""
+        """All rows, in order, in parts of whole people, of which one is held at a time;
+        here all at once.
+        """
         yield self
 
     def codes(self, label: str) -> Codes:
@@ -294,45 +406,80 @@ class ArrayTable(Generic[S]):
         who = np.asarray(people)
         starts, at = taken(self.starts, who)
         classes = None if self.classes is None else self.classes[at]
-        return replace(self, values=self.values[at], ids=self.ids[who], starts=starts, classes=classes)
+        return replace(
+            self,
+            values=self.values[at],
+            ids=self.ids[who],
+            starts=starts,
+            classes=classes,
+        )
 
     @classmethod
     def grouped(
-        cls, values: Values, owner: NDArray[Any], ids: NDArray[Any], schema: S, source: str, classes: Codes | None
+        cls,
+        values: Values,
+        owner: NDArray[Any],
+        ids: NDArray[Any],
+        schema: S,
+        source: str,
+        classes: Codes | None,
     ) -> Self:
-        """Bring each person's rows together; `owner` says for each row whose it is, as a place in `ids`."""
+        """Bring each person's rows together; `owner` says for each row whose it is, as
+        a place in `ids`.
+        """
         if (np.diff(owner) < 0).any():
             order = np.argsort(owner, kind="stable")
-            values, classes = values[order], None if classes is None else classes[order]
-        return cls(values, ids, starts_of(np.bincount(owner, minlength=len(ids))), schema, source, classes)
+            values = values[order]
+            classes = None if classes is None else classes[order]
+        return cls(
+            values,
+            ids,
+            starts_of(np.bincount(owner, minlength=len(ids))),
+            schema,
+            source,
+            classes,
+        )
 
     @classmethod
     def alone(cls, values: NDArray[Any], schema: S, source: str | None) -> Self:
-        """A holder's array with nothing beside it. SchemaError where the schema names whose rows they are."""
+        """A holder's array with nothing beside it. SchemaError where the schema names
+        whose rows they are.
+        """
         if schema.person is not None:
             raise SchemaError(
-                f'the schema says that "{schema.person}" names whose each row is, and an array alone does not: bring '
+                f'the schema says that "{schema.person}" names whose each row is, and '
+                "an array alone does not: bring "
                 "it with `from_array(array, schema, people=ids)`. Nothing was read."
             )
         return cls.from_array(values, schema, source=source or "the array")
 
     @classmethod
     def from_array(
-        cls, values: ArrayLike, schema: S, people: Ids = None, source: str = "the array", labels: Given = None
+        cls,
+        values: ArrayLike,
+        schema: S,
+        people: Ids = None,
+        source: str = "the array",
+        labels: Given = None,
     ) -> Self:
-        """Rows (rows, *shape) in declared units; `people` names the person of each, or each is a person. `labels` are
-        their classes, where the schema declares some; of several columns by their names."""
+        """Rows (rows, *shape) in declared units; `people` names the person of each, or
+        each is a person. `labels` are their classes, where the schema declares some; of
+        several columns by their names.
+        """
         scaled = schema.scaled(values, source)
         classes = schema.class_places(labels, len(scaled), source)
         if people is None:
             people = np.arange(len(scaled))
         if np.shape(people) != (len(scaled),):
             raise ConfigError(
-                f"people must name the person of each of {len(scaled):,} rows, not of {np.shape(people)}. "
-                "Nothing was read."
+                f"people must name the person of each of {len(scaled):,} rows, not of "
+                f"{np.shape(people)}. Nothing was read."
             )
         owner, ids = pd.factorize(np.asarray(people))
-        if (missing := owner < 0).any():
+        missing = owner < 0
+        if missing.any():
             row = f"row {int(missing.argmax()) + 1:,}"
-            raise SchemaError(f"{source}: {row} belongs to no person. Nothing was read further.")
+            raise SchemaError(
+                f"{source}: {row} belongs to no person. Nothing was read further."
+            )
         return cls.grouped(scaled, owner, np.asarray(ids), schema, source, classes)

@@ -1,25 +1,29 @@
-"""Conditions on rows, read from text: `sex == 'F' and (age >= 70 or "body mass" between 18.5 and 25)`.
+"""Conditions on rows, read from text: `sex == 'F' and (age >= 70 or "body mass" between
+18.5 and 25)`.
 
     condition  =  all-of { "or" all-of }
     all-of     =  part { "and" part }
     part       =  "not" part  |  "(" condition ")"  |  test
     test       =  column "is" ["not"] "missing"
                |  column ["not"] "in" "(" value { "," value } ")"
-               |  column ["not"] "between" value "and" value          (both ends included)
+               |  column ["not"] "between" value "and" value    (both ends included)
                |  column compare value  |  value compare column [ compare value ]
-               |  column order column                                 (in rules alone: <, <=, >, >=)
-    compare    =  "==" | "!=" | "<" | "<=" | ">" | ">="               ("=" and "<>" are read, too)
+               |  column order column               (in rules alone: <, <=, >, >=)
+    compare    =  "==" | "!=" | "<" | "<=" | ">" | ">="    ("=" and "<>" are read, too)
     column     =  a plain word, or any text in `backticks` or "double quotes"
-    value      =  'text' in single quotes (a date is text: '2020-01-31'), a number, true, false
+    value      =  'text' in single quotes (a date is text: '2020-01-31'), a number,
+               true, false
 
-A quote inside a quoted text is written twice. Words of the grammar may be in upper case.
+A quote inside a quoted text is written twice. Words of the grammar may be in upper
+case.
 
-A missing cell meets no comparison, and so it meets the opposite of every one: `x != 1`, `x not in (1, 2)` and
-`not x >= 1` hold where x is missing.
+A missing cell meets no comparison, and so it meets the opposite of every one: `x != 1`,
+`x not in (1, 2)` and `not x >= 1` hold where x is missing.
 
-Guarantee: text is read by hand and never run. It is at most `LONGEST` characters long and `DEEPEST` deep, so that
-reading ends soon whoever wrote it.
-Edges: anything else → ConfigError, with the place. What a test means for a column is in `data.rules`.
+Guarantee: text is read by hand and never run. It is at most `LONGEST` characters long
+and `DEEPEST` deep, so that reading ends soon whoever wrote it.
+Edges: anything else → ConfigError, with the place. What a test means for a column is in
+`data.rules`.
 """
 
 import math
@@ -73,7 +77,9 @@ class Compare:
 
 @dataclass(frozen=True)
 class Order:
-    """Two cells of a row stand in this order. Rules alone speak of it (`data.rules`)."""
+    """Two cells of a row stand in this order. Rules alone speak of it
+    (`data.rules`).
+    """
 
     column: str
     order: str
@@ -100,11 +106,17 @@ Condition = Test | Order | Not | And | Or
 
 
 def parse(text: str, *, orders: bool = False) -> Condition:
-    """The condition that a text says. ConfigError where it says none. `orders`: two columns may be compared."""
+    """The condition that a text says. ConfigError where it says none. `orders`: two
+    columns may be compared.
+    """
     if not isinstance(text, str):
-        raise ConfigError(f'a condition is a text such as "age >= 70", not {type(text).__name__}.')
+        raise ConfigError(
+            f'a condition is a text such as "age >= 70", not {type(text).__name__}.'
+        )
     if len(text) > LONGEST:
-        raise ConfigError(f"a condition of {len(text):,} characters is longer than {LONGEST:,}.")
+        raise ConfigError(
+            f"a condition of {len(text):,} characters is longer than {LONGEST:,}."
+        )
     reader = _Reader(text, _tokens(text), orders)
     condition = reader.any_of(0)
     reader.end()
@@ -114,7 +126,10 @@ def parse(text: str, *, orders: bool = False) -> Condition:
 def columns(condition: Condition) -> tuple[str, ...]:
     """The columns that a condition speaks of, in the order of their first mention."""
     said = tests(condition)
-    names = [(test.column, test.other) if isinstance(test, Order) else (test.column,) for test in said]
+    names = [
+        (test.column, test.other) if isinstance(test, Order) else (test.column,)
+        for test in said
+    ]
     return tuple(dict.fromkeys(name for both in names for name in both))
 
 
@@ -133,12 +148,14 @@ class _Token(NamedTuple):
 
 
 def _tokens(text: str) -> list[_Token]:
-    found, at = [], 0
+    found = []
+    at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             _refuse(text, at, f"{text[at]!r} has no meaning here")
-        kind, said = match.lastgroup or "", match.group()
+        kind = match.lastgroup or ""
+        said = match.group()
         if kind != "space":
             found.append(_token(text, kind, said, at))
         at = match.end()
@@ -152,17 +169,22 @@ def _token(text: str, kind: str, said: str, at: int) -> _Token:
     if kind == "number":
         if len(said) > _LONGEST_NUMBER or not math.isfinite(float(said)):
             _refuse(text, at, "this number is too long or too large")
-        return _Token(kind, int(said) if said.lstrip("+-").isdigit() else float(said), at)
+        return _Token(
+            kind, int(said) if said.lstrip("+-").isdigit() else float(said), at
+        )
     if kind == "word" and said.lower() not in _GRAMMAR:
         return _Token("column", said, at)
     return _Token(kind, _SAME.get(said, said.lower()), at)
 
 
 def _refuse(text: str, at: int, what: str) -> NoReturn:
-    before, after = text[max(0, at - 20) : at], text[at : at + 20]
+    before = text[max(0, at - 20) : at]
+    after = text[at : at + 20]
     raise ConfigError(
-        f"the condition cannot be read: {what}, at character {at + 1}: …{before}⟨here⟩{after}… "
-        "Text stands in 'single quotes', a column's name as it is, in `backticks` or in \"double quotes\". "
+        f"the condition cannot be read: {what}, at character {at + 1}: "
+        f"…{before}⟨here⟩{after}… "
+        "Text stands in 'single quotes', a column's name as it is, in `backticks` or "
+        'in "double quotes". '
         "Nothing was drawn."
     )
 
@@ -171,12 +193,19 @@ class _Reader:
     """Recursive descent, one method for a line of the grammar."""
 
     def __init__(self, text: str, tokens: list[_Token], orders: bool) -> None:
-        self.text, self.tokens, self.orders, self.at = text, tokens, orders, 0
+        self.text = text
+        self.tokens = tokens
+        self.orders = orders
+        self.at = 0
 
     def any_of(self, depth: int) -> Condition:
-        return self._chain("or", lambda: self._chain("and", lambda: self.part(depth), And), Or)
+        return self._chain(
+            "or", lambda: self._chain("and", lambda: self.part(depth), And), Or
+        )
 
-    def _chain(self, word: str, read: Callable[[], Condition], kind: type[And] | type[Or]) -> Condition:
+    def _chain(
+        self, word: str, read: Callable[[], Condition], kind: type[And] | type[Or]
+    ) -> Condition:
         parts = [read()]
         while self._took(word):
             parts.append(read())
@@ -208,7 +237,12 @@ class _Reader:
         if self._took("between"):
             low = self._value(self._next())
             self._need("and")
-            both = And((Compare(column, ">=", low), Compare(column, "<=", self._value(self._next()))))
+            both = And(
+                (
+                    Compare(column, ">=", low),
+                    Compare(column, "<=", self._value(self._next())),
+                )
+            )
             return _inverse(both, inverse)
         if inverse:
             self._stop('"not" after a column is followed by "in" or "between"')
@@ -219,13 +253,21 @@ class _Reader:
 
     def _value_first(self, value: Value) -> Condition:
         """`70 <= age`, and `70 <= age < 80`."""
-        order, middle = self._order(), self._next()
+        order = self._order()
+        middle = self._next()
         if middle.kind != "column":
-            self._stop("a value is compared with a column, not with another value", back=1)
+            self._stop(
+                "a value is compared with a column, not with another value", back=1
+            )
         column = str(middle.value)
         first = _compared(column, _MIRROR[order], value)
-        if self.tokens[self.at].kind == "mark" and self.tokens[self.at].value in _MIRROR:
-            return And((first, _compared(column, self._order(), self._value(self._next()))))
+        if (
+            self.tokens[self.at].kind == "mark"
+            and self.tokens[self.at].value in _MIRROR
+        ):
+            return And(
+                (first, _compared(column, self._order(), self._value(self._next())))
+            )
         return first
 
     def _values(self) -> tuple[Value, ...]:
@@ -241,13 +283,21 @@ class _Reader:
             return token.value
         if token.kind == "word" and token.value in ("true", "false"):
             return token.value == "true"
-        what = "a column stands where a value is needed" if token.kind == "column" else "a value is needed"
+        what = (
+            "a column stands where a value is needed"
+            if token.kind == "column"
+            else "a value is needed"
+        )
         return self._stop(what, back=1)
 
     def _order(self) -> str:
         token = self._next()
         if token.kind != "mark" or token.value not in _MIRROR:
-            self._stop("a comparison (==, !=, <, <=, >, >=, in, between, is missing) is needed", back=1)
+            self._stop(
+                "a comparison (==, !=, <, <=, >, >=, in, between, is missing) is "
+                "needed",
+                back=1,
+            )
         return str(token.value)
 
     def _next(self) -> _Token:

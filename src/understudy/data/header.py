@@ -1,11 +1,14 @@
-"""Whether the names of a table's columns are names, or the cells of its first row, read as a header.
+"""Whether the names of a table's columns are names, or the cells of its first row, read
+as a header.
 
-Names of columns are public: they stand in every schema, synthetic table and page. A file without a header would
-publish its first person there.
+Names of columns are public: they stand in every schema, synthetic table and page. A
+file without a header would publish its first person there.
 
-Guarantee: a table one of whose names is a number, a day, a time or empty is refused before a row below is read, and
-the refusal repeats no name. It depends on the first line alone, and is shown to the holder alone.
-Edges: a first row of texts alone ("weiblich", "F32.1") cannot be told from names. Repeated names are always refused.
+Guarantee: a table one of whose names is a number, a day, a time or empty is refused
+before a row below is read, and the refusal repeats no name. It depends on the first
+line alone, and is shown to the holder alone.
+Edges: a first row of texts alone ("weiblich", "F32.1") cannot be told from names.
+Repeated names are always refused.
 """
 
 import re
@@ -24,16 +27,22 @@ _AGAIN = r"(?:\.[0-9]+)?"  # what pandas puts after a name that it has met befor
 _TIME = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:[.,][0-9]+)?"
 _NO_NAMES = (
     r"|nan|Unnamed: [0-9]+.*",
-    r"[-+]?\s*[€$£]?\s*[-+]?[.,]?[0-9][0-9.,' ]*(?:[eE][-+]?[0-9]+)?\s*[%€$£]?" + _AGAIN,
-    r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}(?:[ T]+" + _TIME + r"(?:Z|[-+][0-9:]+)?)?" + _AGAIN,
+    r"[-+]?\s*[€$£]?\s*[-+]?[.,]?[0-9][0-9.,' ]*(?:[eE][-+]?[0-9]+)?\s*[%€$£]?"
+    + _AGAIN,
+    r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}(?:[ T]+"
+    + _TIME
+    + r"(?:Z|[-+][0-9:]+)?)?"
+    + _AGAIN,
     _TIME,
 )
 _MOST_NAMED = 5  # positions in a refusal
 
 
 def require_header(source: Source, header: bool | None = None) -> list[Any]:
-    """The names of the columns, with no row read; SchemaError where they look like cells (`require_names`). `header`:
-    what was said of them, if not by the source itself. Edges: columns of a frame numbered 0, 1, … have no names."""
+    """The names of the columns, with no row read; SchemaError where they look like
+    cells (`require_names`). `header`: what was said of them, if not by the source
+    itself. Edges: columns of a frame numbered 0, 1, … have no names.
+    """
     raw = open_source(source, {})
     described = described_source(source)
     if header is None and isinstance(described, TableSource):
@@ -44,7 +53,9 @@ def require_header(source: Source, header: bool | None = None) -> list[Any]:
 
 
 def apply_header(source: Source, header: bool | None) -> Source:
-    """The same, read with or without a header; columns of a frame that are numbered 0, 1, … get names."""
+    """The same, read with or without a header; columns of a frame that are numbered 0,
+    1, … get names.
+    """
     if header is not True and _is_numbered(source):
         assert isinstance(source, pd.DataFrame), "it has numbered columns"
         return source.set_axis(numbered_names(source.shape[1]), axis=1)
@@ -55,23 +66,34 @@ def apply_header(source: Source, header: bool | None) -> Source:
         return replace(described, header=header)
     if header is False:
         raise ConfigError(
-            "the frame has names: header=False is for files, and for frames whose columns are numbered 0, 1, …, as "
+            "the frame has names: header=False is for files, and for frames whose "
+            "columns are numbered 0, 1, …, as "
             "pandas.read_csv(…, header=None) makes them. Nothing was read or charged."
         )
     return source
 
 
 def _is_numbered(source: object) -> bool:
-    """Whether it is a frame whose columns are 0, 1, …, as pandas calls them where there is no header."""
-    return isinstance(source, pd.DataFrame) and source.columns.equals(pd.RangeIndex(source.shape[1]))
+    """Whether it is a frame whose columns are 0, 1, …, as pandas calls them where there
+    is no header.
+    """
+    return isinstance(source, pd.DataFrame) and source.columns.equals(
+        pd.RangeIndex(source.shape[1])
+    )
 
 
 def require_names(labels: Sequence[Any], table: str, header: bool | None) -> None:
-    """SchemaError where names repeat, or, unless somebody said that they are a `header`, look like cells."""
+    """SchemaError where names repeat, or, unless somebody said that they are a
+    `header`, look like cells.
+    """
     names = [str(label) for label in labels]
     twice = set(repeated(names))
     same = [place for place, name in enumerate(names, 1) if name in twice]
-    cells = [place for place, name in enumerate(names, 1) if _is_cell(name) and header is not True]
+    cells = [
+        place
+        for place, name in enumerate(names, 1)
+        if _is_cell(name) and header is not True
+    ]
     said = [f"{_places(same)} have the same name"] if same else []
     if cells:
         said.append(f"the name of {_places(cells)} is a number, a date or empty")
@@ -80,12 +102,13 @@ def require_names(labels: Sequence[Any], table: str, header: bool | None) -> Non
     ways = "Give each column a name of its own."
     if header is not True:
         ways = (
-            "If it has none, --no-header (header=False) reads the first line as a row; if it has one, rename those "
+            "If it has none, --no-header (header=False) reads the first line as a "
+            "row; if it has one, rename those "
             "columns, or say --header (header=True) where none is repeated."
         )
     raise SchemaError(
-        f"{table}: {' and '.join(said)}: has the file a header? {ways} Nothing below the first line was read, and "
-        "nothing was charged."
+        f"{table}: {' and '.join(said)}: has the file a header? {ways} Nothing below "
+        "the first line was read, and nothing was charged."
     )
 
 

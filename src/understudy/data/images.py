@@ -1,11 +1,15 @@
-"""Images of one size, grey or in colour: what is public about them, and how they are read (docs/moments.md).
+"""Images of one size, grey or in colour: what is public about them, and how they are
+read (docs/moments.md).
 
-A file is .npy, .npz or .zarr (the array `images`, or the only one beside the person's and the class's), or a table with
-a column for each pixel, row by row: pixel_0_0, pixel_0_1, …; in colour pixel_0_0_0, pixel_0_0_1, pixel_0_0_2,
-pixel_0_1_0, … Colours are the last axis of an array, (images, height, width, 3). Folders: `array_folder`.
+A file is .npy, .npz or .zarr (the array `images`, or the only one beside the person's
+and the class's), or a table with a column for each pixel, row by row: pixel_0_0,
+pixel_0_1, …; in colour pixel_0_0_0, pixel_0_0_1, pixel_0_0_2, pixel_0_1_0, … Colours
+are the last axis of an array, (images, height, width, 3). Folders: `array_folder`.
 
-Guarantee: nothing is fitted on images. Without `person` each image is a person of its own.
-Edges: images of another size, a pixel outside its bounds or not finite → SchemaError that names the file and the image.
+Guarantee: nothing is fitted on images. Without `person` each image is a person of its
+own.
+Edges: images of another size, a pixel outside its bounds or not finite → SchemaError
+that names the file and the image.
 """
 
 import struct
@@ -26,12 +30,17 @@ from understudy.data.schema import each_by_itself
 from understudy.ground.errors import ConfigError, SchemaError
 
 _MOST_PIXELS = 1 << 20
-_GAP = "has no value, and an image has one in every pixel: fill it in, or leave that image out."
+_GAP = (
+    "has no value, and an image has one in every pixel: fill it in, or leave that "
+    "image out."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSchema(ArraySchema):
-    """The size of the images and the bounds of a pixel; whole bounds mean whole pixels."""
+    """The size of the images and the bounds of a pixel; whole bounds mean whole
+    pixels.
+    """
 
     kind: ClassVar[str] = "image"
     array: ClassVar[str] = "images"
@@ -45,36 +54,59 @@ class ImageSchema(ArraySchema):
 
     def __post_init__(self) -> None:
         for name in ("height", "width"):
-            if type(getattr(self, name)) is not int or not 0 < getattr(self, name) <= _MOST_PIXELS:
-                raise SchemaError(f"{name} must be a whole number of at least 1, not {getattr(self, name)!r}.")
+            if (
+                type(getattr(self, name)) is not int
+                or not 0 < getattr(self, name) <= _MOST_PIXELS
+            ):
+                raise SchemaError(
+                    f"{name} must be a whole number of at least 1, not "
+                    f"{getattr(self, name)!r}."
+                )
         if type(self.channels) is not int or self.channels not in (1, 3):
-            raise SchemaError(f"channels are 1, for grey images, or 3, for colour, not {self.channels!r}.")
+            raise SchemaError(
+                "channels are 1, for grey images, or 3, for colour, not "
+                f"{self.channels!r}."
+            )
         if self.height * self.width * self.channels > _MOST_PIXELS:
-            raise SchemaError(f"an image has at most {_MOST_PIXELS:,} values, not {' × '.join(map(str, self.shape))}.")
-        Real(name="pixel", low=self.low, high=self.high)  # two finite numbers, the first below the second
+            raise SchemaError(
+                f"an image has at most {_MOST_PIXELS:,} values, not "
+                f"{' × '.join(map(str, self.shape))}."
+            )
+        # two finite numbers, the first below the second
+        Real(name="pixel", low=self.low, high=self.high)
         self.settle()
         for target in self.targets:
             pixel = target.name.startswith("pixel_") and target.name in self.names
             if pixel or target.name in (self.person, "images"):
-                raise SchemaError(f'"{target.name}" has two meanings: every column has one.')
+                raise SchemaError(
+                    f'"{target.name}" has two meanings: every column has one.'
+                )
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (self.height, self.width) if self.channels == 1 else (self.height, self.width, self.channels)
+        return (
+            (self.height, self.width)
+            if self.channels == 1
+            else (self.height, self.width, self.channels)
+        )
 
     @property
     def grey_shape(self) -> tuple[int, int]:
-        """(height, width), for networks that take grey images alone: ConfigError of colour ones."""
+        """(height, width), for networks that take grey images alone: ConfigError of
+        colour ones.
+        """
         if self.channels != 1:
             raise ConfigError(
-                "this protocol takes grey images, and these are in colour: moments and tied take both. "
-                "Nothing was charged."
+                "this protocol takes grey images, and these are in colour: moments and "
+                "tied take both. Nothing was charged."
             )
         return self.height, self.width
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple("_".join(map(str, ("pixel", *place))) for place in np.ndindex(*self.shape))
+        return tuple(
+            "_".join(map(str, ("pixel", *place))) for place in np.ndindex(*self.shape)
+        )
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -89,23 +121,41 @@ class ImageSchema(ArraySchema):
     def unscaled(self, values: NDArray[np.floating[Any]]) -> NDArray[Any]:
         """In declared units: uint8 where the bounds are 0 to 255, else floats."""
         pixels = super().unscaled(np.clip(values, 0, 1))
-        return pixels.round().astype(np.uint8) if (self.low, self.high) == (0, 255) else pixels
+        return (
+            pixels.round().astype(np.uint8)
+            if (self.low, self.high) == (0, 255)
+            else pixels
+        )
 
-    def frame(self, values: NDArray[np.floating[Any]], classes: Codes | None = None) -> pd.DataFrame:
-        frame = pd.DataFrame(self.unscaled(values).reshape(len(values), -1), columns=list(self.names))
+    def frame(
+        self, values: NDArray[np.floating[Any]], classes: Codes | None = None
+    ) -> pd.DataFrame:
+        frame = pd.DataFrame(
+            self.unscaled(values).reshape(len(values), -1), columns=list(self.names)
+        )
         if classes is not None:
             for place, (label, named) in enumerate(self.class_table(classes).items()):
                 frame.insert(place, label, named)
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        keys = self.stated() | {"channels": self.channels if self.channels > 1 else None}
+        keys = self.stated() | {
+            "channels": self.channels if self.channels > 1 else None
+        }
         keys["rows_are_people"] = self.rows_are_people or None
-        return {"kind": self.kind} | {key: value for key, value in keys.items() if value not in (None, "", [])}
+        return {"kind": self.kind} | {
+            key: value for key, value in keys.items() if value not in (None, "", [])
+        }
 
     def __str__(self) -> str:
-        person = f"person {self.person}" if self.person else each_by_itself("image", self.rows_are_people)
-        what = "".join(f", {target.name} of {target.levels} classes" for target in self.targets)
+        person = (
+            f"person {self.person}"
+            if self.person
+            else each_by_itself("image", self.rows_are_people)
+        )
+        what = "".join(
+            f", {target.name} of {target.levels} classes" for target in self.targets
+        )
         images = "colour images" if self.channels > 1 else "images"
         size = f"{self.height} × {self.width} pixels"
         return f"{images} of {size} from {self.low:g} to {self.high:g}, {person}{what}"
@@ -114,25 +164,44 @@ class ImageSchema(ArraySchema):
 Images = ArrayTable[ImageSchema]
 
 
-def read_images(source: Source | NDArray[Any], schema: ImageSchema, name: str | None = None) -> Images:
-    """Read an array, what holds arrays or image files, or a table of pixels. An array alone has no classes."""
-    if (found := read_arrays(source, schema, name)) is not None:
+def read_images(
+    source: Source | NDArray[Any], schema: ImageSchema, name: str | None = None
+) -> Images:
+    """Read an array, what holds arrays or image files, or a table of pixels. An array
+    alone has no classes.
+    """
+    found = read_arrays(source, schema, name)
+    if found is not None:
         return found
-    readers = {one: cell_reader(Real(name=one, low=schema.low, high=schema.high, bins=1), _GAP) for one in schema.names}
+    readers = {
+        one: cell_reader(Real(name=one, low=schema.low, high=schema.high, bins=1), _GAP)
+        for one in schema.names
+    }
     assert not isinstance(source, np.ndarray)  # which is read above
     raw, cells = read_columns(source, readers | beside_readers(schema), name)
-    values = np.stack([cells[column].to_numpy() for column in schema.names], axis=1).reshape(-1, *schema.shape)
+    values = np.stack(
+        [cells[column].to_numpy() for column in schema.names], axis=1
+    ).reshape(-1, *schema.shape)
     people = None if schema.person is None else cells[schema.person].to_numpy()
     labels = {target.name: cells[target.name].to_numpy() for target in schema.targets}
     return Images.from_array(values, schema, people, raw.name, labels)
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
-    """Grey (height, width) or colour (height, width, 3) as a PNG: header, unfiltered rows, end."""
+    """Grey (height, width) or colour (height, width, 3) as a PNG: header, unfiltered
+    rows, end.
+    """
     height, width, *colour = pixels.shape
     lines = np.pad(pixels.reshape(height, -1), ((0, 0), (1, 0)))
     head = struct.pack(">IIBBBBB", width, height, 8, 2 if colour else 0, 0, 0, 0)
-    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
+    parts = (
+        (b"IHDR", head),
+        (b"IDAT", zlib.compress(lines.tobytes(), 9)),
+        (b"IEND", b""),
+    )
     number = struct.Struct(">I").pack
-    body = (number(len(data)) + kind + data + number(zlib.crc32(kind + data)) for kind, data in parts)
+    body = (
+        number(len(data)) + kind + data + number(zlib.crc32(kind + data))
+        for kind, data in parts
+    )
     return b"\x89PNG\r\n\x1a\n" + b"".join(body)

@@ -1,12 +1,15 @@
-"""Public rules that every row keeps: in a schema, or across holders in a run file (docs/schema.md).
+"""Public rules that every row keeps: in a schema, or across holders in a run file
+(docs/schema.md).
 
-A rule is known to everyone before any row is read, as bounds are: nothing is taken from rows. Conditions are those of
-`data.conditions`. An order between two columns says nothing of a row in which one of them is missing.
+A rule is known to everyone before any row is read, as bounds are: nothing is taken from
+rows. Conditions are those of `data.conditions`. An order between two columns says
+nothing of a row in which one of them is missing.
 
-Guarantee: rules are parsed, never run, and at most `MOST` of them; all is checked against the public schema, before
-anything is drawn.
-Edges: a column or a value that is not declared, types that do not fit, or a rule of another form → SchemaError, with
-the nearest name. A bound of a range may lie outside the declared ones: nothing lies there.
+Guarantee: rules are parsed, never run, and at most `MOST` of them; all is checked
+against the public schema, before anything is drawn.
+Edges: a column or a value that is not declared, types that do not fit, or a rule of
+another form → SchemaError, with the nearest name. A bound of a range may lie outside
+the declared ones: nothing lies there.
 """
 
 import math
@@ -22,8 +25,29 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data import column as kinds
-from understudy.data.column import Binned, Boolean, Categorical, Column, Date, Datetime, Integer, Real
-from understudy.data.conditions import And, Compare, Condition, Missing, Not, OneOf, Or, Order, Test, Value, parse
+from understudy.data.column import (
+    Binned,
+    Boolean,
+    Categorical,
+    Column,
+    Date,
+    Datetime,
+    Integer,
+    Real,
+)
+from understudy.data.conditions import (
+    And,
+    Compare,
+    Condition,
+    Missing,
+    Not,
+    OneOf,
+    Or,
+    Order,
+    Test,
+    Value,
+    parse,
+)
 from understudy.data.conditions import columns as columns_in
 from understudy.data.conditions import tests as tests_in
 from understudy.data.encoding.values import Pieces, cut, numbers_of, places_of
@@ -50,13 +74,22 @@ class Rule:
         object.__setattr__(self, "unique", tuple(self.unique))
         forms = (bool(self.when and self.then), bool(self.always), bool(self.unique))
         if sum(forms) != 1 or bool(self.when) != bool(self.then):
-            raise SchemaError(f'a rule has "when" and "then", or "always", or "unique", and not {self}.')
-        if not all(isinstance(name, str) for name in self.unique) or repeated(self.unique):
-            raise SchemaError(f"unique names different columns, not {list(self.unique)}.")
+            raise SchemaError(
+                'a rule has "when" and "then", or "always", or "unique", and not '
+                f"{self}."
+            )
+        if not all(isinstance(name, str) for name in self.unique) or repeated(
+            self.unique
+        ):
+            raise SchemaError(
+                f"unique names different columns, not {list(self.unique)}."
+            )
 
     @cached_property
     def condition(self) -> Condition | None:
-        """What holds in every row by itself. None for `unique`, which is of rows together."""
+        """What holds in every row by itself. None for `unique`, which is of rows
+        together.
+        """
         if self.unique:
             return None
         if self.always:
@@ -75,14 +108,23 @@ class Rule:
             else:
                 cuts(test, declared[test.column])
 
-    def rows_that_keep(self, frame: pd.DataFrame, declared: Mapping[str, Column]) -> Mask:
-        """Which rows of a frame do; of rows that `unique` forbids to be alike, the first does."""
+    def rows_that_keep(
+        self, frame: pd.DataFrame, declared: Mapping[str, Column]
+    ) -> Mask:
+        """Which rows of a frame do; of rows that `unique` forbids to be alike, the
+        first does.
+        """
         if self.condition is None:
             return ~frame.duplicated(list(self.unique)).to_numpy()
         return met(self.condition, frame, declared)
 
     def to_dict(self) -> dict[str, Any]:
-        said = {"when": self.when, "then": self.then, "always": self.always, "unique": list(self.unique)}
+        said = {
+            "when": self.when,
+            "then": self.then,
+            "always": self.always,
+            "unique": list(self.unique),
+        }
         return {key: value for key, value in said.items() if value}
 
     @classmethod
@@ -92,7 +134,10 @@ class Rule:
             raise SchemaError(f"a rule is a table of keys, not {data!r:.60}.")
         known_keys(data, _KEYS, "a rule", raised=SchemaError)
         for key, value in data.items():
-            if not isinstance(value, list | tuple if key == "unique" else str) or not value:
+            if (
+                not isinstance(value, list | tuple if key == "unique" else str)
+                or not value
+            ):
                 raise SchemaError(f'a rule\'s "{key}" is {value!r:.60}.')
         return cls(**data)
 
@@ -113,8 +158,12 @@ def about(rules: Iterable[Rule], names: Iterable[str]) -> tuple[Rule, ...]:
     return tuple(rule for rule in rules if known.issuperset(rule.columns))
 
 
-def broken(rules: Sequence[Rule], frame: pd.DataFrame, declared: Iterable[Column]) -> list[int]:
-    """How many rows break each rule. It is computed from rows: for their holder alone."""
+def broken(
+    rules: Sequence[Rule], frame: pd.DataFrame, declared: Iterable[Column]
+) -> list[int]:
+    """How many rows break each rule. It is computed from rows: for their holder
+    alone.
+    """
     by_name = {column.name: column for column in declared}
     return [int((~rule.rows_that_keep(frame, by_name)).sum()) for rule in rules]
 
@@ -127,30 +176,50 @@ def _read(text: str) -> Condition:
 
 
 def _check_order(test: Order, declared: Mapping[str, Column]) -> None:
-    one, other = declared[test.column], declared[test.other]
+    one = declared[test.column]
+    other = declared[test.other]
     days = [isinstance(column, Date | Datetime) for column in (one, other)]
-    ordinal = isinstance(one, kinds.Ordinal) and isinstance(other, kinds.Ordinal) and one.categories == other.categories
-    same = type(one) is type(other) if any(days) else isinstance(one, Binned) and isinstance(other, Binned)
-    if isinstance(one, Datetime) and isinstance(other, Datetime) and one.resolution != other.resolution:
+    ordinal = (
+        isinstance(one, kinds.Ordinal)
+        and isinstance(other, kinds.Ordinal)
+        and one.categories == other.categories
+    )
+    same = (
+        type(one) is type(other)
+        if any(days)
+        else isinstance(one, Binned) and isinstance(other, Binned)
+    )
+    if (
+        isinstance(one, Datetime)
+        and isinstance(other, Datetime)
+        and one.resolution != other.resolution
+    ):
         same = False
     if not (same or ordinal) or one.name == other.name:
         raise one.error(
-            f'it is {one.kind} and cannot be compared with "{other.name}", which is {other.kind}. Two numbers can, two '
-            "dates, two times of one resolution, or two ordinal columns with the same values."
+            f'it is {one.kind} and cannot be compared with "{other.name}", which is '
+            f"{other.kind}. Two numbers can, two "
+            "dates, two times of one resolution, or two ordinal columns with the same "
+            "values."
         )
 
 
-def met(condition: Condition, frame: pd.DataFrame, declared: Mapping[str, Column]) -> Mask:
+def met(
+    condition: Condition, frame: pd.DataFrame, declared: Mapping[str, Column]
+) -> Mask:
     """Which rows meet a condition, by their values."""
     if isinstance(condition, Not):
         return ~met(condition.part, frame, declared)
     if isinstance(condition, And | Or):
         join = np.logical_and if isinstance(condition, And) else np.logical_or
-        return np.asarray(join.reduce([met(part, frame, declared) for part in condition.parts]))
+        return np.asarray(
+            join.reduce([met(part, frame, declared) for part in condition.parts])
+        )
     column = declared[condition.column]
     if isinstance(condition, Order):
         other = declared[condition.other]
-        a, b = numbers_of(column, frame[column.name]), numbers_of(other, frame[other.name])
+        a = numbers_of(column, frame[column.name])
+        b = numbers_of(other, frame[other.name])
         return np.asarray(ordered(a, condition.order, b) | np.isnan(a) | np.isnan(b))
     pieces = cut(column, cuts(condition, column))
     return np.asarray(holds(condition, pieces)[places_of(pieces, frame[column.name])])
@@ -160,7 +229,9 @@ def met(condition: Condition, frame: pd.DataFrame, declared: Mapping[str, Column
 
 
 def cuts(test: Test, column: Column) -> list[float]:
-    """Where the test tells values of one level apart. SchemaError where the test makes no sense for the column."""
+    """Where the test tells values of one level apart. SchemaError where the test makes
+    no sense for the column.
+    """
     if isinstance(test, Missing):
         return []
     if isinstance(column, Binned):
@@ -177,15 +248,20 @@ def cuts(test: Test, column: Column) -> list[float]:
 
 def holds(test: Test, pieces: Pieces) -> Mask:
     """Which pieces meet the test. They were cut where it says."""
-    column, met = pieces.column, np.zeros(len(pieces.level), dtype=np.bool_)
+    column = pieces.column
+    met = np.zeros(len(pieces.level), dtype=np.bool_)
     if isinstance(test, Missing):
         met[pieces.there :] = True
     elif isinstance(column, Binned) and pieces.edges is not None:
         begins = pieces.edges[:-1]
         if isinstance(test, OneOf):
-            met[: pieces.there] = np.isin(begins, [_one(column, value)[0] for value in test.values])
+            met[: pieces.there] = np.isin(
+                begins, [_one(column, value)[0] for value in test.values]
+            )
         else:
-            met[: pieces.there] = (begins >= _edge(test, column)) == (test.order in (">", ">="))
+            met[: pieces.there] = (begins >= _edge(test, column)) == (
+                test.order in (">", ">=")
+            )
     elif isinstance(test, OneOf):
         met[[_category(column, value) for value in test.values]] = True
     else:
@@ -206,7 +282,9 @@ def _edge(test: Compare, column: Binned) -> float:
 
 
 def _from(column: Real, place: float) -> float:
-    """Where a number begins to be above what lies below it. The last bin holds its upper edge."""
+    """Where a number begins to be above what lies below it. The last bin holds its
+    upper edge.
+    """
     return math.nextafter(place, -math.inf) if place == column.high else place
 
 
@@ -216,9 +294,13 @@ def _one(column: Binned, value: Value) -> tuple[float, float]:
     if isinstance(column, Real):
         if column.decimals is None:
             raise column.error(
-                f"a real number is exactly {value!r} with probability 0. Ask for a range, with `between`. {_NOTHING}"
+                f"a real number is exactly {value!r} with probability 0. Ask for a "
+                f"range, with `between`. {_NOTHING}"
             )
-        if round(place, column.decimals) != place or not column.low <= place <= column.high:
+        if (
+            round(place, column.decimals) != place
+            or not column.low <= place <= column.high
+        ):
             raise column.error(f"{value!r} is no value of {column.domain}. {_NOTHING}")
         return _from(column, place), min(math.nextafter(place, math.inf), column.high)
     if place != math.floor(place) or not column.edges[0] <= place < column.edges[-1]:
@@ -229,18 +311,31 @@ def _one(column: Binned, value: Value) -> tuple[float, float]:
 def _place(column: Binned, value: Value) -> float:
     if isinstance(column, Date):
         try:
-            return kinds.day_number(date.fromisoformat(value if isinstance(value, str) else ""))
+            return kinds.day_number(
+                date.fromisoformat(value if isinstance(value, str) else "")
+            )
         except ValueError:
-            raise column.error(f"{value!r} is not a date ('YYYY-MM-DD'). {_NOTHING}") from None
+            raise column.error(
+                f"{value!r} is not a date ('YYYY-MM-DD'). {_NOTHING}"
+            ) from None
     if isinstance(column, Datetime):
         try:
             moment = datetime.fromisoformat(value if isinstance(value, str) else "")
         except ValueError:
-            raise column.error(f"{value!r} is not a time ('YYYY-MM-DD HH:MM:SS'). {_NOTHING}") from None
+            raise column.error(
+                f"{value!r} is not a time ('YYYY-MM-DD HH:MM:SS'). {_NOTHING}"
+            ) from None
         return kinds.second_number(moment) / column.step
-    if isinstance(column, Integer) and column.written is not None and isinstance(value, str):
-        if math.isnan(steps := read_time(value, column.written)):
-            raise column.error(f"{value!r} is not a time of day ({column.written!r}). {_NOTHING}")
+    if (
+        isinstance(column, Integer)
+        and column.written is not None
+        and isinstance(value, str)
+    ):
+        steps = read_time(value, column.written)
+        if math.isnan(steps):
+            raise column.error(
+                f"{value!r} is not a time of day ({column.written!r}). {_NOTHING}"
+            )
         return steps
     if isinstance(value, bool | str):
         raise column.error(f"{value!r} is not a number. {_NOTHING}")
@@ -248,32 +343,47 @@ def _place(column: Binned, value: Value) -> float:
 
 
 def _category(column: Column, value: Value) -> int:
-    known: Sequence[Any] = column.categories if isinstance(column, Categorical) else (False, True)
+    known: Sequence[Any] = (
+        column.categories if isinstance(column, Categorical) else (False, True)
+    )
     kind = str if isinstance(known[0], str) else int | float
     exact = isinstance(column, Boolean) or not isinstance(value, bool)
     if not isinstance(value, kind) or not exact or value not in known:
         quoted = [repr(one) if isinstance(one, str) else str(one) for one in known]
         hint = nearest(value, map(str, known))
-        raise column.error(f"{value!r} is none of its values ({kinds.shorten(quoted)}).{hint} {_NOTHING}")
+        raise column.error(
+            f"{value!r} is none of its values ({kinds.shorten(quoted)}).{hint} "
+            f"{_NOTHING}"
+        )
     return known.index(value)
 
 
 def _in_order(test: Compare, column: Column) -> Mask:
     if not isinstance(column, Categorical):
-        raise column.error(f"false and true have no order {test.order}. Use ==. {_NOTHING}")
+        raise column.error(
+            f"false and true have no order {test.order}. Use ==. {_NOTHING}"
+        )
     known = column.categories
     rising = not isinstance(known[0], str) and all(a < b for a, b in pairwise(known))  # type: ignore[operator]
-    if rising or (not isinstance(known[0], str) and not isinstance(column, kinds.Ordinal)):
+    if rising or (
+        not isinstance(known[0], str) and not isinstance(column, kinds.Ordinal)
+    ):
         if isinstance(test.value, bool | str):
             raise column.error(f"{test.value!r} is not a number. {_NOTHING}")
         return ordered(np.array(known), test.order, test.value)
     if not isinstance(column, kinds.Ordinal):
         raise column.error(
-            f"its values have no order {test.order}: it is categorical, not ordinal. Use == or in. {_NOTHING}"
+            f"its values have no order {test.order}: it is categorical, not ordinal. "
+            f"Use == or in. {_NOTHING}"
         )
     return ordered(np.arange(len(known)), test.order, _category(column, test.value))
 
 
 def ordered(values: NDArray[Any], order: str, other: Any) -> Mask:
-    compared = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}[order]
+    compared = {
+        "<": np.less,
+        "<=": np.less_equal,
+        ">": np.greater,
+        ">=": np.greater_equal,
+    }[order]
     return np.asarray(compared(values.astype(np.float64), other))

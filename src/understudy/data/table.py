@@ -1,22 +1,28 @@
-"""Tables, read by the public schema and checked against it before anything else sees them.
+"""Tables, read by the public schema and checked against it before anything else sees
+them.
 
-Text cells are read by the kind that the schema declares, so "007" stays text where the categories are text, and 7 is a
-number where they are numbers. A cell is missing when it is empty or holds NA, NaN, null or None, unless the schema
-declares that word as a category.
+Text cells are read by the kind that the schema declares, so "007" stays text where the
+categories are text, and 7 is a number where they are numbers. A cell is missing when it
+is empty or holds NA, NaN, null or None, unless the schema declares that word as a
+category.
 
-A table that is longer than memory is checked when it is opened and read in batches whenever it is needed. A protocol
-that only adds up over rows (`gram`, where holders have different people, and of one holder) walks over `batches`. One
-that needs every row at its place (`gram` over columns, `dplt`, `tied`) holds what it makes of them (`encoded`), and any
-other asks for `frame`, which is all of it.
+A table that is longer than memory is checked when it is opened and read in batches
+whenever it is needed. A protocol that only adds up over rows (`gram`, where holders
+have different people, and of one holder) walks over `batches`. One that needs every row
+at its place (`gram` over columns, `dplt`, `tied`) holds what it makes of them
+(`encoded`), and any other asks for `frame`, which is all of it.
 
-Guarantee: a `Table` from `read_table` or `open_table` fits its schema in every cell and has one row per person, or,
-where the caller allows several (`one_row_each=False`), says of every row whose it is. Both are checked at every reading
-of a long table: a batch is of use only once its reading has come to its end.
-Edges: no rows → SchemaError; a single row is read, and is for a run to refuse; columns that the schema does not know
-are never read. Messages quote the wrong value and are for the holder of the rows alone. Rows that change between two
-readings, as a database's may, are taken as they are at each; a part has to keep its people. Of an id of a long table 8
-bytes are kept, of a text under a key of this table: two of n ids are taken for one with a probability of n²/2⁶⁵, and
-then the table is refused, never the other way round.
+Guarantee: a `Table` from `read_table` or `open_table` fits its schema in every cell and
+has one row per person, or, where the caller allows several (`one_row_each=False`), says
+of every row whose it is. Both are checked at every reading of a long table: a batch is
+of use only once its reading has come to its end.
+Edges: no rows → SchemaError; a single row is read, and is for a run to refuse; columns
+that the schema does not know are never read. Messages quote the wrong value and are for
+the holder of the rows alone. Rows that change between two readings, as a database's
+may, are taken as they are at each; a part has to keep its people. Of an id of a long
+table 8 bytes are kept, of a text under a key of this table: two of n ids are taken for
+one with a probability of n²/2⁶⁵, and then the table is refused, never the other way
+round.
 """
 
 import secrets
@@ -53,14 +59,17 @@ if TYPE_CHECKING:
     from understudy.data.reading.spread import Piece, Spread
 
 _DESCRIBED = (TableSource, EngineFrame)
-# rows, how many of them have the id of an earlier one, and of parts that were looked at apart who is in each (`Marks`)
+# rows, how many of them have the id of an earlier one, and of parts that were looked at
+# apart who is in each (`Marks`)
 Seen = tuple[int, int, dict[int, tuple[int, str]]]
 _AGAIN = "the table cannot be read again as it was when it was opened."
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows that fit their schema, the person first, then columns in the schema's order. Its repr shows no rows."""
+    """Rows that fit their schema, the person first, then columns in the schema's order.
+    Its repr shows no rows.
+    """
 
     frame: pd.DataFrame = field(repr=False)
     schema: Schema = field(repr=False)
@@ -73,17 +82,23 @@ class Table:
 
     @property
     def people(self) -> NDArray[Any]:
-        """Who each row is: the ids (whole numbers or text), or 0, 1, 2, … when the schema names no person."""
+        """Who each row is: the ids (whole numbers or text), or 0, 1, 2, … when the
+        schema names no person.
+        """
         if self.schema.person is None:
             return np.arange(self.rows)
         return self.frame[self.schema.person].to_numpy()
 
     def batches(self) -> Iterator[pd.DataFrame]:
-        """All rows, in order, in parts of which one is held at a time; here all at once."""
+        """All rows, in order, in parts of which one is held at a time; here all at
+        once.
+        """
         yield self.frame
 
     def code_batches(self) -> Iterator[Any]:
-        """The same for whoever wants levels (`Codec.codes`): of a long table as they came, and not judged yet."""
+        """The same for whoever wants levels (`Codec.codes`): of a long table as they
+        came, and not judged yet.
+        """
         yield from self.batches()
 
     @property
@@ -97,50 +112,88 @@ class Table:
         return self.frame
 
     def encoded(self, encode: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
-        """What `encode` makes of the rows, in their order; of a long table batch by batch (`code_batches`)."""
+        """What `encode` makes of the rows, in their order; of a long table batch by
+        batch (`code_batches`).
+        """
         return encode(self.frame)
 
     def take(self, rows: ArrayLike) -> "Table":
-        return Table(self.frame.iloc[np.asarray(rows)].reset_index(drop=True), self.schema, self.source)
+        return Table(
+            self.frame.iloc[np.asarray(rows)].reset_index(drop=True),
+            self.schema,
+            self.source,
+        )
 
     def first_of_each(self) -> "Table":
         return self.take(np.sort(np.unique(self.people, return_index=True)[1]))
 
 
 class StreamedTable(Table):
-    """A long table, or a part of it; `rows` and `repeated` as when it was opened. Under a key `marks` has its ids. Once
-    it was asked for its `people`, every reading has to find the same ones in the same order."""
+    """A long table, or a part of it; `rows` and `repeated` as when it was opened. Under
+    a key `marks` has its ids. Once it was asked for its `people`, every reading has to
+    find the same ones in the same order.
+    """
 
-    def __init__(self, origin: Any, schema: Schema, part: Part = ALL, key: str | None = None) -> None:
+    def __init__(
+        self, origin: Any, schema: Schema, part: Part = ALL, key: str | None = None
+    ) -> None:
         from understudy.data.reading.spread import named_spread
 
-        title = origin.name if isinstance(origin, _DESCRIBED) else f"part {part[0] + 1} of {part[1]}"
-        own = {"origin": origin, "schema": schema, "source": title, "part": part, "key": key, "marks": Marks()}
-        own |= {"named": named_spread(), "known": None, "seen": None, "ids": secrets.token_hex(8)}
+        title = (
+            origin.name
+            if isinstance(origin, _DESCRIBED)
+            else f"part {part[0] + 1} of {part[1]}"
+        )
+        own = {
+            "origin": origin,
+            "schema": schema,
+            "source": title,
+            "part": part,
+            "key": key,
+            "marks": Marks(),
+        }
+        own |= {
+            "named": named_spread(),
+            "known": None,
+            "seen": None,
+            "ids": secrets.token_hex(8),
+        }
         for name, value in own.items():
             object.__setattr__(self, name, value)  # as a frozen dataclass does
 
     long: ClassVar[bool] = True
-    origin: "TableSource | EngineFrame | pa.Table"  # the last: a part that an engine has cut
+    # the last: a part that an engine has cut
+    origin: "TableSource | EngineFrame | pa.Table"
     part: Part
     key: str | None
     marks: Marks
     named: "Spread | None"
-    known: tuple[str, bytes] | None  # a key, and a digest of the people's marks under it
+    # a key, and a digest of the people's marks under it
+    known: tuple[str, bytes] | None
     seen: Seen | None
     ids: str  # the key under which parts mark them
 
     @cached_property
     def spread(self) -> "Spread | None":
-        """Who reads its parts at the same time, if somebody does; nobody, where it is a part itself."""
+        """Who reads its parts at the same time, if somebody does; nobody, where it is a
+        part itself.
+        """
         from understudy.data.reading.spread import spread_of
 
         is_part = self.part != ALL or self.key is not None
-        return None if is_part else spread_of(self.origin, self.named, list(wanted(readers_of(self.schema, False))))
+        return (
+            None
+            if is_part
+            else spread_of(
+                self.origin, self.named, list(wanted(readers_of(self.schema, False)))
+            )
+        )
 
     @property
     def _counted(self) -> Seen:
-        if (seen := self.seen) is None:  # not `cached_property`, under whose lock a part in another thread would wait
+        # not `cached_property`, under whose lock a part in another thread would wait
+        seen = self.seen
+        if seen is None:
             seen = self._looked_at()
             object.__setattr__(self, "seen", seen)
         return seen
@@ -150,12 +203,21 @@ class StreamedTable(Table):
         marks = Marks(self.key)
         if isinstance(self.origin, EngineFrame):
             readers = readers_of(self.schema, one_row_each=False)
-            judged.judged(fold_raw(open_source(self.origin, {}), groups_in(readers)), readers)
+            judged.judged(
+                fold_raw(open_source(self.origin, {}), groups_in(readers)), readers
+            )
         if self.spread is not None:
             from understudy.data.reading.spread import found_by, task_of
 
-            about, key = {"holder": self.source, "stage": "opening"}, secrets.token_bytes(32)
-            task = task_of(self, "understudy.data.table:checked_part", self.schema.to_dict(), about, key)
+            about = {"holder": self.source, "stage": "opening"}
+            key = secrets.token_bytes(32)
+            task = task_of(
+                self,
+                "understudy.data.table:checked_part",
+                self.schema.to_dict(),
+                about,
+                key,
+            )
             marks = found_by(self.spread, task)
             return marks.rows, marks.repeated, marks.parts
         for batch in self.uncoded(marks):
@@ -182,7 +244,8 @@ class StreamedTable(Table):
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        frame, marks = read_table(self.origin, self.schema, one_row_each=False).frame, self._marks()
+        frame = read_table(self.origin, self.schema, one_row_each=False).frame
+        marks = self._marks()
         if self.schema.person is not None:
             marks.note(frame[self.schema.person], len(frame))
             self._require_same(marks)
@@ -196,9 +259,11 @@ class StreamedTable(Table):
     @property
     def people(self) -> NDArray[Any]:
         """The same, from the column of ids alone; texts have numpy's own type."""
-        if (person := self.schema.person) is None:
+        person = self.schema.person
+        if person is None:
             return np.arange(self.rows)
-        marks, text = self._marks(), np.dtypes.StringDType()
+        marks = self._marks()
+        text = np.dtypes.StringDType()
         ids = (batch[person].to_numpy() for batch in self.uncoded(marks, [person]))
         parts = [own if own.dtype == np.int64 else own.astype(text) for own in ids]
         kind = np.int64 if all(part.dtype == np.int64 for part in parts) else text
@@ -209,23 +274,40 @@ class StreamedTable(Table):
     def take(self, rows: ArrayLike) -> Table:
         return TakenTable(self, np.asarray(rows))
 
-    def encoded(self, encode: Callable[[Any], NDArray[Any]], places: NDArray[Any] | None = None) -> NDArray[Any]:
-        """The same; `places`: of every row where it goes, or −1 where it goes nowhere."""
-        rows, start = self.rows if places is None else len(places), 0
+    def encoded(
+        self, encode: Callable[[Any], NDArray[Any]], places: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """The same; `places`: of every row where it goes, or −1 where it goes
+        nowhere.
+        """
+        rows = self.rows if places is None else len(places)
+        start = 0
         found: NDArray[Any] | None = None
         marks = self._marks()
         try:
             for batch in self.uncoded(marks):
-                made, stop = encode(batch), min(start + len(batch), rows)
+                made = encode(batch)
+                stop = min(start + len(batch), rows)
                 at = np.arange(start, stop) if places is None else places[start:stop]
                 if found is None:
-                    found = room_for((rows if places is None else int(places.max()) + 1, *made.shape[1:]), made.dtype)
+                    found = room_for(
+                        (
+                            rows if places is None else int(places.max()) + 1,
+                            *made.shape[1:],
+                        ),
+                        made.dtype,
+                    )
                 start += len(batch)
                 found[at[at >= 0]] = made[: len(at)][at >= 0]
-            if found is None or start != rows or (self.known is None and marks.repeated != self.repeated):
+            if (
+                found is None
+                or start != rows
+                or (self.known is None and marks.repeated != self.repeated)
+            ):
                 raise SchemaError(f"{self.source} has other rows by now.")
             self._require_same(marks)
-        except SchemaError as error:  # which may quote rows, where a server waits for an answer
+        except SchemaError as error:
+            # which may quote rows, where a server waits for an answer
             raise PartyError(f"{_AGAIN} Nothing was charged or sent.") from error
         return found
 
@@ -241,7 +323,8 @@ class StreamedTable(Table):
     def require_one_row_each(self, repeated: int) -> None:
         if repeated:
             raise SchemaError(
-                f'{self.source}, column "{self.schema.person}": {repeated:,} rows have the id of an earlier row, and a '
+                f'{self.source}, column "{self.schema.person}": {repeated:,} rows '
+                "have the id of an earlier row, and a "
                 "person has one row. Nothing was read further."
             )
 
@@ -250,13 +333,24 @@ class StreamedTable(Table):
 
     def _require_same(self, marks: Marks) -> None:
         if self.known is not None and self.known[1] != marks.order.digest():
-            raise SchemaError(f"{self.source}: its people are others by now, or in another order.")
+            raise SchemaError(
+                f"{self.source}: its people are others by now, or in another order."
+            )
 
-    def uncoded(self, marks: Marks, columns: Sequence[str] | None = None) -> Iterator[Batch]:
-        """All rows as they came, a batch at a time, or these columns of them; who they are is noted."""
-        readers, hint = readers_of(self.schema, one_row_each=False), f" in the same part of it{LISTED}"
-        readers = readers if columns is None else {name: readers[name] for name in columns}
-        for raw in raw_parts(self.origin, readers, self.source, long=True, part=self.part):
+    def uncoded(
+        self, marks: Marks, columns: Sequence[str] | None = None
+    ) -> Iterator[Batch]:
+        """All rows as they came, a batch at a time, or these columns of them; who they
+        are is noted.
+        """
+        readers = readers_of(self.schema, one_row_each=False)
+        hint = f" in the same part of it{LISTED}"
+        readers = (
+            readers if columns is None else {name: readers[name] for name in columns}
+        )
+        for raw in raw_parts(
+            self.origin, readers, self.source, long=True, part=self.part
+        ):
             judged.judged(replace(raw, columns={}), readers, hint)
 
             def judge(name: str, raw: Raw = raw) -> "pd.Series[Any]":
@@ -264,15 +358,25 @@ class StreamedTable(Table):
                 return judged.judged(own, readers, hint)[name]
 
             if len(raw.numbers):
-                marks.note(None if self.schema.person is None else judge(self.schema.person), len(raw.numbers))
+                marks.note(
+                    None if self.schema.person is None else judge(self.schema.person),
+                    len(raw.numbers),
+                )
                 yield Batch(raw.columns, len(raw.numbers), judge)
 
 
 class TakenTable(Table):
-    """Some rows of a long table in an order of their own, read again when they are needed."""
+    """Some rows of a long table in an order of their own, read again when they are
+    needed.
+    """
 
     def __init__(self, whole: StreamedTable, order: NDArray[Any]) -> None:
-        for name, value in {"whole": whole, "order": order, "schema": whole.schema, "source": whole.source}.items():
+        for name, value in {
+            "whole": whole,
+            "order": order,
+            "schema": whole.schema,
+            "source": whole.source,
+        }.items():
             object.__setattr__(self, name, value)
 
     whole: StreamedTable
@@ -300,15 +404,33 @@ class TakenTable(Table):
         return TakenTable(self.whole, self.order[np.asarray(rows)])
 
 
-def read_table(source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True) -> Table:
-    """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema. A person who
-    comes twice is an error, unless `one_row_each=False` lets people have several rows."""
-    raw, cells = read_columns(source, readers_of(schema, one_row_each), name, hint=LISTED)
+def read_table(
+    source: Source,
+    schema: Schema,
+    name: str | None = None,
+    *,
+    one_row_each: bool = True,
+) -> Table:
+    """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell
+    against the schema. A person who comes twice is an error, unless
+    `one_row_each=False` lets people have several rows.
+    """
+    raw, cells = read_columns(
+        source, readers_of(schema, one_row_each), name, hint=LISTED
+    )
     return Table(frame=pd.DataFrame(cells), schema=schema, source=raw.name)
 
 
-def open_table(source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True) -> Table:
-    """The table, checked: held in memory, or where it is long, read in batches when it is needed."""
+def open_table(
+    source: Source,
+    schema: Schema,
+    name: str | None = None,
+    *,
+    one_row_each: bool = True,
+) -> Table:
+    """The table, checked: held in memory, or where it is long, read in batches when it
+    is needed.
+    """
     if not _is_long(source, schema):
         return read_table(source, schema, name, one_row_each=one_row_each)
     table = StreamedTable(described_source(source), schema)
@@ -318,7 +440,9 @@ def open_table(source: Source, schema: Schema, name: str | None = None, *, one_r
 
 
 def checked_part(told: dict[str, Any]) -> "Callable[[Piece], dict[str, Any]]":
-    """What is found in a part when a table is opened: who is there, once every cell was looked at."""
+    """What is found in a part when a table is opened: who is there, once every cell was
+    looked at.
+    """
     from understudy.data.reading.spread import with_marks
 
     schema = Schema.from_dict(told)
@@ -331,20 +455,39 @@ def checked_part(told: dict[str, Any]) -> "Callable[[Piece], dict[str, Any]]":
     return found
 
 
-def check_table(source: Source, schema: Schema, *, one_row_each: bool = True) -> list[Violation]:
-    """Everything that keeps a table from fitting its schema, and notices; of a long one, ids that repeat as a count."""
+def check_table(
+    source: Source, schema: Schema, *, one_row_each: bool = True
+) -> list[Violation]:
+    """Everything that keeps a table from fitting its schema, and notices; of a long
+    one, ids that repeat as a count.
+    """
     long = _is_long(source, schema)
-    readers, marks = readers_of(schema, one_row_each and not long), Marks()
+    readers = readers_of(schema, one_row_each and not long)
+    marks = Marks()
     found: dict[Any, Violation] = {}
     for raw in raw_parts(source, readers, long=long):
         cells, faults = judged.scan(raw, readers)
-        # What is wrong with the header, or with a line that was read ahead, is said with every part.
-        found |= {(one.column, one.row, one.reason): one for one in judged.violations(raw.name, faults)}
-        if long and one_row_each and schema.person in cells and not any(fault.error for fault in faults):
+        # What is wrong with the header, or with a line that was read ahead, is said
+        # with every part.
+        found |= {
+            (one.column, one.row, one.reason): one
+            for one in judged.violations(raw.name, faults)
+        }
+        if (
+            long
+            and one_row_each
+            and schema.person in cells
+            and not any(fault.error for fault in faults)
+        ):
             marks.note(cells[schema.person], len(raw.numbers))
-    if repeated := marks.repeated:
-        reason = f"{repeated:,} rows have the id of an earlier row: a person has one row."
-        again = Violation(source=raw.name, column=schema.person, row=None, value=None, reason=reason)
+    repeated = marks.repeated
+    if repeated:
+        reason = (
+            f"{repeated:,} rows have the id of an earlier row: a person has one row."
+        )
+        again = Violation(
+            source=raw.name, column=schema.person, row=None, value=None, reason=reason
+        )
         found[again.column, again.row, again.reason] = again
     return list(found.values())
 

@@ -1,8 +1,10 @@
-"""How near a synthetic table is to the real one, and what it tells of the people behind it.
+"""How near a synthetic table is to the real one, and what it tells of the people behind
+it.
 
     us.evaluate("real.csv", "synthetic.csv", "schema.toml")
-Guarantee: none, in all of this room but `audit`. Figures and results of attacks are functions of real rows, meant for
-their holder; showing them to anyone else is a release outside ε, unless it is paid for.
+Guarantee: none, in all of this room but `audit`. Figures and results of attacks are
+functions of real rows, meant for their holder; showing them to anyone else is a release
+outside ε, unless it is paid for.
 """
 
 import sys

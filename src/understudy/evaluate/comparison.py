@@ -1,8 +1,10 @@
-"""Everything that a holder learns by putting a synthetic table beside the real one: `us.evaluate`, and the page.
+"""Everything that a holder learns by putting a synthetic table beside the real one:
+`us.evaluate`, and the page.
 
-Attacks on tables alone (`attack_tables`): membership (Hilprecht's score, the nearest row, outliers), the share of
-synthetic rows closer to training rows than to unseen ones, singling out, linkability between parties' columns, and
-inference of columns. Membership counts unlike cells (Hamming, as in the papers), others respect levels' order (Gower).
+Attacks on tables alone (`attack_tables`): membership (Hilprecht's score, the nearest
+row, outliers), the share of synthetic rows closer to training rows than to unseen ones,
+singling out, linkability between parties' columns, and inference of columns. Membership
+counts unlike cells (Hamming, as in the papers), others respect levels' order (Gower).
 
 Edges: no column in common, no rows, no outsiders → a reason in place of each figure.
 """
@@ -31,7 +33,12 @@ from understudy.evaluate.utility.downstream import MODELS
 from understudy.evaluate.utility.fidelity import Evaluation, Yardstick, evaluate_tables
 from understudy.evaluate.utility.predictions import Predictions, predict_columns
 from understudy.evaluate.utility.second_opinion import second_opinion
-from understudy.evaluate.utility.values import Numbers, Spread, column_means, table_values
+from understudy.evaluate.utility.values import (
+    Numbers,
+    Spread,
+    column_means,
+    table_values,
+)
 from understudy.ground.check import nearest, whole
 from understudy.ground.errors import ConfigError
 from understudy.ground.html import pre
@@ -48,53 +55,94 @@ class Leakage:
 
 
 def attack_tables(
-    train: Rows, holdout: Rows, synthetic: Rows, schema: Schema, *, owners: Mapping[str, str] | None = None,
-    secrets: Sequence[str] = (), targets: int = 1000, seed: int = 0,
-) -> Leakage:  # fmt: skip
-    """Attack a table made from `train`, `holdout` as control; link people between `owners`, infer `secrets`."""
+    train: Rows,
+    holdout: Rows,
+    synthetic: Rows,
+    schema: Schema,
+    *,
+    owners: Mapping[str, str] | None = None,
+    secrets: Sequence[str] = (),
+    targets: int = 1000,
+    seed: int = 0,
+) -> Leakage:
+    """Attack a table made from `train`, `holdout` as control; link people between
+    `owners`, infer `secrets`.
+    """
     whole(targets=targets)
     names = schema.names
     for name in (*(owners or ()), *secrets):
         if name not in names:
-            raise ConfigError(f'there is no column "{name}" in the schema.{nearest(name, names)}')
-    frames = (rows if isinstance(rows, pd.DataFrame) else rows.frame for rows in (train, holdout, synthetic))
+            raise ConfigError(
+                f'there is no column "{name}" in the schema.{nearest(name, names)}'
+            )
+    frames = (
+        rows if isinstance(rows, pd.DataFrame) else rows.frame
+        for rows in (train, holdout, synthetic)
+    )
     codes = [Codec(schema).codes(frame) for frame in frames]
-    plain, tables = Attacked.of(*codes), Attacked.of(*codes, space=Space.gower(schema))
+    plain = Attacked.of(*codes)
+    tables = Attacked.of(*codes, space=Space.gower(schema))
     closer, closeness = neighbours(tables, most=LOOKED_AT, seed=seed)
-    attacks = [neighbourhood(plain, targets=targets, score=score, seed=seed) for score in ("share", "nearest")]
-    attacks += [neighbourhood(plain, targets=targets, outliers=share, seed=seed) for share in (0, 0.5, 1)]
-    attacks += [closer]
-    attacks += [singling_out(tables, columns=k, predicates=targets, seed=seed) for k in (1, 3)]
-    attacks += _links(tables, [(owners or {}).get(name) for name in names], targets, seed)
+    attacks = [
+        neighbourhood(plain, targets=targets, score=score, seed=seed)
+        for score in ("share", "nearest")
+    ]
     attacks += [
-        replace(inference(tables, names.index(name), targets=targets, seed=seed), what=What("inference", column=name))
+        neighbourhood(plain, targets=targets, outliers=share, seed=seed)
+        for share in (0, 0.5, 1)
+    ]
+    attacks += [closer]
+    attacks += [
+        singling_out(tables, columns=k, predicates=targets, seed=seed) for k in (1, 3)
+    ]
+    attacks += _links(
+        tables, [(owners or {}).get(name) for name in names], targets, seed
+    )
+    attacks += [
+        replace(
+            inference(tables, names.index(name), targets=targets, seed=seed),
+            what=What("inference", column=name),
+        )
         for name in secrets
     ]
     return Leakage(attacks=judge(attacks), closeness=closeness)
 
 
-def _links(tables: Attacked, owners: Sequence[str | None], targets: int, seed: int) -> list[Attack]:
+def _links(
+    tables: Attacked, owners: Sequence[str | None], targets: int, seed: int
+) -> list[Attack]:
     """Each party's columns linked to those of all others; two parties are one pair."""
     parties = [party for party in dict.fromkeys(owners) if party is not None]
     if len(parties) < 2:
-        return [Attack.absent(What("linkability"), "the columns belong to fewer than two parties.")]
+        return [
+            Attack.absent(
+                What("linkability"), "the columns belong to fewer than two parties."
+            )
+        ]
     results = []
     for party in parties if len(parties) > 2 else parties[:1]:
         left = [j for j, owner in enumerate(owners) if owner == party]
         right = [j for j, owner in enumerate(owners) if owner not in (party, None)]
         attack = linkability(tables, left, right, targets=targets, seed=seed)
-        results.append(replace(attack, what=What("linkability", part=party)) if len(parties) > 2 else attack)
+        results.append(
+            replace(attack, what=What("linkability", part=party))
+            if len(parties) > 2
+            else attack
+        )
     return results
 
 
 NO_OUTSIDERS = (
-    "it needs real rows that no training saw, and there are none: name a held-out table of people who took no part."
+    "it needs real rows that no training saw, and there are none: name a held-out "
+    "table of people who took no part."
 )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shares:
-    """How often each level of a column occurs, missing last; `real` is None where no real row was looked at."""
+    """How often each level of a column occurs, missing last; `real` is None where no
+    real row was looked at.
+    """
 
     column: Column
     owner: str | None
@@ -102,12 +150,15 @@ class Shares:
     real: NDArray[np.float64] | None = None
     figure: Figure | None = None
     numbers: Numbers | None = None
-    ks: float | None = None  # of all rows: `numbers` are measured on some, beside others of the real ones
+    # of all rows: `numbers` are measured on some, beside others of the real ones
+    ks: float | None = None
     spread: Spread | None = None  # of all rows, too
 
     @property
     def off(self) -> float:
-        """How far all rows are off: KS of numbers, half the summed difference of shares of anything else."""
+        """How far all rows are off: KS of numbers, half the summed difference of shares
+        of anything else.
+        """
         if self.numbers is not None or self.real is None:
             return self.ks or 0.0
         return float(np.abs(self.real - self.synthetic).sum() / 2)
@@ -121,11 +172,12 @@ class Shares:
 class Comparison:
     """What was measured between a real and a synthetic table.
 
-    `closeness` holds the distances of synthetic to training rows, by the label of the group they were measured on,
-    `pairs` how strongly two columns hang together by their values, `strongest` how far the strongest real pairs are
-    off (of all columns, within one party, across parties), and `predictions` what models learn of columns.
-    `notes` say what the reader must know, and `losses` what the schema, through which the generator saw the rows, could
-    not say of them.
+    `closeness` holds the distances of synthetic to training rows, by the label of the
+    group they were measured on, `pairs` how strongly two columns hang together by their
+    values, `strongest` how far the strongest real pairs are off (of all columns, within
+    one party, across parties), and `predictions` what models learn of columns. `notes`
+    say what the reader must know, and `losses` what the schema, through which the
+    generator saw the rows, could not say of them.
     """
 
     evaluation: Evaluation
@@ -161,43 +213,77 @@ def evaluate(
     target: str | None = None,
     another: bool = False,
 ) -> Comparison:
-    """Compare a synthetic table, from any generator, with the real one: for the holder of the real rows.
+    """Compare a synthetic table, from any generator, with the real one: for the holder
+    of the real rows.
 
-    Real rows are compared as they came, also where they lie outside the schema: what it could not say of them is
-    counted (`losses`), and stands first. A number without bounds lies between the ends of all rows.
+    Real rows are compared as they came, also where they lie outside the schema: what it
+    could not say of them is counted (`losses`), and stands first. A number without
+    bounds lies between the ends of all rows.
 
-    `holdout` are real rows that the generator has not seen, `target` is a column to predict, `another` adds what
-    `sdmetrics` says. `str` of the result has all figures with what they mean.
+    `holdout` are real rows that the generator has not seen, `target` is a column to
+    predict, `another` adds what `sdmetrics` says. `str` of the result has all figures
+    with what they mean.
     """
     declared = Schema.load(schema) if isinstance(schema, str | Path) else schema
     declared = declared.expanded(keep=target)
-    declared = with_bounds(declared, [real, synthetic, *([] if holdout is None else [holdout])])
+    declared = with_bounds(
+        declared, [real, synthetic, *([] if holdout is None else [holdout])]
+    )
     made = read_table(synthetic, replace(declared, person=None)).frame
     rows, people, own = read_rows(real, declared)
-    held_out, strangers, wide = None, None, own.schema
+    held_out = None
+    strangers = None
+    wide = own.schema
     if holdout is not None:
         held_out, strangers, others = read_rows(holdout, wide)
         wide = others.schema
     return compare(
-        rows, made, replace(wide, person=None), holdout=held_out, target=target, another=another,
-        people=(people, strangers), losses=own.losses,
-    )  # fmt: skip
+        rows,
+        made,
+        replace(wide, person=None),
+        holdout=held_out,
+        target=target,
+        another=another,
+        people=(people, strangers),
+        losses=own.losses,
+    )
 
 
 def compare(
-    real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema, *, holdout: pd.DataFrame | None = None,
-    outsiders: Sequence[Outsiders] = (), owners: Mapping[str, str] | None = None, target: str | None = None,
-    models: Sequence[str] = MODELS, another: bool = False, people: tuple[People, People] = (None, None),
-    notes: Sequence[str] = (), losses: Sequence[Loss] = (),
-) -> Comparison:  # fmt: skip
-    """Measure all of it. `holdout` are real rows that no generator saw; `outsiders` such rows by party. `people` says
-    whose each row of `real` and of `holdout` is, where that is known: attacks then look at one row of each person, by
-    lot, and at nobody of the training people among the others.
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    schema: Schema,
+    *,
+    holdout: pd.DataFrame | None = None,
+    outsiders: Sequence[Outsiders] = (),
+    owners: Mapping[str, str] | None = None,
+    target: str | None = None,
+    models: Sequence[str] = MODELS,
+    another: bool = False,
+    people: tuple[People, People] = (None, None),
+    notes: Sequence[str] = (),
+    losses: Sequence[Loss] = (),
+) -> Comparison:
+    """Measure all of it. `holdout` are real rows that no generator saw; `outsiders`
+    such rows by party. `people` says whose each row of `real` and of `holdout` is,
+    where that is known: attacks then look at one row of each person, by lot, and at
+    nobody of the training people among the others.
     """
-    evaluation = evaluate_tables(real, synthetic, schema, holdout=holdout, target=target, owners=owners, models=models)
+    evaluation = evaluate_tables(
+        real,
+        synthetic,
+        schema,
+        holdout=holdout,
+        target=target,
+        owners=owners,
+        models=models,
+    )
     known = schema.select(evaluation.columns) if evaluation.columns else None
     if another and known is not None:
-        evaluation = replace(evaluation, figures=(*evaluation.figures, *second_opinion(real, synthetic, known)))
+        evaluation = replace(
+            evaluation,
+            figures=(*evaluation.figures, *second_opinion(real, synthetic, known)),
+        )
     figures = tuple(f for f in evaluation.figures if f.what.measure != "tstr")
     shares: tuple[Shares, ...] = ()
     strongest: dict[str, tuple[StrongPair, ...]] = {}
@@ -205,39 +291,80 @@ def compare(
     if known is not None:
         frames = [real, synthetic, *([] if holdout is None else [holdout])]
         codes = [Codec(known).codes(frame) for frame in frames]
-        values = [table_values(known, *both) for both in zip(frames, codes, strict=True)]
+        values = [
+            table_values(known, *both) for both in zip(frames, codes, strict=True)
+        ]
         scale = Yardstick.of(known, *codes, values=values, owners=owners)
-        numbers, strengths = scale.numbers(), scale.associations()
+        numbers = scale.numbers()
+        strengths = scale.associations()
         figures = (*scale.figures(), *column_means(numbers), *strengths.figures)
-        strongest = {scope: scale.strongest(scope) for scope in (SCOPES if owners is not None else SCOPES[:1])}
-        tables = dict(zip(("real", "synthetic", "held-out"), zip(codes, values, strict=True), strict=False))
+        strongest = {
+            scope: scale.strongest(scope)
+            for scope in (SCOPES if owners is not None else SCOPES[:1])
+        }
+        tables = dict(
+            zip(
+                ("real", "synthetic", "held-out"),
+                zip(codes, values, strict=True),
+                strict=False,
+            )
+        )
         predictions = predict_columns(known, tables, strongest["all"], but=target)
         found = column_shares(
-            known, synthetic, real, owners=owners, figures=scale.columns(), numbers=numbers,
+            known,
+            synthetic,
+            real,
+            owners=owners,
+            figures=scale.columns(),
+            numbers=numbers,
             spreads=evaluation.spreads,
-        )  # fmt: skip
+        )
         exact = {name: own.figures[0].value for name, own in evaluation.numbers.items()}
         shares = tuple(replace(own, ks=exact.get(own.column.name)) for own in found)
     if holdout is not None and known is not None:
         inside, outside = one_row_each(real, holdout, people)
-        outsiders = (Outsiders(inside=inside, outside=outside, schema=known), *outsiders)
-    own = ((group, [name for name in group.schema.names if name in evaluation.columns]) for group in outsiders)
-    groups = [replace(group, schema=group.schema.select(names)) for group, names in own if names]
+        outsiders = (
+            Outsiders(inside=inside, outside=outside, schema=known),
+            *outsiders,
+        )
+    own = (
+        (group, [name for name in group.schema.names if name in evaluation.columns])
+        for group in outsiders
+    )
+    groups = [
+        replace(group, schema=group.schema.select(names))
+        for group, names in own
+        if names
+    ]
     leakages = attack_groups(groups, synthetic, owners=owners, target=target)
-    attacks = tuple(attack for leakage in leakages.values() for attack in leakage.attacks)
+    attacks = tuple(
+        attack for leakage in leakages.values() for attack in leakage.attacks
+    )
     return Comparison(
-        evaluation=evaluation, figures=figures, shares=shares, pairs=evaluation.pairs, strongest=strongest,
+        evaluation=evaluation,
+        figures=figures,
+        shares=shares,
+        pairs=evaluation.pairs,
+        strongest=strongest,
         predictions=predictions,
         attacks=attacks or (Attack.absent(What("mia"), NO_OUTSIDERS),),
-        closeness={label: leakage.closeness for label, leakage in leakages.items()}, owners=owners, target=target,
-        notes=tuple(notes), losses=tuple(losses),
-    )  # fmt: skip
+        closeness={label: leakage.closeness for label, leakage in leakages.items()},
+        owners=owners,
+        target=target,
+        notes=tuple(notes),
+        losses=tuple(losses),
+    )
 
 
 def one_row_each(
-    inside: pd.DataFrame, outside: pd.DataFrame, people: tuple[People, People], seed: int = 0
+    inside: pd.DataFrame,
+    outside: pd.DataFrame,
+    people: tuple[People, People],
+    seed: int = 0,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """One row of each person, by lot: rows of one person are no independent trials. Who trained is no outsider."""
+    """One row of each person, by lot: rows of one person are no independent trials. Who
+    trained is no outsider.
+    """
     rng = np.random.default_rng([seed, 4])
 
     def one_each(rows: pd.DataFrame, ids: People) -> pd.DataFrame:
@@ -249,22 +376,39 @@ def one_row_each(
     trained, others = people
     if trained is not None and others is not None:
         strangers = ~pd.Index(others).isin(trained)
-        outside, others = outside[strangers], others[strangers]
+        outside = outside[strangers]
+        others = others[strangers]
     return one_each(inside, trained), one_each(outside, others)
 
 
 def attack_groups(
-    groups: Sequence[Outsiders], synthetic: pd.DataFrame, *, owners: Mapping[str, str] | None = None,
-    target: str | None = None, seed: int = 0,
-) -> dict[str, Leakage]:  # fmt: skip
-    """Every attack that needs tables alone, by its group's label, judged together (`judge`); the target is inferred."""
+    groups: Sequence[Outsiders],
+    synthetic: pd.DataFrame,
+    *,
+    owners: Mapping[str, str] | None = None,
+    target: str | None = None,
+    seed: int = 0,
+) -> dict[str, Leakage]:
+    """Every attack that needs tables alone, by its group's label, judged together
+    (`judge`); the target is inferred.
+    """
     leakages = {}
     for group in groups:
         names = group.schema.names
         whose = {name: owners[name] for name in names} if owners is not None else None
-        secrets = [target] if target is not None and target in names and len(names) > 1 else []
+        secrets = (
+            [target]
+            if target is not None and target in names and len(names) > 1
+            else []
+        )
         found = attack_tables(
-            group.inside, group.outside, synthetic, group.schema, owners=whose, secrets=secrets, seed=seed
+            group.inside,
+            group.outside,
+            synthetic,
+            group.schema,
+            owners=whose,
+            secrets=secrets,
+            seed=seed,
         )
         several = len(set((whose or {}).values())) > 1
         ran = [a for a in found.attacks if several or a.what.measure != "linkability"]
@@ -275,22 +419,42 @@ def attack_groups(
 
 
 def column_shares(
-    schema: Schema, synthetic: pd.DataFrame, real: pd.DataFrame | None = None, *,
-    owners: Mapping[str, str] | None = None, figures: Mapping[str, Figure] | None = None,
-    numbers: Mapping[str, Numbers] | None = None, spreads: Mapping[str, Spread] | None = None,
-) -> tuple[Shares, ...]:  # fmt: skip
-    """The shares of every column's levels, with the figures of the column where there are any."""
+    schema: Schema,
+    synthetic: pd.DataFrame,
+    real: pd.DataFrame | None = None,
+    *,
+    owners: Mapping[str, str] | None = None,
+    figures: Mapping[str, Figure] | None = None,
+    numbers: Mapping[str, Numbers] | None = None,
+    spreads: Mapping[str, Spread] | None = None,
+) -> tuple[Shares, ...]:
+    """The shares of every column's levels, with the figures of the column where there
+    are any.
+    """
     codec = Codec(schema)
     tables = [codec.codes(rows) for rows in (synthetic, real) if rows is not None]
     if not all(map(len, tables)):
         return ()
     found = []
     for j, column in enumerate(schema.columns):
-        fake, *true = (np.bincount(codes[:, j], minlength=column.size) / len(codes) for codes in tables)
-        figure, own = (figures or {}).get(column.name), (numbers or {}).get(column.name)
-        whose, held = (owners or {}).get(column.name), true[0] if true else None
+        fake, *true = (
+            np.bincount(codes[:, j], minlength=column.size) / len(codes)
+            for codes in tables
+        )
+        figure = (figures or {}).get(column.name)
+        own = (numbers or {}).get(column.name)
+        whose = (owners or {}).get(column.name)
+        held = true[0] if true else None
         spread = (spreads or {}).get(column.name)
         found.append(
-            Shares(column=column, owner=whose, synthetic=fake, real=held, figure=figure, numbers=own, spread=spread)
+            Shares(
+                column=column,
+                owner=whose,
+                synthetic=fake,
+                real=held,
+                figure=figure,
+                numbers=own,
+                spread=spread,
+            )
         )
     return tuple(found)

@@ -1,4 +1,6 @@
-"""One measured number, and in fields what it says of what: nobody takes a name apart."""
+"""One measured number, and in fields what it says of what: nobody takes a name
+apart.
+"""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
@@ -12,9 +14,10 @@ SCOPES = ("all", "within", "cross")
 
 @dataclass(frozen=True)
 class What:
-    """What a figure, or an attack, measures. `part` says which columns: "within" or "cross" parties, those of "people",
-    of "events" and the "next"; of `tstr` it is the model, of an attack its way. `of` are kinds of events, a label, or a
-    group of parties.
+    """What a figure, or an attack, measures. `part` says which columns: "within" or
+    "cross" parties, those of "people", of "events" and the "next"; of `tstr` it is the
+    model, of an attack its way. `of` are kinds of events, a label, or a group of
+    parties.
     """
 
     measure: str
@@ -35,20 +38,25 @@ class What:
 
     @property
     def name(self) -> str:
-        """As files of results have it: `avd2_cross`, `tstr_mlp_auc`, `total_mean_cost (visits)`."""
+        """As files of results have it: `avd2_cross`, `tstr_mlp_auc`, `total_mean_cost
+        (visits)`.
+        """
         size = "" if self.columns is None else str(self.columns)
         odd = "" if self.outliers is None else f"{self.outliers}pct_outliers"
-        plain = "_".join(filter(None, (self.measure + size, self.part, self.score, odd, self.column)))
+        plain = "_".join(
+            filter(None, (self.measure + size, self.part, self.score, odd, self.column))
+        )
         return f"{plain} ({' and '.join(self.of)})" if self.of else plain
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One measured number between its references, or the reason why there is none. `floor` and `ceiling` are the two
-    ends of the honest scale; `better` says which end is good. For a distance the floor is what real rows reach and the
-    ceiling what a naive table reaches; for a score the floor is the naive end and the ceiling what real rows reach.
-    `both` are the real and the synthetic number that a difference is of, `parts` the strongest pairs of a mean, each by
-    itself.
+    """One measured number between its references, or the reason why there is none.
+    `floor` and `ceiling` are the two ends of the honest scale; `better` says which end
+    is good. For a distance the floor is what real rows reach and the ceiling what a
+    naive table reaches; for a score the floor is the naive end and the ceiling what
+    real rows reach. `both` are the real and the synthetic number that a difference is
+    of, `parts` the strongest pairs of a mean, each by itself.
     """
 
     what: What = field(kw_only=False)
@@ -63,7 +71,10 @@ class Figure:
 
     def __post_init__(self) -> None:
         if (self.value is None) != bool(self.reason):
-            raise ConfigError(f"figure {self.name}: give either a value or the reason why there is none.")
+            raise ConfigError(
+                f"figure {self.name}: give either a value or the reason why there is "
+                "none."
+            )
 
     @classmethod
     def absent(cls, what: What, reason: str, *, better: Better = "lower") -> Self:
@@ -88,7 +99,9 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class StrongPair:
-    """Two columns that depend on each other in the real rows, and the distance of their levels, on so many rows."""
+    """Two columns that depend on each other in the real rows, and the distance of their
+    levels, on so many rows.
+    """
 
     one: str
     other: str

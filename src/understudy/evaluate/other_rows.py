@@ -1,12 +1,16 @@
-"""Synthetic images, series, or people with their events beside the real ones, for the holder of the real rows.
+"""Synthetic images, series, or people with their events beside the real ones, for the
+holder of the real rows.
 
-Series: `utility/series.py`. Images: distance and coverage as of series, and what a small network learns of their
-classes, where the schema has any: of several labels, of each, and how far the labels' pairs stand apart. Train on
-synthetic images, test on real ones, against train on real: Lomurno et al., SGDE (AIPR 2022), §IV, and Jiang,
-dissertation (TUM 2024), §4.5. Differs from the papers: one small convolutional network, trained here, in place of
-features of a network that was trained elsewhere on other images, so that the figure depends on these alone. People:
-`utility/visits.py`. With people whom no training saw, membership is attacked with a person and all rows as the target:
-events side by side are one row, so that what gives a person away may lie in any of them.
+Series: `utility/series.py`. Images: distance and coverage as of series, and what a
+small network learns of their classes, where the schema has any: of several labels, of
+each, and how far the labels' pairs stand apart. Train on synthetic images, test on real
+ones, against train on real: Lomurno et al., SGDE (AIPR 2022), §IV, and Jiang,
+dissertation (TUM 2024), §4.5. Differs from the papers: one small convolutional network,
+trained here, in place of features of a network that was trained elsewhere on other
+images, so that the figure depends on these alone. People: `utility/visits.py`. With
+people whom no training saw, membership is attacked with a person and all rows as the
+target: events side by side are one row, so that what gives a person away may lie in any
+of them.
 """
 
 from collections.abc import Sequence
@@ -27,7 +31,11 @@ from understudy.evaluate.attacks.neighbours import neighbourhood
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility import visits
 from understudy.evaluate.utility.distance import Attacked
-from understudy.evaluate.utility.downstream import SCORES, between, classification_scores
+from understudy.evaluate.utility.downstream import (
+    SCORES,
+    between,
+    classification_scores,
+)
 from understudy.evaluate.utility.marginals import Marginals
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
 from understudy.ground.check import whole
@@ -37,17 +45,29 @@ from understudy.models.network import first_weights
 
 Arrays = ArrayTable[Any]
 Labelled = tuple[NDArray[Any], Sequence[int] | NDArray[Any]]
-"""(images, height, width) or (images, channels, height, width), as bytes or as numbers in [0, 1]; class numbers."""
+"""Images, as bytes or as numbers in [0, 1], and class numbers.
+
+The shape is (images, height, width) or (images, channels, height, width).
+"""
 Rows = Source | ArrayTable[ArraySchema]
-SIDE_BY_SIDE = 10  # events of a person, at most, of each kind, in the row that is attacked
+# events of a person, at most, of each kind, in the row that is attacked
+SIDE_BY_SIDE = 10
 
 
 def array_figures(
-    real: Rows, synthetic: Rows, schema: ArraySchema, *, holdout: Rows | None = None, epochs: int = 5,
+    real: Rows,
+    synthetic: Rows,
+    schema: ArraySchema,
+    *,
+    holdout: Rows | None = None,
+    epochs: int = 5,
     steps: int = 1_000,
-) -> tuple[Figure, ...]:  # fmt: skip
-    """All figures of images or series in two files, and a third that is unseen; without it a fifth is kept out."""
-    own, made = opened(real, schema), opened(synthetic, schema.as_drawn())
+) -> tuple[Figure, ...]:
+    """All figures of images or series in two files, and a third that is unseen; without
+    it a fifth is kept out.
+    """
+    own = opened(real, schema)
+    made = opened(synthetic, schema.as_drawn())
     seen = None if holdout is None else opened(holdout, schema)
     if SERIES.describes(schema):
         test = None if seen is None else seen.values
@@ -57,14 +77,22 @@ def array_figures(
     return (*found, *_label_pairs(own, made))
 
 
-def _of_images(own: Arrays, made: Arrays, seen: Arrays | None, epochs: int) -> list[Figure]:
-    figures, targets = [*evaluate_distances(own.values, made.values)], own.schema.targets
+def _of_images(
+    own: Arrays, made: Arrays, seen: Arrays | None, epochs: int
+) -> list[Figure]:
+    figures = [*evaluate_distances(own.values, made.values)]
+    targets = own.schema.targets
     train, test_set = (own, seen) if seen is not None else _parted(own)
     for target in targets:
-        sets = ((_pixels(table), table.codes(target.name)) for table in (train, made, test_set))
+        sets = (
+            (_pixels(table), table.codes(target.name))
+            for table in (train, made, test_set)
+        )
         found = evaluate_images(*sets, classes=target.levels, epochs=epochs)
         several = (target.name,) if len(targets) > 1 else ()
-        figures += [replace(figure, what=figure.what.about(*several)) for figure in found]
+        figures += [
+            replace(figure, what=figure.what.about(*several)) for figure in found
+        ]
     return figures
 
 
@@ -73,7 +101,10 @@ def _label_pairs(real: Arrays, made: Arrays) -> tuple[Figure, ...]:
     targets = real.schema.targets
     if len(targets) < 2:
         return ()
-    own, drawn = (np.stack([table.codes(one.name) for one in targets], 1) for table in (real, made))
+    own, drawn = (
+        np.stack([table.codes(one.name) for one in targets], 1)
+        for table in (real, made)
+    )
     found = Marginals(own, drawn, real.schema.label_sizes).avd(2)
     return (replace(found, what=found.what.about("labels")),)
 
@@ -93,13 +124,17 @@ def one_table_of(tables: Sequence[ArrayTable[ArraySchema]]) -> ArrayTable[ArrayS
     values = np.concatenate([table.values for table in tables])
     known = [table.classes for table in tables if table.classes is not None]
     classes = np.concatenate(known) if len(known) == len(tables) else None
-    starts, source = np.arange(len(values) + 1), ", ".join(table.source for table in tables)
-    return ArrayTable(values, np.arange(len(values)), starts, tables[0].schema, source, classes)
+    starts = np.arange(len(values) + 1)
+    source = ", ".join(table.source for table in tables)
+    return ArrayTable(
+        values, np.arange(len(values)), starts, tables[0].schema, source, classes
+    )
 
 
 def _parted(table: Arrays) -> list[Arrays]:
     """Four fifths and one fifth of the rows, at random, each standing for itself."""
-    order, cut = np.random.default_rng([0, 1]).permutation(table.rows), max(1, table.rows // 5)
+    order = np.random.default_rng([0, 1]).permutation(table.rows)
+    cut = max(1, table.rows // 5)
     alone = one_table_of([table])
     return [alone.take(places) for places in (order[cut:], order[:cut])]
 
@@ -110,42 +145,81 @@ def _pixels(table: Arrays) -> NDArray[np.float32]:
 
 
 def evaluate_images(
-    real: Labelled, synthetic: Labelled, test: Labelled, *, classes: int, rows: int = 10_000, epochs: int = 5,
+    real: Labelled,
+    synthetic: Labelled,
+    test: Labelled,
+    *,
+    classes: int,
+    rows: int = 10_000,
+    epochs: int = 5,
     seed: int = 0,
-) -> tuple[Figure, ...]:  # fmt: skip
-    """Accuracy, balanced accuracy, macro-F1 and AUC of `small_cnn`, named like `tstr_cnn_acc`."""
+) -> tuple[Figure, ...]:
+    """Accuracy, balanced accuracy, macro-F1 and AUC of `small_cnn`, named like
+    `tstr_cnn_acc`.
+    """
     whole(classes=classes, rows=rows, epochs=epochs)
     rng = np.random.default_rng([seed, 0])
     pairs = {"real": real, "synthetic": synthetic, "test": test}
-    sets = [_labelled(name, images, labels, classes) for name, (images, labels) in pairs.items()]
-    if reason := _no_lesson(*sets):
-        names = (What("tstr", part="cnn", score=score) for score in SCORES["classification"])
+    sets = [
+        _labelled(name, images, labels, classes)
+        for name, (images, labels) in pairs.items()
+    ]
+    reason = _no_lesson(*sets)
+    if reason:
+        names = (
+            What("tstr", part="cnn", score=score) for score in SCORES["classification"]
+        )
         return tuple(Figure.absent(name, reason, better="higher") for name in names)
-    drawn = [(x[pick], y[pick]) for x, y in sets for pick in [rng.permutation(len(x))[:rows]]]
+    drawn = [
+        (x[pick], y[pick]) for x, y in sets for pick in [rng.permutation(len(x))[:rows]]
+    ]
     (x, y), made, (test_x, test_y) = drawn
     score = partial(classification_scores, test_y.numpy())
     shares = np.bincount(y.numpy(), minlength=classes) / len(y)
     naive = score(np.tile(shares, (len(test_y), 1)))
     trtr, tstr = (
-        score(class_probabilities(small_cnn(*pair, classes=classes, epochs=epochs, seed=seed), test_x))
+        score(
+            class_probabilities(
+                small_cnn(*pair, classes=classes, epochs=epochs, seed=seed), test_x
+            )
+        )
         for pair in ((x, y), made)
     )
-    note = f"trained on {len(y):,} real and {len(made[1]):,} synthetic images, tested on {len(test_y):,} real ones"
+    note = (
+        f"trained on {len(y):,} real and {len(made[1]):,} synthetic images, tested on "
+        f"{len(test_y):,} real ones"
+    )
     return tuple(between("cnn", tstr, trtr, naive, note))
 
 
-def small_cnn(images: Tensor, labels: Tensor, *, classes: int, epochs: int = 5, seed: int = 0) -> nn.Sequential:
-    """Two convolutions (16 and 32 maps of 3 × 3, halved by their maxima), 4 × 4 means, one hidden layer; trained by
-    Adam at 0.002 on batches of 64. Deterministic by the seed.
+def small_cnn(
+    images: Tensor, labels: Tensor, *, classes: int, epochs: int = 5, seed: int = 0
+) -> nn.Sequential:
+    """Two convolutions (16 and 32 maps of 3 × 3, halved by their maxima), 4 × 4 means,
+    one hidden layer; trained by Adam at 0.002 on batches of 64. Deterministic by the
+    seed.
     """
     with first_weights(seed):
-        first = nn.Conv2d(images.shape[1], 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)
-        second = nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True), nn.AdaptiveAvgPool2d(4)
+        first = (
+            nn.Conv2d(images.shape[1], 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2, ceil_mode=True),
+        )
+        second = (
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2, ceil_mode=True),
+            nn.AdaptiveAvgPool2d(4),
+        )
         head = nn.Flatten(), nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, classes)
         network = nn.Sequential(*first, *second, *head)
         weights = list(network.parameters())
         adam = Adam(weights, lr=0.002)
-        for batch in (b for _ in range(epochs) for b in torch.split(torch.randperm(len(images)), 64)):
+        for batch in (
+            b
+            for _ in range(epochs)
+            for b in torch.split(torch.randperm(len(images)), 64)
+        ):
             loss = nn.functional.cross_entropy(network(images[batch]), labels[batch])
             adam.step(torch.autograd.grad(loss, weights))
     return network
@@ -153,7 +227,9 @@ def small_cnn(images: Tensor, labels: Tensor, *, classes: int, epochs: int = 5, 
 
 @torch.no_grad()
 def class_probabilities(network: nn.Sequential, images: Tensor) -> NDArray[np.float64]:
-    return torch.cat([network(x).double().softmax(dim=1) for x in torch.split(images, 1024)]).numpy()
+    return torch.cat(
+        [network(x).double().softmax(dim=1) for x in torch.split(images, 1024)]
+    ).numpy()
 
 
 def _unit_pixels(name: str, images: NDArray[Any]) -> Tensor:
@@ -162,7 +238,10 @@ def _unit_pixels(name: str, images: NDArray[Any]) -> Tensor:
     array = array[:, None] if array.ndim == 3 else array
     if array.ndim != 4 or array.shape[1] not in (1, 3):
         shape = np.shape(images)
-        raise ConfigError(f"{name}: images are (n, height, width) or (n, 1 or 3, height, width), not {shape}.")
+        raise ConfigError(
+            f"{name}: images are (n, height, width) or (n, 1 or 3, height, width), "
+            f"not {shape}."
+        )
     pixels = torch.as_tensor(array).float() / (255 if array.dtype == np.uint8 else 1)
     if not bool(((pixels >= 0) & (pixels <= 1)).all()):
         raise ConfigError(f"{name}: pixels must be bytes or numbers in [0, 1].")
@@ -172,15 +251,22 @@ def _unit_pixels(name: str, images: NDArray[Any]) -> Tensor:
 def _labelled(
     name: str, images: NDArray[Any], labels: Sequence[int] | NDArray[Any], classes: int
 ) -> tuple[Tensor, Tensor]:
-    pixels, numbers = _unit_pixels(name, images), torch.as_tensor(np.asarray(labels, dtype=np.int64))
+    pixels = _unit_pixels(name, images)
+    numbers = torch.as_tensor(np.asarray(labels, dtype=np.int64))
     if len(pixels) != len(numbers):
         raise ConfigError(f"{name}: {len(pixels)} images have {len(numbers)} labels.")
     if bool(((numbers < 0) | (numbers >= classes)).any()):
-        raise ConfigError(f"{name}: labels must be class numbers from 0 to {classes - 1}.")
+        raise ConfigError(
+            f"{name}: labels must be class numbers from 0 to {classes - 1}."
+        )
     return pixels, numbers
 
 
-def _no_lesson(real: tuple[Tensor, Tensor], synthetic: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]) -> str:
+def _no_lesson(
+    real: tuple[Tensor, Tensor],
+    synthetic: tuple[Tensor, Tensor],
+    test: tuple[Tensor, Tensor],
+) -> str:
     """Why nothing can be learned or tested, or nothing."""
     for name, (images, _) in (("real", real), ("synthetic", synthetic), ("test", test)):
         if not len(images):
@@ -191,16 +277,26 @@ def _no_lesson(real: tuple[Tensor, Tensor], synthetic: tuple[Tensor, Tensor], te
 
 
 def attack_people(
-    real: visits.Tables, holdout: visits.Tables, synthetic: visits.Tables, schema: visits.Events
+    real: visits.Tables,
+    holdout: visits.Tables,
+    synthetic: visits.Tables,
+    schema: visits.Events,
 ) -> tuple[Attack, ...]:
-    """Was this person, with all these events, among the people that a generator was trained on?"""
-    drawn, layouts = visits.with_a_person(synthetic, schema)[0], visits.event_layouts(schema)
+    """Was this person, with all these events, among the people that a generator was
+    trained on?
+    """
+    drawn = visits.with_a_person(synthetic, schema)[0]
+    layouts = visits.event_layouts(schema)
     most = [min(part.most_events, SIDE_BY_SIDE) for part in schema.parts]
 
     def rows(source: visits.Tables) -> NDArray[np.int32]:
         kinds = visits.event_codes(visits.real_tables(source, schema), schema)
-        first, *others = (visits.flat(*one)[0] for one in zip(kinds, layouts, most, strict=True))
-        return np.concatenate([first, *(other[:, len(layouts[0].people) :] for other in others)], axis=1)
+        first, *others = (
+            visits.flat(*one)[0] for one in zip(kinds, layouts, most, strict=True)
+        )
+        return np.concatenate(
+            [first, *(other[:, len(layouts[0].people) :] for other in others)], axis=1
+        )
 
     tables = Attacked.of(*map(rows, (real, holdout, drawn)))
     return judge([neighbourhood(tables, score=score) for score in ("share", "nearest")])

@@ -1,4 +1,6 @@
-"""What a data protection officer files of a run: registry entry, catalogue records, checklists, signed statements."""
+"""What a data protection officer files of a run: registry entry, catalogue records,
+checklists, signed statements.
+"""
 
 from understudy.ground.extras import need_extra
 

@@ -1,9 +1,11 @@
-"""Records for catalogues: Croissant 1.1 with PROV-O, DCAT-AP, and the registry of deployments of differential privacy
-that NIST and OpenDP keep, in its YAML; of real rows they say what the statement does.
+"""Records for catalogues: Croissant 1.1 with PROV-O, DCAT-AP, and the registry of
+deployments of differential privacy that NIST and OpenDP keep, in its YAML; of real rows
+they say what the statement does.
 
-Fields of an entry are those of the registry's schema at its highest tier (opendp/deployments-registry-data, revision
-3e9c812, 2026); tests hold entries to their names, types and choices. Whoever hands one in validates it with the
-registry's own file.
+Fields of an entry are those of the registry's schema at its highest tier
+(opendp/deployments-registry-data, revision 3e9c812, 2026); tests hold entries to their
+names, types and choices. Whoever hands one in validates it with the registry's own
+file.
 """
 
 import io
@@ -27,13 +29,25 @@ _HEALTH_DATA_SPACE = "http://data.europa.eu/eli/reg/2025/327/oj"
 
 
 def croissant(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
-    """The record as JSON-LD. `files` are each table's file in the folder and its digest."""
+    """The record as JSON-LD. `files` are each table's file in the folder and its
+    digest.
+    """
     import mlcroissant as mlc
 
     ctx = mlc.Context(conforms_to="http://mlcommons.org/croissant/1.1")
-    about, labels = facts.about, dict(zip(files, file_names([name or "rows" for name in files]), strict=True))
+    about = facts.about
+    labels = dict(
+        zip(files, file_names([name or "rows" for name in files]), strict=True)
+    )
     distribution = [
-        mlc.FileObject(ctx=ctx, id=place, name=place, content_url=place, encoding_formats=[PARQUET], sha256=digest)
+        mlc.FileObject(
+            ctx=ctx,
+            id=place,
+            name=place,
+            content_url=place,
+            encoding_formats=[PARQUET],
+            sha256=digest,
+        )
         for place, digest in files.values()
     ]
     records = []
@@ -45,19 +59,38 @@ def croissant(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
                 id=f"{labels[table]}/{plain}",
                 name=name,
                 data_types=[getattr(mlc.DataType, _data_type(dtype))],
-                source=mlc.Source(ctx=ctx, file_object=place, extract=mlc.Extract(ctx=ctx, column=name)),
+                source=mlc.Source(
+                    ctx=ctx,
+                    file_object=place,
+                    extract=mlc.Extract(ctx=ctx, column=name),
+                ),
             )
-            for (name, dtype), plain in zip(mine, file_names([name for name, _ in mine]), strict=True)
+            for (name, dtype), plain in zip(
+                mine, file_names([name for name, _ in mine]), strict=True
+            )
         ]
-        records.append(mlc.RecordSet(ctx=ctx, id=labels[table], name=labels[table], fields=fields))
+        records.append(
+            mlc.RecordSet(ctx=ctx, id=labels[table], name=labels[table], fields=fields)
+        )
     made = mlc.Metadata(
-        ctx=ctx, name=facts.title, description=f"{about.description}. {_made_how(facts)}", license=[about.licence],
-        url=about.url, version="1.0.0", cite_as=f"{facts.title}, {facts.made.isoformat()}, {facts.code}",
-        creators=[mlc.Organization(ctx=ctx, name=name) for name in about.curators or facts.holders],
-        date_published=datetime.combine(facts.made, time()), distribution=distribution, record_sets=records,
-        data_collection=f"Synthetic. {_made_how(facts)}", data_use_cases=[about.intended_use],
+        ctx=ctx,
+        name=facts.title,
+        description=f"{about.description}. {_made_how(facts)}",
+        license=[about.licence],
+        url=about.url,
+        version="1.0.0",
+        cite_as=f"{facts.title}, {facts.made.isoformat()}, {facts.code}",
+        creators=[
+            mlc.Organization(ctx=ctx, name=name)
+            for name in about.curators or facts.holders
+        ],
+        date_published=datetime.combine(facts.made, time()),
+        distribution=distribution,
+        record_sets=records,
+        data_collection=f"Synthetic. {_made_how(facts)}",
+        data_use_cases=[about.intended_use],
         personal_sensitive_information=[f"No row is a person's. {facts.guesses}"],
-    )  # fmt: skip
+    )
     body = made.to_json()
     body["@context"] |= {"prov": _PROV}
     body["prov:wasGeneratedBy"] = _provenance(facts)
@@ -80,8 +113,9 @@ def _made_how(facts: Facts) -> str:
     whose = "their holder" if len(facts.holders) == 1 else "their holders"
     named = ", ".join(f"“{name}”" for name in facts.holders)
     return (
-        f"Synthetic data by {facts.protocol} ({facts.code}), run {facts.run}, from rows that stay with "
-        f"{whose} ({named}): ε = {facts.worst:.4g} at δ = {facts.delta:g} ({facts.statement['adjacency']})."
+        f"Synthetic data by {facts.protocol} ({facts.code}), run {facts.run}, from "
+        f"rows that stay with {whose} ({named}): ε = {facts.worst:.4g} at δ = "
+        f"{facts.delta:g} ({facts.statement['adjacency']})."
     )
 
 
@@ -92,20 +126,33 @@ def _provenance(facts: Facts) -> dict[str, Any]:
         "@id": f"urn:understudy:run:{facts.run.replace(' ', '_')}",
         "name": f"Run {facts.run} of {facts.protocol}",
         "prov:endedAtTime": facts.made.isoformat(),
-        "prov:used": [{"@type": "prov:Entity", **_use_of(party)} for party in facts.statement["parties"]],
-        "prov:wasAssociatedWith": [{"@type": "prov:Organization", "name": name} for name in facts.holders]
+        "prov:used": [
+            {"@type": "prov:Entity", **_use_of(party)}
+            for party in facts.statement["parties"]
+        ],
+        "prov:wasAssociatedWith": [
+            {"@type": "prov:Organization", "name": name} for name in facts.holders
+        ]
         + [{"@type": "prov:SoftwareAgent", "name": facts.code}],
     }
 
 
 def _use_of(party: dict[str, Any]) -> dict[str, Any]:
-    uses = "; ".join(f"{use['count']:,} × {use['words']}" for use in party["uses"]["insider"])
+    uses = "; ".join(
+        f"{use['count']:,} × {use['words']}" for use in party["uses"]["insider"]
+    )
     owner = {"@type": "prov:Organization", "name": party["name"]}
-    return {"name": f"rows of {party['name']}, which stay there", "description": uses, "prov:wasAttributedTo": owner}
+    return {
+        "name": f"rows of {party['name']}, which stay there",
+        "description": uses,
+        "prov:wasAttributedTo": owner,
+    }
 
 
 def validate_croissant(place: Path) -> None:
-    """ValueError unless mlcroissant takes the record and reads the first rows through it."""
+    """ValueError unless mlcroissant takes the record and reads the first rows through
+    it.
+    """
     import mlcroissant as mlc
 
     try:
@@ -117,12 +164,36 @@ def validate_croissant(place: Path) -> None:
 
 
 def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
-    """The record as Turtle: a dataset, its distributions, who publishes it; health fields where that is its sector."""
-    from rdflib import DCAT, DCTERMS, FOAF, PROV, RDF, SKOS, XSD, BNode, Graph, Literal, Namespace, URIRef
+    """The record as Turtle: a dataset, its distributions, who publishes it; health
+    fields where that is its sector.
+    """
+    from rdflib import (
+        DCAT,
+        DCTERMS,
+        FOAF,
+        PROV,
+        RDF,
+        SKOS,
+        XSD,
+        BNode,
+        Graph,
+        Literal,
+        Namespace,
+        URIRef,
+    )
 
-    vcard, spdx = Namespace("http://www.w3.org/2006/vcard/ns#"), Namespace("http://spdx.org/rdf/terms#")
-    graph, about = Graph(), facts.about
-    known = {"dcat": DCAT, "dct": DCTERMS, "foaf": FOAF, "prov": PROV, "vcard": vcard, "spdx": spdx}
+    vcard = Namespace("http://www.w3.org/2006/vcard/ns#")
+    spdx = Namespace("http://spdx.org/rdf/terms#")
+    graph = Graph()
+    about = facts.about
+    known = {
+        "dcat": DCAT,
+        "dct": DCTERMS,
+        "foaf": FOAF,
+        "prov": PROV,
+        "vcard": vcard,
+        "spdx": spdx,
+    }
     for prefix, space in known.items():
         graph.bind(prefix, space)
     dataset = URIRef(_address(about.url) + "#dataset")
@@ -130,7 +201,8 @@ def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
     numbers = itertools.count()
 
     def node(kind: Any, values: dict[Any, Any]) -> BNode:
-        fresh = BNode(f"node{next(numbers):06d}")  # by its order: the same facts give the same file
+        # by its order: the same facts give the same file
+        fresh = BNode(f"node{next(numbers):06d}")
         graph.add((fresh, RDF.type, kind))
         for key, value in values.items():
             graph.add((fresh, key, value))
@@ -141,41 +213,78 @@ def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
 
     say(RDF.type, DCAT.Dataset)
     say(DCTERMS.title, Literal(facts.title, lang="en"))
-    say(DCTERMS.description, Literal(f"{about.description}. {_made_how(facts)}", lang="en"))
+    say(
+        DCTERMS.description,
+        Literal(f"{about.description}. {_made_how(facts)}", lang="en"),
+    )
     say(DCTERMS.identifier, Literal(facts.run))
     say(DCTERMS.issued, Literal(facts.made.isoformat(), datatype=XSD.date))
-    say(DCTERMS.publisher, node(FOAF.Agent, {FOAF.name: Literal(", ".join(about.curators or facts.holders))}))
+    say(
+        DCTERMS.publisher,
+        node(
+            FOAF.Agent, {FOAF.name: Literal(", ".join(about.curators or facts.holders))}
+        ),
+    )
     say(DCAT.contactPoint, node(vcard.Kind, {vcard.fn: Literal(about.contact)}))
     say(
         DCTERMS.provenance,
-        node(DCTERMS.ProvenanceStatement, {DCTERMS.description: Literal(f"{_made_how(facts)} {facts.guesses}")}),
+        node(
+            DCTERMS.ProvenanceStatement,
+            {DCTERMS.description: Literal(f"{_made_how(facts)} {facts.guesses}")},
+        ),
     )
     for keyword in ("synthetic data", "differential privacy"):
         say(DCAT.keyword, Literal(keyword, lang="en"))
-    activity = node(PROV.Activity, {FOAF.name: Literal(f"Run {facts.run} of {facts.protocol}, {facts.code}")})
+    activity = node(
+        PROV.Activity,
+        {FOAF.name: Literal(f"Run {facts.run} of {facts.protocol}, {facts.code}")},
+    )
     for name in facts.holders:
-        graph.add((activity, PROV.wasAssociatedWith, node(FOAF.Agent, {FOAF.name: Literal(name)})))
+        graph.add(
+            (
+                activity,
+                PROV.wasAssociatedWith,
+                node(FOAF.Agent, {FOAF.name: Literal(name)}),
+            )
+        )
     say(PROV.wasGeneratedBy, activity)
     if about.sector == "Healthcare":
         health = Namespace(_HEALTH)
         graph.bind("healthdcatap", health)
         dpv = Namespace("https://w3id.org/dpv#")
         graph.bind("dpv", dpv)
-        say(health.numberOfRecords, Literal(sum(map(len, (facts.artefacts.drawn or {}).values()))))
+        say(
+            health.numberOfRecords,
+            Literal(sum(map(len, (facts.artefacts.drawn or {}).values()))),
+        )
         say(health.hasStructuredData, Literal(True))
-        theme, law = URIRef(_HEALTH_THEME), URIRef(_HEALTH_DATA_SPACE)
+        theme = URIRef(_HEALTH_THEME)
+        law = URIRef(_HEALTH_DATA_SPACE)
         graph.add((theme, RDF.type, SKOS.Concept))
         graph.add((theme, SKOS.prefLabel, Literal("Health", lang="en")))
-        graph.add((law, RDF.type, URIRef("http://data.europa.eu/eli/ontology#LegalResource")))
+        graph.add(
+            (law, RDF.type, URIRef("http://data.europa.eu/eli/ontology#LegalResource"))
+        )
         say(DCAT.theme, theme)
         say(URIRef("http://data.europa.eu/r5r/applicableLegislation"), law)
-        say(dpv.hasPurpose, node(dpv.Purpose, {DCTERMS.description: Literal(about.intended_use, lang="en")}))
-    media = URIRef("http://www.iana.org/assignments/media-types/application/vnd.apache.parquet")
+        say(
+            dpv.hasPurpose,
+            node(
+                dpv.Purpose,
+                {DCTERMS.description: Literal(about.intended_use, lang="en")},
+            ),
+        )
+    media = URIRef(
+        "http://www.iana.org/assignments/media-types/application/vnd.apache.parquet"
+    )
     graph.add((media, RDF.type, DCTERMS.MediaType))
     for place, digest in files.values():
         where = URIRef(f"{_address(about.url)}/{place}")
         value = Literal(digest, datatype=XSD.hexBinary)
-        sha256 = {spdx.algorithm: spdx.checksumAlgorithm_sha256, spdx.checksumValue: value}
+        sha256 = {
+            spdx.algorithm: spdx.checksumAlgorithm_sha256,
+            spdx.checksumValue: value,
+        }
         values = {
             DCAT.accessURL: where,
             DCAT.downloadURL: where,
@@ -184,7 +293,9 @@ def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
             spdx.checksum: node(spdx.Checksum, sha256),
         }
         if about.licence != BLANK:
-            values[DCTERMS.license] = node(DCTERMS.LicenseDocument, {DCTERMS.title: Literal(about.licence)})
+            values[DCTERMS.license] = node(
+                DCTERMS.LicenseDocument, {DCTERMS.title: Literal(about.licence)}
+            )
         say(DCAT.distribution, node(DCAT.Distribution, values))
     made = io.BytesIO()
     graph.serialize(made, format="turtle")
@@ -200,64 +311,91 @@ def _address(url: str) -> str:
 
 def deployment_entry(facts: Facts) -> dict[str, Any]:
     """The entry, as plain values. What only people can say is marked."""
-    about, stated = facts.about, facts.statement
+    about = facts.about
+    stated = facts.statement
     product = "Machine learning model" if facts.artefacts.model else "Synthetic data"
-    prices = "; ".join(f"against {who.replace('_', ' ')} ε = {e:.4g}" for who, e in facts.epsilon.items())
+    prices = "; ".join(
+        f"against {who.replace('_', ' ')} ε = {e:.4g}"
+        for who, e in facts.epsilon.items()
+    )
     basic = {
-        "name": facts.title, "data_curators": list(about.curators or facts.holders), "description": about.description,
-        "intended_use": about.intended_use, "data_product_type": product, "data_product_region": about.region,
+        "name": facts.title,
+        "data_curators": list(about.curators or facts.holders),
+        "description": about.description,
+        "intended_use": about.intended_use,
+        "data_product_type": product,
+        "data_product_region": about.region,
         "publication_date": facts.made.isoformat(),
-    }  # fmt: skip
+    }
     return {
         "url_slug": re.sub(r"[^a-z0-9]+", "_", facts.run.lower()).strip("_") or "run",
         "status": "Draft",
         "tier": 3,
         "deployment": {
-            "basic": basic | ({"data_product_sector": about.sector} if about.sector else {}),
+            "basic": basic
+            | ({"data_product_sector": about.sector} if about.sector else {}),
             "dp_variant": {
                 "variant_name": "Pure DP" if facts.pure else "Approximate DP",
                 "data_domain": (
-                    f"Rows of {len(list(facts.columns()))} columns by a schema that was declared public, held by "
+                    f"Rows of {len(list(facts.columns()))} columns by a schema that "
+                    "was declared public, held by "
                     f"{', '.join(facts.holders)}; `{facts.protocol}`."
                 ),
                 "unprotected_quantities": "; ".join(stated["outside"]),
             },
             "privacy_loss": {
-                "privacy_unit": facts.unit.capitalize() if facts.joins_or_leaves else "See the details",
+                "privacy_unit": facts.unit.capitalize()
+                if facts.joins_or_leaves
+                else "See the details",
                 "privacy_unit_details": f"Adjacent datasets: {stated['adjacency']}.",
-                "privacy_parameters": {"epsilon": facts.worst} | ({} if facts.pure else {"delta": facts.delta}),
-                "privacy_parameters_details": f"A {facts.unit} over all holders: {prices}. {facts.guesses}",
+                "privacy_parameters": {"epsilon": facts.worst}
+                | ({} if facts.pure else {"delta": facts.delta}),
+                "privacy_parameters_details": (
+                    f"A {facts.unit} over all holders: {prices}. {facts.guesses}"
+                ),
             },
             "deployment_model": {
-                "model_name": "Local" if facts.local else "Central" if len(facts.holders) == 1 else "Federated",
+                "model_name": "Local"
+                if facts.local
+                else "Central"
+                if len(facts.holders) == 1
+                else "Federated",
                 "model_name_details": _flows(facts),
                 "actors": "; ".join(facts.against()),
                 "release_type": "One release",
                 "release_type_details": (
-                    f"Each holder's ledger keeps what all of its runs cost a {facts.unit} together, and refuses a run "
+                    "Each holder's ledger keeps what all of its runs cost a "
+                    f"{facts.unit} together, and refuses a run "
                     f"that would pass its limit. Further plans: {BLANK.lower()}."
                 ),
                 "access_type": "Non-interactive",
-                "access_type_details": "Whoever has the product uses it as it is; questions to it cost nothing more.",
+                "access_type_details": (
+                    "Whoever has the product uses it as it is; questions to it "
+                    "cost nothing more."
+                ),
                 "data_source_type": "Static",
                 "data_source_type_details": "Rows as they were when the run began.",
             },
             "accounting": {
                 "post_processing": (
-                    "The model is fitted to what was released, and rows are drawn from it: no row is read again."
+                    "The model is fitted to what was released, and rows are drawn "
+                    "from it: no row is read again."
                 ),
-                "composition": f"All uses of a {facts.unit} are composed: {stated['accountant']}.",
+                "composition": (
+                    f"All uses of a {facts.unit} are composed: {stated['accountant']}."
+                ),
             },
             "implementation": {
                 "preprocessing_and_hyperparameter_tuning": (
-                    f"{facts.schema_origin} Settings were chosen before the run; what holders did before it: "
-                    f"{BLANK.lower()}."
+                    f"{facts.schema_origin} Settings were chosen before the run; what "
+                    f"holders did before it: {BLANK.lower()}."
                 ),
                 "mechanisms": "\n".join([*facts.mechanisms, f"Code: {facts.code}."]),
                 "justification": BLANK,
             },
             "administrative": {
-                "notes": "\n".join([*stated["assumed"], *stated["unguarded"]]) or "None.",
+                "notes": "\n".join([*stated["assumed"], *stated["unguarded"]])
+                or "None.",
                 "registry_authors": list(about.authors or (BLANK,)),
             },
         },
@@ -268,6 +406,12 @@ def _flows(facts: Facts) -> str:
     if facts.local:
         return "Each person's own device adds the noise; nobody is trusted with a row."
     if len(facts.holders) == 1:
-        return "The holder adds the noise before anything leaves it; a server that asks is not trusted with rows."
+        return (
+            "The holder adds the noise before anything leaves it; a server that asks "
+            "is not trusted with rows."
+        )
     who = "The holders add noise to what they release"
-    return f"{who}; a server that is not trusted with rows asks them. Holders: {', '.join(facts.holders)}."
+    return (
+        f"{who}; a server that is not trusted with rows asks them. Holders: "
+        f"{', '.join(facts.holders)}."
+    )

@@ -1,16 +1,19 @@
 """Whether a statement of privacy says what uses of rows and ledgers bear out.
 
-A server writes the statement, so nobody who signs or checks it believes a figure of it. Three things are compared:
+A server writes the statement, so nobody who signs or checks it believes a figure of it.
+Three things are compared:
 
-- every ε and every share of right guesses with what the stated uses cost at the stated δ, computed anew;
-- a holder's stated uses, against an outsider and against insiders, with what its ledger holds for the run;
-- what decides how prices compose, what one person means, how many there are and at which δ, with the terms that the
-  holder's ledger keeps.
+- every ε and every share of right guesses with what the stated uses cost at the stated
+  δ, computed anew;
+- a holder's stated uses, against an outsider and against insiders, with what its ledger
+  holds for the run;
+- what decides how prices compose, what one person means, how many there are and at
+  which δ, with the terms that the holder's ledger keeps.
 
-Guarantee: no figure that passes is below what the uses cost, and a holder's own part is what its ledger says. A figure
-may be above.
-Edges: what is listed as outside ε is the run's word: no ledger holds it. That a number is wrong by rounding between
-machines is let through.
+Guarantee: no figure that passes is below what the uses cost, and a holder's own part is
+what its ledger says. A figure may be above.
+Edges: what is listed as outside ε is the run's word: no ledger holds it. That a number
+is wrong by rounding between machines is let through.
 """
 
 import re
@@ -28,9 +31,13 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PrivacyStatement
 
 VIEWS = ("outsider", "insider")
-_AT_LEAST = ("epsilon", "epsilon_sum", "epsilon_round", "right_guesses", "together")  # figures that may be too high
-_RELATIVE, _ABSOLUTE = 1e-4, 1e-4  # what machines and optimisers differ by; a guess of 55.01 for 55 tells nobody more
-_ACCOUNTANT = re.escape(f"{ACCOUNTANTS['pld']}, dp_accounting ") + r"\d+(\.[0-9a-z]+)*"  # of whichever version
+# figures that may be too high
+_AT_LEAST = ("epsilon", "epsilon_sum", "epsilon_round", "right_guesses", "together")
+# what machines and optimisers differ by; a guess of 55.01 for 55 tells nobody more
+_RELATIVE = 1e-4
+_ABSOLUTE = 1e-4
+# of whichever version
+_ACCOUNTANT = re.escape(f"{ACCOUNTANTS['pld']}, dp_accounting ") + r"\d+(\.[0-9a-z]+)*"
 _DAMAGED = (KeyError, TypeError, ValueError, AttributeError, UnderstudyError)
 
 
@@ -39,7 +46,9 @@ class EvidenceError(ArtefactError):
 
 
 def require_true(stated: Mapping[str, Any], run: str) -> PrivacyStatement:
-    """The statement, of which every figure is at least what its uses cost. EvidenceError names one that is not."""
+    """The statement, of which every figure is at least what its uses cost.
+    EvidenceError names one that is not.
+    """
     try:
         statement = PrivacyStatement.from_dict(stated)
         derived = statement.to_dict()
@@ -49,20 +58,32 @@ def require_true(stated: Mapping[str, Any], run: str) -> PrivacyStatement:
     if faults:
         raise EvidenceError(f"privacy.json: {faults[0]}")
     if stated["run"] not in ("", run):
-        raise EvidenceError(f"privacy.json: it is of the run {stated['run']!r}, and run.json of {run!r}.")
+        raise EvidenceError(
+            f"privacy.json: it is of the run {stated['run']!r}, and run.json of "
+            f"{run!r}."
+        )
     return statement
 
 
 def _differences(stated: Any, derived: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """What is stated otherwise than it follows, in words; of figures, what is too low."""
+    """What is stated otherwise than it follows, in words; of figures, what is too
+    low.
+    """
     where = ".".join(path)
     if path == ("accountant",):
         if not re.fullmatch(_ACCOUNTANT, str(stated)):
             yield f"{where} is {stated!r}, which is no accountant of ours."
     elif isinstance(derived, dict):
         if not isinstance(stated, Mapping) or stated.keys() != derived.keys():
-            keys = sorted(set(stated) ^ derived.keys()) if isinstance(stated, Mapping) else [where]
-            yield f"{', '.join(keys)} of {where or 'the statement'} is missing, or not known here."
+            keys = (
+                sorted(set(stated) ^ derived.keys())
+                if isinstance(stated, Mapping)
+                else [where]
+            )
+            yield (
+                f"{', '.join(keys)} of {where or 'the statement'} is missing, or not "
+                "known here."
+            )
             return
         for key, value in derived.items():
             yield from _differences(stated[key], value, (*path, key))
@@ -72,33 +93,56 @@ def _differences(stated: Any, derived: Any, path: tuple[str, ...]) -> Iterator[s
             return
         for number, (one, other) in enumerate(zip(stated, derived, strict=True)):
             yield from _differences(one, other, (*path, str(number)))
-    elif "budget" not in path and any(name in path for name in _AT_LEAST) and not isinstance(derived, str):
+    elif (
+        "budget" not in path
+        and any(name in path for name in _AT_LEAST)
+        and not isinstance(derived, str)
+    ):
         if not _is_at_least(stated, derived):
             cost = "no finite price" if derived is None else f"{derived:.6g}"
-            yield f"{where} is stated as {stated!r}, and follows from the uses as {cost}."
+            yield (
+                f"{where} is stated as {stated!r}, and follows from the uses as {cost}."
+            )
     elif type(stated) is not type(derived) or stated != derived:
-        yield f"{where} is stated as {stated!r}, and follows from the rest as {derived!r}."
+        yield (
+            f"{where} is stated as {stated!r}, and follows from the rest as "
+            f"{derived!r}."
+        )
 
 
 def _rounds_beyond_uses(statement: PrivacyStatement) -> Iterator[str]:
-    """Parties of whom more rounds are stated than can have been: each uses rows, or stands among those that differ."""
+    """Parties of whom more rounds are stated than can have been: each uses rows, or
+    stands among those that differ.
+    """
     for party in statement.parties:
         most = len(party.each) or max(1, sum(party.insider.values()))
         if party.rounds > most:
-            yield f"{party.name}: {party.rounds:,} rounds are stated, and its uses allow {most:,}."
+            yield (
+                f"{party.name}: {party.rounds:,} rounds are stated, and its uses "
+                f"allow {most:,}."
+            )
 
 
 def _is_at_least(stated: Any, derived: float | None) -> bool:
     if stated is None:  # no guarantee: whatever it is
         return True
-    if derived is None or isinstance(stated, bool) or not isinstance(stated, int | float):
+    if (
+        derived is None
+        or isinstance(stated, bool)
+        or not isinstance(stated, int | float)
+    ):
         return False
-    return bool(stated >= derived * (1 - _RELATIVE) - (_ABSOLUTE if 0.5 <= derived <= 1 else 0.0))
+    return bool(
+        stated
+        >= derived * (1 - _RELATIVE) - (_ABSOLUTE if 0.5 <= derived <= 1 else 0.0)
+    )
 
 
 def witness(book: Ledger, run: str) -> dict[str, Any]:
-    """What a ledger holds for a run: every paid entry, the spend of the person with the highest one in both views, and
-    how the price is to be read. It names nobody, and says of an entry only whether everyone was charged."""
+    """What a ledger holds for a run: every paid entry, the spend of the person with the
+    highest one in both views, and how the price is to be read. It names nobody, and
+    says of an entry only whether everyone was charged.
+    """
     entries = [entry for entry in book.entries() if entry.run == run and entry.count]
     delta = entries[-1].budget.delta if entries else None
     receipts = [
@@ -121,8 +165,12 @@ def _texts(spend: Spend) -> dict[str, int]:
     return {event_to_json(event): count for event, count in spend.items() if count}
 
 
-def require_witnessed(name: str, said: Any, stated: Mapping[str, Any], protocol: str) -> None:
-    """EvidenceError unless what a holder's ledger says (`witness`) bears out all that is stated of this holder."""
+def require_witnessed(
+    name: str, said: Any, stated: Mapping[str, Any], protocol: str
+) -> None:
+    """EvidenceError unless what a holder's ledger says (`witness`) bears out all that
+    is stated of this holder.
+    """
     mine = [party for party in stated["parties"] if party["name"] == name]
     if len(mine) != 1:
         raise EvidenceError(f"{name} is no holder of this run.")
@@ -133,47 +181,77 @@ def require_witnessed(name: str, said: Any, stated: Mapping[str, Any], protocol:
         terms = [dict(one) for one in said["terms"]]
         if not terms:
             raise EvidenceError(
-                f"{name}: its ledger does not say how the price of this run is to be read, as ledgers of earlier "
+                f"{name}: its ledger does not say how the price of this run is to be "
+                "read, as ledgers of earlier "
                 "versions do not: make the release again to have evidence of it."
             )
         for one in terms:
             _require_terms(name, one, stated, party, protocol)
         if party["people"] not in [one["people"] for one in terms]:
-            raise EvidenceError(f"{name}: its ledger has another number of people than is stated.")
-        if party["budget"] not in [budget for one in terms for budget in one["budgets"]]:
-            raise EvidenceError(f"{name}: its ledger allowed this run another budget than is stated.")
+            raise EvidenceError(
+                f"{name}: its ledger has another number of people than is stated."
+            )
+        if party["budget"] not in [
+            budget for one in terms for budget in one["budgets"]
+        ]:
+            raise EvidenceError(
+                f"{name}: its ledger allowed this run another budget than is stated."
+            )
     except EvidenceError:
         raise
     except _DAMAGED as error:
-        raise EvidenceError(f"{name}: its receipts cannot be read ({error!r}).") from error
+        raise EvidenceError(
+            f"{name}: its receipts cannot be read ({error!r})."
+        ) from error
 
 
-def _require_paid(name: str, view: str, said: Mapping[str, Any], party: Mapping[str, Any]) -> None:
+def _require_paid(
+    name: str, view: str, said: Mapping[str, Any], party: Mapping[str, Any]
+) -> None:
     """All uses that are stated in this view, and nothing else, stand in the ledger."""
-    used = Counter({str(use["event"]): int(use["count"]) for use in party["uses"][view]})
-    paid = Counter({str(event): int(count) for event, count in said["spend"][view].items()})
-    if unpaid := used - paid:
+    used = Counter(
+        {str(use["event"]): int(use["count"]) for use in party["uses"][view]}
+    )
+    paid = Counter(
+        {str(event): int(count) for event, count in said["spend"][view].items()}
+    )
+    unpaid = used - paid
+    if unpaid:
         raise EvidenceError(
-            f"{name}: {sum(unpaid.values()):,} uses of its rows are stated that no entry of its ledger pays for."
+            f"{name}: {sum(unpaid.values()):,} uses of its rows are stated that no "
+            "entry of its ledger pays for."
         )
-    if unsaid := paid - used:
+    unsaid = paid - used
+    if unsaid:
         raise EvidenceError(
-            f"{name}: its ledger paid for {sum(unsaid.values()):,} uses of its rows that are not stated "
-            f"against an {view}."
+            f"{name}: its ledger paid for {sum(unsaid.values()):,} uses of its rows "
+            f"that are not stated against an {view}."
         )
-    everyone, anybody = Counter[str](), Counter[str]()
+    everyone = Counter[str]()
+    anybody = Counter[str]()
     for receipt in said["receipts"]:
-        uses = {str(event): int(count) for event, count in receipt["uses"]["insider"].items()}
-        uses |= {str(event): int(count) for event, count in receipt["uses"][view].items()}
+        uses = {
+            str(event): int(count)
+            for event, count in receipt["uses"]["insider"].items()
+        }
+        uses |= {
+            str(event): int(count) for event, count in receipt["uses"][view].items()
+        }
         anybody.update(uses)
         if receipt["everyone"]:
             everyone.update(receipt["uses"][view])
     if paid - anybody or (everyone - paid and view == "outsider"):
-        raise EvidenceError(f"{name}: its receipts do not add up to what it says was paid.")
+        raise EvidenceError(
+            f"{name}: its receipts do not add up to what it says was paid."
+        )
 
 
 def _require_terms(
-    name: str, terms: Mapping[str, Any], stated: Mapping[str, Any], party: Mapping[str, Any], protocol: str
+    name: str,
+    terms: Mapping[str, Any],
+    stated: Mapping[str, Any],
+    party: Mapping[str, Any],
+    protocol: str,
 ) -> None:
     person = stated["person"]
     statement = PrivacyStatement.from_dict(stated)
@@ -184,33 +262,58 @@ def _require_terms(
         "local": statement.local,
         "together": statement.together,
     }
-    claimed |= {key: person[key] for key in ("same_people", "most_holders", "one_release", "common_sample")}
+    claimed |= {
+        key: person[key]
+        for key in ("same_people", "most_holders", "one_release", "common_sample")
+    }
     for key, value in claimed.items():
-        agrees = promises_no_more(value, terms[key]) if key == "adjacency" else terms[key] == value
+        agrees = (
+            promises_no_more(value, terms[key])
+            if key == "adjacency"
+            else terms[key] == value
+        )
         if not agrees:
             raise EvidenceError(
-                f"{name}: {key.replace('_', ' ')} is stated as {value!r}, and its ledger has {terms[key]!r}."
+                f"{name}: {key.replace('_', ' ')} is stated as {value!r}, and its "
+                f"ledger has {terms[key]!r}."
             )
     if terms["rehearsal"]:
-        raise EvidenceError(f"{name}: its ledger says that this run was a rehearsal: it is evidence of nothing.")
+        raise EvidenceError(
+            f"{name}: its ledger says that this run was a rehearsal: it is evidence "
+            "of nothing."
+        )
     said = "\n".join(map(str, stated["outside"]))
-    if lacking := [line for line in terms["drafted"] if line not in said]:
-        raise EvidenceError(f"{name}: it is not stated where its schema comes from: {lacking[0]}.")
-    if lacking := [text for text in terms["unguarded"] if text not in stated["unguarded"]]:
-        raise EvidenceError(f"{name}: it is not stated that this has no formal guarantee: {lacking[0]}.")
+    lacking = [line for line in terms["drafted"] if line not in said]
+    if lacking:
+        raise EvidenceError(
+            f"{name}: it is not stated where its schema comes from: {lacking[0]}."
+        )
+    lacking = [text for text in terms["unguarded"] if text not in stated["unguarded"]]
+    if lacking:
+        raise EvidenceError(
+            f"{name}: it is not stated that this has no formal guarantee: {lacking[0]}."
+        )
 
 
 def require_same_card(folder: Path, stated: Mapping[str, Any]) -> str:
-    """The protocol that the card names. EvidenceError unless the card states the same price as privacy.json."""
+    """The protocol that the card names. EvidenceError unless the card states the same
+    price as privacy.json.
+    """
     cards = [folder / home / "card.json" for home in ("generator", "model")]
     found = [place for place in cards if place.is_file()]
     if len(found) != 1:
-        raise EvidenceError(f"{folder}: there is no card of a generator or a model, or there are two.")
+        raise EvidenceError(
+            f"{folder}: there is no card of a generator or a model, or there are two."
+        )
     try:
         card = read_json(found[0])
-        protocol, price = str(card["protocol"]), card["privacy"]
+        protocol = str(card["protocol"])
+        price = card["privacy"]
     except (OSError, *_DAMAGED) as error:
         raise EvidenceError(f"{found[0]} cannot be read ({error!r}).") from error
     if price != stated:
-        raise EvidenceError(f"{folder}: privacy.json and the card state different prices: one of them was changed.")
+        raise EvidenceError(
+            f"{folder}: privacy.json and the card state different prices: one of them "
+            "was changed."
+        )
     return protocol

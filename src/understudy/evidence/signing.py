@@ -1,14 +1,18 @@
-"""Signed statements about a folder of evidence: in-toto attestations in DSSE envelopes, a file for each who signs.
+"""Signed statements about a folder of evidence: in-toto attestations in DSSE envelopes,
+a file for each who signs.
 
-A statement names every file of the folder with its digest, and what the signer stands for: a holder states what its
-ledger holds of the run, the hub that these are the files it made. Signing and checking are securesystemslib's.
+A statement names every file of the folder with its digest, and what the signer stands
+for: a holder states what its ledger holds of the run, the hub that these are the files
+it made. Signing and checking are securesystemslib's.
 
-Guarantee: `verify` says yes only if every file is as every signer saw it, none is missing and none was added, each
-holder of the statement signed with the key that is trusted for its name, each holder's ledger pays for all that the
-statement says was used of its rows, no figure of it is below what those uses cost (`claims`), and every file that is
-written from the statement and the artefacts is what they give when it is written anew. It needs no network.
-Edges: a changed byte, a foreign file, a link, a missing holder, an unknown or another's key, a damaged envelope →
-EvidenceError, which names it.
+Guarantee: `verify` says yes only if every file is as every signer saw it, none is
+missing and none was added, each holder of the statement signed with the key that is
+trusted for its name, each holder's ledger pays for all that the statement says was used
+of its rows, no figure of it is below what those uses cost (`claims`), and every file
+that is written from the statement and the artefacts is what they give when it is
+written anew. It needs no network.
+Edges: a changed byte, a foreign file, a link, a missing holder, an unknown or another's
+key, a damaged envelope → EvidenceError, which names it.
 """
 
 import hashlib
@@ -21,10 +25,22 @@ from typing import Any
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    EllipticCurvePrivateKey,
+    EllipticCurvePublicKey,
+)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
 
-from understudy.evidence.claims import EvidenceError, require_same_card, require_true, require_witnessed, witness
+from understudy.evidence.claims import (
+    EvidenceError,
+    require_same_card,
+    require_true,
+    require_witnessed,
+    witness,
+)
 from understudy.evidence.facts import SIGNATURES
 from understudy.evidence.folder import require_derived
 from understudy.ground import durable
@@ -55,15 +71,21 @@ class Verified:
 
 
 def new_key(path: str | Path) -> Path:
-    """A fresh Ed25519 key for signing, readable by its owner alone, and its public half beside it (.pub)."""
+    """A fresh Ed25519 key for signing, readable by its owner alone, and its public half
+    beside it (.pub).
+    """
     path = Path(path)
     public = path.with_suffix(".pub")
     if path.exists() or public.exists():
         raise ConfigError(f"{path} or {public} is there already. Nothing was written.")
     key = Ed25519PrivateKey.generate()
     pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    handed_out = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    handed_out = key.public_key().public_bytes(
+        pem, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     try:
         durable.own_folder(path.parent)
         durable.replace(path, private)
@@ -74,37 +96,58 @@ def new_key(path: str | Path) -> Path:
     return public
 
 
-def statement_to_sign(folder: str | Path, *, ledger: str | Path | None = None) -> dict[str, Any]:
-    """What a signer of this folder stands for: the holder of this ledger, which must hold its uses, or else the hub."""
+def statement_to_sign(
+    folder: str | Path, *, ledger: str | Path | None = None
+) -> dict[str, Any]:
+    """What a signer of this folder stands for: the holder of this ledger, which must
+    hold its uses, or else the hub.
+    """
     folder = Path(folder)
     run, stated, protocol = _stated(folder)
-    name, said = HUB, None
+    name = HUB
+    said = None
     if ledger is not None:
         with Ledger(ledger) as book:
-            name, said = book.holder, witness(book, run)
+            name = book.holder
+            said = witness(book, run)
         require_witnessed(name, said, stated, protocol)
     plain_name(signer=name)
     digests = _digests(folder)
     require_derived(folder, digests)
     return {
         "_type": STATEMENT,
-        "subject": [{"name": place, "digest": {"sha256": mark}} for place, mark in sorted(digests.items())],
+        "subject": [
+            {"name": place, "digest": {"sha256": mark}}
+            for place, mark in sorted(digests.items())
+        ],
         "predicateType": PREDICATE,
         "predicate": {"run": run, "signer": name, "ledger": said, "rehearsal": None},
     }
 
 
-def sign_folder(folder: str | Path, key: str | Path, *, ledger: str | Path | None = None) -> Path:
-    """Sign a folder of evidence, as the holder of this ledger or without one as the hub. Returns the envelope."""
+def sign_folder(
+    folder: str | Path, key: str | Path, *, ledger: str | Path | None = None
+) -> Path:
+    """Sign a folder of evidence, as the holder of this ledger or without one as the
+    hub. Returns the envelope.
+    """
     try:
         pem = Path(key).read_bytes()
     except OSError as error:
-        raise ConfigError(f"{key}: the key cannot be read ({error.strerror}). Nothing was signed.") from None
-    return sign_statement(folder, statement_to_sign(folder, ledger=ledger), pem, str(key))
+        raise ConfigError(
+            f"{key}: the key cannot be read ({error.strerror}). Nothing was signed."
+        ) from None
+    return sign_statement(
+        folder, statement_to_sign(folder, ledger=ledger), pem, str(key)
+    )
 
 
-def sign_statement(folder: str | Path, statement: Mapping[str, Any], pem: bytes, whose: str) -> Path:
-    """Sign what `statement_to_sign` made of this folder, and put it there; `whose` names the key in a refusal."""
+def sign_statement(
+    folder: str | Path, statement: Mapping[str, Any], pem: bytes, whose: str
+) -> Path:
+    """Sign what `statement_to_sign` made of this folder, and put it there; `whose`
+    names the key in a refusal.
+    """
     from securesystemslib.dsse import Envelope
     from securesystemslib.signer._crypto_signer import CryptoSigner
 
@@ -115,9 +158,12 @@ def sign_statement(folder: str | Path, statement: Mapping[str, Any], pem: bytes,
         signer = CryptoSigner(private)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise ConfigError(
-            f"{whose} is no private key of Ed25519 or an elliptic curve (PEM, without a password). Nothing was signed."
+            f"{whose} is no private key of Ed25519 or an elliptic curve (PEM, without "
+            "a password). Nothing was signed."
         ) from None
-    envelope = Envelope(json.dumps(statement, ensure_ascii=False, sort_keys=True).encode(), PAYLOAD, {})
+    envelope = Envelope(
+        json.dumps(statement, ensure_ascii=False, sort_keys=True).encode(), PAYLOAD, {}
+    )
     envelope.sign(signer)
     place = Path(folder) / SIGNATURES / f"{statement['predicate']['signer']}.dsse.json"
     try:
@@ -128,21 +174,39 @@ def sign_statement(folder: str | Path, statement: Mapping[str, Any], pem: bytes,
 
 
 def verify_folder(folder: str | Path, trusted: str | Path) -> Verified:
-    """Check a folder of evidence by the public keys (NAME.pub) or certificates (NAME.pem) in the folder `trusted`."""
+    """Check a folder of evidence by the public keys (NAME.pub) or certificates
+    (NAME.pem) in the folder `trusted`.
+    """
     folder = Path(folder)
     run, stated, protocol = _stated(folder)
-    digests, keys, envelopes = _digests(folder), _trusted(Path(trusted)), envelopes_in(folder)
+    digests = _digests(folder)
+    keys = _trusted(Path(trusted))
+    envelopes = envelopes_in(folder)
     holders = [str(party["name"]) for party in stated["parties"]]
-    if lacking := [name for name in holders if name not in envelopes]:
+    lacking = [name for name in holders if name not in envelopes]
+    if lacking:
         raise EvidenceError(f"{folder}: {', '.join(lacking)} did not sign.")
-    if foreign := sorted(envelopes.keys() - {*holders, HUB}):
-        raise EvidenceError(f"{folder}: {', '.join(foreign)} signed, and is no holder of this run.")
+    foreign = sorted(envelopes.keys() - {*holders, HUB})
+    if foreign:
+        raise EvidenceError(
+            f"{folder}: {', '.join(foreign)} signed, and is no holder of this run."
+        )
     for name, place in envelopes.items():
         body = _opened(place, name, keys)
-        _require_same(name, {one["name"]: one["digest"]["sha256"] for one in body["subject"]}, digests)
+        _require_same(
+            name,
+            {one["name"]: one["digest"]["sha256"] for one in body["subject"]},
+            digests,
+        )
         predicate = body["predicate"]
-        if predicate.get("signer") != name or predicate.get("run") != run or predicate.get("rehearsal") is not None:
-            raise EvidenceError(f"{place}: it is signed for another holder, another run or a rehearsal.")
+        if (
+            predicate.get("signer") != name
+            or predicate.get("run") != run
+            or predicate.get("rehearsal") is not None
+        ):
+            raise EvidenceError(
+                f"{place}: it is signed for another holder, another run or a rehearsal."
+            )
         if name in holders:
             require_witnessed(name, predicate.get("ledger"), stated, protocol)
     require_derived(folder, digests)
@@ -151,7 +215,10 @@ def verify_folder(folder: str | Path, trusted: str | Path) -> Verified:
 
 def envelopes_in(folder: Path) -> dict[str, Path]:
     """Who is said to have signed, each with the envelope, unchecked."""
-    return {place.name.removesuffix(".dsse.json"): place for place in sorted((folder / SIGNATURES).glob("*"))}
+    return {
+        place.name.removesuffix(".dsse.json"): place
+        for place in sorted((folder / SIGNATURES).glob("*"))
+    }
 
 
 def _digests(folder: Path) -> dict[str, str]:
@@ -166,38 +233,56 @@ def _digests(folder: Path) -> dict[str, str]:
                 with place.open("rb") as file:
                     found[name] = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError as error:
-                raise EvidenceError(f"{folder}: {name} cannot be read ({error.strerror}).") from None
+                raise EvidenceError(
+                    f"{folder}: {name} cannot be read ({error.strerror})."
+                ) from None
     return found
 
 
 def _stated(folder: Path) -> tuple[str, Mapping[str, Any], str]:
-    """The run, its statement, and its protocol. EvidenceError where the folder is no evidence, is of a rehearsal, or
-    states a price that its own uses contradict."""
+    """The run, its statement, and its protocol. EvidenceError where the folder is no
+    evidence, is of a rehearsal, or states a price that its own uses contradict.
+    """
     try:
-        if missing := [name for name in MADE if not (folder / name).is_file()]:
-            raise EvidenceError(f"{folder} is no folder of evidence: it has no {', '.join(missing)}.")
-        run, stated = str(read_json(folder / "run.json")["run"]), read_json(folder / "privacy.json")
+        missing = [name for name in MADE if not (folder / name).is_file()]
+        if missing:
+            raise EvidenceError(
+                f"{folder} is no folder of evidence: it has no {', '.join(missing)}."
+            )
+        run = str(read_json(folder / "run.json")["run"])
+        stated = read_json(folder / "privacy.json")
         for party in stated["parties"]:
             plain_name(holder=party["name"])
         rehearsal = stated.get("rehearsal", "not said")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EvidenceError(f"{folder}: run.json or privacy.json is damaged ({error}).") from error
+        raise EvidenceError(
+            f"{folder}: run.json or privacy.json is damaged ({error})."
+        ) from error
     if rehearsal is not None:
         raise EvidenceError(
-            f"{folder}: this was a rehearsal, or does not say that it was none: it is evidence of nothing."
+            f"{folder}: this was a rehearsal, or does not say that it was none: it is "
+            "evidence of nothing."
         )
     require_true(stated, run)
     return run, stated, require_same_card(folder, stated)
 
 
-def _require_same(name: str, signed: Mapping[str, str], found: Mapping[str, str]) -> None:
+def _require_same(
+    name: str, signed: Mapping[str, str], found: Mapping[str, str]
+) -> None:
     for what, places in {
         "was added": found.keys() - signed.keys(),
         "is missing": signed.keys() - found.keys(),
-        "was changed": {place for place in found.keys() & signed.keys() if found[place] != signed[place]},
+        "was changed": {
+            place
+            for place in found.keys() & signed.keys()
+            if found[place] != signed[place]
+        },
     }.items():
         if places:
-            raise EvidenceError(f"{', '.join(sorted(places))} {what} since {name} signed.")
+            raise EvidenceError(
+                f"{', '.join(sorted(places))} {what} since {name} signed."
+            )
 
 
 def _opened(place: Path, name: str, keys: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -207,7 +292,8 @@ def _opened(place: Path, name: str, keys: Mapping[str, Any]) -> Mapping[str, Any
 
     if name not in keys:
         raise EvidenceError(
-            f"{place}: no key is trusted for {name}: put {name}.pub or {name}.pem among the trusted keys."
+            f"{place}: no key is trusted for {name}: put {name}.pub or {name}.pem "
+            "among the trusted keys."
         )
     try:
         if place.stat().st_size > _MOST:
@@ -221,7 +307,9 @@ def _opened(place: Path, name: str, keys: Mapping[str, Any]) -> Mapping[str, Any
             raise ValueError("it holds another kind of statement")
         _ = [one["digest"]["sha256"] for one in body["subject"]], body["predicate"].get
     except (Error, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EvidenceError(f"{place}: {name}'s signature does not hold ({error}).") from error
+        raise EvidenceError(
+            f"{place}: {name}'s signature does not hold ({error})."
+        ) from error
     return dict(body)
 
 
@@ -233,19 +321,29 @@ def _trusted(folder: Path) -> dict[str, Any]:
         try:
             pem = place.read_bytes()
             if b"PRIVATE KEY" in pem:
-                raise ConfigError(f"{place} holds a private key: only its owner may have it. Put its .pub here.")
+                raise ConfigError(
+                    f"{place} holds a private key: only its owner may have it. Put "
+                    "its .pub here."
+                )
             key = (
                 x509.load_pem_x509_certificate(pem).public_key()
                 if b"BEGIN CERTIFICATE" in pem
                 else serialization.load_pem_public_key(pem)
             )
             if not isinstance(key, Ed25519PublicKey | EllipticCurvePublicKey):
-                raise ConfigError(f"{place}: only Ed25519 keys and those of elliptic curves are taken.")
+                raise ConfigError(
+                    f"{place}: only Ed25519 keys and those of elliptic curves are "
+                    "taken."
+                )
             found[place.stem] = SSlibKey.from_crypto(key)
         except ConfigError:
             raise
         except (OSError, ValueError, UnsupportedAlgorithm) as error:
-            raise ConfigError(f"{place} is neither a public key nor a certificate.") from error
+            raise ConfigError(
+                f"{place} is neither a public key nor a certificate."
+            ) from error
     if not found:
-        raise ConfigError(f"{folder} holds no public keys (NAME.pub) or certificates (NAME.pem).")
+        raise ConfigError(
+            f"{folder} holds no public keys (NAME.pub) or certificates (NAME.pem)."
+        )
     return found

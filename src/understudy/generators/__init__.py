@@ -1,1 +1,3 @@
-"""What a run leaves behind: generators and classifiers, and the folders that they are saved in."""
+"""What a run leaves behind: generators and classifiers, and the folders that they are
+saved in.
+"""

@@ -1,8 +1,10 @@
-"""A trained classifier, the public rule that it reads rows by, and the card that says what it cost.
+"""A trained classifier, the public rule that it reads rows by, and the card that says
+what it cost.
 
-It answers as scikit-learn's classifiers do. On disk it is a folder: `weights.safetensors`, `card.json` and, where a
-schema says how rows are read, `schema.toml`. The network is rebuilt from a description in the card, by name; nothing is
-unpickled or executed.
+It answers as scikit-learn's classifiers do. On disk it is a folder:
+`weights.safetensors`, `card.json` and, where a schema says how rows are read,
+`schema.toml`. The network is rebuilt from a description in the card, by name; nothing
+is unpickled or executed.
 """
 
 import json
@@ -16,7 +18,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from understudy.data.encoding.features import ArrayFeatures, DeclaredFeatures, Features, TableFeatures, features_of
+from understudy.data.encoding.features import (
+    ArrayFeatures,
+    DeclaredFeatures,
+    Features,
+    TableFeatures,
+    features_of,
+)
 from understudy.data.kinds import load_schema, one_kind_of_row
 from understudy.generators.parts import ClassifierParts
 from understudy.ground.durable import read_json
@@ -26,14 +34,25 @@ from understudy.models.cohort.classifier import NETWORKS
 from understudy.models.network import built
 from understudy.privacy.accounts.budget import first_said
 
-_DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError, OSError, SafetensorError)
+_DAMAGED = (
+    KeyError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    OverflowError,
+    OSError,
+    SafetensorError,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Classifier(ClassifierParts):
-    """Says the class of a row. Asking is post-processing: it costs nothing more. Rows are a DataFrame, a table's path
-    or a `Table` where it was trained on tables (other columns are ignored), and an array (rows, …) where it was trained
-    on arrays. Images and series that a schema declares may come as a file, too."""
+    """Says the class of a row. Asking is post-processing: it costs nothing more. Rows
+    are a DataFrame, a table's path or a `Table` where it was trained on tables (other
+    columns are ignored), and an array (rows, …) where it was trained on arrays. Images
+    and series that a schema declares may come as a file, too.
+    """
 
     @classmethod
     def of(cls, parts: ClassifierParts) -> "Classifier":
@@ -50,44 +69,69 @@ class Classifier(ClassifierParts):
 
     def predict(self, rows: Any) -> NDArray[Any]:
         """The likeliest class of each row: (rows,)."""
-        return np.asarray(self.classes_[self.scores(self.features.rows(rows)).argmax(1).numpy()])
+        return np.asarray(
+            self.classes_[self.scores(self.features.rows(rows)).argmax(1).numpy()]
+        )
 
     def score(self, rows: Any, labels: Any) -> float:
         """The share of rows whose class is said right."""
         return float(np.mean(self.predict(rows) == np.asarray(labels)))
 
     def save(self, folder: str | Path) -> Path:
-        """Write the files. The card goes last: a folder without one is not a classifier."""
+        """Write the files. The card goes last: a folder without one is not a
+        classifier.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        named = {name: value.contiguous() for name, value in self.network.views(self.weights).items()}
-        save_file(named, folder / "weights.safetensors", metadata=first_said(self.card) or None)
+        named = {
+            name: value.contiguous()
+            for name, value in self.network.views(self.weights).items()
+        }
+        save_file(
+            named,
+            folder / "weights.safetensors",
+            metadata=first_said(self.card) or None,
+        )
         if isinstance(self.features, TableFeatures | DeclaredFeatures):
             self.features.schema.save(folder / "schema.toml")
-        said = {"network": self.network.describe(), "features": self.features.describe()}
+        said = {
+            "network": self.network.describe(),
+            "features": self.features.describe(),
+        }
         card = {**first_said(self.card), **self.card, **said}
-        (folder / "card.json").write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
+        (folder / "card.json").write_text(
+            json.dumps(card, indent=2, ensure_ascii=False) + "\n"
+        )
         return folder
 
     @classmethod
     def load(cls, folder: str | Path) -> "Classifier":
         """The classifier in this folder. ArtefactError if it is missing or damaged."""
         folder = Path(folder)
-        if not (folder / "card.json").exists() and (folder / "model" / "card.json").exists():
+        if (
+            not (folder / "card.json").exists()
+            and (folder / "model" / "card.json").exists()
+        ):
             folder = folder / "model"
         for name in ("card.json", "weights.safetensors"):
             if not (folder / name).exists():
-                raise ArtefactError(f"{folder} does not hold a classifier: {name} is missing.")
+                raise ArtefactError(
+                    f"{folder} does not hold a classifier: {name} is missing."
+                )
         try:
             card = read_json(folder / "card.json")
             network = built(NETWORKS, card["network"])
             header = read_header(folder / "weights.safetensors").shapes
             if {name: shape for name, (_, shape) in header.items()} != network.shapes:
-                raise ValueError("the weights are not those of the network on the card.")
+                raise ValueError(
+                    "the weights are not those of the network on the card."
+                )
             weights = network.flat(load_file(folder / "weights.safetensors"))
             features = _features(card["features"], folder / "schema.toml")
         except _DAMAGED as error:
-            raise ArtefactError(f"{folder} holds a damaged classifier: {error}") from None
+            raise ArtefactError(
+                f"{folder} holds a damaged classifier: {error}"
+            ) from None
         return cls(network, weights, features, card)
 
 

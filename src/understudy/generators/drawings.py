@@ -1,7 +1,8 @@
 """How rows of each kind are drawn, and a classifier is made of their generator.
 
-Tables: levels by their probabilities, or by the law that is asked for. Images and series: in declared units; rows of
-several kinds side by side. People with events, of one kind or of several: all tables of a person together.
+Tables: levels by their probabilities, or by the law that is asked for. Images and
+series: in declared units; rows of several kinds side by side. People with events, of
+one kind or of several: all tables of a person together.
 """
 
 import math
@@ -39,16 +40,22 @@ HIDDEN = 96  # units of the network that learns from drawn rows
 
 
 class Tables(Drawing):
-    def sample(self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked) -> pd.DataFrame:
+    def sample(
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+    ) -> pd.DataFrame:
         schema: Any = made.schema
         if not schema.rules:
             return self._sample(made, n, rng, asked)
         return keeping(n, lambda count: self._sample(made, count, rng, asked), schema)
 
-    def _sample(self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked) -> pd.DataFrame:
+    def _sample(
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+    ) -> pd.DataFrame:
         asked.check()
         if asked.conditioned:
-            return self.answers(made).sample(n, rng, where=asked.where, weights=asked.weights, like=asked.like)
+            return self.answers(made).sample(
+                n, rng, where=asked.where, weights=asked.weights, like=asked.like
+            )
         codec: Any = made.levels or Codec(made.schema)  # type: ignore[arg-type]
         if isinstance(made.network, MixtureOfProducts) and asked.draw == "sample":
             not_negative(n=n)
@@ -56,7 +63,12 @@ class Tables(Drawing):
             return frame
         frames = [codec.decode(np.zeros((0, len(codec.sizes)), dtype=np.int32), rng)]
         for _, rows in drawn(made, n, rng):
-            frames.append(codec.decode(codec.sample_codes(rows, rng) if asked.draw == "sample" else rows, rng))
+            frames.append(
+                codec.decode(
+                    codec.sample_codes(rows, rng) if asked.draw == "sample" else rows,
+                    rng,
+                )
+            )
         joined: pd.DataFrame = pd.concat(frames[1:] or frames, ignore_index=True)
         return joined
 
@@ -68,22 +80,36 @@ class Tables(Drawing):
         points = lambda n, rng: (rows for _, rows in drawn(made, n, rng))  # noqa: E731
         return Answers(made.network, levels or Codec(schema), points, made.release)
 
-    def classifier(self, made: GeneratorParts, target: str, rows: int, seed: int) -> Learned:
+    def classifier(
+        self, made: GeneratorParts, target: str, rows: int, seed: int
+    ) -> Learned:
         schema: Any = made.schema
-        there = (replace(column, nullable=False) if column.name == target else column for column in schema.columns)
-        features = TableFeatures(replace(schema, columns=tuple(there)), target)  # of which none is missing
+        there = (
+            replace(column, nullable=False) if column.name == target else column
+            for column in schema.columns
+        )
+        # of which none is missing
+        features = TableFeatures(replace(schema, columns=tuple(there)), target)
         whole(rows=rows)
         some = self.sample(made, rows, FastRng(seed), Asked()).dropna(subset=target)
         if some.empty:
-            raise ArtefactError("No drawn row has a value of the target: draw more rows, or predict another column.")
+            raise ArtefactError(
+                "No drawn row has a value of the target: draw more rows, or predict "
+                "another column."
+            )
         network = Mlp(math.prod(features.shape), HIDDEN, len(features.labels))
-        told, codes = features.rows(some), features.codes(some)
-        weights = learned(network, lambda places: features.expand(told[places]), codes, FastRng(seed))
+        told = features.rows(some)
+        codes = features.codes(some)
+        weights = learned(
+            network, lambda places: features.expand(told[places]), codes, FastRng(seed)
+        )
         return network, weights, features, f"learned from {rows:,} drawn rows"
 
 
 class Arrays(Drawing):
-    def sample(self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked) -> pd.DataFrame:
+    def sample(
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+    ) -> pd.DataFrame:
         asked.check()
         if asked.conditioned:
             self.answers(made)
@@ -95,23 +121,36 @@ class Arrays(Drawing):
         label: str | None = made.schema.label  # type: ignore[union-attr]
         return label
 
-    def classifier(self, made: GeneratorParts, target: str, rows: int, seed: int) -> Learned:
+    def classifier(
+        self, made: GeneratorParts, target: str, rows: int, seed: int
+    ) -> Learned:
         schema: Any = made.schema
         names = [column.name for column in schema.targets]
         if not isinstance(made.network, CellGaussians) or not names:
             return super().classifier(made, target, rows, seed)
         if target not in names:
-            said = f'the class is "{names[0]}"' if len(names) == 1 else f"the labels are {', '.join(names)}"
+            said = (
+                f'the class is "{names[0]}"'
+                if len(names) == 1
+                else f"the labels are {', '.join(names)}"
+            )
             raise ConfigError(f'{said}: there is no column "{target}" to predict.')
         features = DeclaredFeatures(schema, target if len(names) > 1 else None)
-        network, weights = bayes_rule(made.network, schema.label_sizes, names.index(target))
+        network, weights = bayes_rule(
+            made.network, schema.label_sizes, names.index(target)
+        )
         return network, weights, features, "Bayes' rule on the fit"
 
 
-def labelled(made: GeneratorParts, n: int, rng: FastRng) -> tuple[NDArray[np.float32], Codes | None]:
-    """Series or images in [0, 1], (n, *shape), and their classes where the network knows them."""
+def labelled(
+    made: GeneratorParts, n: int, rng: FastRng
+) -> tuple[NDArray[np.float32], Codes | None]:
+    """Series or images in [0, 1], (n, *shape), and their classes where the network
+    knows them.
+    """
     shape: tuple[int, ...] = made.schema.shape  # type: ignore[union-attr]
-    values, classes = [np.zeros((0, *shape), dtype=np.float32)], [np.zeros(0, dtype=np.int64)]
+    values = [np.zeros((0, *shape), dtype=np.float32)]
+    classes = [np.zeros(0, dtype=np.int64)]
     network = made.network
     for z, rows in drawn(made, n, rng):
         values.append(rows.reshape(-1, *shape).numpy())
@@ -122,7 +161,9 @@ def labelled(made: GeneratorParts, n: int, rng: FastRng) -> tuple[NDArray[np.flo
 
 
 class SideBySide(Drawing):
-    def sample(self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked) -> pd.DataFrame:
+    def sample(
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+    ) -> pd.DataFrame:
         asked.check()
         if asked.conditioned:
             self.answers(made)
@@ -130,34 +171,58 @@ class SideBySide(Drawing):
         frame: pd.DataFrame = schema.frame(self.parts(made, n, rng, asked.draw))
         return frame
 
-    def parts(self, made: GeneratorParts, n: int, rng: FastRng, draw: str) -> dict[str, pd.DataFrame | NDArray[Any]]:
+    def parts(
+        self, made: GeneratorParts, n: int, rng: FastRng, draw: str
+    ) -> dict[str, pd.DataFrame | NDArray[Any]]:
         one_of(("sample", "argmax"), draw=draw)
         parts: dict[str, Any] = made.schema.parts  # type: ignore[union-attr, assignment]
         widths = [kind_of(part).width(part) for part in parts.values()]
-        rows = torch.cat([torch.zeros(0, sum(widths)), *(rows for _, rows in drawn(made, n, rng))])
+        rows = torch.cat(
+            [torch.zeros(0, sum(widths)), *(rows for _, rows in drawn(made, n, rng))]
+        )
         return {
             name: kind_of(part).decode(part, own, rng, draw)
-            for (name, part), own in zip(parts.items(), torch.split(rows, widths, 1), strict=True)
+            for (name, part), own in zip(
+                parts.items(), torch.split(rows, widths, 1), strict=True
+            )
         }
 
 
-def labelled_images(generator: GeneratorParts, n: int, *, seed: int | None = None) -> tuple[NDArray[Any], list[Label]]:
-    """`n` images of a pool, (n, height, width) in declared units, and the class of each."""
-    network, schema = generator.network, generator.schema
-    if isinstance(network, CellGaussians) and IMAGES.describes(schema) and schema.classes:
+def labelled_images(
+    generator: GeneratorParts, n: int, *, seed: int | None = None
+) -> tuple[NDArray[Any], list[Label]]:
+    """`n` images of a pool, (n, height, width) in declared units, and the class of
+    each.
+    """
+    network = generator.network
+    schema = generator.schema
+    if (
+        isinstance(network, CellGaussians)
+        and IMAGES.describes(schema)
+        and schema.classes
+    ):
         values, codes = labelled(generator, n, FastRng(seed))
-        return schema.unscaled(values), next(iter(schema.class_table(cast(Codes, codes)).values())).tolist()
+        return schema.unscaled(values), next(
+            iter(schema.class_table(cast(Codes, codes)).values())
+        ).tolist()
     if not isinstance(network, Pool) or not IMAGES.describes(schema):
-        raise ConfigError("this generator is no pool of labelled images: use its `sample`.")
-    members, known = generator.card["members"], np.array(generator.card.get("classes", []), dtype=object)
-    images, labels = [], []
+        raise ConfigError(
+            "this generator is no pool of labelled images: use its `sample`."
+        )
+    members = generator.card["members"]
+    known = np.array(generator.card.get("classes", []), dtype=object)
+    images = []
+    labels = []
     for z, rows in drawn(generator, n, FastRng(seed)):
         images.append(np.asarray(schema.unscaled(rows.numpy())))
-        picked, own = network.pick(z), np.empty(len(z), dtype=object)
+        picked = network.pick(z)
+        own = np.empty(len(z), dtype=object)
         for place, member in enumerate(network.each):
             here = picked == place
             if isinstance(member, CellGaussians):
-                own[here.numpy()] = known[member.classes_of(z[here, 1 : 1 + member.latent]).numpy()]
+                own[here.numpy()] = known[
+                    member.classes_of(z[here, 1 : 1 + member.latent]).numpy()
+                ]
             else:
                 own[here.numpy()] = members[place]["label"]
         labels += own.tolist()
@@ -165,32 +230,55 @@ def labelled_images(generator: GeneratorParts, n: int, *, seed: int | None = Non
 
 
 class People(Drawing):
-    def sample(self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked) -> pd.DataFrame:
+    def sample(
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+    ) -> pd.DataFrame:
         schema: Any = made.schema
         if len(schema.parts) > 1:
             raise ArtefactError(
-                "events of several kinds do not stand in one table: see `tables`, or `understudy sample --out FOLDER`."
+                "events of several kinds do not stand in one table: see `tables`, or "
+                "`understudy sample --out FOLDER`."
             )
         people, events = self.tables(made, n, rng, asked).values()
         rows = people.merge(events, on=schema.person, how="left")
         rows.attrs = people.attrs
         return rows
 
-    def tables(self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked) -> dict[str, pd.DataFrame]:
+    def tables(
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+    ) -> dict[str, pd.DataFrame]:
         """People, and their events of each kind."""
-        if asked.weights is not None or asked.like is not None or asked.draw != "sample":
-            raise ConfigError("people with events are drawn by a condition or by none, and in no other way.")
+        if (
+            asked.weights is not None
+            or asked.like is not None
+            or asked.draw != "sample"
+        ):
+            raise ConfigError(
+                "people with events are drawn by a condition or by none, and in no "
+                "other way."
+            )
         not_negative(n=n)
         schema: Any = made.schema
         network = made.network
-        titles = [part.title for part in schema.parts] if len(schema.parts) > 1 else ["events"]
+        titles = (
+            [part.title for part in schema.parts]
+            if len(schema.parts) > 1
+            else ["events"]
+        )
         if not isinstance(network, MixtureOfChains | ChainsTogether):
-            raise ArtefactError("This generator draws no people with events: see `sample`.")
+            raise ArtefactError(
+                "This generator draws no people with events: see `sample`."
+            )
         if asked.where is not None or schema.rules:
             frames = people_where(network, schema, asked.where, n, rng)
         else:
             one = isinstance(network, MixtureOfChains)
-            codes: Any = (network.draw(n, rng.uniform),) if one else network.draw(n, rng.uniform)
-            each = [visit_frames(own, part, rng) for part, own in zip(schema.parts, codes, strict=True)]
+            codes: Any = (
+                (network.draw(n, rng.uniform),) if one else network.draw(n, rng.uniform)
+            )
+            each = [
+                visit_frames(own, part, rng)
+                for part, own in zip(schema.parts, codes, strict=True)
+            ]
             frames = (each[0][0], *(events for _, events in each))
         return dict(zip(("people", *titles), frames, strict=True))

@@ -1,8 +1,10 @@
-"""A generator's folder: `weights.safetensors`, `schema.toml` and `card.json`; where a table's levels were bought
-`levels.safetensors`, and where noisy tables were released, which the card lists then, `release.safetensors`.
+"""A generator's folder: `weights.safetensors`, `schema.toml` and `card.json`; where a
+table's levels were bought `levels.safetensors`, and where noisy tables were released,
+which the card lists then, `release.safetensors`.
 
-Guarantee: a network is rebuilt from a description in the card, by name, from a short list; nothing is unpickled or
-executed, and whoever wrote the folder, memory grows with its files and not with what they claim.
+Guarantee: a network is rebuilt from a description in the card, by name, from a short
+list; nothing is unpickled or executed, and whoever wrote the folder, memory grows with
+its files and not with what they claim.
 """
 
 import json
@@ -31,13 +33,27 @@ Parts = tuple[Any, Described, dict[str, Any], Levels | None, Release | None]
 
 LEVELS = "levels.safetensors"
 _MOST_HEADER = 1 << 24  # a pool of many offers has many tensors
-_DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError, SafetensorError)
+_DAMAGED = (
+    KeyError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    OverflowError,
+    SafetensorError,
+)
 
 
 def write_generator(folder: Path, parts: GeneratorParts) -> Path:
-    network, card, levels, release = parts.network, parts.card, parts.levels, parts.release
+    network = parts.network
+    card = parts.card
+    levels = parts.levels
+    release = parts.release
     folder.mkdir(parents=True, exist_ok=True)
-    state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    state = {
+        name: value.detach().cpu().contiguous()
+        for name, value in network.state_dict().items()
+    }
     save_file(state, folder / "weights.safetensors", metadata=first_said(card) or None)
     for name in (LEVELS, RELEASE):  # what an earlier one left
         (folder / name).unlink(missing_ok=True)
@@ -49,21 +65,30 @@ def write_generator(folder: Path, parts: GeneratorParts) -> Path:
     if release is not None:
         release.save(folder / RELEASE, first_said(card))
         said["release"] = release.card
-    (folder / "card.json").write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n")
+    (folder / "card.json").write_text(
+        json.dumps(said, indent=2, ensure_ascii=False) + "\n"
+    )
     return folder
 
 
 def read_generator(folder: Path) -> Parts:
-    """Network, schema, card, levels and release, as they were written. A file is missing or damaged → ArtefactError."""
+    """Network, schema, card, levels and release, as they were written. A file is
+    missing or damaged → ArtefactError.
+    """
     if folder.is_file():
         raise ArtefactError(
-            f"{folder} is one file, and a generator is a folder. A file from an exchange's page is checked by its "
-            "pool when it is taken: `understudy exchange pull --at URL --out FOLDER` makes the folder."
+            f"{folder} is one file, and a generator is a folder. A file from an "
+            "exchange's page is checked by its pool when it is taken: `understudy "
+            "exchange pull --at URL --out FOLDER` makes the folder."
         )
-    if not (folder / "card.json").exists() and (folder / "generator" / "card.json").exists():
+    if (
+        not (folder / "card.json").exists()
+        and (folder / "generator" / "card.json").exists()
+    ):
         folder = folder / "generator"
     try:
-        card, schema = read_json(folder / "card.json"), load_any(folder / "schema.toml")
+        card = read_json(folder / "card.json")
+        schema = load_any(folder / "schema.toml")
         levels = _levels(schema, folder / LEVELS)
         sizes = sizes_of(schema) if levels is None else levels.sizes
         _same_classes(card["network"], schema)
@@ -71,36 +96,54 @@ def read_generator(folder: Path) -> Parts:
         release = _release(schema, levels, card, folder / RELEASE)
     except FileNotFoundError as error:
         name = Path(error.filename).name if error.filename else "a file"
-        raise ArtefactError(f"{folder} does not hold a generator: {name} is missing.") from None
+        raise ArtefactError(
+            f"{folder} does not hold a generator: {name} is missing."
+        ) from None
     except OSError as error:
-        raise ArtefactError(f"{folder} does not hold a generator ({error.strerror}).") from None
+        raise ArtefactError(
+            f"{folder} does not hold a generator ({error.strerror})."
+        ) from None
     except _DAMAGED as error:
         raise ArtefactError(f"{folder} holds a damaged generator: {error}") from None
     return network.eval(), schema, card, levels, release
 
 
 def _same_classes(described: Mapping[str, Any], schema: Described) -> None:
-    """ValueError where a network of Gaussians by class has others than the schema's labels have combinations."""
+    """ValueError where a network of Gaussians by class has others than the schema's
+    labels have combinations.
+    """
     sizes = getattr(schema, "label_sizes", ())
-    if sizes and described["kind"] == "gaussians" and described["classes"] != math.prod(sizes):
+    if (
+        sizes
+        and described["kind"] == "gaussians"
+        and described["classes"] != math.prod(sizes)
+    ):
         raise ValueError(
-            f"the network knows {described['classes']} classes, and the schema declares {math.prod(sizes):,}."
+            f"the network knows {described['classes']} classes, and the schema "
+            f"declares {math.prod(sizes):,}."
         )
 
 
 def _levels(schema: Described, file: Path) -> Levels | None:
-    """A table's own levels, if there are any: read only when the file's header has as many cells as the schema."""
+    """A table's own levels, if there are any: read only when the file's header has as
+    many cells as the schema.
+    """
     if not file.exists():
         return None
     if not TABLE.describes(schema):
         raise ValueError(f"{file.name} is for tables alone.")
     found = read_header(file, most=_MOST_HEADER).shapes
-    if (claimed := level_shapes(schema, found)) != found:
-        raise ValueError(f"the levels are not those of the schema: {difference(claimed, found)}.")
+    claimed = level_shapes(schema, found)
+    if claimed != found:
+        raise ValueError(
+            f"the levels are not those of the schema: {difference(claimed, found)}."
+        )
     return Levels.from_tensors(schema, load_file(file))
 
 
-def _release(schema: Described, levels: Levels | None, card: Mapping[str, Any], file: Path) -> Release | None:
+def _release(
+    schema: Described, levels: Levels | None, card: Mapping[str, Any], file: Path
+) -> Release | None:
     """What was released, where the card lists it."""
     if "release" not in card:
         if file.exists():
@@ -112,11 +155,17 @@ def _release(schema: Described, levels: Levels | None, card: Mapping[str, Any], 
 
 
 def _network(description: dict[str, Any], sizes: tuple[int, ...], weights: Path) -> Any:
-    """The network, built only when the header of its weights says that they are all there."""
+    """The network, built only when the header of its weights says that they are all
+    there.
+    """
     found = read_header(weights, most=_MOST_HEADER).shapes
     check_claim(description, sizes, len(found))
-    if (claimed := shapes_of(on_paper(description))) != found:
-        raise ValueError(f"the weights are not those of the network on the card: {difference(claimed, found)}.")
+    claimed = shapes_of(on_paper(description))
+    if claimed != found:
+        raise ValueError(
+            "the weights are not those of the network on the card: "
+            f"{difference(claimed, found)}."
+        )
     network = network_class(description["kind"]).from_description(description)
     network.load_state_dict(load_file(weights))
     return network

@@ -1,4 +1,6 @@
-"""What a generator of any kind of rows does in a way of its own (`drawings`, loaded when it is needed)."""
+"""What a generator of any kind of rows does in a way of its own (`drawings`, loaded
+when it is needed).
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -34,42 +36,64 @@ class Asked:
 
     @property
     def conditioned(self) -> bool:
-        return self.where is not None or self.weights is not None or self.like is not None
+        return (
+            self.where is not None or self.weights is not None or self.like is not None
+        )
 
     def check(self) -> None:
         """ConfigError where rows are not drawn in such a way."""
         if self.conditioned and self.draw != "sample":
-            raise ConfigError(f"rows that are asked for are drawn, so draw={self.draw!r} has no meaning here.")
+            raise ConfigError(
+                f"rows that are asked for are drawn, so draw={self.draw!r} has no "
+                "meaning here."
+            )
         one_of(("sample", "argmax"), draw=self.draw)
 
 
 class Drawing(ABC):
     @abstractmethod
-    def sample(self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked) -> pd.DataFrame:
+    def sample(
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+    ) -> pd.DataFrame:
         """Synthetic rows as one table."""
 
-    def tables(self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked) -> dict[str, pd.DataFrame]:
-        """The same as the tables that a holder would bring, by name; one without a name where there is one."""
+    def tables(
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+    ) -> dict[str, pd.DataFrame]:
+        """The same as the tables that a holder would bring, by name; one without a name
+        where there is one.
+        """
         return {"": self.sample(made, n, rng, asked)}
 
-    def parts(self, made: GeneratorParts, n: int, rng: FastRng, draw: str) -> dict[str, pd.DataFrame | NDArray[Any]]:
+    def parts(
+        self, made: GeneratorParts, n: int, rng: FastRng, draw: str
+    ) -> dict[str, pd.DataFrame | NDArray[Any]]:
         """Party by party, where these have rows of several kinds."""
         raise ArtefactError("This generator's parties all hold tables: see `sample`.")
 
     def answers(self, made: GeneratorParts) -> Answers:
         """The generator, to be asked. ArtefactError where it draws no table."""
         kind = type(made.schema).__name__
-        raise ArtefactError(f"Only a generator of tables answers questions, and {kind} describes none.")
+        raise ArtefactError(
+            f"Only a generator of tables answers questions, and {kind} describes none."
+        )
 
     def label(self, made: GeneratorParts) -> str | None:
         return None
 
-    def classifier(self, made: GeneratorParts, target: str, rows: int, seed: int) -> Learned:
+    def classifier(
+        self, made: GeneratorParts, target: str, rows: int, seed: int
+    ) -> Learned:
         """What predicts the target, made of this generator alone."""
-        raise ArtefactError("A classifier is made of a generator that draws a table, or images or series with a class.")
+        raise ArtefactError(
+            "A classifier is made of a generator that draws a table, or images or "
+            "series with a class."
+        )
 
 
-def drawn(made: GeneratorParts, n: int, rng: FastRng) -> Iterator[tuple[Tensor, Tensor]]:
+def drawn(
+    made: GeneratorParts, n: int, rng: FastRng
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Latent points, some at a time, and what the network makes of them."""
     not_negative(n=n)
     device = next(made.network.parameters()).device
@@ -80,11 +104,17 @@ def drawn(made: GeneratorParts, n: int, rng: FastRng) -> Iterator[tuple[Tensor, 
 
 
 CLASSES = {  # the kind of a schema → the class in `drawings`
-    "table": "Tables", "image": "Arrays", "series": "Arrays", "visits": "People", "several-visits": "People",
+    "table": "Tables",
+    "image": "Arrays",
+    "series": "Arrays",
+    "visits": "People",
+    "several-visits": "People",
     "mixed": "SideBySide",
-}  # fmt: skip
+}
 
 
 def drawing_of(schema: Any) -> Drawing:
-    drawing: Drawing = getattr(import_module("understudy.generators.drawings"), CLASSES[schema.kind])()
+    drawing: Drawing = getattr(
+        import_module("understudy.generators.drawings"), CLASSES[schema.kind]
+    )()
     return drawing

@@ -1,4 +1,6 @@
-"""What generators and classifiers are made of: a network, the rule of its rows, the card."""
+"""What generators and classifiers are made of: a network, the rule of its rows, the
+card.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
     from understudy.models.network import Network
 
 CHUNK = 4096  # rows at a time, so that memory does not grow with their number
-# and of what a network makes of them: a fit of several labels may have thousands of Gaussians
+# and of what a network makes of them: a fit of several labels may have thousands of
+# Gaussians
 MOST_FLOATS = 1 << 27
 
 
@@ -27,8 +30,10 @@ class GeneratorParts:
     network: "Network"
     schema: "PublicSchema | MixedSchema | SeveralVisits"
     card: Mapping[str, Any]
-    levels: "Levels | None" = None  # of a table, where they are not as its schema declares them
-    release: "Release | None" = None  # the noisy tables that were released, as they came
+    # of a table, where they are not as its schema declares them
+    levels: "Levels | None" = None
+    # the noisy tables that were released, as they came
+    release: "Release | None" = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,4 +51,6 @@ class ClassifierParts:
             return torch.cat([self.network.forward(self.weights, x) for x in inputs])
 
     def accuracy(self, population: "Population") -> float:
-        return float((self.scores(population.rows).argmax(1) == population.codes).double().mean())
+        return float(
+            (self.scores(population.rows).argmax(1) == population.codes).double().mean()
+        )

@@ -1,1 +1,3 @@
-"""What everything stands on: errors, checks of plain values, durable files, packed bytes, tensors in files."""
+"""What everything stands on: errors, checks of plain values, durable files, packed
+bytes, tensors in files.
+"""

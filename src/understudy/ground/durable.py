@@ -1,15 +1,20 @@
-"""Files that are whole or not there, and what a holder keeps: for its owner alone, whatever the umask is.
+"""Files that are whole or not there, and what a holder keeps: for its owner alone,
+whatever the umask is.
 
-What is kept (ledgers, keys, states, journals, logs, drafts, pages with figures of real rows) has the mode 0600, from
-its first moment on, in folders of the mode 0700. What may go out (weights, cards, synthetic rows, public pages) is
-written as the umask says, and not from here.
+What is kept (ledgers, keys, states, journals, logs, drafts, pages with figures of real
+rows) has the mode 0600, from its first moment on, in folders of the mode 0700. What may
+go out (weights, cards, synthetic rows, public pages) is written as the umask says, and
+not from here.
 
-TOML and JSON that somebody else wrote are looked at before they are parsed: Python's TOML parser takes time that grows
-with the square of a dotted key, and either parser follows brackets until the stack ends.
+TOML and JSON that somebody else wrote are looked at before they are parsed: Python's
+TOML parser takes time that grows with the square of a dotted key, and either parser
+follows brackets until the stack ends.
 
-Guarantee: time and memory are bounded by a multiple of the file's size, and the size by `MOST`.
-Edges: too many bytes, brackets within brackets or dots in one key, or text that is not UTF-8 → ValueError in words,
-from a scan that takes one pass. `load_toml` says it to the person who named the file.
+Guarantee: time and memory are bounded by a multiple of the file's size, and the size by
+`MOST`.
+Edges: too many bytes, brackets within brackets or dots in one key, or text that is not
+UTF-8 → ValueError in words, from a scan that takes one pass. `load_toml` says it to the
+person who named the file.
 """
 
 import json
@@ -29,7 +34,8 @@ MOST = 1 << 23  # bytes
 DEPTH = 32  # brackets within brackets
 DOTS = 16  # in one key, or one name of a table
 
-# Strings and comments, also ones that never end: each begins where the one before ended, so one pass sees all.
+# Strings and comments, also ones that never end: each begins where the one before
+# ended, so one pass sees all.
 _QUIET = re.compile(
     r'"""(?:[^"\\]|\\.?|"(?!""))*+(?:"{3,5})?|'
     r"'''(?:[^']|'(?!''))*+(?:'{3,5})?|"
@@ -42,7 +48,9 @@ _STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def replace(path: Path, data: bytes, *, sync: bool = False) -> Path:
-    """Write the file in one piece, for its owner alone: a kill leaves the old or the new one; `sync`: on the disk."""
+    """Write the file in one piece, for its owner alone: a kill leaves the old or the
+    new one; `sync`: on the disk.
+    """
     _make(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
@@ -59,7 +67,9 @@ def replace(path: Path, data: bytes, *, sync: bool = False) -> Path:
 
 @contextmanager
 def own_temporary(path: Path) -> Iterator[Path]:
-    """An empty file for its owner alone, which takes the place of `path` at the end; after an error it is gone."""
+    """An empty file for its owner alone, which takes the place of `path` at the end;
+    after an error it is gone.
+    """
     _make(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
@@ -72,7 +82,9 @@ def own_temporary(path: Path) -> Iterator[Path]:
 
 
 def sync_folder(path: Path) -> None:
-    """What was renamed or made in the folder (or is in the file) survives a power cut from now on."""
+    """What was renamed or made in the folder (or is in the file) survives a power cut
+    from now on.
+    """
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -85,7 +97,9 @@ def replace_json(path: Path, value: Any) -> Path:
 
 
 def own_file(path: Path, flags: int) -> int:
-    """A handle of the file, made if need be, which its owner alone can read from now on."""
+    """A handle of the file, made if need be, which its owner alone can read from now
+    on.
+    """
     handle = os.open(path, flags | os.O_CREAT, 0o600)
     if os.fstat(handle).st_uid == os.geteuid():
         os.fchmod(handle, 0o600)
@@ -93,19 +107,27 @@ def own_file(path: Path, flags: int) -> int:
 
 
 def own_files(*paths: Path) -> None:
-    """Those of these files that are there can be read by their owner alone from now on."""
+    """Those of these files that are there can be read by their owner alone from
+    now on.
+    """
     for path in paths:
         if path.exists() and path.stat().st_uid == os.geteuid():
             path.chmod(0o600)
 
 
 def own_database(path: Path) -> None:
-    """The same for a SQLite file. What SQLite makes beside it has the file's own mode."""
-    own_files(path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"))
+    """The same for a SQLite file. What SQLite makes beside it has the file's own
+    mode.
+    """
+    own_files(
+        path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+    )
 
 
 def own_folder(path: Path) -> Path:
-    """The folder, made if need be, into which its owner alone can look; others' and shared ones stay as they are."""
+    """The folder, made if need be, into which its owner alone can look; others' and
+    shared ones stay as they are.
+    """
     _make(path)
     about = path.stat()
     if about.st_uid == os.geteuid() and not about.st_mode & stat.S_ISVTX:
@@ -114,8 +136,11 @@ def own_folder(path: Path) -> Path:
 
 
 def free_folder(wanted: Path) -> Path:
-    """The folder if it is not there, or else the first of that name and a number that is not."""
-    number, folder = 1, wanted
+    """The folder if it is not there, or else the first of that name and a number that
+    is not.
+    """
+    number = 1
+    folder = wanted
     while folder.exists():
         number += 1
         folder = wanted.with_name(f"{wanted.name}-{number}")
@@ -123,7 +148,9 @@ def free_folder(wanted: Path) -> Path:
 
 
 def _make(folder: Path) -> None:
-    for place in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
+    for place in reversed(
+        [place for place in (folder, *folder.parents) if not place.exists()]
+    ):
         place.mkdir(exist_ok=True, mode=0o700)
 
 
@@ -140,13 +167,19 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def load_toml(path: Path, what: str) -> dict[str, Any]:
-    """The same of a file that somebody named. ConfigError says which, and `what` it should have been."""
+    """The same of a file that somebody named. ConfigError says which, and `what` it
+    should have been.
+    """
     try:
         return read_toml(path)
     except OSError as error:
-        raise ConfigError(f"{path}: {what} cannot be read ({error.strerror}).") from None
+        raise ConfigError(
+            f"{path}: {what} cannot be read ({error.strerror})."
+        ) from None
     except ValueError as error:
-        raise ConfigError(f"{path.name}: {what} is not a valid TOML file ({error}).") from None
+        raise ConfigError(
+            f"{path.name}: {what} is not a valid TOML file ({error})."
+        ) from None
 
 
 def read_json(path: Path) -> Any:
@@ -168,8 +201,12 @@ def parse_json(text: str) -> Any:
 
 
 def _check_depth(bare: str) -> None:
-    """Brackets within brackets. One that closes nothing counts for nothing: the parser stops at it."""
+    """Brackets within brackets. One that closes nothing counts for nothing: the parser
+    stops at it.
+    """
     brackets = re.findall(r"[\[\]{}]", bare)
-    deepest = max(accumulate(brackets, lambda depth, one: max(0, depth + _STEP[one]), initial=0))
+    deepest = max(
+        accumulate(brackets, lambda depth, one: max(0, depth + _STEP[one]), initial=0)
+    )
     if deepest > DEPTH:
         raise ValueError(f"it is nested deeper than {DEPTH}")

@@ -1,12 +1,13 @@
 """Every error that understudy raises on purpose.
 
     UnderstudyError
-    ├── ConfigError, SchemaError (DraftSchemaError), AlignmentError, MessageError, ArtefactError, ExchangeError
+    ├── ConfigError, SchemaError (DraftSchemaError), AlignmentError, MessageError
+    ├── ArtefactError, ExchangeError
     ├── PrivacyError: BudgetExceeded, LedgerError, BareReplyError
     └── PartyError: ContractRefused, PartyAway
 
-A message says what, with which value, and what happened to the data. None quotes more of a row than
-the value that is wrong, and only at the holder of the row.
+A message says what, with which value, and what happened to the data. None quotes more
+of a row than the value that is wrong, and only at the holder of the row.
 """
 
 
@@ -19,7 +20,9 @@ class PrivacyWarning(UserWarning):
 
 
 class UtilityWarning(UserWarning):
-    """What comes out will be less than one may think: a column is left out, or people are too few."""
+    """What comes out will be less than one may think: a column is left out, or people
+    are too few.
+    """
 
 
 class ConfigError(UnderstudyError, ValueError):
@@ -77,6 +80,9 @@ class ArtefactError(UnderstudyError):
 class ExchangeError(UnderstudyError):
     """The generator exchange refused, or cannot be reached (status 0)."""
 
-    def __init__(self, status: int, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, *, retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
-        self.status, self.retry_after = status, retry_after
+        self.status = status
+        self.retry_after = retry_after

@@ -1,4 +1,6 @@
-"""Libraries that only some parts of the package need, and the line that installs them."""
+"""Libraries that only some parts of the package need, and the line that installs
+them.
+"""
 
 import importlib.util
 
@@ -26,13 +28,26 @@ def install_line(extra: str) -> str:
 
 
 def install_library(name: str) -> str:
-    """The same for a library by the name it is imported by; a driver that no extra has is installed by its own name."""
-    found = [extra for extra, libraries in EXTRAS.items() if name.partition(".")[0] in libraries]
+    """The same for a library by the name it is imported by; a driver that no extra has
+    is installed by its own name.
+    """
+    found = [
+        extra
+        for extra, libraries in EXTRAS.items()
+        if name.partition(".")[0] in libraries
+    ]
     return install_line(found[0]) if found else f"pip install {name.partition('.')[0]}"
 
 
-def need_extra(extra: str, *libraries: str, what: str = "this", nothing: str = "Nothing was done.") -> None:
-    """ConfigError where a library of the extra is not installed; without names, any of them."""
+def need_extra(
+    extra: str, *libraries: str, what: str = "this", nothing: str = "Nothing was done."
+) -> None:
+    """ConfigError where a library of the extra is not installed; without names, any of
+    them.
+    """
     names = libraries or EXTRAS[extra]
-    if missing := [name for name in names if importlib.util.find_spec(name) is None]:
-        raise ConfigError(f"{what} needs {', '.join(missing)}: {install_line(extra)}. {nothing}")
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"{what} needs {', '.join(missing)}: {install_line(extra)}. {nothing}"
+        )

@@ -1,10 +1,14 @@
-"""Work in several processes of this machine: functions of this package, from bytes to bytes.
+"""Work in several processes of this machine: functions of this package, from bytes to
+bytes.
 
-Each process is an interpreter of its own, started by name and not by a fork, so that a script, a notebook or a server
-with threads can have them without a word about it in its own code. They wait for work a while and end by themselves,
-and with the one that started them. `UNDERSTUDY_PROCESSES` says how many there are; as many as cores unless it is set.
+Each process is an interpreter of its own, started by name and not by a fork, so that a
+script, a notebook or a server with threads can have them without a word about it in its
+own code. They wait for work a while and end by themselves, and with the one that
+started them. `UNDERSTUDY_PROCESSES` says how many there are; as many as cores unless it
+is set.
 
-Edges: an error of this package comes back as it is; any other, or a process that dies → PartyError.
+Edges: an error of this package comes back as it is; any other, or a process that dies →
+PartyError.
 """
 
 import atexit
@@ -31,8 +35,13 @@ _START = "from understudy.ground.processes import serve; serve()"
 
 
 def process_count() -> int:
-    if not (said := os.environ.get(VARIABLE, "")):
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    said = os.environ.get(VARIABLE, "")
+    if not said:
+        return (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
     if not said.isdecimal():
         raise ConfigError(f"{VARIABLE} must be a whole number, not {said[:40]!r}.")
     whole(**{VARIABLE: int(said)})
@@ -41,18 +50,27 @@ def process_count() -> int:
 
 def environment() -> dict[str, str]:
     """What a process of this package is started with: its libraries have one thread."""
-    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
-    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    path = os.pathsep.join(
+        filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")))
+    )
+    return os.environ | {
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
 
 
 def in_processes(work: str, asks: Sequence[bytes]) -> Iterator[bytes]:
-    """What `work`, "module:function" of this package, makes of each; as many at a time as there may be processes."""
+    """What `work`, "module:function" of this package, makes of each; as many at a time
+    as there may be processes.
+    """
     with _LOCK:
         yield from _Workers.shared().map(work, asks)
 
 
 class _Workers:
-    held: "tuple[int, _Workers] | None" = None  # by whom, since a fork's are not its own
+    # by whom, since a fork's are not its own
+    held: "tuple[int, _Workers] | None" = None
 
     def __init__(self) -> None:
         self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
@@ -85,18 +103,23 @@ class _Workers:
         try:
             process = self._idle.get_nowait()
         except Empty:
-            command, pipe = [sys.executable, "-c", _START], subprocess.PIPE
-            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment())
+            command = [sys.executable, "-c", _START]
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, env=environment()
+            )
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             _write(process.stdin, work.encode(), ask)
-            kind, answer = _read(process.stdout), _read(process.stdout)
+            kind = _read(process.stdout)
+            answer = _read(process.stdout)
         except (OSError, EOFError):
             process.kill()
             _ended(process)
             raise PartyError(
-                f"a process that counted rows ended by itself ({process.returncode}): too little memory, perhaps. "
+                f"a process that counted rows ended by itself ({process.returncode}): "
+                "too little memory, perhaps. "
                 f"{VARIABLE}=1 counts in one. Nothing was charged or sent."
             ) from None
         self._idle.put(process)
@@ -121,13 +144,16 @@ def _end_all() -> None:
 
 
 def serve() -> None:
-    """Work until nobody asks any more. What is printed meanwhile goes where errors go."""
+    """Work until nobody asks any more. What is printed meanwhile goes where
+    errors go.
+    """
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     asks = sys.stdin.buffer
     while True:
         try:
-            work, ask = _read(asks).decode(), _read(asks)
+            work = _read(asks).decode()
+            ask = _read(asks)
         except (EOFError, OSError):
             return
         module, function = work.split(":")
@@ -138,7 +164,11 @@ def serve() -> None:
         except errors.UnderstudyError as error:
             _write(answers, type(error).__name__.encode(), str(error).encode())
         except Exception as error:  # its text may quote rows, and is not repeated
-            _write(answers, b"PartyError", f"a part could not be counted ({type(error).__name__}).".encode())
+            _write(
+                answers,
+                b"PartyError",
+                f"a part could not be counted ({type(error).__name__}).".encode(),
+            )
 
 
 def _write(file: IO[bytes], *parts: bytes) -> None:

@@ -5,8 +5,9 @@
         rounds: int = setting(500, WHOLE, "rounds of training")
         share: float = setting(0.8, between(0, 1), "expected share of …")
 
-The check when a config is built, at its owner and at a party that a server sends one, the pages and the command line
-follow from that. A config that inherits a setting may give it another default, and needs no other declaration.
+The check when a config is built, at its owner and at a party that a server sends one,
+the pages and the command line follow from that. A config that inherits a setting may
+give it another default, and needs no other declaration.
 """
 
 import dataclasses
@@ -14,7 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from understudy.ground.check import in_range, is_whole, not_negative, one_of, positive, require, whole
+from understudy.ground.check import (
+    in_range,
+    is_whole,
+    not_negative,
+    one_of,
+    positive,
+    require,
+    whole,
+)
 
 T = TypeVar("T")
 _LARGE = 1 << 16  # a bound that nobody meets is not worth saying
@@ -22,8 +31,10 @@ _LARGE = 1 << 16  # a bound that nobody meets is not worth saying
 
 @dataclass(frozen=True)
 class Takes:
-    """What a setting takes: in words, and as a check of one value. `kept`: how the value is kept. `named`: a check that
-    says the setting's name, as those of `ground.check` do: it takes the value by that keyword."""
+    """What a setting takes: in words, and as a check of one value. `kept`: how the
+    value is kept. `named`: a check that says the setting's name, as those of
+    `ground.check` do: it takes the value by that keyword.
+    """
 
     said: str
     check: Callable[[Any], None] | None = None
@@ -40,8 +51,12 @@ class Takes:
 
 
 def setting(default: T, takes: Takes, meaning: str) -> T:
-    """One setting of a config. Where the default is None, None is no value, and is taken."""
-    field: T = dataclasses.field(default=default, metadata={"takes": takes, "meaning": meaning})
+    """One setting of a config. Where the default is None, None is no value, and is
+    taken.
+    """
+    field: T = dataclasses.field(
+        default=default, metadata={"takes": takes, "meaning": meaning}
+    )
     return field
 
 
@@ -51,13 +66,16 @@ class Declared:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             name = field.name
-            if (value := getattr(self, name)) is not None or field.default is not None:
+            value = getattr(self, name)
+            if value is not None or field.default is not None:
                 takes, _ = declared(type(self), name)
                 object.__setattr__(self, name, takes.taken(name, value))
 
 
 def declared(config: Any, name: str) -> tuple[Takes, str]:
-    """The values and the meaning of a setting, as the config or what it inherits from declares them."""
+    """The values and the meaning of a setting, as the config or what it inherits from
+    declares them.
+    """
     for cls in config.__mro__:
         field = cls.__dict__.get("__dataclass_fields__", {}).get(name)
         if field is not None and field.metadata:
@@ -66,7 +84,9 @@ def declared(config: Any, name: str) -> tuple[Takes, str]:
 
 
 def between(low: float, high: float) -> Takes:
-    return Takes(f"between {low} and {high}", named=lambda **named: in_range(low, high, **named))
+    return Takes(
+        f"between {low} and {high}", named=lambda **named: in_range(low, high, **named)
+    )
 
 
 def whole_to(most: int, least: int = 1) -> Takes:
@@ -106,10 +126,15 @@ def _share(**named: Any) -> None:
 WHOLE = Takes("a whole number of at least 1", named=whole)
 POSITIVE = Takes("above 0", named=positive)
 NOT_NEGATIVE = Takes("0 or above", named=not_negative)
-NONE_OR_MORE = _what_is("a whole number of 0 or above", lambda value: type(value) is int and value >= 0)
+NONE_OR_MORE = _what_is(
+    "a whole number of 0 or above", lambda value: type(value) is int and value >= 0
+)
 SHARE = Takes("above 0, 1 at most", named=_share)
 # what every generator of random numbers takes
-SEED = _what_is("a whole number from 0 to 2⁶³ − 1", lambda value: is_whole(value) and 0 <= value < 1 << 63)
+SEED = _what_is(
+    "a whole number from 0 to 2⁶³ − 1",
+    lambda value: is_whole(value) and 0 <= value < 1 << 63,
+)
 TRUTH = _what_is("true or false", lambda value: type(value) is bool)
 TEXT = _what_is("a text", lambda value: isinstance(value, str))
 COLUMN = Takes("a column's name", named=TEXT.named)

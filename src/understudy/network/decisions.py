@@ -1,10 +1,12 @@
-"""The decision about a contract: it waits in a holder's home until a person has said yes or no to exactly this one.
+"""The decision about a contract: it waits in a holder's home until a person has said
+yes or no to exactly this one.
 
-`understudy join` puts the contract there and waits; `understudy approve`, the console, or a person at the terminal of
-`join` decides.
+`understudy join` puts the contract there and waits; `understudy approve`, the console,
+or a person at the terminal of `join` decides.
 
-Guarantee: a decision is under the digest of the contract, word for word, and is on the disk before it counts; it says
-nothing about any other contract. The policy was asked before, and the ledger decides about every charge besides.
+Guarantee: a decision is under the digest of the contract, word for word, and is on the
+disk before it counts; it says nothing about any other contract. The policy was asked
+before, and the ledger decides about every charge besides.
 """
 
 import json
@@ -25,7 +27,9 @@ from understudy.runtime.identity import Invitation
 
 @dataclass(kw_only=True)
 class Queue:
-    """Contracts that wait for a person: asked by `prompt`, which returns None until something is said, or `decide`d."""
+    """Contracts that wait for a person: asked by `prompt`, which returns None until
+    something is said, or `decide`d.
+    """
 
     home: Path
     show: Callable[[Contract], None] = lambda contract: None
@@ -50,11 +54,15 @@ class Queue:
             decided.unlink(missing_ok=True)
 
     def withdraw(self, contract: Contract) -> None:
-        """Nobody offers this contract any more: who waits for the decision waits no longer."""
+        """Nobody offers this contract any more: who waits for the decision waits no
+        longer.
+        """
         self._withdrawn.add(contract.digest)
 
     def later(self, contract: Contract) -> bool:
-        """What was decided; if nothing was, it waits for next time, and counts as not accepted now."""
+        """What was decided; if nothing was, it waits for next time, and counts as not
+        accepted now.
+        """
         waiting, decided = self._files(contract.digest)
         if not decided.exists():
             replace(waiting, contract.text.encode())
@@ -69,21 +77,33 @@ class Queue:
         for file in sorted((self.home / "waiting").glob("*.json")):
             with suppress(FileNotFoundError):  # decided in this moment
                 found.append(Contract.from_text(file.read_text(encoding="utf-8")))
-        return [contract for contract in found if not self._files(contract.digest)[1].exists()]
+        return [
+            contract
+            for contract in found
+            if not self._files(contract.digest)[1].exists()
+        ]
 
     def find(self, digest: str) -> Contract:
-        """The contract of this digest, if it waits. ArtefactError if not: it was decided, withdrawn, or never here."""
+        """The contract of this digest, if it waits. ArtefactError if not: it was
+        decided, withdrawn, or never here.
+        """
         for contract in self.waiting():
             if contract.digest == digest:
                 return contract
         raise ArtefactError(
-            "This contract does not wait for a decision any more: it was decided elsewhere, or `understudy join` has "
-            "ended. Nothing was changed."
+            "This contract does not wait for a decision any more: it was decided "
+            "elsewhere, or `understudy join` has ended. Nothing was changed."
         )
 
     def decide(self, contract: Contract, *, accept: bool) -> None:
-        """What the holder says of this contract, and of no other. On the disk on return."""
-        replace(self._files(contract.digest)[1], b"accepted" if accept else b"refused", sync=True)
+        """What the holder says of this contract, and of no other. On the disk on
+        return.
+        """
+        replace(
+            self._files(contract.digest)[1],
+            b"accepted" if accept else b"refused",
+            sync=True,
+        )
 
     def _files(self, digest: str) -> tuple[Path, Path]:
         files = self.home / "waiting" / f"{digest}.json", self.home / "decided" / digest
@@ -114,4 +134,6 @@ def known_party(home: Path) -> str:
     try:
         return Invitation.load(home / "identity.toml").party
     except ConfigError:
-        raise ArtefactError(f"{home} is not the home of a party: nobody has joined from there.") from None
+        raise ArtefactError(
+            f"{home} is not the home of a party: nobody has joined from there."
+        ) from None

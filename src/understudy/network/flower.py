@@ -1,20 +1,27 @@
-"""Inside a Flower federation: the same parties and the same `train`, carried by a SuperLink and SuperNodes.
+"""Inside a Flower federation: the same parties and the same `train`, carried by a
+SuperLink and SuperNodes.
 
-The apps that it runs are `understudy.network.flower:server` and `understudy.network.flower:client`. A bundle for
-`flwr run` is a pyproject.toml that names them (`docs/flower.md`); the code is what is installed at the server and at
-every node. A node's configuration names its holder's `seat` file (`network.holder.seat_from`), the run's configuration
-the `federation` folder and the `run` file, both as the server sees them.
+The apps that it runs are `understudy.network.flower:server` and
+`understudy.network.flower:client`. A bundle for `flwr run` is a pyproject.toml that
+names them (`docs/flower.md`); the code is what is installed at the server and at every
+node. A node's configuration names its holder's `seat` file
+(`network.holder.seat_from`), the run's configuration the `federation` folder and the
+`run` file, both as the server sees them.
 
-For those who run Flower already, and for protocols with few rounds: a SuperNode starts a process for every message,
-which takes seconds. Each message therefore carries the contract, the party is put back from its folder
-(`runtime.session`), answers, and is gone; its ledger stays at the node.
+For those who run Flower already, and for protocols with few rounds: a SuperNode starts
+a process for every message, which takes seconds. Each message therefore carries the
+contract, the party is put back from its folder (`runtime.session`), answers, and is
+gone; its ledger stays at the node.
 
-What Flower is trusted with: to carry messages, in time or not at all. Who answers is not its word: a party shows the
-certificate that is on the roster and signs every answer with its key, so that neither the SuperLink nor another node
-can answer in its place. What it could do: read everything that the server reads, and ask, within the signed contract.
+What Flower is trusted with: to carry messages, in time or not at all. Who answers is
+not its word: a party shows the certificate that is on the roster and signs every answer
+with its key, so that neither the SuperLink nor another node can answer in its place.
+What it could do: read everything that the server reads, and ask, within the signed
+contract.
 
-Guarantee: as over gRPC (`runtime.session`): nothing is answered before the contract has passed the holder's policy,
-outside of it, or twice. Edges: a reply that Flower lost is asked for again, and comes from the party's journal.
+Guarantee: as over gRPC (`runtime.session`): nothing is answered before the contract has
+passed the holder's policy, outside of it, or twice. Edges: a reply that Flower lost is
+asked for again, and comes from the party's journal.
 """
 
 import time
@@ -29,7 +36,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from understudy.ground.check import positive
-from understudy.ground.errors import ConfigError, MessageError, PartyAway, PartyError, UnderstudyError
+from understudy.ground.errors import (
+    ConfigError,
+    MessageError,
+    PartyAway,
+    PartyError,
+    UnderstudyError,
+)
 from understudy.network.holder import seat_from
 from understudy.network.serve import offer
 from understudy.protocols.core import Ask
@@ -44,13 +57,23 @@ from understudy.runtime.session import Seat
 from understudy.runtime.wire import encode, refusal, spoken_bytes
 
 _RECORD = "understudy"
-_ORDER = {"contract": str, "session": str, "number": int, "seconds": float, "ask": bytes}
+_ORDER = {
+    "contract": str,
+    "session": str,
+    "number": int,
+    "seconds": float,
+    "ask": bytes,
+}
 _SAID: dict[str, type] = {"party": str, "certificate": str, "status": str}
 _SAID |= dict.fromkeys(("contract", "answer", "signature"), bytes)
 
 
-def client_app(seat_of: Callable[[Mapping[str, Any]], AbstractContextManager[Seat]]) -> ClientApp:
-    """The app of a SuperNode; `seat_of` opens the holder's seat from the node's own configuration."""
+def client_app(
+    seat_of: Callable[[Mapping[str, Any]], AbstractContextManager[Seat]],
+) -> ClientApp:
+    """The app of a SuperNode; `seat_of` opens the holder's seat from the node's own
+    configuration.
+    """
     app = ClientApp()
 
     def answer(message: Message, context: Context) -> Message:
@@ -63,26 +86,36 @@ def client_app(seat_of: Callable[[Mapping[str, Any]], AbstractContextManager[Sea
 
 
 def _answered(seat: Seat, order: Mapping[str, Any]) -> dict[str, Any]:
-    """One ask, from the contract to the signed answer. Number 0 asks nothing: who we are, and that we have signed."""
+    """One ask, from the contract to the signed answer. Number 0 asks nothing: who we
+    are, and that we have signed.
+    """
     ask = AskId(order["session"][:64], order["number"])
     digest = ""
     try:
         contract = Contract.from_text(order["contract"])
-        session, digest = seat.open(contract), contract.digest
+        session = seat.open(contract)
+        digest = contract.digest
     except UnderstudyError as error:
-        answer, signature = Answer("refusal", spoken_bytes(seat.name, error)), b""
+        answer = Answer("refusal", spoken_bytes(seat.name, error))
+        signature = b""
     else:
         try:
             signature = session.signature
             answer = Answer("reply", b"")
             if ask.number:
-                answer = session.answer(ask, order["ask"], expires=time.monotonic() + order["seconds"])
+                answer = session.answer(
+                    ask, order["ask"], expires=time.monotonic() + order["seconds"]
+                )
         finally:
             session.close()
     return {
-        "party": seat.name, "certificate": seat.invitation.certificate, "contract": signature, "status": answer.status,
-        "answer": answer.body, "signature": seat.invitation.sign(_bound(digest, ask, answer)),
-    }  # fmt: skip
+        "party": seat.name,
+        "certificate": seat.invitation.certificate,
+        "contract": signature,
+        "status": answer.status,
+        "answer": answer.body,
+        "signature": seat.invitation.sign(_bound(digest, ask, answer)),
+    }
 
 
 def server_app(main: Callable[[Grid, Mapping[str, Any]], None]) -> ServerApp:
@@ -97,56 +130,106 @@ def server_app(main: Callable[[Grid, Mapping[str, Any]], None]) -> ServerApp:
 
 
 class FlowerParties(RemoteParties):
-    """The parties of one contract behind a Flower grid; answers may take `patience` seconds, looks `pause`."""
+    """The parties of one contract behind a Flower grid; answers may take `patience`
+    seconds, looks `pause`.
+    """
 
     def __init__(
-        self, grid: Grid, contract: Contract, roster: Roster, *, kinds: tuple[type[Said], ...],
-        patience: float = 3600.0, pause: float = 0.1,
-    ) -> None:  # fmt: skip
+        self,
+        grid: Grid,
+        contract: Contract,
+        roster: Roster,
+        *,
+        kinds: tuple[type[Said], ...],
+        patience: float = 3600.0,
+        pause: float = 0.1,
+    ) -> None:
         positive(patience=patience, pause=pause)
         super().__init__(contract, kinds)
         self.patience = patience
-        self._grid, self._roster, self._pause = grid, roster, pause
-        self._session, self._number = uuid.uuid4().hex, 0
+        self._grid = grid
+        self._roster = roster
+        self._pause = pause
+        self._session = uuid.uuid4().hex
+        self._number = 0
         self._nodes: dict[str, int] = {}
         self._shown: dict[str, str] = {}
 
     def wait(self, timeout: float, *, at_least: int | None = None) -> None:
-        """Until all have signed, or with `at_least` so many once time is over. PartyError: who is missing."""
+        """Until all have signed, or with `at_least` so many once time is over.
+        PartyError: who is missing.
+        """
         until = time.monotonic() + timeout
         while missing := [name for name in self.names if name not in self._nodes]:
             if time.monotonic() > until:
                 if at_least is not None and len(self._nodes) >= at_least:
                     return
-                raise PartyAway(f"{', '.join(missing)} did not join within {timeout:g} s. Nothing was sent.")
-            strange = [node for node in self._grid.get_node_ids() if node not in self._nodes.values()]
-            for node, said in self._exchange(dict.fromkeys(strange, b""), until).items():
+                raise PartyAway(
+                    f"{', '.join(missing)} did not join within {timeout:g} s. Nothing "
+                    "was sent."
+                )
+            strange = [
+                node
+                for node in self._grid.get_node_ids()
+                if node not in self._nodes.values()
+            ]
+            for node, said in self._exchange(
+                dict.fromkeys(strange, b""), until
+            ).items():
                 self._admit(node, said)
             time.sleep(self._pause)
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        """Ask all the same, or each its own. Who takes above `patience` is PartyAway, unless `at_least` came."""
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
+        """Ask all the same, or each its own. Who takes above `patience` is PartyAway,
+        unless `at_least` came.
+        """
         asks = addressed(message, self.names)
         if not self._nodes.keys() >= asks.keys():
             self.wait(self.patience, at_least=None if at_least is None else 0)
         self._number += 1
-        bodies = {name: encode(ask, limit=self.contract.message) for name, ask in asks.items()}
-        orders = {self._nodes[name]: body for name, body in bodies.items() if name in self._nodes}
+        bodies = {
+            name: encode(ask, limit=self.contract.message) for name, ask in asks.items()
+        }
+        orders = {
+            self._nodes[name]: body
+            for name, body in bodies.items()
+            if name in self._nodes
+        }
         said = self._exchange(orders, time.monotonic() + self.patience)
         away = [name for name in asks if self._nodes.get(name) not in said]
         if away and (at_least is None or len(asks) - len(away) < at_least):
-            raise PartyAway(f"{away[0]} has not answered for {self.patience:g} s. The ask was given up.")
-        answers = {name: self._checked(name, said[self._nodes[name]]) for name in asks if name not in away}
+            raise PartyAway(
+                f"{away[0]} has not answered for {self.patience:g} s. The ask was "
+                "given up."
+            )
+        answers = {
+            name: self._checked(name, said[self._nodes[name]])
+            for name in asks
+            if name not in away
+        }
         return self._replies(asks, bodies, answers)
 
-    def _exchange(self, orders: Mapping[int, bytes], until: float) -> dict[int, Mapping[str, Any]]:
-        """Push to each node and pull until all have answered or the time is up; what was lost is pushed again."""
+    def _exchange(
+        self, orders: Mapping[int, bytes], until: float
+    ) -> dict[int, Mapping[str, Any]]:
+        """Push to each node and pull until all have answered or the time is up; what
+        was lost is pushed again.
+        """
         said: dict[int, Mapping[str, Any]] = {}
         open_: dict[str, int] = {}
-        while (waiting := [node for node in orders if node not in said]) and (left := until - time.monotonic()) > 0:
-            if missing := [node for node in waiting if node not in open_.values()]:
-                orders_now = [self._message(node, orders[node], left) for node in missing]
-                open_ |= dict(zip(self._grid.push_messages(orders_now), missing, strict=True))
+        while (waiting := [node for node in orders if node not in said]) and (
+            left := until - time.monotonic()
+        ) > 0:
+            missing = [node for node in waiting if node not in open_.values()]
+            if missing:
+                orders_now = [
+                    self._message(node, orders[node], left) for node in missing
+                ]
+                open_ |= dict(
+                    zip(self._grid.push_messages(orders_now), missing, strict=True)
+                )
             for reply in self._grid.pull_messages(list(open_)):
                 node = open_.pop(reply.metadata.reply_to_message_id)
                 if not reply.has_error():
@@ -156,18 +239,25 @@ class FlowerParties(RemoteParties):
 
     def _message(self, node: int, ask: bytes, seconds: float) -> Message:
         order = {
-            "contract": self.contract.text, "session": self._session, "number": self._number, "seconds": seconds,
+            "contract": self.contract.text,
+            "session": self._session,
+            "number": self._number,
+            "seconds": seconds,
             "ask": ask,
-        }  # fmt: skip
+        }
         return Message(_written(order), node, MessageType.QUERY, ttl=seconds)
 
     def _admit(self, node: int, said: Mapping[str, Any]) -> None:
         """Take a node for a party of the contract, if it proves that it is."""
-        name, shown = said["party"], said["certificate"]
+        name = said["party"]
+        shown = said["certificate"]
         if name not in self.names:
             return
-        if why := self._roster.refusal(name, shown):
-            raise PartyError(f"A node says that it is {name}, and {why}. Nothing was sent.")
+        why = self._roster.refusal(name, shown)
+        if why:
+            raise PartyError(
+                f"A node says that it is {name}, and {why}. Nothing was sent."
+            )
         if said["status"] == "refusal":
             raise refusal(name, said["answer"])
         if not verify(shown, said["contract"], self.contract.text.encode()):
@@ -177,11 +267,13 @@ class FlowerParties(RemoteParties):
     def _checked(self, name: str, said: Mapping[str, Any]) -> Answer:
         answer = Answer(said["status"], said["answer"])
         ask = AskId(self._session, self._number)
-        if why := self._roster.refusal(name, self._shown[name]):
+        why = self._roster.refusal(name, self._shown[name])
+        if why:
             raise PartyError(f"{name}: {why}.")
         if not any(
             verify(self._shown[name], said["signature"], _bound(digest, ask, answer))
-            for digest in (self.contract.digest, "")  # the latter: it refused the contract
+            # the latter: it refused the contract
+            for digest in (self.contract.digest, "")
         ):
             raise MessageError(f"{name}: an answer that it did not sign.")
         return answer
@@ -189,7 +281,9 @@ class FlowerParties(RemoteParties):
 
 def _bound(contract: str, ask: AskId, answer: Answer) -> bytes:
     """What a party signs: this answer, to this ask, under this contract."""
-    return "\n".join((contract, ask.session, str(ask.number), answer.status, answer.digest)).encode()
+    return "\n".join(
+        (contract, ask.session, str(ask.number), answer.status, answer.digest)
+    ).encode()
 
 
 def _written(values: Mapping[str, Any]) -> RecordDict:
@@ -197,10 +291,14 @@ def _written(values: Mapping[str, Any]) -> RecordDict:
 
 
 def _read(message: Message, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """Our values in a Flower message. MessageError if they are not all there, and of their kinds."""
+    """Our values in a Flower message. MessageError if they are not all there, and of
+    their kinds.
+    """
     record = message.content.config_records.get(_RECORD)
     values = {} if record is None else dict(record)
-    if values.keys() != kinds.keys() or any(type(values[key]) is not kind for key, kind in kinds.items()):
+    if values.keys() != kinds.keys() or any(
+        type(values[key]) is not kind for key, kind in kinds.items()
+    ):
         raise MessageError("A Flower message that is not one of ours.")
     return values
 
@@ -212,7 +310,11 @@ def _serve(grid: Any, config: Mapping[str, Any]) -> None:
     resume = (file.path(file.out) / "contract.json").exists()
     made = offer(file, roster.name, resume=resume)
     parties = FlowerParties(
-        grid, made.contract, roster, kinds=made.protocol.messages, patience=float(config.get("patience", 3600.0))
+        grid,
+        made.contract,
+        roster,
+        kinds=made.protocol.messages,
+        patience=float(config.get("patience", 3600.0)),
     )
     parties.wait(float(config.get("wait", 3600.0)))
     made.note()
@@ -221,7 +323,9 @@ def _serve(grid: Any, config: Mapping[str, Any]) -> None:
 
 def _path(config: Mapping[str, Any], key: str) -> Path:
     if not isinstance(config.get(key), str):
-        raise ConfigError(f'"{key}" is missing in the configuration. Nothing was read or sent.')
+        raise ConfigError(
+            f'"{key}" is missing in the configuration. Nothing was read or sent.'
+        )
     return Path(str(config[key]))
 
 

@@ -1,17 +1,22 @@
 """A holder's side: a home folder, and a seat in a federation.
 
     home/
-      identity.toml       certificate and key of this party; the key was made here and was never elsewhere
+      identity.toml       certificate and key of this party; the key was made here and
+                          was never elsewhere
       aggregator.key      of a party without rows: the key that people seal to
-      NAME.ledger         what its people have paid, in all runs (or wherever --ledger says)
+      NAME.ledger         what its people have paid, in all runs (or wherever --ledger
+                          says)
       audit.jsonl         messages exchanged or refused
-      runs/DIGEST/        of each signed contract: its text, the answers that can be repeated, the party's state
-      waiting/ decided/   contracts that wait for the holder, and what the holder said (`network.decisions`)
+      runs/DIGEST/        of each signed contract: its text, the answers that can be
+                          repeated, the party's state
+      waiting/ decided/   contracts that wait for the holder, and what the holder said
+                          (`network.decisions`)
       status.json
 
-Guarantee: the rows are opened here and nowhere else; a contract that the policy has not passed, and the holder has
-not accepted where the policy says "ask", is not signed. Edges: two processes on one home → ArtefactError for the
-second, so that no answer is recorded twice.
+Guarantee: the rows are opened here and nowhere else; a contract that the policy has not
+passed, and the holder has not accepted where the policy says "ask", is not signed.
+Edges: two processes on one home → ArtefactError for the second, so that no answer is
+recorded twice.
 """
 
 import fcntl
@@ -34,7 +39,14 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.core import Party, Watcher
 from understudy.protocols.core.alignment import watch_alignment
-from understudy.runs.federation import Held, Holder, Opened, description, open_held, open_ledger
+from understudy.runs.federation import (
+    Held,
+    Holder,
+    Opened,
+    description,
+    open_held,
+    open_ledger,
+)
 from understudy.runs.registry import protocol_named
 from understudy.runtime import certificates
 from understudy.runtime.contract import Contract, Policy
@@ -52,18 +64,24 @@ def at_home(folder: Path) -> Iterator[Path]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ArtefactError(
-                f"{folder} is in use: another `understudy join` runs with it. Nothing was read or sent."
+                f"{folder} is in use: another `understudy join` runs with it. Nothing "
+                "was read or sent."
             ) from None
         yield folder
 
 
 def identity_of(invitation: Invitation, home: Path, **more: Any) -> Invitation:
-    """The party's own identity: kept from before, or exchanged for the invitation now, with a key made here."""
+    """The party's own identity: kept from before, or exchanged for the invitation now,
+    with a key made here.
+    """
     invitation.check_time()
     if not invitation.once:
         return invitation
     kept = home / "identity.toml"
-    if kept.exists() and (mine := Invitation.load(kept)).invitation == invitation.fingerprint:
+    if (
+        kept.exists()
+        and (mine := Invitation.load(kept)).invitation == invitation.fingerprint
+    ):
         mine.check_time()
         return mine
     # kept first: if the answer is lost, we ask again with it
@@ -77,12 +95,23 @@ def identity_of(invitation: Invitation, home: Path, **more: Any) -> Invitation:
 
 
 def take_seat(
-    identity: Invitation, *, table: Path | None, schema: Path, policy: Policy, home: Path, ledger: Path | None = None,
-    noise: str = "secure", confirm: Callable[[Contract], bool] | None = None,
-    withdraw: Callable[[Contract], None] | None = None, log: WatchedLog | None = None, watch: Watcher | None = None,
+    identity: Invitation,
+    *,
+    table: Path | None,
+    schema: Path,
+    policy: Policy,
+    home: Path,
+    ledger: Path | None = None,
+    noise: str = "secure",
+    confirm: Callable[[Contract], bool] | None = None,
+    withdraw: Callable[[Contract], None] | None = None,
+    log: WatchedLog | None = None,
+    watch: Watcher | None = None,
     box: Any = None,
-) -> Seat:  # fmt: skip
-    """Open rows and ledger, and say how a party is built; without a `table` one of nobody, or of a `box`'s uploads."""
+) -> Seat:
+    """Open rows and ledger, and say how a party is built; without a `table` one of
+    nobody, or of a `box`'s uploads.
+    """
     name = identity.party
     held: Held = _nobody(schema, home, box) if table is None else table
     opened = open_held({name: held}, {name: schema}, same_people=False)[name]
@@ -94,54 +123,103 @@ def take_seat(
     book = open_ledger(ledger or home / f"{name}.ledger", name, limit)
 
     def build(contract: Contract, within: Ledger, folder: Path) -> Party:
-        rows, budget = opened, contract.budgets[name]
+        rows = opened
+        budget = contract.budgets[name]
         record = protocol_named(contract.protocol)
         if record.holds_same_people(contract.columns.values()):
             rows = open_held({name: held}, {name: schema}, same_people=True)[name]
         rng = Holder(name, rows, within, budget, noise=noise).rng()
         config = record.configured(contract.settings)
-        party = record.build(name, rows, within, run=contract.run, budget=budget, rng=rng, folder=folder, config=config)
+        party = record.build(
+            name,
+            rows,
+            within,
+            run=contract.run,
+            budget=budget,
+            rng=rng,
+            folder=folder,
+            config=config,
+        )
         if watch is not None:
             watch_alignment([party], watch)
         return party
 
     return Seat(
-        invitation=identity, policy=policy, ledger=book, description=public,
-        people=policy.people if table is None else _people(opened), build=build, folder=home / "runs", confirm=confirm,
-        withdraw=withdraw, examine=lambda contract: protocol_named(contract.protocol).configured(contract.settings),
+        invitation=identity,
+        policy=policy,
+        ledger=book,
+        description=public,
+        people=policy.people if table is None else _people(opened),
+        build=build,
+        folder=home / "runs",
+        confirm=confirm,
+        withdraw=withdraw,
+        examine=lambda contract: protocol_named(contract.protocol).configured(
+            contract.settings
+        ),
         log=log or WatchedLog(home / "audit.jsonl"),
-    )  # fmt: skip
+    )
 
 
 def _nobody(schema: Path, home: Path, box: Any) -> NoRows:
     rows = one_kind_of_row(load_schema(schema))
-    return NoRows(rows, aggregator_key(home).secret) if box is None else NoRows(rows, box=box)
+    return (
+        NoRows(rows, aggregator_key(home).secret)
+        if box is None
+        else NoRows(rows, box=box)
+    )
 
 
 def aggregator_key(home: Path) -> KeyPair:
-    """The key that people seal to for an aggregator with this home: drawn once, and kept there."""
-    if not (file := home / "aggregator.key").exists():
+    """The key that people seal to for an aggregator with this home: drawn once, and
+    kept there.
+    """
+    file = home / "aggregator.key"
+    if not file.exists():
         replace(file, KeyPair().secret, sync=True)
     return KeyPair(file.read_bytes())
 
 
 @contextmanager
 def seat_from(path: Path) -> Iterator[Seat]:
-    """The seat that a TOML file describes: `home`, `table`, `schema`, `policy`, `ledger`, `noise`, relative to it."""
+    """The seat that a TOML file describes: `home`, `table`, `schema`, `policy`,
+    `ledger`, `noise`, relative to it.
+    """
     values = load_toml(path, "the holder's seat")
-    known_keys(values, ("home", "table", "schema", "policy", "ledger", "noise"), path.name)
-    if missing := [key for key in ("home", "table", "schema", "policy") if key not in values]:
-        raise ConfigError(f'{path.name}: "{missing[0]}" is missing. Nothing was read or charged.')
-    files = {key: path.parent / value for key, value in values.items() if key != "noise"}
+    known_keys(
+        values, ("home", "table", "schema", "policy", "ledger", "noise"), path.name
+    )
+    missing = [
+        key for key in ("home", "table", "schema", "policy") if key not in values
+    ]
+    if missing:
+        raise ConfigError(
+            f'{path.name}: "{missing[0]}" is missing. Nothing was read or charged.'
+        )
+    files = {
+        key: path.parent / value for key, value in values.items() if key != "noise"
+    }
     with at_home(files.pop("home")) as home:
         identity = Invitation.load(home / "identity.toml")
         identity.check_time()
-        policy, noise = Policy.load(files.pop("policy")), values.get("noise", "secure")
-        yield take_seat(identity, policy=policy, home=home, noise=noise, confirm=Queue(home=home).later, **files)
+        policy = Policy.load(files.pop("policy"))
+        noise = values.get("noise", "secure")
+        yield take_seat(
+            identity,
+            policy=policy,
+            home=home,
+            noise=noise,
+            confirm=Queue(home=home).later,
+            **files,
+        )
 
 
 def _people(opened: Opened) -> int:
     if TABLE.holds(opened):
         return opened.rows - opened.repeated
     people: Any = opened.people
-    return int(people) if isinstance(people, int | np.integer) else len(np.unique(np.asarray(people)))
+    return (
+        int(people)
+        if isinstance(people, int | np.integer)
+        else len(np.unique(np.asarray(people)))
+    )

@@ -1,12 +1,13 @@
 """The server of one run file: offer the contract, wait for the signatures, train, save.
 
-    result, folder = serve_file(RunFile.load("run.toml", elsewhere=True), Path("federation"))
+    run_file = RunFile.load("run.toml", elsewhere=True)
+    result, folder = serve_file(run_file, Path("federation"))
 
-In the output folder, beside the artefacts of every run: contract.json (what was offered, word for word), audit.jsonl
-and status.json.
+In the output folder, beside the artefacts of every run: contract.json (what was
+offered, word for word), audit.jsonl and status.json.
 
-Guarantee: no row is read here, and no table is named. What a run costs at each holder stands in the contract that the
-holder signs; what it did cost is the ledgers' word.
+Guarantee: no row is read here, and no table is named. What a run costs at each holder
+stands in the contract that the holder signs; what it did cost is the ledgers' word.
 """
 
 import dataclasses
@@ -35,7 +36,9 @@ from understudy.runtime.journal import AuditLog
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A run file, read and checked, and the contract that it comes to. `offer` makes one."""
+    """A run file, read and checked, and the contract that it comes to. `offer` makes
+    one.
+    """
 
     file: RunFile
     protocol: Protocol
@@ -44,7 +47,8 @@ class Offer:
     contract: Contract
     out: Path
     more: Mapping[str, Any]
-    at_least: int | None = None  # how many parties suffice, where the people are not the same
+    # how many parties suffice, where the people are not the same
+    at_least: int | None = None
 
     def note(self) -> None:
         """What stays beside the artefacts: from now on the folder holds this run."""
@@ -54,31 +58,46 @@ class Offer:
         replace(self.out / "contract.json", self.contract.text.encode())
 
     def begun(self) -> bool:
-        """Whether all have signed it once: then something may have been asked, and paid."""
+        """Whether all have signed it once: then something may have been asked, and
+        paid.
+        """
         return (self.out / "signed.json").exists() or (self.out / "checkpoint").exists()
 
     def begin(self) -> None:
         replace_json(self.out / "signed.json", {"contract": self.contract.digest})
 
     def set_aside(self) -> None:
-        """A contract that was refused, and of which nothing was asked, makes room for another in the same folder."""
+        """A contract that was refused, and of which nothing was asked, makes room for
+        another in the same folder.
+        """
         if not self.begun():
             aside = own_folder(self.out / "refused") / f"{self.contract.digest}.json"
             (self.out / "contract.json").replace(aside)
 
-    def train(self, parties: Any, *, resume: bool, watch: Watcher | None = None) -> Result:
+    def train(
+        self, parties: Any, *, resume: bool, watch: Watcher | None = None
+    ) -> Result:
         with stoppable(watch) as watcher:
             outcome = self.protocol.train(
-                self.config, parties, self.schemas, checkpoint=self.out / "checkpoint", resume=resume, watch=watcher,
+                self.config,
+                parties,
+                self.schemas,
+                checkpoint=self.out / "checkpoint",
+                resume=resume,
+                watch=watcher,
                 **self.more,
-            )  # fmt: skip
-        result = Result.of(outcome, parties.transcript, self.contract.run, schemas=self.schemas)
+            )
+        result = Result.of(
+            outcome, parties.transcript, self.contract.run, schemas=self.schemas
+        )
         result.save(self.out, rows=self.file.rows)
         return result
 
 
 def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
-    """Read what a run file names, and say what will be offered to the parties of this federation."""
+    """Read what a run file names, and say what will be offered to the parties of this
+    federation.
+    """
     file = file_of_rows(file)
     protocol = protocol_named(file.protocol)
     config = protocol.configured(file.settings)
@@ -86,15 +105,26 @@ def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
         raise ConfigError(f'"rows": {file.protocol} draws no rows. Nothing was sent.')
     schemas = file.schemas()
     same = protocol.holds_same_people(schema.names for schema in schemas.values())
-    holdout, public = (None if name is None else file.path(name) for name in (file.holdout, file.public))
-    more = public_rows_of(file.protocol, config, schemas, same_people=same, holdout=holdout, public=public)
+    holdout, public = (
+        None if name is None else file.path(name)
+        for name in (file.holdout, file.public)
+    )
+    more = public_rows_of(
+        file.protocol, config, schemas, same_people=same, holdout=holdout, public=public
+    )
     out = file.path(file.out)
     contract = _contract(file, config, schemas, federation, out, resume)
     at_least = None if same else getattr(config, "at_least", None)
     return Offer(
-        file=file, protocol=protocol, config=config, schemas=schemas, contract=contract, out=out, more=more,
+        file=file,
+        protocol=protocol,
+        config=config,
+        schemas=schemas,
+        contract=contract,
+        out=out,
+        more=more,
         at_least=at_least,
-    )  # fmt: skip
+    )
 
 
 class _AnotherFile(Exception):  # noqa: N818  (a turn, not a fault)
@@ -108,42 +138,67 @@ class _AnotherFile(Exception):  # noqa: N818  (a turn, not a fault)
 
 
 def serve_file(
-    file: RunFile, federation: Path, *, resume: bool = False, listen: str | None = None, patience: float = 3600.0,
-    away: float | None = None, wait: float = 7 * 86_400.0, linger: float = 10.0,
-    changed: Callable[[], RunFile | None] | None = None, ready: Callable[[GrpcParties, Status], None] | None = None,
-) -> tuple[Result, Path]:  # fmt: skip
-    """Carry out a run file whose holders are elsewhere; its artefacts lie in the folder that is returned. `wait` is how
-    many seconds all parties may take to join and sign, `patience` how long one answer may take, `away` how long a party
-    that was asked may be without a connection; over rows, those who take longer are left out where the settings say
-    `at_least` and so many are there; `linger` how long the end waits for parties that have not heard of it. With
-    `resume` it continues where it was, or begins if it never began. `ready` is called when it listens.
+    file: RunFile,
+    federation: Path,
+    *,
+    resume: bool = False,
+    listen: str | None = None,
+    patience: float = 3600.0,
+    away: float | None = None,
+    wait: float = 7 * 86_400.0,
+    linger: float = 10.0,
+    changed: Callable[[], RunFile | None] | None = None,
+    ready: Callable[[GrpcParties, Status], None] | None = None,
+) -> tuple[Result, Path]:
+    """Carry out a run file whose holders are elsewhere; its artefacts lie in the folder
+    that is returned. `wait` is how many seconds all parties may take to join and sign,
+    `patience` how long one answer may take, `away` how long a party that was asked may
+    be without a connection; over rows, those who take longer are left out where the
+    settings say `at_least` and so many are there; `linger` how long the end waits for
+    parties that have not heard of it. With `resume` it continues where it was, or
+    begins if it never began. `ready` is called when it listens.
 
-    If a party refuses the contract, all are told why, and ContractRefused is raised. With `changed` the run is held
-    instead: the one that refused may come and sign after all, and as soon as `changed` returns a run file, the contract
-    of that one is offered.
+    If a party refuses the contract, all are told why, and ContractRefused is raised.
+    With `changed` the run is held instead: the one that refused may come and sign after
+    all, and as soon as `changed` returns a run file, the contract of that one is
+    offered.
     """
     identity = load_server(federation)
     while True:
         made = offer(file, identity.roster.name, resume=resume)
         parties = GrpcParties(
-            made.contract, identity, kinds=made.protocol.messages, listen=listen, patience=patience, away=away,
-            linger=linger, log=AuditLog(made.out / "audit.jsonl"),
-        )  # fmt: skip
+            made.contract,
+            identity,
+            kinds=made.protocol.messages,
+            listen=listen,
+            patience=patience,
+            away=away,
+            linger=linger,
+            log=AuditLog(made.out / "audit.jsonl"),
+        )
         made.note()  # now that the port is ours
         note_served(identity.folder, made.contract.run, made.out)
-        status = Status(made.out, more=parties.status, role="server", listen=listen or identity.roster.address)
+        status = Status(
+            made.out,
+            more=parties.status,
+            role="server",
+            listen=listen or identity.roster.address,
+        )
         try:
             with parties:
                 with status:
                     if ready is not None:
                         ready(parties, status)
                     status.say(state="waiting")
-                    parties.wait(wait, at_least=made.at_least, refused=_hold(status, changed))
+                    parties.wait(
+                        wait, at_least=made.at_least, refused=_hold(status, changed)
+                    )
                     made.begin()
                     status.say(state="training", error="")
                     result = made.train(parties, resume=resume, watch=Prices(status))
                     status.say(state="done", epsilon=dict(result.privacy.per_party()))
-                # a party that hears of the end deletes what it could repeat: so all is on the disk here
+                # a party that hears of the end deletes what it could repeat: so all is
+                # on the disk here
                 for path in (*made.out.rglob("*"), made.out):
                     sync_folder(path)
             return result, made.out
@@ -155,38 +210,51 @@ def serve_file(
             file = another.file
 
 
-def _hold(status: Status, changed: Callable[[], RunFile | None] | None) -> Callable[[str], None] | None:
+def _hold(
+    status: Status, changed: Callable[[], RunFile | None] | None
+) -> Callable[[str], None] | None:
     """What is done while a party refuses: say so, and look for another run file."""
     if changed is None:
         return None
 
     def held(why: str) -> None:
         status.say(state="refused", error=why)
-        if (file := changed()) is not None:
+        file = changed()
+        if file is not None:
             raise _AnotherFile(file)
 
     return held
 
 
 def _contract(
-    file: RunFile, config: Any, schemas: Mapping[str, PublicSchema], federation: str, out: Path, resume: bool
+    file: RunFile,
+    config: Any,
+    schemas: Mapping[str, PublicSchema],
+    federation: str,
+    out: Path,
+    resume: bool,
 ) -> Contract:
     """What is offered: a new run, or word for word the one that was begun here."""
     kept = out / "contract.json"
     if kept.exists() and not resume:
-        raise ArtefactError(f"{out} already has a run in it. Choose another `out`. Nothing was sent.")
+        raise ArtefactError(
+            f"{out} already has a run in it. Choose another `out`. Nothing was sent."
+        )
     before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
     contract = Contract(
-        federation=federation, run=before["run"] if before else f"{file.protocol}-{uuid.uuid4().hex[:8]}",
-        protocol=file.protocol, settings=dataclasses.asdict(config),
+        federation=federation,
+        run=before["run"] if before else f"{file.protocol}-{uuid.uuid4().hex[:8]}",
+        protocol=file.protocol,
+        settings=dataclasses.asdict(config),
         schemas={name: digest_of(schema) for name, schema in schemas.items()},
         columns={name: columns_of(schema) for name, schema in schemas.items()},
         units=units_of(schemas),
         budgets={name: section.budget() for name, section in file.parties.items()},
-    )  # fmt: skip
+    )
     if before is not None and before != json.loads(contract.text):
         raise ArtefactError(
-            f"{out} holds a run under another contract: settings, schemas, budgets or parties have changed since. "
+            f"{out} holds a run under another contract: settings, schemas, budgets or "
+            "parties have changed since. "
             "Use the run file as it was, or choose another `out`. Nothing was sent."
         )
     return contract

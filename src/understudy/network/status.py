@@ -1,10 +1,13 @@
 """What a server or a party shows of itself: one small JSON file, written once a second.
 
-While its process lives, it holds a lock beside the file, which the kernel lets go however the process ends: what was
-written by a process that is gone is not taken for the present.
+While its process lives, it holds a lock beside the file, which the kernel lets go
+however the process ends: what was written by a process that is gone is not taken for
+the present.
 
-Guarantee: no figure of any row; what is shown are names, counts of messages and bytes, and prices.
-Edges: of a log above `MOST` bytes the end alone is read; runs from before are not in it, or not whole.
+Guarantee: no figure of any row; what is shown are names, counts of messages and bytes,
+and prices.
+Edges: of a log above `MOST` bytes the end alone is read; runs from before are not in
+it, or not whole.
 """
 
 import fcntl
@@ -26,21 +29,42 @@ from understudy.runtime.journal import AuditLog
 if TYPE_CHECKING:
     from understudy.protocols.core import Progress
 
-FILE, LOCK = "status.json", ".status.lock"
-STALE = 10.0  # seconds after which a status that is not written any more means that its process is gone
+FILE = "status.json"
+LOCK = ".status.lock"
+# seconds after which a status that is not written any more means that its process is
+# gone
+STALE = 10.0
 MOST = 1 << 26  # bytes of a log that are read
 OVER = ("done", "stopped", "failed", "replaced")
-GONE = ("silent", "stopped", "failed")  # nobody is there who would know how the others are
+# nobody is there who would know how the others are
+GONE = ("silent", "stopped", "failed")
 
 
 class Status:
-    """Keeps the file fresh while open, with `more`; an error leaves "failed" and its text, or the `state` it names."""
+    """Keeps the file fresh while open, with `more`; an error leaves "failed" and its
+    text, or the `state` it names.
+    """
 
-    def __init__(self, folder: Path, *, more: Callable[[], Mapping[str, Any]] = dict, **facts: Any) -> None:
-        self.file, self._more = folder / FILE, more
-        self._facts: dict[str, Any] = {"process": os.getpid(), "state": "starting", "error": "", **facts}
-        self._lock, self._stop = threading.Lock(), threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="understudy-status", daemon=True)
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        more: Callable[[], Mapping[str, Any]] = dict,
+        **facts: Any,
+    ) -> None:
+        self.file = folder / FILE
+        self._more = more
+        self._facts: dict[str, Any] = {
+            "process": os.getpid(),
+            "state": "starting",
+            "error": "",
+            **facts,
+        }
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(
+            target=self._beat, name="understudy-status", daemon=True
+        )
 
     def say(self, **facts: Any) -> None:
         with self._lock:
@@ -57,7 +81,9 @@ class Status:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
         self._stop.set()
         self._thread.join()
         if error is not None:
@@ -81,19 +107,28 @@ def read_status(folder: Path) -> dict[str, Any]:
         age = time.time() - float(found["at"])
     except FileNotFoundError:
         raise ArtefactError(
-            f"{folder} has no status: name the `out` folder of a run at its server, or the home of a party."
+            f"{folder} has no status: name the `out` folder of a run at its server, "
+            "or the home of a party."
         ) from None
     except (OSError, ValueError, KeyError, TypeError):
         raise ArtefactError(f"{folder / FILE} cannot be read.") from None
     lives = found["state"] in OVER or alive(folder)
     if lives is False or (lives is None and age > STALE):
-        gone = f"its process is gone, killed or with its machine; it last wrote {max(0.0, age):.0f} s ago"
-        found |= {"state": "silent", "error": "; before that: ".join(filter(None, (gone, found["error"])))}
+        gone = (
+            "its process is gone, killed or with its machine; it last wrote "
+            f"{max(0.0, age):.0f} s ago"
+        )
+        found |= {
+            "state": "silent",
+            "error": "; before that: ".join(filter(None, (gone, found["error"]))),
+        }
     return dict(found)
 
 
 def alive(folder: Path) -> bool | None:
-    """Whether a process keeps the status in this folder now; None where that cannot be told."""
+    """Whether a process keeps the status in this folder now; None where that cannot be
+    told.
+    """
     try:
         handle = os.open(folder / LOCK, os.O_RDONLY)
     except OSError:
@@ -111,7 +146,9 @@ def alive(folder: Path) -> bool | None:
 
 
 def party_word(party: Mapping[str, Any], state: str) -> tuple[str, str]:
-    """How a party of a run is, as its server has it, in a word; and whether that is "good", "partly" or "poor"."""
+    """How a party of a run is, as its server has it, in a word; and whether that is
+    "good", "partly" or "poor".
+    """
     if party["left_out"]:
         return "left out", "poor"
     if party["refusal"]:
@@ -126,10 +163,13 @@ def party_word(party: Mapping[str, Any], state: str) -> tuple[str, str]:
 
 
 class Prices:
-    """A watcher that notes rounds, and now and then what each party has spent: that costs an ask of all."""
+    """A watcher that notes rounds, and now and then what each party has spent: that
+    costs an ask of all.
+    """
 
     def __init__(self, status: Status) -> None:
-        self._status, self._next = status, 0.0
+        self._status = status
+        self._next = 0.0
 
     def __call__(self, progress: "Progress") -> None:
         self._status.say(round=progress.done, rounds=progress.rounds)
@@ -141,9 +181,15 @@ class Prices:
 
 
 class WatchedLog(AuditLog):
-    """An audit log that also counts for the status, and calls `hear` with each event."""
+    """An audit log that also counts for the status, and calls `hear` with each
+    event.
+    """
 
-    def __init__(self, path: Path | None, hear: Callable[[str, Mapping[str, Any]], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        hear: Callable[[str, Mapping[str, Any]], None] | None = None,
+    ) -> None:
         super().__init__(path)
         self._hear = hear
         self.counts: dict[str, Any] = dict.fromkeys(("asks", "down", "up"), 0)
@@ -175,7 +221,9 @@ class WatchedLog(AuditLog):
 
 @dataclass(kw_only=True)
 class Traffic:
-    """One run at one holder: asks that came and answers that went, with their bytes; `last`: when (UTC), as text."""
+    """One run at one holder: asks that came and answers that went, with their bytes;
+    `last`: when (UTC), as text.
+    """
 
     asks: int = 0
     answers: int = 0
@@ -229,13 +277,20 @@ def _count(run: Traffic, event: str, line: dict[str, object]) -> None:
 
 
 def note_served(federation: Path, run: str, out: Path) -> None:
-    """Remember where this run lies. Edges: a federation's folder that cannot be written to → it is not remembered."""
-    with suppress(OSError):  # a folder that only the operator may change is no reason not to serve
-        replace_json(federation / "served" / f"{run}.json", {"run": run, "out": str(out)})
+    """Remember where this run lies. Edges: a federation's folder that cannot be written
+    to → it is not remembered.
+    """
+    # a folder that only the operator may change is no reason not to serve
+    with suppress(OSError):
+        replace_json(
+            federation / "served" / f"{run}.json", {"run": run, "out": str(out)}
+        )
 
 
 def served(federation: Path) -> list[tuple[str, Path]]:
     """Each run with its output folder, the newest first."""
-    files = sorted((federation / "served").glob("*.json"), key=lambda file: -file.stat().st_mtime)
+    files = sorted(
+        (federation / "served").glob("*.json"), key=lambda file: -file.stat().st_mtime
+    )
     found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     return [(str(one["run"]), Path(one["out"])) for one in found]

@@ -1,29 +1,38 @@
-"""Buy a schema: categories and bounds from noisy counts, charged to the ledger before a row is read.
+"""Buy a schema: categories and bounds from noisy counts, charged to the ledger before a
+row is read.
 
-The categories and bounds of a draft are as private as the rows, and so are its guesses at kinds. Free is only
-what the holder declares to be public knowledge: the name and the kind of each column, or all of a column.
+The categories and bounds of a draft are as private as the rows, and so are its guesses
+at kinds. Free is only what the holder declares to be public knowledge: the name and the
+kind of each column, or all of a column.
 
     kind                   bought        from
-    categorical            categories    the noisy count of each value that occurs: those of enough people show
-    integer, real, date    low, high     the noisy counts of public cells of all numbers (`data.encoding.fine`): the
-                                         run of them in which all people are, and within it once more, in even parts
+    categorical            categories    the noisy count of each value that occurs:
+                                         those of enough people show
+    integer, real, date    low, high     the noisy counts of public cells of all numbers
+                                         (`data.encoding.fine`): the run of them in
+                                         which all people are, and within it once more,
+                                         in even parts
     boolean, time of day   nothing
 
-For a run of `gram` bounds need not be bought: it looks for them itself, within its own budget (`without_bounds`).
+For a run of `gram` bounds need not be bought: it looks for them itself, within its own
+budget (`without_bounds`).
 
-Source: Korolova, Kenthapadi, Mishra, Ntoulas, "Releasing search queries and clicks privately" (WWW 2009), for values of
-an unknown domain. Differs from it: whole-number noise, Laplace or Gaussian, whichever takes fewer people to show.
+Source: Korolova, Kenthapadi, Mishra, Ntoulas, "Releasing search queries and clicks
+privately" (WWW 2009), for values of an unknown domain. Differs from it: whole-number
+noise, Laplace or Gaussian, whichever takes fewer people to show.
 
-Guarantee: (ε, δ)-DP for add/remove one person, over all columns together: a person has one row (of several
-with one id the first counts, and rows without an id do not) and so lies in one cell of every count; without an id
-column it is for one row. A value
-that only one person has shows with a probability within δ.
-Edges: a column in which nothing shows is left out, and the note names it; if none is left → SchemaError, and
-the price stays charged. A cell that is not of the kind is not counted, and changes nothing about any other. A number
-of 2^53 or more in a column of floats is no category and no id, as there is no telling which whole number it was: keep
-such codes as whole numbers or text. The types of a DataFrame and of a file's columns are taken as they are, though a
-program may have chosen them by all rows. Bought columns are nullable: whether values are missing is not bought.
-An order of texts cannot be bought: declare the column.
+Guarantee: (ε, δ)-DP for add/remove one person, over all columns together: a person has
+one row (of several with one id the first counts, and rows without an id do not) and so
+lies in one cell of every count; without an id column it is for one row. A value that
+only one person has shows with a probability within δ.
+Edges: a column in which nothing shows is left out, and the note names it; if none is
+left → SchemaError, and the price stays charged. A cell that is not of the kind is not
+counted, and changes nothing about any other. A number of 2^53 or more in a column of
+floats is no category and no id, as there is no telling which whole number it was: keep
+such codes as whole numbers or text. The types of a DataFrame and of a file's columns
+are taken as they are, though a program may have chosen them by all rows. Bought columns
+are nullable: whether values are missing is not bought. An order of texts cannot be
+bought: declare the column.
 """
 
 import math
@@ -43,23 +52,58 @@ from numpy.typing import NDArray
 from understudy.data.column import DEFAULT_BINS, OTHER, Binned
 from understudy.data.encoding.fine import bounded, likely_run, reach
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, texts
-from understudy.data.reading.files import PLAIN_NUMBERS, Source, as_they_came, batches_of, is_long, open_source
+from understudy.data.reading.files import (
+    PLAIN_NUMBERS,
+    Source,
+    as_they_came,
+    batches_of,
+    is_long,
+    open_source,
+)
 from understudy.data.reading.forms import ISO_DAY
 from understudy.data.reading.written import Raw
-from understudy.data.schema import BOUGHT, Boolean, Categorical, Column, Date, Datetime, Real, Schema
+from understudy.data.schema import (
+    BOUGHT,
+    Boolean,
+    Categorical,
+    Column,
+    Date,
+    Datetime,
+    Real,
+    Schema,
+)
 from understudy.ground.check import in_range, nearest, positive
 from understudy.ground.errors import ConfigError, SchemaError
-from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate, flatten
+from understudy.privacy.accounts.accounting import (
+    DiscreteGaussian,
+    DpEvent,
+    Reveals,
+    calibrate,
+    flatten,
+)
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.kinds import Asked, Kinds
-from understudy.privacy.noise import DiscreteGaussianNoise, DiscreteLaplaceNoise, Rng, rounded_up
+from understudy.privacy.noise import (
+    DiscreteGaussianNoise,
+    DiscreteLaplaceNoise,
+    Rng,
+    rounded_up,
+)
 from understudy.privacy.noise.discrete import CountNoise
 
 Values = NDArray[Any]
 
-_LOOKS = {"boolean": 0, "categorical": 1, "integer": 2, "real": 2, "date": 2, "datetime": 2}  # times counted
+# times counted
+_LOOKS = {
+    "boolean": 0,
+    "categorical": 1,
+    "integer": 2,
+    "real": 2,
+    "date": 2,
+    "datetime": 2,
+}
 _LISTED = "categorical"
 _MISLED = 1e-4  # the probability that noise alone shows in one of a column's cells
 _CLOSER = 128  # parts of the closer look
@@ -72,9 +116,11 @@ _NOISES: dict[type[CountNoise], Callable[[float], DpEvent]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Quote:
-    """What a purchase costs, and how many people it takes to show. It depends on no row.
+    """What a purchase costs, and how many people it takes to show. It depends on no
+    row.
 
-    `reveals` is the probability, shared by `lists` columns, that a value of a single person shows.
+    `reveals` is the probability, shared by `lists` columns, that a value of a single
+    person shows.
     """
 
     noise: CountNoise
@@ -84,111 +130,196 @@ class Quote:
 
     @property
     def category_threshold(self) -> int:
-        """The noisy count from which a value shows: a single person reaches it with `reveals` / `lists`."""
+        """The noisy count from which a value shows: a single person reaches it with
+        `reveals` / `lists`.
+        """
         return 1 + self.noise.threshold(self.reveals / self.lists)
 
     def cell_threshold(self, cells: int) -> int:
-        """The noisy count from which a cell shows: noise alone reaches it in one of 10,000 columns."""
+        """The noisy count from which a cell shows: noise alone reaches it in one of
+        10,000 columns.
+        """
         return self.noise.threshold(_MISLED / cells)
 
     def __str__(self) -> str:
-        listed = f"a category shows from about {self.category_threshold:,} people on, " if self.lists else ""
+        listed = (
+            f"a category shows from about {self.category_threshold:,} people on, "
+            if self.lists
+            else ""
+        )
         return f"{listed}a bound from about {self.cell_threshold(_CLOSER):,}"
 
 
-def quote(kinds: Kinds, *, epsilon: float, delta: float, gaussian: bool = False) -> Quote | None:
+def quote(
+    kinds: Kinds, *, epsilon: float, delta: float, gaussian: bool = False
+) -> Quote | None:
     """The least noise that (ε, δ) pays for; None where there is nothing to buy.
 
-    `gaussian`: of this kind, which adds the least to the price of other noise of the kind.
+    `gaussian`: of this kind, which adds the least to the price of other noise of the
+    kind.
 
     Edges: δ=0 buys bounds alone; categories at δ=0 → ConfigError.
     """
     positive(epsilon=epsilon)
     in_range(0, 0.5, delta=delta)
-    bought = [Asked.from_words(name, kind).kind for name, kind in kinds.items() if not isinstance(kind, Column)]
+    bought = [
+        Asked.from_words(name, kind).kind
+        for name, kind in kinds.items()
+        if not isinstance(kind, Column)
+    ]
     looks = sum(_LOOKS[kind] for kind in bought)
     lists = sum(kind == _LISTED for kind in bought)
     if not looks:
         return None
     if lists and not delta:
-        raise ConfigError("categories cannot be bought at delta=0: declare them, or allow a delta.")
+        raise ConfigError(
+            "categories cannot be bought at delta=0: declare them, or allow a delta."
+        )
     reveals = delta / 2 if lists else 0.0  # the other half is the noise's
     also = [Reveals(reveals)] if lists else []
 
     def least(kind: type[CountNoise]) -> Quote:
-        scale = calibrate(lambda s: {_NOISES[kind](s): looks}, epsilon=epsilon, delta=delta - reveals)
+        scale = calibrate(
+            lambda s: {_NOISES[kind](s): looks}, epsilon=epsilon, delta=delta - reveals
+        )
         noise = kind(rounded_up(scale))
         event = ComposedDpEvent([SelfComposedDpEvent(noise.event, looks), *also])
         return Quote(noise=noise, event=event, reveals=reveals, lists=lists)
 
-    kinds_of_noise = [one for one in _NOISES if one is DiscreteGaussianNoise or not gaussian]
+    kinds_of_noise = [
+        one for one in _NOISES if one is DiscreteGaussianNoise or not gaussian
+    ]
     quotes = map(least, kinds_of_noise if delta else (DiscreteLaplaceNoise,))
-    return min(quotes, key=lambda q: q.category_threshold if lists else q.cell_threshold(_CLOSER))
+    return min(
+        quotes,
+        key=lambda q: q.category_threshold if lists else q.cell_threshold(_CLOSER),
+    )
 
 
 def buy_schema(
-    source: Source, kinds: Kinds, ledger: Ledger, *, epsilon: float, delta: float, run: str, rng: Rng,
-    person: str | None = None, rows_are_people: bool = False, name: str | None = None, stated_at: float | None = None,
+    source: Source,
+    kinds: Kinds,
+    ledger: Ledger,
+    *,
+    epsilon: float,
+    delta: float,
+    run: str,
+    rng: Rng,
+    person: str | None = None,
+    rows_are_people: bool = False,
+    name: str | None = None,
+    stated_at: float | None = None,
     gaussian: bool = False,
-) -> Schema:  # fmt: skip
-    """A public schema of a file or a DataFrame; what was not declared is bought for (ε, δ).
+) -> Schema:
+    """A public schema of a file or a DataFrame; what was not declared is bought for (ε,
+    δ).
 
-    Its note says the price; as part of a run, at the run's own δ, `stated_at`.
-    `kinds` is a declaration by the holder: names and kinds (or columns) that are known without the rows.
+    Its note says the price; as part of a run, at the run's own δ, `stated_at`. `kinds`
+    is a declaration by the holder: names and kinds (or columns) that are known without
+    the rows.
     Guarantee: as the module's; the ledger holds the price before any cell is read.
-    Edges: a header that lacks a column → SchemaError, a price over the budget → BudgetExceeded, seeded or
-    insecure noise where the ledger is real → PrivacyError: nothing was charged and no row was read.
+    Edges: a header that lacks a column → SchemaError, a price over the budget →
+    BudgetExceeded, seeded or insecure noise where the ledger is real → PrivacyError:
+    nothing was charged and no row was read.
     """
     if ledger.real:
-        rng.require_secret(ledger.holder, nothing="Nothing was charged, and no row was read.")
-    declared = {c: kind if isinstance(kind, Column) else Boolean(name=c, nullable=True) for c, kind in kinds.items()}
+        rng.require_secret(
+            ledger.holder, nothing="Nothing was charged, and no row was read."
+        )
+    declared = {
+        c: kind if isinstance(kind, Column) else Boolean(name=c, nullable=True)
+        for c, kind in kinds.items()
+    }
     named = tuple(replace(column, name=c) for c, column in declared.items())
     note = "Declared; nothing was bought."
-    plain = Schema(columns=named, person=person, rows_are_people=rows_are_people, note=note)
+    plain = Schema(
+        columns=named, person=person, rows_are_people=rows_are_people, note=note
+    )
     names = [column.name for column in plain.expanded().columns]
-    title = _check_header(open_source(source, {}, name), as_they_came(source, names, person))
+    title = _check_header(
+        open_source(source, {}, name), as_they_came(source, names, person)
+    )
     offer = quote(kinds, epsilon=epsilon, delta=delta, gaussian=gaussian)
     if offer is None:
         return plain
-    every = {c: Asked.from_words(c, kind) for c, kind in kinds.items() if not isinstance(kind, Column)}
+    every = {
+        c: Asked.from_words(c, kind)
+        for c, kind in kinds.items()
+        if not isinstance(kind, Column)
+    }
     bought = {c: asked for c, asked in every.items() if _LOOKS[asked.kind]}
     what = f"domains of {', '.join(bought)}"
     receipt = ledger.charge(offer.event, run=run, what=f"schema of {title}: {what}")
-    numbers = [c for c, asked in bought.items() if asked.kind in PLAIN_NUMBERS and not asked.written]
+    numbers = [
+        c
+        for c, asked in bought.items()
+        if asked.kind in PLAIN_NUMBERS and not asked.written
+    ]
     cells = _reader(source, as_they_came(source, bought, person, numbers), person, name)
-    found = {c: _buy(c, asked, _values(asked, cells(c)), offer, rng) for c, asked in bought.items()}
-    price = epsilon if stated_at is None else epsilon_of(flatten(offer.event), stated_at)
-    note = (
-        f"{BOUGHT} {datetime.now(UTC):%Y-%m-%d} for ε={shown(price)} at δ={stated_at or delta:g}: {what} "
-        f"(entry {receipt.entry} of the ledger of {receipt.holder}). Names and kinds were declared."
+    found = {
+        c: _buy(c, asked, _values(asked, cells(c)), offer, rng)
+        for c, asked in bought.items()
+    }
+    price = (
+        epsilon if stated_at is None else epsilon_of(flatten(offer.event), stated_at)
     )
-    if left_out := [c for c, column in found.items() if column is None]:
+    note = (
+        f"{BOUGHT} {datetime.now(UTC):%Y-%m-%d} for ε={shown(price)} at "
+        f"δ={stated_at or delta:g}: {what} (entry {receipt.entry} of the ledger of "
+        f"{receipt.holder}). Names and kinds were declared."
+    )
+    left_out = [c for c, column in found.items() if column is None]
+    if left_out:
         note += f" Left out, as too few people share a value: {', '.join(left_out)}."
-    if merged := ", ".join(c for c, column in found.items() if isinstance(column, Categorical)):
+    merged = ", ".join(
+        c for c, column in found.items() if isinstance(column, Categorical)
+    )
+    if merged:
         note += f' Texts that too few people share are "{OTHER}" in: {merged}.'
-    columns = tuple(column for free in plain.columns if (column := found.get(free.name, free)) is not None)
+    columns = tuple(
+        column
+        for free in plain.columns
+        if (column := found.get(free.name, free)) is not None
+    )
     if not columns:
-        raise SchemaError(f"{title}: too few people share any value for this price, which stays charged.")
+        raise SchemaError(
+            f"{title}: too few people share any value for this price, which stays "
+            "charged."
+        )
     return replace(plain, columns=columns, note=note)
 
 
 def _check_header(raw: Raw, names: Iterable[str]) -> str:
     for name in names:
-        if (times := raw.header.count(name)) != 1:
-            said = f"appears {times} times in the header." if times else "is not in the header."
+        times = raw.header.count(name)
+        if times != 1:
+            said = (
+                f"appears {times} times in the header."
+                if times
+                else "is not in the header."
+            )
             hint = "" if times else nearest(name, map(str, raw.header))
-            raise SchemaError(f'{raw.name}: "{name}" {said}{hint} Nothing was charged, and no row was read.')
+            raise SchemaError(
+                f'{raw.name}: "{name}" {said}{hint} Nothing was charged, and no row '
+                "was read."
+            )
     return raw.name
 
 
 def _reader(
     source: Source, want: Mapping[str, bool], person: str | None, name: str | None
 ) -> Callable[[str], "pd.Series[Any]"]:
-    """The cells of a column, with one row per person. Of a long table each column is read when it is asked for."""
+    """The cells of a column, with one row per person. Of a long table each column is
+    read when it is asked for.
+    """
     raw = None if is_long(source, len(want)) else open_source(source, want, name)
     first = None
     if person is not None:
-        own = batches_of(source, {person: False}, name, long=True) if raw is None else [raw]
+        own = (
+            batches_of(source, {person: False}, name, long=True)
+            if raw is None
+            else [raw]
+        )
         first = first_of(own, person)
 
     def column(c: str) -> "pd.Series[Any]":
@@ -197,94 +328,140 @@ def _reader(
         if first is None:
             return cells
         if len(cells) != len(first):
-            raise SchemaError(f"{held.name}: it changed while it was read. The price stays charged.")
+            raise SchemaError(
+                f"{held.name}: it changed while it was read. The price stays charged."
+            )
         return cells[first].reset_index(drop=True)
 
     return column
 
 
 def first_of(parts: Iterable[Raw], person: str) -> NDArray[np.bool_]:
-    """Which rows are the first with their id, by 16 bytes of each id under keys of this reading."""
-    keys, marks = [secrets.token_hex(8) for _ in range(2)], list[pd.DataFrame]()
+    """Which rows are the first with their id, by 16 bytes of each id under keys of this
+    reading.
+    """
+    keys = [secrets.token_hex(8) for _ in range(2)]
+    marks = list[pd.DataFrame]()
     for raw in parts:
-        words = _ids(raw.columns[person]) if person in raw.columns else pd.Series(dtype=object)
+        words = (
+            _ids(raw.columns[person])
+            if person in raw.columns
+            else pd.Series(dtype=object)
+        )
         plain = words.fillna("").to_numpy(object)
-        hashed = {key: pd.util.hash_array(plain, hash_key=key, categorize=False) for key in keys}
+        hashed = {
+            key: pd.util.hash_array(plain, hash_key=key, categorize=False)
+            for key in keys
+        }
         marks.append(pd.DataFrame(hashed | {"there": words.notna().to_numpy()}))
     seen = pd.concat(marks, ignore_index=True)
     return np.asarray(seen["there"] & ~seen.duplicated())
 
 
 def _ids(cells: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Ids as text: 7 and "7" are the same one, and what is no single value is nobody, None."""
+    """Ids as text: 7 and "7" are the same one, and what is no single value is nobody,
+    None.
+    """
     where, seen = distinct(cells, set(MISSING_WORDS))
     return pd.Series(np.append(texts(seen), [None])[where])
 
 
 def _values(asked: Asked, cells: "pd.Series[Any]") -> Values:
-    """The values that are there and of the kind: text, numbers, or days since 1970. Each cell is judged by itself."""
+    """The values that are there and of the kind: text, numbers, or days since 1970.
+    Each cell is judged by itself.
+    """
     where, seen = distinct(cells, set(MISSING_WORDS))
     if asked.kind == "categorical":
         words = texts(seen)[where[where >= 0]]
         return words[pd.notna(words)]
     dated = asked.kind in ("date", "datetime")
-    numbers = days(seen, asked.written or ISO_DAY) if dated else floats(seen, asked.written or None)
+    numbers = (
+        days(seen, asked.written or ISO_DAY)
+        if dated
+        else floats(seen, asked.written or None)
+    )
     numbers = numbers[where[where >= 0]]
     return numbers[np.isfinite(numbers)] + 0.0  # −0 is 0
 
 
-def _buy(name: str, asked: Asked, values: Values, offer: Quote, rng: Rng) -> Column | None:
+def _buy(
+    name: str, asked: Asked, values: Values, offer: Quote, rng: Rng
+) -> Column | None:
     """The column with its bought domain, or None where nothing shows."""
-    if (column := asked.column(name)) is not None:
+    column = asked.column(name)
+    if column is not None:
         assert isinstance(column, Binned)
         return _bounds(column, values, offer, rng)
-    seen, counts = np.unique(values, return_counts=True)  # sorted: an order of appearance would tell
+    # sorted: an order of appearance would tell
+    seen, counts = np.unique(values, return_counts=True)
     showing = offer.noise(torch.from_numpy(counts), rng) >= offer.category_threshold
     listed = seen[showing.numpy()].tolist()
     if not listed:
         return None
-    return Categorical(name=name, categories=(*(v for v in listed if v != OTHER), OTHER), nullable=True)
+    return Categorical(
+        name=name, categories=(*(v for v in listed if v != OTHER), OTHER), nullable=True
+    )
 
 
 def _bounds(column: Binned, values: Values, offer: Quote, rng: Rng) -> Column | None:
     """The column between the bounds of all people, or None where too few are anywhere.
 
-    They are those of the run of its public cells that is most likely with all people in it, as far as one cell beyond
-    those that show. That is looked at more closely, in 128 parts, and what shows there is widened by half of it on
-    either side, for the tails that do not show. Where the parts outside have people by their noisy counts, more than
-    one in twenty, parts were too small to show, and the run is taken as it is.
+    They are those of the run of its public cells that is most likely with all people in
+    it, as far as one cell beyond those that show. That is looked at more closely, in
+    128 parts, and what shows there is widened by half of it on either side, for the
+    tails that do not show. Where the parts outside have people by their noisy counts,
+    more than one in twenty, parts were too small to show, and the run is taken as it
+    is.
     """
     if isinstance(column, Datetime):  # whole days, by its own steps
-        if not isinstance(days := _bounds(Date(name=column.name), values, offer, rng), Date):
+        days = _bounds(Date(name=column.name), values, offer, rng)
+        if not isinstance(days, Date):
             return None
         until = datetime.combine(days.high, time(23, 59, 59))
-        step: dict[str, Any] = {"minute": {"second": 0}, "hour": {"second": 0, "minute": 0}}.get(column.resolution, {})
-        return replace(column, low=datetime.combine(days.low, time.min), high=until.replace(**step))
+        step: dict[str, Any] = {
+            "minute": {"second": 0},
+            "hour": {"second": 0, "minute": 0},
+        }.get(column.resolution, {})
+        return replace(
+            column, low=datetime.combine(days.low, time.min), high=until.replace(**step)
+        )
     looked = _looked(values, reach(column).edges, offer, rng)
-    if (seen := _span(looked, offer)) is None:
+    seen = _span(looked, offer)
+    if seen is None:
         return None
     counts = torch.from_numpy(looked)
-    total, deviation = max(1.0, float(counts.sum())), math.sqrt(offer.noise.variance)
+    total = max(1.0, float(counts.sum()))
+    deviation = math.sqrt(offer.noise.variance)
     first, last = likely_run(counts, None, deviation, total)
     wide = bounded(column, (max(first, seen.start - 1), min(last, seen.stop)))
     low, high = wide.edges[[0, -1]]
     parts = np.linspace(low, high, _CLOSER + 1)
     parts = np.unique(np.floor(parts)) if wide.edges.dtype.kind == "i" else parts
     looked = _looked(values[(low <= values) & (values < high)], parts, offer, rng)
-    if (close := _span(looked, offer)) is None:
+    close = _span(looked, offer)
+    if close is None:
         return wide
     margin = math.ceil(len(close) / 2)
-    start, stop = max(close.start - margin, 0), min(close.stop + margin, len(looked))
+    start = max(close.start - margin, 0)
+    stop = min(close.stop + margin, len(looked))
     inside = looked[start:stop].sum()
-    outside, others = looked.sum() - inside, len(looked) - (stop - start)
-    # Bounds that are too wide do little harm, and narrow ones much: one deviation of the noise is enough.
+    outside = looked.sum() - inside
+    others = len(looked) - (stop - start)
+    # Bounds that are too wide do little harm, and narrow ones much: one deviation of
+    # the noise is enough.
     if outside - math.sqrt(others) * deviation > 0.05 * max(inside, 0):
         return wide
-    end = max(parts[stop] - 1, parts[start] + 1) if wide.edges.dtype.kind == "i" else parts[stop]
+    end = (
+        max(parts[stop] - 1, parts[start] + 1)
+        if wide.edges.dtype.kind == "i"
+        else parts[stop]
+    )
     if isinstance(wide, Real) and wide.decimals is not None:
         unit = 10.0**wide.decimals
         few = round((end - parts[start]) * unit) < 2 * DEFAULT_BINS
-        wide = replace(wide, bins=round((end - parts[start]) * unit) + 1 if few else None)
+        wide = replace(
+            wide, bins=round((end - parts[start]) * unit) + 1 if few else None
+        )
     return replace(wide, low=wide.bound_at(parts[start]), high=wide.bound_at(end))
 
 
@@ -294,7 +471,13 @@ def _span(looked: NDArray[np.int64], offer: Quote) -> range | None:
     return range(high[0], high[-1] + 1) if len(high) else None
 
 
-def _looked(values: Values, edges: NDArray[Any], offer: Quote, rng: Rng) -> NDArray[np.int64]:
-    """Noisy counts of the cells; what lies beyond the edges is in the outermost ones."""
+def _looked(
+    values: Values, edges: NDArray[Any], offer: Quote, rng: Rng
+) -> NDArray[np.int64]:
+    """Noisy counts of the cells; what lies beyond the edges is in the outermost
+    ones.
+    """
     cells = np.searchsorted(edges[1:-1], values, side="right")
-    return offer.noise(torch.from_numpy(np.bincount(cells, minlength=len(edges) - 1)), rng).numpy()
+    return offer.noise(
+        torch.from_numpy(np.bincount(cells, minlength=len(edges) - 1)), rng
+    ).numpy()

@@ -1,10 +1,12 @@
-"""The step in which a column is written: how many decimals numbers have, how fine times are.
+"""The step in which a column is written: how many decimals numbers have, how fine times
+are.
 
-A step belongs to a column's kind and is taken without a price, so no single person may decide it.
+A step belongs to a column's kind and is taken without a price, so no single person may
+decide it.
 
-Guarantee: a step is that of at least 99 % of a column's values, and a column with fewer than
-`MIN_VALUES` values has none. One person changes a step only where the share is 99 % to the person,
-or the number of values is `MIN_VALUES` to the person.
+Guarantee: a step is that of at least 99 % of a column's values, and a column with fewer
+than `MIN_VALUES` values has none. One person changes a step only where the share is 99
+% to the person, or the number of values is `MIN_VALUES` to the person.
 Edges: what is finer than the step is rounded, or dropped, when it is read.
 """
 
@@ -25,14 +27,18 @@ _NEARLY_ALL = 0.99
 
 
 def step_of_frame(kind: str, cells: Cells) -> str:
-    """The kind of a DataFrame's column with its step: "real .1", "datetime minute", "date"."""
+    """The kind of a DataFrame's column with its step: "real .1", "datetime minute",
+    "date".
+    """
     values = cells.dropna()
     if kind == "real":
         decimals = _decimals_of_numbers(values.to_numpy(dtype=float))
         return kind if decimals is None else f"{kind} .{decimals}"
     if kind != "datetime":
         return kind
-    moments = values.dt.tz_localize(None).astype("datetime64[s]").astype("int64").to_numpy()
+    moments = (
+        values.dt.tz_localize(None).astype("datetime64[s]").astype("int64").to_numpy()
+    )
     if _nearly_all(moments % A_DAY == 0):
         return "date"
     resolution = _resolution(moments)
@@ -40,7 +46,9 @@ def step_of_frame(kind: str, cells: Cells) -> str:
 
 
 def with_step(column: Column, cells: Cells) -> Column:
-    """A column that was drafted from these cells, without bounds and with the step of nearly all."""
+    """A column that was drafted from these cells, without bounds and with the step of
+    nearly all.
+    """
     if isinstance(column, Real):
         return Real(
             name=column.name,
@@ -54,21 +62,29 @@ def with_step(column: Column, cells: Cells) -> Column:
 
 
 def _with_resolution(column: Datetime, cells: Cells) -> Datetime:
-    """By the step of nearly all, with the form of the texts where that is not the plain one of this step."""
+    """By the step of nearly all, with the form of the texts where that is not the plain
+    one of this step.
+    """
     where, seen = distinct(cells, missing_words(column))
     resolution = _resolution(seconds(seen, column.form)[where[where >= 0]])
     form = column.written
     if form is None and resolution != column.resolution:
         drafted = PLAIN_TIMES[column.resolution]
-        is_text = all(isinstance(value, str) and read_day(value, drafted) for value in seen)
+        is_text = all(
+            isinstance(value, str) and read_day(value, drafted) for value in seen
+        )
         form = drafted if is_text else None
     if form == PLAIN_TIMES[resolution]:
         form = None
-    return Datetime(name=column.name, nullable=column.nullable, resolution=resolution, written=form)
+    return Datetime(
+        name=column.name, nullable=column.nullable, resolution=resolution, written=form
+    )
 
 
 def drop_times(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    """The same frame with midnight in these columns; the frame itself where there are none."""
+    """The same frame with midnight in these columns; the frame itself where there are
+    none.
+    """
     days = {name: frame[name].dt.normalize() for name in columns}
     return frame.assign(**days) if days else frame
 
@@ -79,21 +95,26 @@ def _written_decimals(column: Real, cells: Cells) -> int | None:
         return _decimals_of_numbers(cells.dropna().to_numpy(dtype=float))
     where, seen = distinct(cells, missing_words(column))
     counts = [count_decimals(str(text), column.written) for text in texts(seen)]
-    digits = np.array(counts, dtype=float)[where[where >= 0]]  # NaN: in another form, as 1e-7
+    # NaN: in another form, as 1e-7
+    digits = np.array(counts, dtype=float)[where[where >= 0]]
     fits = (d for d in range(MANY_DECIMALS + 1) if _nearly_all(digits <= d))
     return next(fits, None)
 
 
 def _decimals_of_numbers(numbers: NDArray[Any]) -> int | None:
     for decimals in range(MANY_DECIMALS):
-        if _nearly_all(np.isclose(numbers, np.round(numbers, decimals), rtol=1e-12, atol=0)):
+        if _nearly_all(
+            np.isclose(numbers, np.round(numbers, decimals), rtol=1e-12, atol=0)
+        ):
             return decimals
     return None
 
 
 def _resolution(moments: NDArray[Any]) -> str:
     """The coarsest that nearly all of these seconds are whole steps of."""
-    fits = [name for name, step in RESOLUTIONS.items() if _nearly_all(moments % step == 0)]
+    fits = [
+        name for name, step in RESOLUTIONS.items() if _nearly_all(moments % step == 0)
+    ]
     return fits[-1] if fits else "second"
 
 

@@ -1,4 +1,6 @@
-"""What a protocol says of itself, in one record (`PROTOCOL`), with which its file ends. `runs.registry` lists all."""
+"""What a protocol says of itself, in one record (`PROTOCOL`), with which its file ends.
+`runs.registry` lists all.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
@@ -21,17 +23,23 @@ Kind = Literal["table", "image", "series", "visits"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Protocol:
-    """`paper` is its file's docstring: one line that says what it is, its source, and the source's symbols.
-    `party(name, rows, ledger, *, run, budget, rng, folder, **agreed)` builds a party; `parties` are the classes of all
-    that it may build, where it is not such a class itself, or a function that loads them. `train(config, parties,
-    schemas, *, checkpoint, resume, watch)` asks them. Of an `artefact` that is a "model" it takes `holdout` rows, too,
-    and where `public_rows` is true `public` ones to begin from. `same_people`: the parties hold columns of the same
-    people (True), rows of different ones (False), or either (None). `agreed(config)`: what a holder who knows the
-    settings tells its party by itself, so that no server is believed. `one_release`: a person pays once for all parties
-    together. `forecast(config, schemas, budgets, people)`: what a run will release. None: what settings and budgets say
-    of it. `study`: of joint releases, the server's (`protocols.joint`): that of `party`, or one that can also choose.
-    `audit`: how its canary is looked for, one of the keys of `evaluate.audit.audit_file.CASES`. `spends(config,
-    budget)`: what a run that uses up its budget spends on a person at one holder, where settings alone say it."""
+    """`paper` is its file's docstring: one line that says what it is, its source, and
+    the source's symbols. `party(name, rows, ledger, *, run, budget, rng, folder,
+    **agreed)` builds a party; `parties` are the classes of all that it may build, where
+    it is not such a class itself, or a function that loads them. `train(config,
+    parties, schemas, *, checkpoint, resume, watch)` asks them. Of an `artefact` that is
+    a "model" it takes `holdout` rows, too, and where `public_rows` is true `public`
+    ones to begin from. `same_people`: the parties hold columns of the same people
+    (True), rows of different ones (False), or either (None). `agreed(config)`: what a
+    holder who knows the settings tells its party by itself, so that no server is
+    believed. `one_release`: a person pays once for all parties together.
+    `forecast(config, schemas, budgets, people)`: what a run will release. None: what
+    settings and budgets say of it. `study`: of joint releases, the server's
+    (`protocols.joint`): that of `party`, or one that can also choose. `audit`: how its
+    canary is looked for, one of the keys of `evaluate.audit.audit_file.CASES`.
+    `spends(config, budget)`: what a run that uses up its budget spends on a person at
+    one holder, where settings alone say it.
+    """
 
     name: str
     paper: str
@@ -66,29 +74,44 @@ class Protocol:
         return {field.name: field for field in dataclasses.fields(self.config)}  # type: ignore[arg-type]
 
     def configured(self, settings: Mapping[str, Any]) -> Any:
-        """The checked config from plain settings. ConfigError names what is wrong with them."""
+        """The checked config from plain settings. ConfigError names what is wrong with
+        them.
+        """
         known_keys(settings, self.settings, f"settings of {self.name}")
         return self.config(**settings)
 
-    def build(self, name: str, rows: Any, ledger: Ledger, *, config: Any = None, **more: Any) -> Party:
-        """A party over these rows; `config` are the settings that its holder knows, and holds a server to."""
+    def build(
+        self, name: str, rows: Any, ledger: Ledger, *, config: Any = None, **more: Any
+    ) -> Party:
+        """A party over these rows; `config` are the settings that its holder knows, and
+        holds a server to.
+        """
         self.require_kinds({name: getattr(rows, "schema", rows)})
-        party = self.party(name, rows, ledger, **more, **({} if config is None else self.agreed(config)))
+        party = self.party(
+            name,
+            rows,
+            ledger,
+            **more,
+            **({} if config is None else self.agreed(config)),
+        )
         party.protocol = self.name
         party.drafted = provenance(getattr(rows, "schema", rows))
         return party
 
     def holds_same_people(self, columns: Iterable[Iterable[str]]) -> bool:
-        """Whether these columns' holders are to hold the same people; where either may be: if their columns differ."""
+        """Whether these columns' holders are to hold the same people; where either may
+        be: if their columns differ.
+        """
         return differ(columns) if self.same_people is None else self.same_people
 
     def require_kinds(self, schemas: Mapping[str, object]) -> None:
         """Refuse a party that brings rows of another kind than the protocol takes."""
         for name, schema in schemas.items():
-            if (kind := getattr(schema, "kind", "table")) not in self.kinds:
+            kind = getattr(schema, "kind", "table")
+            if kind not in self.kinds:
                 raise ConfigError(
-                    f"{name} holds rows of the kind {kind!r}, and {self.name} takes {' or '.join(self.kinds)}. "
-                    "Nothing was charged."
+                    f"{name} holds rows of the kind {kind!r}, and {self.name} takes "
+                    f"{' or '.join(self.kinds)}. Nothing was charged."
                 )
 
 

@@ -1,6 +1,8 @@
-"""What a run left in its folder, read so that a missing or damaged piece is a reason and not an end.
+"""What a run left in its folder, read so that a missing or damaged piece is a reason
+and not an end.
 
-Guarantee: nothing here opens a holder's table or ledger; both are only named (`Artefacts.parties`).
+Guarantee: nothing here opens a holder's table or ledger; both are only named
+(`Artefacts.parties`).
 Edges: no folder, or none of the pieces in it → ArtefactError.
 """
 
@@ -11,7 +13,15 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from understudy.data.kinds import ARRAYS, EVENTS, TABLE, ArraySchema, MixedSchema, PublicSchema, load_any
+from understudy.data.kinds import (
+    ARRAYS,
+    EVENTS,
+    TABLE,
+    ArraySchema,
+    MixedSchema,
+    PublicSchema,
+    load_any,
+)
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.ground.durable import read_json, read_toml
@@ -24,9 +34,10 @@ Described = PublicSchema | MixedSchema | SeveralVisits
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Artefacts:
-    """The pieces of one run; None where one is not there, and then `missing` says why, by file name. `drawn` are all
-    synthetic tables by their names, or one without a name; `synthetic` is that one, and of people with events their
-    events, of the first kind.
+    """The pieces of one run; None where one is not there, and then `missing` says why,
+    by file name. `drawn` are all synthetic tables by their names, or one without a
+    name; `synthetic` is that one, and of people with events their events, of the first
+    kind.
     """
 
     folder: Path = Path()
@@ -38,7 +49,8 @@ class Artefacts:
     audit: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] | None = None
     run: str = ""
-    held_out: str = ""  # the holder's file of people who took no part, where there is one
+    # the holder's file of people who took no part, where there is one
+    held_out: str = ""
     rehearsed: bool = False
     model: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +74,9 @@ class Artefacts:
     @property
     def synthetic(self) -> pd.DataFrame | None:
         """The synthetic rows; of people with events their events, of the first kind."""
-        events = [frame for name, frame in (self.drawn or {}).items() if name != "people"]
+        events = [
+            frame for name, frame in (self.drawn or {}).items() if name != "people"
+        ]
         return events[0] if events else None
 
     @property
@@ -72,11 +86,23 @@ class Artefacts:
 
     @property
     def rehearsal(self) -> str:
-        """Why nothing of this run is private, in words, by any of its pieces; nothing where it was the real thing."""
+        """Why nothing of this run is private, in words, by any of its pieces; nothing
+        where it was the real thing.
+        """
         pieces = (self.privacy or {}, self.card or {}, *(self.transcript or ()))
         said = next(filter(None, map(rehearsal_of, pieces)), "")
-        fast = [party for party in self.parties.values() if party.get("noise", "secure") != "secure"]
-        return said or (rehearsed({"": ["fast"]}) if fast else rehearsed({"": ["seed"]}) if self.rehearsed else "")
+        fast = [
+            party
+            for party in self.parties.values()
+            if party.get("noise", "secure") != "secure"
+        ]
+        return said or (
+            rehearsed({"": ["fast"]})
+            if fast
+            else rehearsed({"": ["seed"]})
+            if self.rehearsed
+            else ""
+        )
 
     @property
     def protocol(self) -> str:
@@ -94,7 +120,9 @@ class Artefacts:
 
     @property
     def parties(self) -> dict[str, dict[str, Any]]:
-        """What the run file says of each party: where its table, schema and ledger lie."""
+        """What the run file says of each party: where its table, schema and
+        ledger lie.
+        """
         sections = (self.settings or {}).get("parties", {})
         return {name: body for name, body in sections.items() if isinstance(body, dict)}
 
@@ -103,7 +131,12 @@ def load_artefacts(folder: str | Path) -> Artefacts:
     folder = Path(folder)
     missing: dict[str, str] = {}
 
-    def piece(name: str, read: Callable[[Path], T], fits: Callable[[T], bool] = bool, said: str = "") -> T | None:
+    def piece(
+        name: str,
+        read: Callable[[Path], T],
+        fits: Callable[[T], bool] = bool,
+        said: str = "",
+    ) -> T | None:
         try:
             body = read(folder / name)
             if said and not fits(body):
@@ -116,32 +149,56 @@ def load_artefacts(folder: str | Path) -> Artefacts:
         return None
 
     def table(name: str) -> dict[str, Any] | None:
-        return piece(name, read_json, lambda body: isinstance(body, dict), "it holds no table of keys")
+        return piece(
+            name,
+            read_json,
+            lambda body: isinstance(body, dict),
+            "it holds no table of keys",
+        )
 
     def names_parties(body: Any) -> bool:
         return isinstance(body.get("parties"), dict)
 
-    home = "model" if (folder / "model").exists() and not (folder / "generator").exists() else "generator"
+    home = (
+        "model"
+        if (folder / "model").exists() and not (folder / "generator").exists()
+        else "generator"
+    )
     card = table(f"{home}/card.json")
     told = table("run.json") or {}
-    described, audited = piece(f"{home}/schema.toml", _schema), (folder / "audit.json").exists()
+    described = piece(f"{home}/schema.toml", _schema)
+    audited = (folder / "audit.json").exists()
     pieces = Artefacts(
-        folder=folder, card=card, described=described,
-        drawn=None if home == "model" else _drawn(described, lambda name: piece(name, pd.read_parquet)),
+        folder=folder,
+        card=card,
+        described=described,
+        drawn=None
+        if home == "model"
+        else _drawn(described, lambda name: piece(name, pd.read_parquet)),
         privacy=table("privacy.json") or (card or {}).get("privacy"),
-        transcript=piece("transcript.json", read_json, _is_list_of_rows, "it holds no list of rows"),
-        audit=piece("audit.json", read_json, _is_audit, "it holds no audit") if audited else None,
-        settings=piece("run.toml", read_toml, names_parties, "it names no parties"), run=str(told.get("run", "")),
+        transcript=piece(
+            "transcript.json", read_json, _is_list_of_rows, "it holds no list of rows"
+        ),
+        audit=piece("audit.json", read_json, _is_audit, "it holds no audit")
+        if audited
+        else None,
+        settings=piece("run.toml", read_toml, names_parties, "it names no parties"),
+        run=str(told.get("run", "")),
         held_out=str(told.get("held_out", "")),
-        rehearsed=bool(told.get("rehearsal", False)), model=home == "model", missing=missing,
-    )  # fmt: skip
+        rehearsed=bool(told.get("rehearsal", False)),
+        model=home == "model",
+        missing=missing,
+    )
     if card is None and pieces.privacy is None and pieces.synthetic is None and told:
         raise ArtefactError(
-            f"{folder} holds a run that has not ended: no generator, no synthetic rows and no privacy statement. "
+            f"{folder} holds a run that has not ended: no generator, no synthetic "
+            "rows and no privacy statement. "
             "Go on with it (`understudy run … --resume`). No page was written."
         )
     if len(missing.keys() - {"audit.json"}) == 7 - pieces.model:
-        raise ArtefactError(f"{folder} holds no run: {', '.join(missing)} are missing or damaged.")
+        raise ArtefactError(
+            f"{folder} holds no run: {', '.join(missing)} are missing or damaged."
+        )
     return pieces
 
 
@@ -150,7 +207,11 @@ def _is_list_of_rows(body: Any) -> bool:
 
 
 def _is_audit(body: Any) -> bool:
-    return isinstance(body, dict) and isinstance(body.get("views"), list) and {"claimed", "passed"} <= body.keys()
+    return (
+        isinstance(body, dict)
+        and isinstance(body.get("views"), list)
+        and {"claimed", "passed"} <= body.keys()
+    )
 
 
 def _schema(path: Path) -> Described:
@@ -159,7 +220,9 @@ def _schema(path: Path) -> Described:
     return load_any(path)
 
 
-def _drawn(described: Described | None, read: Callable[[str], pd.DataFrame | None]) -> dict[str, pd.DataFrame] | None:
+def _drawn(
+    described: Described | None, read: Callable[[str], pd.DataFrame | None]
+) -> dict[str, pd.DataFrame] | None:
     """All synthetic tables; None where one cannot be read."""
     files = {"": "synthetic.parquet"}
     if EVENTS.describes(described):

@@ -1,9 +1,11 @@
-"""A page's verdict as data: each line with its mark, what of it is furthest off, and both numbers.
+"""A page's verdict as data: each line with its mark, what of it is furthest off, and
+both numbers.
 
     for line in verdict_lines(us.evaluate(real, synthetic, schema)):
         print(line.line, line.mark, line.subject, line.real, line.synthetic)
 
-A benchmark puts these beside a truth that it knows. They are computed from real rows: for their holder alone.
+A benchmark puts these beside a truth that it knows. They are computed from real rows:
+for their holder alone.
 """
 
 from dataclasses import dataclass
@@ -20,9 +22,9 @@ COLUMN = "column"
 
 @dataclass(frozen=True)
 class Line:
-    """`line` is what is judged ("correlations", or "column" for one column), `subject` what of it is furthest off, and
-    `real` and `synthetic` are its numbers: medians, correlations, scores, or the distances of real and of synthetic
-    rows.
+    """`line` is what is judged ("correlations", or "column" for one column), `subject`
+    what of it is furthest off, and `real` and `synthetic` are its numbers: medians,
+    correlations, scores, or the distances of real and of synthetic rows.
     """
 
     line: str
@@ -34,7 +36,11 @@ class Line:
 
 def verdict_lines(compared: Comparison | People) -> list[Line]:
     """All lines of the page, then a line for each column by itself."""
-    findings = people_findings(compared) if isinstance(compared, People) else verdict(compared, None)
+    findings = (
+        people_findings(compared)
+        if isinstance(compared, People)
+        else verdict(compared, None)
+    )
     return [*map(_line, findings), *map(_column, compared.shares)]
 
 
@@ -42,7 +48,13 @@ def _line(finding: Finding) -> Line:
     name = f"{finding.subject} ({finding.of})" if finding.of else finding.subject
     if finding.worst is None:
         return Line(name, finding.mark, "", None, None)
-    return Line(name, finding.mark, finding.worst.name, finding.worst.real, finding.worst.synthetic)
+    return Line(
+        name,
+        finding.mark,
+        finding.worst.name,
+        finding.worst.real,
+        finding.worst.synthetic,
+    )
 
 
 def _column(share: Shares) -> Line:
@@ -54,4 +66,10 @@ def _column(share: Shares) -> Line:
         return Line(COLUMN, kindest, share.column.name, *median)
     figure = share.figure
     reached = None if figure is None else figure.floor
-    return Line(COLUMN, kindest, share.column.name, reached, None if figure is None else figure.value)
+    return Line(
+        COLUMN,
+        kindest,
+        share.column.name,
+        reached,
+        None if figure is None else figure.value,
+    )

@@ -1,8 +1,10 @@
-"""Marks of figures: good, partly, poor, or not known. The lines are conventions; `rules.html` says them in words.
+"""Marks of figures: good, partly, poor, or not known. The lines are conventions;
+`rules.html` says them in words.
 
-A figure's *place* is where it stands between what real rows reach (0) and what a naive table reaches (1). Numbers are
-marked by how far they stand beyond what real rows reach, whatever a naive table would do: bounds that are too wide make
-every naive table look bad, and so every other one good.
+A figure's *place* is where it stands between what real rows reach (0) and what a naive
+table reaches (1). Numbers are marked by how far they stand beyond what real rows reach,
+whatever a naive table would do: bounds that are too wide make every naive table look
+bad, and so every other one good.
 """
 
 from collections.abc import Sequence
@@ -16,32 +18,63 @@ from understudy.evaluate.utility.values import Numbers, Spread
 Mark = Literal["good", "partly", "poor", "unknown"]
 ORDER: tuple[Mark, ...] = ("good", "unknown", "partly", "poor")  # from the kindest
 
-CLOSE, LOST = 0.25, 0.75
+CLOSE = 0.25
+LOST = 0.75
 SHORT = 1.1  # ends nearer to each other than by this factor leave nothing to tell apart
-BLUR = 0.1  # real samples that stand so far from each other cannot show that a table is good
-NEAR = 0.02  # shares of one column that are so little further away than real rows are from each other are close
-OFF = 0.1  # a column whose shares, or numbers, differ by more than this is not close, whatever real rows reach
-SLACK, FAR = 0.05, 0.15  # so far beyond what real rows reach numbers are still close, or partly kept
-NONE, TINY = 0.01, 0.002  # so little further, or so far at all, independent columns lie off where they are the truth
-PAST = 0.001  # a column of which more synthetic rows lie beyond the real ends, and more than by chance, is not close
+# real samples that stand so far from each other cannot show that a table is good
+BLUR = 0.1
+# shares of one column that are so little further away than real rows are from each
+# other are close
+NEAR = 0.02
+# a column whose shares, or numbers, differ by more than this is not close, whatever
+# real rows reach
+OFF = 0.1
+# so far beyond what real rows reach numbers are still close, or partly kept
+SLACK = 0.05
+FAR = 0.15
+# so little further, or so far at all, independent columns lie off where they are the
+# truth
+NONE = 0.01
+TINY = 0.002
+# a column of which more synthetic rows lie beyond the real ends, and more than by
+# chance, is not close
+PAST = 0.001
 LUCK = 0.001  # the chance at which that is called chance
-CUT = 0.01  # a column of which more real rows lie beyond the synthetic ends is not close
-REACH = 0.02  # of the real range: so far past its end a single row may lie, or further where the real tail is long
-TAIL = 3  # times what lies between the real 99 % quantile and the end: so far it may lie where the tail is long
-WIDER = 1.5  # a column whose deviation is larger, or smaller, by this factor is not close
-SURE = 4  # deviations of its noise: a pair that is further off than by these is not off by chance
-TAUGHT = 0.05  # so much must real rows beat a guess by, or a column that nobody named is not worth predicting
-LITTLE = 0.03  # a score that is so little below the one from real rows is close: models differ by as much by chance
-BEHIND = 0.05  # a score that is further than this below the one from real rows is not close
-LEARNABLE = 0.02  # so much must real rows beat a naive guess by, or there is nothing to predict
-STRONG, REASONABLE = 1.0, 10.0  # ε
+# a column of which more real rows lie beyond the synthetic ends is not close
+CUT = 0.01
+# of the real range: so far past its end a single row may lie, or further where the real
+# tail is long
+REACH = 0.02
+# times what lies between the real 99 % quantile and the end: so far it may lie where
+# the tail is long
+TAIL = 3
+# a column whose deviation is larger, or smaller, by this factor is not close
+WIDER = 1.5
+# deviations of its noise: a pair that is further off than by these is not off by chance
+SURE = 4
+# so much must real rows beat a guess by, or a column that nobody named is not worth
+# predicting
+TAUGHT = 0.05
+# a score that is so little below the one from real rows is close: models differ by as
+# much by chance
+LITTLE = 0.03
+# a score that is further than this below the one from real rows is not close
+BEHIND = 0.05
+# so much must real rows beat a naive guess by, or there is nothing to predict
+LEARNABLE = 0.02
+# ε
+STRONG = 1.0
+REASONABLE = 10.0
 
 
 def place(figure: Figure) -> float | None:
-    """0 at the real end, 1 at the naive end; None where an end is missing or the ends tell nothing apart."""
+    """0 at the real end, 1 at the naive end; None where an end is missing or the ends
+    tell nothing apart.
+    """
     if figure.value is None or figure.floor is None or figure.ceiling is None:
         return None
-    low, high = figure.floor, figure.ceiling
+    low = figure.floor
+    high = figure.ceiling
     apart = high > SHORT * low if figure.better == "lower" else high - low > LEARNABLE
     if not apart:
         return None
@@ -50,15 +83,24 @@ def place(figure: Figure) -> float | None:
 
 
 def mark(figure: Figure, near: float = 0.0) -> Mark:
-    """The figure's mark by its place; where the ends tell nothing apart, by whether it is near them. What is at most
-    `near` beyond the real end is good wherever the naive end is, if real rows are not far apart.
+    """The figure's mark by its place; where the ends tell nothing apart, by whether it
+    is near them. What is at most `near` beyond the real end is good wherever the naive
+    end is, if real rows are not far apart.
     """
-    known = figure.value is not None and figure.floor is not None and figure.floor <= BLUR
+    known = (
+        figure.value is not None and figure.floor is not None and figure.floor <= BLUR
+    )
     if near and known and figure.value - figure.floor <= near:  # type: ignore[operator]
         return "good"
-    if (share := place(figure)) is not None:
+    share = place(figure)
+    if share is not None:
         return "good" if share <= CLOSE else "partly" if share <= LOST else "poor"
-    if figure.value is None or figure.floor is None or figure.ceiling is None or figure.better == "higher":
+    if (
+        figure.value is None
+        or figure.floor is None
+        or figure.ceiling is None
+        or figure.better == "higher"
+    ):
         return "unknown"
     if figure.value > SHORT * max(figure.floor, figure.ceiling):
         return "poor"
@@ -66,8 +108,14 @@ def mark(figure: Figure, near: float = 0.0) -> Mark:
 
 
 def number_mark(numbers: Numbers) -> Mark:
-    """The worst mark of a column's numbers, by how far they stand beyond what real rows reach."""
-    judged = [f for f in numbers.figures if f.what.measure in ("ks", "zero_share", "negative_share", "spike_share")]
+    """The worst mark of a column's numbers, by how far they stand beyond what real rows
+    reach.
+    """
+    judged = [
+        f
+        for f in numbers.figures
+        if f.what.measure in ("ks", "zero_share", "negative_share", "spike_share")
+    ]
     return worst([not_off(figure.value, beyond(figure)) for figure in judged])
 
 
@@ -75,26 +123,42 @@ def column_mark(shares: Shares) -> Mark:
     """The worse of the marks of a column's levels and of its numbers and gaps."""
     figure = shares.figure
     marks = [not_off(figure.value, mark(figure, NEAR))] if figure is not None else []
-    return not_off(shares.off, worst([*marks, *([raw_mark(shares)] if shares.numbers is not None else [])]))
+    return not_off(
+        shares.off,
+        worst([*marks, *([raw_mark(shares)] if shares.numbers is not None else [])]),
+    )
 
 
 def raw_mark(shares: Shares) -> Mark:
-    """A column's mark by how far its numbers and gaps, or where it has no numbers its shares, stand beyond what real
-    rows reach.
+    """A column's mark by how far its numbers and gaps, or where it has no numbers its
+    shares, stand beyond what real rows reach.
     """
     if shares.numbers is None:
         figure = shares.figure
-        return "unknown" if figure is None else not_off(max(shares.off, figure.value or 0.0), beyond(figure))
-    real, made = (0.0 if part is None else float(part[-1]) for part in (shares.real, shares.synthetic))
+        return (
+            "unknown"
+            if figure is None
+            else not_off(max(shares.off, figure.value or 0.0), beyond(figure))
+        )
+    real, made = (
+        0.0 if part is None else float(part[-1])
+        for part in (shares.real, shares.synthetic)
+    )
     gaps = abs(real - made) if shares.column.nullable else 0.0
-    found = worst([number_mark(shares.numbers), beyond(Figure(What("missing"), value=gaps, floor=0.0))])
+    found = worst(
+        [
+            number_mark(shares.numbers),
+            beyond(Figure(What("missing"), value=gaps, floor=0.0)),
+        ]
+    )
     wrong = shares.spread is not None and astray(shares.spread)
     return not_off(shares.off, "partly" if wrong and found == "good" else found)
 
 
 def astray(spread: Spread) -> tuple[str, ...]:
-    """What of "below", "above", "smallest", "largest", "deviation", "cut" is such that a column is not close: rows
-    beyond the real ends, a number far beyond them, a deviation that is another, real rows that are beyond reach.
+    """What of "below", "above", "smallest", "largest", "deviation", "cut" is such that
+    a column is not close: rows beyond the real ends, a number far beyond them, a
+    deviation that is another, real rows that are beyond reach.
     """
     found = []
     low, high = spread.ends
@@ -104,7 +168,9 @@ def astray(spread: Spread) -> tuple[str, ...]:
     quantiles = spread.quantiles
     tails = quantiles[0.01][0] - low, high - quantiles[0.99][0]
     passed = low - quantiles[0.0][1], quantiles[1.0][1] - high
-    for side, tail, step, far in zip(("smallest", "largest"), tails, spread.step, passed, strict=True):
+    for side, tail, step, far in zip(
+        ("smallest", "largest"), tails, spread.step, passed, strict=True
+    ):
         room = min(max(REACH * (high - low), TAIL * tail, step), high - low)
         if far > room:
             found.append(side)
@@ -117,8 +183,9 @@ def astray(spread: Spread) -> tuple[str, ...]:
 
 
 def _chance_of(share: float, spread: Spread) -> float:
-    """How likely so many of the drawn rows lie beyond the largest of the real ones if both are of one law: each of them
-    precedes the real ones with at most the drawn rows' share of all, whatever the law.
+    """How likely so many of the drawn rows lie beyond the largest of the real ones if
+    both are of one law: each of them precedes the real ones with at most the drawn
+    rows' share of all, whatever the law.
     """
     real, drawn = spread.rows
     return float((drawn / (real + drawn)) ** round(share * drawn))
@@ -130,16 +197,18 @@ def not_off(value: float | None, found: Mark, off: float = OFF) -> Mark:
 
 
 def pair_mark(pair: StrongPair) -> Mark:
-    """Of one of the strongest real pairs: how much of its dependence is lost, where that is more than chance; "unknown"
-    where it has too little dependence to lose.
+    """Of one of the strongest real pairs: how much of its dependence is lost, where
+    that is more than chance; "unknown" where it has too little dependence to lose.
 
-    A row moves a distance by at most 1/n, so the deviation of the difference of two distances is at most √(1/2n).
+    A row moves a distance by at most 1/n, so the deviation of the difference of two
+    distances is at most √(1/2n).
     """
     figure = pair.figure
     if figure.value is None or figure.floor is None or figure.ceiling is None:
         return "unknown"
     chance = 1.5 * (0.5 / pair.rows) ** 0.5
-    dependence, lost = figure.ceiling - figure.floor, figure.value - figure.floor
+    dependence = figure.ceiling - figure.floor
+    lost = figure.value - figure.floor
     if dependence <= max(2 * chance, NONE):
         return "unknown"
     if lost <= max(CLOSE * dependence, chance):
@@ -148,18 +217,24 @@ def pair_mark(pair: StrongPair) -> Mark:
 
 
 def strength_mark(pair: Pair) -> Mark:
-    """Of how strongly two columns hang together: never good where it is off by more than `OFF`; "unknown" where real
-    rows are so few that they might differ by as much.
+    """Of how strongly two columns hang together: never good where it is off by more
+    than `OFF`; "unknown" where real rows are so few that they might differ by as much.
     """
     if pair.off <= OFF:
         return "good"
     if pair.noise is None or pair.off <= SURE * pair.noise:
         return "unknown"
-    return "poor" if abs(pair.real) > OFF and pair.off > LOST * abs(pair.real) else "partly"
+    return (
+        "poor"
+        if abs(pair.real) > OFF and pair.off > LOST * abs(pair.real)
+        else "partly"
+    )
 
 
 def scores_mark(figures: Sequence[Figure]) -> Mark:
-    """Of one model: the worst of its scores, of those in which real rows beat a guess by `TAUGHT` at least."""
+    """Of one model: the worst of its scores, of those in which real rows beat a guess
+    by `TAUGHT` at least.
+    """
     found: list[Mark] = []
     for figure in filter(teaches, figures):
         lost = (figure.ceiling or 0.0) - (figure.value or 0.0)
@@ -168,15 +243,18 @@ def scores_mark(figures: Sequence[Figure]) -> Mark:
 
 
 def teaches(figure: Figure) -> bool:
-    """Whether a model that learned from real rows beats a guess by `TAUGHT` in this score."""
+    """Whether a model that learned from real rows beats a guess by `TAUGHT` in this
+    score.
+    """
     if figure.value is None or figure.floor is None or figure.ceiling is None:
         return False
     return figure.ceiling - figure.floor >= TAUGHT
 
 
 def together(marks: Sequence[Mark]) -> Mark:
-    """A mark for several things of a kind: poor where most of them are, else no better than the worst, which counts as
-    partly; what cannot be judged is left aside unless nothing can.
+    """A mark for several things of a kind: poor where most of them are, else no better
+    than the worst, which counts as partly; what cannot be judged is left aside unless
+    nothing can.
     """
     known = [mark for mark in marks if mark != "unknown"]
     if not known:
@@ -187,14 +265,25 @@ def together(marks: Sequence[Mark]) -> Mark:
 
 
 def without_dependence(figure: Figure) -> bool:
-    """Whether independent columns are hardly further from the real rows than these are from each other."""
-    if figure.value is None or figure.floor is None or figure.ceiling is None or figure.floor > BLUR:
+    """Whether independent columns are hardly further from the real rows than these are
+    from each other.
+    """
+    if (
+        figure.value is None
+        or figure.floor is None
+        or figure.ceiling is None
+        or figure.floor > BLUR
+    ):
         return False
-    return figure.ceiling <= max(SHORT * figure.floor, min(figure.floor + NONE, 3 * figure.floor), TINY)
+    return figure.ceiling <= max(
+        SHORT * figure.floor, min(figure.floor + NONE, 3 * figure.floor), TINY
+    )
 
 
 def dependence_mark(figure: Figure) -> Mark:
-    """By its place where there is dependence to lose, and otherwise by how much there is that should not be."""
+    """By its place where there is dependence to lose, and otherwise by how much there
+    is that should not be.
+    """
     if figure.value is None or figure.floor is None or figure.ceiling is None:
         return "unknown"
     return mark(figure) if figure.ceiling - figure.floor > SLACK else beyond(figure)

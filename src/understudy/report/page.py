@@ -1,15 +1,20 @@
 """The page: one self-contained HTML file for one run, or for two tables.
 
-    write_report("runs/joint")                       # for the holder: everything, with figures from real rows
-    write_report("runs/joint", publish=True)         # for everyone: nothing that a row could have changed unpaid
+    # for the holder: everything, with figures from real rows
+    write_report("runs/joint")
+    # for everyone: nothing that a row could have changed unpaid
+    write_report("runs/joint", publish=True)
     write_evaluation_page(compare(real, synthetic, schema), "evaluation.html")
 
-The file holds no script, and a content policy forbids every request; it reads in light, dark, print and on a phone.
+The file holds no script, and a content policy forbids every request; it reads in light,
+dark, print and on a phone.
 
-Guarantee: a published page is a function of the run's artefacts and the date alone: no table and no ledger of a
-holder is opened for it. A page for the holder holds unpaid figures of real rows, says so, and is written readable
-by its owner alone. A rehearsal says so before all else, and is not published.
-Edges: a piece that is missing, damaged or cannot be computed leaves its reason in its place.
+Guarantee: a published page is a function of the run's artefacts and the date alone: no
+table and no ledger of a holder is opened for it. A page for the holder holds unpaid
+figures of real rows, says so, and is written readable by its owner alone. A rehearsal
+says so before all else, and is not published.
+Edges: a piece that is missing, damaged or cannot be computed leaves its reason in its
+place.
 """
 
 import platform
@@ -42,9 +47,18 @@ from understudy.report.people import findings as people_findings
 from understudy.report.sheets import drawn_arrays, error_bars, label_table, sheets
 from understudy.report.verdict import attack_finding, headline, verdict
 
-PRIVATE, PUBLIC = "report.html", "report-public.html"
+PRIVATE = "report.html"
+PUBLIC = "report-public.html"
 _FOR_EVERYONE = "this page is for everyone, and real rows are only for their holders."
-LIBRARIES = ("understudy", "torch", "dp-accounting", "numpy", "pandas", "scikit-learn", "scipy")
+LIBRARIES = (
+    "understudy",
+    "torch",
+    "dp-accounting",
+    "numpy",
+    "pandas",
+    "scikit-learn",
+    "scipy",
+)
 
 
 def write_report(
@@ -58,11 +72,13 @@ def write_report(
     target: str | None = None,
     now: datetime | None = None,
 ) -> Path:
-    """Write the page of a run; returns where. Default: report.html, or report-public.html, in the folder.
+    """Write the page of a run; returns where. Default: report.html, or
+    report-public.html, in the folder.
 
-    Real rows come from the tables that the run file names, of all `parties` or those given here; `tables` maps
-    parties to tables elsewhere. `holdout` are people who took no part, by default those whom the run held out, and
-    `target` is the column that downstream models learn (by default the run's own, if it named one).
+    Real rows come from the tables that the run file names, of all `parties` or those
+    given here; `tables` maps parties to tables elsewhere. `holdout` are people who took
+    no part, by default those whom the run held out, and `target` is the column that
+    downstream models learn (by default the run's own, if it named one).
     """
     run = load_artefacts(folder)
     if publish:
@@ -72,14 +88,20 @@ def write_report(
     else:
         if holdout is None and run.held_out and Path(run.held_out).exists():
             holdout = _held_out(run)
-        real = measure(run, parties=parties, tables=tables, holdout=holdout, target=target)
+        real = measure(
+            run, parties=parties, tables=tables, holdout=holdout, target=target
+        )
         books = {} if run.rehearsal else timelines(run, parties)
     path = run.folder / (PUBLIC if publish else PRIVATE) if out is None else Path(out)
     return _write(path, now, private=not publish, real=real, run=run, books=books)
 
 
-def published_page(run: Artefacts, *, now: datetime, versions: Sequence[tuple[str, str]]) -> str:
-    """The published page of a run, written at this time by libraries of these versions: the same text for the same."""
+def published_page(
+    run: Artefacts, *, now: datetime, versions: Sequence[tuple[str, str]]
+) -> str:
+    """The published page of a run, written at this time by libraries of these versions:
+    the same text for the same.
+    """
     _require_real(run)
     real = Measured(reason=_FOR_EVERYONE)
     return _page(now, private=False, real=real, run=run, versions=versions)
@@ -95,20 +117,29 @@ def _held_out(run: Artefacts) -> TableSource:
 def _require_real(run: Artefacts) -> None:
     """PrivacyError unless the run's statement says that it was no rehearsal."""
     if run.rehearsal:
-        raise PrivacyError(f"{run.folder}: this may not be published. {run.rehearsal} No page was written.")
+        raise PrivacyError(
+            f"{run.folder}: this may not be published. {run.rehearsal} No page was "
+            "written."
+        )
     if sound(run) and run.privacy is not None and "rehearsal" not in run.privacy:
         raise PrivacyError(
-            f"{run.folder}: the privacy statement does not say whether this was a rehearsal, so it is not published. "
-            "No page was written."
+            f"{run.folder}: the privacy statement does not say whether this was a "
+            "rehearsal, so it is not published. No page was written."
         )
 
 
-def write_evaluation_page(comparison: Comparison | People, out: str | Path, *, now: datetime | None = None) -> Path:
-    """Write the page of a comparison, for the holder of the real rows; returns where."""
+def write_evaluation_page(
+    comparison: Comparison | People, out: str | Path, *, now: datetime | None = None
+) -> Path:
+    """Write the page of a comparison, for the holder of the real rows; returns
+    where.
+    """
     if isinstance(comparison, People):
-        real, title = Measured(people=comparison), "Synthetic people with events"
+        real = Measured(people=comparison)
+        title = "Synthetic people with events"
     else:
-        real, title = Measured(comparison=comparison), "A synthetic table"
+        real = Measured(comparison=comparison)
+        title = "A synthetic table"
     return _write(Path(out), now, private=True, real=real, title=title)
 
 
@@ -118,29 +149,64 @@ def _write(path: Path, now: datetime | None, *, private: bool, **parts: Any) -> 
 
 
 def _page(
-    now: datetime | None, *, private: bool, real: Measured, run: Artefacts | None = None,
-    books: Mapping[str, Timeline | str] | None = None, title: str = "",
+    now: datetime | None,
+    *,
+    private: bool,
+    real: Measured,
+    run: Artefacts | None = None,
+    books: Mapping[str, Timeline | str] | None = None,
+    title: str = "",
     versions: Sequence[tuple[str, str]] | None = None,
-) -> str:  # fmt: skip
+) -> str:
     left = run or Artefacts()
     statement = left.privacy if sound(left) else None
-    short = {name: b.check for name, b in (books or {}).items() if isinstance(b, Timeline) and not b.agrees}
+    short = {
+        name: b.check
+        for name, b in (books or {}).items()
+        if isinstance(b, Timeline) and not b.agrees
+    }
     others = [] if real.people is None else people_findings(real.people)
     quality = (left.card or {}).get("quality")
-    findings = verdict(real.comparison, statement, left.protocol, short, left.rehearsal, others, quality)
+    findings = verdict(
+        real.comparison,
+        statement,
+        left.protocol,
+        short,
+        left.rehearsal,
+        others,
+        quality,
+    )
     context = {
-        "private": private, "rehearsal": left.rehearsal, "title": title or (f"Run {left.run}" if left.run else "A run"),
-        "written": (now or datetime.now(UTC)).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
-        "facts": _facts(run, statement, real), "findings": findings, "headline": headline(findings),
-        "kind": words.KINDS.get(left.kind, ""), "run": run,
-        "privacy": None if statement is None else view.privacy(statement), "books": books or {}, "reason": real.reason,
-        **_tables(real, left), "people": None if real.people is None else laid_out(real.people),
-        "transcript": None if left.transcript is None else view.transcript(left.transcript, sizes=private),
-        "learning": view.learning(left.card) if left.model else [], "audit": view.audit(left.audit),
-        "bars": error_bars(left), "sheets": sheets(left, real.arrays), "label_table": label_table(left, real.arrays),
-        "array_figures": [line for figure in real.figures for line in view.lines([figure])], "settings": left.config,
+        "private": private,
+        "rehearsal": left.rehearsal,
+        "title": title or (f"Run {left.run}" if left.run else "A run"),
+        "written": (now or datetime.now(UTC))
+        .strftime("%d %B %Y, %H:%M UTC")
+        .lstrip("0"),
+        "facts": _facts(run, statement, real),
+        "findings": findings,
+        "headline": headline(findings),
+        "kind": words.KINDS.get(left.kind, ""),
+        "run": run,
+        "privacy": None if statement is None else view.privacy(statement),
+        "books": books or {},
+        "reason": real.reason,
+        **_tables(real, left),
+        "people": None if real.people is None else laid_out(real.people),
+        "transcript": None
+        if left.transcript is None
+        else view.transcript(left.transcript, sizes=private),
+        "learning": view.learning(left.card) if left.model else [],
+        "audit": view.audit(left.audit),
+        "bars": error_bars(left),
+        "sheets": sheets(left, real.arrays),
+        "label_table": label_table(left, real.arrays),
+        "array_figures": [
+            line for figure in real.figures for line in view.lines([figure])
+        ],
+        "settings": left.config,
         "versions": installed_versions() if versions is None else versions,
-    }  # fmt: skip
+    }
     return _template().render(context)
 
 
@@ -150,10 +216,13 @@ def _save(path: Path, text: str, private: bool) -> None:
             durable.replace(path, text.encode())
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)  # a new file: the one before may have been the holder's own
+            # a new file: the one before may have been the holder's own
+            path.unlink(missing_ok=True)
             path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ArtefactError(f"{path}: the page cannot be written ({error.strerror}).") from None
+        raise ArtefactError(
+            f"{path}: the page cannot be written ({error.strerror})."
+        ) from None
 
 
 def _tables(real: Measured, run: Artefacts) -> dict[str, Any]:
@@ -162,22 +231,40 @@ def _tables(real: Measured, run: Artefacts) -> dict[str, Any]:
     if comparison is None:
         shares = {} if real.people is None else {"shares": real.people.shares}
         return {"comparison": None} | _synthetic_alone(run) | shares
-    seen, owners = comparison.evaluation, comparison.owners
+    seen = comparison.evaluation
+    owners = comparison.owners
     matrices = (seen.correlations.synthetic, seen.correlations.real)
-    figures = {kind: [f for f in comparison.figures if f.what.measure == kind] for kind in ("avd", "cmd")}
-    strengths = [f for f in comparison.figures if f.what.measure in words.STRENGTHS and f.value is not None]
+    figures = {
+        kind: [f for f in comparison.figures if f.what.measure == kind]
+        for kind in ("avd", "cmd")
+    }
+    strengths = [
+        f
+        for f in comparison.figures
+        if f.what.measure in words.STRENGTHS and f.value is not None
+    ]
     known = bool(seen.columns) and any(f.value is not None for f in figures["cmd"])
-    papers = [f for f in seen.figures if f.what.measure in ("avd", "cmd", *SECOND_OPINION)]
+    papers = [
+        f for f in seen.figures if f.what.measure in ("avd", "cmd", *SECOND_OPINION)
+    ]
     return {
-        "comparison": comparison, "marginals": view.lines(figures["avd"]), "linear": view.lines(figures["cmd"]),
-        "strengths": view.lines(strengths), "numbers": view.number_rows(comparison.shares),
-        "papers": view.lines(papers), "maps": view.heat_maps(*matrices, seen.columns, owners) if known else [],
-        "pairs": view.furthest_pairs(comparison.pairs, owners), "shares": comparison.shares,
-        "shown": min(plots.CELLS, len(seen.columns)), "downstream": list(view.downstream(seen.figures)),
-        "predictions": view.predictions(comparison.predictions.figures), "quantiles": view.QUANTILES,
-        "attacks": list(view.attacks(comparison.attacks)), "attacked": attack_finding(comparison.attacks),
+        "comparison": comparison,
+        "marginals": view.lines(figures["avd"]),
+        "linear": view.lines(figures["cmd"]),
+        "strengths": view.lines(strengths),
+        "numbers": view.number_rows(comparison.shares),
+        "papers": view.lines(papers),
+        "maps": view.heat_maps(*matrices, seen.columns, owners) if known else [],
+        "pairs": view.furthest_pairs(comparison.pairs, owners),
+        "shares": comparison.shares,
+        "shown": min(plots.CELLS, len(seen.columns)),
+        "downstream": list(view.downstream(seen.figures)),
+        "predictions": view.predictions(comparison.predictions.figures),
+        "quantiles": view.QUANTILES,
+        "attacks": list(view.attacks(comparison.attacks)),
+        "attacked": attack_finding(comparison.attacks),
         "closeness": view.closeness(comparison.closeness),
-    }  # fmt: skip
+    }
 
 
 def _synthetic_alone(run: Artefacts) -> dict[str, Any]:
@@ -187,32 +274,62 @@ def _synthetic_alone(run: Artefacts) -> dict[str, Any]:
         if run.schema is not None and run.synthetic is not None:
             shares = column_shares(run.schema, run.synthetic, owners=run.owners)
             matrix, _ = pearson(Codec(run.schema).codes(run.synthetic))
-            maps = view.heat_maps(matrix, None, run.schema.names, run.owners) if shares else []
+            maps = (
+                view.heat_maps(matrix, None, run.schema.names, run.owners)
+                if shares
+                else []
+            )
         if run.visits is not None and run.drawn is not None:
             shares = people_shares(run.visits, run.drawn)
-    except UnderstudyError:  # rows that do not fit their own schema: the columns' section says so
-        shares, maps = (), []
+    except UnderstudyError:
+        # rows that do not fit their own schema: the columns' section says so
+        shares = ()
+        maps = []
     width = 0 if run.schema is None else len(run.schema.names)
-    return {"shares": shares, "maps": maps, "pairs": [], "shown": min(plots.CELLS, width)}
+    return {
+        "shares": shares,
+        "maps": maps,
+        "pairs": [],
+        "shown": min(plots.CELLS, width),
+    }
 
 
-def _facts(run: Artefacts | None, statement: Mapping[str, Any] | None, real: Measured) -> list[tuple[str, str]]:
+def _facts(
+    run: Artefacts | None, statement: Mapping[str, Any] | None, real: Measured
+) -> list[tuple[str, str]]:
     facts = []
     if run is not None:
-        names = [party["name"] for party in statement["parties"]] if statement else list(run.parties)
+        names = (
+            [party["name"] for party in statement["parties"]]
+            if statement
+            else list(run.parties)
+        )
         facts = [("Protocol", run.protocol), ("Parties", words.listed(names))]
         people = (run.card or {}).get("people")
         counted = counted_in(statement["adjacency"]) if statement else "people"
-        facts.append((words.capital(counted), f"{people:,}" if isinstance(people, int) else ""))
+        facts.append(
+            (words.capital(counted), f"{people:,}" if isinstance(people, int) else "")
+        )
         drawn = drawn_arrays(run) or run.drawn or {}
-        facts += [(f"Synthetic {name or 'rows'}", f"{len(frame):,}") for name, frame in drawn.items()]
-        facts.append(("Columns", "" if run.schema is None else str(len(run.schema.names))))
+        facts += [
+            (f"Synthetic {name or 'rows'}", f"{len(frame):,}")
+            for name, frame in drawn.items()
+        ]
+        facts.append(
+            ("Columns", "" if run.schema is None else str(len(run.schema.names)))
+        )
     elif real.comparison is not None:
         seen = real.comparison.evaluation
-        facts = [(f"{words.capital(name)} rows", f"{count:,}") for name, count in seen.sizes.items()]
+        facts = [
+            (f"{words.capital(name)} rows", f"{count:,}")
+            for name, count in seen.sizes.items()
+        ]
         facts.append(("Columns", str(len(seen.columns))))
     elif real.people is not None:
-        facts = [(words.capital(name), f"{count:,}") for name, count in real.people.sizes.items()]
+        facts = [
+            (words.capital(name), f"{count:,}")
+            for name, count in real.people.sizes.items()
+        ]
     return [(name, value) for name, value in facts if value]
 
 
@@ -230,7 +347,13 @@ def installed_versions() -> list[tuple[str, str]]:
 @cache
 def _template() -> jinja2.Template:
     pages = words.pages_in(
-        Path(__file__).parent, words=words, level=LEVEL, least=LEAST, plots=plots, was_bought=was_bought, marks=marks,
+        Path(__file__).parent,
+        words=words,
+        level=LEVEL,
+        least=LEAST,
+        plots=plots,
+        was_bought=was_bought,
+        marks=marks,
         omitted=words.OMITTED,
-    )  # fmt: skip
+    )
     return pages.get_template("page.html")

@@ -1,8 +1,10 @@
-"""People with their events on the page: real ones found at their holders, compared, judged and laid out.
+"""People with their events on the page: real ones found at their holders, compared,
+judged and laid out.
 
-Figures are those of `evaluate/utility/visits.py`; a person weighs 1 in every table. Words and marks are the page's own
-(`verdict`, `marks`): tables stand between other real people and shuffled columns, numbers of events between other real
-people and all numbers alike, and sums are judged as numbers are, by how far they are off.
+Figures are those of `evaluate/utility/visits.py`; a person weighs 1 in every table.
+Words and marks are the page's own (`verdict`, `marks`): tables stand between other real
+people and shuffled columns, numbers of events between other real people and all numbers
+alike, and sums are judged as numbers are, by how far they are off.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +27,14 @@ from understudy.evaluate.holdings import with_room
 from understudy.evaluate.other_rows import attack_people
 from understudy.evaluate.utility.fidelity import Yardstick
 from understudy.evaluate.utility.values import measure_spreads, table_values
-from understudy.evaluate.utility.visits import AGAIN, INTEGRITY, NUMBER, Tables, evaluate_visits, visit_tables
+from understudy.evaluate.utility.visits import (
+    AGAIN,
+    INTEGRITY,
+    NUMBER,
+    Tables,
+    evaluate_visits,
+    visit_tables,
+)
 from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.columns import grid_of
 from understudy.report import view
@@ -40,7 +49,14 @@ from understudy.report.verdict import (
     predicted,
     worst_part,
 )
-from understudy.report.words import MARKED, SUBJECTS, SUMS, capital, figure_name, percent
+from understudy.report.words import (
+    MARKED,
+    SUBJECTS,
+    SUMS,
+    capital,
+    figure_name,
+    percent,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +64,20 @@ class People:
     figures: tuple[Figure, ...]
     attacks: tuple[Attack, ...]
     shares: tuple[Shares, ...]
-    sizes: Mapping[str, int] = field(default_factory=dict)  # rows of each real and synthetic table
+    # rows of each real and synthetic table
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def compare_people(
-    mine: Tables, drawn: Tables, schema: VisitSchema | SeveralVisits, *, holdout: Tables | None = None
+    mine: Tables,
+    drawn: Tables,
+    schema: VisitSchema | SeveralVisits,
+    *,
+    holdout: Tables | None = None,
 ) -> People:
-    """Real people beside drawn ones, as they came: bounds that a run found may leave some of them out."""
+    """Real people beside drawn ones, as they came: bounds that a run found may leave
+    some of them out.
+    """
     for source in (mine, drawn, *([] if holdout is None else [holdout])):
         schema = with_room(schema, two_sources(source, schema))
     real, synthetic = (visit_tables(source, schema) for source in (mine, drawn))
@@ -63,57 +86,104 @@ def compare_people(
         attacks = attack_people(real, holdout, synthetic, schema)
     figures = evaluate_visits(real, synthetic, schema, holdout=holdout)
     both = {"real": real, "synthetic": synthetic}
-    sizes = {f"{what} {name}": len(frame) for what, tables in both.items() for name, frame in tables.items()}
-    return People(figures=figures, attacks=attacks, shares=people_shares(schema, synthetic, real), sizes=sizes)
+    sizes = {
+        f"{what} {name}": len(frame)
+        for what, tables in both.items()
+        for name, frame in tables.items()
+    }
+    return People(
+        figures=figures,
+        attacks=attacks,
+        shares=people_shares(schema, synthetic, real),
+        sizes=sizes,
+    )
 
 
 def all_people(
-    sources: Mapping[str, Any], schemas: Mapping[str, Any], schema: VisitSchema | SeveralVisits
+    sources: Mapping[str, Any],
+    schemas: Mapping[str, Any],
+    schema: VisitSchema | SeveralVisits,
 ) -> dict[str, pd.DataFrame]:
-    """All holders' people and events: over rows one after the other, else those whom a holder of every column has."""
+    """All holders' people and events: over rows one after the other, else those whom a
+    holder of every column has.
+    """
     visits = VISITS.among(schemas)
     if not visits:
         raise ConfigError("no holder's events can be read here.")
-    if len(visits) == len(sources) and all(own.names == schema.names for own in visits.values()):
+    if len(visits) == len(sources) and all(
+        own.names == schema.names for own in visits.values()
+    ):
         held = [visit_tables(source, visits[name]) for name, source in sources.items()]
         for place, own in enumerate(held):
             for part, rows in own.items():
-                own[part] = rows.assign(**{schema.person: f"{place} " + rows[schema.person].astype(str)})
-        return {part: pd.concat([own[part] for own in held], ignore_index=True) for part in held[0]}
-    if set(schema.names) != {column for one in schemas.values() for column in one.names}:
-        raise ConfigError("the holders whose tables can be read here do not have all columns of the run.")
+                own[part] = rows.assign(
+                    **{schema.person: f"{place} " + rows[schema.person].astype(str)}
+                )
+        return {
+            part: pd.concat([own[part] for own in held], ignore_index=True)
+            for part in held[0]
+        }
+    if set(schema.names) != {
+        column for one in schemas.values() for column in one.names
+    }:
+        raise ConfigError(
+            "the holders whose tables can be read here do not have all columns of the "
+            "run."
+        )
     return _of_all_holders(sources, schemas, schema)
 
 
 def _of_all_holders(
-    sources: Mapping[str, Any], schemas: Mapping[str, Any], schema: VisitSchema | SeveralVisits
+    sources: Mapping[str, Any],
+    schemas: Mapping[str, Any],
+    schema: VisitSchema | SeveralVisits,
 ) -> dict[str, pd.DataFrame]:
-    """People whom a holder of every column has, with all of these, and their events of each kind."""
-    key, people, events = schema.person, None, {}
+    """People whom a holder of every column has, with all of these, and their events of
+    each kind.
+    """
+    key = schema.person
+    people = None
+    events = {}
     for names in grid_of(schemas).groups:
         own = schemas[names[0]]
         held = [_tables_held(sources[name], schemas[name], key) for name in names]
-        parts = {part: pd.concat([one[part] for one in held], ignore_index=True) for part in held[0]}
+        parts = {
+            part: pd.concat([one[part] for one in held], ignore_index=True)
+            for part in held[0]
+        }
         rows = parts["people"]
         if rows[key].duplicated().any():
-            raise ConfigError(f"two of {', '.join(names)} hold the same person: rows cannot be joined.")
+            raise ConfigError(
+                f"two of {', '.join(names)} hold the same person: rows cannot be "
+                "joined."
+            )
         if VISITS.describes(own):
-            events[own.title if isinstance(schema, SeveralVisits) else "events"] = parts["events"]
+            events[own.title if isinstance(schema, SeveralVisits) else "events"] = (
+                parts["events"]
+            )
         people = rows if people is None else people.merge(rows, on=key)
     assert people is not None
     there = {title: rows[rows[key].isin(people[key])] for title, rows in events.items()}
     return ({} if schema.people is None else {"people": people}) | there
 
 
-def _tables_held(source: Any, own: Schema | VisitSchema, key: str) -> dict[str, pd.DataFrame]:
-    """A holder's people, and their events if it has any. People are those whom it lists, also without an event; where
-    it lists nobody, those who have one.
+def _tables_held(
+    source: Any, own: Schema | VisitSchema, key: str
+) -> dict[str, pd.DataFrame]:
+    """A holder's people, and their events if it has any. People are those whom it
+    lists, also without an event; where it lists nobody, those who have one.
     """
     if not VISITS.describes(own):
         table = read_table(source, own)
-        return {"people": table.frame[list(own.names)].assign(**{key: table.people.astype(str)})}
+        return {
+            "people": table.frame[list(own.names)].assign(
+                **{key: table.people.astype(str)}
+            )
+        }
     parts = {
-        part: rows.rename(columns={own.person: key}).assign(**{key: rows[own.person].astype(str)})
+        part: rows.rename(columns={own.person: key}).assign(
+            **{key: rows[own.person].astype(str)}
+        )
         for part, rows in visit_tables(source, own).items()
     }
     if "people" in parts:
@@ -131,24 +201,35 @@ def people_shares(
     synthetic: Mapping[str, pd.DataFrame],
     real: Mapping[str, pd.DataFrame] | None = None,
 ) -> tuple[Shares, ...]:
-    """How often each level occurs among people, and among events; beside real ones, how far each column is off."""
+    """How often each level occurs among people, and among events; beside real ones, how
+    far each column is off.
+    """
     found: tuple[Shares, ...] = ()
     for part, own in schema.tables.items():
-        owners, more = dict.fromkeys(own.names, part), dict[str, Any]()
+        owners = dict.fromkeys(own.names, part)
+        more = dict[str, Any]()
         if real is not None:
             codes = [Codec(own).codes(rows[part]) for rows in (real, synthetic)]
             values = [
-                table_values(own, rows[part], cells) for rows, cells in zip((real, synthetic), codes, strict=True)
+                table_values(own, rows[part], cells)
+                for rows, cells in zip((real, synthetic), codes, strict=True)
             ]
             scale = Yardstick.of(own, *codes, values=values)
             spreads = measure_spreads(own, *values)
-            more = {"real": real[part], "figures": scale.columns(), "numbers": scale.numbers(), "spreads": spreads}
+            more = {
+                "real": real[part],
+                "figures": scale.columns(),
+                "numbers": scale.numbers(),
+                "spreads": spreads,
+            }
         found += column_shares(own, synthetic[part], owners=owners, **more)
     return found
 
 
 def schemas_of(
-    parties: Mapping[str, Mapping[str, Any]], names: Iterable[str], schema: VisitSchema | SeveralVisits
+    parties: Mapping[str, Mapping[str, Any]],
+    names: Iterable[str],
+    schema: VisitSchema | SeveralVisits,
 ) -> dict[str, Any]:
     """Each holder's own schema where it lies beside its table, or that of the run."""
     found: dict[str, Schema | VisitSchema] = {}
@@ -156,7 +237,9 @@ def schemas_of(
         path = parties.get(name, {}).get("schema")
         own = load_schema(path) if path is not None and Path(path).exists() else schema
         if isinstance(own, SeveralVisits):
-            raise ConfigError(f"what {name} holds is not known here: its schema cannot be read.")
+            raise ConfigError(
+                f"what {name} holds is not known here: its schema cannot be read."
+            )
         if not TABLE.describes(own) and not VISITS.describes(own):
             raise ConfigError(f"{name} holds neither people with events nor a table.")
         found[name] = own
@@ -164,23 +247,36 @@ def schemas_of(
 
 
 def findings(people: People) -> list[Finding]:
-    """What a holder should know of them: columns, tables, numbers of events, sums, memory, keys, who comes again."""
+    """What a holder should know of them: columns, tables, numbers of events, sums,
+    memory, keys, who comes again.
+    """
     tables = dict.fromkeys(share.owner for share in people.shares)
     columns = [
-        columns_finding([share for share in people.shares if share.owner == name], f"single columns of {name}")
+        columns_finding(
+            [share for share in people.shares if share.owner == name],
+            f"single columns of {name}",
+        )
         for name in tables
     ]
-    found = [replace(finding, of=title) for title, figures in _blocks(people).items() for finding in _findings(figures)]
+    found = [
+        replace(finding, of=title)
+        for title, figures in _blocks(people).items()
+        for finding in _findings(figures)
+    ]
     return [*columns, *found, attack_finding(people.attacks)]
 
 
 def _blocks(people: People) -> dict[str, list[Figure]]:
-    """Figures of people and of events of one kind; with several kinds, of people first, then by their titles."""
+    """Figures of people and of events of one kind; with several kinds, of people first,
+    then by their titles.
+    """
     found: dict[str, list[Figure]] = {}
     for figure in people.figures:
         what = figure.what
         own = what.part != "between" and what.of
-        found.setdefault(what.of[0] if own else "", []).append(replace(figure, what=what.about()) if own else figure)
+        found.setdefault(what.of[0] if own else "", []).append(
+            replace(figure, what=what.about()) if own else figure
+        )
     return found
 
 
@@ -188,19 +284,52 @@ def _findings(figures: Sequence[Figure]) -> Iterator[Finding]:
     known = {figure.what: figure for figure in figures}
     for figure in figures:
         subject = SUBJECTS.get(figure.what.part)
-        if subject is not None and (figure.value is not None or figure.what.part != "later"):
+        if subject is not None and (
+            figure.value is not None or figure.what.part != "later"
+        ):
             yield pairs_finding(figure, figure.parts, subject, "shuffled columns")
     if NUMBER in known:
-        number = judged(known[NUMBER], "numbers of events", "all numbers alike", "utility", near=NEAR)
+        number = judged(
+            known[NUMBER],
+            "numbers of events",
+            "all numbers alike",
+            "utility",
+            near=NEAR,
+        )
         yield replace(number, worst=worst_part("numbers of events", known[NUMBER]))
-    if sums := [figure for figure in figures if figure.what.measure in SUMS and figure.value is not None]:
-        marked, furthest = worst([beyond(figure) for figure in sums]), max(sums, key=lambda one: one.value or 0.0)
+    sums = [
+        figure
+        for figure in figures
+        if figure.what.measure in SUMS and figure.value is not None
+    ]
+    if sums:
+        marked = worst([beyond(figure) for figure in sums])
+        furthest = max(sums, key=lambda one: one.value or 0.0)
         name = figure_name(furthest.what)
-        detail = f"Furthest off: {name[0].lower()}{name[1:]}, by {percent(furthest.value or 0.0)} % of the real one"
-        detail += "." if furthest.both is None else ": {:,.4g}, real {:,.4g}.".format(*reversed(furthest.both))
+        detail = (
+            f"Furthest off: {name[0].lower()}{name[1:]}, by "
+            f"{percent(furthest.value or 0.0)} % of the real one"
+        )
+        detail += (
+            "."
+            if furthest.both is None
+            else ": {:,.4g}, real {:,.4g}.".format(*reversed(furthest.both))
+        )
         worst_sum = worst_part(name, furthest)
-        yield Finding(marked, "sums and averages of people", MARKED[marked], detail, "utility", worst=worst_sum)
-    if lags := [figure for figure in figures if figure.what.measure == "lag" and figure.value is not None]:
+        yield Finding(
+            marked,
+            "sums and averages of people",
+            MARKED[marked],
+            detail,
+            "utility",
+            worst=worst_sum,
+        )
+    lags = [
+        figure
+        for figure in figures
+        if figure.what.measure == "lag" and figure.value is not None
+    ]
+    if lags:
         yield memory(lags)
     if INTEGRITY in known:
         yield _keys(known[INTEGRITY])
@@ -210,25 +339,40 @@ def _findings(figures: Sequence[Figure]) -> Iterator[Finding]:
 def _keys(figure: Figure) -> Finding:
     whole = figure.value == 1.0
     said = "all fit" if whole else "do not all fit"
-    share = "Every synthetic event has" if whole else f"{percent(figure.value or 0.0)} % of the synthetic events have"
+    share = (
+        "Every synthetic event has"
+        if whole
+        else f"{percent(figure.value or 0.0)} % of the synthetic events have"
+    )
     detail = f"{share} a person in the table of people."
-    return Finding("good" if whole else "poor", "keys of events", said, detail, "utility")
+    return Finding(
+        "good" if whole else "poor", "keys of events", said, detail, "utility"
+    )
 
 
 def laid_out(people: People) -> dict[str, Any]:
     blocks = _blocks(people)
     return {
-        "blocks": [_laid_out(title, figures, several=len(blocks) > 1) for title, figures in blocks.items()],
+        "blocks": [
+            _laid_out(title, figures, several=len(blocks) > 1)
+            for title, figures in blocks.items()
+        ],
         "again": view.lines([f for f in people.figures if f.what.part == AGAIN.part]),
         "attacks": list(view.attacks(people.attacks)),
         "attacked": attack_finding(people.attacks),
     }
 
 
-def _laid_out(title: str, figures: Sequence[Figure], *, several: bool) -> dict[str, Any]:
+def _laid_out(
+    title: str, figures: Sequence[Figure], *, several: bool
+) -> dict[str, Any]:
     whole = [figure.value == 1.0 for figure in figures if figure.what == INTEGRITY]
     return {
-        "title": (capital(title) if title else "People, and one kind of events with another") if several else "",
+        "title": (
+            capital(title) if title else "People, and one kind of events with another"
+        )
+        if several
+        else "",
         "tables": view.lines([f for f in figures if f.what.measure == "avd"]),
         "sums": view.lines([f for f in figures if f.what.measure in SUMS]),
         "lags": view.lines([f for f in figures if f.what.measure == "lag"]),

@@ -1,8 +1,10 @@
-"""The pictures, as inline SVG without scripts: they print, follow the reader's light or dark theme, and stay small.
+"""The pictures, as inline SVG without scripts: they print, follow the reader's light or
+dark theme, and stay small.
 
-Widths are in per cent and text keeps its size, so a picture fits a phone and a sheet of paper alike. Real rows are grey
-and synthetic rows coloured, so that they differ without colour; the scale of correlations runs from blue over the
-background to orange, which the colour-blind can tell apart.
+Widths are in per cent and text keeps its size, so a picture fits a phone and a sheet of
+paper alike. Real rows are grey and synthetic rows coloured, so that they differ without
+colour; the scale of correlations runs from blue over the background to orange, which
+the colour-blind can tell apart.
 """
 
 import math
@@ -23,34 +25,50 @@ from understudy.report.words import percent, short, signed
 
 BARS = 16  # levels of a column that get bars of their own
 CELLS = 48  # columns of a heat map
-CELL, GUTTER = 12, 88  # of a heat map: side of a cell, room for names; drawn smaller or larger as it fits
+# of a heat map: side of a cell, room for names; drawn smaller or larger as it fits
+CELL = 12
+GUTTER = 88
 LINE = 19  # height of a level in a bar chart, in pixels
-LABEL, ROOM = 38, 80  # per cent of a bar chart's width: labels end at the one, bars at the other
+# per cent of a bar chart's width: labels end at the one, bars at the other
+LABEL = 38
+ROOM = 80
 
 
 def tag(name: str, *content: object, **attributes: object) -> Markup:
-    """An element; `class_` and `stroke_width` lose and change their underscore, numbers their digits."""
+    """An element; `class_` and `stroke_width` lose and change their underscore, numbers
+    their digits.
+    """
     words = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(readable(str(_short(value))))}"'
         for key, value in attributes.items()
     )
-    inside = "".join(escape(readable(one) if type(one) is str else one) for one in content)
+    inside = "".join(
+        escape(readable(one) if type(one) is str else one) for one in content
+    )
     return Markup(f"<{name}{words}>{inside}</{name}>")
 
 
-def picture(label: str, height: float, *content: object, **attributes: object) -> Markup:
-    """A picture as wide as its place, with a text for those who cannot see it; without one it is decoration."""
+def picture(
+    label: str, height: float, *content: object, **attributes: object
+) -> Markup:
+    """A picture as wide as its place, with a text for those who cannot see it; without
+    one it is decoration.
+    """
     said = {"role": "img", "aria_label": label} if label else {"aria_hidden": "true"}
     return tag("svg", *content, width="100%", height=height, **said, **attributes)
 
 
 def strip(figure: Figure, low: float, high: float) -> Markup:
-    """One figure on its scale: a bar up to the value, ticks where real rows and a naive table stand."""
+    """One figure on its scale: a bar up to the value, ticks where real rows and a naive
+    table stand.
+    """
     if figure.value is None:
         return Markup("")
     at = _across(low, high)
-    begin, value = at(max(low, 0.0)), at(figure.value)
-    left, width = f"{min(begin, value):.2f}%", f"{abs(value - begin):.2f}%"
+    begin = at(max(low, 0.0))
+    value = at(figure.value)
+    left = f"{min(begin, value):.2f}%"
+    width = f"{abs(value - begin):.2f}%"
     marks = [
         tag("rect", x="0", y=9, width="100%", height=6, rx=3, class_="track"),
         tag("rect", x=left, y=9, width=width, height=6, rx=3, class_="synthetic"),
@@ -69,64 +87,135 @@ def worst(figure: Figure) -> float | None:
 
 def span(figures: Sequence[Figure]) -> tuple[float, float]:
     """The scale that all these figures fit on, from 0 or below."""
-    values = [v for f in figures for v in (f.value, f.floor, f.ceiling) if v is not None]
-    low, high = min([0.0, *values]), max([0.0, *values])
+    values = [
+        v for f in figures for v in (f.value, f.floor, f.ceiling) if v is not None
+    ]
+    low = min([0.0, *values])
+    high = max([0.0, *values])
     return max(low, -1.0), (high or 1.0) * 1.04
 
 
 def rates(measure: Measure) -> Markup:
     """Attack, control and baseline with their intervals between 0 and 1."""
     marks = [tag("line", x1="0", x2="100%", y1=25, y2=25, class_="axis")]
-    rows = (("attack", measure.attack), ("control", measure.control), ("baseline", measure.baseline))
+    rows = (
+        ("attack", measure.attack),
+        ("control", measure.control),
+        ("baseline", measure.baseline),
+    )
     for y, (kind, rate) in zip((6, 13, 20), rows, strict=True):
-        low, value, high = (f"{100 * min(1.0, max(0.0, x)):.2f}%" for x in (rate.low, rate.value, rate.high))
-        marks.append(tag("line", x1=low, x2=high, y1=y, y2=y, class_=f"interval {kind}"))
+        low, value, high = (
+            f"{100 * min(1.0, max(0.0, x)):.2f}%"
+            for x in (rate.low, rate.value, rate.high)
+        )
+        marks.append(
+            tag("line", x1=low, x2=high, y1=y, y2=y, class_=f"interval {kind}")
+        )
         marks.append(tag("circle", cx=value, cy=y, r=3, class_=f"dot {kind}"))
     return picture("", 28, *marks, class_="rates")
 
 
-def interval(low: float, value: float, high: float, fit: float, first: float, last: float) -> Markup:
-    """A released count with its interval, and a tick where the fit stands. The numbers stand beside it."""
+def interval(
+    low: float, value: float, high: float, fit: float, first: float, last: float
+) -> Markup:
+    """A released count with its interval, and a tick where the fit stands. The numbers
+    stand beside it.
+    """
     at = _across(first, last)
-    zero, tick = f"{at(0.0):.2f}%", f"{at(fit):.2f}%"
+    zero = f"{at(0.0):.2f}%"
+    tick = f"{at(fit):.2f}%"
     return picture(
-        "", 24, tag("line", x1=zero, x2=zero, y1=0, y2=24, class_="axis"),
-        tag("line", x1=f"{at(low):.2f}%", x2=f"{at(high):.2f}%", y1=12, y2=12, class_="interval control"),
+        "",
+        24,
+        tag("line", x1=zero, x2=zero, y1=0, y2=24, class_="axis"),
+        tag(
+            "line",
+            x1=f"{at(low):.2f}%",
+            x2=f"{at(high):.2f}%",
+            y1=12,
+            y2=12,
+            class_="interval control",
+        ),
         tag("circle", cx=f"{at(value):.2f}%", cy=12, r=3, class_="dot control"),
-        tag("line", x1=tick, x2=tick, y1=5, y2=19, class_="end fit"), class_="rates",
-    )  # fmt: skip
+        tag("line", x1=tick, x2=tick, y1=5, y2=19, class_="end fit"),
+        class_="rates",
+    )
 
 
 def bars(shares: Shares) -> Markup:
     # (2, levels)
-    table = np.stack([shares.synthetic if shares.real is None else shares.real, shares.synthetic])
+    table = np.stack(
+        [shares.synthetic if shares.real is None else shares.real, shares.synthetic]
+    )
     labels, table = _fewer(shares.labels, table)
     top = float(table.max()) or 1.0
     marks = []
     for row, (label, (real, fake)) in enumerate(zip(labels, table.T, strict=True)):
         y = row * LINE
-        marks.append(tag("text", tag("title", label), short(label, 16), x=f"{LABEL - 2}%", y=y + 13, class_="level"))
+        marks.append(
+            tag(
+                "text",
+                tag("title", label),
+                short(label, 16),
+                x=f"{LABEL - 2}%",
+                y=y + 13,
+                class_="level",
+            )
+        )
         kinds = [("synthetic", fake, y + 9, 7, 100), ("real", real, y + 2, 7, 90)]
         for kind, share, at, height, right in (
             kinds if shares.real is not None else [("synthetic", fake, y + 3, 12, 100)]
         ):
             width = (ROOM - LABEL) * share / top
-            marks.append(tag("rect", x=f"{LABEL}%", y=at, width=f"{width:.2f}%", height=height, class_=kind))
-            marks.append(tag("text", percent(share), x=f"{right}%", y=y + 13, class_=f"share {kind}"))
-    marks.append(tag("line", x1=f"{LABEL}%", x2=f"{LABEL}%", y1=0, y2=len(labels) * LINE, class_="axis"))
+            marks.append(
+                tag(
+                    "rect",
+                    x=f"{LABEL}%",
+                    y=at,
+                    width=f"{width:.2f}%",
+                    height=height,
+                    class_=kind,
+                )
+            )
+            marks.append(
+                tag(
+                    "text",
+                    percent(share),
+                    x=f"{right}%",
+                    y=y + 13,
+                    class_=f"share {kind}",
+                )
+            )
+    marks.append(
+        tag(
+            "line",
+            x1=f"{LABEL}%",
+            x2=f"{LABEL}%",
+            y1=0,
+            y2=len(labels) * LINE,
+            class_="axis",
+        )
+    )
     which = "synthetic rows" if shares.real is None else "real and synthetic rows"
     often = labels[int(table[1].argmax())]
-    said = f"Shares of the levels of {shares.column.name} in {which}; most frequent synthetic level: {often}."
+    said = (
+        f"Shares of the levels of {shares.column.name} in {which}; most frequent "
+        f"synthetic level: {often}."
+    )
     return picture(said, len(labels) * LINE + 2, *marks)
 
 
-def _fewer(labels: Sequence[str], table: NDArray[np.float64]) -> tuple[list[str], NDArray[np.float64]]:
+def _fewer(
+    labels: Sequence[str], table: NDArray[np.float64]
+) -> tuple[list[str], NDArray[np.float64]]:
     """The most frequent levels in their order, and all others in one."""
     if len(labels) <= BARS:
         return list(labels), table
     kept = np.sort(np.argsort(-table.max(axis=0), kind="stable")[: BARS - 1])
     rest = np.delete(table, kept, axis=1).sum(axis=1, keepdims=True)
-    return [*(labels[i] for i in kept), f"{len(labels) - len(kept)} others"], np.hstack([table[:, kept], rest])
+    return [*(labels[i] for i in kept), f"{len(labels) - len(kept)} others"], np.hstack(
+        [table[:, kept], rest]
+    )
 
 
 def chosen_columns(difference: Matrix) -> NDArray[np.int64]:
@@ -140,9 +229,13 @@ def map_width(columns: int) -> int:
     return max(280, round(0.75 * (GUTTER + columns * CELL)))
 
 
-def heat(matrix: Matrix, names: Sequence[str], owners: Sequence[str | None], title: str) -> Markup:
+def heat(
+    matrix: Matrix, names: Sequence[str], owners: Sequence[str | None], title: str
+) -> Markup:
     """A matrix of correlations, −1 blue, +1 orange, with a border between parties."""
-    count, cell, left = len(names), CELL, GUTTER
+    count = len(names)
+    cell = CELL
+    left = GUTTER
     side = count * cell
     marks = []
     for i, j in np.ndindex(count, count):
@@ -150,21 +243,41 @@ def heat(matrix: Matrix, names: Sequence[str], owners: Sequence[str | None], tit
         note = tag("title", f"{names[i]} × {names[j]}: {signed(value)}")
         kind = "above" if value >= 0 else "below"
         marks.append(
-            tag("rect", note, x=left + j * cell, y=i * cell, width=cell, height=cell, class_=kind,
-                fill_opacity=min(1.0, abs(value)))
-        )  # fmt: skip
+            tag(
+                "rect",
+                note,
+                x=left + j * cell,
+                y=i * cell,
+                width=cell,
+                height=cell,
+                class_=kind,
+                fill_opacity=min(1.0, abs(value)),
+            )
+        )
     for i, name in enumerate(names):
-        marks.append(tag("text", short(name, 15), x=left - 5, y=(i + 0.75) * cell, class_="name"))
+        marks.append(
+            tag("text", short(name, 15), x=left - 5, y=(i + 0.75) * cell, class_="name")
+        )
     marks.append(tag("rect", x=left, y=0, width=side, height=side, class_="frame"))
     for edge in accumulate(len(list(group)) for _, group in groupby(owners)):
         if edge < count:
-            x, y = left + edge * cell, edge * cell
-            marks.append(tag("path", d=f"M{left} {y}H{left + side}M{x} 0V{side}", class_="border"))
+            x = left + edge * cell
+            y = edge * cell
+            marks.append(
+                tag(
+                    "path", d=f"M{left} {y}H{left + side}M{x} 0V{side}", class_="border"
+                )
+            )
     wide = left + side + 1
     return tag(
-        "svg", *marks, viewBox=f"-1 -1 {wide + 1} {side + 2}", role="img", aria_label=title,
-        style=f"min-width:{map_width(count) - 8}px", class_="heat",
-    )  # fmt: skip
+        "svg",
+        *marks,
+        viewBox=f"-1 -1 {wide + 1} {side + 2}",
+        role="img",
+        aria_label=title,
+        style=f"min-width:{map_width(count) - 8}px",
+        class_="heat",
+    )
 
 
 def steps(points: Sequence[tuple[int, float]], limit: float, label: str) -> Markup:
@@ -177,18 +290,33 @@ def learning(points: Sequence[tuple[int, float]], label: str) -> Markup:
     return _curve(points, 1.05, 1.0, "all right", "round", label)
 
 
-def _curve(points: Sequence[tuple[int, float]], top: float, limit: float, hint: str, unit: str, label: str) -> Markup:
+def _curve(
+    points: Sequence[tuple[int, float]],
+    top: float,
+    limit: float,
+    hint: str,
+    unit: str,
+    label: str,
+) -> Markup:
     """Values in order between 0 and a top, and a dashed line at the limit."""
-    first, last = points[0][0], points[-1][0]
-    x, y = _across(first, max(last, first + 1)), _across(top, 0)
+    first = points[0][0]
+    last = points[-1][0]
+    x = _across(first, max(last, first + 1))
+    y = _across(top, 0)
     path = "M" + "L".join(f"{x(number):.2f} {y(value):.2f}" for number, value in points)
     inside = tag(
         "svg",
         tag("path", d=f"{path}V100H0Z", class_="under"),
         tag("path", d=f"M0 {y(limit):.2f}H100", class_="limit"),
         tag("path", d=path, class_="curve"),
-        viewBox="0 0 100 100", preserveAspectRatio="none", x="9%", y=6, width="91%", height=130, class_="plot",
-    )  # fmt: skip
+        viewBox="0 0 100 100",
+        preserveAspectRatio="none",
+        x="9%",
+        y=6,
+        width="91%",
+        height=130,
+        class_="plot",
+    )
     place = 6 + 1.3 * y(limit)
     ticks = [
         tag("text", f"{limit:g}", x="7.5%", y=place + 4, class_="tick"),

@@ -1,11 +1,14 @@
-"""Drawn images and series to look at, class by class: a sheet of images; for each channel of series a picture of lines,
-how fast they swing, and how often they have which value.
+"""Drawn images and series to look at, class by class: a sheet of images; for each
+channel of series a picture of lines, how fast they swing, and how often they have which
+value.
 
-Guarantee: without `real`, reads the run's synthetic rows and its schema alone, so a published page may show them.
+Guarantee: without `real`, reads the run's synthetic rows and its schema alone, so a
+published page may show them.
 Edges: rows that are missing, or do not fit their schema, are no sheets.
 
-And one released table with its error bars: of all measured pairs for which a page has room, the one whose counts stand
-furthest out of the noise as a dependence, with the run's target if there is one. Choosing by what was released is free.
+And one released table with its error bars: of all measured pairs for which a page has
+room, the one whose counts stand furthest out of the noise as a dependence, with the
+run's target if there is one. Choosing by what was released is free.
 """
 
 import base64
@@ -28,8 +31,13 @@ from understudy.report import plots
 from understudy.report.artefacts import Artefacts
 from understudy.report.plots import tag
 
-EACH, CLASSES, CHANNELS = 12, 24, 12  # rows of a class, classes and channels that are shown
-COUNTED, BINS = 2_000, 20  # series whose spectra and values are counted, and the bins of these
+# rows of a class, classes and channels that are shown
+EACH = 12
+CLASSES = 24
+CHANNELS = 12
+# series whose spectra and values are counted, and the bins of these
+COUNTED = 2_000
+BINS = 20
 _ACROSS = 6  # images in a row of a sheet
 _GAP = 1
 
@@ -43,7 +51,9 @@ class Sheet:
 
 
 def sheets(run: Artefacts, real: ArrayTable[ArraySchema] | None = None) -> list[Sheet]:
-    """Some rows of each class of the first label, or of all; for their holder, `real` ones below."""
+    """Some rows of each class of the first label, or of all; for their holder, `real`
+    ones below.
+    """
     if run.arrays is None or run.synthetic is None:
         return []
     schema: Any = run.arrays.as_drawn()
@@ -63,7 +73,9 @@ def sheets(run: Artefacts, real: ArrayTable[ArraySchema] | None = None) -> list[
 
 @dataclass(frozen=True)
 class LabelTable:
-    """Shares in per cent: of each class of the first label, that it is also of the other labels' classes."""
+    """Shares in per cent: of each class of the first label, that it is also of the
+    other labels' classes.
+    """
 
     first: str
     others: list[str]  # what stands above the columns
@@ -71,30 +83,56 @@ class LabelTable:
     rows: list[tuple[str, list[tuple[str, str]]]]
 
 
-def label_table(run: Artefacts, real: ArrayTable[ArraySchema] | None = None) -> LabelTable | None:
-    """Of rows with several labels; for their holder with the real shares. None where there are no such rows."""
+def label_table(
+    run: Artefacts, real: ArrayTable[ArraySchema] | None = None
+) -> LabelTable | None:
+    """Of rows with several labels; for their holder with the real shares. None where
+    there are no such rows.
+    """
     if run.arrays is None or len(run.arrays.targets) < 2:
         return None
     first, *others = run.arrays.targets
-    columns = [(other.name, one) for other in others for one in other.categories[:CLASSES]][:CLASSES]
+    columns = [
+        (other.name, one) for other in others for one in other.categories[:CLASSES]
+    ][:CLASSES]
     drawn = next(iter(drawn_arrays(run).values()), pd.DataFrame())
-    if any(name not in drawn for name in (first.name, *(other.name for other in others))):
+    if any(
+        name not in drawn for name in (first.name, *(other.name for other in others))
+    ):
         return None
-    held = None if real is None or real.classes is None else real.schema.class_table(real.classes)
+    held = (
+        None
+        if real is None or real.classes is None
+        else real.schema.class_table(real.classes)
+    )
 
     def shares(table: Any, code: Any) -> list[str]:
-        return [f"{100 * np.mean((table[first.name] == code) & (table[a] == b)):.1f}" for a, b in columns]
+        return [
+            f"{100 * np.mean((table[first.name] == code) & (table[a] == b)):.1f}"
+            for a, b in columns
+        ]
 
     blank = [""] * len(columns)
     rows = [
-        (str(code), list(zip(shares(drawn, code), blank if held is None else shares(held, code), strict=True)))
+        (
+            str(code),
+            list(
+                zip(
+                    shares(drawn, code),
+                    blank if held is None else shares(held, code),
+                    strict=True,
+                )
+            ),
+        )
         for code in first.categories[:CLASSES]
     ]
     return LabelTable(first.name, [f"{name} = {one}" for name, one in columns], rows)
 
 
 def drawn_arrays(run: Artefacts) -> dict[str, pd.DataFrame]:
-    """The drawn images or series, a row each, by what they are; of series the table has a row for every step."""
+    """The drawn images or series, a row each, by what they are; of series the table has
+    a row for every step.
+    """
     if run.arrays is None or run.synthetic is None:
         return {}
     kind = kind_of(run.arrays)
@@ -103,28 +141,44 @@ def drawn_arrays(run: Artefacts) -> dict[str, pd.DataFrame]:
 
 
 def _both(
-    drawing: "_Images", drawn: ArrayTable[Any], real: ArrayTable[Any] | None, code: int | None
+    drawing: "_Images",
+    drawn: ArrayTable[Any],
+    real: ArrayTable[Any] | None,
+    code: int | None,
 ) -> list[tuple[str, Markup]]:
     some = {}
-    for which, table in ({"drawn": drawn} | ({} if real is None else {"real": real})).items():
+    for which, table in (
+        {"drawn": drawn} | ({} if real is None else {"real": real})
+    ).items():
         own = slice(None) if code is None else table.codes(table.schema.label) == code
         some[which] = table.values[own][:COUNTED]
     return drawing.pictures(some, drawn.schema)
 
 
 class _Images:
-    """How a kind of arrays is drawn: rows of each class, one for each drawn row, and pictures with their names."""
+    """How a kind of arrays is drawn: rows of each class, one for each drawn row, and
+    pictures with their names.
+    """
 
     def some(self, frame: pd.DataFrame, schema: Any) -> pd.DataFrame:
-        return frame.groupby(schema.label).head(EACH) if schema.label in frame else frame.head(EACH)
+        return (
+            frame.groupby(schema.label).head(EACH)
+            if schema.label in frame
+            else frame.head(EACH)
+        )
 
     def one_each(self, frame: pd.DataFrame, schema: Any) -> pd.DataFrame | None:
         return frame
 
-    def pictures(self, rows: Mapping[str, NDArray[np.float32]], schema: Any) -> list[tuple[str, Markup]]:
+    def pictures(
+        self, rows: Mapping[str, NDArray[np.float32]], schema: Any
+    ) -> list[tuple[str, Markup]]:
         some = {which: values[:EACH] for which, values in rows.items() if len(values)}
         return [
-            (which if len(rows) > 1 else "", _sheet(values, f"{len(values)} {which} images"))
+            (
+                which if len(rows) > 1 else "",
+                _sheet(values, f"{len(values)} {which} images"),
+            )
             for which, values in some.items()
         ]
 
@@ -132,9 +186,14 @@ class _Images:
 class _Series(_Images):
     def some(self, frame: pd.DataFrame, schema: Any) -> pd.DataFrame:
         """Whole series of them."""
-        if (first := self.one_each(frame, schema)) is None:
+        first = self.one_each(frame, schema)
+        if first is None:
             return frame
-        first = first.groupby(schema.label).head(COUNTED) if schema.label in frame else first.head(COUNTED)
+        first = (
+            first.groupby(schema.label).head(COUNTED)
+            if schema.label in frame
+            else first.head(COUNTED)
+        )
         name = str(schema.series)
         return frame[frame[name].isin(first[name])]
 
@@ -142,35 +201,60 @@ class _Series(_Images):
         """Of series the table has a row for every step."""
         return frame.drop_duplicates(schema.series) if schema.series in frame else None
 
-    def pictures(self, rows: Mapping[str, NDArray[np.float32]], schema: Any) -> list[tuple[str, Markup]]:
+    def pictures(
+        self, rows: Mapping[str, NDArray[np.float32]], schema: Any
+    ) -> list[tuple[str, Markup]]:
         some = {which: values[:EACH] for which, values in rows.items() if len(values)}
         found = []
         for which, values in some.items():
             for place, name in enumerate(schema.names[:CHANNELS]):
                 lines = (tag("path", d=_path(line)) for line in values[:, :, place])
                 label = f"{len(values)} {which} series of {name}"
-                found.append((f"{name}, {which}", _framed(label, f"lines {which}", *lines)))
+                found.append(
+                    (f"{name}, {which}", _framed(label, f"lines {which}", *lines))
+                )
         return found + _counted(rows, schema.names)
 
 
 _DRAWN: dict[str, _Images] = {IMAGES.name: _Images(), SERIES.name: _Series()}
 
 
-def _counted(series: Mapping[str, NDArray[np.float32]], names: Sequence[str]) -> list[tuple[str, Markup]]:
-    """Of each channel the mean amplitude of every frequency but 0, and the shares of its values, drawn and real."""
+def _counted(
+    series: Mapping[str, NDArray[np.float32]], names: Sequence[str]
+) -> list[tuple[str, Markup]]:
+    """Of each channel the mean amplitude of every frequency but 0, and the shares of
+    its values, drawn and real.
+    """
     found = []
     for place, name in enumerate(names[:CHANNELS]):
-        own = {which: rows[:, :, place].astype(float) for which, rows in series.items() if len(rows)}
-        spectra = {which: np.abs(np.fft.rfft(rows)[:, 1:]).mean(0) for which, rows in own.items()}
-        shares = {which: np.histogram(rows, BINS, (0, 1))[0] / rows.size for which, rows in own.items()}
-        found.append((f"{name}, slow to fast swings", _curves(spectra, f"amplitudes of {name}")))
-        found.append((f"{name}, values from low to high", _curves(shares, f"values of {name}")))
+        own = {
+            which: rows[:, :, place].astype(float)
+            for which, rows in series.items()
+            if len(rows)
+        }
+        spectra = {
+            which: np.abs(np.fft.rfft(rows)[:, 1:]).mean(0)
+            for which, rows in own.items()
+        }
+        shares = {
+            which: np.histogram(rows, BINS, (0, 1))[0] / rows.size
+            for which, rows in own.items()
+        }
+        found.append(
+            (f"{name}, slow to fast swings", _curves(spectra, f"amplitudes of {name}"))
+        )
+        found.append(
+            (f"{name}, values from low to high", _curves(shares, f"values of {name}"))
+        )
     return found
 
 
 def _curves(curves: Mapping[str, NDArray[np.float64]], label: str) -> Markup:
     most = max((float(curve.max()) for curve in curves.values()), default=0.0) or 1.0
-    paths = (tag("path", d=_path(curve / most), class_=which) for which, curve in curves.items())
+    paths = (
+        tag("path", d=_path(curve / most), class_=which)
+        for which, curve in curves.items()
+    )
     return _framed(f"{label}, {' and '.join(curves)}", "lines", *paths)
 
 
@@ -182,7 +266,8 @@ def _sheet(images: NDArray[np.float32], label: str) -> Markup:
     size = down * (height + _GAP) - _GAP, across * (width + _GAP) - _GAP
     sheet = np.full((*size, *colours), 127, dtype=np.uint8)
     for place, image in enumerate(images):
-        top, left = place // across * (height + _GAP), place % across * (width + _GAP)
+        top = place // across * (height + _GAP)
+        left = place % across * (width + _GAP)
         sheet[top : top + height, left : left + width] = np.rint(255 * image)
     address = "data:image/png;base64," + base64.b64encode(png(sheet)).decode()
     return tag("img", src=address, alt=label, class_="sheet")
@@ -195,9 +280,14 @@ def _path(line: NDArray[Any]) -> str:
 
 def _framed(label: str, kind: str, *paths: Markup) -> Markup:
     return tag(
-        "svg", *paths, viewBox="0 0 100 100", preserveAspectRatio="none", role="img", aria_label=label,
+        "svg",
+        *paths,
+        viewBox="0 0 100 100",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=label,
         class_=kind,
-    )  # fmt: skip
+    )
 
 
 _ROOM = 24  # cells
@@ -206,10 +296,13 @@ _LOOK = 2000  # pairs
 
 @dataclass(frozen=True)
 class Bars:
-    """A table's columns, a row for each cell, and what the fit is off by besides the noise."""
+    """A table's columns, a row for each cell, and what the fit is off by besides the
+    noise.
+    """
 
     columns: tuple[str, str]
-    rows: list[tuple[list[str], str, str, str, str, Markup]]  # levels, fit, released, sd, interval, picture
+    # levels, fit, released, sd, interval, picture
+    rows: list[tuple[list[str], str, str, str, str, Markup]]
     sd: str
     bias: str
 
@@ -220,7 +313,9 @@ def error_bars(run: Artefacts) -> Bars | None:
         return None
     try:
         generator = Generator.load(run.folder / "generator")
-        pair = None if generator.release is None else _pair(generator.release, run.target)
+        pair = (
+            None if generator.release is None else _pair(generator.release, run.target)
+        )
         return None if pair is None else _bars(generator, pair)
     except UnderstudyError:
         return None
@@ -228,18 +323,27 @@ def error_bars(run: Artefacts) -> Bars | None:
 
 def _pair(release: Release, target: str | None) -> tuple[str, str] | None:
     """The columns of the clearest dependence."""
-    names, found = release.levels.schema.names, release.kinds.get("pairs")
+    names = release.levels.schema.names
+    found = release.kinds.get("pairs")
     if found is None:
         return None
     best: tuple[float, tuple[str, str]] | None = None
-    small = [pair for pair, cells in zip(found.columns.tolist(), found.cells, strict=True) if cells <= _ROOM]
-    wanted = [pair for pair in small if target in (names[pair[0]], names[pair[1]])] or small
+    small = [
+        pair
+        for pair, cells in zip(found.columns.tolist(), found.cells, strict=True)
+        if cells <= _ROOM
+    ]
+    wanted = [
+        pair for pair in small if target in (names[pair[0]], names[pair[1]])
+    ] or small
     for pair in wanted[:_LOOK]:
         noisy = release.joint(pair)
         if noisy is None or not noisy.counts.sum() > 0:
             continue
         even = np.outer(noisy.counts.sum(1), noisy.counts.sum(0)) / noisy.counts.sum()
-        clear = float(np.mean((noisy.counts - even) ** 2 / np.maximum(noisy.variance, 1e-9)))
+        clear = float(
+            np.mean((noisy.counts - even) ** 2 / np.maximum(noisy.variance, 1e-9))
+        )
         if best is None or clear > best[0]:
             best = clear, (names[pair[0]], names[pair[1]])
     return None if best is None else best[1]
@@ -250,7 +354,8 @@ def _bars(generator: Generator, pair: tuple[str, str]) -> Bars | None:
     if "released" not in table:
         return None
     ends = table[["count", "low", "high"]].to_numpy()
-    low, high = min(0.0, float(ends.min())), float(ends.max())
+    low = min(0.0, float(ends.min()))
+    high = float(ends.max())
     rows = [
         (
             ["missing" if row[name] is None else str(row[name]) for name in pair],
@@ -258,7 +363,9 @@ def _bars(generator: Generator, pair: tuple[str, str]) -> Bars | None:
             _count(row["released"]),
             _count(row["sd"]),
             f"{_count(row['low'])} to {_count(row['high'])}",
-            plots.interval(row["low"], row["released"], row["high"], row["count"], low, high),
+            plots.interval(
+                row["low"], row["released"], row["high"], row["count"], low, high
+            ),
         )
         for row in table.to_dict("records")
     ]
@@ -266,5 +373,9 @@ def _bars(generator: Generator, pair: tuple[str, str]) -> Bars | None:
 
 
 def _count(value: float) -> str:
-    text = f"{value:,.1f}" if abs(value) < 10 and value != round(value) else f"{value:,.0f}"
+    text = (
+        f"{value:,.1f}"
+        if abs(value) < 10 and value != round(value)
+        else f"{value:,.0f}"
+    )
     return text.replace("-", "−")

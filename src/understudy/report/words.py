@@ -1,7 +1,8 @@
-"""The page's words: names of figures, models, scores and attacks (`words.toml`), and figures as text. An unknown name
-is itself.
+"""The page's words: names of figures, models, scores and attacks (`words.toml`), and
+figures as text. An unknown name is itself.
 
-Figures have digits that a reader can hold in mind, and a privacy price is never rounded down.
+Figures have digits that a reader can hold in mind, and a privacy price is never rounded
+down.
 """
 
 import math
@@ -23,7 +24,8 @@ _SAID: dict[str, Any] = read_toml(Path(__file__).with_name("words.toml"))
 OMITTED: list[list[str]] = _SAID["omitted"]  # from a published page, and why
 KINDS: dict[str, str] = _SAID["kinds"]  # of rows that are no table
 MARKED: dict[str, str] = _SAID["marks"]
-SUBJECTS: dict[str, str] = _SAID["subjects"]  # of findings about people and their events
+# of findings about people and their events
+SUBJECTS: dict[str, str] = _SAID["subjects"]
 MODELS: dict[str, str] = _SAID["models"]
 FIGURES: dict[str, str] = _SAID["figures"]
 STRENGTHS: dict[str, str] = _SAID["strengths"]
@@ -37,19 +39,27 @@ CLOSENESS: dict[str, str] = _SAID["closeness"]
 
 
 def pages_in(*folders: Path, **known: Any) -> "Environment":
-    """The pages in these folders; every text in them is escaped, and none turns a line around."""
+    """The pages in these folders; every text in them is escaped, and none turns a line
+    around.
+    """
     import jinja2  # which a command starts without
 
     pages = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folders), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, finalize=lambda value: readable(value) if type(value) is str else value,
-    )  # fmt: skip
+        loader=jinja2.FileSystemLoader(folders),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: readable(value) if type(value) is str else value,
+    )
     pages.globals |= known
     return pages
 
 
 def figure_name(what: What) -> str:
-    """`avd2_cross` → "Pairs of columns, across parties"; `tstr_mlp_auc` → "Neural network"."""
+    """`avd2_cross` → "Pairs of columns, across parties"; `tstr_mlp_auc` → "Neural
+    network".
+    """
     if what.part == "between":
         return PEOPLE[what.part].format(*what.of)
     plain = _plain(what)
@@ -66,21 +76,35 @@ def _plain(what: What) -> str:
     if what.measure in SUMS:
         return SUMS[what.measure].format(what.column)
     if what.measure == "lag":
-        return f"“{what.column}” and itself, {what.columns} event{'s' * (what.columns != 1)} later"
+        return (
+            f"“{what.column}” and itself, {what.columns} "
+            f"event{'s' * (what.columns != 1)} later"
+        )
     if what.part in PEOPLE:
         return PEOPLE[what.part]
     words = STRENGTHS | FIGURES
-    sets = SETS.get(what.columns, f"Sets of {what.columns}") if what.columns else what.name
-    return words[what.measure] + SCOPES[what.part] if what.measure in words else sets + SCOPES[what.part]
+    sets = (
+        SETS.get(what.columns, f"Sets of {what.columns}") if what.columns else what.name
+    )
+    return (
+        words[what.measure] + SCOPES[what.part]
+        if what.measure in words
+        else sets + SCOPES[what.part]
+    )
 
 
 def attack_name(what: What) -> tuple[str, str]:
     title, asks = ATTACKS.get(what.measure, [what.name, ""])
     if what.measure == "singling_out":
-        title += f", {'1 column' if what.part == 'univariate' else f'{what.part} columns'}"
+        title += (
+            f", {'1 column' if what.part == 'univariate' else f'{what.part} columns'}"
+        )
     elif what.outliers is not None:
         title += f", {what.outliers} % outliers"
-        asks = "the same for people who are unlike the others, the hardest to hide (Zhang 2022)"
+        asks = (
+            "the same for people who are unlike the others, the hardest to hide "
+            "(Zhang 2022)"
+        )
     elif what.measure == "mia" and what.part:
         title += f", {what.part}"
         asks = f"the same, by the {what.part} synthetic row (Chen 2020)"
@@ -97,23 +121,41 @@ def at_price(epsilon: float | None, delta: float | None = None) -> str:
 
 def number(value: float | None, digits: int = 3) -> str:
     """A figure, or a dash where there is none."""
-    return "–" if value is None else f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
+    return (
+        "–"
+        if value is None
+        else f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
+    )
 
 
 def short(text: str, most: int) -> str:
-    """A text of at most so many letters: names tend to differ at their ends, so the middle goes."""
-    return text if len(text) <= most else f"{text[: most - most // 2 - 1]}…{text[-(most // 2) :]}"
+    """A text of at most so many letters: names tend to differ at their ends, so the
+    middle goes.
+    """
+    return (
+        text
+        if len(text) <= most
+        else f"{text[: most - most // 2 - 1]}…{text[-(most // 2) :]}"
+    )
 
 
 def percent(share: float) -> str:
-    """A share in whole per cent; what is there but rounds to nothing is said to be there."""
+    """A share in whole per cent; what is there but rounds to nothing is said to be
+    there.
+    """
     return "<1" if 0 < share < 0.005 else f"{100 * share:.0f}"
 
 
 def right_about(quality: Mapping[str, Any]) -> str:
-    """An offer's figure: "right about 83 % (81 to 85 %) of its own people". The interval is rounded outwards."""
-    low, high = math.floor(100 * quality["low"]), math.ceil(100 * quality["high"])
-    return f"right about {percent(quality['accuracy'])}\u00a0% ({low} to {high}\u00a0%) of its own people"
+    """An offer's figure: "right about 83 % (81 to 85 %) of its own people". The
+    interval is rounded outwards.
+    """
+    low = math.floor(100 * quality["low"])
+    high = math.ceil(100 * quality["high"])
+    return (
+        f"right about {percent(quality['accuracy'])}\u00a0% ({low} to {high}\u00a0%) "
+        "of its own people"
+    )
 
 
 def signed(value: float) -> str:
@@ -131,22 +173,38 @@ def chance(delta: float) -> str:
 
 
 def luck(p: float | None) -> str:
-    """How likely something is by luck; small chances are rounded up, and a dash stands where none was computed."""
+    """How likely something is by luck; small chances are rounded up, and a dash stands
+    where none was computed.
+    """
     if p is None:
         return "–"
-    return "<0.001" if p < 0.001 else f"{math.ceil(p * 1000 - 1e-9) / 1000:.3f}" if p < 0.1 else f"{p:.2f}"
+    return (
+        "<0.001"
+        if p < 0.001
+        else f"{math.ceil(p * 1000 - 1e-9) / 1000:.3f}"
+        if p < 0.1
+        else f"{p:.2f}"
+    )
 
 
 def size(count: float) -> str:
     for unit in ("B", "kB", "MB"):
         if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+            return (
+                f"{count:.0f} {unit}"
+                if unit == "B" or count >= 100
+                else f"{count:.1f} {unit}"
+            )
         count /= 1000
     return f"{count:,.1f} GB"
 
 
 def listed(items: Sequence[str]) -> str:
-    return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
+    return (
+        " and ".join([", ".join(items[:-1]), items[-1]])
+        if len(items) > 1
+        else "".join(items)
+    )
 
 
 def capital(text: str) -> str:

@@ -1,11 +1,15 @@
-"""Holders in one process: their rows, opened, their ledgers, and what a run may cost them.
+"""Holders in one process: their rows, opened, their ledgers, and what a run may cost
+them.
 
-    federation = Federation({"clinic": clinic, "insurer": insurer}, schemas, budget=Budget(epsilon=2, delta=1e-6))
+    holders = {"clinic": clinic, "insurer": insurer}
+    federation = Federation(holders, schemas, budget=Budget(epsilon=2, delta=1e-6))
 
-A federation's ledgers are real files unless it is a rehearsal; seeds are for rehearsals alone. With the same people at
-every holder (columns are split) a person has one row, and no two holders the same column.
+A federation's ledgers are real files unless it is a rehearsal; seeds are for rehearsals
+alone. With the same people at every holder (columns are split) a person has one row,
+and no two holders the same column.
 
-Guarantee: rows that were opened here fit their public schema; nothing was charged for it.
+Guarantee: rows that were opened here fit their public schema; nothing was charged for
+it.
 """
 
 import math
@@ -20,7 +24,16 @@ from understudy.data import kinds
 from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
-from understudy.data.kinds import FLAT, TABLE, VISITS, ArraySchema, NoRows, PublicSchema, load_schema, read_rows
+from understudy.data.kinds import (
+    FLAT,
+    TABLE,
+    VISITS,
+    ArraySchema,
+    NoRows,
+    PublicSchema,
+    load_schema,
+    read_rows,
+)
 from understudy.data.reading.files import Source
 from understudy.data.table import read_table
 from understudy.data.visits import TwoSources, Visits, VisitSchema
@@ -34,7 +47,8 @@ from understudy.protocols.core import Party
 from understudy.protocols.protocol import differ
 from understudy.runs.registry import protocol_named, require_priced
 
-# A DataFrame or a path, or two of them; rows with their description in them; or nothing, at an aggregator.
+# A DataFrame or a path, or two of them; rows with their description in them; or
+# nothing, at an aggregator.
 Held = Source | TwoSources | Population | ArrayTable[Any] | Visits | NoRows
 Opened = kinds.AnyRows | Population | NoRows
 Schemas = Mapping[str, PublicSchema | str | Path]
@@ -47,9 +61,10 @@ _READ: kinds.Family[ArraySchema | VisitSchema, ArrayTable[Any] | Visits] = kinds
 
 @dataclass(frozen=True)
 class Holder:
-    """One data holder in this process: its rows, its ledger, and what a run may cost it. `people_are_elsewhere` is its
-    word that other holders of rows may have some of its people, too. `total` is what the run may cost together with
-    what was bought for it under its name; without it, that is the run's own budget.
+    """One data holder in this process: its rows, its ledger, and what a run may cost
+    it. `people_are_elsewhere` is its word that other holders of rows may have some of
+    its people, too. `total` is what the run may cost together with what was bought for
+    it under its name; without it, that is the run's own budget.
     """
 
     name: str
@@ -66,7 +81,9 @@ class Holder:
         plain_name(holder=self.name, nothing="Nothing was read or charged.")
 
     def rng(self) -> Rng:
-        """Fresh randomness, secure unless the holder chose otherwise; under a rehearsal seed the same each time."""
+        """Fresh randomness, secure unless the holder chose otherwise; under a rehearsal
+        seed the same each time.
+        """
         one_of(("secure", "fast"), noise=self.noise)
         if self.noise == "fast":
             return FastRng(self.seed)
@@ -74,15 +91,19 @@ class Holder:
 
 
 class Federation:
-    """Several holders of tables, all in this process: for one who may see all rows, and for rehearsals.
+    """Several holders of tables, all in this process: for one who may see all rows, and
+    for rehearsals.
 
-    Holders who keep their rows to themselves each run a party instead (`understudy federation`, `understudy join`).
-    `tables` are DataFrames or paths, `schemas` public schemas or paths, `budget` one for all or one each (a number is
-    an ε, at δ = 10⁻⁶; the statement prints both), `ledgers` the folder with each holder's ledger. Holders of different
-    columns are taken to have the same people, a row each; holders of the same columns different people, who may have
-    several rows; `same_people` says otherwise. Nobody checks that they are different: holders who know that some of
-    their people are with others too are named in `people_are_elsewhere`. A `Population` or an `ArrayTable`, from
-    arrays, has its public description in it and needs no schema.
+    Holders who keep their rows to themselves each run a party instead (`understudy
+    federation`, `understudy join`). `tables` are DataFrames or paths, `schemas` public
+    schemas or paths, `budget` one for all or one each (a number is an ε, at δ = 10⁻⁶;
+    the statement prints both), `ledgers` the folder with each holder's ledger. Holders
+    of different columns are taken to have the same people, a row each; holders of the
+    same columns different people, who may have several rows; `same_people` says
+    otherwise. Nobody checks that they are different: holders who know that some of
+    their people are with others too are named in `people_are_elsewhere`. A `Population`
+    or an `ArrayTable`, from arrays, has its public description in it and needs no
+    schema.
     """
 
     def __init__(
@@ -95,14 +116,29 @@ class Federation:
         same_people: bool | None = None,
         people_are_elsewhere: Iterable[str] = (),
     ) -> None:
-        self._hold(tables, schemas, budget, same_people, people_are_elsewhere, Path(ledgers), None)
+        self._hold(
+            tables,
+            schemas,
+            budget,
+            same_people,
+            people_are_elsewhere,
+            Path(ledgers),
+            None,
+        )
 
     def _hold(
-        self, tables: Mapping[str, Held], schemas: Schemas | None, budget: Budgets, same_people: bool | None,
-        people_are_elsewhere: Iterable[str], ledgers: Path | None, seed: int | None,
-    ) -> None:  # fmt: skip
+        self,
+        tables: Mapping[str, Held],
+        schemas: Schemas | None,
+        budget: Budgets,
+        same_people: bool | None,
+        people_are_elsewhere: Iterable[str],
+        ledgers: Path | None,
+        seed: int | None,
+    ) -> None:
         plain_names(tables, "holder", nothing="Nothing was read or charged.")
-        each, public = budgets(budget, tables), loaded_schemas(schemas or {})
+        each = budgets(budget, tables)
+        public = loaded_schemas(schemas or {})
         self.same_people = _have_same_people(tables, public, same_people)
         for name in (elsewhere := set(people_are_elsewhere)):
             one_of(tables, people_are_elsewhere=name)
@@ -112,9 +148,18 @@ class Federation:
             if ledgers is None:
                 book = Ledger.rehearsal(holder=name, budget=each[name])
             else:
-                book = open_ledger(own_folder(ledgers) / f"{name}.ledger", name, each[name])
+                book = open_ledger(
+                    own_folder(ledgers) / f"{name}.ledger", name, each[name]
+                )
             own = None if seed is None else seed * 1_000_003 + number
-            self.holders[name] = Holder(name, table, book, each[name], own, people_are_elsewhere=name in elsewhere)
+            self.holders[name] = Holder(
+                name,
+                table,
+                book,
+                each[name],
+                own,
+                people_are_elsewhere=name in elsewhere,
+            )
 
     @classmethod
     def rehearsal(
@@ -127,97 +172,157 @@ class Federation:
         same_people: bool | None = None,
         people_are_elsewhere: Iterable[str] = (),
     ) -> "Federation":
-        """The same with ledgers in memory: for simulations on public rows. A seed makes it repeatable."""
+        """The same with ledgers in memory: for simulations on public rows. A seed makes
+        it repeatable.
+        """
         federation = cls.__new__(cls)
-        federation._hold(tables, schemas, budget, same_people, people_are_elsewhere, None, seed)
+        federation._hold(
+            tables, schemas, budget, same_people, people_are_elsewhere, None, seed
+        )
         return federation
 
     @classmethod
-    def of(cls, holders: Iterable[Holder], *, same_people: bool | None = None) -> "Federation":
+    def of(
+        cls, holders: Iterable[Holder], *, same_people: bool | None = None
+    ) -> "Federation":
         """A federation of holders that are open already."""
         federation = cls.__new__(cls)
         federation.holders = {holder.name: holder for holder in holders}
-        plain_names(federation.holders, "holder", nothing="Nothing was read or charged.")
+        plain_names(
+            federation.holders, "holder", nothing="Nothing was read or charged."
+        )
         tables = {name: holder.table for name, holder in federation.holders.items()}
-        federation.same_people = _have_same_people(tables, federation.schemas, same_people)
+        federation.same_people = _have_same_people(
+            tables, federation.schemas, same_people
+        )
         return federation
 
     @property
     def schemas(self) -> dict[str, Any]:
-        return {name: description(holder.table) for name, holder in self.holders.items()}
+        return {
+            name: description(holder.table) for name, holder in self.holders.items()
+        }
 
-    def parties(self, protocol: str, *, run: str, folder: Path | None = None, config: Any = None) -> dict[str, Party]:
-        """One party of this protocol for each holder; a run costs what the holder allows it, however often it asks.
-        `config` are the settings that the holders agreed to. Without them some parties agree to the defaults alone, and
-        some, such as Gram's, to whatever the server asks for within the budget.
+    def parties(
+        self, protocol: str, *, run: str, folder: Path | None = None, config: Any = None
+    ) -> dict[str, Party]:
+        """One party of this protocol for each holder; a run costs what the holder
+        allows it, however often it asks. `config` are the settings that the holders
+        agreed to. Without them some parties agree to the defaults alone, and some, such
+        as Gram's, to whatever the server asks for within the budget.
         """
         record = protocol_named(protocol)
-        said = [name for name, holder in self.holders.items() if holder.people_are_elsewhere]
+        said = [
+            name for name, holder in self.holders.items() if holder.people_are_elsewhere
+        ]
         require_priced(record, self.schemas, config, said)
         holders = self.holders
         if getattr(config, "private", True) is False:
             holders = {name: _without_limit(holder) for name, holder in holders.items()}
         return {
             name: record.build(
-                name, one.table, one.ledger.within(run, one.total or one.budget), run=run, budget=one.budget,
-                rng=one.rng(), folder=None if folder is None else folder / name, config=config,
+                name,
+                one.table,
+                one.ledger.within(run, one.total or one.budget),
+                run=run,
+                budget=one.budget,
+                rng=one.rng(),
+                folder=None if folder is None else folder / name,
+                config=config,
             )
             for name, one in holders.items()
-        }  # fmt: skip
+        }
 
 
 def _without_limit(holder: Holder) -> Holder:
-    """The holder of a rehearsal without noise, which no budget could pay for: a real ledger would refuse it."""
+    """The holder of a rehearsal without noise, which no budget could pay for: a real
+    ledger would refuse it.
+    """
     if holder.ledger.real:
-        why = "private = false is for rehearsals on public rows: `understudy run --seed 0`, or Federation.rehearsal"
+        why = (
+            "private = false is for rehearsals on public rows: `understudy run --seed "
+            "0`, or Federation.rehearsal"
+        )
         raise ConfigError(f"{holder.name}: {why}. Nothing was charged.")
     budget = replace(holder.budget, epsilon=math.inf)
-    return replace(holder, ledger=Ledger.rehearsal(holder=holder.name, budget=budget), budget=budget, total=None)
+    return replace(
+        holder,
+        ledger=Ledger.rehearsal(holder=holder.name, budget=budget),
+        budget=budget,
+        total=None,
+    )
 
 
 def _have_same_people(
     tables: Mapping[str, object], schemas: Mapping[str, Any], same_people: bool | None
 ) -> bool | None:
-    """Whether holders have the same people, as stated or by their columns; None for one holder, who may be either."""
-    if any(isinstance(table, Population) for table in tables.values()):  # from arrays, who are nobody else's
+    """Whether holders have the same people, as stated or by their columns; None for one
+    holder, who may be either.
+    """
+    # from arrays, who are nobody else's
+    if any(isinstance(table, Population) for table in tables.values()):
         return False
     if same_people is not None or len(tables) == 1:
         return same_people
-    own = {name: schemas.get(name) or getattr(table, "schema", None) for name, table in tables.items()}
+    own = {
+        name: schemas.get(name) or getattr(table, "schema", None)
+        for name, table in tables.items()
+    }
     return differ(getattr(schema, "names", name) for name, schema in own.items())
 
 
 def open_ledger(path: Path, holder: str, budget: Budget) -> Ledger:
-    """The holder's ledger. The budget is for a new one; an existing ledger keeps its own."""
+    """The holder's ledger. The budget is for a new one; an existing ledger keeps its
+    own.
+    """
     return Ledger(path, holder=holder, budget=None if path.exists() else budget)
 
 
 def open_lifetime_ledger(
-    path: Path, holder: str, price: Budget, lifetime: float | None, lifetime_word: str, price_word: str
+    path: Path,
+    holder: str,
+    price: Budget,
+    lifetime: float | None,
+    lifetime_word: str,
+    price_word: str,
 ) -> Ledger:
-    """The same; a new one allows `lifetime` for all that is ever done, or this price alone; another one is an error."""
+    """The same; a new one allows `lifetime` for all that is ever done, or this price
+    alone; another one is an error.
+    """
     if lifetime is not None and lifetime < price.epsilon:
         raise ConfigError(
-            f"{lifetime_word} {lifetime:g} is below {price_word} {price.epsilon:g}. Nothing was read or charged."
+            f"{lifetime_word} {lifetime:g} is below {price_word} {price.epsilon:g}. "
+            "Nothing was read or charged."
         )
-    book = open_ledger(path, holder, Budget(price.epsilon if lifetime is None else lifetime, price.delta))
+    book = open_ledger(
+        path,
+        holder,
+        Budget(price.epsilon if lifetime is None else lifetime, price.delta),
+    )
     if lifetime not in (None, book.budget.epsilon):
         raise LedgerError(
-            f"{path} is not new and allows {book.budget} for everything together, not ε={lifetime:g}. Leave "
-            f"{lifetime_word} out, or first: understudy ledger budget {path} --epsilon {lifetime:g} "
+            f"{path} is not new and allows {book.budget} for everything together, not "
+            f"ε={lifetime:g}. Leave "
+            f"{lifetime_word} out, or first: understudy ledger budget {path} "
+            f"--epsilon {lifetime:g} "
             '--reason "…". Nothing was read or charged.'
         )
     return book
 
 
-def open_held(held: Mapping[str, Held], schemas: Schemas, *, same_people: bool) -> dict[str, Opened]:
-    """Each holder's rows, checked. Arrays have their public description in them and need no schema."""
+def open_held(
+    held: Mapping[str, Held], schemas: Schemas, *, same_people: bool
+) -> dict[str, Opened]:
+    """Each holder's rows, checked. Arrays have their public description in them and
+    need no schema.
+    """
     tables = {
         name: source
         for name, source in held.items()
         if not isinstance(source, Population | NoRows) and not _READ.holds(source)
     }
-    if missing := sorted(tables.keys() - schemas.keys()):
+    missing = sorted(tables.keys() - schemas.keys())
+    if missing:
         raise ConfigError(f"{missing[0]} has no schema. Nothing was read or charged.")
     public = loaded_schemas({name: schemas[name] for name in tables})
     if same_people and (flat := FLAT.among(public)):
@@ -229,32 +334,62 @@ def open_held(held: Mapping[str, Held], schemas: Schemas, *, same_people: bool) 
             continue
         title = name if isinstance(source, pd.DataFrame) else None
         table = opened[name] = (
-            source if _READ.holds(source) else read_rows(source, public[name], name=title, one_row_each=same_people)
+            source
+            if _READ.holds(source)
+            else read_rows(source, public[name], name=title, one_row_each=same_people)
         )
         if same_people and table.rows < 2:
-            raise ConfigError(f"{table.source} has one row, and nobody can hide among one. {name} was not charged.")
+            raise ConfigError(
+                f"{table.source} has one row, and nobody can hide among one. {name} "
+                "was not charged."
+            )
     return opened
 
 
 def loaded_schemas(schemas: Schemas) -> dict[str, PublicSchema]:
-    return {n: load_schema(one) if isinstance(one, str | Path) else one for n, one in schemas.items()}
+    return {
+        n: load_schema(one) if isinstance(one, str | Path) else one
+        for n, one in schemas.items()
+    }
 
 
-def open_holdout(holdout: Held, described: PublicSchema | Features, target: str | None) -> Population:
-    """Public rows to test on, read as the parties read theirs; each row stands for itself."""
+def open_holdout(
+    holdout: Held, described: PublicSchema | Features, target: str | None
+) -> Population:
+    """Public rows to test on, read as the parties read theirs; each row stands for
+    itself.
+    """
     if isinstance(holdout, Population):
         return holdout
-    if _READ.holds(holdout) or isinstance(holdout, NoRows | Mapping) or not (TABLE.describes(described) and target):
-        raise ConfigError("holdout must be a population, as the parties' rows are. Nothing was charged.")
-    return Population.from_table(read_table(holdout, replace(described, person=None)), target)
+    if (
+        _READ.holds(holdout)
+        or isinstance(holdout, NoRows | Mapping)
+        or not (TABLE.describes(described) and target)
+    ):
+        raise ConfigError(
+            "holdout must be a population, as the parties' rows are. Nothing was "
+            "charged."
+        )
+    return Population.from_table(
+        read_table(holdout, replace(described, person=None)), target
+    )
 
 
 def open_public(public: Held, described: PublicSchema | Features) -> kinds.Rows:
-    """Public rows to begin from, read as the parties read theirs; each row stands for itself."""
+    """Public rows to begin from, read as the parties read theirs; each row stands for
+    itself.
+    """
     if kinds.ARRAYS.holds(public):
         return public
-    if isinstance(public, Population | NoRows | Mapping) or VISITS.holds(public) or not FLAT.describes(described):
-        raise ConfigError("public rows are a table, series or images by a schema. Nothing was charged.")
+    if (
+        isinstance(public, Population | NoRows | Mapping)
+        or VISITS.holds(public)
+        or not FLAT.describes(described)
+    ):
+        raise ConfigError(
+            "public rows are a table, series or images by a schema. Nothing was "
+            "charged."
+        )
     return read_rows(public, replace(described, person=None), one_row_each=False)
 
 
@@ -266,6 +401,7 @@ def budgets(budget: Budgets, held: Mapping[str, object]) -> dict[str, Budget]:
     """A budget for each holder; a number is an ε, at the usual δ."""
     if not isinstance(budget, Mapping):
         return dict.fromkeys(held, Budget.of(budget))
-    if missing := sorted(held.keys() - budget.keys()):
+    missing = sorted(held.keys() - budget.keys())
+    if missing:
         raise ConfigError(f"{missing[0]} has no budget. Nothing was read or charged.")
     return {name: Budget.of(budget[name]) for name in held}

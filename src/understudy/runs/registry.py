@@ -1,4 +1,6 @@
-"""The protocols that a run can name, each a record (`protocols.protocol`), and their settings in words."""
+"""The protocols that a run can name, each a record (`protocols.protocol`), and their
+settings in words.
+"""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -13,7 +15,15 @@ from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.gans import central_gan, vd_gan, vd_gan_pate, verti_gan
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.moments import protocol as moments
-from understudy.protocols.people import class_means, fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
+from understudy.protocols.people import (
+    class_means,
+    fed_stdg,
+    fed_wae,
+    gen_fl,
+    lopub,
+    sign_ds,
+    wake_sleep,
+)
 from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.protocol import Protocol, differ
 from understudy.protocols.sgde import protocol as sgde
@@ -25,23 +35,47 @@ ARRAYS = {"image", "series"}
 PROTOCOLS: dict[str, Protocol] = {
     one.PROTOCOL.name: one.PROTOCOL
     for one in (
-        gram, moments, visits, tied, dplt, verti_gan, central_gan, vd_gan, vd_gan_pate, sgde, gen_fl, sign_ds,
-        fed_wae, wake_sleep, fed_stdg, lopub, two_aggregators, shared_moments, one_report, class_means,
+        gram,
+        moments,
+        visits,
+        tied,
+        dplt,
+        verti_gan,
+        central_gan,
+        vd_gan,
+        vd_gan_pate,
+        sgde,
+        gen_fl,
+        sign_ds,
+        fed_wae,
+        wake_sleep,
+        fed_stdg,
+        lopub,
+        two_aggregators,
+        shared_moments,
+        one_report,
+        class_means,
     )
-}  # fmt: skip
+}
 
 
 def protocol_named(name: str) -> Protocol:
     """The protocol of that name. ConfigError names the nearest."""
     if name not in PROTOCOLS:
-        raise ConfigError(f"There is no protocol {name!r}.{nearest(name, PROTOCOLS)} Known: {', '.join(PROTOCOLS)}.")
+        raise ConfigError(
+            f"There is no protocol {name!r}.{nearest(name, PROTOCOLS)} Known: "
+            f"{', '.join(PROTOCOLS)}."
+        )
     return PROTOCOLS[name]
 
 
-def of_rows(protocol: str, schemas: Mapping[str, Any], same_people: bool | None = None) -> str:
-    """The protocol that a name means for these rows: `gram` is one name for tables, images and series. Images or series
-    of different people are `moments`; beside a table, or of the same people, they are `tied`. Whether people are the
-    same follows from the columns where nobody says it. Every other name means itself.
+def of_rows(
+    protocol: str, schemas: Mapping[str, Any], same_people: bool | None = None
+) -> str:
+    """The protocol that a name means for these rows: `gram` is one name for tables,
+    images and series. Images or series of different people are `moments`; beside a
+    table, or of the same people, they are `tied`. Whether people are the same follows
+    from the columns where nobody says it. Every other name means itself.
     """
     kinds = {getattr(schema, "kind", "table") for schema in schemas.values()}
     if protocol != "gram" or not kinds & ARRAYS or not kinds <= {"table", *ARRAYS}:
@@ -58,14 +92,22 @@ def file_of_rows(file: RunFile) -> RunFile:
     return dataclasses.replace(file, protocol=of_rows(file.protocol, file.drafts()))
 
 
-def require_priced(protocol: Protocol, schemas: Mapping[str, Any], config: Any, elsewhere: Iterable[str]) -> None:
-    """Refuse to price people as if they were with one holder, where a holder says that they are `elsewhere` too."""
+def require_priced(
+    protocol: Protocol,
+    schemas: Mapping[str, Any],
+    config: Any,
+    elsewhere: Iterable[str],
+) -> None:
+    """Refuse to price people as if they were with one holder, where a holder says that
+    they are `elsewhere` too.
+    """
     same = protocol.holds_same_people(schema.names for schema in schemas.values())
     for name in elsewhere:
         if len(schemas) > 1 and not same and getattr(config, "most_holders", 1) == 1:
             raise ConfigError(
-                f"{name} says that other holders may also hold its people: set most_holders, how many of the "
-                f"{len(schemas)} may hold one person, so that the price covers them. Nothing was charged."
+                f"{name} says that other holders may also hold its people: set "
+                f"most_holders, how many of the {len(schemas)} may hold one person, so "
+                "that the price covers them. Nothing was charged."
             )
 
 
@@ -78,7 +120,9 @@ class Setting:
 
 
 def settings_of(protocol: str) -> list[Setting]:
-    """Every setting of a protocol. ConfigError names the nearest protocol where there is none of that name."""
+    """Every setting of a protocol. ConfigError names the nearest protocol where there
+    is none of that name.
+    """
     record = protocol_named(protocol)
     return [
         Setting(name, _plain(field.default), takes.said, meaning)

@@ -1,10 +1,13 @@
-"""The run file: one TOML text that says who takes part, with what, under which protocol, at what price.
+"""The run file: one TOML text that says who takes part, with what, under which
+protocol, at what price.
 
-docs/run_file.md has every key. Every key is checked before a row is read, and paths are relative to the run file. That
-no two parties over rows hold the same person is assumed, and the statement says so; a party that knows better says
-`people_are_elsewhere = true`, and the run is refused until its settings say with how many of the parties a person may
-be (`most_holders`), and that is priced. A ledger that exists keeps its lifetime budget: a run file that states another
-one, or allows the run more than that, is refused; `understudy ledger budget` changes it.
+docs/run_file.md has every key. Every key is checked before a row is read, and paths are
+relative to the run file. That no two parties over rows hold the same person is assumed,
+and the statement says so; a party that knows better says `people_are_elsewhere = true`,
+and the run is refused until its settings say with how many of the parties a person may
+be (`most_holders`), and that is priced. A ledger that exists keeps its lifetime budget:
+a run file that states another one, or allows the run more than that, is refused;
+`understudy ledger budget` changes it.
 """
 
 from collections.abc import Mapping
@@ -14,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from understudy.data.reading.sources import SUFFIX, WRITTEN, TableSource, is_url, require_no_secret
+from understudy.data.reading.sources import (
+    SUFFIX,
+    WRITTEN,
+    TableSource,
+    is_url,
+    require_no_secret,
+)
 from understudy.ground.check import known_keys, plain_names
 from understudy.ground.durable import load_toml
 from understudy.ground.errors import ConfigError
@@ -47,9 +56,13 @@ class PartySection:
     password: str | None = None
 
     def source(self, folder: Path) -> Path | TableSource:
-        """Where the rows are, and how they are read if that is stated; paths are relative to this folder."""
+        """Where the rows are, and how they are read if that is stated; paths are
+        relative to this folder.
+        """
         told: dict[str, Any] = {key: getattr(self, key) for key in _READING}
-        stated = {key: value for key, value in told.items() if value not in (None, "", ())}
+        stated = {
+            key: value for key, value in told.items() if value not in (None, "", ())
+        }
         if not stated and not is_url(self.table):
             require_no_secret(self.table)
             return (folder / self.table).resolve()
@@ -61,20 +74,34 @@ class PartySection:
         return Budget(epsilon=self.epsilon, delta=self.delta, against=self.against)
 
     def total(self) -> Budget:
-        """What the holder allows in all its runs: the lifetime budget of a new ledger."""
+        """What the holder allows in all its runs: the lifetime budget of a new
+        ledger.
+        """
         epsilon = self.epsilon if self.ledger_epsilon is None else self.ledger_epsilon
         delta = self.delta if self.ledger_delta is None else self.ledger_delta
         return Budget(epsilon=epsilon, delta=delta, against=self.against)
 
     def clash(self, lifetime: Budget) -> str | None:
-        """Where this disagrees with a lifetime budget, in words: another one is stated, or the run may cost more."""
-        stated = {"ledger_epsilon": self.ledger_epsilon, "ledger_delta": self.ledger_delta}
+        """Where this disagrees with a lifetime budget, in words: another one is stated,
+        or the run may cost more.
+        """
+        stated = {
+            "ledger_epsilon": self.ledger_epsilon,
+            "ledger_delta": self.ledger_delta,
+        }
         allowed = {"ledger_epsilon": lifetime.epsilon, "ledger_delta": lifetime.delta}
         for key, value in stated.items():
             if value is not None and value != allowed[key]:
                 return f"{key} is {value:g}"
-        binds = lifetime.delta <= self.delta and lifetime.against in ("anyone", self.against)
-        return f"this run may cost {self.budget()}" if binds and self.epsilon > lifetime.epsilon else None
+        binds = lifetime.delta <= self.delta and lifetime.against in (
+            "anyone",
+            self.against,
+        )
+        return (
+            f"this run may cost {self.budget()}"
+            if binds and self.epsilon > lifetime.epsilon
+            else None
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,34 +120,58 @@ class RunFile:
 
     @classmethod
     def load(cls, path: str | Path, *, elsewhere: bool | None = False) -> "RunFile":
-        """Read and check a run file. ConfigError names the key and the nearest right one. `elsewhere`: the holders are
-        on machines of their own, and so are their tables; None: where no table is named.
+        """Read and check a run file. ConfigError names the key and the nearest right
+        one. `elsewhere`: the holders are on machines of their own, and so are their
+        tables; None: where no table is named.
         """
         path = Path(path)
         data = load_toml(path, "the run file")
         if elsewhere is None:
-            bodies = data["parties"].values() if isinstance(data.get("parties"), dict) else ()
-            elsewhere = not any(isinstance(body, dict) and "table" in body for body in bodies)
-        return cls.from_dict(data, folder=path.parent, name=path.name, elsewhere=elsewhere)
+            bodies = (
+                data["parties"].values()
+                if isinstance(data.get("parties"), dict)
+                else ()
+            )
+            elsewhere = not any(
+                isinstance(body, dict) and "table" in body for body in bodies
+            )
+        return cls.from_dict(
+            data, folder=path.parent, name=path.name, elsewhere=elsewhere
+        )
 
     @classmethod
     def from_dict(
-        cls, data: Mapping[str, Any], *, folder: Path, name: str = "run file", elsewhere: bool = False
+        cls,
+        data: Mapping[str, Any],
+        *,
+        folder: Path,
+        name: str = "run file",
+        elsewhere: bool = False,
     ) -> "RunFile":
         known_keys(data, TOP, name)
-        for key, kind, word in (("protocol", str, _TEXT), ("out", str, _TEXT), ("parties", dict, _TABLE)):
+        for key, kind, word in (
+            ("protocol", str, _TEXT),
+            ("out", str, _TEXT),
+            ("parties", dict, _TABLE),
+        ):
             if not isinstance(data.get(key), kind):
                 raise ConfigError(f'{name}: "{key}" is missing or not {word}.')
         for key in ("rows", "people"):
             count = data.get(key)
-            if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-                raise ConfigError(f'{name}: "{key}" must be a whole number of at least 1, not {count!r}.')
+            if count is not None and (
+                not isinstance(count, int) or isinstance(count, bool) or count < 1
+            ):
+                raise ConfigError(
+                    f'{name}: "{key}" must be a whole number of at least 1, not '
+                    f"{count!r}."
+                )
         for key in ("holdout", "public"):
             if not isinstance(data.get(key), str | None):
                 raise ConfigError(f'{name}: "{key}" must be a text, not {data[key]!r}.')
             if is_url(data.get(key) or ""):
                 raise ConfigError(
-                    f'{name}: "{key}" is a file; for rows of a database name a NAME{SUFFIX}. Nothing was read.'
+                    f'{name}: "{key}" is a file; for rows of a database name a '
+                    f"NAME{SUFFIX}. Nothing was read."
                 )
             require_no_secret(data.get(key) or "")
         settings = data.get("settings", {})
@@ -128,12 +179,20 @@ class RunFile:
             raise ConfigError(f'{name}: "settings" must be {_TABLE}.')
         if "rules" in data:
             if "rules" in settings:
-                raise ConfigError(f'{name}: rules stand once, as [[rules]] or in "settings".')
+                raise ConfigError(
+                    f'{name}: rules stand once, as [[rules]] or in "settings".'
+                )
             settings = settings | {"rules": data["rules"]}
         if not data["parties"]:
-            raise ConfigError(f"{name}: there is no party. Add a table [parties.NAME] for each holder.")
+            raise ConfigError(
+                f"{name}: there is no party. Add a table [parties.NAME] for each "
+                "holder."
+            )
         plain_names(data["parties"], "party", nothing="Nothing was read or charged.")
-        parties = {key: _section(body, f"{name}: parties.{key}", elsewhere) for key, body in data["parties"].items()}
+        parties = {
+            key: _section(body, f"{name}: parties.{key}", elsewhere)
+            for key, body in data["parties"].items()
+        }
         plain = {key: data.get(key) for key in ("protocol", "out", *_PLAIN)}
         return cls(**plain, settings=settings, parties=parties, folder=folder)  # type: ignore[arg-type]
 
@@ -145,13 +204,19 @@ class RunFile:
 
     def drafts(self) -> "dict[str, PublicSchema]":
         """The schema of each party's rows, whether or not a person has confirmed it."""
-        from understudy.data.kinds import load_schema  # loads pandas, and a command starts without it
+        # loads pandas, and a command starts without it
+        from understudy.data.kinds import load_schema
 
-        return {name: load_schema(self.path(section.schema)) for name, section in self.parties.items()}
+        return {
+            name: load_schema(self.path(section.schema))
+            for name, section in self.parties.items()
+        }
 
     def schemas(self) -> "dict[str, PublicSchema]":
-        """What is public of each party's rows. DraftSchemaError where a person has not confirmed it yet,
-        SchemaError where it has ids and does not say whose rows these are."""
+        """What is public of each party's rows. DraftSchemaError where a person has not
+        confirmed it yet, SchemaError where it has ids and does not say whose rows these
+        are.
+        """
         found = self.drafts()
         for name, schema in found.items():
             which = f"the schema of {name} ({self.parties[name].schema})"
@@ -163,11 +228,21 @@ class RunFile:
         return self.path(self.parties[party].ledger or f"ledgers/{party}.ledger")
 
     def to_toml(self) -> str:
-        """The run as it was carried out, paths made absolute: kept beside its artefacts."""
-        body: dict[str, Any] = {"protocol": self.protocol, "out": str(self.path(self.out))}
-        body |= {key: count for key in ("rows", "people") if (count := getattr(self, key)) is not None}
+        """The run as it was carried out, paths made absolute: kept beside its
+        artefacts.
+        """
+        body: dict[str, Any] = {
+            "protocol": self.protocol,
+            "out": str(self.path(self.out)),
+        }
+        body |= {
+            key: count
+            for key in ("rows", "people")
+            if (count := getattr(self, key)) is not None
+        }
         for key in ("holdout", "public"):
-            if (table := getattr(self, key)) is not None:
+            table = getattr(self, key)
+            if table is not None:
                 body[key] = str(self.path(table))
         body["settings"] = dict(self.settings)
         body["parties"] = {name: self._written(name) for name in self.parties}
@@ -178,29 +253,49 @@ class RunFile:
         said = vars(section) | {"schema": str(self.path(section.schema))}
         if section.table:  # and how it is read, also where a file beside it says so
             source = self.source(party)
-            said |= vars(source) if isinstance(source, TableSource) else {"table": str(source)}
+            said |= (
+                vars(source)
+                if isinstance(source, TableSource)
+                else {"table": str(source)}
+            )
         if section.table or section.aggregates:
             said["ledger"] = str(self.ledger_path(party))
         else:
             del said["noise"]  # a holder elsewhere chooses it itself
-        plain = [key for key, value in said.items() if value is False and key != "header"]
-        return {key: value for key, value in said.items() if value not in (None, "", ()) and key not in plain}
+        plain = [
+            key for key, value in said.items() if value is False and key != "header"
+        ]
+        return {
+            key: value
+            for key, value in said.items()
+            if value not in (None, "", ()) and key not in plain
+        }
 
 
 _PLAIN = ("rows", "people", "holdout", "public")
 TOP = ("protocol", "out", *_PLAIN, "rules", "settings", "parties")
 _READING = (*WRITTEN, "query", "password")
 _HOLDERS_OWN = (
-    "table", "ledger", "ledger_epsilon", "ledger_delta", "noise", "people_are_elsewhere", "aggregates", *_READING,
-)  # fmt: skip
+    "table",
+    "ledger",
+    "ledger_epsilon",
+    "ledger_delta",
+    "noise",
+    "people_are_elsewhere",
+    "aggregates",
+    *_READING,
+)
 _NUMBER = (int | float, "a number")
-_KINDS: dict[str, Any] = dict.fromkeys(("epsilon", "delta", "ledger_epsilon", "ledger_delta"), _NUMBER) | {
+_KINDS: dict[str, Any] = dict.fromkeys(
+    ("epsilon", "delta", "ledger_epsilon", "ledger_delta"), _NUMBER
+) | {
     "people_are_elsewhere": (bool, "true or false"),
     "aggregates": (bool, "true or false"),
     "header": (bool, "true or false"),
     "missing": (list, "a list of texts and numbers"),
 }
-_TEXT, _TABLE = "a text", "a table of keys"
+_TEXT = "a text"
+_TABLE = "a table of keys"
 
 
 def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
@@ -208,22 +303,37 @@ def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
         raise ConfigError(f"{where} must be {_TABLE}.")
     if elsewhere and (own := [key for key in _HOLDERS_OWN if key in body]):
         raise ConfigError(
-            f'{where}: "{own[0]}" is for its holder to say when it joins (`understudy join`). Nothing was sent.'
+            f'{where}: "{own[0]}" is for its holder to say when it joins (`understudy '
+            "join`). Nothing was sent."
         )
     known = {field.name: field for field in fields(PartySection)}
     known_keys(body, known, where)
     aggregates = body.get("aggregates") is True
-    if aggregates and (own := [key for key in ("table", *_READING, "people_are_elsewhere") if key in body]):
-        raise ConfigError(f'{where}: who aggregates holds no rows, so no "{own[0]}". Nothing was read or charged.')
+    if aggregates and (
+        own := [
+            key for key in ("table", *_READING, "people_are_elsewhere") if key in body
+        ]
+    ):
+        raise ConfigError(
+            f'{where}: who aggregates holds no rows, so no "{own[0]}". Nothing was '
+            "read or charged."
+        )
     needed = () if elsewhere or aggregates else ("table",)
-    if missing := [key for key in (*needed, "schema", "epsilon", "delta") if key not in body]:
-        raise ConfigError(f'{where}: "{missing[0]}" is missing. Nothing was read or charged.')
+    missing = [
+        key for key in (*needed, "schema", "epsilon", "delta") if key not in body
+    ]
+    if missing:
+        raise ConfigError(
+            f'{where}: "{missing[0]}" is missing. Nothing was read or charged.'
+        )
     for key, value in body.items():
         kind, word = _KINDS.get(key, (str, _TEXT))
         if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
             given = "" if key == "password" else f", not {value!r}"
             raise ConfigError(f'{where}: "{key}" must be {word}{given}.')
-    told: dict[str, Any] = {"table": ""} | body | {"missing": tuple(body.get("missing", ()))}
+    told: dict[str, Any] = (
+        {"table": ""} | body | {"missing": tuple(body.get("missing", ()))}
+    )
     section = PartySection(**told)
     try:
         if section.table:
@@ -234,7 +344,7 @@ def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
         raise ConfigError(f"{where}: {error} Nothing was read or charged.") from None
     if clash:
         raise ConfigError(
-            f"{where}: {clash}, but all runs together {section.total()} (ledger_epsilon, ledger_delta). "
-            "Nothing was read or charged."
+            f"{where}: {clash}, but all runs together {section.total()} "
+            "(ledger_epsilon, ledger_delta). Nothing was read or charged."
         )
     return section

@@ -13,9 +13,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from understudy.ground.errors import ConfigError, MessageError
 
-SERVER = "server.understudy"  # every server's name inside its own federation, wherever it listens
+# every server's name inside its own federation, wherever it listens
+SERVER = "server.understudy"
 SKEW = timedelta(minutes=10)  # clocks of institutions differ
-FOR_PARTY, FOR_SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
+FOR_PARTY = ExtendedKeyUsageOID.CLIENT_AUTH
+FOR_SERVER = ExtendedKeyUsageOID.SERVER_AUTH
 
 PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
@@ -27,7 +29,9 @@ def new_key() -> PrivateKey:
 
 def key_pem(key: PrivateKey) -> bytes:
     return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
     )
 
 
@@ -60,16 +64,26 @@ def verify(certificate: str | bytes, signature: bytes, data: bytes) -> bool:
 def request(key: PrivateKey, name: str) -> bytes:
     """A request to certify this key under this name, signed with the key itself."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    signed = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(subject)
+        .sign(key, hashes.SHA256())
+    )
     return signed.public_bytes(serialization.Encoding.PEM)
 
 
 def requested_key(pem: bytes) -> PublicKey:
-    """The key of a request whose sender has its private half. MessageError for anything else."""
+    """The key of a request whose sender has its private half. MessageError for anything
+    else.
+    """
     try:
         asked = x509.load_pem_x509_csr(pem)
         key = asked.public_key()
-        sound = asked.is_signature_valid and isinstance(key, PublicKey) and key.curve.name == "secp256r1"
+        sound = (
+            asked.is_signature_valid
+            and isinstance(key, PublicKey)
+            and key.curve.name == "secp256r1"
+        )
     except (ValueError, TypeError, UnsupportedAlgorithm):
         sound = False
     if not sound:
@@ -80,19 +94,32 @@ def requested_key(pem: bytes) -> PublicKey:
 
 def key_mark(key: PublicKey) -> str:
     form = serialization.PublicFormat.SubjectPublicKeyInfo
-    return "sha256:" + hashlib.sha256(key.public_bytes(serialization.Encoding.DER, form)).hexdigest()
+    return (
+        "sha256:"
+        + hashlib.sha256(key.public_bytes(serialization.Encoding.DER, form)).hexdigest()
+    )
 
 
 def issue(
-    name: str, federation: str, key: PublicKey, signer: PrivateKey, use: x509.ObjectIdentifier | None, *, days: int,
+    name: str,
+    federation: str,
+    key: PublicKey,
+    signer: PrivateKey,
+    use: x509.ObjectIdentifier | None,
+    *,
+    days: int,
     host: x509.GeneralName | None = None,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """A certificate; with no `use` it is the authority's own."""
     now = datetime.now(UTC)
     subject = x509.Name(
-        [x509.NameAttribute(NameOID.COMMON_NAME, name), x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation)]
+        [
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation),
+        ]
     )
-    authority = f"authority of {federation}".encode()[:64].decode(errors="ignore")  # X.509 counts bytes
+    # X.509 counts bytes
+    authority = f"authority of {federation}".encode()[:64].decode(errors="ignore")
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, authority)])
     builder = (
         x509.CertificateBuilder()
@@ -102,20 +129,31 @@ def issue(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - SKEW)
         .not_valid_after(now + timedelta(days=days))
-        .add_extension(x509.BasicConstraints(ca=use is None, path_length=0 if use is None else None), True)
+        .add_extension(
+            x509.BasicConstraints(
+                ca=use is None, path_length=0 if use is None else None
+            ),
+            True,
+        )
     )
     if use is not None:
         builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=True)
     if host is not None:
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER), host]), False)
-    return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(SERVER), host]), False
+        )
+    return builder.sign(signer, hashes.SHA256()).public_bytes(
+        serialization.Encoding.PEM
+    )
 
 
 @lru_cache(maxsize=256)  # a server looks at the same few for every ask
 def load(pem: str | bytes) -> x509.Certificate:
     """The certificate. MessageError for anything else."""
     try:
-        return x509.load_pem_x509_certificate(pem.encode() if isinstance(pem, str) else pem)
+        return x509.load_pem_x509_certificate(
+            pem.encode() if isinstance(pem, str) else pem
+        )
     except ValueError:
         raise MessageError("This is not a certificate.") from None
 
@@ -133,7 +171,11 @@ def common_name(certificate: str | bytes) -> str:
 
 def valid(certificate: str | bytes, now: datetime | None = None) -> bool:
     shown = load(certificate)
-    return shown.not_valid_before_utc <= (now or datetime.now(UTC)) <= shown.not_valid_after_utc
+    return (
+        shown.not_valid_before_utc
+        <= (now or datetime.now(UTC))
+        <= shown.not_valid_after_utc
+    )
 
 
 def host_of(address: str) -> x509.GeneralName:

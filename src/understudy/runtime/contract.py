@@ -1,14 +1,16 @@
-"""The contract of a run: what will be done, with whom, at which price. Signed before anything is asked.
+"""The contract of a run: what will be done, with whom, at which price. Signed before
+anything is asked.
 
-The server offers it, each party checks it against its holder's policy and signs its digest; from then on the party
-answers nothing outside it (`runtime.session`). Its price binds by `Ledger.within`, also where the holder's ledger has
-room for more.
+The server offers it, each party checks it against its holder's policy and signs its
+digest; from then on the party answers nothing outside it (`runtime.session`). Its price
+binds by `Ledger.within`, also where the holder's ledger has room for more.
 
-What a holder allows stands in one TOML file, its policy (`Policy`; `understudy join --example` prints one), which is
-read before any contract is signed. Whatever it says, a contract whose settings the protocol itself refuses is not
-signed (`Seat.examine`).
+What a holder allows stands in one TOML file, its policy (`Policy`; `understudy join
+--example` prints one), which is read before any contract is signed. Whatever it says, a
+contract whose settings the protocol itself refuses is not signed (`Seat.examine`).
 
-Guarantee: a contract that a policy has not passed is not signed, and no row is read for it.
+Guarantee: a contract that a policy has not passed is not signed, and no row is read for
+it.
 """
 
 import hashlib
@@ -20,7 +22,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from understudy.ground.check import finite, in_range, known_keys, one_of, plain_name, plain_names, positive, whole
+from understudy.ground.check import (
+    finite,
+    in_range,
+    known_keys,
+    one_of,
+    plain_name,
+    plain_names,
+    positive,
+    whole,
+)
 from understudy.ground.durable import load_toml
 from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.ground.pack import LIMIT
@@ -33,9 +44,9 @@ ACCEPT = ("ask", "always")
 
 @dataclass(frozen=True, kw_only=True)
 class Contract:
-    """One run. `schemas` are digests of what is public about each party's rows, `budgets` the run's price there. The
-    parties are the keys of `schemas`, in the order in which they are asked; `message` is the largest message in bytes,
-    either way.
+    """One run. `schemas` are digests of what is public about each party's rows,
+    `budgets` the run's price there. The parties are the keys of `schemas`, in the order
+    in which they are asked; `message` is the largest message in bytes, either way.
     """
 
     federation: str
@@ -46,13 +57,19 @@ class Contract:
     budgets: Mapping[str, Budget]
     message: int = LIMIT
     columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    units: Mapping[str, str] = field(default_factory=dict)  # what each schema protects, where it is no person
+    # what each schema protects, where it is no person
+    units: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.schemas.keys() != self.budgets.keys() or not self.schemas:
-            raise ConfigError("A contract names a schema and a budget for every party. Nothing was sent.")
+            raise ConfigError(
+                "A contract names a schema and a budget for every party. Nothing was "
+                "sent."
+            )
         plain_names(self.schemas, "party", nothing="Nothing was sent.")
-        plain_name(run=self.run, federation=self.federation, nothing="Nothing was sent.")
+        plain_name(
+            run=self.run, federation=self.federation, nothing="Nothing was sent."
+        )
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -60,14 +77,33 @@ class Contract:
 
     @cached_property
     def text(self) -> str:
-        """The one form that is signed: JSON, parties in order, settings sorted, no spaces."""
-        budgets = {name: own.to_dict() | {"epsilon": finite(own.epsilon)} for name, own in self.budgets.items()}
+        """The one form that is signed: JSON, parties in order, settings sorted, no
+        spaces.
+        """
+        budgets = {
+            name: own.to_dict() | {"epsilon": finite(own.epsilon)}
+            for name, own in self.budgets.items()
+        }
         body = {
-            "federation": self.federation, "run": self.run, "protocol": self.protocol, "message": self.message,
-            "settings": _plain(self.settings), "columns": _plain(self.columns), "units": _plain(self.units),
-            "parties": [{"name": n, "schema": self.schemas[n], "budget": budgets[n]} for n in self.parties],
-        }  # fmt: skip
-        return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+            "federation": self.federation,
+            "run": self.run,
+            "protocol": self.protocol,
+            "message": self.message,
+            "settings": _plain(self.settings),
+            "columns": _plain(self.columns),
+            "units": _plain(self.units),
+            "parties": [
+                {"name": n, "schema": self.schemas[n], "budget": budgets[n]}
+                for n in self.parties
+            ],
+        }
+        return json.dumps(
+            body,
+            sort_keys=True,
+            separators=(",", ":"),
+            allow_nan=False,
+            ensure_ascii=False,
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -82,50 +118,87 @@ class Contract:
             body = json.loads(text)
             parties = body.pop("parties")
             schemas = {str(party["name"]): str(party["schema"]) for party in parties}
-            budgets = {str(party["name"]): _budget(party["budget"]) for party in parties}
+            budgets = {
+                str(party["name"]): _budget(party["budget"]) for party in parties
+            }
             contract = cls(schemas=schemas, budgets=budgets, **body)
             same = contract.text == (text if isinstance(text, str) else text.decode())
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ConfigError):
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            RecursionError,
+            ConfigError,
+        ):
             raise MessageError("This is not a contract.") from None
-        named = all(isinstance(body[key], str) for key in ("federation", "run", "protocol"))
-        listed = isinstance(contract.columns, dict) and all(isinstance(one, dict) for one in contract.columns.values())
+        named = all(
+            isinstance(body[key], str) for key in ("federation", "run", "protocol")
+        )
+        listed = isinstance(contract.columns, dict) and all(
+            isinstance(one, dict) for one in contract.columns.values()
+        )
         units = contract.units
-        known = isinstance(units, dict) and units.keys() <= schemas.keys() and set(units.values()) <= _LESS
+        known = (
+            isinstance(units, dict)
+            and units.keys() <= schemas.keys()
+            and set(units.values()) <= _LESS
+        )
         if not (same and named and listed and known):
             raise MessageError("This is not a contract.")
         return contract
 
     @property
     def protects(self) -> str:
-        """What the run protects: a person where every party's schema does, else less."""
+        """What the run protects: a person where every party's schema does, else
+        less.
+        """
         less = set(self.units.values())
         if not less:
             return "person"
         return less.pop() if len(less) == 1 else "row"
 
     def same_parties(self, schemas: Mapping[str, Any]) -> bool:
-        """Whether these are the parties of the contract, each with the schema whose digest stands in it."""
-        return {name: _digest(values) for name, values in schemas.items()} == dict(self.schemas)
+        """Whether these are the parties of the contract, each with the schema whose
+        digest stands in it.
+        """
+        return {name: _digest(values) for name, values in schemas.items()} == dict(
+            self.schemas
+        )
 
     def same_settings(self, config: Mapping[str, Any]) -> bool:
         return bool(_plain(config) == _plain(self.settings))
 
 
 def digest_of(description: Any) -> str:
-    """SHA-256 of what is public about a party's rows: a schema, or the features of a population."""
-    return _digest(description.to_dict() if hasattr(description, "to_dict") else asdict(description))
+    """SHA-256 of what is public about a party's rows: a schema, or the features of a
+    population.
+    """
+    return _digest(
+        description.to_dict()
+        if hasattr(description, "to_dict")
+        else asdict(description)
+    )
 
 
 def units_of(schemas: Mapping[str, Any]) -> dict[str, str]:
     """What each of these descriptions protects, where it is no person."""
-    units = {name: getattr(getattr(one, "schema", one), "unit", "person") for name, one in schemas.items()}
+    units = {
+        name: getattr(getattr(one, "schema", one), "unit", "person")
+        for name, one in schemas.items()
+    }
     return {name: unit for name, unit in units.items() if unit != "person"}
 
 
 def columns_of(description: Any) -> dict[str, str]:
-    """Each column of a schema with a short digest of what is public about it; nothing for other descriptions."""
+    """Each column of a schema with a short digest of what is public about it; nothing
+    for other descriptions.
+    """
     columns = getattr(description, "columns", ())
-    return {column.name: _digest(asdict(column) | {"kind": column.kind})[:16] for column in columns}
+    return {
+        column.name: _digest(asdict(column) | {"kind": column.kind})[:16]
+        for column in columns
+    }
 
 
 def _digest(value: Any) -> str:
@@ -134,7 +207,12 @@ def _digest(value: Any) -> str:
 
 
 def _budget(values: Mapping[str, Any]) -> Budget:
-    return Budget(**{**values, "epsilon": math.inf if values["epsilon"] is None else values["epsilon"]})
+    return Budget(
+        **{
+            **values,
+            "epsilon": math.inf if values["epsilon"] is None else values["epsilon"],
+        }
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -145,14 +223,18 @@ def _plain(value: Any) -> Any:
 class Policy:
     protocols: tuple[str, ...]  # which systems may run here
     epsilon_run: float  # the most that one run may cost a person here
-    epsilon_total: float  # the most that all runs may cost; the ledger's own limit binds besides
+    # the most that all runs may cost; the ledger's own limit binds besides
+    epsilon_total: float
     delta: float  # the largest δ
     people: int = 1000  # with fewer people than this here, every run is refused
-    accept: str = "ask"  # a person about every contract, or "always" within these limits
+    # a person about every contract, or "always" within these limits
+    accept: str = "ask"
     partners: tuple[str, ...] | None = None  # who else may take part; None: anybody
-    against: str = "anyone"  # "outsider" also lets runs that protect less from the server and the parties
+    # "outsider" also lets runs that protect less from the server and the parties
+    against: str = "anyone"
     message_mb: int = 1024  # the largest message
-    people_are_elsewhere: bool = False  # whether other holders of rows may also hold some of these people
+    # whether other holders of rows may also hold some of these people
+    people_are_elsewhere: bool = False
     # the least and the most that a setting of a contract may be; others are free
     settings: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -160,21 +242,30 @@ class Policy:
         for name in ("protocols", "partners"):
             values = getattr(self, name)
             if name == "protocols" or values is not None:
-                if not isinstance(values, list | tuple) or not all(isinstance(v, str) for v in values):
-                    raise ConfigError(f"{name} must be a list of names, not {values!r}.")
+                if not isinstance(values, list | tuple) or not all(
+                    isinstance(v, str) for v in values
+                ):
+                    raise ConfigError(
+                        f"{name} must be a list of names, not {values!r}."
+                    )
                 object.__setattr__(self, name, tuple(values))
         positive(epsilon_run=self.epsilon_run, epsilon_total=self.epsilon_total)
         in_range(0, 1, delta=self.delta)
         whole(people=self.people, message_mb=self.message_mb)
         one_of(ACCEPT, accept=self.accept)
         if not isinstance(self.people_are_elsewhere, bool):
-            raise ConfigError(f"people_are_elsewhere must be true or false, not {self.people_are_elsewhere!r}.")
+            raise ConfigError(
+                "people_are_elsewhere must be true or false, not "
+                f"{self.people_are_elsewhere!r}."
+            )
         one_of(AGAINST, against=self.against)
         object.__setattr__(self, "settings", _ranges(self.settings))
 
     @classmethod
     def load(cls, path: str | Path) -> "Policy":
-        """Read and check a policy file. ConfigError names the key and the nearest right one."""
+        """Read and check a policy file. ConfigError names the key and the nearest right
+        one.
+        """
         path = Path(path)
         values = load_toml(path, "the policy")
         known_keys(values, (field.name for field in fields(cls)), path.name)
@@ -184,62 +275,127 @@ class Policy:
         return cls(**values)
 
     def check(
-        self, contract: Contract, party: str, *, schema: str, people: int, spent: float,
-        columns: Mapping[str, str] | None = None, unit: str = "person",
-    ) -> None:  # fmt: skip
-        """PartyError if this contract is not for this party as the holder allows it, and what to do then.
+        self,
+        contract: Contract,
+        party: str,
+        *,
+        schema: str,
+        people: int,
+        spent: float,
+        columns: Mapping[str, str] | None = None,
+        unit: str = "person",
+    ) -> None:
+        """PartyError if this contract is not for this party as the holder allows it,
+        and what to do then.
 
-        It is added to the price of the run as it stands, which is more than the two compose to at the same δ's: the
-        check may refuse early; the ledger decides exactly. The number of people is told to nobody here: too few is all
-        that the refusal says.
+        It is added to the price of the run as it stands, which is more than the two
+        compose to at the same δ's: the check may refuse early; the ledger decides
+        exactly. The number of people is told to nobody here: too few is all that the
+        refusal says.
         """
         if party in contract.parties and contract.units.get(party, "person") != unit:
             raise PartyError(
-                f"{party} refuses the contract: by its schema a {unit} is protected here, and the contract says "
+                f"{party} refuses the contract: by its schema a {unit} is protected "
+                "here, and the contract says "
                 "otherwise. Nothing was read, charged or sent."
             )
-        if refusal := self._refusal(contract, party, schema, people, spent, columns or {}):
+        refusal = self._refusal(contract, party, schema, people, spent, columns or {})
+        if refusal:
             why, then = refusal
-            raise PartyError(f"{party} refuses the contract: {why}. Nothing was read, charged or sent. {then}")
+            raise PartyError(
+                f"{party} refuses the contract: {why}. Nothing was read, charged or "
+                f"sent. {then}"
+            )
 
     def _refusal(
-        self, contract: Contract, party: str, schema: str, people: int, spent: float, columns: Mapping[str, str]
-    ) -> tuple[str, str] | None:  # fmt: skip
+        self,
+        contract: Contract,
+        party: str,
+        schema: str,
+        people: int,
+        spent: float,
+        columns: Mapping[str, str],
+    ) -> tuple[str, str] | None:
         if party not in contract.parties:
             return "it is not among the parties", "The run file names them."
-        budget, limits = contract.budgets[party], f"the policy of {party}"
+        budget = contract.budgets[party]
+        limits = f"the policy of {party}"
         if contract.protocol not in self.protocols:
-            return f"protocol {contract.protocol!r} is not allowed here", f"See `protocols` in {limits}."
+            return (
+                f"protocol {contract.protocol!r} is not allowed here",
+                f"See `protocols` in {limits}.",
+            )
         if contract.schemas[party] != schema:
             differs = _difference(contract.columns.get(party, {}), columns)
             return differs, "Both sides need the same schema file."
         lower = f"Lower `epsilon` of {party} in the run file, or have its holder raise"
         if budget.epsilon > self.epsilon_run:
-            why = f"ε={budget.epsilon:g} is above the ε={self.epsilon_run:g} that one run may cost"
+            why = (
+                f"ε={budget.epsilon:g} is above the ε={self.epsilon_run:g} that one "
+                "run may cost"
+            )
             return why, f"{lower} `epsilon_run` in {limits}."
         if spent + budget.epsilon > self.epsilon_total:
-            why = f"ε={budget.epsilon:g} on top of what was spent is above ε={self.epsilon_total:g} in all"
-            return why, f"{lower} `epsilon_total` in {limits}, and the budget of its ledger."
+            why = (
+                f"ε={budget.epsilon:g} on top of what was spent is above "
+                f"ε={self.epsilon_total:g} in all"
+            )
+            return (
+                why,
+                f"{lower} `epsilon_total` in {limits}, and the budget of its ledger.",
+            )
         if budget.delta > self.delta:
             why = f"δ={budget.delta:g} is above the allowed δ={self.delta:g}"
             return why, f"Lower `delta` of {party} in the run file."
         if budget.against != self.against and self.against == "anyone":
-            return "its price would bind against an outsider only", f"See `against` in {limits}."
+            return (
+                "its price would bind against an outsider only",
+                f"See `against` in {limits}.",
+            )
         if people < self.people:
-            return "there are too few people here to hide among", f"See `people` in {limits}."
-        over_rows = len(contract.parties) > 1 and len({tuple(c) for c in contract.columns.values()}) <= 1
-        if self.people_are_elsewhere and over_rows and contract.settings.get("most_holders", 1) == 1:
-            why = "other holders may also hold its people, and the price is for people whom only one holds"
-            return why, "Set `most_holders` in the run file: how many of its parties may hold one person."
+            return (
+                "there are too few people here to hide among",
+                f"See `people` in {limits}.",
+            )
+        over_rows = (
+            len(contract.parties) > 1
+            and len({tuple(c) for c in contract.columns.values()}) <= 1
+        )
+        if (
+            self.people_are_elsewhere
+            and over_rows
+            and contract.settings.get("most_holders", 1) == 1
+        ):
+            why = (
+                "other holders may also hold its people, and the price is for people "
+                "whom only one holds"
+            )
+            return (
+                why,
+                "Set `most_holders` in the run file: how many of its parties may "
+                "hold one person.",
+            )
         if contract.message > self.message_mb << 20:
-            why = f"messages of up to {contract.message:,} bytes are above {self.message_mb} MB"
+            why = (
+                f"messages of up to {contract.message:,} bytes are above "
+                f"{self.message_mb} MB"
+            )
             return why, f"See `message_mb` in {limits}."
         for name, (low, high) in self.settings.items():
-            if not _within(told := contract.settings.get(name), low, high):
+            told = contract.settings.get(name)
+            if not _within(told, low, high):
                 why = f"{name} = {told!r} is outside {low:g} to {high:g}"
-                return why, f"Change it in the run file, or see `[settings]` in {limits}."
-        if self.partners is not None and (strange := [p for p in contract.parties if p not in (*self.partners, party)]):
-            return f"{strange[0]!r} is not a partner of this holder", f"See `partners` in {limits}."
+                return (
+                    why,
+                    f"Change it in the run file, or see `[settings]` in {limits}.",
+                )
+        if self.partners is not None and (
+            strange := [p for p in contract.parties if p not in (*self.partners, party)]
+        ):
+            return (
+                f"{strange[0]!r} is not a partner of this holder",
+                f"See `partners` in {limits}.",
+            )
         return None
 
 
@@ -258,7 +414,9 @@ def _ranges(settings: Any) -> dict[str, tuple[float, float]]:
 
 
 def _within(told: Any, low: float, high: float) -> bool:
-    """Whether a setting lies there, or each of several; one that the contract does not have, or leaves open, does."""
+    """Whether a setting lies there, or each of several; one that the contract does not
+    have, or leaves open, does.
+    """
     if isinstance(told, list | tuple):
         return all(_within(one, low, high) for one in told)
     number = isinstance(told, int | float) and not isinstance(told, bool)
@@ -268,9 +426,17 @@ def _within(told: Any, low: float, high: float) -> bool:
 def _difference(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
     """Where the contract's copy of a schema is another than the party's."""
     both = theirs.keys() & ours.keys()
-    parts = [f"column {name!r} differs" for name in sorted(both) if theirs[name] != ours[name]]
-    parts += [f"column {name!r} is missing here" for name in sorted(theirs.keys() - both)]
-    parts += [f"column {name!r} is missing there" for name in sorted(ours.keys() - both)]
+    parts = [
+        f"column {name!r} differs"
+        for name in sorted(both)
+        if theirs[name] != ours[name]
+    ]
+    parts += [
+        f"column {name!r} is missing here" for name in sorted(theirs.keys() - both)
+    ]
+    parts += [
+        f"column {name!r} is missing there" for name in sorted(ours.keys() - both)
+    ]
     if not theirs or not parts:
         return "the contract is about another schema than this party's"
     more = f" and {len(parts) - 3} more" if len(parts) > 3 else ""

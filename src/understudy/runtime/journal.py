@@ -1,21 +1,27 @@
-"""What a party has answered since the server could last have saved: on disk, before it is sent.
+"""What a party has answered since the server could last have saved: on disk, before it
+is sent.
 
-Each record holds an ask's digest, the answer, and the party's state after it. Two files take turns: every `Keep`
-(`protocols.base`) begins a new segment in the file whose segment is the older one. So the answers since the last two
-saved rounds are always there, since a server that is killed while it saves goes back to the round before.
+Each record holds an ask's digest, the answer, and the party's state after it. Two files
+take turns: every `Keep` (`protocols.base`) begins a new segment in the file whose
+segment is the older one. So the answers since the last two saved rounds are always
+there, since a server that is killed while it saves goes back to the round before.
 
-A server that comes back asks the same again, from its saved round or from the beginning. As long as an ask has the
-bytes that it had, it gets the recorded reply: never computed or charged twice, and the server ends where it would
-have ended. The first ask that differs, or whose answer was a refusal, is a new one: the party is put back to where it
-was before it, and the records from there on are gone.
+A server that comes back asks the same again, from its saved round or from the
+beginning. As long as an ask has the bytes that it had, it gets the recorded reply:
+never computed or charged twice, and the server ends where it would have ended. The
+first ask that differs, or whose answer was a refusal, is a new one: the party is put
+back to where it was before it, and the records from there on are gone.
 
-Guarantee: a record is whole by its own digests or not there; a power cut can spoil only the one being written.
-Edges: a segment of more than 1 GiB cannot be repeated from its start; then a killed server's asks are paid again.
+Guarantee: a record is whole by its own digests or not there; a power cut can spoil only
+the one being written.
+Edges: a segment of more than 1 GiB cannot be repeated from its start; then a killed
+server's asks are paid again.
 
-The audit log, at both ends, has one JSON line for each message exchanged or refused. Lines are chained: each carries a
-digest over its own text and the line before, so that a line which was changed or taken out shows (`verify_log`);
-cutting off the end does not. No row, no path and no text of a peer's choosing goes in unescaped; message digests do, so
-that two ends can compare what they saw.
+The audit log, at both ends, has one JSON line for each message exchanged or refused.
+Lines are chained: each carries a digest over its own text and the line before, so that
+a line which was changed or taken out shows (`verify_log`); cutting off the end does
+not. No row, no path and no text of a peer's choosing goes in unescaped; message digests
+do, so that two ends can compare what they saw.
 """
 
 import hashlib
@@ -31,7 +37,8 @@ from typing import Any, NamedTuple
 from understudy.ground.durable import own_file, replace_json
 from understudy.ground.errors import ArtefactError
 
-# segments that no Keep began: the run's first, and one that begins where another grew too large
+# segments that no Keep began: the run's first, and one that begins where another grew
+# too large
 START = -1
 CUT = -2
 LARGEST = 1 << 30  # bytes of a segment
@@ -48,7 +55,9 @@ class AskId(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """What goes back: "reply" with a message, or "refusal" with an error's kind and text."""
+    """What goes back: "reply" with a message, or "refusal" with an error's kind and
+    text.
+    """
 
     status: str
     body: bytes | bytearray
@@ -60,7 +69,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Entry:
-    """A record, by where it lies. `segment` is the round whose Keep began it; `keep` the round that it kept itself."""
+    """A record, by where it lies. `segment` is the round whose Keep began it; `keep`
+    the round that it kept itself.
+    """
 
     file: int
     begin: int
@@ -96,10 +107,19 @@ class Journal:
 
     @property
     def before(self) -> Entry | None:
-        """The record after which the party stands; None: at the beginning of the first segment."""
+        """The record after which the party stands; None: at the beginning of the first
+        segment.
+        """
         return self.entries[self.position - 1] if self.position else None
 
-    def write(self, ask: AskId, digest: str, answer: Answer, state: bytes, keep: int | None = None) -> None:
+    def write(
+        self,
+        ask: AskId,
+        digest: str,
+        answer: Answer,
+        state: bytes,
+        keep: int | None = None,
+    ) -> None:
         """Record an answer where the party stands. Durable on return."""
         file, place, segment = self._room()
         for stale in {entry.file for entry in self.entries[self.position :]} - {file}:
@@ -108,24 +128,45 @@ class Journal:
         if place == 0:
             self.entries = [entry for entry in self.entries if entry.file != file]
         head = {
-            "serial": self._serial + 1, "segment": segment, "keep": keep, "session": ask.session, "number": ask.number,
-            "ask": digest, "status": answer.status, "answer": len(answer.body), "answer_sha256": answer.digest,
-            "state": len(state), "state_sha256": hashlib.sha256(state).hexdigest(),
-        }  # fmt: skip
+            "serial": self._serial + 1,
+            "segment": segment,
+            "keep": keep,
+            "session": ask.session,
+            "number": ask.number,
+            "ask": digest,
+            "status": answer.status,
+            "answer": len(answer.body),
+            "answer_sha256": answer.digest,
+            "state": len(state),
+            "state_sha256": hashlib.sha256(state).hexdigest(),
+        }
         text = json.dumps(head).encode()
-        front = b"".join((_MARK, hashlib.sha256(text).digest(), len(text).to_bytes(4, "big"), text))
+        front = b"".join(
+            (_MARK, hashlib.sha256(text).digest(), len(text).to_bytes(4, "big"), text)
+        )
         end = place + _write(self._files[file], place, front, answer.body, state)
-        os.fdatasync(self._files[file]) if hasattr(os, "fdatasync") else os.fsync(self._files[file])
+        os.fdatasync(self._files[file]) if hasattr(os, "fdatasync") else os.fsync(
+            self._files[file]
+        )
         self._serial += 1
         self.entries.append(_entry(file, place, end, head))
-        self.position, self.given = len(self.entries), (ask, answer)
+        self.position = len(self.entries)
+        self.given = (ask, answer)
 
     def begins(self, digest: str) -> bool:
-        """Whether this is the ask with which the run began, and all since is still here."""
-        return bool(self.entries) and self.entries[0].segment == START and self.entries[0].digest == digest
+        """Whether this is the ask with which the run began, and all since is still
+        here.
+        """
+        return (
+            bool(self.entries)
+            and self.entries[0].segment == START
+            and self.entries[0].digest == digest
+        )
 
     def segment_at(self, round: int) -> int | None:
-        """Where the records since the Keep of this round begin; None if they are not here."""
+        """Where the records since the Keep of this round begin; None if they are not
+        here.
+        """
         for position, entry in enumerate(self.entries):
             if entry.segment == round:
                 return position
@@ -134,8 +175,11 @@ class Journal:
         return None
 
     def go_to(self, position: int, ask: AskId, answer: Answer) -> None:
-        """The server has gone back to here, and this was said: what is recorded after it may be repeated."""
-        self.position, self.given = position, (ask, answer)
+        """The server has gone back to here, and this was said: what is recorded after
+        it may be repeated.
+        """
+        self.position = position
+        self.given = (ask, answer)
         self._save_note(answer.body.hex())
 
     def repeat(self, ask: AskId, digest: str) -> Answer | None:
@@ -146,7 +190,8 @@ class Journal:
         if entry.digest != digest or entry.status != "reply":
             return None
         answer = self.answer(entry)
-        self.position, self.given = self.position + 1, (ask, answer)
+        self.position = self.position + 1
+        self.given = (ask, answer)
         self._save_note(None)
         return answer
 
@@ -156,8 +201,13 @@ class Journal:
         self._files = []
 
     def _room(self) -> tuple[int, int, int]:
-        if (last := self.before) is None:
-            return (self.entries[0].file, 0, self.entries[0].segment) if self.entries else (0, 0, START)
+        last = self.before
+        if last is None:
+            return (
+                (self.entries[0].file, 0, self.entries[0].segment)
+                if self.entries
+                else (0, 0, START)
+            )
         if last.keep is not None:
             return 1 - last.file, 0, last.keep
         if last.end > LARGEST:
@@ -165,11 +215,18 @@ class Journal:
         return last.file, last.end, last.segment
 
     def _save_note(self, said: str | None) -> None:
-        """Where we are, for a process that ends here; `said` if that was not the answer of the record before."""
+        """Where we are, for a process that ends here; `said` if that was not the answer
+        of the record before.
+        """
         assert self.given is not None
         (session, number), answer = self.given
         after = 0 if self.before is None else self.before.serial
-        note = {"session": session, "number": number, "status": answer.status, "said": said}
+        note = {
+            "session": session,
+            "number": number,
+            "status": answer.status,
+            "said": said,
+        }
         replace_json(self._note, note | {"after": after, "last": self._serial})
 
     def _take_up(self) -> None:
@@ -181,7 +238,8 @@ class Journal:
         if note["last"] != self._serial:
             return  # something new was recorded since
         self.position = sum(entry.serial <= note["after"] for entry in self.entries)
-        entry, ask = self.before, AskId(note["session"], note["number"])
+        entry = self.before
+        ask = AskId(note["session"], note["number"])
         if note["said"] is not None:
             self.given = ask, Answer(note["status"], bytes.fromhex(note["said"]))
         elif entry is not None:
@@ -190,27 +248,44 @@ class Journal:
     def _scan(self, file: int) -> list[Entry]:
         """The records of a file that follow from one another."""
         found: list[Entry] = []
-        while (head := self._head(file, place := found[-1].end if found else 0)) is not None:
+        while (
+            head := self._head(file, place := found[-1].end if found else 0)
+        ) is not None:
             text, front = head
             values = json.loads(text)
-            entry = _entry(file, place, place + front + values["answer"] + values["state"], values)
-            if found and (entry.serial <= found[-1].serial or entry.segment != found[-1].segment):
+            entry = _entry(
+                file, place, place + front + values["answer"] + values["state"], values
+            )
+            if found and (
+                entry.serial <= found[-1].serial or entry.segment != found[-1].segment
+            ):
                 break  # what a longer segment left behind
             _, body, state = self._parts(entry)
-            digests = hashlib.sha256(body).hexdigest(), hashlib.sha256(state).hexdigest()
+            digests = (
+                hashlib.sha256(body).hexdigest(),
+                hashlib.sha256(state).hexdigest(),
+            )
             if digests != (values["answer_sha256"], values["state_sha256"]):
                 break
             found.append(entry)
         return found
 
     def _head(self, file: int, place: int) -> tuple[bytes, int] | None:
-        """A record's head and the length of all that stands before the answer; None if there is none."""
+        """A record's head and the length of all that stands before the answer; None if
+        there is none.
+        """
         front = os.pread(self._files[file], len(_MARK) + 36, place)
-        mark, digest, size = front[: len(_MARK)], front[len(_MARK) : -4], int.from_bytes(front[-4:], "big")
+        mark = front[: len(_MARK)]
+        digest = front[len(_MARK) : -4]
+        size = int.from_bytes(front[-4:], "big")
         if mark != _MARK or size > 1 << 16:
             return None
         text = os.pread(self._files[file], size, place + len(front))
-        return (text, len(front) + size) if hashlib.sha256(text).digest() == digest else None
+        return (
+            (text, len(front) + size)
+            if hashlib.sha256(text).digest() == digest
+            else None
+        )
 
     def _parts(self, entry: Entry) -> tuple[dict[str, Any], bytes, bytes]:
         found = self._head(entry.file, entry.begin)
@@ -219,19 +294,33 @@ class Journal:
         head = json.loads(text)
         begin = entry.begin + front
         body = _read(self._files[entry.file], begin, head["answer"])
-        return head, body, _read(self._files[entry.file], begin + head["answer"], head["state"])
+        return (
+            head,
+            body,
+            _read(self._files[entry.file], begin + head["answer"], head["state"]),
+        )
 
 
 def _entry(file: int, begin: int, end: int, head: dict[str, Any]) -> Entry:
     return Entry(
-        file, begin, end, head["serial"], head["segment"], head["keep"],
-        AskId(head["session"], head["number"]), head["ask"], head["status"],
-    )  # fmt: skip
+        file,
+        begin,
+        end,
+        head["serial"],
+        head["segment"],
+        head["keep"],
+        AskId(head["session"], head["number"]),
+        head["ask"],
+        head["status"],
+    )
 
 
 def _write(file: int, place: int, *parts: bytes | bytearray) -> int:
-    """Write these one after the other, in one call where the system takes them whole; how many bytes they are."""
-    views, done = [memoryview(part) for part in parts if part], 0
+    """Write these one after the other, in one call where the system takes them whole;
+    how many bytes they are.
+    """
+    views = [memoryview(part) for part in parts if part]
+    done = 0
     while views:
         took = os.pwritev(file, views, place + done)
         done += took
@@ -246,15 +335,20 @@ def _read(file: int, place: int, size: int) -> bytes:
     parts = []
     while size and (part := os.pread(file, size, place)):
         parts.append(part)
-        place, size = place + len(part), size - len(part)
+        place = place + len(part)
+        size = size - len(part)
     return b"".join(parts)
 
 
 class AuditLog:
-    """Appends to one file; None for one that keeps nothing. A half line that a power cut left is dropped."""
+    """Appends to one file; None for one that keeps nothing. A half line that a power
+    cut left is dropped.
+    """
 
     def __init__(self, path: str | Path | None) -> None:
-        self._lock, self._last, self._file = threading.Lock(), _FIRST, None
+        self._lock = threading.Lock()
+        self._last = _FIRST
+        self._file = None
         if path is None:
             return
         path = Path(path)
@@ -274,7 +368,11 @@ class AuditLog:
         with self._lock:
             if self._file.closed:
                 return
-            line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
+            line = {
+                "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                "event": event,
+                **facts,
+            }
             text = json.dumps(line)
             self._last = _link(self._last, text)
             self._file.write(f'{text[:-1]}, "chain": "{self._last}"}}\n')
@@ -287,16 +385,26 @@ class AuditLog:
 
 
 def verify_log(path: str | Path) -> int:
-    """How many lines stand unbroken. ArtefactError names the first that does not follow from the one before."""
-    last, number = _FIRST, 0
-    for number, text in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    """How many lines stand unbroken. ArtefactError names the first that does not follow
+    from the one before.
+    """
+    last = _FIRST
+    number = 0
+    for number, text in enumerate(
+        Path(path).read_text(encoding="utf-8").splitlines(), 1
+    ):
         try:
             line = json.loads(text)
             chain = line.pop("chain")
         except (ValueError, KeyError, AttributeError):
-            raise ArtefactError(f"{Path(path).name}: line {number} is not a line of an audit log.") from None
+            raise ArtefactError(
+                f"{Path(path).name}: line {number} is not a line of an audit log."
+            ) from None
         if chain != (last := _link(last, json.dumps(line))):
-            raise ArtefactError(f"{Path(path).name}: line {number} was changed, or one before it taken out.")
+            raise ArtefactError(
+                f"{Path(path).name}: line {number} was changed, or one before it "
+                "taken out."
+            )
     return number
 
 

@@ -1,4 +1,6 @@
-"""All parties in this process, what is the same wherever they are, and the transcript of what was said."""
+"""All parties in this process, what is the same wherever they are, and the transcript
+of what was said.
+"""
 
 import math
 from collections import Counter, defaultdict
@@ -28,49 +30,85 @@ class Line:
     entry: int = -1
 
     def add(self, receipts: Iterable[Receipt]) -> None:
-        """Count each payment once: a ledger's entries are numbered upwards, and one may pay for several replies."""
+        """Count each payment once: a ledger's entries are numbered upwards, and one may
+        pay for several replies.
+        """
         for receipt in sorted(receipts, key=lambda receipt: receipt.entry):
             if receipt.entry > self.entry:
                 self.uses[receipt.event] += receipt.uses
                 self.entry = receipt.entry
 
     def price(self, party: PartyPrivacy) -> float | None:
-        """ε of these payments for the person with the highest spend, at most; None: nothing, or no guarantee."""
+        """ε of these payments for the person with the highest spend, at most; None:
+        nothing, or no guarantee.
+        """
         try:
             spend: Counter[DpEvent] = Counter()
             for event, count in self.uses.items():
                 spend += flatten(event_from_json(event), count)
-            total = epsilon({e: min(n, party.insider[e]) for e, n in spend.items()}, party.budget.delta)
-        except (UnderstudyError, KeyError, TypeError, ValueError):  # a price that the party did not settle for
+            total = epsilon(
+                {e: min(n, party.insider[e]) for e, n in spend.items()},
+                party.budget.delta,
+            )
+        except (UnderstudyError, KeyError, TypeError, ValueError):
+            # a price that the party did not settle for
             return None
         return total if spend and math.isfinite(total) else None
 
 
 class Transcript:
-    """Messages exchanged, by party and kind of ask: counts, bytes each way, paid values and their price."""
+    """Messages exchanged, by party and kind of ask: counts, bytes each way, paid values
+    and their price.
+    """
 
     def __init__(self) -> None:
         self.lines: dict[tuple[str, str], Line] = defaultdict(Line)
 
-    def record(self, party: str, ask: Ask, reply: Reply, *, down: int | None = None, up: int | None = None) -> None:
+    def record(
+        self,
+        party: str,
+        ask: Ask,
+        reply: Reply,
+        *,
+        down: int | None = None,
+        up: int | None = None,
+    ) -> None:
         line = self.lines[party, ask.kind()]
         line.meaning = ask.meaning()
         line.count += 1
         line.down_bytes += size(ask) if down is None else down
         line.up_bytes += size(reply) if up is None else up
-        receipts = {value.receipt for value in vars(reply).values() if isinstance(value, Paid)}
+        receipts = {
+            value.receipt for value in vars(reply).values() if isinstance(value, Paid)
+        }
         line.paid += bool(receipts)
         line.add(receipts)
 
     def rows(self, privacy: PrivacyStatement | None = None) -> list[dict[str, Any]]:
-        """The transcript as plain rows, in order, with prices where privacy is given; a rehearsal's say so."""
-        first = {} if privacy is None or not privacy.rehearsal else {"rehearsal": privacy.rehearsal}
-        parties = {} if privacy is None else {party.name: party for party in privacy.parties}
+        """The transcript as plain rows, in order, with prices where privacy is given; a
+        rehearsal's say so.
+        """
+        first = (
+            {}
+            if privacy is None or not privacy.rehearsal
+            else {"rehearsal": privacy.rehearsal}
+        )
+        parties = (
+            {} if privacy is None else {party.name: party for party in privacy.parties}
+        )
         told = ("meaning", "count", "down_bytes", "up_bytes", "paid")
         rows = []
         for (party, kind), line in self.lines.items():
             price = {"epsilon": line.price(parties[party])} if party in parties else {}
-            rows.append({**first, "party": party, "ask": kind, **{name: getattr(line, name) for name in told}, **price})
+            rows.append(
+                {
+                    **first,
+                    "party": party,
+                    "ask": kind,
+                    **{name: getattr(line, name) for name in told},
+                    **price,
+                }
+            )
         return rows
 
 
@@ -83,7 +121,9 @@ class LocalParties:
     def names(self) -> tuple[str, ...]:
         return tuple(self.parties)
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
         asks = addressed(message, self.names)
         replies: dict[str, Any] = {}
         for name, ask in asks.items():
@@ -93,10 +133,13 @@ class LocalParties:
 
 
 class RemoteParties:
-    """What is the same wherever parties are elsewhere: who they are, and what is made of their answers."""
+    """What is the same wherever parties are elsewhere: who they are, and what is made
+    of their answers.
+    """
 
     def __init__(self, contract: Contract, kinds: tuple[type[Message], ...]) -> None:
-        self.contract, self._kinds = contract, kinds
+        self.contract = contract
+        self._kinds = kinds
         self.transcript = Transcript()
 
     @property
@@ -104,9 +147,14 @@ class RemoteParties:
         return self.contract.parties
 
     def _replies(
-        self, asks: Mapping[str, Ask], asked: Mapping[str, bytes], answers: Mapping[str, Answer]
+        self,
+        asks: Mapping[str, Ask],
+        asked: Mapping[str, bytes],
+        answers: Mapping[str, Answer],
     ) -> dict[str, Any]:
-        """The answers as messages of the protocol, each written down. If one is a refusal, that is raised."""
+        """The answers as messages of the protocol, each written down. If one is a
+        refusal, that is raised.
+        """
         for name, answer in answers.items():
             if answer.status == "refusal":
                 raise refusal(name, answer.body)
@@ -119,12 +167,19 @@ class RemoteParties:
             if not isinstance(reply, Reply):
                 raise MessageError(f"{name}: {reply.kind()} is not a reply.")
             replies[name] = reply
-            self.transcript.record(name, asks[name], reply, down=len(asked[name]), up=len(answer.body))
+            self.transcript.record(
+                name, asks[name], reply, down=len(asked[name]), up=len(answer.body)
+            )
         return replies
 
 
-def addressed(message: Ask | Mapping[str, Ask], names: tuple[str, ...]) -> dict[str, Ask]:
+def addressed(
+    message: Ask | Mapping[str, Ask], names: tuple[str, ...]
+) -> dict[str, Ask]:
     asks = dict.fromkeys(names, message) if isinstance(message, Ask) else dict(message)
-    if unknown := sorted(asks.keys() - set(names)):
-        raise PartyError(f"No party is called {', '.join(unknown)}; there are {', '.join(names)}.")
+    unknown = sorted(asks.keys() - set(names))
+    if unknown:
+        raise PartyError(
+            f"No party is called {', '.join(unknown)}; there are {', '.join(names)}."
+        )
     return asks

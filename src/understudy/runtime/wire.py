@@ -1,10 +1,12 @@
 """Messages ↔ bytes, and errors ↔ what the other side may know of them.
 
-A message travels as one packed value (`understudy.ground.pack`): its kind, its fields, and for a reply the
-receipt or the public reason of each field.
+A message travels as one packed value (`understudy.ground.pack`): its kind, its fields,
+and for a reply the receipt or the public reason of each field.
 
-Guarantee: decoding builds only the message types that the caller lists, with exactly their fields.
-Edges: oversize, non-finite, unknown kinds, unknown or missing fields, wrong value types → MessageError.
+Guarantee: decoding builds only the message types that the caller lists, with exactly
+their fields.
+Edges: oversize, non-finite, unknown kinds, unknown or missing fields, wrong value types
+→ MessageError.
 """
 
 import json
@@ -17,19 +19,28 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from torch import Tensor
 
 from understudy.ground import errors
-from understudy.ground.errors import AlignmentError, BudgetExceeded, MessageError, PartyError, UnderstudyError
+from understudy.ground.errors import (
+    AlignmentError,
+    BudgetExceeded,
+    MessageError,
+    PartyError,
+    UnderstudyError,
+)
 from understudy.ground.pack import LIMIT, Value, pack, unpack
 from understudy.privacy.accounts.ledger import Receipt
 from understudy.protocols.core import Message, Paid, Public
 
-# Texts that our own code writes for the other side. Any other may quote a value or a file of the holder's.
+# Texts that our own code writes for the other side. Any other may quote a value or a
+# file of the holder's.
 _SPOKEN = (BudgetExceeded, MessageError, AlignmentError, PartyError)
 _LONGEST = 500
 
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    """The fields and their types; looking them up takes as long as all the rest of a small message."""
+    """The fields and their types; looking them up takes as long as all the rest of a
+    small message.
+    """
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in fields(kind)}
 
@@ -40,30 +51,44 @@ def _kinds_by_name(kinds: tuple[type[Message], ...]) -> dict[str, type[Message]]
 
 
 def encode(message: Message, *, limit: int = LIMIT) -> bytes:
-    body: dict[str, Any] = {field.name: _plain(getattr(message, field.name)) for field in fields(message)}
+    body: dict[str, Any] = {
+        field.name: _plain(getattr(message, field.name)) for field in fields(message)
+    }
     return pack({"kind": message.kind(), "fields": body}, limit=limit)
 
 
-def decode(data: bytes | bytearray, kinds: Iterable[type[Message]], *, limit: int = LIMIT) -> Message:
+def decode(
+    data: bytes | bytearray, kinds: Iterable[type[Message]], *, limit: int = LIMIT
+) -> Message:
     """The message that `encode` wrote, if it is of one of these kinds."""
     envelope = unpack(data, limit=limit)
     if not isinstance(envelope, dict) or envelope.keys() != {"kind", "fields"}:
         raise MessageError("These bytes are not a message.")
     known = _kinds_by_name(tuple(kinds))
-    name, body = envelope["kind"], envelope["fields"]
+    name = envelope["kind"]
+    body = envelope["fields"]
     if not isinstance(name, str) or name not in known or not isinstance(body, dict):
-        raise MessageError(f"A message of kind {str(name)[:80]!r} is not part of this protocol.")
+        raise MessageError(
+            f"A message of kind {str(name)[:80]!r} is not part of this protocol."
+        )
     cls = known[name]
     hints: dict[str, Any] = _hints(cls)  # type: ignore[arg-type]
     if body.keys() != hints.keys():
         odd = sorted(map(str, body.keys() ^ hints.keys()))
         raise MessageError(f"{name}: unknown or missing fields {', '.join(odd)[:200]}.")
     try:
-        return cls(**{key: _typed(item, hints[key], f"{name}.{key}") for key, item in body.items()})
+        return cls(
+            **{
+                key: _typed(item, hints[key], f"{name}.{key}")
+                for key, item in body.items()
+            }
+        )
     except (TypeError, ValueError, KeyError) as error:
         if isinstance(error, UnderstudyError):
             raise
-        raise MessageError(f"{name}: its fields cannot be read ({type(error).__name__}).") from None
+        raise MessageError(
+            f"{name}: its fields cannot be read ({type(error).__name__})."
+        ) from None
 
 
 def _plain(value: object) -> Value:
@@ -78,7 +103,8 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
     """The value as the field's annotation says, or a MessageError."""
     if hint in (Any, object):
         return value
-    origin, args = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    args = get_args(hint)
     if origin in (types.UnionType, Union):
         for option in args:
             try:
@@ -104,16 +130,28 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
 
 def _released(value: Any, hint: type, where: str) -> Paid | Public:
     if isinstance(value, dict):
-        if hint is Paid and value.keys() == {"paid", "value"} and isinstance(value["paid"], dict):
+        if (
+            hint is Paid
+            and value.keys() == {"paid", "value"}
+            and isinstance(value["paid"], dict)
+        ):
             return Paid(value["value"], Receipt.from_dict(value["paid"]))
-        if hint is Public and value.keys() == {"public", "value"} and isinstance(value["public"], str):
+        if (
+            hint is Public
+            and value.keys() == {"public", "value"}
+            and isinstance(value["public"], str)
+        ):
             return Public(value["value"], value["public"])
     raise MessageError(f"{where} has neither a receipt nor a public reason.")
 
 
 def size(message: Message) -> int:
-    """Bytes of the message on the wire, without building them all: tensors plus a small header."""
-    return len(message.kind()) + sum(_bytes(getattr(message, field.name)) for field in fields(message))
+    """Bytes of the message on the wire, without building them all: tensors plus a small
+    header.
+    """
+    return len(message.kind()) + sum(
+        _bytes(getattr(message, field.name)) for field in fields(message)
+    )
 
 
 def _bytes(value: object) -> int:
@@ -139,21 +177,32 @@ def spoken_bytes(party: str, error: Exception) -> bytes:
     if isinstance(error, _SPOKEN):
         text = str(error) if str(error).startswith(party) else f"{party}: {error}"
     elif isinstance(error, errors.PrivacyError):
-        text = f"{party}: its ledger or its privacy checks stopped the answer. Nothing was sent."
+        text = (
+            f"{party}: its ledger or its privacy checks stopped the answer. Nothing "
+            "was sent."
+        )
     else:
-        text = f"{party}: failed inside ({type(error).__name__}). Nothing was sent; its own log says more."
+        text = (
+            f"{party}: failed inside ({type(error).__name__}). Nothing was sent; its "
+            "own log says more."
+        )
     return json.dumps({"kind": kind, "text": text[:_LONGEST]}).encode()
 
 
 def refusal(party: str, body: bytes | bytearray) -> UnderstudyError:
-    """A party's refusal as the error that it was. What it says is a peer's text: short, and printable."""
+    """A party's refusal as the error that it was. What it says is a peer's text: short,
+    and printable.
+    """
     try:
         said = json.loads(body[:4096])
-        kind, text = str(said["kind"]), str(said["text"])
+        kind = str(said["kind"])
+        text = str(said["text"])
     except (ValueError, TypeError, KeyError, RecursionError):
         return MessageError(f"{party}: refused, and said nothing that can be read.")
     found = getattr(errors, kind, None)
     if not (isinstance(found, type) and issubclass(found, UnderstudyError)):
         found = PartyError
-    text = "".join(letter if letter.isprintable() else " " for letter in text[:_LONGEST])
+    text = "".join(
+        letter if letter.isprintable() else " " for letter in text[:_LONGEST]
+    )
     return found(text if text.startswith(party) else f"{party}: {text}")

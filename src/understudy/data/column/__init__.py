@@ -1,4 +1,6 @@
-"""The kinds of column, each with its public domain; one that exists is sound: it was checked when it was made."""
+"""The kinds of column, each with its public domain; one that exists is sound: it was
+checked when it was made.
+"""
 
 from dataclasses import replace
 from datetime import datetime, time
@@ -40,12 +42,19 @@ def is_unbounded(column: Column) -> TypeGuard[Binned]:
 
 
 def widest(column: Binned) -> Binned:
-    """Any number, day or time: the column between the widest bounds that there may be, in one bin."""
+    """Any number, day or time: the column between the widest bounds that there may be,
+    in one bin.
+    """
     if isinstance(column, Date):
         return replace(column, low=FIRST_DAY, high=LAST_DAY, bins=1)
     if isinstance(column, Datetime):
-        last = datetime.combine(LAST_DAY, time(23, 59 if column.step < 3600 else 0, 59 if column.step < 60 else 0))
-        return replace(column, low=datetime.combine(FIRST_DAY, time.min), high=last, bins=1)
+        last = datetime.combine(
+            LAST_DAY,
+            time(23, 59 if column.step < 3600 else 0, 59 if column.step < 60 else 0),
+        )
+        return replace(
+            column, low=datetime.combine(FIRST_DAY, time.min), high=last, bins=1
+        )
     if isinstance(column, Integer):
         return replace(column, low=-EXACT, high=EXACT, bins=1)
     plain: dict[str, Any] = {"decimals": None, "ends": False}

@@ -1,4 +1,6 @@
-"""What every column has, and columns of a few values that are listed: categories, and false or true."""
+"""What every column has, and columns of a few values that are listed: categories, and
+false or true.
+"""
 
 import re
 from abc import ABC, abstractmethod
@@ -13,7 +15,8 @@ from understudy.ground.errors import SchemaError
 Category = str | int | float
 
 EXACT = 2**53  # whole numbers up to here are exact as floats
-TRUE_WORDS, FALSE_WORDS = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
+TRUE_WORDS = ("true", "yes", "1", "1.0")
+FALSE_WORDS = ("false", "no", "0", "0.0")
 WHOLE_NUMBER = r"0|-?[1-9][0-9]{0,14}"
 
 
@@ -50,8 +53,14 @@ class Column(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The column in plain types, without what is at its default."""
-        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        return {"name": given.pop("name"), "kind": self.kind} | {key: _plain(v) for key, v in given.items()}
+        given = {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if getattr(self, f.name) != f.default
+        }
+        return {"name": given.pop("name"), "kind": self.kind} | {
+            key: _plain(v) for key, v in given.items()
+        }
 
     def error(self, what: str) -> SchemaError:
         return SchemaError(f'column "{self.name}": {what}')
@@ -84,7 +93,9 @@ class Categorical(Column):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.categories, Sequence) or isinstance(self.categories, str):
+        if not isinstance(self.categories, Sequence) or isinstance(
+            self.categories, str
+        ):
             raise self.error(f"categories must be a list, not {self.categories!r}.")
         values = tuple(self.categories)
         if not values:
@@ -114,7 +125,9 @@ class Categorical(Column):
 
 @dataclass(frozen=True, kw_only=True)
 class Ordinal(Categorical):
-    """One of a few values whose order means something: `categories` runs from low to high."""
+    """One of a few values whose order means something: `categories` runs from low to
+    high.
+    """
 
     kind: ClassVar[str] = "ordinal"
 
@@ -125,7 +138,9 @@ class Ordinal(Categorical):
 
 @dataclass(frozen=True, kw_only=True)
 class Boolean(Column):
-    """False or true. `labels` says how the two are written, false first: ("No", "Yes"), (0, 1)."""
+    """False or true. `labels` says how the two are written, false first: ("No", "Yes"),
+    (0, 1).
+    """
 
     kind: ClassVar[str] = "boolean"
     labels: tuple[str, ...] = ("False", "True")
@@ -134,19 +149,25 @@ class Boolean(Column):
         super().__post_init__()
         given = self.labels
         if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 2:
-            raise self.error(f"labels must be two, for false and for true, not {given!r}.")
+            raise self.error(
+                f"labels must be two, for false and for true, not {given!r}."
+            )
         if not all(isinstance(label, str | int) for label in given):
             raise self.error(f"labels must be text or whole numbers, not {given!r}.")
         no, yes = labels = tuple(map(str, given))
         if no == yes or any(not label or label != label.strip() for label in labels):
-            raise self.error(f"labels must differ, and have no blanks around them, not {given!r}.")
+            raise self.error(
+                f"labels must differ, and have no blanks around them, not {given!r}."
+            )
         if no.lower() in TRUE_WORDS or yes.lower() in FALSE_WORDS:
             raise self.error(f"labels are false first and true second, not {given!r}.")
         self._set(labels=labels)
 
     @property
     def values(self) -> tuple[Category, ...]:
-        """False and true as they stand in a table: booleans, whole numbers, or the labels."""
+        """False and true as they stand in a table: booleans, whole numbers, or the
+        labels.
+        """
         if tuple(label.lower() for label in self.labels) == ("false", "true"):
             return (False, True)
         whole = all(re.fullmatch(WHOLE_NUMBER, label) for label in self.labels)

@@ -1,7 +1,9 @@
-"""Columns of yes and no of which exactly one is yes: one column with as many levels, in place of all of them.
+"""Columns of yes and no of which exactly one is yes: one column with as many levels, in
+place of all of them.
 
-Whether exactly one column of a group is 1 in every row is not told by names. It has to be declared, by what made the
-columns: a form's one answer, a code that was written as indicators. Then a person has one level of the group.
+Whether exactly one column of a group is 1 in every row is not told by names. It has to
+be declared, by what made the columns: a form's one answer, a code that was written as
+indicators. Then a person has one level of the group.
 
 Edges: names and kinds suggest groups (`suggested`), and decide nothing.
 """
@@ -21,9 +23,11 @@ _STEM = re.compile(r"(.*?)[ _.:=-]*(?:\d+|(?<=[ _.:=-])[^ _.:=-]+)")
 
 @dataclass(frozen=True, kw_only=True)
 class OneOf(Categorical):
-    """Which of several columns is 1. `categories` are their names, `written` says how 0 and 1 are written there.
+    """Which of several columns is 1. `categories` are their names, `written` says how 0
+    and 1 are written there.
 
-    A table has all of these columns, real or synthetic. Where the group is nullable, none of them may be 1.
+    A table has all of these columns, real or synthetic. Where the group is nullable,
+    none of them may be 1.
     """
 
     kind: ClassVar[str] = "one_of"
@@ -31,8 +35,13 @@ class OneOf(Categorical):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.categories) < 2 or not all(isinstance(name, str) for name in self.categories):
-            raise self.error(f"categories must be the names of two or more columns, not {self.categories!r}.")
+        if len(self.categories) < 2 or not all(
+            isinstance(name, str) for name in self.categories
+        ):
+            raise self.error(
+                "categories must be the names of two or more columns, not "
+                f"{self.categories!r}."
+            )
         first = Boolean(name=str(self.categories[0]), labels=self.written)
         self._set(written=first.labels)
 
@@ -43,7 +52,9 @@ class OneOf(Categorical):
     @property
     def parts(self) -> tuple[Boolean, ...]:
         """The columns of a table that the group stands for."""
-        return tuple(Boolean(name=name, labels=self.written) for name in self.part_names)
+        return tuple(
+            Boolean(name=name, labels=self.written) for name in self.part_names
+        )
 
     @property
     def rule(self) -> str:
@@ -54,7 +65,9 @@ class OneOf(Categorical):
 
 def table_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
     """The columns that a table has: those of a group in its place."""
-    listed = [column.parts if isinstance(column, OneOf) else (column,) for column in columns]
+    listed = [
+        column.parts if isinstance(column, OneOf) else (column,) for column in columns
+    ]
     return tuple(column for some in listed for column in some)
 
 
@@ -65,28 +78,41 @@ def suggested(kinds: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
         stem = _stem(name)
         if stem is not None and (kind == Boolean.kind or isinstance(kind, Boolean)):
             alike.setdefault(stem, []).append(name)
-    return {stem: tuple(names) for stem, names in alike.items() if len(names) >= MIN_SUGGESTED}
+    return {
+        stem: tuple(names)
+        for stem, names in alike.items()
+        if len(names) >= MIN_SUGGESTED
+    }
 
 
 def with_groups(columns: Sequence[Column], one_of: object) -> tuple[Column, ...]:
     """The columns with one column for each declared group, where its first column was.
 
-    A group is a pattern as "soil_*", or a list of names. Its name is what those of its columns begin with.
+    A group is a pattern as "soil_*", or a list of names. Its name is what those of its
+    columns begin with.
     """
     if isinstance(one_of, str) or not isinstance(one_of, Sequence):
-        raise SchemaError(f'one_of must be a list of patterns as "soil_*" or of lists of columns, not {one_of!r}.')
+        raise SchemaError(
+            'one_of must be a list of patterns as "soil_*" or of lists of columns, '
+            f"not {one_of!r}."
+        )
     known = {column.name: column for column in columns}
     for asked in one_of:
         names = _matching(asked, known)
         group = _group([known[name] for name in names], known)
         kept = {name: column for name, column in known.items() if name not in names[1:]}
-        known = {group.name if name == names[0] else name: column for name, column in kept.items()}
+        known = {
+            group.name if name == names[0] else name: column
+            for name, column in kept.items()
+        }
         known[group.name] = group
     return tuple(known.values())
 
 
 def _stem(name: str) -> str | None:
-    """What stands before the number or the word at the end: "soil" of "soil_3"; None where nothing does."""
+    """What stands before the number or the word at the end: "soil" of "soil_3"; None
+    where nothing does.
+    """
     found = _STEM.fullmatch(name)
     return found[1] if found is not None and found[1] else None
 
@@ -95,12 +121,25 @@ def _matching(asked: object, names: Collection[str]) -> list[str]:
     if isinstance(asked, str):
         found = [name for name in names if fnmatchcase(name, asked)]
         if len(found) < 2:
-            raise SchemaError(f'one_of: "{asked}" matches {len(found)} columns, and a group has two or more.')
+            raise SchemaError(
+                f'one_of: "{asked}" matches {len(found)} columns, and a group has two '
+                "or more."
+            )
         return found
-    if not isinstance(asked, Sequence) or not all(isinstance(name, str) for name in asked) or len(asked) < 2:
-        raise SchemaError(f'one_of: a group is a pattern as "soil_*" or a list of columns, not {asked!r}.')
-    if strange := [name for name in asked if name not in names]:
-        raise SchemaError(f'one_of: there is no column "{strange[0]}" that is in no other group.')
+    if (
+        not isinstance(asked, Sequence)
+        or not all(isinstance(name, str) for name in asked)
+        or len(asked) < 2
+    ):
+        raise SchemaError(
+            'one_of: a group is a pattern as "soil_*" or a list of columns, not '
+            f"{asked!r}."
+        )
+    strange = [name for name in asked if name not in names]
+    if strange:
+        raise SchemaError(
+            f'one_of: there is no column "{strange[0]}" that is in no other group.'
+        )
     return list(asked)
 
 
@@ -109,12 +148,20 @@ def _group(parts: Sequence[Column], known: Collection[str]) -> OneOf:
     labels: dict[tuple[str, ...], str] = {}
     for part in parts:
         if not isinstance(part, Boolean):
-            raise SchemaError(f'one_of: "{part.name}" is not boolean, and the columns of a group are.')
+            raise SchemaError(
+                f'one_of: "{part.name}" is not boolean, and the columns of a group are.'
+            )
         labels[part.labels] = part.name
     if len(labels) > 1:
-        raise SchemaError(f"one_of: {' and '.join(labels.values())} are written in different ways.")
+        raise SchemaError(
+            f"one_of: {' and '.join(labels.values())} are written in different ways."
+        )
     names = tuple(part.name for part in parts)
     stems = {_stem(name) for name in names}
     stem = stems.pop() if len(stems) == 1 else None
     name = stem or " or ".join(names)
-    return OneOf(name=f"one of {name}" if name in known else name, categories=names, written=next(iter(labels)))
+    return OneOf(
+        name=f"one of {name}" if name in known else name,
+        categories=names,
+        written=next(iter(labels)),
+    )

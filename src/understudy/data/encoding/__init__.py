@@ -1,1 +1,3 @@
-"""Rows as numbers, by public schemas and by levels that were bought: nothing here is learned from rows."""
+"""Rows as numbers, by public schemas and by levels that were bought: nothing here is
+learned from rows.
+"""

@@ -1,16 +1,21 @@
-"""Rows to levels and back, by the public schema (`Codec`), or by levels that were bought (`Levels`): nothing is fitted.
+"""Rows to levels and back, by the public schema (`Codec`), or by levels that were
+bought (`Levels`): nothing is fitted.
 
-A row becomes one code per column (which level), or a one-hot vector: a block per column, side by side, the last slot of
-a nullable one for "missing". Decoding draws a number or a day evenly inside its bin: encode ∘ decode ∘ encode = encode.
+A row becomes one code per column (which level), or a one-hot vector: a block per
+column, side by side, the last slot of a nullable one for "missing". Decoding draws a
+number or a day evenly inside its bin: encode ∘ decode ∘ encode = encode.
 
-Bought levels have two resolutions (`data.encoding.fine`): rows are encoded by level, and a drawn level becomes a value
-by the released fine table within it: a number that many share where one was read, or one that ends as the table of
-`ends` says. So a column by itself is right to its fine cells, however few levels its pairs are measured on.
+Bought levels have two resolutions (`data.encoding.fine`): rows are encoded by level,
+and a drawn level becomes a value by the released fine table within it: a number that
+many share where one was read, or one that ends as the table of `ends` says. So a column
+by itself is right to its fine cells, however few levels its pairs are measured on.
 
-Guarantee: the encoding of a row depends on that row and the schema alone, so encoding costs no privacy and one person
-moves only the person's own rows. Bought levels, and their weights, come from what was released.
-Edges: a value outside the declared domain, or missing where none may be, is an error; columns that the schema does not
-know, and what is finer than a day or a time's resolution, are dropped. Levels of no weight are drawn evenly.
+Guarantee: the encoding of a row depends on that row and the schema alone, so encoding
+costs no privacy and one person moves only the person's own rows. Bought levels, and
+their weights, come from what was released.
+Edges: a value outside the declared domain, or missing where none may be, is an error;
+columns that the schema does not know, and what is finer than a day or a time's
+resolution, are dropped. Levels of no weight are drawn evenly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,8 +31,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.column import Binned, Categorical, Integer, shorten
-from understudy.data.encoding.fine import end_cells, fine_schema, is_bought, is_tree, may_spike, moved_to_ends
-from understudy.data.encoding.values import Cells, Floats, Pieces, codes_of, cut, labels_of, values_of
+from understudy.data.encoding.fine import (
+    end_cells,
+    fine_schema,
+    is_bought,
+    is_tree,
+    may_spike,
+    moved_to_ends,
+)
+from understudy.data.encoding.values import (
+    Cells,
+    Floats,
+    Pieces,
+    codes_of,
+    cut,
+    labels_of,
+    values_of,
+)
 from understudy.data.encoding.values import Codes as Codes
 from understudy.data.schema import Schema
 from understudy.ground.errors import SchemaError
@@ -56,21 +76,28 @@ class Codec:
     @cached_property
     def blocks(self) -> tuple[slice, ...]:
         """Where each column lies in a one-hot row."""
-        return tuple(slice(a, b) for a, b in pairwise(accumulate(self.sizes, initial=0)))
+        return tuple(
+            slice(a, b) for a, b in pairwise(accumulate(self.sizes, initial=0))
+        )
 
     @cached_property
     def width(self) -> int:
         return sum(self.sizes)
 
     def codes(self, frame: "pd.DataFrame | Batch") -> Codes:
-        """The level of every cell, (rows, columns); of many rows, one column lies after the other."""
+        """The level of every cell, (rows, columns); of many rows, one column lies after
+        the other.
+        """
         codes = self._by_column(frame).T
         return np.ascontiguousarray(codes) if isinstance(frame, pd.DataFrame) else codes
 
     def _by_column(self, frame: "pd.DataFrame | Batch") -> Codes:
         """The same, (columns, rows): one column after the other is quick to write."""
-        if absent := [name for name in self.schema.names if name not in frame.columns]:
-            raise SchemaError(f'the table has no column "{absent[0]}". Nothing was encoded.')
+        absent = [name for name in self.schema.names if name not in frame.columns]
+        if absent:
+            raise SchemaError(
+                f'the table has no column "{absent[0]}". Nothing was encoded.'
+            )
         codes = np.empty((len(self.sizes), len(frame)), dtype=np.int32)
         for j, column in enumerate(self.schema.columns):
             if isinstance(frame, pd.DataFrame):
@@ -80,7 +107,9 @@ class Codec:
         return codes
 
     def known_levels(self, j: int, values: Cells) -> Codes:
-        """The level of every value of column `j`, −1 where it is missing, whether or not it may be."""
+        """The level of every value of column `j`, −1 where it is missing, whether or
+        not it may be.
+        """
         column = replace(self.schema.columns[j], nullable=True)
         codes = codes_of(column, values)
         return np.where(codes == column.levels, np.int32(-1), codes)
@@ -95,29 +124,49 @@ class Codec:
     def encode(self, frame: pd.DataFrame, device: torch.device | str = "cpu") -> Tensor:
         if torch.device(device).type == "cpu":
             return self.one_hot(self.codes(frame))
-        return self.one_hot(self._by_column(frame).T, device)  # a view, which a GPU turns faster
+        # a view, which a GPU turns faster
+        return self.one_hot(self._by_column(frame).T, device)
 
-    def one_hot(self, codes: Codes | Tensor, device: torch.device | str = "cpu") -> Tensor:
+    def one_hot(
+        self, codes: Codes | Tensor, device: torch.device | str = "cpu"
+    ) -> Tensor:
         """Codes as one-hot vectors, float32, (rows, width)."""
         codes = self._checked(_array(codes))
         starts = torch.tensor([block.start for block in self.blocks], device=device)
         slots = torch.from_numpy(codes).to(device) + starts  # (n, m), int64
-        return torch.zeros(len(codes), self.width, device=device).scatter_(1, slots, 1.0)
+        return torch.zeros(len(codes), self.width, device=device).scatter_(
+            1, slots, 1.0
+        )
 
-    def decode(self, values: Codes | Tensor, rng: Uniform | None = None) -> pd.DataFrame:
-        """A table from codes (integers) or from one-hot or probability rows (floats, by the largest slot). With `rng` a
-        binned value is drawn evenly inside its bin; without, it is the middle of the bin."""
+    def decode(
+        self, values: Codes | Tensor, rng: Uniform | None = None
+    ) -> pd.DataFrame:
+        """A table from codes (integers) or from one-hot or probability rows (floats, by
+        the largest slot). With `rng` a binned value is drawn evenly inside its bin;
+        without, it is the middle of the bin.
+        """
         array = _array(values)
-        codes = self._checked(array) if array.dtype.kind in "iu" else self._largest(array)
+        codes = (
+            self._checked(array) if array.dtype.kind in "iu" else self._largest(array)
+        )
         binned = [isinstance(column, Binned) for column in self.schema.columns]
         inside = np.full(codes.shape, 0.5)
         if rng is not None and any(binned):
             inside[:, binned] = rng.uniform(len(codes), sum(binned)).cpu().numpy()
         every = enumerate(self.schema.columns)
-        return pd.DataFrame({column.name: values_of(column, codes[:, j], inside[:, j]) for j, column in every})
+        return pd.DataFrame(
+            {
+                column.name: values_of(column, codes[:, j], inside[:, j])
+                for j, column in every
+            }
+        )
 
-    def sample_codes(self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform) -> Codes:
-        """One level per column by the weights in its block, which need not sum to 1; never one of weight 0."""
+    def sample_codes(
+        self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform
+    ) -> Codes:
+        """One level per column by the weights in its block, which need not sum to 1;
+        never one of weight 0.
+        """
         rows = self._rows(_array(probabilities))
         if (rows < 0).any():
             raise SchemaError("a probability is below 0. Nothing was drawn.")
@@ -127,7 +176,9 @@ class Codec:
             heap = np.cumsum(rows[:, block], axis=1, dtype=np.float64)  # (n, size)
             total = heap[:, -1:]
             if not (total > 0).all():
-                raise self.schema.columns[j].error("all probabilities of a row are 0. Nothing was drawn.")
+                raise self.schema.columns[j].error(
+                    "all probabilities of a row are 0. Nothing was drawn."
+                )
             # Rounding could lift draw · total up to total, and so past the last slot.
             target = np.minimum(draws[:, j : j + 1] * total, np.nextafter(total, 0))
             codes[:, j] = (heap <= target).sum(axis=1)
@@ -135,21 +186,36 @@ class Codec:
 
     def _largest(self, rows: NDArray[np.floating]) -> Codes:
         rows = self._rows(rows)
-        return np.stack([rows[:, block].argmax(axis=1) for block in self.blocks], axis=1).astype(np.int32)
+        return np.stack(
+            [rows[:, block].argmax(axis=1) for block in self.blocks], axis=1
+        ).astype(np.int32)
 
     def _rows(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
         if rows.ndim != 2 or rows.shape[1] != self.width:
-            raise SchemaError(f"encoded rows have the shape (rows, {self.width}), not {rows.shape}.")
+            raise SchemaError(
+                f"encoded rows have the shape (rows, {self.width}), not {rows.shape}."
+            )
         if not np.isfinite(rows).all():
-            raise SchemaError("an encoded row holds a value that is not finite. Nothing was decoded.")
+            raise SchemaError(
+                "an encoded row holds a value that is not finite. Nothing was decoded."
+            )
         return rows
 
     def _checked(self, codes: NDArray[np.integer]) -> Codes:
-        if codes.dtype.kind not in "iu" or codes.ndim != 2 or codes.shape[1] != len(self.sizes):
+        if (
+            codes.dtype.kind not in "iu"
+            or codes.ndim != 2
+            or codes.shape[1] != len(self.sizes)
+        ):
             shape = f"(rows, {len(self.sizes)})"
-            raise SchemaError(f"codes are integers of the shape {shape}, not {codes.dtype} {codes.shape}.")
-        low, high = codes.min(axis=0, initial=0), codes.max(axis=0, initial=0)
-        if (wrong := (low < 0) | (high >= self.sizes)).any():
+            raise SchemaError(
+                f"codes are integers of the shape {shape}, not {codes.dtype} "
+                f"{codes.shape}."
+            )
+        low = codes.min(axis=0, initial=0)
+        high = codes.max(axis=0, initial=0)
+        wrong = (low < 0) | (high >= self.sizes)
+        if wrong.any():
             column = self.schema.columns[int(wrong.argmax())]
             raise column.error(f"a code lies outside its {column.size} levels.")
         return codes.astype(np.int32, copy=False)
@@ -164,9 +230,12 @@ def _array(values: NDArray[Any] | Tensor) -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """The levels of a table's columns: for each column the level of every fine cell, and the cell's weight. Cells are
-    those of `fine_schema`, in order, the missing one last where a column is nullable. Where there are some: `ends`,
-    people by end; `spikes` (numbers, 3), a fine cell, a number that many share, the share of the cell up to it."""
+    """The levels of a table's columns: for each column the level of every fine cell,
+    and the cell's weight. Cells are those of `fine_schema`, in order, the missing one
+    last where a column is nullable. Where there are some: `ends`, people by end;
+    `spikes` (numbers, 3), a fine cell, a number that many share, the share of the cell
+    up to it.
+    """
 
     schema: Schema
     groups: Sequence[NDArray[np.int32]]
@@ -177,25 +246,50 @@ class Levels:
     def __post_init__(self) -> None:
         sizes = self.fine.sizes
         if len(self.groups) != len(sizes) or len(self.weights) != len(sizes):
-            raise SchemaError(f"levels of {len(self.groups)} columns do not fit a table of {len(sizes)}.")
-        for column, cells, group, weight in zip(self.schema.columns, sizes, self.groups, self.weights, strict=True):
+            raise SchemaError(
+                f"levels of {len(self.groups)} columns do not fit a table of "
+                f"{len(sizes)}."
+            )
+        for column, cells, group, weight in zip(
+            self.schema.columns, sizes, self.groups, self.weights, strict=True
+        ):
             if group.shape != (cells,) or weight.shape != (cells,):
                 raise column.error(f"its levels are not for its {cells:,} fine cells.")
-            if not np.array_equal(found := np.unique(group), np.arange(len(found))):
-                raise column.error("its levels are not numbered from 0, each with a cell.")
+            found = np.unique(group)
+            if not np.array_equal(found, np.arange(len(found))):
+                raise column.error(
+                    "its levels are not numbered from 0, each with a cell."
+                )
             if not is_bought(column) and not np.array_equal(group, np.arange(cells)):
-                raise column.error("its levels are declared, and none are to be merged.")
+                raise column.error(
+                    "its levels are declared, and none are to be merged."
+                )
             if not (np.isfinite(weight).all() and (weight >= 0).all()):
                 raise column.error("a weight of a fine cell is below 0 or not finite.")
         for j, table in self.ends.items():
             many = end_cells(self.schema.columns[j])
-            if table.shape != (many,) or not (table >= 0).all() or not np.isfinite(table.sum()):
-                raise self.schema.columns[j].error("its ends are not as many as declared, below 0 or not finite.")
+            if (
+                table.shape != (many,)
+                or not (table >= 0).all()
+                or not np.isfinite(table.sum())
+            ):
+                raise self.schema.columns[j].error(
+                    "its ends are not as many as declared, below 0 or not finite."
+                )
         for j, spikes in self.spikes.items():
             column, (cells, numbers, up_to) = self.fine.schema.columns[j], spikes.T
-            good = len(cells) and (np.diff(cells + up_to) >= 0).all() and ((up_to >= 0) & (up_to <= 1)).all()
-            if not good or not np.array_equal(codes_of(column, pd.Series(numbers)), cells):
-                raise column.error("its numbers that many share are not in their cells, or not of their people.")
+            good = (
+                len(cells)
+                and (np.diff(cells + up_to) >= 0).all()
+                and ((up_to >= 0) & (up_to <= 1)).all()
+            )
+            if not good or not np.array_equal(
+                codes_of(column, pd.Series(numbers)), cells
+            ):
+                raise column.error(
+                    "its numbers that many share are not in their cells, or not of "
+                    "their people."
+                )
 
     @cached_property
     def fine(self) -> Codec:
@@ -209,16 +303,27 @@ class Levels:
     def slots(self) -> Codec:
         """The same levels as those of categories, for one-hot rows and for drawing."""
         columns = zip(self.schema.names, self.sizes, strict=True)
-        return Codec(Schema(columns=tuple(Categorical(name=n, categories=tuple(range(size))) for n, size in columns)))
+        return Codec(
+            Schema(
+                columns=tuple(
+                    Categorical(name=n, categories=tuple(range(size)))
+                    for n, size in columns
+                )
+            )
+        )
 
     def codes(self, frame: pd.DataFrame) -> Codes:
         return merged(self.fine.codes(frame), self.groups)
 
-    def sample_codes(self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform) -> Codes:
+    def sample_codes(
+        self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform
+    ) -> Codes:
         return self.slots.sample_codes(probabilities, rng)
 
     def decode(self, values: Codes | Tensor, rng: Uniform) -> pd.DataFrame:
-        """As `Codec.decode`; in each level a fine cell is drawn by weight, and a value evenly inside that."""
+        """As `Codec.decode`; in each level a fine cell is drawn by weight, and a value
+        evenly inside that.
+        """
         codes = self.slots.decode(values).to_numpy(np.int32)
         draws = rng.uniform(*codes.shape).cpu().numpy()
         cells = np.empty_like(codes)
@@ -226,12 +331,15 @@ class Levels:
             cells[:, j] = self._cells(j, codes[:, j], draws[:, j])
         frame = self.fine.decode(cells, rng)
         for j, table in self.ends.items():
-            name, draws = self.schema.names[j], rng.uniform(len(frame)).cpu().numpy()
+            name = self.schema.names[j]
+            draws = rng.uniform(len(frame)).cpu().numpy()
             own = self.fine.schema.columns[j], self.groups[j], self.weights[j]
             frame[name] = moved_to_ends(*own, table, frame[name], cells[:, j], draws)
         for j, spikes in self.spikes.items():
-            name, draws = self.schema.names[j], rng.uniform(len(frame)).cpu().numpy()
-            up_to, place = spikes[:, 0] + spikes[:, 2], cells[:, j] + draws
+            name = self.schema.names[j]
+            draws = rng.uniform(len(frame)).cpu().numpy()
+            up_to = spikes[:, 0] + spikes[:, 2]
+            place = cells[:, j] + draws
             at = np.searchsorted(up_to[:-1], place, side="right")
             shared = (spikes[at, 0] == cells[:, j]) & (place < up_to[at])
             numbers = spikes[at, 1]
@@ -240,9 +348,14 @@ class Levels:
             frame[name] = frame[name].mask(shared, numbers)
         return frame
 
-    def _cells(self, column: int, levels: NDArray[np.int32], draws: Floats) -> NDArray[np.int64]:
-        """A fine cell of each level, by inversion: the draws pick a place in the level's own heap of weights."""
-        group, size = self.groups[column], np.bincount(self.groups[column])
+    def _cells(
+        self, column: int, levels: NDArray[np.int32], draws: Floats
+    ) -> NDArray[np.int64]:
+        """A fine cell of each level, by inversion: the draws pick a place in the
+        level's own heap of weights.
+        """
+        group = self.groups[column]
+        size = np.bincount(self.groups[column])
         order = np.argsort(group, kind="stable")  # cells, level by level
         ends = np.cumsum(self._shares(column)[order])
         first = np.cumsum(size) - size
@@ -255,10 +368,14 @@ class Levels:
 
     def _shares(self, column: int) -> Floats:
         """Each fine cell's share of its level."""
-        group, weight = self.groups[column], self.weights[column]
-        held, size = np.bincount(group, weights=weight), np.bincount(group)
+        group = self.groups[column]
+        weight = self.weights[column]
+        held = np.bincount(group, weights=weight)
+        size = np.bincount(group)
         known = held > 0
-        return np.where(known[group], weight / np.where(known, held, 1.0)[group], 1 / size[group])
+        return np.where(
+            known[group], weight / np.where(known, held, 1.0)[group], 1 / size[group]
+        )
 
     # What questions need of it (`answers`)
 
@@ -267,13 +384,22 @@ class Levels:
         return np.where(cells < 0, np.int32(-1), self.groups[j][cells])
 
     def pieces(self, j: int, cuts: Iterable[float] = ()) -> Pieces:
-        """The fine cells of column `j`, cut at these places besides, each with its share of its level."""
+        """The fine cells of column `j`, cut at these places besides, each with its
+        share of its level.
+        """
         fine = self.fine.pieces(j, cuts)
-        return replace(fine, level=self.groups[j][fine.level], share=fine.share * self._shares(j)[fine.level])
+        return replace(
+            fine,
+            level=self.groups[j][fine.level],
+            share=fine.share * self._shares(j)[fine.level],
+        )
 
     def labels(self, j: int) -> list[Any]:
-        """What stands for each level of column `j` in a table of answers: a value, a bin, or the first and the last."""
-        own, ordered = self.fine.labels(j), is_tree(self.schema.columns[j])
+        """What stands for each level of column `j` in a table of answers: a value, a
+        bin, or the first and the last.
+        """
+        own = self.fine.labels(j)
+        ordered = is_tree(self.schema.columns[j])
         found: list[Any] = []
         for level in range(self.sizes[j]):
             cells = [own[cell] for cell in np.flatnonzero(self.groups[j] == level)]
@@ -283,33 +409,64 @@ class Levels:
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it as tensors, by column number; `from_tensors` reads them."""
-        levels = {f"level.{j}": torch.from_numpy(group) for j, group in enumerate(self.groups)}
-        levels |= {f"weight.{j}": torch.from_numpy(weight) for j, weight in enumerate(self.weights)}
-        levels |= {f"end.{j}": torch.from_numpy(table) for j, table in self.ends.items()}
-        return levels | {f"spike.{j}": torch.from_numpy(table) for j, table in self.spikes.items()}
+        levels = {
+            f"level.{j}": torch.from_numpy(group) for j, group in enumerate(self.groups)
+        }
+        levels |= {
+            f"weight.{j}": torch.from_numpy(weight)
+            for j, weight in enumerate(self.weights)
+        }
+        levels |= {
+            f"end.{j}": torch.from_numpy(table) for j, table in self.ends.items()
+        }
+        return levels | {
+            f"spike.{j}": torch.from_numpy(table) for j, table in self.spikes.items()
+        }
 
     @classmethod
     def from_tensors(cls, schema: Schema, tensors: Mapping[str, Any]) -> "Levels":
         """The inverse of `tensors`. Edges: anything else → SchemaError."""
-        found = {n: (getattr(v, "dtype", None), tuple(getattr(v, "shape", ()))) for n, v in tensors.items()}
+        found = {
+            n: (getattr(v, "dtype", None), tuple(getattr(v, "shape", ())))
+            for n, v in tensors.items()
+        }
         if found != level_shapes(schema, found):
             raise SchemaError("the levels are not those of the schema.")
         places = range(len(schema.columns))
-        groups, weights = ([tensors[f"{kind}.{j}"].numpy() for j in places] for kind in ("level", "weight"))
+        groups, weights = (
+            [tensors[f"{kind}.{j}"].numpy() for j in places]
+            for kind in ("level", "weight")
+        )
         ends = {j: tensors[f"end.{j}"].numpy() for j in places if f"end.{j}" in found}
-        shared = {j: tensors[f"spike.{j}"].numpy() for j in places if f"spike.{j}" in found}
+        shared = {
+            j: tensors[f"spike.{j}"].numpy() for j in places if f"spike.{j}" in found
+        }
         return cls(schema, groups, weights, ends, shared)
 
 
-def level_shapes(schema: Schema, found: Mapping[str, Any]) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
-    """What `Levels.tensors` has of a table with this schema: each tensor's dtype and shape; numbers that many share as
-    many as are `found`, from 1 to `MOST_SPIKES`."""
+def level_shapes(
+    schema: Schema, found: Mapping[str, Any]
+) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """What `Levels.tensors` has of a table with this schema: each tensor's dtype and
+    shape; numbers that many share as many as are `found`, from 1 to `MOST_SPIKES`.
+    """
     shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
-    for j, (column, size) in enumerate(zip(schema.columns, Codec(fine_schema(schema)).sizes, strict=True)):
-        shapes |= {f"level.{j}": (torch.int32, (size,)), f"weight.{j}": (torch.float64, (size,))}
-        shapes |= {f"end.{j}": (torch.float64, (ends,)) for ends in [end_cells(column)] if ends}
-        if (spikes := f"spike.{j}") in found and may_spike(column):
-            shapes[spikes] = (torch.float64, (min(max((1, *found[spikes][1][:1])), MOST_SPIKES), 3))
+    for j, (column, size) in enumerate(
+        zip(schema.columns, Codec(fine_schema(schema)).sizes, strict=True)
+    ):
+        shapes |= {
+            f"level.{j}": (torch.int32, (size,)),
+            f"weight.{j}": (torch.float64, (size,)),
+        }
+        shapes |= {
+            f"end.{j}": (torch.float64, (ends,)) for ends in [end_cells(column)] if ends
+        }
+        spikes = f"spike.{j}"
+        if spikes in found and may_spike(column):
+            shapes[spikes] = (
+                torch.float64,
+                (min(max((1, *found[spikes][1][:1])), MOST_SPIKES), 3),
+            )
     return shapes
 
 
@@ -322,16 +479,23 @@ def merged(cells: Codes, groups: Sequence[NDArray[np.int32]]) -> Codes:
 
 
 def bought_bins(levels: Levels) -> Schema:
-    """The schema with the bought levels of its numbers, days and times as `bins`, for methods that take levels as the
-    schema has them. Edges: a list of categories stays as it is declared, also an ordered one: a schema has no name for
-    several of them together. A level that is the upper bound of whole numbers, days or times alone is one with the
-    level before it."""
+    """The schema with the bought levels of its numbers, days and times as `bins`, for
+    methods that take levels as the schema has them. Edges: a list of categories stays
+    as it is declared, also an ordered one: a schema has no name for several of them
+    together. A level that is the upper bound of whole numbers, days or times alone is
+    one with the level before it.
+    """
     fine = levels.fine.schema.columns
     columns = zip(levels.schema.columns, fine, levels.groups, strict=True)
     bins = {}
     for own, cells, group in columns:
         if isinstance(own, Binned) and isinstance(cells, Binned) and is_bought(own):
-            first = np.flatnonzero(np.diff(group[: cells.levels], prepend=-1))  # cell of each level
+            # cell of each level
+            first = np.flatnonzero(np.diff(group[: cells.levels], prepend=-1))
             inner = map(own.bound_at, cells.edges[first].tolist())
-            bins[own.name] = (own.low, *(edge for edge in inner if own.low < edge < own.high), own.high)
+            bins[own.name] = (
+                own.low,
+                *(edge for edge in inner if own.low < edge < own.high),
+                own.high,
+            )
     return levels.schema.binned(bins)

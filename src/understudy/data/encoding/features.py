@@ -1,18 +1,23 @@
 """From a row to features and a class, by a public rule that no row has a say in.
 
     kind of column                  becomes
-    categorical, ordinal, boolean   one-hot, a slot for each level, the missing one included
-    integer, real, date             one number, (value − low) / (high − low) by the declared bounds
-    … of these, a nullable one      a second number: 1 where the value is missing, and the first is then 0
+    categorical, ordinal, boolean   one-hot, a slot for each level, the missing one
+                                    included
+    integer, real, date             one number, (value − low) / (high − low) by the
+                                    declared bounds
+    … of these, a nullable one      a second number: 1 where the value is missing, and
+                                    the first is then 0
 
-Arrays (images, say) are taken as they are; unsigned numbers of 8 bits are divided by 255, their bound. Where a schema
-declares images or series, they are brought to [0, 1] by its bounds.
+Arrays (images, say) are taken as they are; unsigned numbers of 8 bits are divided by
+255, their bound. Where a schema declares images or series, they are brought to [0, 1]
+by its bounds.
 
-Rows are kept compact, one number a cell, and become features when they are needed: the one-hot vectors of a
-million people would not fit into memory.
+Rows are kept compact, one number a cell, and become features when they are needed: the
+one-hot vectors of a million people would not fit into memory.
 
 Guarantee: the features of a row depend on that row and the public rule alone.
-Edges: a value outside its declared domain, or not finite → SchemaError, and nothing is read further.
+Edges: a value outside its declared domain, or not finite → SchemaError, and nothing is
+read further.
 """
 
 from collections.abc import Sequence
@@ -28,7 +33,15 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from understudy.data.arrays import ArraySchema, ArrayTable, class_codes
-from understudy.data.column import Binned, Boolean, Categorical, Category, Column, Date, Datetime
+from understudy.data.column import (
+    Binned,
+    Boolean,
+    Categorical,
+    Category,
+    Column,
+    Date,
+    Datetime,
+)
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.values import codes_of, numbers_of
 from understudy.data.kinds import TABLE, AnySchema
@@ -65,7 +78,9 @@ class Features(Protocol):
 
 @dataclass(frozen=True)
 class TableFeatures:
-    """Every column of the schema but the target is a feature; the target is the class."""
+    """Every column of the schema but the target is a feature; the target is the
+    class.
+    """
 
     schema: Schema
     target: str
@@ -79,12 +94,14 @@ class TableFeatures:
         column = self.schema.column(self.target)
         if not isinstance(column, Categorical | Boolean):
             raise ConfigError(
-                f'target "{self.target}" is {column.kind}: a class is categorical, ordinal or boolean. '
+                f'target "{self.target}" is {column.kind}: a class is categorical, '
+                "ordinal or boolean. "
                 "Nothing was charged."
             )
         if column.nullable or column.levels < 2 or len(self.schema.columns) < 2:
             raise ConfigError(
-                f'target "{self.target}" must have two levels or more, must not be nullable, and '
+                f'target "{self.target}" must have two levels or more, must not be '
+                "nullable, and "
                 "needs another column beside it. Nothing was charged."
             )
 
@@ -100,19 +117,29 @@ class TableFeatures:
         return (self._starts[-1],)
 
     def rows(self, source: Source | Table) -> Tensor:
-        """Levels by their number, numbers scaled, NaN where a number is missing: float32 (rows, columns)."""
-        return torch.from_numpy(self._read(source, self._columns).encoded(self._numbers))
+        """Levels by their number, numbers scaled, NaN where a number is missing:
+        float32 (rows, columns).
+        """
+        return torch.from_numpy(
+            self._read(source, self._columns).encoded(self._numbers)
+        )
 
     def _numbers(self, frame: Any) -> NDArray[np.float32]:
         out = np.empty((len(frame), len(self._columns)), dtype=np.float32)
         for place, column in enumerate(self._columns):
             cells = frame[column.name]
-            out[:, place] = _scaled(column, cells) if isinstance(column, Binned) else codes_of(column, cells)
+            out[:, place] = (
+                _scaled(column, cells)
+                if isinstance(column, Binned)
+                else codes_of(column, cells)
+            )
         return out
 
     def codes(self, source: Source | Table) -> Tensor:
         column = self.schema.column(self.target)
-        codes = self._read(source, (column,)).encoded(lambda frame: codes_of(column, frame[column.name]))
+        codes = self._read(source, (column,)).encoded(
+            lambda frame: codes_of(column, frame[column.name])
+        )
         return torch.from_numpy(codes.astype(np.int64))
 
     def expand(self, rows: Tensor) -> Tensor:
@@ -135,7 +162,9 @@ class TableFeatures:
     @cached_property
     def _starts(self) -> tuple[int, ...]:
         """Where each column's features begin, and the number of all."""
-        slots = (1 + c.nullable if isinstance(c, Binned) else c.size for c in self._columns)
+        slots = (
+            1 + c.nullable if isinstance(c, Binned) else c.size for c in self._columns
+        )
         return tuple(accumulate(slots, initial=0))
 
     def _read(self, source: Source | Table, columns: tuple[Column, ...]) -> Table:
@@ -154,44 +183,72 @@ class ArrayFeatures:
     def __post_init__(self) -> None:
         whole(**{"each side of a row": min(self.shape, default=0)})
         if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
-            raise ConfigError(f"classes must be two labels or more that differ, not {self.labels!r}.")
+            raise ConfigError(
+                f"classes must be two labels or more that differ, not {self.labels!r}."
+            )
 
     def rows(self, source: ArrayLike | Tensor) -> Tensor:
         rows = tensor(source)
         if rows.shape[1:] != self.shape:
-            raise SchemaError(f"a row has the shape {self.shape}, not {tuple(rows.shape[1:])}. Nothing was read.")
-        if rows.is_floating_point() and not bool((finite := rows.to(torch.float32).isfinite()).all()):
+            raise SchemaError(
+                f"a row has the shape {self.shape}, not {tuple(rows.shape[1:])}. "
+                "Nothing was read."
+            )
+        if rows.is_floating_point() and not bool(
+            (finite := rows.to(torch.float32).isfinite()).all()
+        ):
             row = int((~finite.flatten(1).all(1)).nonzero()[0])
-            raise SchemaError(f"row {row + 1:,} holds a value that is not finite. Nothing was read further.")
+            raise SchemaError(
+                f"row {row + 1:,} holds a value that is not finite. Nothing was read "
+                "further."
+            )
         return rows
 
     def codes(self, source: ArrayLike | Tensor) -> Tensor:
-        values = source.detach().cpu().numpy() if isinstance(source, Tensor) else np.asarray(source)
+        values = (
+            source.detach().cpu().numpy()
+            if isinstance(source, Tensor)
+            else np.asarray(source)
+        )
         if values.ndim != 1:
             raise SchemaError(
-                f"there must be one label for each row, not labels of the shape {values.shape}. Nothing was read."
+                "there must be one label for each row, not labels of the shape "
+                f"{values.shape}. Nothing was read."
             )
         return torch.from_numpy(class_codes(values, self.labels, "label "))
 
     def expand(self, rows: Tensor) -> Tensor:
-        return rows.to(torch.float32) / 255 if rows.dtype == torch.uint8 else rows.to(torch.float32)
+        return (
+            rows.to(torch.float32) / 255
+            if rows.dtype == torch.uint8
+            else rows.to(torch.float32)
+        )
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": "array", "shape": list(self.shape), "classes": list(self.labels)}
+        return {
+            "kind": "array",
+            "shape": list(self.shape),
+            "classes": list(self.labels),
+        }
 
 
 @dataclass(frozen=True)
 class DeclaredFeatures:
-    """Images or series with a class, brought to [0, 1] by the bounds that their schema declares. Rows are an array in
-    declared units, or a file that the schema's holders could bring; classes stand in a file, or in an array of their
-    own. `target`: which of several columns of classes; None: the first."""
+    """Images or series with a class, brought to [0, 1] by the bounds that their schema
+    declares. Rows are an array in declared units, or a file that the schema's holders
+    could bring; classes stand in a file, or in an array of their own. `target`: which
+    of several columns of classes; None: the first.
+    """
 
     schema: ArraySchema
     target: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.labels) < 2:
-            raise ConfigError("these images or series have no two classes: there is nothing to predict.")
+            raise ConfigError(
+                "these images or series have no two classes: there is nothing to "
+                "predict."
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -200,35 +257,50 @@ class DeclaredFeatures:
     @property
     def labels(self) -> tuple[Label, ...]:
         target = self.target or self.schema.label
-        found = [column.categories for column in self.schema.targets if column.name == target]
+        found = [
+            column.categories for column in self.schema.targets if column.name == target
+        ]
         return found[0] if found else ()
 
     def rows(self, source: Any) -> Tensor:
         if isinstance(source, np.ndarray | Tensor):
-            return torch.from_numpy(self.schema.scaled(tensor(source).numpy(), "the array"))
+            return torch.from_numpy(
+                self.schema.scaled(tensor(source).numpy(), "the array")
+            )
         return torch.from_numpy(self.schema.read(source).values)
 
     def codes(self, source: Any) -> Tensor:
         if isinstance(source, np.ndarray | Tensor):
             return ArrayFeatures(self.shape, self.labels).codes(source)
-        return torch.from_numpy(self.schema.read(source).codes(str(self.target or self.schema.label)))
+        return torch.from_numpy(
+            self.schema.read(source).codes(str(self.target or self.schema.label))
+        )
 
     def expand(self, rows: Tensor) -> Tensor:
         return rows.to(torch.float32)
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": self.schema.kind} | ({} if self.target is None else {"target": self.target})
+        return {"kind": self.schema.kind} | (
+            {} if self.target is None else {"target": self.target}
+        )
 
 
 def tensor(values: ArrayLike | Tensor) -> Tensor:
     """An array as a tensor on the host, in its own dtype."""
-    return values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    return (
+        values.detach().cpu()
+        if isinstance(values, Tensor)
+        else torch.as_tensor(np.asarray(values))
+    )
 
 
 def _scaled(column: Binned, cells: "pd.Series[Any]") -> NDArray[np.float64]:
-    numbers, low, high = numbers_of(column, cells), column.low, column.high
+    numbers = numbers_of(column, cells)
+    low = column.low
+    high = column.high
     if isinstance(column, Date | Datetime):
-        low, high = column.edges[0], column.edges[-1] - 1
+        low = column.edges[0]
+        high = column.edges[-1] - 1
     return np.asarray((numbers - low) / (high - low))
 
 
@@ -298,6 +370,12 @@ def rule_of(schema: AnySchema) -> Slots | Values:
     return Slots(schema) if TABLE.describes(schema) else Values(schema)
 
 
-def features_of(schema: AnySchema, target: str | None) -> TableFeatures | DeclaredFeatures:
+def features_of(
+    schema: AnySchema, target: str | None
+) -> TableFeatures | DeclaredFeatures:
     """How a classifier of `target` reads such rows."""
-    return TableFeatures(schema, str(target)) if TABLE.describes(schema) else DeclaredFeatures(schema, target)
+    return (
+        TableFeatures(schema, str(target))
+        if TABLE.describes(schema)
+        else DeclaredFeatures(schema, target)
+    )

@@ -1,23 +1,30 @@
-"""Images and series as whole numbers in a public frame: the low frequencies of their cosine transform.
+"""Images and series as whole numbers in a public frame: the low frequencies of their
+cosine transform.
 
-Of an image both sides are transformed, of a series the time, each channel by itself (the orthonormal DCT-II; Ahmed,
-Natarajan, Rao, IEEE Trans. Comput. 1974). Values in [0, 1] are counted from 1/2, in steps of 1/4096; so is what
-comes out. The frame is fixed before anybody has seen a row: it depends on the shape alone.
+Of an image both sides are transformed, of a series the time, each channel by itself
+(the orthonormal DCT-II; Ahmed, Natarajan, Rao, IEEE Trans. Comput. 1974). Values in [0,
+1] are counted from 1/2, in steps of 1/4096; so is what comes out. The frame is fixed
+before anybody has seen a row: it depends on the shape alone.
 
-All of it is done in whole numbers below 2⁵³, held in doubles, of which sums are exact in any order, or, where images
-are turned, by single rounded operations on the numbers of one image. So what becomes of a row is the same to the last
-bit whoever else is in the batch.
+All of it is done in whole numbers below 2⁵³, held in doubles, of which sums are exact
+in any order, or, where images are turned, by single rounded operations on the numbers
+of one image. So what becomes of a row is the same to the last bit whoever else is in
+the batch.
 
-Images may be turned upright and moved to their middle before. What an image shows is what differs from the mean of its
-edge. By its first and second moments it has a middle and a lean: its lines are moved sideways, each by `lean` more than
-the one above, until the two sides do not go together (as handwriting is deskewed; LeCun et al., Proc. IEEE 1998), and
-the middle of it comes to the middle of the image. The three numbers by which that was done are kept, and undo it. So
-what leans differently need not be told by a Gaussian of pixels.
+Images may be turned upright and moved to their middle before. What an image shows is
+what differs from the mean of its edge. By its first and second moments it has a middle
+and a lean: its lines are moved sideways, each by `lean` more than the one above, until
+the two sides do not go together (as handwriting is deskewed; LeCun et al., Proc. IEEE
+1998), and the middle of it comes to the middle of the image. The three numbers by which
+that was done are kept, and undo it. So what leans differently need not be told by a
+Gaussian of pixels.
 
-Guarantee: a row's coefficients depend on that row and the shape alone; nothing is fitted.
-Edges: more than 2¹⁴ values in a row, or a side above 2¹² → ConfigError. Upright, an image of one value stays as it is;
-what would lean or lie farther than the bounds is moved up to them; what is moved over an edge is lost, and values at
-the edge are repeated, so that values stay between the least and the largest of the image.
+Guarantee: a row's coefficients depend on that row and the shape alone; nothing is
+fitted.
+Edges: more than 2¹⁴ values in a row, or a side above 2¹² → ConfigError. Upright, an
+image of one value stays as it is; what would lean or lie farther than the bounds is
+moved up to them; what is moved over an edge is lost, and values at the edge are
+repeated, so that values stay between the least and the largest of the image.
 """
 
 import math
@@ -40,19 +47,25 @@ Whole = NDArray[np.float64]  # whole numbers below 2⁵³
 UNIT = 1 << 12  # steps of one, in values and in coefficients
 MOST_VALUES = 1 << 14  # of a row: its norm about 1/2 is then at most 2⁶, in steps 2¹⁸
 MOST_FEATURES = 1 << 10
-POSES = 3  # numbers that say how an image was moved: its lean, and its middle, sideways and down
+# numbers that say how an image was moved: its lean, and its middle, sideways and down
+POSES = 3
 FINE = 64  # parts of a pixel
-LEAN, ASIDE = 0.75, 0.125  # the largest: pixels aside for each line, and of the side of the image
-# What a lean of 1, and a middle that is a whole side away, weigh beside values: of the root of the number of pixels.
+# the largest: pixels aside for each line, and of the side of the image
+LEAN = 0.75
+ASIDE = 0.125
+# What a lean of 1, and a middle that is a whole side away, weigh beside values: of the
+# root of the number of pixels.
 WEIGHTS = (0.18, 0.7)
 _CHUNK = 1 << 9  # rows at a time: what is in work stays small beside the rows
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Rows of this `shape`, transformed along the first `sides` of it; `features` numbers are kept of each. `norm`: of
-    the largest norm that a row can have, what its schema declares (`declared`). `upright`: images are turned upright
-    before, and the numbers that say how are the first features."""
+    """Rows of this `shape`, transformed along the first `sides` of it; `features`
+    numbers are kept of each. `norm`: of the largest norm that a row can have, what its
+    schema declares (`declared`). `upright`: images are turned upright before, and the
+    numbers that say how are the first features.
+    """
 
     shape: tuple[int, ...]
     sides: int
@@ -62,28 +75,50 @@ class Frame:
 
     def __post_init__(self) -> None:
         whole(features=self.features, **{"each side of a row": min(self.shape)})
-        if type(self.upright) is not bool or (self.upright and (self.sides != 2 or self._slow < 1)):
-            raise ConfigError("only images are turned upright, and of those more is kept than how they were turned.")
-        if math.prod(self.shape) > MOST_VALUES or max(self.shape) > UNIT or self._slow > MOST_FEATURES:
+        if type(self.upright) is not bool or (
+            self.upright and (self.sides != 2 or self._slow < 1)
+        ):
             raise ConfigError(
-                f"rows of {' × '.join(map(str, self.shape))} values with {self.features:,} features are too large: "
-                f"at most {MOST_VALUES:,} values and {MOST_FEATURES:,} features. Nothing was charged."
+                "only images are turned upright, and of those more is kept than how "
+                "they were turned."
+            )
+        if (
+            math.prod(self.shape) > MOST_VALUES
+            or max(self.shape) > UNIT
+            or self._slow > MOST_FEATURES
+        ):
+            raise ConfigError(
+                f"rows of {' × '.join(map(str, self.shape))} values with "
+                f"{self.features:,} features are too large: at most {MOST_VALUES:,} "
+                f"values and {MOST_FEATURES:,} features. Nothing was charged."
             )
 
     @classmethod
-    def from_schema(cls, schema: ArraySchema, features: int, *, upright: bool = False) -> "Frame":
-        """The frame of these images or series. Of a series all channels of a frequency are kept, or none. With
-        `upright`, images are turned before, and the numbers for it come on top; not those whose schema declares a norm,
-        which stay near the middle grey and show nothing on a ground."""
+    def from_schema(
+        cls, schema: ArraySchema, features: int, *, upright: bool = False
+    ) -> "Frame":
+        """The frame of these images or series. Of a series all channels of a frequency
+        are kept, or none. With `upright`, images are turned before, and the numbers for
+        it come on top; not those whose schema declares a norm, which stay near the
+        middle grey and show nothing on a ground.
+        """
         turned = upright and schema.sides == 2 and schema.norm is None
         step = 1 if schema.sides == 2 else schema.shape[1]
         kept = step * max(1, min(math.prod(schema.shape), features) // step)
-        return cls(schema.shape, schema.sides, kept + (POSES if turned else 0), upright=turned)
+        return cls(
+            schema.shape, schema.sides, kept + (POSES if turned else 0), upright=turned
+        )
 
     @classmethod
-    def declared(cls, schema: ArraySchema, features: int, *, upright: bool = False) -> "Frame":
-        """The same with the schema's norm: for sums that pull longer rows in, and nothing that trusts their length."""
-        return replace(cls.from_schema(schema, features, upright=upright), norm=schema.norm or 1.0)
+    def declared(
+        cls, schema: ArraySchema, features: int, *, upright: bool = False
+    ) -> "Frame":
+        """The same with the schema's norm: for sums that pull longer rows in, and
+        nothing that trusts their length.
+        """
+        return replace(
+            cls.from_schema(schema, features, upright=upright), norm=schema.norm or 1.0
+        )
 
     @property
     def _slow(self) -> int:
@@ -97,9 +132,16 @@ class Frame:
 
     @cached_property
     def frequencies(self) -> NDArray[np.float64]:
-        """How fast each value of a row's transform swings, (*shape): 0 for a mean, near 1 for the fastest on a side."""
-        sides = (np.arange(n) / n if side < self.sides else np.zeros(n) for side, n in enumerate(self.shape))
-        return np.asarray(np.sqrt(sum(np.square(grid) for grid in np.meshgrid(*sides, indexing="ij"))))
+        """How fast each value of a row's transform swings, (*shape): 0 for a mean, near
+        1 for the fastest on a side.
+        """
+        sides = (
+            np.arange(n) / n if side < self.sides else np.zeros(n)
+            for side, n in enumerate(self.shape)
+        )
+        return np.asarray(
+            np.sqrt(sum(np.square(grid) for grid in np.meshgrid(*sides, indexing="ij")))
+        )
 
     @cached_property
     def order(self) -> NDArray[np.intp]:
@@ -107,21 +149,35 @@ class Frame:
         return np.argsort(self.frequencies.ravel(), kind="stable")[: self._slow]
 
     def coefficients(self, values: Values) -> Whole:
-        """Rows (n, *shape) in [0, 1] as whole numbers, in steps of 1/4096: (n, features)."""
+        """Rows (n, *shape) in [0, 1] as whole numbers, in steps of 1/4096: (n,
+        features).
+        """
         out = np.empty((len(values), self.features))
         at = np.unravel_index(self.order, self.shape)
-        sizes = [int(place.max()) + 1 for place in at]  # of each side, faster ones are not needed
-        bases = [np.rint(dct(n) * UNIT)[:size] for n, size in zip(self.shape[: self.sides], sizes, strict=False)]
-        places = np.ravel_multi_index(at, (*sizes[: self.sides], *self.shape[self.sides :]))
+        # of each side, faster ones are not needed
+        sizes = [int(place.max()) + 1 for place in at]
+        bases = [
+            np.rint(dct(n) * UNIT)[:size]
+            for n, size in zip(self.shape[: self.sides], sizes, strict=False)
+        ]
+        places = np.ravel_multi_index(
+            at, (*sizes[: self.sides], *self.shape[self.sides :])
+        )
         for start in range(0, len(values), _CHUNK):
-            part = np.rint((values[start : start + _CHUNK].astype(np.float64) - 0.5) * UNIT)
+            part = np.rint(
+                (values[start : start + _CHUNK].astype(np.float64) - 0.5) * UNIT
+            )
             here = out[start : start + len(part)]
             if self.upright:
-                poses, standing = upright(torch.from_numpy(part).view(len(part), *self.shape[:2], -1))
+                poses, standing = upright(
+                    torch.from_numpy(part).view(len(part), *self.shape[:2], -1)
+                )
                 here[:, :POSES] = np.rint((poses * self.weights).numpy())
                 part = standing.numpy().reshape(part.shape)
             for side, basis in enumerate(bases):
-                part = np.moveaxis(np.moveaxis(part, side + 1, -1) @ basis.T, -1, side + 1)
+                part = np.moveaxis(
+                    np.moveaxis(part, side + 1, -1) @ basis.T, -1, side + 1
+                )
             flat = part.reshape(len(part), -1)[:, places]
             here[:, self.poses :] = np.rint(flat / float(UNIT**self.sides))
         return out
@@ -132,17 +188,24 @@ class Frame:
         return UNIT * weights(*self.shape[:2])
 
     def leaning(self, values: Tensor, coefficients: Tensor) -> Tensor:
-        """Flat values of upright images as these were before they were turned, by their coefficients: (n, values)."""
+        """Flat values of upright images as these were before they were turned, by their
+        coefficients: (n, values).
+        """
         poses = coefficients[:, :POSES] / self.weights.to(coefficients)
         return leaning(values.view(len(values), *self.shape[:2], -1), poses).flatten(1)
 
     @property
     def reach(self) -> int:
-        """The norm of a row's coefficients is at most this: that of a row of zeros, and what rounding adds. Edges:
-        where a smaller `norm` is declared, rows may be longer, and who uses it pulls them in."""
+        """The norm of a row's coefficients is at most this: that of a row of zeros, and
+        what rounding adds. Edges: where a smaller `norm` is declared, rows may be
+        longer, and who uses it pulls them in.
+        """
         longest = UNIT * math.sqrt(math.prod(self.shape)) / 2
         turned = UNIT * reach(*self.shape[:2]) if self.upright else 0.0
-        return math.ceil(self.norm * math.hypot(longest, turned) * (1 + 2.0**-8)) + self.features
+        return (
+            math.ceil(self.norm * math.hypot(longest, turned) * (1 + 2.0**-8))
+            + self.features
+        )
 
     @property
     def channels(self) -> int:
@@ -150,35 +213,60 @@ class Frame:
         return math.prod(self.shape[self.sides :])
 
     def histograms(self, values: Values, bins: int) -> Whole:
-        """How many of a row's values lie in each even bin of [0, 1], channel by channel: (n, channels · bins). Edges:
-        what is outside counts in the bin that is next, and no number in the first."""
+        """How many of a row's values lie in each even bin of [0, 1], channel by
+        channel: (n, channels · bins). Edges: what is outside counts in the bin that is
+        next, and no number in the first.
+        """
         width = self.channels * bins
         out = np.empty((len(values), width))
         for start in range(0, len(values), _CHUNK):
             part = values[start : start + _CHUNK].reshape(-1, self.channels)
-            cells = np.nan_to_num(np.clip(np.floor(part.astype(np.float64) * bins), 0, bins - 1)).astype(np.int64)
+            cells = np.nan_to_num(
+                np.clip(np.floor(part.astype(np.float64) * bins), 0, bins - 1)
+            ).astype(np.int64)
             cells += bins * np.arange(self.channels)
             rows = len(part) * self.channels // math.prod(self.shape)
             cells = cells.reshape(rows, -1) + width * np.arange(rows)[:, None]
-            out[start : start + rows] = np.bincount(cells.ravel(), minlength=rows * width).reshape(rows, width)
+            out[start : start + rows] = np.bincount(
+                cells.ravel(), minlength=rows * width
+            ).reshape(rows, width)
         return out
 
     def matrix(self) -> NDArray[np.float64]:
-        """What turns coefficients back into flat values about 1/2: (features, values); `leaning` is still to come."""
-        waves = [dct(n) if side < self.sides else np.eye(n) for side, n in enumerate(self.shape)]
+        """What turns coefficients back into flat values about 1/2: (features, values);
+        `leaning` is still to come.
+        """
+        waves = [
+            dct(n) if side < self.sides else np.eye(n)
+            for side, n in enumerate(self.shape)
+        ]
         at = np.unravel_index(self.order, self.shape)
-        parts = (wave[place] for wave, place in zip(waves, at, strict=True))  # (features, n) each
-        flat = reduce(lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(len(a), -1), parts, np.ones((self._slow, 1)))
+        # (features, n) each
+        parts = (wave[place] for wave, place in zip(waves, at, strict=True))
+        flat = reduce(
+            lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(len(a), -1),
+            parts,
+            np.ones((self._slow, 1)),
+        )
         return np.concatenate([np.zeros((self.poses, flat.shape[1])), flat / UNIT])
 
     def describe(self) -> dict[str, Any]:
-        told = {"shape": list(self.shape), "sides": self.sides, "features": self.features}
+        told = {
+            "shape": list(self.shape),
+            "sides": self.sides,
+            "features": self.features,
+        }
         return told | ({"upright": True} if self.upright else {})
 
     @classmethod
     def from_description(cls, told: Mapping[str, Any]) -> "Frame":
         """The inverse of `describe`; other keys are ignored."""
-        return cls(tuple(told["shape"]), told["sides"], told["features"], upright=told.get("upright", False))
+        return cls(
+            tuple(told["shape"]),
+            told["sides"],
+            told["features"],
+            upright=told.get("upright", False),
+        )
 
 
 def dct(n: int) -> NDArray[np.float64]:
@@ -213,8 +301,10 @@ def on_diagonal(d: int) -> Tensor:
 
 
 def upright(steps: Tensor) -> tuple[Tensor, Tensor]:
-    """Images of whole numbers (n, height, width, channels), and how they were moved: poses (n, 3), as `leaning` takes
-    them, in parts of a pixel and of a line, and the images upright."""
+    """Images of whole numbers (n, height, width, channels), and how they were moved:
+    poses (n, 3), as `leaning` takes them, in parts of a pixel and of a line, and the
+    images upright.
+    """
     _, height, width, channels = steps.shape
     ground = steps[..., 0] if channels == 1 else steps.sum(3)
     shown = (ground - _edge(ground).round()[:, None, None]).abs_()
@@ -222,15 +312,20 @@ def upright(steps: Tensor) -> tuple[Tensor, Tensor]:
     s, sx, sy, sxx, sxy, syy = (shown.flatten(1) @ _places(height, width)).unbind(1)
     s = s.clamp(min=1.0)
     both = sxy - sx * sy / s
-    longest = torch.maximum(torch.maximum(sxx - sx * sx / s, syy - sy * sy / s), torch.ones_like(s))
+    longest = torch.maximum(
+        torch.maximum(sxx - sx * sx / s, syy - sy * sy / s), torch.ones_like(s)
+    )
     found = torch.stack([both / longest, sx / s / 2, sy / s / 2], 1)
     poses = (found * FINE).round().clamp(*_bounds(height, width))
-    # Exact in 24 bits: steps have twelve, with their sign, and a part of a pixel, twice, another twelve.
+    # Exact in 24 bits: steps have twelve, with their sign, and a part of a pixel,
+    # twice, another twelve.
     return poses, _moved(steps.float(), poses / FINE, back=False).round().double()
 
 
 def leaning(values: Tensor, poses: Tensor) -> Tensor:
-    """Upright images (n, height, width, channels) as they were before, by poses (n, 3) as `upright` gave them."""
+    """Upright images (n, height, width, channels) as they were before, by poses (n, 3)
+    as `upright` gave them.
+    """
     _, height, width, _ = values.shape
     least, most = (bound.to(poses) for bound in _bounds(height, width))
     return _moved(values, poses.clamp(least, most) / FINE, back=True)
@@ -240,7 +335,9 @@ def weights(height: int, width: int) -> Tensor:
     """What poses, as `upright` gives them, are multiplied with beside values: (3,)."""
     root = math.sqrt(height * width) / FINE
     lean, aside = WEIGHTS
-    return torch.tensor([lean, aside / width, aside / height], dtype=torch.float64) * root
+    return (
+        torch.tensor([lean, aside / width, aside / height], dtype=torch.float64) * root
+    )
 
 
 def reach(height: int, width: int) -> float:
@@ -249,23 +346,38 @@ def reach(height: int, width: int) -> float:
 
 
 def _moved(values: Tensor, poses: Tensor, *, back: bool) -> Tensor:
-    """Images whose lines, and columns, are moved by these numbers of pixels, or back; between pixels by a line."""
+    """Images whose lines, and columns, are moved by these numbers of pixels, or back;
+    between pixels by a line.
+    """
     n, height, width, channels = values.shape
     lean, aside, down = poses.to(values.dtype).unsqueeze(2).unbind(1)  # (n, 1) each
     down = _fine(-down if back else down)
-    lines = torch.arange(height + 1, dtype=values.dtype, device=values.device)  # one more than there are
+    # one more than there are
+    lines = torch.arange(height + 1, dtype=values.dtype, device=values.device)
     upper = lines[:-1] + down if back else lines[:-1]
-    across = _fine(lean * (upper - (height - 1) / 2) + aside) * (-1 if back else 1)  # (n, height)
-    above, left = down.floor(), across.floor()
-    flat = values.transpose(2, 3).reshape(n * height, -1)  # a line of each colour after the other
-    at = (above + lines).long().clamp(0, height - 1) + height * torch.arange(n, device=values.device)[:, None]
+    # (n, height)
+    across = _fine(lean * (upper - (height - 1) / 2) + aside) * (-1 if back else 1)
+    above = down.floor()
+    left = across.floor()
+    # a line of each colour after the other
+    flat = values.transpose(2, 3).reshape(n * height, -1)
+    at = (above + lines).long().clamp(0, height - 1) + height * torch.arange(
+        n, device=values.device
+    )[:, None]
     rows = flat.index_select(0, at.flatten()).view(n, height + 1, -1)
-    rows = torch.lerp(rows[:, :-1], rows[:, 1:], (down - above)[..., None]).reshape(-1, width)
-    steps = torch.arange(-width, width + 1, device=values.device)[:, None]  # farther, and all is the edge
+    rows = torch.lerp(rows[:, :-1], rows[:, 1:], (down - above)[..., None]).reshape(
+        -1, width
+    )
+    # farther, and all is the edge
+    steps = torch.arange(-width, width + 1, device=values.device)[:, None]
     places = (steps + torch.arange(width + 1, device=values.device)).clamp(0, width - 1)
-    some = (left.long().clamp(-width, width) + width).flatten().repeat_interleave(channels)
+    some = (
+        (left.long().clamp(-width, width) + width).flatten().repeat_interleave(channels)
+    )
     rows = rows.gather(1, places.index_select(0, some)).view(n, height, channels, -1)
-    return torch.lerp(rows[..., :-1], rows[..., 1:], (across - left)[:, :, None, None]).transpose(2, 3)
+    return torch.lerp(
+        rows[..., :-1], rows[..., 1:], (across - left)[:, :, None, None]
+    ).transpose(2, 3)
 
 
 def _fine(pixels: Tensor) -> Tensor:
@@ -273,7 +385,9 @@ def _fine(pixels: Tensor) -> Tensor:
 
 
 def _bounds(height: int, width: int) -> tuple[Tensor, Tensor]:
-    most = torch.tensor([LEAN, ASIDE * width, ASIDE * height], dtype=torch.float64) * FINE
+    most = (
+        torch.tensor([LEAN, ASIDE * width, ASIDE * height], dtype=torch.float64) * FINE
+    )
     return -most.floor(), most.floor()
 
 
@@ -281,12 +395,19 @@ def _edge(ground: Tensor) -> Tensor:
     """The mean of the pixels at the edge of images (n, height, width): (n,)."""
     height, width = ground.shape[1:]
     inside = ground[:, 1:-1, 1:-1].sum((1, 2))
-    return (ground.sum((1, 2)) - inside) / (height * width - max(height - 2, 0) * max(width - 2, 0))
+    return (ground.sum((1, 2)) - inside) / (
+        height * width - max(height - 2, 0) * max(width - 2, 0)
+    )
 
 
 @lru_cache(maxsize=16)
 def _places(height: int, width: int) -> Tensor:
-    """1, x, y, x², xy and y² of every pixel, twice the distance from the middle: whole numbers, (pixels, 6)."""
-    y, x = (2.0 * torch.arange(side, dtype=torch.float64) - (side - 1) for side in (height, width))
+    """1, x, y, x², xy and y² of every pixel, twice the distance from the middle: whole
+    numbers, (pixels, 6).
+    """
+    y, x = (
+        2.0 * torch.arange(side, dtype=torch.float64) - (side - 1)
+        for side in (height, width)
+    )
     y, x = (grid.flatten() for grid in torch.meshgrid(y, x, indexing="ij"))
     return torch.stack([torch.ones_like(x), x, y, x * x, x * y, y * y], 1)

@@ -1,8 +1,10 @@
-"""Many people with a few rows each, ready to be trained on as one batch: a phone is a population of one person, a
-simulation of 50,000 phones one of 50,000.
+"""Many people with a few rows each, ready to be trained on as one batch: a phone is a
+population of one person, a simulation of 50,000 phones one of 50,000.
 
-Guarantee: what a person contributes depends on the person's own rows and the public rule (`features`) alone.
-Edges: a person may have no rows; a population may not. A label outside the declared classes → SchemaError.
+Guarantee: what a person contributes depends on the person's own rows and the public
+rule (`features`) alone.
+Edges: a person may have no rows; a population may not. A label outside the declared
+classes → SchemaError.
 """
 
 import math
@@ -19,7 +21,14 @@ from torch import Tensor
 
 from understudy.data.array_folder import rows_in
 from understudy.data.encoding.codec import Uniform
-from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures, rule_of, tensor
+from understudy.data.encoding.features import (
+    ArrayFeatures,
+    Features,
+    Label,
+    TableFeatures,
+    rule_of,
+    tensor,
+)
 from understudy.data.encoding.values import starts_of
 from understudy.data.images import ImageSchema
 from understudy.data.kinds import TABLE, Rows
@@ -34,13 +43,17 @@ class Population:
 
     features: Features = field(repr=False)
     ids: NDArray[Any] = field(repr=False)  # whole numbers or text, one for each person
-    rows: Tensor = field(repr=False)  # in the compact form of `features`, person after person
+    # in the compact form of `features`, person after person
+    rows: Tensor = field(repr=False)
     codes: Tensor = field(repr=False)  # (rows,): the class of each row
-    starts: Tensor = field(repr=False)  # (people + 1,): person i has the rows starts[i] to starts[i + 1]
+    # (people + 1,): person i has the rows starts[i] to starts[i + 1]
+    starts: Tensor = field(repr=False)
 
     def __post_init__(self) -> None:
         if not len(self.rows):
-            raise SchemaError("nobody in this population has a row. Nothing was charged.")
+            raise SchemaError(
+                "nobody in this population has a row. Nothing was charged."
+            )
 
     @property
     def people(self) -> int:
@@ -48,52 +61,84 @@ class Population:
 
     @classmethod
     def from_table(cls, table: Table, target: str) -> Self:
-        """The people of a table, in the order in which they first come; without a person column, its rows."""
+        """The people of a table, in the order in which they first come; without a
+        person column, its rows.
+        """
         features = TableFeatures(table.schema, target)
-        people = table.people  # first: a long table's have to be the same ones at every reading that follows
-        return cls.grouped(features, features.rows(table), features.codes(table), people)
+        # first: a long table's have to be the same ones at every reading that follows
+        people = table.people
+        return cls.grouped(
+            features, features.rows(table), features.codes(table), people
+        )
 
     @classmethod
     def from_arrays(
-        cls, x: ArrayLike | Tensor, y: ArrayLike | Tensor, *, classes: int | Sequence[Label],
-        people: ArrayLike | None = None, rows_per_person: int | Sequence[int] | None = None,
-    ) -> Self:  # fmt: skip
-        """People from rows x (rows, …) and labels y (rows,); `classes` are public: how many, or the labels. `people`
-        names the person of each row. `rows_per_person` instead deals the rows out in their order, so many to each
-        (fewer to the last), or as many as a list says; a 0 there is a person without rows. With neither, each row is a
-        person."""
+        cls,
+        x: ArrayLike | Tensor,
+        y: ArrayLike | Tensor,
+        *,
+        classes: int | Sequence[Label],
+        people: ArrayLike | None = None,
+        rows_per_person: int | Sequence[int] | None = None,
+    ) -> Self:
+        """People from rows x (rows, …) and labels y (rows,); `classes` are public: how
+        many, or the labels. `people` names the person of each row. `rows_per_person`
+        instead deals the rows out in their order, so many to each (fewer to the last),
+        or as many as a list says; a 0 there is a person without rows. With neither,
+        each row is a person.
+        """
         rows = tensor(x)
         labels = tuple(range(classes)) if isinstance(classes, int) else tuple(classes)
         features = ArrayFeatures(tuple(rows.shape[1:]), labels)
-        rows, codes = features.rows(rows), features.codes(y)
+        rows = features.rows(rows)
+        codes = features.codes(y)
         if len(codes) != len(rows):
-            raise SchemaError(f"{len(rows):,} rows have {len(codes):,} labels. Nothing was read.")
+            raise SchemaError(
+                f"{len(rows):,} rows have {len(codes):,} labels. Nothing was read."
+            )
         if people is None:
             sizes = _sizes(1 if rows_per_person is None else rows_per_person, len(rows))
-            return cls(features, np.arange(len(sizes)), rows, codes, torch.from_numpy(starts_of(sizes)))
+            return cls(
+                features,
+                np.arange(len(sizes)),
+                rows,
+                codes,
+                torch.from_numpy(starts_of(sizes)),
+            )
         if rows_per_person is not None or np.shape(people) != (len(rows),):
             raise ConfigError(
-                f"people must name the person of each of {len(rows):,} rows, and needs no rows_per_person. "
-                "Nothing was read."
+                f"people must name the person of each of {len(rows):,} rows, and needs "
+                "no rows_per_person. Nothing was read."
             )
         return cls.grouped(features, rows, codes, np.asarray(people))
 
     @classmethod
-    def grouped(cls, features: Features, rows: Tensor, codes: Tensor, people: NDArray[Any]) -> Self:
-        """Bring each person's rows together; where they are already, nothing is copied."""
+    def grouped(
+        cls, features: Features, rows: Tensor, codes: Tensor, people: NDArray[Any]
+    ) -> Self:
+        """Bring each person's rows together; where they are already, nothing is
+        copied.
+        """
         who, ids = pd.factorize(people)
         ids = ids.astype(object) if ids.dtype.kind == "T" else ids
-        if (missing := who < 0).any():
-            raise SchemaError(f"row {int(missing.argmax()) + 1:,} belongs to no person. Nothing was read further.")
+        missing = who < 0
+        if missing.any():
+            raise SchemaError(
+                f"row {int(missing.argmax()) + 1:,} belongs to no person. Nothing was "
+                "read further."
+            )
         if (np.diff(who) < 0).any():
             order = torch.from_numpy(np.argsort(who, kind="stable"))
-            rows, codes = rows[order], codes[order]
+            rows = rows[order]
+            codes = codes[order]
         starts = starts_of(np.bincount(who, minlength=len(ids)))
         return cls(features, np.asarray(ids), rows, codes, torch.from_numpy(starts))
 
     def one_row_each(self, people: Tensor, rng: Uniform) -> tuple[Tensor, Tensor]:
-        """The place of one row of each of these people, drawn evenly among their own, and who has one: (people,) both.
-        Edges: the place of a person without rows is 0, and means nothing."""
+        """The place of one row of each of these people, drawn evenly among their own,
+        and who has one: (people,) both.
+        Edges: the place of a person without rows is 0, and means nothing.
+        """
         sizes = self.starts.diff()[people]
         drawn = (rng.uniform(len(people)) * sizes).long().minimum(sizes - 1)
         return torch.where(sizes > 0, self.starts[people] + drawn, 0), sizes > 0
@@ -101,11 +146,14 @@ class Population:
     def apart(
         self, people: Tensor, *, most: int | None = None, rng: Uniform | None = None
     ) -> Iterator[tuple[Tensor, tuple[Tensor, Tensor, Tensor]]]:
-        """The rows of these people in batches of which nobody else's rows change the shape: who is in, and `gather`'s.
-        Each is a batch of all `people`, in their order, of a length from `rungs`. A person is in the shortest that
-        their own rows fit into, and empty in the others. What is computed of a person's part is then the same to the
-        last bit whoever else is there, where the length of a common padding would show in its rounding. Edges: the time
-        tells which lengths there are."""
+        """The rows of these people in batches of which nobody else's rows change the
+        shape: who is in, and `gather`'s. Each is a batch of all `people`, in their
+        order, of a length from `rungs`. A person is in the shortest that their own rows
+        fit into, and empty in the others. What is computed of a person's part is then
+        the same to the last bit whoever else is there, where the length of a common
+        padding would show in its rounding. Edges: the time tells which lengths there
+        are.
+        """
         sizes = self.starts[people + 1] - self.starts[people]
         lengths = rungs(sizes, most)
         for length in sorted(set(lengths.tolist())):
@@ -114,12 +162,20 @@ class Population:
             yield here, (x, y, mask & here[:, None])
 
     def gather(
-        self, people: Tensor, *, length: int | None = None, most: int | None = None, rng: Uniform | None = None
+        self,
+        people: Tensor,
+        *,
+        length: int | None = None,
+        most: int | None = None,
+        rng: Uniform | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The rows of these people, padded to the longest, or all to a `length`: x (people, rows, …), y and mask
-        (people, rows). `mask` is true where a row is the person's own; what stands elsewhere means nothing. Of a person
-        with more than `most` rows so many are drawn, with replacement, by `rng`."""
-        start, size = self.starts[people], self.starts[people + 1] - self.starts[people]
+        """The rows of these people, padded to the longest, or all to a `length`: x
+        (people, rows, …), y and mask (people, rows). `mask` is true where a row is the
+        person's own; what stands elsewhere means nothing. Of a person with more than
+        `most` rows so many are drawn, with replacement, by `rng`.
+        """
+        start = self.starts[people]
+        size = self.starts[people + 1] - self.starts[people]
         if length is None:
             longest = max([1, *size.tolist()])
             length = longest if most is None else min(longest, most)
@@ -141,16 +197,26 @@ def population_of(rows: Rows | Population) -> Population:
     if TABLE.holds(rows):
         people = rows.people  # first: see `Population.from_table`
         return Population.grouped(rule, rule.rows(rows), rule.codes(rows), people)
-    return Population(rule, rows.ids, rule.rows(rows), rule.codes(rows), torch.from_numpy(rows.starts))
+    return Population(
+        rule, rows.ids, rule.rows(rows), rule.codes(rows), torch.from_numpy(rows.starts)
+    )
 
 
 def rungs(sizes: Tensor, most: int | None = None) -> Tensor:
-    """For each size the least of 2, 10, 20, 50, 100, 200, 500, … that holds it; `most` where that is less. Few steps
-    below 10, where a person's training costs by the person and hardly by the row."""
+    """For each size the least of 2, 10, 20, 50, 100, 200, 500, … that holds it; `most`
+    where that is less. Few steps below 10, where a person's training costs by the
+    person and hardly by the row.
+    """
     if not len(sizes):
         return sizes
-    decades = [step * 10**power for power in range(1, len(str(int(sizes.max()))) + 1) for step in (1, 2, 5)]
-    steps = torch.tensor(sorted({rung if most is None else min(rung, most) for rung in (2, *decades)}))
+    decades = [
+        step * 10**power
+        for power in range(1, len(str(int(sizes.max()))) + 1)
+        for step in (1, 2, 5)
+    ]
+    steps = torch.tensor(
+        sorted({rung if most is None else min(rung, most) for rung in (2, *decades)})
+    )
     return steps[torch.searchsorted(steps, sizes).clamp(max=len(steps) - 1)]
 
 
@@ -162,17 +228,26 @@ def _sizes(rows_per_person: int | Sequence[int], rows: int) -> NDArray[np.int64]
         return sizes
     sizes = np.asarray(rows_per_person, dtype=np.int64)
     if sizes.ndim != 1 or (sizes < 0).any() or sizes.sum() != rows:
-        raise ConfigError(f"rows_per_person must list counts that sum up to {rows:,} rows. Nothing was read.")
+        raise ConfigError(
+            f"rows_per_person must list counts that sum up to {rows:,} rows. Nothing "
+            "was read."
+        )
     return sizes
 
 
-def read_labelled_images(path: str | Path, schema: ImageSchema, *, target: str, labels: Sequence[Label]) -> Population:
-    """The people of a .npz file, with images by this schema and, in the array `target`, the class of each."""
+def read_labelled_images(
+    path: str | Path, schema: ImageSchema, *, target: str, labels: Sequence[Label]
+) -> Population:
+    """The people of a .npz file, with images by this schema and, in the array `target`,
+    the class of each.
+    """
     path = Path(path)
     images, beside = rows_in(path, schema, target)
     pixels = schema.scaled(images, path.name)
     try:
         people = beside.get(schema.person or "")
-        return Population.from_arrays(pixels, beside[target], classes=labels, people=people)
+        return Population.from_arrays(
+            pixels, beside[target], classes=labels, people=people
+        )
     except SchemaError as error:
         raise SchemaError(f"{path.name}: {error}") from None

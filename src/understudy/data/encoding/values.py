@@ -1,8 +1,10 @@
-"""Values of a column as numbers, and back: its levels, days or steps since 1970-01-01, its own numbers.
+"""Values of a column as numbers, and back: its levels, days or steps since 1970-01-01,
+its own numbers.
 
-*Pieces* are levels, cut further where a question tells values of one level apart. A model knows levels, and a question
-asks for "70 or older" where a level is 65 to 79. Within a level values are even, so the level is cut at 70, and each
-piece has a share of it: 5/15 and 10/15. A piece that holds no number has none.
+*Pieces* are levels, cut further where a question tells values of one level apart. A
+model knows levels, and a question asks for "70 or older" where a level is 65 to 79.
+Within a level values are even, so the level is cut at 70, and each piece has a share of
+it: 5/15 and 10/15. A piece that holds no number has none.
 
 Edges: a value outside the declared domain, or of another type → SchemaError.
 """
@@ -16,7 +18,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.column import Binned, Boolean, Categorical, Column, Date, Datetime, Ordinal, Real
+from understudy.data.column import (
+    Binned,
+    Boolean,
+    Categorical,
+    Column,
+    Date,
+    Datetime,
+    Ordinal,
+    Real,
+)
 
 Cells: TypeAlias = "pd.Series[Any]"  # of one column
 Floats = NDArray[np.float64]
@@ -29,60 +40,98 @@ _STEPS = 3  # edges that it may leave to be compared with
 
 
 def codes_of(column: Column, values: Cells) -> Codes:
-    """The level of each value. SchemaError where one lies outside the declared domain."""
+    """The level of each value. SchemaError where one lies outside the declared
+    domain.
+    """
     if isinstance(column, Boolean) and values.dtype == np.bool_:
         return values.to_numpy(np.int32)
     codes = found_levels(column, values)
     if len(codes) and codes.min() < 0:
         row = int((codes < 0).argmax())
-        said = "is missing" if pd.isna(values.array[row]) else f"is {values.iloc[row]}, outside {column.domain}"
+        said = (
+            "is missing"
+            if pd.isna(values.array[row])
+            else f"is {values.iloc[row]}, outside {column.domain}"
+        )
         raise column.error(f"the value at row {row + 1:,} {said}. Nothing was encoded.")
     return codes.astype(np.int32, copy=False)
 
 
 def found_levels(column: Column, values: Cells) -> NDArray[np.integer]:
     """The level of each value, −1 where there is none."""
-    missing, levels = pd.isna(values.array), _levels(column, values)
-    return np.where(missing, column.levels if column.nullable else -1, levels) if missing.any() else levels
+    missing = pd.isna(values.array)
+    levels = _levels(column, values)
+    return (
+        np.where(missing, column.levels if column.nullable else -1, levels)
+        if missing.any()
+        else levels
+    )
 
 
 def is_within(column: Binned, values: Cells) -> bool:
     """Whether all are there, within the bounds, and whole where they have to be."""
     numbers = _numbers(column, values)
     whole = column.edges.dtype.kind == "i"
-    if not len(numbers) or not column.edges[0] <= numbers.min() <= numbers.max() <= column.edges[-1] - whole:
+    if (
+        not len(numbers)
+        or not column.edges[0]
+        <= numbers.min()
+        <= numbers.max()
+        <= column.edges[-1] - whole
+    ):
         return False
-    return not whole or values.dtype.kind in "iu" or bool((numbers == np.floor(numbers)).all())
+    return (
+        not whole
+        or values.dtype.kind in "iu"
+        or bool((numbers == np.floor(numbers)).all())
+    )
 
 
 def _levels(column: Column, values: Cells) -> NDArray[np.integer]:
     if isinstance(column, Categorical) and isinstance(column.categories[0], str):
         return _texts(column.categories).get_indexer(pd.Index(values, dtype=object))
     if isinstance(column, Boolean) and values.dtype.kind not in "biuf":
-        known: dict[Any, int] = {False: 0, True: 1} | {label: i for i, label in enumerate(column.values)}
-        return np.array([known.get(value, -1) for value in values.astype(object)], dtype=np.int32)
-    numbers = _moments(column, values) if isinstance(column, Date | Datetime) else _numbers(column, values)
+        known: dict[Any, int] = {False: 0, True: 1} | {
+            label: i for i, label in enumerate(column.values)
+        }
+        return np.array(
+            [known.get(value, -1) for value in values.astype(object)], dtype=np.int32
+        )
+    numbers = (
+        _moments(column, values)
+        if isinstance(column, Date | Datetime)
+        else _numbers(column, values)
+    )
     if isinstance(column, Categorical):
         return _place_among(column.categories, numbers)
     if isinstance(column, Binned):
         whole = column.edges.dtype.kind == "i"  # then the last edge lies one past high
-        low, high = column.edges[0], column.edges[-1] - whole
+        low = column.edges[0]
+        high = column.edges[-1] - whole
         inside = (low <= numbers) & (numbers <= high)
         if whole and values.dtype.kind not in "iu":
             inside &= numbers == np.floor(numbers)
         if len(numbers) < _MANY:
-            return np.where(inside, np.searchsorted(column.edges[1:-1], numbers, side="right"), -1)
+            return np.where(
+                inside, np.searchsorted(column.edges[1:-1], numbers, side="right"), -1
+            )
         if inside.all():
             return _places(column)(numbers)
         return np.where(inside, _places(column)(np.where(inside, numbers, low)), -1)
-    numbered = isinstance(column, Boolean) and isinstance(column.values[0], int) and values.dtype.kind != "b"
+    numbered = (
+        isinstance(column, Boolean)
+        and isinstance(column.values[0], int)
+        and values.dtype.kind != "b"
+    )
     labels = column.values if isinstance(column, Boolean) and numbered else (0, 1)
     return _place_among(labels, numbers)
 
 
 @lru_cache(maxsize=256)
 def _texts(categories: tuple[Any, ...]) -> "pd.Index[Any]":
-    """Looked up once, so that what it builds for that is there before other threads look."""
+    """Looked up once, so that what it builds for that is there before other threads
+    look.
+    """
     index: pd.Index[Any] = pd.Index(categories, dtype=object)
     index.get_indexer(index[:1])
     return index
@@ -96,23 +145,39 @@ def _in_order(known: tuple[Any, ...]) -> tuple[Floats, NDArray[np.integer]]:
 
 
 class _Places:
-    """Where numbers lie between the edges of a column, which are many: by a table of the first bits of a number.
-    Guarantee: as `searchsorted` has it, to the last bit. Edges: numbers within the column's bounds alone."""
+    """Where numbers lie between the edges of a column, which are many: by a table of
+    the first bits of a number.
+    Guarantee: as `searchsorted` has it, to the last bit. Edges: numbers within the
+    column's bounds alone.
+    """
 
     def __init__(self, edges: NDArray[Any]) -> None:
-        self.low, self.plain = edges[0], edges.dtype.kind == "i" and bool((np.diff(edges) == 1).all())
+        self.low = edges[0]
+        self.plain = edges.dtype.kind == "i" and bool((np.diff(edges) == 1).all())
         if self.plain:
             return
-        inner, ends = edges[1:-1].astype(np.float64), np.array([edges[0], edges[-1]], dtype=np.float64)
+        inner = edges[1:-1].astype(np.float64)
+        ends = np.array([edges[0], edges[-1]], dtype=np.float64)
         low, high = map(int, _rank(ends))
-        self.shift = max(0, (high - low).bit_length() - (_FINER * len(edges)).bit_length())
+        self.shift = max(
+            0, (high - low).bit_length() - (_FINER * len(edges)).bit_length()
+        )
         self.first_bits = low >> self.shift
-        starts = np.arange(self.first_bits, (high >> self.shift) + 1, dtype=np.int64) << self.shift
+        starts = (
+            np.arange(self.first_bits, (high >> self.shift) + 1, dtype=np.int64)
+            << self.shift
+        )
         last = starts + ((1 << self.shift) - 1)
-        self.first = np.searchsorted(inner, _ranked(np.maximum(starts, low)), side="right").astype(np.int32)
-        more = np.searchsorted(inner, _ranked(np.minimum(last, high)), side="right") - self.first
+        self.first = np.searchsorted(
+            inner, _ranked(np.maximum(starts, low)), side="right"
+        ).astype(np.int32)
+        more = (
+            np.searchsorted(inner, _ranked(np.minimum(last, high)), side="right")
+            - self.first
+        )
         self.steps = min(_STEPS, int(more.max()))
-        self.crowded, self.inner = more > self.steps, np.append(inner, np.inf)
+        self.crowded = more > self.steps
+        self.inner = np.append(inner, np.inf)
 
     def __call__(self, numbers: Floats) -> Codes:
         if self.plain:
@@ -121,8 +186,11 @@ class _Places:
         places: Codes = self.first[bits]
         for _ in range(self.steps):
             places += numbers >= self.inner[places]
-        if (crowded := self.crowded[bits]).any():
-            places[crowded] = np.searchsorted(self.inner[:-1], numbers[crowded], side="right")
+        crowded = self.crowded[bits]
+        if crowded.any():
+            places[crowded] = np.searchsorted(
+                self.inner[:-1], numbers[crowded], side="right"
+            )
         return places
 
 
@@ -154,7 +222,9 @@ def _numbers(column: Column, values: Cells) -> Floats:
     try:
         return values.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError):
-        raise column.error(f"holds values that are not numbers ({values.dtype}). Nothing was encoded.") from None
+        raise column.error(
+            f"holds values that are not numbers ({values.dtype}). Nothing was encoded."
+        ) from None
 
 
 def _moments(column: Date | Datetime, values: Cells) -> Floats:
@@ -163,13 +233,17 @@ def _moments(column: Date | Datetime, values: Cells) -> Floats:
         dates = isinstance(values.dtype, np.dtype) and values.dtype.kind == "M"
         stamps = (values if dates else pd.to_datetime(values)).to_numpy("datetime64[s]")
     except (TypeError, ValueError):
-        raise column.error(f"holds values that are not dates ({values.dtype}). Nothing was encoded.") from None
+        raise column.error(
+            f"holds values that are not dates ({values.dtype}). Nothing was encoded."
+        ) from None
     step = column.step if isinstance(column, Datetime) else 86400
     return np.where(np.isnat(stamps), np.nan, np.floor(stamps.astype(np.int64) / step))
 
 
 def numbers_of(column: Column, values: Cells) -> Floats:
-    """Values that have an order, as numbers that have the same; NaN where one is missing."""
+    """Values that have an order, as numbers that have the same; NaN where one is
+    missing.
+    """
     if isinstance(column, Date | Datetime):
         return _moments(column, values)
     if isinstance(column, Binned):
@@ -179,9 +253,11 @@ def numbers_of(column: Column, values: Cells) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """The pieces of one column, in order, the missing one last where the column is nullable. `level` is the model's
-    level of each, `share` its part of that level. Of a number or a day, `edges` says where each piece begins, and where
-    the last ends; of the rest a piece is a declared value."""
+    """The pieces of one column, in order, the missing one last where the column is
+    nullable. `level` is the model's level of each, `share` its part of that level. Of a
+    number or a day, `edges` says where each piece begins, and where the last ends; of
+    the rest a piece is a declared value.
+    """
 
     column: Column
     level: NDArray[np.int32]
@@ -202,29 +278,42 @@ Pieced = Mapping[int, Pieces]  # the columns that are in pieces, by number
 
 
 def cut(column: Column, cuts: Iterable[float] = ()) -> Pieces:
-    """The column's own levels, cut at these places within its bounds; those of whole numbers and days are whole."""
+    """The column's own levels, cut at these places within its bounds; those of whole
+    numbers and days are whole.
+    """
     if not isinstance(column, Binned):
-        return Pieces(column, np.arange(column.size, dtype=np.int32), np.ones(column.size))
+        return Pieces(
+            column, np.arange(column.size, dtype=np.int32), np.ones(column.size)
+        )
     own = column.edges
-    inner = np.array([place for place in cuts if own[0] < place < own[-1]], dtype=own.dtype)
+    inner = np.array(
+        [place for place in cuts if own[0] < place < own[-1]], dtype=own.dtype
+    )
     edges = np.union1d(own, inner)
     level = np.searchsorted(own, edges[:-1], side="right") - 1
     share = _sizes(column, edges) / _sizes(column, own)[level]
     if column.nullable:
-        level, share = np.append(level, column.levels), np.append(share, 1.0)
+        level = np.append(level, column.levels)
+        share = np.append(share, 1.0)
     return Pieces(column, level.astype(np.int32), share, edges)
 
 
 def _sizes(column: Binned, edges: NDArray[Any]) -> NDArray[Any]:
-    """How much lies between two edges each: of numbers with so many decimals, how many."""
+    """How much lies between two edges each: of numbers with so many decimals, how
+    many.
+    """
     if not isinstance(column, Real) or column.decimals is None:
         return np.diff(edges)
     first, last = column.steps(edges)
     return last - first + 1
 
 
-def values_of(column: Column, codes: Numbers, inside: Floats, edges: NDArray[Any] | None = None) -> Cells:
-    """The values of the levels, or of the pieces between `edges`; `inside` ∈ [0, 1) says where in one a value lies."""
+def values_of(
+    column: Column, codes: Numbers, inside: Floats, edges: NDArray[Any] | None = None
+) -> Cells:
+    """The values of the levels, or of the pieces between `edges`; `inside` ∈ [0, 1)
+    says where in one a value lies.
+    """
     if isinstance(column, Binned) and edges is None:
         edges = column.edges
     missing = codes == (column.levels if edges is None else len(edges) - 1)
@@ -235,61 +324,92 @@ def values_of(column: Column, codes: Numbers, inside: Floats, edges: NDArray[Any
         values = np.array(column.categories, dtype=object if text else None)[levels]
     elif isinstance(column, Real) and column.decimals is not None and edges is not None:
         first, last = (steps[levels] for steps in column.steps(edges))
-        values = np.minimum(first + np.floor(inside * (last - first + 1)), last) / 10.0**column.decimals
+        values = (
+            np.minimum(first + np.floor(inside * (last - first + 1)), last)
+            / 10.0**column.decimals
+        )
     elif edges is not None:
-        low, high = edges[levels], edges[levels + 1]
+        low = edges[levels]
+        high = edges[levels + 1]
         values = low + inside * (high - low)
         if edges.dtype.kind == "i":
             values = np.minimum(np.floor(values).astype(np.int64), high - 1)
         else:
-            values = np.minimum(values, np.nextafter(high, low))  # rounding must not leave the bin
+            # rounding must not leave the bin
+            values = np.minimum(values, np.nextafter(high, low))
     return typed(column, values, missing)
 
 
 def labels_of(column: Column) -> list[Any]:
-    """What stands for each level in a table of answers: its declared value, its bin's label, None for missing."""
+    """What stands for each level in a table of answers: its declared value, its bin's
+    label, None for missing.
+    """
     if isinstance(column, Categorical):
         own: list[Any] = list(column.categories)
     else:
-        own = list(column.values) if isinstance(column, Boolean) else list(column.labels)
+        own = (
+            list(column.values) if isinstance(column, Boolean) else list(column.labels)
+        )
     return [*own, None] if column.nullable else own
 
 
 def typed(column: Column, values: NDArray[Any], missing: NDArray[np.bool_]) -> Cells:
-    """Values in the column's own dtype: text as it is, booleans from 0 and 1, all else from numbers. Dates come from
-    days since 1970, times from the column's steps since then."""
+    """Values in the column's own dtype: text as it is, booleans from 0 and 1, all else
+    from numbers. Dates come from days since 1970, times from the column's steps since
+    then.
+    """
     gap: Any = None if values.dtype == object else 0
     values = np.where(missing, gap, values)
     if isinstance(column, Boolean):
         values = np.array(column.values, dtype=object)[(values == 1).astype(np.int64)]
     if isinstance(column, Date):
-        values = values.astype(np.int64).astype("datetime64[D]").astype("datetime64[ns]")
+        values = (
+            values.astype(np.int64).astype("datetime64[D]").astype("datetime64[ns]")
+        )
     if isinstance(column, Datetime):
-        values = (values.astype(np.int64) * column.step).astype("datetime64[s]").astype("datetime64[ns]")
+        values = (
+            (values.astype(np.int64) * column.step)
+            .astype("datetime64[s]")
+            .astype("datetime64[ns]")
+        )
     series = pd.Series(values, dtype=dtype(column))
     return series.mask(missing) if missing.any() else series
 
 
 def dtype(column: Column) -> "str | pd.CategoricalDtype":
-    """The dtype of a column in a table: the plain one, or pandas' nullable one where it must hold gaps."""
+    """The dtype of a column in a table: the plain one, or pandas' nullable one where it
+    must hold gaps.
+    """
     if isinstance(column, Categorical | Boolean):
         first = (column.values if isinstance(column, Boolean) else column.categories)[0]
         if isinstance(column, Ordinal) and isinstance(first, str):
             return pd.CategoricalDtype(list(column.categories), ordered=True)
-        plain = {bool: "bool", str: "object", float: "float64"}.get(type(first), "int64")
+        plain = {bool: "bool", str: "object", float: "float64"}.get(
+            type(first), "int64"
+        )
     else:
-        plain = {"integer": "int64", "real": "float64"}.get(column.kind, "datetime64[ns]")
-    return {"bool": "boolean", "int64": "Int64"}.get(plain, plain) if column.nullable else plain
+        plain = {"integer": "int64", "real": "float64"}.get(
+            column.kind, "datetime64[ns]"
+        )
+    return (
+        {"bool": "boolean", "int64": "Int64"}.get(plain, plain)
+        if column.nullable
+        else plain
+    )
 
 
 def places_of(pieces: Pieces, values: Cells) -> NDArray[np.integer]:
-    """The piece in which each value lies; the last of them for one that is missing, whether or not it may be."""
+    """The piece in which each value lies; the last of them for one that is missing,
+    whether or not it may be.
+    """
     column = pieces.column
     if pieces.edges is None:
         found = _levels(column, values)
     else:
         numbers = numbers_of(column, values)
-        found = np.searchsorted(pieces.edges[1:-1], np.where(np.isnan(numbers), 0, numbers), side="right")
+        found = np.searchsorted(
+            pieces.edges[1:-1], np.where(np.isnan(numbers), 0, numbers), side="right"
+        )
     return np.where(pd.isna(values.array), len(pieces.level) - 1, found)
 
 
@@ -302,7 +422,9 @@ def starts_of(numbers: NDArray[np.integer[Any]]) -> Places:
 
 
 def taken(starts: Places, people: NDArray[Any]) -> tuple[Places, Places]:
-    """Of these people alone, in this order: where the rows of each begin, and the places of all rows now."""
+    """Of these people alone, in this order: where the rows of each begin, and the
+    places of all rows now.
+    """
     numbers = np.diff(starts)[people]
     begin = starts_of(numbers)
     return begin, np.arange(begin[-1]) + np.repeat(starts[people] - begin[:-1], numbers)

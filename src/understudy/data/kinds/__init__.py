@@ -1,13 +1,15 @@
-"""One object for each kind of rows: tables, images, series, people with events; and of generators what these are side
-by side.
+"""One object for each kind of rows: tables, images, series, people with events; and of
+generators what these are side by side.
 
-A new kind is a class here and a name in `BROUGHT`, and above an entry under its name: how it is read
-(`encoding.features`), drawn (`generators.drawings`), compared (`report.compared`), measured for a page
-(`report.measure`) and pooled (`protocols.sgde.kinds`), as far as it is.
+A new kind is a class here and a name in `BROUGHT`, and above an entry under its name:
+how it is read (`encoding.features`), drawn (`generators.drawings`), compared
+(`report.compared`), measured for a page (`report.measure`) and pooled
+(`protocols.sgde.kinds`), as far as it is.
 
-A mixed schema has `kind = "mixed"` at the top and a table of `parts`: each party's schema, as it is kept by itself. A
-row of it is one person. As a table it has the columns of the tables as they are, `radiology.pixel_0_0`, … for images,
-and `monitor.heart_rate.0`, … for the steps of a series.
+A mixed schema has `kind = "mixed"` at the top and a table of `parts`: each party's
+schema, as it is kept by itself. A row of it is one person. As a table it has the
+columns of the tables as they are, `radiology.pixel_0_0`, … for images, and
+`monitor.heart_rate.0`, … for the steps of a series.
 """
 
 import warnings
@@ -43,7 +45,13 @@ from understudy.data.reading.files import Source
 from understudy.data.reading.judged import Violation
 from understudy.data.schema import Document, Grid, OneOf, Schema, join, read
 from understudy.data.table import Table
-from understudy.data.visits import SeveralVisits, TwoSources, Visits, VisitSchema, read_visits
+from understudy.data.visits import (
+    SeveralVisits,
+    TwoSources,
+    Visits,
+    VisitSchema,
+    read_visits,
+)
 from understudy.data.visits.reading import number_bounds, two_sources
 from understudy.ground.check import known_keys, nearest, repeated
 from understudy.ground.errors import SchemaError, UtilityWarning
@@ -56,53 +64,103 @@ class VisitKind(Kind[VisitSchema, Visits]):
     name = VisitSchema.kind
     plural = "people with events"
 
-    def read(self, source: Any, schema: VisitSchema, name: str | None = None, *, one_row_each: bool = True) -> Visits:
+    def read(
+        self,
+        source: Any,
+        schema: VisitSchema,
+        name: str | None = None,
+        *,
+        one_row_each: bool = True,
+    ) -> Visits:
         rows = read_visits(source, schema, name)
         if "people" not in two_sources(source, schema):
             warnings.warn(
-                f"{rows.source}: there is no table of people beside the events, so people without an event cannot be "
-                f'counted. One with the column "{schema.person}" alone is enough.', UtilityWarning, stacklevel=2,
-            )  # fmt: skip
+                f"{rows.source}: there is no table of people beside the events, so "
+                "people without an event cannot be "
+                f'counted. One with the column "{schema.person}" alone is enough.',
+                UtilityWarning,
+                stacklevel=2,
+            )
         return rows
 
-    def check(self, source: Any, schema: VisitSchema) -> tuple[list[Violation], list[str]]:
-        rows, most = self.read(source, schema), schema.most_events
-        said = [f"{rows.rows:,} people, {int((rows.numbers == 0).sum()):,} of them without events."]
-        if more := int((rows.numbers > most).sum()):
-            kept = f"the first {most:,}" if schema.cut == "first" else f"{most:,}, drawn by chance,"
-            said.append(f"{more:,} have more than {most:,} events, of which {kept} count.")
+    def check(
+        self, source: Any, schema: VisitSchema
+    ) -> tuple[list[Violation], list[str]]:
+        rows = self.read(source, schema)
+        most = schema.most_events
+        said = [
+            f"{rows.rows:,} people, {int((rows.numbers == 0).sum()):,} of them "
+            "without events."
+        ]
+        more = int((rows.numbers > most).sum())
+        if more:
+            kept = (
+                f"the first {most:,}"
+                if schema.cut == "first"
+                else f"{most:,}, drawn by chance,"
+            )
+            said.append(
+                f"{more:,} have more than {most:,} events, of which {kept} count."
+            )
         return [], said
 
     def roster(self, rows: Visits, *, several: bool = False) -> Table:
         return placed(rows.people, rows.schema.person, rows.source)
 
     def sizes(self, schema: VisitSchema) -> tuple[int, ...]:
-        """The levels of both, the bounds of each level of the number of events, and whether they have an order."""
+        """The levels of both, the bounds of each level of the number of events, and
+        whether they have an order.
+        """
         bounds = (bound for pair in number_bounds(schema) for bound in pair)
         columns = (*schema.person_schema.columns, *schema.event_schema.columns)
         return (*(column.size for column in columns), *bounds, schema.ordered)
 
-    def made_up(self, schema: VisitSchema, people: int, canary: int | None = 0) -> Visits:
+    def made_up(
+        self, schema: VisitSchema, people: int, canary: int | None = 0
+    ) -> Visits:
         tables = schema.fine.tables
         own, events = (
-            np.array([[c.levels - 1 or c.size - 1 for c in columns if c.name != schema.time]], dtype=np.int32)
-            for columns in (tables["people"].columns if "people" in tables else (), tables["events"].columns)
+            np.array(
+                [
+                    [
+                        c.levels - 1 or c.size - 1
+                        for c in columns
+                        if c.name != schema.time
+                    ]
+                ],
+                dtype=np.int32,
+            )
+            for columns in (
+                tables["people"].columns if "people" in tables else (),
+                tables["events"].columns,
+            )
         )
         here = np.arange(people) == (-1 if canary is None else canary)
         numbers = np.where(here, schema.most_events + _MORE, 1)
         clock = schema.clock
         return Visits(
             own=np.where(here[:, None], own, 0).astype(np.int32),
-            events=np.where(np.repeat(here, numbers)[:, None], events, 0).astype(np.int32),
-            times=None if clock is None else np.full(numbers.sum(), int(clock.edges[0]), dtype=np.int64),
-            starts=starts_of(numbers), people=np.arange(people), schema=schema, source="made-up rows",
-        )  # fmt: skip
+            events=np.where(np.repeat(here, numbers)[:, None], events, 0).astype(
+                np.int32
+            ),
+            times=None
+            if clock is None
+            else np.full(numbers.sum(), int(clock.edges[0]), dtype=np.int64),
+            starts=starts_of(numbers),
+            people=np.arange(people),
+            schema=schema,
+            source="made-up rows",
+        )
 
 
 VISITS = VisitKind(VisitSchema, Visits)
-EVENTS: Family[VisitSchema | SeveralVisits, Visits] = Family(VisitSchema | SeveralVisits, Visits)
+EVENTS: Family[VisitSchema | SeveralVisits, Visits] = Family(
+    VisitSchema | SeveralVisits, Visits
+)
 FLAT: Family[AnySchema, Rows] = Family(AnySchema, Table | ArrayTable)
-BROUGHT: dict[str, Kind[Any, Any]] = {kind.name: kind for kind in (TABLE, SERIES, IMAGES, VISITS)}
+BROUGHT: dict[str, Kind[Any, Any]] = {
+    kind.name: kind for kind in (TABLE, SERIES, IMAGES, VISITS)
+}
 
 
 @overload
@@ -123,39 +181,66 @@ def load_schema(path: str | Path) -> PublicSchema:
 
 def schema_from(data: dict[str, Any]) -> PublicSchema:
     """The schema that `to_dict` wrote down, of whichever kind."""
-    if (kind := data.get("kind")) is None:
+    kind = data.get("kind")
+    if kind is None:
         return Schema.from_dict(data)
     said = [name for name in BROUGHT if name != TABLE.name]
     if kind not in said:
         raise SchemaError(
-            f"kind must be {' or '.join(said)}, or left out for a table, not {kind!r}.{nearest(kind, said)}"
+            f"kind must be {' or '.join(said)}, or left out for a table, not "
+            f"{kind!r}.{nearest(kind, said)}"
         )
     found: PublicSchema = BROUGHT[kind].schema.from_dict(data)
     return found
 
 
 def one_kind_of_row(schema: PublicSchema) -> AnySchema:
-    """The schema, where people with many events are out of place. SchemaError where it describes these."""
+    """The schema, where people with many events are out of place. SchemaError where it
+    describes these.
+    """
     if not FLAT.describes(schema):
         raise SchemaError(
-            f'this schema describes rows of the kind "{schema.kind}", and one table, series or images are needed here.'
+            f'this schema describes rows of the kind "{schema.kind}", and one table, '
+            "series or images are needed here."
         )
     return schema
 
 
 @overload
-def read_rows(source: From, schema: AnySchema, name: str | None = None, *, one_row_each: bool = True) -> Rows: ...
+def read_rows(
+    source: From,
+    schema: AnySchema,
+    name: str | None = None,
+    *,
+    one_row_each: bool = True,
+) -> Rows: ...
 
 
 @overload
-def read_rows(source: From, schema: PublicSchema, name: str | None = None, *, one_row_each: bool = True) -> AnyRows: ...
+def read_rows(
+    source: From,
+    schema: PublicSchema,
+    name: str | None = None,
+    *,
+    one_row_each: bool = True,
+) -> AnyRows: ...
 
 
-def read_rows(source: From, schema: PublicSchema, name: str | None = None, *, one_row_each: bool = True) -> AnyRows:
+def read_rows(
+    source: From,
+    schema: PublicSchema,
+    name: str | None = None,
+    *,
+    one_row_each: bool = True,
+) -> AnyRows:
     several = isinstance(source, Mapping) and not isinstance(source, pd.DataFrame)
     if several and not VISITS.describes(schema):
-        raise SchemaError('two tables are read by a schema of the kind "visits". Nothing was read.')
-    rows: AnyRows = kind_of(schema).read(source, schema, name, one_row_each=one_row_each)
+        raise SchemaError(
+            'two tables are read by a schema of the kind "visits". Nothing was read.'
+        )
+    rows: AnyRows = kind_of(schema).read(
+        source, schema, name, one_row_each=one_row_each
+    )
     return rows
 
 
@@ -167,27 +252,45 @@ class MixedSchema(Document):
     def __post_init__(self) -> None:
         if not self.parts:
             raise SchemaError("a mixed schema needs at least one part.")
-        if tables := TABLE.among(self.parts):
+        tables = TABLE.among(self.parts)
+        if tables:
             groups = [c.name for c in join(tables).columns if isinstance(c, OneOf)]
             if groups:
-                raise SchemaError(f'"{groups[0]}" is a group of which one is 1, which is for holders of tables alone.')
-        if twice := repeated(self.names):
-            raise SchemaError(f'column "{twice[0]}" has two meanings: rename a column or a party.')
+                raise SchemaError(
+                    f'"{groups[0]}" is a group of which one is 1, which is for '
+                    "holders of tables alone."
+                )
+        twice = repeated(self.names)
+        if twice:
+            raise SchemaError(
+                f'column "{twice[0]}" has two meanings: rename a column or a party.'
+            )
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        return tuple(column for name, part in self.parts.items() for column in _names(name, part))
+        return tuple(
+            column for name, part in self.parts.items() for column in _names(name, part)
+        )
 
     @property
     def owners(self) -> dict[str, str]:
-        return {column: name for name, part in self.parts.items() for column in _names(name, part)}
+        return {
+            column: name
+            for name, part in self.parts.items()
+            for column in _names(name, part)
+        }
 
     def frame(self, drawn: Mapping[str, pd.DataFrame | NDArray[Any]]) -> pd.DataFrame:
-        """One table from each party's: frames of tables, (n, *shape) arrays of series and images."""
+        """One table from each party's: frames of tables, (n, *shape) arrays of series
+        and images.
+        """
         frames = []
         for name, part in self.parts.items():
-            if not isinstance(rows := drawn[name], pd.DataFrame):
-                rows = pd.DataFrame(rows.reshape(len(rows), -1), columns=_names(name, part))
+            rows = drawn[name]
+            if not isinstance(rows, pd.DataFrame):
+                rows = pd.DataFrame(
+                    rows.reshape(len(rows), -1), columns=_names(name, part)
+                )
             frames.append(rows)
         return pd.concat(frames, axis=1)
 
@@ -196,20 +299,37 @@ class MixedSchema(Document):
             part.require_public(f"{which}, {name},")
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "parts": {name: part.to_dict() for name, part in self.parts.items()}}
+        return {
+            "kind": self.kind,
+            "parts": {name: part.to_dict() for name, part in self.parts.items()},
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         known_keys(data, ("kind", "parts"), "a mixed schema", raised=SchemaError)
         parts = data.get("parts")
-        if not isinstance(parts, Mapping) or not all(isinstance(part, Mapping) for part in parts.values()):
-            raise SchemaError("a mixed schema needs parts, a table of keys for each party.")
-        return cls(parts={name: one_kind_of_row(schema_from(dict(part))) for name, part in parts.items()})
+        if not isinstance(parts, Mapping) or not all(
+            isinstance(part, Mapping) for part in parts.values()
+        ):
+            raise SchemaError(
+                "a mixed schema needs parts, a table of keys for each party."
+            )
+        return cls(
+            parts={
+                name: one_kind_of_row(schema_from(dict(part)))
+                for name, part in parts.items()
+            }
+        )
 
 
 def protected_unit(schemas: Mapping[str, Any]) -> str:
-    """What a run over rows of these descriptions protects: a person where it does at every holder, else less."""
-    units = {getattr(getattr(one, "schema", one), "unit", "person") for one in schemas.values()}
+    """What a run over rows of these descriptions protects: a person where it does at
+    every holder, else less.
+    """
+    units = {
+        getattr(getattr(one, "schema", one), "unit", "person")
+        for one in schemas.values()
+    }
     less = units - {"person"}
     if not less:
         return "person"
@@ -220,11 +340,17 @@ def distinct(parts: Mapping[str, AnySchema]) -> dict[str, AnySchema]:
     """One holder for each set of columns; whatever is no table stays as it is."""
     tables = TABLE.among(parts)
     first = {group[0] for group in Grid.from_schemas(tables).groups}
-    return {name: part for name, part in parts.items() if name in first or name not in tables}
+    return {
+        name: part
+        for name, part in parts.items()
+        if name in first or name not in tables
+    }
 
 
 def side_by_side(parts: Mapping[str, AnySchema]) -> AnySchema | MixedSchema:
-    """What parties' rows about the same people are together: one table where all have tables."""
+    """What parties' rows about the same people are together: one table where all have
+    tables.
+    """
     if len(parts) == 1:
         return next(iter(parts.values()))
     tables = TABLE.among(parts)
@@ -240,11 +366,17 @@ def sizes_of(schema: PublicSchema | MixedSchema | SeveralVisits) -> tuple[int, .
 
 def load_any(path: str | Path) -> PublicSchema | MixedSchema | SeveralVisits:
     """Read the schema of a generator, of whichever kind, from a .toml or .json file."""
-    joint: dict[Any, type[MixedSchema] | type[SeveralVisits]] = {one.kind: one for one in (MixedSchema, SeveralVisits)}
+    joint: dict[Any, type[MixedSchema] | type[SeveralVisits]] = {
+        one.kind: one for one in (MixedSchema, SeveralVisits)
+    }
 
     def build(data: dict[str, Any]) -> PublicSchema | MixedSchema | SeveralVisits:
         kind = data.get("kind")
-        return joint[kind].from_dict(data) if isinstance(kind, str) and kind in joint else schema_from(data)
+        return (
+            joint[kind].from_dict(data)
+            if isinstance(kind, str) and kind in joint
+            else schema_from(data)
+        )
 
     return read(path, build)
 

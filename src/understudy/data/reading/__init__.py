@@ -1,1 +1,3 @@
-"""From where rows lie to a table's cells, and back. What a cell is read as depends on it and the schema alone."""
+"""From where rows lie to a table's cells, and back. What a cell is read as depends on
+it and the schema alone.
+"""

@@ -1,9 +1,11 @@
-"""One column's cells, as they came, to values of the declared kind, and what is wrong with them.
+"""One column's cells, as they came, to values of the declared kind, and what is wrong
+with them.
 
 Each different text is looked at once; the rows follow by index.
 
-Guarantee: what a cell is read as depends on that cell, and the column's type, alone. Whatever else stands in the
-column, a list, a number beyond all bounds or a text among numbers, is that cell's own matter.
+Guarantee: what a cell is read as depends on that cell, and the column's type, alone.
+Whatever else stands in the column, a list, a number beyond all bounds or a text among
+numbers, is that cell's own matter.
 """
 
 import math
@@ -19,21 +21,33 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data import column as kinds
-from understudy.data.column import EXACT, Binned, Categorical, Column, Date, Datetime, Integer
+from understudy.data.column import (
+    EXACT,
+    Binned,
+    Categorical,
+    Column,
+    Date,
+    Datetime,
+    Integer,
+)
 from understudy.data.encoding.values import Cells, Floats, Places, typed
 from understudy.data.reading.forms import ISO_DAY, read_day, read_number, read_time
 
 NOT_NULLABLE = "has no value, and the column is not nullable."
 MISSING_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
-_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # in a second: all that pandas has
+# in a second: all that pandas has
+_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 WHOLE_ID = r"0|-?[1-9][0-9]{0,17}"  # how str() writes an int64
 
-Reasons = list[tuple[str, NDArray[np.bool_]]]  # each with the different values that it hits
+# each with the different values that it hits
+Reasons = list[tuple[str, NDArray[np.bool_]]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fault:
-    """One reason, and every row it holds for; without rows it holds for the column or the table."""
+    """One reason, and every row it holds for; without rows it holds for the column or
+    the table.
+    """
 
     reason: str
     column: str | None = None
@@ -46,17 +60,29 @@ class Fault:
         return 1 if self.rows is None else len(self.rows)
 
 
-def read_cells(column: Column, cells: Cells, numbers: Places, *, gap: str = NOT_NULLABLE) -> tuple[Cells, list[Fault]]:
-    """The column's values in their dtype, and every fault; `numbers`: rows'; `gap`: said of a forbidden empty cell."""
+def read_cells(
+    column: Column, cells: Cells, numbers: Places, *, gap: str = NOT_NULLABLE
+) -> tuple[Cells, list[Fault]]:
+    """The column's values in their dtype, and every fault; `numbers`: rows'; `gap`:
+    said of a forbidden empty cell.
+    """
     where, seen = distinct(cells, missing_words(column))
     values, reasons = parse(column, seen)
     if seen.dtype == object:
-        reasons.insert(0, ("is not UTF-8.", np.array([isinstance(v, bytes) for v in seen], dtype=bool)))
+        reasons.insert(
+            0,
+            (
+                "is not UTF-8.",
+                np.array([isinstance(v, bytes) for v in seen], dtype=bool),
+            ),
+        )
     missing = where < 0
     faults = _faults(column.name, cells, numbers, where, reasons)
     if missing.any() and not column.nullable:
         faults.insert(0, Fault(column=column.name, rows=numbers[missing], reason=gap))
-    return (cells if faults else typed(column, np.append(values, 0)[where], missing)), faults
+    return (
+        cells if faults else typed(column, np.append(values, 0)[where], missing)
+    ), faults
 
 
 _TEXT_OR_NOTHING = {str, float, type(None), type(pd.NA), type(pd.NaT)}
@@ -65,58 +91,98 @@ _TEXT_OR_NOTHING = {str, float, type(None), type(pd.NA), type(pd.NaT)}
 def missing_words(column: Column) -> set[str]:
     """What stands for "missing": all such words that the column does not declare."""
     declared = () if isinstance(column, Binned) else column.labels
-    numbers = isinstance(column, Categorical) and not isinstance(column.categories[0], str)
+    numbers = isinstance(column, Categorical) and not isinstance(
+        column.categories[0], str
+    )
     return set(MISSING_WORDS) - (set() if numbers else {*declared})
 
 
-def read_ids(name: str, cells: Cells, numbers: Places, *, one_row_each: bool = True) -> tuple[Cells, list[Fault]]:
+def read_ids(
+    name: str, cells: Cells, numbers: Places, *, one_row_each: bool = True
+) -> tuple[Cells, list[Fault]]:
     """The ids of people, as whole numbers or as text, and every fault."""
     where, seen = distinct(cells, set(MISSING_WORDS))
     missing = where < 0
-    plain = seen.dtype.kind in "iu" and len(seen) and not missing.any() and -(2**63) < seen.min() <= seen.max() < 2**63
+    plain = (
+        seen.dtype.kind in "iu"
+        and len(seen)
+        and not missing.any()
+        and -(2**63) < seen.min() <= seen.max() < 2**63
+    )
     if plain and not (one_row_each and seen.duplicated().any()):
         return pd.Series(seen.to_numpy(np.int64)), []
     there = np.isin(np.arange(len(seen)), where)
     if seen.dtype.kind in "iu":
         values = seen.to_numpy()
-        text, whole = np.zeros(len(seen), dtype=bool), there & (values > -(2**63)) & (values < 2**63)
+        text = np.zeros(len(seen), dtype=bool)
+        whole = there & (values > -(2**63)) & (values < 2**63)
     else:
         text = there & np.array([isinstance(value, str) for value in seen], dtype=bool)
         whole = there & np.array([_is_whole(value) for value in seen], dtype=bool)
     reasons = [("is neither a whole number of 64 bits nor text.", ~text & ~whole)]
     if text.any() and whole.any():
-        mixed = (("is text, where most ids are whole numbers.", text), ("is a number, where most are text.", whole))
+        mixed = (
+            ("is text, where most ids are whole numbers.", text),
+            ("is a number, where most are text.", whole),
+        )
         reasons.append(min(mixed, key=lambda reason: reason[1].sum()))
     faults = _faults(name, cells, numbers, where, reasons)
     if missing.any():
         faults.insert(0, Fault(column=name, rows=numbers[missing], reason="has no id."))
-    known = np.full(len(seen) + 1, None, dtype=object)  # the last one is for missing cells
+    # the last one is for missing cells
+    known = np.full(len(seen) + 1, None, dtype=object)
     known[:-1][text] = seen[text]
     known[:-1][whole] = [int(value) for value in seen[whole]]
     ids = known[where]
-    if one_row_each and (again := pd.notna(ids) & pd.Series(ids).duplicated().to_numpy()).any():
-        reason = "is the id of an earlier row: a person has one row, and many rows each are for `visits`."
-        faults.append(Fault(column=name, rows=numbers[again], values=cells[again].to_numpy(), reason=reason))
+    if (
+        one_row_each
+        and (again := pd.notna(ids) & pd.Series(ids).duplicated().to_numpy()).any()
+    ):
+        reason = (
+            "is the id of an earlier row: a person has one row, and many rows each "
+            "are for `visits`."
+        )
+        faults.append(
+            Fault(
+                column=name,
+                rows=numbers[again],
+                values=cells[again].to_numpy(),
+                reason=reason,
+            )
+        )
     if faults:
         return cells, faults
     numeric = whole.all() or seen.str.fullmatch(WHOLE_ID).all()
     return pd.Series(ids.astype(np.int64 if numeric else object)), []
 
 
-def _faults(name: str, cells: Cells, numbers: Places, where: NDArray[np.intp], reasons: Reasons) -> list[Fault]:
+def _faults(
+    name: str, cells: Cells, numbers: Places, where: NDArray[np.intp], reasons: Reasons
+) -> list[Fault]:
     """The rows behind each reason; a value is given its first reason alone."""
-    faults, known = [], np.zeros(1, dtype=bool)
+    faults = []
+    known = np.zeros(1, dtype=bool)
     for reason, mask in reasons:
         fresh = np.append(mask, False) & ~known  # the last entry is for missing cells
         known = known | fresh
-        if (at := fresh[where]).any():
-            faults.append(Fault(column=name, rows=numbers[at], values=cells[at].to_numpy(), reason=reason))
+        at = fresh[where]
+        if at.any():
+            faults.append(
+                Fault(
+                    column=name,
+                    rows=numbers[at],
+                    values=cells[at].to_numpy(),
+                    reason=reason,
+                )
+            )
     return faults
 
 
 def distinct(cells: Cells, words: set[str]) -> tuple[NDArray[np.intp], Cells]:
-    """The different values, and which one each cell holds: −1 where it is missing. Only equal texts are one value:
-    among objects 1, 1.0 and True are equal too, and the first of them would speak for all."""
+    """The different values, and which one each cell holds: −1 where it is missing. Only
+    equal texts are one value: among objects 1, 1.0 and True are equal too, and the
+    first of them would speak for all.
+    """
     if cells.dtype == object:
         return _texts_apart(cells, words) or _one_by_one(cells, words)
     if cells.dtype.kind in "iuf":  # quicker to judge than to compare
@@ -130,14 +196,20 @@ def distinct(cells: Cells, words: set[str]) -> tuple[NDArray[np.intp], Cells]:
         cells = cells.dt.tz_localize(None)  # the day it was where it was written
     where, uniques = pd.factorize(cells)
     seen = pd.Series(np.asarray(uniques))
-    gone = np.append(seen.isin(words) if seen.dtype == object else np.zeros(len(seen), dtype=bool), True)
+    gone = np.append(
+        seen.isin(words) if seen.dtype == object else np.zeros(len(seen), dtype=bool),
+        True,
+    )
     return np.where(gone[where], -1, where), seen
 
 
-def _texts_apart(cells: Cells, words: set[str]) -> tuple[NDArray[np.intp], Cells] | None:
+def _texts_apart(
+    cells: Cells, words: set[str]
+) -> tuple[NDArray[np.intp], Cells] | None:
     """`distinct` where all that is there is text; None where something else is.
 
-    Pandas' own table of texts ends a text at a zero byte, and refuses half of a surrogate pair: a dict does neither.
+    Pandas' own table of texts ends a text at a zero byte, and refuses half of a
+    surrogate pair: a dict does neither.
     """
     values = cells.tolist()
     if not set(map(type, values)) <= _TEXT_OR_NOTHING:
@@ -146,12 +218,18 @@ def _texts_apart(cells: Cells, words: set[str]) -> tuple[NDArray[np.intp], Cells
     if not all(type(value) is str or _is_missing(value) for value in different):
         return None
     seen = [value for value in different if type(value) is str and value not in words]
-    place = dict.fromkeys(different, -1) | dict(zip(seen, range(len(seen)), strict=True))
-    where = np.fromiter(map(place.__getitem__, values), dtype=np.intp, count=len(values))
+    place = dict.fromkeys(different, -1) | dict(
+        zip(seen, range(len(seen)), strict=True)
+    )
+    where = np.fromiter(
+        map(place.__getitem__, values), dtype=np.intp, count=len(values)
+    )
     return where, pd.Series(seen, dtype=object)
 
 
-def _one_by_one(cells: Iterable[Any], words: set[str]) -> tuple[NDArray[np.intp], Cells]:
+def _one_by_one(
+    cells: Iterable[Any], words: set[str]
+) -> tuple[NDArray[np.intp], Cells]:
     known: dict[str, int] = {}
     seen: list[Any] = []
     where: list[int] = []
@@ -178,7 +256,9 @@ def _is_missing(value: object) -> bool:
 
 
 def parse(column: Column, seen: Cells) -> tuple[NDArray[Any], Reasons]:
-    """Values as the codec's numbers (text stays text), and reasons against them, in the order that counts."""
+    """Values as the codec's numbers (text stays text), and reasons against them, in the
+    order that counts.
+    """
     if isinstance(column, Binned):
         return _parse_binned(column, seen)
     if not isinstance(column, Categorical):
@@ -187,35 +267,52 @@ def parse(column: Column, seen: Cells) -> tuple[NDArray[Any], Reasons]:
     if isinstance(column.categories[0], str):
         values = seen.to_numpy(object)
         if kinds.OTHER in known and not isinstance(column, kinds.Ordinal):
-            values = np.array([_listed_or_other(value, known) for value in values], dtype=object)
-        listed = np.array([isinstance(value, str) and value in known for value in values], dtype=bool)
+            values = np.array(
+                [_listed_or_other(value, known) for value in values], dtype=object
+            )
+        listed = np.array(
+            [isinstance(value, str) and value in known for value in values], dtype=bool
+        )
     else:
         values = floats(seen)
         listed = np.isin(values, [*known])
-    return values, [(f"is not one of the declared {kinds.shorten(column.labels)}.", ~listed)]
+    return values, [
+        (f"is not one of the declared {kinds.shorten(column.labels)}.", ~listed)
+    ]
 
 
 def _listed_or_other(value: Any, known: Collection[Any]) -> Any:
-    """A text as it is where it is listed, else "(other)"; what is no text stays, for a reason against it."""
+    """A text as it is where it is listed, else "(other)"; what is no text stays, for a
+    reason against it.
+    """
     return kinds.OTHER if isinstance(value, str) and value not in known else value
 
 
 def _parse_boolean(column: Column, seen: Cells) -> tuple[Places, Reasons]:
-    """The labels as they are declared, and the common words where the labels are among them."""
+    """The labels as they are declared, and the common words where the labels are among
+    them.
+    """
     if (
         isinstance(seen.dtype, np.dtype) and seen.dtype.kind in "iuf"
     ):  # each different number once: by its bits, as −0.0 is written otherwise than 0.0
         numbers = seen.to_numpy()
         where, bits = pd.factorize(numbers.view(f"u{numbers.dtype.itemsize}"))
-        values, reasons = _parse_boolean(column, pd.Series(bits.view(numbers.dtype)).astype(object))
+        values, reasons = _parse_boolean(
+            column, pd.Series(bits.view(numbers.dtype)).astype(object)
+        )
         return values[where], [(reason, mask[where]) for reason, mask in reasons]
     no, yes = column.labels
-    false_words, true_words = {no}, {yes}
+    false_words = {no}
+    true_words = {yes}
     words = [str(text).strip() for text in texts(seen)]
     if no.lower() in kinds.FALSE_WORDS and yes.lower() in kinds.TRUE_WORDS:
         words = [word.lower() for word in words]
-        false_words, true_words = set(kinds.FALSE_WORDS), set(kinds.TRUE_WORDS)
-    true, false = (np.array([word in known for word in words], dtype=bool) for known in (true_words, false_words))
+        false_words = set(kinds.FALSE_WORDS)
+        true_words = set(kinds.TRUE_WORDS)
+    true, false = (
+        np.array([word in known for word in words], dtype=bool)
+        for known in (true_words, false_words)
+    )
     said = "true nor false" if column.labels == ("False", "True") else f"{no} nor {yes}"
     return true.astype(np.int64), [(f"is neither {said}.", ~(true | false))]
 
@@ -223,7 +320,8 @@ def _parse_boolean(column: Column, seen: Cells) -> tuple[Places, Reasons]:
 def _parse_binned(column: Binned, seen: Cells) -> tuple[Floats, Reasons]:
     if kinds.is_unbounded(column):
         column = kinds.widest(column)
-    dates, whole = isinstance(column, Date), column.edges.dtype.kind == "i"
+    dates = isinstance(column, Date)
+    whole = column.edges.dtype.kind == "i"
     kind = "a number" if column.form is None else f'a number written as "{column.form}"'
     if isinstance(column, Datetime):
         kind = f"a time ({column.form or 'YYYY-MM-DD HH:MM:SS'})"
@@ -232,29 +330,51 @@ def _parse_binned(column: Binned, seen: Cells) -> tuple[Floats, Reasons]:
     elif isinstance(column, Integer) and column.form is not None:
         kind = f"a time of day ({column.form})"
     values = numbers_in(column, seen)
-    low, high = column.edges[0], column.edges[-1] - whole  # the last edge of whole numbers lies one past high
-    said = "{:g}".format if isinstance(column.low, float) else str if dates else column.said
-    least, most = said(column.low), said(column.high)  # as the schema has them
+    # the last edge of whole numbers lies one past high
+    low = column.edges[0]
+    high = column.edges[-1] - whole
+    said = (
+        "{:g}".format
+        if isinstance(column.low, float)
+        else str
+        if dates
+        else column.said
+    )
+    # as the schema has them
+    least = said(column.low)
+    most = said(column.high)
     with np.errstate(invalid="ignore"):
         return values, [
             (f"is not {kind}.", np.isnan(values)),
             ("is not finite.", np.isinf(values)),
-            (f"{'has a time of day' if dates else 'is not a whole number'}.", whole & (values != np.floor(values))),
+            (
+                f"{'has a time of day' if dates else 'is not a whole number'}.",
+                whole & (values != np.floor(values)),
+            ),
             (f"is below the declared low {least}.", values < low),
             (f"is above the declared high {most}.", values > high),
         ]
 
 
 def numbers_in(column: Binned, seen: Cells) -> Floats:
-    """Values on the column's own scale, text as it is declared to be written; NaN for all else."""
+    """Values on the column's own scale, text as it is declared to be written; NaN for
+    all else.
+    """
     if isinstance(column, Datetime):
         return np.floor(seconds(seen, column.form) / column.step)
     if isinstance(column, Date):
         return days(seen, column.written)
     form = column.form
-    if isinstance(column, Integer) and form is not None and seen.dtype.kind not in "iuf":
+    if (
+        isinstance(column, Integer)
+        and form is not None
+        and seen.dtype.kind not in "iuf"
+    ):
         # steps after midnight
-        return _each(seen, lambda v: read_time(v, form) if isinstance(v, str | time) else _float(v))
+        return _each(
+            seen,
+            lambda v: read_time(v, form) if isinstance(v, str | time) else _float(v),
+        )
     return floats(seen, form)
 
 
@@ -263,16 +383,22 @@ def _each(values: Cells, read: Callable[[Any], float]) -> Floats:
 
 
 def floats(values: Cells, written: str | None = None) -> Floats:
-    """Numbers, and text that reads as one, to the last bit; NaN for all else, or text in another form."""
+    """Numbers, and text that reads as one, to the last bit; NaN for all else, or text
+    in another form.
+    """
     if values.dtype.kind in "biuf":
         return values.to_numpy(dtype=np.float64)
     if written is None:
         return _each(values, _float)
-    return _each(values, lambda v: read_number(v, written) if isinstance(v, str) else _float(v))
+    return _each(
+        values, lambda v: read_number(v, written) if isinstance(v, str) else _float(v)
+    )
 
 
 def _float(value: Any) -> float:
-    if not isinstance(value, str | Real | Decimal | np.bool_) or (isinstance(value, str) and "_" in value):
+    if not isinstance(value, str | Real | Decimal | np.bool_) or (
+        isinstance(value, str) and "_" in value
+    ):
         return math.nan
     try:
         return float(value)
@@ -281,8 +407,10 @@ def _float(value: Any) -> float:
 
 
 def texts(values: Cells) -> NDArray[Any]:
-    """Values as text; None for what is no single value, or cannot be written down. A whole number loses the point that
-    a column with gaps gives it, and from 2^53 on there is no telling which it was."""
+    """Values as text; None for what is no single value, or cannot be written down. A
+    whole number loses the point that a column with gaps gives it, and from 2^53 on
+    there is no telling which it was.
+    """
     return np.array([_text(value) for value in values], dtype=object)
 
 
@@ -298,7 +426,8 @@ def _text(value: Any) -> str | None:
         if not value.is_integer():
             return str(value)
         return str(int(value)) if abs(value) < EXACT else None
-    if isinstance(value, int | np.integer):  # bool among them; str() refuses numbers that are too long
+    # bool among them; str() refuses numbers that are too long
+    if isinstance(value, int | np.integer):
         return str(value) if abs(int(value)) < 2**64 else None
     if isinstance(value, date):
         return None if math.isnan(_day(value)) else str(value)
@@ -306,15 +435,23 @@ def _text(value: Any) -> str | None:
 
 
 def days(values: Cells, written: str = ISO_DAY) -> Floats:
-    """Days since 1970-01-01, with the time of day as a fraction; NaN for what is no date, or text in another form."""
+    """Days since 1970-01-01, with the time of day as a fraction; NaN for what is no
+    date, or text in another form.
+    """
     if values.dtype.kind != "M" and written != ISO_DAY:
-        return _each(values, lambda v: _day(read_day(v, written) if isinstance(v, str) else v))
+        return _each(
+            values, lambda v: _day(read_day(v, written) if isinstance(v, str) else v)
+        )
     if values.dtype.kind != "M":
         return _each(values, _day)
     moments = values.to_numpy()
     a_day = _TICKS[np.datetime_data(moments.dtype)[0]] * 86400
     whole, rest = np.divmod(moments.astype(np.int64), a_day)
-    known = ~np.isnat(moments) & (whole >= kinds.day_number(date.min)) & (whole <= kinds.day_number(date.max))
+    known = (
+        ~np.isnat(moments)
+        & (whole >= kinds.day_number(date.min))
+        & (whole <= kinds.day_number(date.max))
+    )
     return np.where(known, whole + rest / a_day, np.nan)
 
 
@@ -324,17 +461,31 @@ def _day(value: object) -> float:
             value = datetime.fromisoformat(value.strip())
         if not isinstance(value, date):
             return math.nan
-        late = kinds.second_number(value) % 86400 + value.microsecond / 1e6 if isinstance(value, datetime) else 0
+        late = (
+            kinds.second_number(value) % 86400 + value.microsecond / 1e6
+            if isinstance(value, datetime)
+            else 0
+        )
         return kinds.day_number(value) + late / 86400
-    except (ValueError, OverflowError, NotImplementedError):  # no date, or one that no calendar has
+    except (ValueError, OverflowError, NotImplementedError):
+        # no date, or one that no calendar has
         return math.nan
 
 
 def seconds(values: Cells, written: str | None = None) -> Floats:
-    """Whole seconds since 1970-01-01 00:00 by the clock on the wall, of ISO texts too; NaN for what is no date."""
+    """Whole seconds since 1970-01-01 00:00 by the clock on the wall, of ISO texts too;
+    NaN for what is no date.
+    """
     if values.dtype.kind != "M":
-        return _each(values, lambda v: _second((written and isinstance(v, str) and read_day(v, written)) or v))
-    stamps = (values.dt.tz_localize(None) if values.dt.tz is not None else values).to_numpy()
+        return _each(
+            values,
+            lambda v: _second(
+                (written and isinstance(v, str) and read_day(v, written)) or v
+            ),
+        )
+    stamps = (
+        values.dt.tz_localize(None) if values.dt.tz is not None else values
+    ).to_numpy()
     whole = stamps.astype(np.int64) // _TICKS[np.datetime_data(stamps.dtype)[0]]
     return np.where(np.isnat(stamps), np.nan, whole)
 
@@ -353,4 +504,8 @@ def _second(value: object) -> float:
 def _is_whole(value: object) -> bool:
     if isinstance(value, float):  # what a whole number becomes in a column with gaps
         return value.is_integer() and abs(value) < EXACT
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 2**63
+    return (
+        isinstance(value, int | np.integer)
+        and not isinstance(value, bool)
+        and abs(int(value)) < 2**63
+    )

@@ -1,7 +1,9 @@
-"""Whether the text of a file is of the encoding that it is read by, seen before anything is made of it.
+"""Whether the text of a file is of the encoding that it is read by, seen before
+anything is made of it.
 
 Guarantee: none. What is said follows from the rows, and is said to their holder alone.
-Edges: a cell that is not UTF-8 → SchemaError, which names columns and no cell. A DataFrame's texts are decoded already.
+Edges: a cell that is not UTF-8 → SchemaError, which names columns and no cell. A
+DataFrame's texts are decoded already.
 """
 
 from collections.abc import Iterable
@@ -21,7 +23,9 @@ def require_decoded(source: Source) -> int:
     header = open_source(source, {}).header
     rows = 0
     undecoded = set[str]()
-    for raw in batches_of(source, dict.fromkeys(header, False), long=is_long(source, max(1, len(header)))):
+    for raw in batches_of(
+        source, dict.fromkeys(header, False), long=is_long(source, max(1, len(header)))
+    ):
         rows += len(raw.numbers)
         undecoded |= undecoded_in(raw)
     refuse_undecoded(column for column in header if column in undecoded)
@@ -37,13 +41,20 @@ def refuse_undecoded(columns: Iterable[str]) -> None:
     named = ", ".join(f'"{column}"' for column in columns)
     if named:
         raise SchemaError(
-            f'cells of {named} are not UTF-8. Say the file\'s encoding: encoding="cp1252" (--encoding cp1252) is that '
-            "of Windows. This follows from the rows: keep it to yourself. Nothing was charged."
+            f"cells of {named} are not UTF-8. Say the file's encoding: "
+            'encoding="cp1252" (--encoding cp1252) is that '
+            "of Windows. This follows from the rows: keep it to yourself. Nothing was "
+            "charged."
         )
 
 
 def _has_bytes(cells: "pd.Series[Any]") -> bool:
-    values: Any = cells.cat.categories if isinstance(cells.dtype, pd.CategoricalDtype) else cells
-    if values.dtype != object or pd.api.types.infer_dtype(values, skipna=True) == "string":
+    values: Any = (
+        cells.cat.categories if isinstance(cells.dtype, pd.CategoricalDtype) else cells
+    )
+    if (
+        values.dtype != object
+        or pd.api.types.infer_dtype(values, skipna=True) == "string"
+    ):
         return False
     return any(isinstance(value, bytes) for value in values)

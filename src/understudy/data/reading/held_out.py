@@ -1,14 +1,19 @@
-"""People who are held out of a run, so that attacks have somebody who took no part: by a secret coin for each row.
+"""People who are held out of a run, so that attacks have somebody who took no part: by
+a secret coin for each row.
 
-Guarantee: every row of a table in which a person has one row is held out with the same chance, by a coin of its own
-that depends on nothing: not on what the row says, not on how many rows there are, not on the others. What is made of
-the rows that stay is a release of a Poisson sample of the people, which costs nobody more than a release of all of them
-does. A rule by the number of rows (“from 2,000 on”) would not do: one person more would change who is in it by a
-twentieth of all others, and that is no small change of a release.
-Edges: a workbook or an engine's frame → ConfigError. Both parts are written beside the holder's ledger, for its owner
-alone: of text files with a header and cells as they are written, of Parquet files with types as they came, of a
-database's rows as Parquet. Files are read a few rows at a time; the answer to a query is held whole, and read once, as
-a database may give rows in another order each time. A column of a database with values of several types → SchemaError.
+Guarantee: every row of a table in which a person has one row is held out with the same
+chance, by a coin of its own that depends on nothing: not on what the row says, not on
+how many rows there are, not on the others. What is made of the rows that stay is a
+release of a Poisson sample of the people, which costs nobody more than a release of all
+of them does. A rule by the number of rows (“from 2,000 on”) would not do: one person
+more would change who is in it by a twentieth of all others, and that is no small change
+of a release.
+Edges: a workbook or an engine's frame → ConfigError. Both parts are written beside the
+holder's ledger, for its owner alone: of text files with a header and cells as they are
+written, of Parquet files with types as they came, of a database's rows as Parquet.
+Files are read a few rows at a time; the answer to a query is held whole, and read once,
+as a database may give rows in another order each time. A column of a database with
+values of several types → SchemaError.
 """
 
 from collections.abc import Iterator
@@ -24,7 +29,13 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from understudy.data.reading.decoded import refuse_undecoded, undecoded_in
-from understudy.data.reading.files import Source, batches_of, open_source, separator_of, suffix_of
+from understudy.data.reading.files import (
+    Source,
+    batches_of,
+    open_source,
+    separator_of,
+    suffix_of,
+)
 from understudy.data.reading.judged import judged
 from understudy.data.reading.sources import TableSource, source_at
 from understudy.ground.durable import own_temporary
@@ -41,7 +52,8 @@ Mask = NDArray[np.bool_]
 
 
 def holds_out_unasked(source: object) -> bool:
-    """Whether people are held out of such a source where nobody said. By what it is, and by nothing that it holds.
+    """Whether people are held out of such a source where nobody said. By what it is,
+    and by nothing that it holds.
 
     Rows of a database are copied into files only if somebody asks for it.
     """
@@ -53,39 +65,60 @@ def holds_out_unasked(source: object) -> bool:
     return not described.is_database and _can_hold_out(described)
 
 
-def hold_out(source: Source, share: float, rng: "Uniform", home: Path, name: str) -> tuple[Source, Path]:
-    """The rows that stay, and the file of those that are held out, in `home`: `name`-held-out.csv or .parquet.
+def hold_out(
+    source: Source, share: float, rng: "Uniform", home: Path, name: str
+) -> tuple[Source, Path]:
+    """The rows that stay, and the file of those that are held out, in `home`:
+    `name`-held-out.csv or .parquet.
 
     The name is that of a run: another run holds out others.
     """
     if not 0 < share < 1:
-        raise ConfigError(f"holdout is a share of the people between 0 and 1, not {share:g}. Nothing was charged.")
+        raise ConfigError(
+            f"holdout is a share of the people between 0 and 1, not {share:g}. "
+            "Nothing was charged."
+        )
     coins = _Coins(share, rng)
     if isinstance(source, pd.DataFrame):
         return _of_frame(source, coins, home / f"{name}-held-out.csv")
-    described = source_at(source) if isinstance(source, str | Path | TableSource) else None
+    described = (
+        source_at(source) if isinstance(source, str | Path | TableSource) else None
+    )
     if described is None or not _can_hold_out(described):
         raise ConfigError(
-            "people can be held out of a DataFrame, a .csv, .tsv or .parquet file, or a database. Nothing was charged."
+            "people can be held out of a DataFrame, a .csv, .tsv or .parquet file, or "
+            "a database. Nothing was charged."
         )
     is_text = not described.is_database and suffix_of(described) in TEXT
     suffix = ".csv" if is_text else PARQUET
-    stay, away = home / f"{name}-taking-part{suffix}", home / f"{name}-held-out{suffix}"
+    stay = home / f"{name}-taking-part{suffix}"
+    away = home / f"{name}-held-out{suffix}"
     if is_text:
         _split_text(described, coins, stay, away)
-        kept = described.header or None  # both parts have a header, whatever the file had
+        # both parts have a header, whatever the file had
+        kept = described.header or None
         separator = separator_of(described)
-        plain = replace_fields(described, table=str(stay), header=kept, encoding="utf-8", separator=separator)
+        plain = replace_fields(
+            described,
+            table=str(stay),
+            header=kept,
+            encoding="utf-8",
+            separator=separator,
+        )
     else:
         _split_arrow(described, coins, stay, away)
-        plain = TableSource(table=str(stay), missing=described.missing, decimal=described.decimal)
+        plain = TableSource(
+            table=str(stay), missing=described.missing, decimal=described.decimal
+        )
     is_plain = not isinstance(source, TableSource) and described.table == str(source)
     return (stay if is_plain and not described.is_database else plain), away
 
 
 @contextmanager
 def removed_if_refused(home: Path, name: str) -> Iterator[None]:
-    """Remove what `hold_out` wrote under this name if what follows fails: it is for a step that charges nothing."""
+    """Remove what `hold_out` wrote under this name if what follows fails: it is for a
+    step that charges nothing.
+    """
     try:
         yield
     except BaseException:
@@ -99,7 +132,8 @@ class _Coins:
     """A secret coin for each row, in the order of the rows."""
 
     def __init__(self, share: float, rng: "Uniform") -> None:
-        self.share, self.rng = share, rng
+        self.share = share
+        self.rng = rng
 
     def throw(self, rows: int) -> Mask:
         if not rows:
@@ -112,7 +146,9 @@ def _can_hold_out(source: TableSource) -> bool:
     return source.is_database or suffix_of(source) in (*TEXT, PARQUET)
 
 
-def _of_frame(frame: pd.DataFrame, coins: _Coins, away: Path) -> tuple[pd.DataFrame, Path]:
+def _of_frame(
+    frame: pd.DataFrame, coins: _Coins, away: Path
+) -> tuple[pd.DataFrame, Path]:
     held_out = coins.throw(len(frame))
     with own_temporary(away) as draft:
         frame[held_out].to_csv(draft, index=False)
@@ -124,20 +160,28 @@ def _split_text(source: TableSource, coins: _Coins, stay: Path, away: Path) -> N
     separator = separator_of(source)
     undecoded = set[str]()
     with _both(stay, away) as drafts:
-        for number, raw in enumerate(batches_of(source, dict.fromkeys(header, False), long=True)):
-            judged(replace_fields(raw, columns={}), {})  # a row that cannot be read is refused as everywhere
+        for number, raw in enumerate(
+            batches_of(source, dict.fromkeys(header, False), long=True)
+        ):
+            # a row that cannot be read is refused as everywhere
+            judged(replace_fields(raw, columns={}), {})
             undecoded |= undecoded_in(raw)
             frame = pd.DataFrame(raw.columns, columns=header)
             held_out = coins.throw(len(frame))
             for draft, mask in zip(drafts, (~held_out, held_out), strict=True):
-                frame[mask].to_csv(draft, index=False, sep=separator, header=not number, mode="a")
+                frame[mask].to_csv(
+                    draft, index=False, sep=separator, header=not number, mode="a"
+                )
         refuse_undecoded(column for column in header if column in undecoded)
 
 
 def _split_arrow(source: TableSource, coins: _Coins, stay: Path, away: Path) -> None:
     schema, tables = _arrow_tables(source)
     with _both(stay, away) as drafts, ExitStack() as open_files:
-        writers = [open_files.enter_context(pyarrow.parquet.ParquetWriter(draft, schema)) for draft in drafts]
+        writers = [
+            open_files.enter_context(pyarrow.parquet.ParquetWriter(draft, schema))
+            for draft in drafts
+        ]
         for table in tables:
             as_it_came = table.select(schema.names).cast(schema)
             held_out = coins.throw(len(table))
@@ -171,14 +215,16 @@ def _as_arrow(answer: Any, source: TableSource) -> pa.Table:
 
 def _of_several_types(source: TableSource) -> SchemaError:
     return SchemaError(
-        f"{source.name}: a column has values of several types, and cannot be written as one. Cast it in the query, "
-        "or hold nobody out (holdout=0, --holdout 0). This follows from the rows: keep it to yourself. Nothing was "
-        "charged."
+        f"{source.name}: a column has values of several types, and cannot be written "
+        "as one. Cast it in the query, or hold nobody out (holdout=0, --holdout 0). "
+        "This follows from the rows: keep it to yourself. Nothing was charged."
     )
 
 
 @contextmanager
 def _both(stay: Path, away: Path) -> Iterator[tuple[Path, Path]]:
-    """Two files to write, for their owner alone, that are there when both are complete."""
+    """Two files to write, for their owner alone, that are there when both are
+    complete.
+    """
     with own_temporary(stay) as first, own_temporary(away) as second:
         yield first, second

@@ -1,8 +1,10 @@
-"""Rows with one column in place of each group of which exactly one column is 1 (`data.column.one_of`), and back.
+"""Rows with one column in place of each group of which exactly one column is 1
+(`data.column.one_of`), and back.
 
-Guarantee: each row by itself and the public schema, so it costs no privacy. A person has one level of a group.
-Edges: a row in which not exactly one is 1 does not fit, as a value outside of a declared domain. Rows that were folded
-before are taken as they are.
+Guarantee: each row by itself and the public schema, so it costs no privacy. A person
+has one level of a group.
+Edges: a row in which not exactly one is 1 does not fit, as a value outside of a
+declared domain. Rows that were folded before are taken as they are.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,19 +26,27 @@ Ones = NDArray[np.bool_]
 
 def groups_of(schema: object) -> list[OneOf]:
     """The groups of a table's schema; none of any other."""
-    return [column for column in getattr(schema, "columns", ()) if isinstance(column, OneOf)]
+    return [
+        column for column in getattr(schema, "columns", ()) if isinstance(column, OneOf)
+    ]
 
 
 def fold_raw(raw: Raw, groups: Iterable[OneOf]) -> Raw:
-    """A table as it stands, or its header, with one column for each group whose columns are all there."""
+    """A table as it stands, or its header, with one column for each group whose columns
+    are all there.
+    """
     for group in groups:
         names = group.part_names
         if not all(raw.header.count(name) == 1 for name in names):
             continue
-        columns = {name: cells for name, cells in raw.columns.items() if name not in names}
+        columns = {
+            name: cells for name, cells in raw.columns.items() if name not in names
+        }
         faults = list(raw.faults)
         if all(name in raw.columns for name in names):
-            columns[group.name], found = _fold(group, [raw.columns[name] for name in names], raw.numbers)
+            columns[group.name], found = _fold(
+                group, [raw.columns[name] for name in names], raw.numbers
+            )
             faults += found
         kept = [label for label in raw.header if label not in names[1:]]
         header = [group.name if label == names[0] else label for label in kept]
@@ -45,20 +55,25 @@ def fold_raw(raw: Raw, groups: Iterable[OneOf]) -> Raw:
 
 
 def fold(frame: pd.DataFrame, schema: object) -> pd.DataFrame:
-    """Rows with one column for each group whose columns they have, without a value where all of these are missing."""
+    """Rows with one column for each group whose columns they have, without a value
+    where all of these are missing.
+    """
     for group in groups_of(schema):
         names = list(group.part_names)
         there = [name for name in names if name in frame]
         if not there:
             continue
-        if lacking := [name for name in names if name not in frame]:
+        lacking = [name for name in names if name not in frame]
+        if lacking:
             raise group.error(f'the rows have "{there[0]}" and lack "{lacking[0]}".')
         known = frame[names].notna().any(axis=1).to_numpy()
         cells = [frame.loc[known, name].reset_index(drop=True) for name in names]
         levels, faults = _fold(group, cells, np.flatnonzero(known) + 1)
         if faults:
             row = "" if faults[0].rows is None else f", row {int(faults[0].rows[0]):,}"
-            raise SchemaError(f'column "{faults[0].column}"{row}: the cell {faults[0].reason}')
+            raise SchemaError(
+                f'column "{faults[0].column}"{row}: the cell {faults[0].reason}'
+            )
         folded = np.full(len(frame), None, dtype=object)
         folded[known] = levels.to_numpy(object)
         frame = frame.drop(columns=names[1:]).rename(columns={names[0]: group.name})
@@ -73,7 +88,9 @@ def unfold(frame: pd.DataFrame, schema: object) -> pd.DataFrame:
         return frame
     columns: dict[Any, Cells] = {}
     for name, cells in frame.items():
-        columns |= _unfold(groups[str(name)], cells) if name in groups else {name: cells}
+        columns |= (
+            _unfold(groups[str(name)], cells) if name in groups else {name: cells}
+        )
     unfolded = pd.DataFrame(columns, index=frame.index)
     unfolded.attrs = frame.attrs
     return unfolded
@@ -85,27 +102,49 @@ def _unfold(group: OneOf, cells: Cells) -> dict[str, Cells]:
     for part in group.parts:
         no, yes = part.values
         dtype = object if isinstance(no, str) else type(no)
-        columns[part.name] = pd.Series(np.where(chosen == part.name, yes, no).astype(dtype), index=cells.index)
+        columns[part.name] = pd.Series(
+            np.where(chosen == part.name, yes, no).astype(dtype), index=cells.index
+        )
     return columns
 
 
-def _fold(group: OneOf, cells: Sequence[Cells], numbers: Places) -> tuple[Cells, list[Fault]]:
-    """Of each row the name of the column that is 1, and every fault; `numbers`: rows'."""
-    read = [_ones(part, own, numbers) for part, own in zip(group.parts, cells, strict=True)]
+def _fold(
+    group: OneOf, cells: Sequence[Cells], numbers: Places
+) -> tuple[Cells, list[Fault]]:
+    """Of each row the name of the column that is 1, and every fault; `numbers`:
+    rows'.
+    """
+    read = [
+        _ones(part, own, numbers) for part, own in zip(group.parts, cells, strict=True)
+    ]
     faults = [fault for _, found in read for fault in found]
     ones = np.stack([own for own, _ in read], axis=1)
     counts = ones.sum(axis=1)
     wrong = counts > 1 if group.nullable else counts != 1
     if wrong.any() and not faults:
-        faults.append(Fault(column=group.name, rows=numbers[wrong], values=counts[wrong], reason=group.rule))
-    none = (counts == 0) & group.nullable  # else it is a fault, which no second one has to repeat
+        faults.append(
+            Fault(
+                column=group.name,
+                rows=numbers[wrong],
+                values=counts[wrong],
+                reason=group.rule,
+            )
+        )
+    # else it is a fault, which no second one has to repeat
+    none = (counts == 0) & group.nullable
     levels = np.where(none, -1, ones.argmax(axis=1))
-    return pd.Series(pd.Categorical.from_codes(levels, categories=pd.Index(group.part_names))), faults
+    return pd.Series(
+        pd.Categorical.from_codes(levels, categories=pd.Index(group.part_names))
+    ), faults
 
 
 def _ones(part: Boolean, cells: Cells, numbers: Places) -> tuple[Ones, list[Fault]]:
     """Which cells are 1, and what is wrong with others."""
-    if isinstance(cells.dtype, np.dtype) and cells.dtype.kind in "biu" and not isinstance(part.values[0], str):
+    if (
+        isinstance(cells.dtype, np.dtype)
+        and cells.dtype.kind in "biu"
+        and not isinstance(part.values[0], str)
+    ):
         values = cells.to_numpy()
         if np.isin(values, (0, 1)).all():
             return values == 1, []

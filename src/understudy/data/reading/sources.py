@@ -1,13 +1,16 @@
-"""How a holder's table is to be read, where its name alone does not say: a source (docs/sources.md has its keys).
+"""How a holder's table is to be read, where its name alone does not say: a source
+(docs/sources.md has its keys).
 
-In a run file these keys stand beside `table`. Everywhere else a file with them, NAME.source.toml, stands for the table:
-`understudy schema infer clinic.source.toml`. Paths are relative to that file.
+In a run file these keys stand beside `table`. Everywhere else a file with them,
+NAME.source.toml, stands for the table: `understudy schema infer clinic.source.toml`.
+Paths are relative to that file.
 
-Guarantee: how a cell is read depends on what is declared here, on the first line and on that cell. A password
-stands in no file that a run writes and in no message. Of a URL only a user, a host, a port, a path and the keys of
-`KEYS` are taken; all else is refused, and no message repeats any part of it.
-Edges: a wrong key or value → ConfigError before anything is read. A password written as a user, a host or a file's name
-cannot be told from one.
+Guarantee: how a cell is read depends on what is declared here, on the first line and on
+that cell. A password stands in no file that a run writes and in no message. Of a URL
+only a user, a host, a port, a path and the keys of `KEYS` are taken; all else is
+refused, and no message repeats any part of it.
+Edges: a wrong key or value → ConfigError before anything is read. A password written as
+a user, a host or a file's name cannot be told from one.
 """
 
 import codecs
@@ -28,7 +31,8 @@ from understudy.ground.errors import ConfigError, SchemaError
 SUFFIX = ".source.toml"
 Part = tuple[int, int]  # of a long table: i of n, from 0
 ALL: Part = (0, 1)
-WRITTEN = ("header", "separator", "encoding", "decimal", "missing", "sheet")  # how a file is written
+# how a file is written
+WRITTEN = ("header", "separator", "encoding", "decimal", "missing", "sheet")
 _NOTHING = "Nothing was read."
 
 
@@ -45,17 +49,27 @@ class TableSource:
     password: str | None = None
 
     def __post_init__(self) -> None:
-        if self.separator is not None and (len(self.separator) != 1 or self.separator in '"\r\n'):
-            raise ConfigError(f"separator must be one character, not {self.separator!r}. {_NOTHING}")
+        if self.separator is not None and (
+            len(self.separator) != 1 or self.separator in '"\r\n'
+        ):
+            raise ConfigError(
+                f"separator must be one character, not {self.separator!r}. {_NOTHING}"
+            )
         if self.decimal not in (".", ",") or self.decimal == self.separator:
-            raise ConfigError(f'decimal must be "." or ",", and not the separator, not {self.decimal!r}. {_NOTHING}')
+            raise ConfigError(
+                'decimal must be "." or ",", and not the separator, not '
+                f"{self.decimal!r}. {_NOTHING}"
+            )
         try:
             codecs.lookup(self.encoding)
         except LookupError:
             raise ConfigError(
-                f'there is no encoding {self.encoding!r}; Windows has "cp1252", older files "latin-1". {_NOTHING}'
+                f'there is no encoding {self.encoding!r}; Windows has "cp1252", older '
+                f'files "latin-1". {_NOTHING}'
             ) from None
-        if any(isinstance(word, float) and not math.isfinite(word) for word in self.missing):
+        if any(
+            isinstance(word, float) and not math.isfinite(word) for word in self.missing
+        ):
             raise ConfigError(f"missing must hold texts and finite numbers. {_NOTHING}")
         self._check_database()
 
@@ -63,19 +77,28 @@ class TableSource:
         require_no_secret(self.table)
         if not is_url(self.table):
             if self.query is not None or self.password is not None:
-                raise ConfigError(f"{self.name} is a file: query and password are for databases. {_NOTHING}")
+                raise ConfigError(
+                    f"{self.name} is a file: query and password are for databases. "
+                    f"{_NOTHING}"
+                )
             return
         if not self.query:
-            raise ConfigError(f'{self.name}: which rows? Say query = "select …". {_NOTHING}')
+            raise ConfigError(
+                f'{self.name}: which rows? Say query = "select …". {_NOTHING}'
+            )
         # Texts between its quotes may be another database's address.
         if any(map(_SECRET.search, re.findall(r"'((?:[^']|'')*)'", self.query))):
             raise ConfigError(
-                "the query has a text with a password in it, which would be kept beside the artefacts: make the other "
+                "the query has a text with a password in it, which would be kept "
+                "beside the artefacts: make the other "
                 f"database known to this one instead. {_NOTHING}"
             )
-        if self.password is not None and not re.fullmatch("(?:env|file):.+", self.password):
+        if self.password is not None and not re.fullmatch(
+            "(?:env|file):.+", self.password
+        ):
             raise ConfigError(
-                f'{self.name}: password must be "env:NAME" or "file:PATH", never the password itself. {_NOTHING}'
+                f'{self.name}: password must be "env:NAME" or "file:PATH", never the '
+                f"password itself. {_NOTHING}"
             )
 
     @property
@@ -88,17 +111,23 @@ class TableSource:
         if not self.is_database:
             return Path(self.table).name
         url = urlsplit(self.table)
-        return f"{url.scheme.partition('+')[0]} {(url.hostname or '')}{url.path}".strip()
+        return (
+            f"{url.scheme.partition('+')[0]} {(url.hostname or '')}{url.path}".strip()
+        )
 
     def within(self, folder: Path) -> "TableSource":
         """The same with paths relative to this folder made absolute."""
         changes: dict[str, Any] = {}
         if not self.is_database:
             changes["table"] = str((folder / self.table).resolve())
-        elif (local := re.fullmatch(r"((?:sqlite|duckdb)[+\w]*:///)(?!/)(.+)", self.table)) is not None:
+        elif (
+            local := re.fullmatch(r"((?:sqlite|duckdb)[+\w]*:///)(?!/)(.+)", self.table)
+        ) is not None:
             changes["table"] = f"{local[1]}{(folder / local[2]).resolve()}"
         if self.password is not None and self.password.startswith("file:"):
-            changes["password"] = f"file:{(folder / self.password.removeprefix('file:')).resolve()}"
+            changes["password"] = (
+                f"file:{(folder / self.password.removeprefix('file:')).resolve()}"
+            )
         return replace(self, **changes)
 
     def secret(self) -> str | None:
@@ -122,11 +151,21 @@ class TableSource:
             raise ConfigError(f'{where}: "table" is missing. {_NOTHING}')
         for key, value in data.items():
             if key == "missing":
-                if not isinstance(value, list | tuple) or not {*map(type, value)} <= {str, int, float}:
-                    raise ConfigError(f'{where}: "missing" must be a list of texts and numbers. {_NOTHING}')
+                if not isinstance(value, list | tuple) or not {*map(type, value)} <= {
+                    str,
+                    int,
+                    float,
+                }:
+                    raise ConfigError(
+                        f'{where}: "missing" must be a list of texts and numbers. '
+                        f"{_NOTHING}"
+                    )
             elif key == "header":
                 if not isinstance(value, bool):
-                    raise ConfigError(f'{where}: "header" must be true or false, not {value!r}. {_NOTHING}')
+                    raise ConfigError(
+                        f'{where}: "header" must be true or false, not {value!r}. '
+                        f"{_NOTHING}"
+                    )
             elif not isinstance(value, str):
                 given = "" if key == "password" else f", not {value!r}"
                 raise ConfigError(f'{where}: "{key}" must be a text{given}. {_NOTHING}')
@@ -134,7 +173,9 @@ class TableSource:
 
     @classmethod
     def load(cls, path: Path) -> "TableSource":
-        return cls.from_dict(load_toml(path, "the source"), path.name).within(path.parent)
+        return cls.from_dict(load_toml(path, "the source"), path.name).within(
+            path.parent
+        )
 
 
 class EngineFrame(ABC):
@@ -164,15 +205,28 @@ class EngineFrame(ABC):
 
 
 def source_at(place: Any) -> TableSource:
-    """What a path or a URL stands for: a file, a source in a TOML file; a source as it is."""
+    """What a path or a URL stands for: a file, a source in a TOML file; a source as it
+    is.
+    """
     if isinstance(place, TableSource):
         return place
     if not isinstance(place, str | os.PathLike):  # never its values
         kind = getattr(place, "dtype", None)
-        what = type(place).__name__ if kind is None else f"an array of shape {place.shape} and type {kind}"
-        raise SchemaError(f"a table is a file, a database or a data frame, not {what}. Nothing was read.")
+        what = (
+            type(place).__name__
+            if kind is None
+            else f"an array of shape {place.shape} and type {kind}"
+        )
+        raise SchemaError(
+            f"a table is a file, a database or a data frame, not {what}. Nothing was "
+            "read."
+        )
     text = str(place)
-    return TableSource.load(Path(place)) if text.endswith(SUFFIX) else TableSource(table=text)
+    return (
+        TableSource.load(Path(place))
+        if text.endswith(SUFFIX)
+        else TableSource(table=text)
+    )
 
 
 def in_database(place: Any) -> bool:
@@ -194,7 +248,9 @@ def with_encoding(place: str | Path | TableSource, encoding: str) -> TableSource
 
 
 def with_missing(place: str | Path | TableSource, words: Iterable[str]) -> TableSource:
-    """The same, where these words mean that there is no value, too; a word that is a number means that number."""
+    """The same, where these words mean that there is no value, too; a word that is a
+    number means that number.
+    """
     source = source_at(place)
     return replace(source, missing=(*source.missing, *map(_number_or_text, words)))
 
@@ -222,57 +278,97 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-# What may follow the "?": where a database is and how it is reached. Paths lead to files of the holder's own.
+# What may follow the "?": where a database is and how it is reached. Paths lead to
+# files of the holder's own.
 KEYS = (
-    "application_name", "channel_binding", "charset", "connect_timeout", "driver", "encrypt", "gssencmode", "host",
-    "hostaddr", "krbsrvname", "passfile", "port", "service", "sslcert", "sslcrl", "sslkey", "sslmode", "sslrootcert",
-    "target_session_attrs", "trusted_connection", "trustservercertificate",
-)  # fmt: skip
-_INSTEAD = 'Take it out, and say where it is: password = "env:NAME" or "file:PATH". Nothing was read.'
-# As SQLAlchemy reads it: all between the first colon and an @ is the password, slashes and question marks too.
+    "application_name",
+    "channel_binding",
+    "charset",
+    "connect_timeout",
+    "driver",
+    "encrypt",
+    "gssencmode",
+    "host",
+    "hostaddr",
+    "krbsrvname",
+    "passfile",
+    "port",
+    "service",
+    "sslcert",
+    "sslcrl",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "target_session_attrs",
+    "trusted_connection",
+    "trustservercertificate",
+)
+_INSTEAD = (
+    'Take it out, and say where it is: password = "env:NAME" or "file:PATH". Nothing '
+    "was read."
+)
+# As SQLAlchemy reads it: all between the first colon and an @ is the password, slashes
+# and question marks too.
 _URL = re.compile(
     r"(?P<scheme>[\w+]+)://(?:(?P<user>[^:/]*)(?P<password>:[^@]*)?@)?"
     r"(?P<host>\[[\w:.%]*\]|[\w.,-]*)(?P<port>:[\d,]*)?(?P<path>/[^?]*)?(?:\?(?P<keys>.*))?",
     re.DOTALL,
 )
 _SECRET = re.compile(
-    r"(?i)(?:pass(?:w\w*|phrase)?|pwd|secret\w*|token|api_?key|\w*_key)\s*=|://[^/:\s]*:[^\s@]*@"  # pwd=…, x://me:…@
+    # pwd=…, x://me:…@
+    r"(?i)(?:pass(?:w\w*|phrase)?|pwd|secret\w*|token|api_?key|\w*_key)\s*=|://[^/:\s]*:[^\s@]*@"
 )
 
 
 def require_no_secret(text: str) -> None:
-    """Refuse a path or a URL that may have a password in it. ConfigError, before anything is read."""
+    """Refuse a path or a URL that may have a password in it. ConfigError, before
+    anything is read.
+    """
     if not is_url(text):
         if _SECRET.search(text):
             raise ConfigError(
-                "this table reads as a connection string with a password in it, which would be kept beside the "
-                f"artefacts: give a URL. {_INSTEAD}"
+                "this table reads as a connection string with a password in it, which "
+                f"would be kept beside the artefacts: give a URL. {_INSTEAD}"
             )
         return
     parts = _URL.fullmatch(text)
     if parts is None or _odd(parts):
         raise ConfigError(
-            "the database's URL has a password in it, or something that may be one and would be kept beside the "
-            f"artefacts; it looks like postgresql://user@host:port/name?sslmode=require. {_INSTEAD}"
+            "the database's URL has a password in it, or something that may be one and "
+            "would be kept beside the artefacts; it looks like "
+            f"postgresql://user@host:port/name?sslmode=require. {_INSTEAD}"
         )
     given = parse_qsl(parts["keys"] or "", keep_blank_values=True)
-    if any(key.lower() not in KEYS or not value or re.search(r"[;=@{}]", value) for key, value in given):
+    if any(
+        key.lower() not in KEYS or not value or re.search(r"[;=@{}]", value)
+        for key, value in given
+    ):
         raise ConfigError(
-            'what follows the "?" of the database\'s URL may be a password, and is kept beside the artefacts; only '
-            f"these may stand there, each with a plain value: {', '.join(KEYS)}. {_INSTEAD}"
+            'what follows the "?" of the database\'s URL may be a password, and is '
+            "kept beside the artefacts; only "
+            f"these may stand there, each with a plain value: {', '.join(KEYS)}. "
+            f"{_INSTEAD}"
         )
 
 
 def without(secret: str, text: str) -> str:
     """The text without a secret in any writing in which a driver may have quoted it."""
-    forms = {secret, quote(secret), quote(secret, safe=""), quote_plus(secret), repr(secret)[1:-1]}
+    forms = {
+        secret,
+        quote(secret),
+        quote(secret, safe=""),
+        quote_plus(secret),
+        repr(secret)[1:-1],
+    }
     for form in sorted(forms - {""}, key=len, reverse=True):
         text = text.replace(form, "…")
     return text
 
 
 def _odd(parts: re.Match[str]) -> bool:
-    """Whether there is a password before the host, or a sign in user or path by which one could be meant."""
+    """Whether there is a password before the host, or a sign in user or path by which
+    one could be meant.
+    """
     file = parts["scheme"].startswith(("sqlite", "duckdb")) and not parts["host"]
     path = unquote(parts["path"] or "")
     return bool(

@@ -1,14 +1,18 @@
-"""A long table in parts: what is asked of each, who answers, and what comes back, sealed.
+"""A long table in parts: what is asked of each, who answers, and what comes back,
+sealed.
 
-A holder's rows are cut into n parts, by row groups of a file or as an engine has them. A `Task` names what is done with
-each. Whoever has the rows of part i (a process here, a machine that shares a folder, an engine's worker) gives back
-`answer_of` the task: how many rows there are, a digest of their ids, and what was counted, without noise; when a table
-is opened a mark of 8 bytes for each id, too. An answer is the holder's alone: it is sealed under the task's key, and
-files of either are for their owner alone. An error is one, too, so that no engine's log repeats what quotes rows.
+A holder's rows are cut into n parts, by row groups of a file or as an engine has them.
+A `Task` names what is done with each. Whoever has the rows of part i (a process here, a
+machine that shares a folder, an engine's worker) gives back `answer_of` the task: how
+many rows there are, a digest of their ids, and what was counted, without noise; when a
+table is opened a mark of 8 bytes for each id, too. An answer is the holder's alone: it
+is sealed under the task's key, and files of either are for their owner alone. An error
+is one, too, so that no engine's log repeats what quotes rows.
 
-Guarantee: what is found is what one process would have found, or nothing. An answer that was changed, that is missing
-or there twice, of another run, stage, terms, schema or cut, is refused in words. Whoever does a part again, as engines
-do, gives the same counts.
+Guarantee: what is found is what one process would have found, or nothing. An answer
+that was changed, that is missing or there twice, of another run, stage, terms, schema
+or cut, is refused in words. Whoever does a part again, as engines do, gives the same
+counts.
 Edges: without ids, rows that were counted in two parts show by their number alone.
 """
 
@@ -38,29 +42,51 @@ from understudy.ground.pack import pack, unpack
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WORKS = ("understudy.data.table:checked_part", "understudy.protocols.joint.parts:counted_part")
+WORKS = (
+    "understudy.data.table:checked_part",
+    "understudy.protocols.joint.parts:counted_part",
+)
 _NOBODY = torch.empty(0, dtype=torch.int64)
-_MARK, _NONCE = b"understudy part 1\n", 12
+_MARK = b"understudy part 1\n"
+_NONCE = 12
 _LARGEST = 1 << 36  # bytes of an answer: 8 for every person, and the counts
-_WORDS = {"run": "run", "holder": "holder", "stage": "stage", "schema": "schema", "of": "number of parts"}
+_WORDS = {
+    "run": "run",
+    "holder": "holder",
+    "stage": "stage",
+    "schema": "schema",
+    "of": "number of parts",
+}
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is done with one holder's rows in `of` parts. It has the key of the answers, and is the holder's alone."""
+    """What is done with one holder's rows in `of` parts. It has the key of the answers,
+    and is the holder's alone.
+    """
 
     work: str  # one of `WORKS`
     told: dict[str, Any]  # what it is given
-    about: dict[str, str]  # run, holder, stage, schema: what an answer has to say of itself
+    # run, holder, stage, schema: what an answer has to say of itself
+    about: dict[str, str]
     of: int
     key: bytes = field(repr=False)
-    ids: str = field(repr=False)  # the key under which ids are marked, the same for all tasks of a table
-    source: dict[str, Any] | None = None  # where all rows are, unless an engine has them
+    # the key under which ids are marked, the same for all tasks of a table
+    ids: str = field(repr=False)
+    # where all rows are, unless an engine has them
+    source: dict[str, Any] | None = None
 
     @cached_property
     def head(self) -> dict[str, Any]:
-        everything = {name: value for name, value in asdict(self).items() if name not in ("key", "ids")}
-        return self.about | {"of": self.of, "task": hashlib.sha256(pack(everything)).hexdigest()}
+        everything = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in ("key", "ids")
+        }
+        return self.about | {
+            "of": self.of,
+            "task": hashlib.sha256(pack(everything)).hexdigest(),
+        }
 
     def to_bytes(self) -> bytes:
         return pack(asdict(self))
@@ -70,7 +96,9 @@ class Task:
         try:
             return cls(**unpack(data))  # type: ignore[arg-type]
         except (MessageError, TypeError):
-            raise PartyError("a file is no task of a run. Nothing was counted.") from None
+            raise PartyError(
+                "a file is no task of a run. Nothing was counted."
+            ) from None
 
     @cached_property
     def doing(self) -> Callable[["Piece"], dict[str, Any]]:
@@ -78,7 +106,9 @@ class Task:
         if self.work not in WORKS:
             raise self.refusal("there is no such work.")
         module, function = self.work.split(":")
-        made: Callable[[Piece], dict[str, Any]] = getattr(import_module(module), function)(self.told)
+        made: Callable[[Piece], dict[str, Any]] = getattr(
+            import_module(module), function
+        )(self.told)
         return made
 
     def refusal(self, why: str) -> PartyError:
@@ -87,7 +117,9 @@ class Task:
 
 
 class Piece(NamedTuple):
-    """The rows of one part: where they are, which of these, and the key under which ids are marked."""
+    """The rows of one part: where they are, which of these, and the key under which ids
+    are marked.
+    """
 
     source: "TableSource | pa.Table"
     part: Part
@@ -118,7 +150,9 @@ class Cores:
 
 
 def spread_of(origin: Any, named: Spread | None, columns: list[str]) -> Spread | None:
-    """Who reads these columns of a long table in parts: its engine, who was named, or all cores, if it is worth it."""
+    """Who reads these columns of a long table in parts: its engine, who was named, or
+    all cores, if it is worth it.
+    """
     from understudy.data.reading.stores import pieces_of
 
     if isinstance(origin, EngineFrame):
@@ -129,8 +163,14 @@ def spread_of(origin: Any, named: Spread | None, columns: list[str]) -> Spread |
     return Cores(of) if of > 1 else None
 
 
-def task_of(table: Any, work: str, told: dict[str, Any], about: dict[str, str], key: bytes) -> Task:
-    source = asdict(table.origin.within(Path.cwd())) if isinstance(table.origin, TableSource) else None
+def task_of(
+    table: Any, work: str, told: dict[str, Any], about: dict[str, str], key: bytes
+) -> Task:
+    source = (
+        asdict(table.origin.within(Path.cwd()))
+        if isinstance(table.origin, TableSource)
+        else None
+    )
     return Task(work, told, about, table.spread.of, key, table.ids, source)
 
 
@@ -138,24 +178,41 @@ def answered(ask: bytes) -> bytes:
     return answer_of(ask[8:], int.from_bytes(ask[:8], "big"))
 
 
-def answer_of(task: bytes, number: int, rows: "TableSource | pa.Table | None" = None) -> bytes:
-    """Part `number`, from 0, of a task (`Task.to_bytes`), sealed. `rows`: an Arrow table of this part alone, as an
-    engine has cut it; or where all rows are, if not where the task says."""
+def answer_of(
+    task: bytes, number: int, rows: "TableSource | pa.Table | None" = None
+) -> bytes:
+    """Part `number`, from 0, of a task (`Task.to_bytes`), sealed. `rows`: an Arrow
+    table of this part alone, as an engine has cut it; or where all rows are, if not
+    where the task says.
+    """
     own = _task_of(task)
     try:
         if not 0 <= number < own.of:
             raise own.refusal(f"there is no part {number + 1} of {own.of}.")
         if rows is None:
-            rows = TableSource.from_dict({k: v for k, v in (own.source or {}).items() if v is not None}, "the task")
+            rows = TableSource.from_dict(
+                {k: v for k, v in (own.source or {}).items() if v is not None},
+                "the task",
+            )
         found = own.doing(Piece(rows, (number, own.of), own.ids))
     except UnderstudyError as error:
         found = {"error": [type(error).__name__, str(error)]}
     except Exception as error:  # its text may quote rows, and is not repeated
-        found = {"error": ["PartyError", str(own.refusal(f"a part could not be counted ({type(error).__name__})."))]}
+        found = {
+            "error": [
+                "PartyError",
+                str(
+                    own.refusal(
+                        f"a part could not be counted ({type(error).__name__})."
+                    )
+                ),
+            ]
+        }
     return sealed(own, number, found)
 
 
-_task_of = lru_cache(maxsize=1)(Task.from_bytes)  # what a task takes to begin with, once for all parts
+# what a task takes to begin with, once for all parts
+_task_of = lru_cache(maxsize=1)(Task.from_bytes)
 
 
 def with_people(marks: Marks, **found: Any) -> dict[str, Any]:
@@ -168,7 +225,9 @@ def with_marks(marks: Marks) -> dict[str, Any]:
 
 
 def sealed(task: Task, number: int, found: dict[str, Any]) -> bytes:
-    """An answer as a file has it: what it is of, in the clear, and what was found, which the task's key opens."""
+    """An answer as a file has it: what it is of, in the clear, and what was found,
+    which the task's key opens.
+    """
     head = json.dumps(task.head | {"part": number}, sort_keys=True).encode()
     nonce = os.urandom(_NONCE)
     body = ChaCha20Poly1305(task.key).encrypt(nonce, pack(found, limit=_LARGEST), head)
@@ -176,13 +235,16 @@ def sealed(task: Task, number: int, found: dict[str, Any]) -> bytes:
 
 
 def opened(task: Task, data: bytes) -> tuple[int, dict[str, Any]]:
-    """A part's number and what was found in it. Edges: it is not one of this task → PartyError."""
+    """A part's number and what was found in it. Edges: it is not one of this task →
+    PartyError.
+    """
     try:
         if not data.startswith(_MARK):
             raise ValueError
         start = len(_MARK) + 4
         size = int.from_bytes(data[start - 4 : start], "big")
-        head, rest = data[start : start + size], data[start + size :]
+        head = data[start : start + size]
+        rest = data[start + size :]
         said = json.loads(head)
         number = said.pop("part")
         if not isinstance(said, dict) or type(number) is not int:
@@ -195,18 +257,29 @@ def opened(task: Task, data: bytes) -> tuple[int, dict[str, Any]]:
     if said != task.head or not 0 <= number < task.of:
         raise task.refusal("a part that came is of other terms, or of none.")
     try:
-        found = unpack(ChaCha20Poly1305(task.key).decrypt(rest[:_NONCE], rest[_NONCE:], head), limit=_LARGEST)
+        found = unpack(
+            ChaCha20Poly1305(task.key).decrypt(rest[:_NONCE], rest[_NONCE:], head),
+            limit=_LARGEST,
+        )
     except (InvalidTag, ValueError, MessageError):
-        raise task.refusal(f"part {number + 1} of {task.of} was changed, or sealed in another session.") from None
+        raise task.refusal(
+            f"part {number + 1} of {task.of} was changed, or sealed in another session."
+        ) from None
     assert isinstance(found, dict)
     return number, found
 
 
-def found_by(spread: Spread, task: Task, taken: Callable[[dict[str, Any]], None] = lambda found: None) -> Marks:
-    """Who is in all parts, by marks where they tell these; what else is found in each is `taken` as it comes. Edges:
-    errors of a part are raised."""
+def found_by(
+    spread: Spread,
+    task: Task,
+    taken: Callable[[dict[str, Any]], None] = lambda found: None,
+) -> Marks:
+    """Who is in all parts, by marks where they tell these; what else is found in each
+    is `taken` as it comes. Edges: errors of a part are raised.
+    """
     came: set[int] = set()
-    marks, answers = Marks(), iter(spread(task))
+    marks = Marks()
+    answers = iter(spread(task))
     try:
         for number, answer in (opened(task, one) for one in answers):
             if number in came:
@@ -216,29 +289,41 @@ def found_by(spread: Spread, task: Task, taken: Callable[[dict[str, Any]], None]
                 raise getattr(errors, kind, PartyError)(text)
             came.add(number)
             marks.parts[number] = answer.pop("rows"), answer.pop("people")
-            marks.add(answer.pop("marks", _NOBODY).numpy().view(np.uint64), marks.parts[number][0])
+            marks.add(
+                answer.pop("marks", _NOBODY).numpy().view(np.uint64),
+                marks.parts[number][0],
+            )
             taken(answer)
             for watch in _watchers:
                 watch(len(came), task.of)
     except UnderstudyError:
         raise
-    except Exception as error:  # of an engine: a server hears of it, and its text may quote rows
-        raise task.refusal(f"a part could not be counted ({type(error).__name__}).") from error
+    except Exception as error:
+        # of an engine: a server hears of it, and its text may quote rows
+        raise task.refusal(
+            f"a part could not be counted ({type(error).__name__})."
+        ) from error
     finally:
         if isinstance(answers, Generator):
-            answers.close()  # now, whoever still holds it: others wait for processes, and files lie in a folder
-    if missing := [str(number + 1) for number in range(task.of) if number not in came]:
+            # now, whoever still holds it: others wait for processes, and files lie in a
+            # folder
+            answers.close()
+    missing = [str(number + 1) for number in range(task.of) if number not in came]
+    if missing:
         raise task.refusal(f"part {', '.join(missing[:8])} of {task.of} is missing.")
     return marks
 
 
 _NAMED: ContextVar[Spread | None] = ContextVar("who answers tasks", default=None)
-_watchers: list[Callable[[int, int], None]] = []  # of this process: parts are awaited in whichever thread
+# of this process: parts are awaited in whichever thread
+_watchers: list[Callable[[int, int], None]] = []
 
 
 @contextmanager
 def counted_by(spread: Spread) -> Iterator[None]:
-    """Long tables that are opened within have their parts checked and counted by this one."""
+    """Long tables that are opened within have their parts checked and counted by this
+    one.
+    """
     before = _NAMED.set(spread)
     try:
         yield

@@ -1,11 +1,13 @@
 """Rows from databases and from Parquet files, in batches, all of them or a part.
 
-A database is asked by a query that the holder writes: any URL that SQLAlchemy knows, and DuckDB's own files. Parquet is
-one file, a pattern of files' names, or a folder, which is one table if all files in it are parts of one.
+A database is asked by a query that the holder writes: any URL that SQLAlchemy knows,
+and DuckDB's own files. Parquet is one file, a pattern of files' names, or a folder,
+which is one table if all files in it are parts of one.
 
-Guarantee: the connection is read-only where the database can be told so. A password is asked for when the connection is
-made, and stands in no message.
-Edges: a driver that is not installed, a database that does not answer, a query that fails → SchemaError in words.
+Guarantee: the connection is read-only where the database can be told so. A password is
+asked for when the connection is made, and stands in no message.
+Edges: a driver that is not installed, a database that does not answer, a query that
+fails → SchemaError in words.
 """
 
 import os
@@ -49,18 +51,27 @@ def query_rows(source: TableSource) -> Answer:
 
 
 def query_batches(source: TableSource) -> Generator[Answer]:
-    """What the query gives, `BATCH` rows at a time; one batch without rows where there are none."""
+    """What the query gives, `BATCH` rows at a time; one batch without rows where there
+    are none.
+    """
     with _in_words(source) as secret:
         local = source.table.startswith("duckdb:")
         yield from _duckdb(source) if local else _sqlalchemy(source, secret)
 
 
 def count_rows(source: TableSource) -> int | None:
-    """How many rows the query gives, by the database's own count; None where it takes no such question."""
-    counting = replace(source, query=f"select count(*) as n from (\n{(source.query or '').rstrip('; ')}\n) as counted")
+    """How many rows the query gives, by the database's own count; None where it takes
+    no such question.
+    """
+    counting = replace(
+        source,
+        query=f"select count(*) as n from (\n{(source.query or '').rstrip('; ')}\n) "
+        "as counted",
+    )
     try:
         found = query_rows(counting)
-    # a dialect that has no order or no `with` inside brackets; a wrong query is named later
+    # a dialect that has no order or no `with` inside brackets; a wrong query is named
+    # later
     except SchemaError:
         return None
     return int(found[0][0].as_py() if isinstance(found, pa.Table) else found[1][0][0])
@@ -74,13 +85,20 @@ def _in_words(source: TableSource) -> Iterator[str | None]:
     except ImportError as error:
         missing = (error.name or "a driver").partition(".")[0]
         raise ConfigError(
-            f"{source.name}: {missing} is needed to read it ({install_library(missing)}). Nothing was read."
+            f"{source.name}: {missing} is needed to read it "
+            f"({install_library(missing)}). Nothing was read."
         ) from None
     except (ConfigError, SchemaError):
         raise
     except Exception as error:  # each driver has errors of its own
-        why = without(secret or "", str(getattr(error, "orig", None) or error)).strip().partition("\n")[0]
-        raise SchemaError(f"{source.name}: the query was not answered ({why}). Nothing was read.") from None
+        why = (
+            without(secret or "", str(getattr(error, "orig", None) or error))
+            .strip()
+            .partition("\n")[0]
+        )
+        raise SchemaError(
+            f"{source.name}: the query was not answered ({why}). Nothing was read."
+        ) from None
 
 
 def _duckdb(source: TableSource) -> Iterator[pa.Table]:
@@ -88,17 +106,24 @@ def _duckdb(source: TableSource) -> Iterator[pa.Table]:
     _there(path, source.name)
     with import_module("duckdb").connect(path, read_only=True) as connection:
         reader = connection.sql(source.query).to_arrow_reader(BATCH)
-        yield from _some((pa.Table.from_batches([batch]) for batch in reader), reader.schema.empty_table())
+        yield from _some(
+            (pa.Table.from_batches([batch]) for batch in reader),
+            reader.schema.empty_table(),
+        )
 
 
-def _sqlalchemy(source: TableSource, secret: str | None) -> Iterator[tuple[list[str], list[list[Any]]]]:
+def _sqlalchemy(
+    source: TableSource, secret: str | None
+) -> Iterator[tuple[list[str], list[list[Any]]]]:
     sql: Any = import_module("sqlalchemy")
     url = sql.make_url(source.table)
     if url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() == "sqlite":
         _there(url.database or "", source.name)
-        url = sql.make_url(f"sqlite:///file:{Path(url.database).resolve()}?mode=ro&uri=true")
+        url = sql.make_url(
+            f"sqlite:///file:{Path(url.database).resolve()}?mode=ro&uri=true"
+        )
     if secret is not None:
         url = url.set(password=secret)
     engine = sql.create_engine(url, poolclass=sql.pool.NullPool)
@@ -108,7 +133,10 @@ def _sqlalchemy(source: TableSource, secret: str | None) -> Iterator[tuple[list[
     with engine.connect().execution_options(**options) as connection:
         found = connection.execute(sql.text(source.query))
         header = list(found.keys())
-        parts = ((header, [list(own) for own in zip(*rows, strict=True)]) for rows in found.partitions(BATCH))
+        parts = (
+            (header, [list(own) for own in zip(*rows, strict=True)])
+            for rows in found.partitions(BATCH)
+        )
         yield from _some(parts, (header, [[] for _ in header]))
 
 
@@ -130,12 +158,17 @@ _SHOWN = 4  # names of files in a message
 
 
 def files_of(table: str) -> list[str]:
-    """The files that are read one after the other, by their names. Edges: none, or folders within → SchemaError."""
+    """The files that are read one after the other, by their names. Edges: none, or
+    folders within → SchemaError.
+    """
     path = Path(table)
     if path.is_dir():
         found = sorted(path.glob(f"*{SUFFIX}"))
         if any(one.is_dir() for one in found) or any(path.glob(f"*/**/*{SUFFIX}")):
-            raise SchemaError(f"{path.name}: files within folders of it are not read. Nothing was read.")
+            raise SchemaError(
+                f"{path.name}: files within folders of it are not read. Nothing was "
+                "read."
+            )
     elif _SIGNS & set(path.name) and not path.exists():
         found = sorted(path.parent.glob(path.name))
     else:
@@ -150,25 +183,50 @@ def files_of(table: str) -> list[str]:
 def _no_table_in(folder: Path) -> str:
     """What a folder may hold, and what is in this one."""
     names = sorted(one.name for one in folder.iterdir() if one.is_file())
-    shown = names if len(names) <= _SHOWN else [*names[: _SHOWN - 1], f"{len(names) - _SHOWN + 1:,} more"]
-    held = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown) or "no file"
+    shown = (
+        names
+        if len(names) <= _SHOWN
+        else [*names[: _SHOWN - 1], f"{len(names) - _SHOWN + 1:,} more"]
+    )
+    held = (
+        " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+        or "no file"
+    )
     return (
-        f"{folder.name}: a folder is one table of {SUFFIX} files, or people and events (people.csv and events.csv, "
-        f"see docs/visits.md), and it holds {held}. Name one file, or call them so. Nothing was read."
+        f"{folder.name}: a folder is one table of {SUFFIX} files, or people and events "
+        f"(people.csv and events.csv, see docs/visits.md), and it holds {held}. Name "
+        "one file, or call them so. Nothing was read."
     )
 
 
 def header_of(table: str) -> list[str]:
-    """The names of columns. Edges: files of one table with other columns, or of other types → SchemaError."""
+    """The names of columns. Edges: files of one table with other columns, or of other
+    types → SchemaError.
+    """
     files = files_of(table)
     own = _about(files[0]).schema.to_arrow_schema()
     for file in files[1:]:
         other = _about(file).schema.to_arrow_schema()
-        kinds = [(name, own.field(name).type, other.field(name).type) for name in own.names if name in other.names]
-        apart = [name for name, one, two in kinds if one != two and pa.null() not in (one, two)]
+        kinds = [
+            (name, own.field(name).type, other.field(name).type)
+            for name in own.names
+            if name in other.names
+        ]
+        apart = [
+            name
+            for name, one, two in kinds
+            if one != two and pa.null() not in (one, two)
+        ]
         if sorted(other.names) != sorted(own.names) or apart:
-            what = f'column "{apart[0]}" is of another type' if apart else "it has other columns"
-            raise SchemaError(f"{Path(file).name}: {what} than in {Path(files[0]).name}. Nothing was read.")
+            what = (
+                f'column "{apart[0]}" is of another type'
+                if apart
+                else "it has other columns"
+            )
+            raise SchemaError(
+                f"{Path(file).name}: {what} than in {Path(files[0]).name}. Nothing "
+                "was read."
+            )
     return list(own.names)
 
 
@@ -177,8 +235,10 @@ def rows_of(table: str) -> int:
 
 
 def pieces_of(source: TableSource, columns: int) -> int:
-    """Into how many parts a table is best cut for processes that read it at the same time: 1 unless it is very long.
-    Edges: a file that is missing or damaged is one: reading it says so."""
+    """Into how many parts a table is best cut for processes that read it at the same
+    time: 1 unless it is very long.
+    Edges: a file that is missing or damaged is one: reading it says so.
+    """
     from understudy.ground.processes import process_count
 
     parquet = source.table.lower().endswith(SUFFIX) or Path(source.table).is_dir()
@@ -188,8 +248,15 @@ def pieces_of(source: TableSource, columns: int) -> int:
         abouts = [about for _, about in _abouts(source.table)]
     except (OSError, pa.ArrowException):
         return 1
-    rows, groups = (sum(getattr(about, what) for about in abouts) for what in ("num_rows", "num_row_groups"))
-    return 1 if rows * columns < SPREAD else max(1, min(max(_EACH * process_count(), -(-rows // _MOST)), groups))
+    rows, groups = (
+        sum(getattr(about, what) for about in abouts)
+        for what in ("num_rows", "num_row_groups")
+    )
+    return (
+        1
+        if rows * columns < SPREAD
+        else max(1, min(max(_EACH * process_count(), -(-rows // _MOST)), groups))
+    )
 
 
 def _abouts(table: str) -> list[tuple[str, pyarrow.parquet.FileMetaData]]:
@@ -207,33 +274,52 @@ def _said_by(file: str, *as_it_is: int) -> pyarrow.parquet.FileMetaData:
     return pyarrow.parquet.read_metadata(file)
 
 
-def long_tables(table: str, columns: list[str], part: Part, most: int) -> Iterator[tuple[int, pa.Table]]:
-    """Part i of n of the rows, `most` at a time, and how many rows are before these. Text comes as lists of words."""
+def long_tables(
+    table: str, columns: list[str], part: Part, most: int
+) -> Iterator[tuple[int, pa.Table]]:
+    """Part i of n of the rows, `most` at a time, and how many rows are before these.
+    Text comes as lists of words.
+    """
     abouts, (number, of) = _abouts(table), part
     groups = sum(about.num_row_groups for _, about in abouts)
-    start, stop = groups * number // of, groups * (number + 1) // of
+    start = groups * number // of
+    stop = groups * (number + 1) // of
     before = 0
     for file, about in abouts:
-        sizes = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
+        sizes = [
+            about.row_group(group).num_rows for group in range(about.num_row_groups)
+        ]
         own = range(max(0, start), min(len(sizes), stop))
         if own:
-            yield from _in_file(file, columns, own, before + sum(sizes[: own.start]), most)
-        start, stop, before = start - len(sizes), stop - len(sizes), before + about.num_rows
+            yield from _in_file(
+                file, columns, own, before + sum(sizes[: own.start]), most
+            )
+        start = start - len(sizes)
+        stop = stop - len(sizes)
+        before = before + about.num_rows
 
 
-def _in_file(path: str, columns: list[str], groups: range, before: int, most: int) -> Iterator[tuple[int, pa.Table]]:
+def _in_file(
+    path: str, columns: list[str], groups: range, before: int, most: int
+) -> Iterator[tuple[int, pa.Table]]:
     about = _about(path)
     own = about.schema.to_arrow_schema()
     words = [column for column in columns if pa.types.is_string(own.field(column).type)]
     size = min(most, max(1 << 12, _CELLS // max(1, len(columns))))
-    with pyarrow.parquet.ParquetFile(path, metadata=about, read_dictionary=words) as file:
-        for batch in file.iter_batches(size, row_groups=list(groups), columns=columns, use_threads=False):
+    with pyarrow.parquet.ParquetFile(
+        path, metadata=about, read_dictionary=words
+    ) as file:
+        for batch in file.iter_batches(
+            size, row_groups=list(groups), columns=columns, use_threads=False
+        ):
             yield before, pa.Table.from_batches([batch])
             before += len(batch)
 
 
 def schema_of(table: str) -> pa.Schema:
-    """The types of all files together: a column that is empty in one has the type that it has in another."""
+    """The types of all files together: a column that is empty in one has the type that
+    it has in another.
+    """
     header = header_of(table)
     own = _about(files_of(table)[0]).schema.to_arrow_schema()
     schemas = [about.schema.to_arrow_schema() for _, about in _abouts(table)]
@@ -254,4 +340,8 @@ def whole_table(table: str, columns: list[str]) -> pa.Table:
     for path in files_of(table):
         with pyarrow.parquet.ParquetFile(path) as file:
             tables.append(file.read(columns=columns))
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
+    return (
+        tables[0]
+        if len(tables) == 1
+        else pa.concat_tables(tables, promote_options="default")
+    )

@@ -1,17 +1,22 @@
-"""Who counts parts of a long table elsewhere (docs/scale.md): workers of Dask, Spark and Ray, which check and count the
-parts where they have them, or machines of a holder that share a folder and nothing else.
+"""Who counts parts of a long table elsewhere (docs/scale.md): workers of Dask, Spark
+and Ray, which check and count the parts where they have them, or machines of a holder
+that share a folder and nothing else.
 
-A part is what an engine has as one: a partition or a block, which must fit into a worker's memory; a frame that was not
-kept is made anew for every count. Of a folder, a run writes what is asked for, and waits until every part is there;
-whoever has part i (a task of a Slurm array, a pod of a Kubernetes Job) looks into it for as long as it is there.
+A part is what an engine has as one: a partition or a block, which must fit into a
+worker's memory; a frame that was not kept is made anew for every count. Of a folder, a
+run writes what is asked for, and waits until every part is there; whoever has part i (a
+task of a Slurm array, a pod of a Kubernetes Job) looks into it for as long as it is
+there.
 
-Guarantee: as `spread`: no id counts twice, in whichever parts its rows are. Tasks, which hold the key, and parts, which
-it seals, are files for their owner alone, whole or not there, and gone once they were read; so is the folder, after the
-run. A folder into which others can look, or a task that is another's, is refused on either side: whoever could write
-one would have exact counts under a key of their own.
-Edges: partitions that are others at the next count, as after a join of Spark's that adapts itself, are refused; a frame
-that was kept (`persist`) or cut (`repartition(n, "id")`) has the same. Parts that do not come in time → PartyError, and
-nothing was charged or sent.
+Guarantee: as `spread`: no id counts twice, in whichever parts its rows are. Tasks,
+which hold the key, and parts, which it seals, are files for their owner alone, whole or
+not there, and gone once they were read; so is the folder, after the run. A folder into
+which others can look, or a task that is another's, is refused on either side: whoever
+could write one would have exact counts under a key of their own.
+Edges: partitions that are others at the next count, as after a join of Spark's that
+adapts itself, are refused; a frame that was kept (`persist`) or cut (`repartition(n,
+"id")`) has the same. Parts that do not come in time → PartyError, and nothing was
+charged or sent.
 """
 
 import os
@@ -49,7 +54,10 @@ def engine_of(frame: Any) -> EngineFrame:
     library = type(frame).__module__.partition(".")[0]
     own: Any = {"dask": OnDask, "pyspark": OnSpark, "ray": OnRay}[library]
     if type(frame).__name__ not in own.kinds:
-        raise SchemaError(f"a table of {library} is a {own.kinds[0]}, not {type(frame).__name__}. Nothing was read.")
+        raise SchemaError(
+            f"a table of {library} is a {own.kinds[0]}, not {type(frame).__name__}. "
+            "Nothing was read."
+        )
     made: EngineFrame = own(frame)
     return made
 
@@ -65,7 +73,9 @@ class _OnEngine(EngineFrame):
         return [*map(str, self._frame.columns)]
 
     def narrowed(self, columns: Iterable[str]) -> EngineFrame:
-        made: EngineFrame = type(self)(self._select([name for name in columns if name in self.header]))
+        made: EngineFrame = type(self)(
+            self._select([name for name in columns if name in self.header])
+        )
         return made
 
     @abstractmethod
@@ -73,7 +83,9 @@ class _OnEngine(EngineFrame):
 
 
 class OnDask(_OnEngine):
-    """A Dask frame: on the workers of the current client, or without one as Dask is set up."""
+    """A Dask frame: on the workers of the current client, or without one as Dask is set
+    up.
+    """
 
     kinds = ("DataFrame",)
 
@@ -82,13 +94,17 @@ class OnDask(_OnEngine):
         return int(self._frame.npartitions)
 
     def _select(self, columns: list[str]) -> Any:
-        return self._frame[columns].optimize()  # which may make one of several small partitions
+        # which may make one of several small partitions
+        return self._frame[columns].optimize()
 
     def __call__(self, task: Task) -> Iterator[bytes]:
         dask: Any = import_module("dask")
-        told, count = dask.delayed(task.to_bytes()), dask.delayed(_answer_of_frame, pure=False)
+        told = dask.delayed(task.to_bytes())
+        count = dask.delayed(_answer_of_frame, pure=False)
         parts = enumerate(self._frame.to_delayed())
-        yield from dask.compute(*(count(told, number, part) for number, part in parts), retries=_RETRIES)
+        yield from dask.compute(
+            *(count(told, number, part) for number, part in parts), retries=_RETRIES
+        )
 
     def tables(self, columns: list[str]) -> Iterator[pa.Table]:
         for number, part in enumerate(self._select(columns).to_delayed()):
@@ -106,12 +122,14 @@ class OnSpark(_OnEngine):
             return int(self._frame.rdd.getNumPartitions())
         except Exception as error:  # without the JVM nothing tells it
             raise ConfigError(
-                f"Spark does not say how many partitions there are ({type(error).__name__}): a session of its own is "
+                "Spark does not say how many partitions there are "
+                f"({type(error).__name__}): a session of its own is "
                 "needed, not Spark Connect. Nothing was read."
             ) from None
 
     def __call__(self, task: Task) -> Iterator[bytes]:
-        told, columns = task.to_bytes(), self.header
+        told = task.to_bytes()
+        columns = self.header
 
         def answers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from pyspark import TaskContext
@@ -119,13 +137,18 @@ class OnSpark(_OnEngine):
             held = [*batches]
             table = pa.Table.from_batches(held) if held else _no_rows(columns)
             context: Any = TaskContext.get()
-            yield pa.RecordBatch.from_pydict({"answer": [answer_of(told, context.partitionId(), table)]})
+            yield pa.RecordBatch.from_pydict(
+                {"answer": [answer_of(told, context.partitionId(), table)]}
+            )
 
         for row in self._frame.mapInArrow(answers, "answer binary").collect():
             yield bytes(row.answer)
 
     def _select(self, columns: list[str]) -> Any:
-        return self._frame.select(*("`" + name.replace("`", "``") + "`" for name in columns))  # else a dot is a field
+        # else a dot is a field
+        return self._frame.select(
+            *("`" + name.replace("`", "``") + "`" for name in columns)
+        )
 
     def tables(self, columns: list[str]) -> Iterator[pa.Table]:
         yield self._select(columns).toArrow()
@@ -151,8 +174,12 @@ class OnRay(_OnEngine):
     def __call__(self, task: Task) -> Iterator[bytes]:
         import ray
 
-        told, count = ray.put(task.to_bytes()), ray.remote(_answer_of_block)
-        waiting = [count.remote(told, number, block, self.header) for number, block in enumerate(self._blocks)]
+        told = ray.put(task.to_bytes())
+        count = ray.remote(_answer_of_block)
+        waiting = [
+            count.remote(told, number, block, self.header)
+            for number, block in enumerate(self._blocks)
+        ]
         while waiting:
             done, waiting = ray.wait(waiting)
             yield ray.get(done[0])
@@ -171,7 +198,9 @@ def _answer_of_frame(task: bytes, number: int, frame: Any) -> bytes:
     return answer_of(task, number, _as_arrow(frame, number))
 
 
-def _answer_of_block(task: bytes, number: int, block: pa.Table, columns: list[str]) -> bytes:
+def _answer_of_block(
+    task: bytes, number: int, block: pa.Table, columns: list[str]
+) -> bytes:
     return answer_of(task, number, _cut(block, columns))
 
 
@@ -179,12 +208,17 @@ def _as_arrow(frame: Any, number: int) -> pa.Table:
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except pa.ArrowException:  # whose words quote a cell
-        raise SchemaError(f"part {number + 1}: a column has values of several kinds. Nothing was read.") from None
+        raise SchemaError(
+            f"part {number + 1}: a column has values of several kinds. Nothing was "
+            "read."
+        ) from None
 
 
 def _cut(block: pa.Table, columns: list[str]) -> pa.Table:
     """Edges: a block without rows may have no columns either."""
-    return block.select(columns) if len(block) or block.column_names else _no_rows(columns)
+    return (
+        block.select(columns) if len(block) or block.column_names else _no_rows(columns)
+    )
 
 
 def _no_rows(columns: list[str]) -> pa.Table:
@@ -196,7 +230,9 @@ def _no_rows(columns: list[str]) -> pa.Table:
 
 @dataclass
 class InFolder:
-    """Whoever looks into this folder, which is made for a run and goes with it; `patience`: seconds, for all parts."""
+    """Whoever looks into this folder, which is made for a run and goes with it;
+    `patience`: seconds, for all parts.
+    """
 
     folder: Path
     of: int
@@ -205,21 +241,35 @@ class InFolder:
     @classmethod
     def at(cls, place: str) -> "InFolder":
         """FOLDER:n. Edges: anything else → ConfigError."""
-        if (told := re.fullmatch(r"(.+):([1-9]\d{0,5})", place)) is None:
-            raise ConfigError(f"parts are FOLDER:n, as /scratch/parts:64, not {place!r}. Nothing was read.")
+        told = re.fullmatch(r"(.+):([1-9]\d{0,5})", place)
+        if told is None:
+            raise ConfigError(
+                f"parts are FOLDER:n, as /scratch/parts:64, not {place!r}. Nothing "
+                "was read."
+            )
         return cls(Path(told[1]), int(told[2]))
 
     def __enter__(self) -> "InFolder":
         _require_own(own_folder(self.folder))
         if any(self.folder.iterdir()):
-            raise ConfigError(f"{self.folder} is not empty: it is of another run, or of one that was ended. {_NOTHING}")
+            raise ConfigError(
+                f"{self.folder} is not empty: it is of another run, or of one that "
+                f"was ended. {_NOTHING}"
+            )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)  # so whoever waits hears that it is over
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        # so whoever waits hears that it is over
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def __call__(self, task: Task) -> Iterator[bytes]:
-        name, end = str(task.head["task"])[:32], time.monotonic() + self.patience
+        name = str(task.head["task"])[:32]
+        end = time.monotonic() + self.patience
         _require_own(own_folder(self.folder))
         parts = [self.folder / f"{name}.part{number}" for number in range(task.of)]
         asked = replace(self.folder / f"{name}{_TASK}", task.to_bytes())
@@ -227,7 +277,10 @@ class InFolder:
             for number, part in enumerate(parts):
                 while not part.exists():
                     if time.monotonic() > end:
-                        raise task.refusal(f"part {number + 1} of {task.of} did not come in {self.patience:,.0f} s.")
+                        raise task.refusal(
+                            f"part {number + 1} of {task.of} did not come in "
+                            f"{self.patience:,.0f} s."
+                        )
                     time.sleep(_LOOK)
                 yield part.read_bytes()
         finally:
@@ -235,8 +288,12 @@ class InFolder:
                 file.unlink(missing_ok=True)
 
 
-def count_in_folder(folder: Path, number: int, of: int, rows: TableSource | None = None) -> int:
-    """Answer every task for part `number`, from 0, where that lacks; how many these were. `rows`: where they are."""
+def count_in_folder(
+    folder: Path, number: int, of: int, rows: TableSource | None = None
+) -> int:
+    """Answer every task for part `number`, from 0, where that lacks; how many these
+    were. `rows`: where they are.
+    """
     _require_own(folder)
     counted = 0
     for asked in sorted(folder.glob(f"*{_TASK}")):
@@ -244,8 +301,12 @@ def count_in_folder(folder: Path, number: int, of: int, rows: TableSource | None
         with suppress(FileNotFoundError):  # answered meanwhile by another
             if not part.exists():
                 task = _own_bytes(asked)
-                if (wanted := Task.from_bytes(task).of) != of:
-                    raise ConfigError(f"{folder}: the run wants {wanted} parts, not {of}. Nothing was counted.")
+                wanted = Task.from_bytes(task).of
+                if wanted != of:
+                    raise ConfigError(
+                        f"{folder}: the run wants {wanted} parts, not {of}. Nothing "
+                        "was counted."
+                    )
                 made = answer_of(task, number, rows)
                 if asked.exists():
                     replace(part, made)
@@ -254,16 +315,28 @@ def count_in_folder(folder: Path, number: int, of: int, rows: TableSource | None
 
 
 def count_until_over(
-    folder: Path, number: int, of: int, rows: TableSource | None, patience: float, say: Callable[[str], None]
+    folder: Path,
+    number: int,
+    of: int,
+    rows: TableSource | None,
+    patience: float,
+    say: Callable[[str], None],
 ) -> None:
-    """The same for as long as the folder is there. Edges: nothing to do for so many seconds → PartyError."""
-    seen, last = False, time.monotonic()
+    """The same for as long as the folder is there. Edges: nothing to do for so many
+    seconds → PartyError.
+    """
+    seen = False
+    last = time.monotonic()
     while time.monotonic() - last < patience:
         if folder.is_dir():
             with suppress(FileNotFoundError):  # gone meanwhile
-                if counted := count_in_folder(folder, number, of, rows):
+                counted = count_in_folder(folder, number, of, rows)
+                if counted:
                     last = time.monotonic()
-                    say(f"Part {number + 1} of {of}: counted{f' {counted} times' * (counted > 1)}.")
+                    say(
+                        f"Part {number + 1} of {of}: "
+                        f"counted{f' {counted} times' * (counted > 1)}."
+                    )
                 seen = True
         elif seen:
             say("The run is over.")
@@ -276,7 +349,8 @@ def _require_own(folder: Path) -> None:
     about = folder.stat()
     if about.st_uid != os.geteuid() or about.st_mode & 0o077:
         raise ConfigError(
-            f"{folder} is not for you alone: take a folder of your own, which the run makes (mode 0700). {_NOTHING}"
+            f"{folder} is not for you alone: take a folder of your own, which the run "
+            f"makes (mode 0700). {_NOTHING}"
         )
 
 
@@ -287,9 +361,18 @@ def _own_bytes(file: Path) -> bytes:
     except FileNotFoundError:
         raise
     except OSError:
-        raise PartyError(f"{file.name} is no file of yours. Nothing was counted.") from None
+        raise PartyError(
+            f"{file.name} is no file of yours. Nothing was counted."
+        ) from None
     with os.fdopen(handle, "rb") as opened:
         about = os.fstat(handle)
-        if about.st_uid != os.geteuid() or about.st_mode & 0o077 or not stat.S_ISREG(about.st_mode):
-            raise PartyError(f"{file.name} is not of your own run, or others can read it. Nothing was counted.")
+        if (
+            about.st_uid != os.geteuid()
+            or about.st_mode & 0o077
+            or not stat.S_ISREG(about.st_mode)
+        ):
+            raise PartyError(
+                f"{file.name} is not of your own run, or others can read it. Nothing "
+                "was counted."
+            )
         return opened.read()

@@ -1,7 +1,9 @@
-"""People with many rows: a table of people and a table of their events (visits, purchases, readings).
+"""People with many rows: a table of people and a table of their events (visits,
+purchases, readings).
 
-`schema` says what is public of both; `reading` opens them and brings each person's events together; `counts` is what
-is counted of them, and by how much one person moves it.
+`schema` says what is public of both; `reading` opens them and brings each person's
+events together; `counts` is what is counted of them, and by how much one person moves
+it.
 """
 
 from understudy.data.visits.counts import SeveralLayout as SeveralLayout

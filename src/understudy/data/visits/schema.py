@@ -1,14 +1,17 @@
-"""The public schema of people with many rows: the columns of people, those of their events, and how many count
-(docs/visits.md has the keys of a file, and the three columns that follow from what is declared).
+"""The public schema of people with many rows: the columns of people, those of their
+events, and how many count (docs/visits.md has the keys of a file, and the three columns
+that follow from what is declared).
 
-Rules are kept by every event with its person, and by every person where a rule speaks of no event. Where the same
-people have events at several holders the first part has the columns of people of all holders, the others events alone.
-Rules stand at the top then, whoever stated them: on people's columns, the numbers of events and first times of all
+Rules are kept by every event with its person, and by every person where a rule speaks
+of no event. Where the same people have events at several holders the first part has the
+columns of people of all holders, the others events alone. Rules stand at the top then,
+whoever stated them: on people's columns, the numbers of events and first times of all
 parts among them; on one kind of events; or between both.
 
 Guarantee: everything here is declared, nothing is fitted on rows.
-Edges: two events at one time keep the order of the file. A bound that nobody reaches costs nothing but a level. Events
-called alike, a column of one name at two holders, a rule on two kinds of events → SchemaError.
+Edges: two events at one time keep the order of the file. A bound that nobody reaches
+costs nothing but a level. Events called alike, a column of one name at two holders, a
+rule on two kinds of events → SchemaError.
 """
 
 import re
@@ -19,7 +22,13 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from understudy.data.column import EXACT, Binned, Column, Date, Datetime, Integer, OneOf
-from understudy.data.encoding.fine import Run, bounded, fine_schema, public_cells, within
+from understudy.data.encoding.fine import (
+    Run,
+    bounded,
+    fine_schema,
+    public_cells,
+    within,
+)
 from understudy.data.rules import Rule, read_rules
 from understudy.data.schema import Document, Schema
 from understudy.ground.check import known_keys, repeated
@@ -30,11 +39,25 @@ _TITLES = re.compile(r"[a-z][a-z0-9_]{0,39}")
 CUTS = ("first", "draw")
 MOST_EVENTS = 4096
 MOST_PARTS = 8  # holders with events
-_KEYS = ("kind", "person", "most_events", "cut", "time", "gaps", "title", "note", "rules", "people", "events")
+_KEYS = (
+    "kind",
+    "person",
+    "most_events",
+    "cut",
+    "time",
+    "gaps",
+    "title",
+    "note",
+    "rules",
+    "people",
+    "events",
+)
 
 
 class PeopleSchema(Document):
-    """What is public about people with events of one kind or of several: `parts` are the kinds of events."""
+    """What is public about people with events of one kind or of several: `parts` are
+    the kinds of events.
+    """
 
     unit: ClassVar[str] = "person"
     person: str
@@ -49,7 +72,9 @@ class PeopleSchema(Document):
     @property
     @abstractmethod
     def person_schema(self) -> Schema:
-        """What is counted of a person: the declared columns, times of first events, numbers of events."""
+        """What is counted of a person: the declared columns, times of first events,
+        numbers of events.
+        """
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -58,15 +83,23 @@ class PeopleSchema(Document):
 
     @cached_property
     def row_schema(self) -> Schema:
-        """A person with an event of each kind, and their times: what rules and conditions may speak of."""
+        """A person with an event of each kind, and their times: what rules and
+        conditions may speak of.
+        """
         events = [column for part in self.parts for column in part.event_columns]
         columns = (*self.person_schema.columns, *events)
-        return Schema(columns=columns, person=self.person, origin=self.origin, rules=self.rules)
+        return Schema(
+            columns=columns, person=self.person, origin=self.origin, rules=self.rules
+        )
 
     @property
     def origin(self) -> Any:
         """ "rows" where one of the tables' schemas was read from rows."""
-        return "rows" if any(part.origin == "rows" for part in self.tables.values()) else "public"
+        return (
+            "rows"
+            if any(part.origin == "rows" for part in self.tables.values())
+            else "public"
+        )
 
     def require_public(self, which: str = "this schema") -> None:
         for part in self.tables.values():
@@ -78,14 +111,20 @@ class PeopleSchema(Document):
     def _keep_rules(self, rules: tuple[Rule, ...]) -> None:
         """Each of them once. Edges: one that makes no sense here → SchemaError."""
         object.__setattr__(self, "rules", read_rules(tuple(dict.fromkeys(rules))))
-        if lone := [rule for rule in self.rules if rule.unique]:
-            raise SchemaError(f'rule "{lone[0]}": no two rows alike is a rule of tables with one row a person.')
+        lone = [rule for rule in self.rules if rule.unique]
+        if lone:
+            raise SchemaError(
+                f'rule "{lone[0]}": no two rows alike is a rule of tables with one '
+                "row a person."
+            )
         _ = self.row_schema  # says what else is wrong with one
 
 
 @dataclass(frozen=True, kw_only=True)
 class VisitSchema(PeopleSchema):
-    """The columns of people and of events, and the rule by which a person's events are bounded."""
+    """The columns of people and of events, and the rule by which a person's events are
+    bounded.
+    """
 
     kind: ClassVar[str] = "visits"
     person: str
@@ -101,43 +140,81 @@ class VisitSchema(PeopleSchema):
 
     def __post_init__(self) -> None:
         if not isinstance(self.person, str) or not self.person:
-            raise SchemaError(f"person must name the id column of both tables, not {self.person!r}.")
-        if type(most := self.most_events) is not int or not 1 <= most <= MOST_EVENTS:
-            raise SchemaError(f"most_events must be a whole number from 1 to {MOST_EVENTS:,}, not {most!r}.")
+            raise SchemaError(
+                f"person must name the id column of both tables, not {self.person!r}."
+            )
+        most = self.most_events
+        if type(most) is not int or not 1 <= most <= MOST_EVENTS:
+            raise SchemaError(
+                f"most_events must be a whole number from 1 to {MOST_EVENTS:,}, not "
+                f"{most!r}."
+            )
         if self.cut not in CUTS:
             raise SchemaError(f"cut must be {' or '.join(CUTS)}, not {self.cut!r}.")
-        if not isinstance(self.title, str) or not _TITLES.fullmatch(self.title) or self.title == "people":
-            raise SchemaError(f"title is what events are called, a plain word in small letters, not {self.title!r}.")
+        if (
+            not isinstance(self.title, str)
+            or not _TITLES.fullmatch(self.title)
+            or self.title == "people"
+        ):
+            raise SchemaError(
+                "title is what events are called, a plain word in small letters, not "
+                f"{self.title!r}."
+            )
         if not isinstance(self.note, str):
             raise SchemaError(f"note must be text, not {self.note!r}.")
         rules = read_rules(self.rules)
         for part, schema in self.tables.items():
             if type(schema) is not Schema:
-                raise SchemaError(f"{part} must be a schema of columns, not {schema!r}.")
-            if groups := [column.name for column in schema.columns if isinstance(column, OneOf)]:
-                raise SchemaError(f'"{groups[0]}" is a group of which one is 1: these are for one row a person.')
+                raise SchemaError(
+                    f"{part} must be a schema of columns, not {schema!r}."
+                )
+            groups = [
+                column.name for column in schema.columns if isinstance(column, OneOf)
+            ]
+            if groups:
+                raise SchemaError(
+                    f'"{groups[0]}" is a group of which one is 1: these are for one '
+                    "row a person."
+                )
             rules += schema.rules  # of both tables they stand in one place
-            object.__setattr__(self, part, replace(schema, person=self.person, rules=()))
+            object.__setattr__(
+                self, part, replace(schema, person=self.person, rules=())
+            )
         self._check_time()
         derived = [*self.person_schema.names, *self.event_schema.names]
-        if twice := repeated([self.person, *(() if self.time is None else (self.time,)), *derived]):
-            raise SchemaError(f'"{twice[0]}" has two meanings: every column of both tables has its own name.')
+        twice = repeated(
+            [self.person, *(() if self.time is None else (self.time,)), *derived]
+        )
+        if twice:
+            raise SchemaError(
+                f'"{twice[0]}" has two meanings: every column of both tables has its '
+                "own name."
+            )
         self._keep_rules(rules)
 
     def _check_time(self) -> None:
         if self.time is None:
             if self.gaps is not None:
-                raise SchemaError("gaps are bins of the time between two events, and no column holds the time.")
+                raise SchemaError(
+                    "gaps are bins of the time between two events, and no column "
+                    "holds the time."
+                )
             return
         column = self.events.column(self.time)
         if not isinstance(column, Date | Datetime | Integer) or column.nullable:
             raise SchemaError(
-                f'"{self.time}" orders the events: it must be a date, a datetime or an integer, never missing.'
+                f'"{self.time}" orders the events: it must be a date, a datetime or '
+                "an integer, never missing."
             )
         if self.gaps is not None:
-            if not isinstance(self.gaps, list | tuple) or not self.gaps or self.gaps[0] != 0:
+            if (
+                not isinstance(self.gaps, list | tuple)
+                or not self.gaps
+                or self.gaps[0] != 0
+            ):
                 raise SchemaError(
-                    f"gaps say where bins of the time between events begin, the first at 0, not {self.gaps!r}."
+                    "gaps say where bins of the time between events begin, the first "
+                    f"at 0, not {self.gaps!r}."
                 )
             object.__setattr__(self, "gaps", tuple(self.gaps))
         self._gap()  # says what else is wrong with gaps
@@ -148,7 +225,9 @@ class VisitSchema(PeopleSchema):
 
     @property
     def tables(self) -> dict[str, Schema]:
-        return ({} if self.people is None else {"people": self.people}) | {"events": self.events}
+        return ({} if self.people is None else {"people": self.people}) | {
+            "events": self.events
+        }
 
     @property
     def ordered(self) -> bool:
@@ -166,14 +245,26 @@ class VisitSchema(PeopleSchema):
     def person_schema(self) -> Schema:
         columns: list[Column] = [] if self.people is None else [*self.people.columns]
         if self.clock is not None:
-            columns.append(replace(self.clock, name=f"first_{self.time}", nullable=True))
-        bins = None if self.most_events <= 32 else grid(self.most_events, single=16, factor=1.25)
-        columns.append(Integer(name=f"number_of_{self.title}", low=0, high=self.most_events, bins=bins))
+            columns.append(
+                replace(self.clock, name=f"first_{self.time}", nullable=True)
+            )
+        bins = (
+            None
+            if self.most_events <= 32
+            else grid(self.most_events, single=16, factor=1.25)
+        )
+        columns.append(
+            Integer(
+                name=f"number_of_{self.title}", low=0, high=self.most_events, bins=bins
+            )
+        )
         return Schema(columns=tuple(columns), person=self.person, origin=self.origin)
 
     @cached_property
     def event_schema(self) -> Schema:
-        """What is counted of an event: the declared columns without the time, and the time since the last one."""
+        """What is counted of an event: the declared columns without the time, and the
+        time since the last one.
+        """
         columns = [column for column in self.events.columns if column.name != self.time]
         if self.clock is not None:
             columns.append(self._gap())
@@ -181,35 +272,54 @@ class VisitSchema(PeopleSchema):
 
     @cached_property
     def fine(self) -> "VisitSchema":
-        """With the fine cells of numbers whose bins are not declared (`data.encoding.fine`), the public ones of those
-        without bounds: how rows are kept."""
+        """With the fine cells of numbers whose bins are not declared
+        (`data.encoding.fine`), the public ones of those without bounds: how rows are
+        kept.
+        """
         return self.each(lambda table: fine_schema(public_cells(table)))
 
     def within(self, runs: Mapping[str, Run] | None = None) -> "VisitSchema":
-        """With bounds in every column: those of its run of public cells, or the widest. Gaps that are longer than all
-        of the time are left out."""
+        """With bounds in every column: those of its run of public cells, or the widest.
+        Gaps that are longer than all of the time are left out.
+        """
         tables = {name: within(table, runs) for name, table in self.tables.items()}
         span = 0 if self.time is None else _span(tables["events"].column(self.time))
-        gaps = None if self.gaps is None else tuple(gap for gap in self.gaps if gap < span)
+        gaps = (
+            None if self.gaps is None else tuple(gap for gap in self.gaps if gap < span)
+        )
         return self if tables == self.tables else replace(self, gaps=gaps, **tables)  # type: ignore[arg-type]
 
     @property
     def even(self) -> "VisitSchema":
-        """With declared bins everywhere: those that a column has without them, for figures that compare."""
+        """With declared bins everywhere: those that a column has without them, for
+        figures that compare.
+        """
         columns = [column for table in self.tables.values() for column in table.columns]
-        return self.binned({one.name: one.levels for one in columns if isinstance(one, Binned) and one.bins is None})
+        return self.binned(
+            {
+                one.name: one.levels
+                for one in columns
+                if isinstance(one, Binned) and one.bins is None
+            }
+        )
 
     def binned(self, bins: Mapping[str, Any]) -> "VisitSchema":
         """With these bins of its columns, by their names."""
         return self.each(lambda table: table.binned(bins))
 
     def each(self, change: Callable[[Schema], Schema]) -> "VisitSchema":
-        return replace(self, **{name: change(table) for name, table in self.tables.items()})  # type: ignore[arg-type]
+        tables = {name: change(table) for name, table in self.tables.items()}
+        return replace(self, **tables)  # type: ignore[arg-type]
 
     @property
     def event_columns(self) -> tuple[Column, ...]:
-        """What rules and conditions may speak of in an event: what is counted, and the time."""
-        return (*self.event_schema.columns, *(() if self.clock is None else (self.clock,)))
+        """What rules and conditions may speak of in an event: what is counted, and the
+        time.
+        """
+        return (
+            *self.event_schema.columns,
+            *(() if self.clock is None else (self.clock,)),
+        )
 
     def _gap(self) -> Integer:
         assert self.clock is not None, "without a time there is no gap"
@@ -218,17 +328,32 @@ class VisitSchema(PeopleSchema):
             bins: tuple[int, ...] | None = (*self.gaps, span)
         else:
             bins = None if span <= 12 else grid(span, single=2, factor=2.0)
-        return Integer(name=f"{self.time}_gap", low=0, high=span, bins=bins, nullable=True)
+        return Integer(
+            name=f"{self.time}_gap", low=0, high=span, bins=bins, nullable=True
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        head = {"kind": self.kind, "person": self.person, "most_events": self.most_events, "cut": self.cut}
+        head = {
+            "kind": self.kind,
+            "person": self.person,
+            "most_events": self.most_events,
+            "cut": self.cut,
+        }
         title = "" if self.title == TITLE else self.title
-        more = {"title": title, "time": self.time, "gaps": [*(self.gaps or ())], "note": self.note}
+        more = {
+            "title": title,
+            "time": self.time,
+            "gaps": [*(self.gaps or ())],
+            "note": self.note,
+        }
         return (
             head
             | {key: value for key, value in more.items() if value}
             | ({"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {})
-            | {name: replace(part, person=None).to_dict() for name, part in self.tables.items()}
+            | {
+                name: replace(part, person=None).to_dict()
+                for name, part in self.tables.items()
+            }
         )
 
     @classmethod
@@ -241,14 +366,23 @@ class VisitSchema(PeopleSchema):
         for part in ("people", "events"):
             if part in data:
                 if not isinstance(data[part], Mapping) or "person" in data[part]:
-                    raise SchemaError(f"{part} is a table of columns; the person stands at the top.")
+                    raise SchemaError(
+                        f"{part} is a table of columns; the person stands at the top."
+                    )
                 parts[part] = Schema.from_dict(data[part])
-        return cls(**{key: value for key, value in data.items() if key != "kind"} | parts)
+        return cls(
+            **{key: value for key, value in data.items() if key != "kind"} | parts
+        )
 
     def __str__(self) -> str:
         order = f"ordered by {self.time}" if self.time else "in no order"
-        head = f"people with up to {self.most_events} events, {order}, person {self.person}"
-        return "\n".join((head, *(f"{name}: {part}" for name, part in self.tables.items())))
+        head = (
+            f"people with up to {self.most_events} events, {order}, person "
+            f"{self.person}"
+        )
+        return "\n".join(
+            (head, *(f"{name}: {part}" for name, part in self.tables.items()))
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,29 +395,51 @@ class SeveralVisits(PeopleSchema):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
-        if not 2 <= len(self.parts) <= MOST_PARTS or {*map(type, self.parts)} != {VisitSchema}:
+        if not 2 <= len(self.parts) <= MOST_PARTS or {*map(type, self.parts)} != {
+            VisitSchema
+        }:
             raise SchemaError(f"events are of 2 to {MOST_PARTS} holders here.")
         if any(part.people is not None for part in self.parts[1:]):
-            raise SchemaError("the first part has the columns of people, and the others have events alone.")
-        if twice := repeated([part.title for part in self.parts]):
             raise SchemaError(
-                f'two holders have events that are called "{twice[0]}": say in their schemas what each has, such as '
+                "the first part has the columns of people, and the others have events "
+                "alone."
+            )
+        twice = repeated([part.title for part in self.parts])
+        if twice:
+            raise SchemaError(
+                f'two holders have events that are called "{twice[0]}": say in their '
+                "schemas what each has, such as "
                 'title = "claims". Nothing was charged.'
             )
         times = [part.time for part in self.parts if part.time is not None]
         events = [name for part in self.parts for name in part.event_schema.names]
         own = [name for part in self.parts for name in part.person_schema.names]
-        if twice := repeated([self.person, *times, *own, *events]):
-            raise SchemaError(f'"{twice[0]}" is a column of two holders. Rename one. Nothing was charged.')
-        rules = (*read_rules(self.rules), *(rule for part in self.parts for rule in part.rules))
-        object.__setattr__(self, "parts", tuple(replace(part, rules=()) for part in self.parts))
+        twice = repeated([self.person, *times, *own, *events])
+        if twice:
+            raise SchemaError(
+                f'"{twice[0]}" is a column of two holders. Rename one. Nothing was '
+                "charged."
+            )
+        rules = (
+            *read_rules(self.rules),
+            *(rule for part in self.parts for rule in part.rules),
+        )
+        object.__setattr__(
+            self, "parts", tuple(replace(part, rules=()) for part in self.parts)
+        )
         self._keep_rules(rules)
         for rule in self.rules:
-            held = {part.title: {column.name for column in part.event_columns} for part in self.parts}
-            if len(titles := [title for title, names in held.items() if names & {*rule.columns}]) > 1:
+            held = {
+                part.title: {column.name for column in part.event_columns}
+                for part in self.parts
+            }
+            titles = [title for title, names in held.items() if names & {*rule.columns}]
+            if len(titles) > 1:
                 raise SchemaError(
-                    f'rule "{rule}": it speaks of {" and ".join(titles)}, which are different rows. A rule is on '
-                    "people, on one kind of events, or between both. Nothing was charged."
+                    f'rule "{rule}": it speaks of {" and ".join(titles)}, which are '
+                    "different rows. A rule is on "
+                    "people, on one kind of events, or between both. Nothing was "
+                    "charged."
                 )
 
     @property
@@ -301,7 +457,9 @@ class SeveralVisits(PeopleSchema):
 
     @cached_property
     def person_schema(self) -> Schema:
-        columns = tuple(column for part in self.parts for column in part.person_schema.columns)
+        columns = tuple(
+            column for part in self.parts for column in part.person_schema.columns
+        )
         return Schema(columns=columns, person=self.person, origin=self.origin)
 
     def each(self, change: Callable[[Schema], Schema]) -> "SeveralVisits":
@@ -309,16 +467,27 @@ class SeveralVisits(PeopleSchema):
 
     def to_dict(self) -> dict[str, Any]:
         rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}
-        return {"kind": self.kind} | rules | {"parts": [part.to_dict() for part in self.parts]}
+        return (
+            {"kind": self.kind}
+            | rules
+            | {"parts": [part.to_dict() for part in self.parts]}
+        )
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        known_keys(data, ("kind", "rules", "parts"), "a schema of several kinds of events", raised=SchemaError)
+        known_keys(
+            data,
+            ("kind", "rules", "parts"),
+            "a schema of several kinds of events",
+            raised=SchemaError,
+        )
         parts = data.get("parts")
         if not isinstance(parts, list | tuple):
             raise SchemaError("parts are a list of schemas of visits.")
         rules = read_rules(data.get("rules", ()))
-        return cls(parts=tuple(VisitSchema.from_dict(part) for part in parts), rules=rules)
+        return cls(
+            parts=tuple(VisitSchema.from_dict(part) for part in parts), rules=rules
+        )
 
     def __str__(self) -> str:
         return "\n".join(f"{part.title}: {part}" for part in self.parts)
@@ -332,7 +501,9 @@ def _span(clock: Column) -> int:
 
 
 def grid(high: int, *, single: int, factor: float) -> tuple[int, ...]:
-    """Edges from 0 to `high`: a level for each number up to `single`, and then wider by `factor`."""
+    """Edges from 0 to `high`: a level for each number up to `single`, and then wider by
+    `factor`.
+    """
     edges = [*range(min(single, high) + 1)]
     while (after := max(edges[-1] + 1, round(edges[-1] * factor))) < high:
         edges.append(after)

@@ -1,17 +1,21 @@
 """The result of an attack: never a score alone, always beside a control and a baseline.
 
-Giomi et al., "A unified framework for quantifying privacy risk in synthetic data" (PoPETs 2023), §3. *Attack*: what the
-attacker reaches against people in the training rows, from the synthetic table. *Control*: the same where nothing about
-a person can have leaked (people outside the training rows, or a table that never saw them): what the distribution alone
-gives away, and what the sample sizes do. *Baseline*: guessing without the table; an attack below it says nothing about
-privacy. The risk is what the attack adds to the control, on the scale of what was left to add: (attack − control) /
+Giomi et al., "A unified framework for quantifying privacy risk in synthetic data"
+(PoPETs 2023), §3. *Attack*: what the attacker reaches against people in the training
+rows, from the synthetic table. *Control*: the same where nothing about a person can
+have leaked (people outside the training rows, or a table that never saw them): what the
+distribution alone gives away, and what the sample sizes do. *Baseline*: guessing
+without the table; an attack below it says nothing about privacy. The risk is what the
+attack adds to the control, on the scale of what was left to add: (attack − control) /
 (1 − control), cut to [0, 1], with the two intervals propagated to first order.
 
-Whether an attack beats its control is not read off the intervals but tested (`rates`): every measure carries `p`, how
-easily it would have done as well by luck. Attacks that stand together are judged together, by `judge`: then the chance
-that any of them is called a success where nothing leaked is at most `LEVEL`, however many there are.
+Whether an attack beats its control is not read off the intervals but tested (`rates`):
+every measure carries `p`, how easily it would have done as well by luck. Attacks that
+stand together are judged together, by `judge`: then the chance that any of them is
+called a success where nothing leaked is at most `LEVEL`, however many there are.
 
-Guarantee: none. Edges: what could not be run, or whose control is too small, says why, in place of a number.
+Guarantee: none. Edges: what could not be run, or whose control is too small, says why,
+in place of a number.
 """
 
 import math
@@ -22,17 +26,31 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.evaluate.attacks.rates import ACCUSED, LEVEL, Rate, Scores, auc, holm, luck, marks, top_half, tpr
+from understudy.evaluate.attacks.rates import (
+    ACCUSED,
+    LEVEL,
+    Rate,
+    Scores,
+    auc,
+    holm,
+    luck,
+    marks,
+    top_half,
+    tpr,
+)
 from understudy.evaluate.figure import What
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError
 
-LEAST = 20  # people in a control: beside fewer, what is leaked of many cannot be told from luck
+# people in a control: beside fewer, what is leaked of many cannot be told from luck
+LEAST = 20
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One count of an attack's success. `p`: how easily by luck it beats its control so well; `adjusted`: among all."""
+    """One count of an attack's success. `p`: how easily by luck it beats its control so
+    well; `adjusted`: among all.
+    """
 
     name: str
     attack: Rate
@@ -43,24 +61,35 @@ class Measure:
 
     @property
     def risk(self) -> Rate | None:
-        """(attack − control) / (1 − control); None where the control always succeeds."""
-        attack, control = self.attack, self.control
+        """(attack − control) / (1 − control); None where the control always
+        succeeds.
+        """
+        attack = self.attack
+        control = self.control
         if control.value >= 1:
             return None
         left = 1 - control.value
-        value, slope = (attack.value - control.value) / left, (1 - attack.value) / left**2
-        low = value - math.hypot((attack.value - attack.low) / left, (control.high - control.value) * slope)
-        high = value + math.hypot((attack.high - attack.value) / left, (control.value - control.low) * slope)
+        value = (attack.value - control.value) / left
+        slope = (1 - attack.value) / left**2
+        low = value - math.hypot(
+            (attack.value - attack.low) / left, (control.high - control.value) * slope
+        )
+        high = value + math.hypot(
+            (attack.high - attack.value) / left, (control.value - control.low) * slope
+        )
         return Rate(*(min(1.0, max(0.0, x)) for x in (value, low, high)))
 
     @property
     def leaks(self) -> bool:
-        """Whether the attack beats its control by more than chance, at `LEVEL` for all that it was judged with."""
+        """Whether the attack beats its control by more than chance, at `LEVEL` for all
+        that it was judged with.
+        """
         return (self.p if self.adjusted is None else self.adjusted) <= LEVEL
 
     def __str__(self) -> str:
         return (
-            f"{self.name} {self.attack}, control {self.control}, baseline {self.baseline}, "
+            f"{self.name} {self.attack}, control {self.control}, baseline "
+            f"{self.baseline}, "
             f"risk {self.risk or 'unknown, because the control always succeeds'}, "
             f"by luck {self.p if self.adjusted is None else self.adjusted:.3f}"
         )
@@ -68,7 +97,9 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """One attack and how well it went by each measure, the leading one first; or why it could not be run."""
+    """One attack and how well it went by each measure, the leading one first; or why it
+    could not be run.
+    """
 
     what: What
     measures: tuple[Measure, ...] = ()
@@ -78,7 +109,10 @@ class Attack:
 
     def __post_init__(self) -> None:
         if bool(self.measures) == bool(self.reason):
-            raise ConfigError(f"attack {self.name}: give either measures or the reason why there are none.")
+            raise ConfigError(
+                f"attack {self.name}: give either measures or the reason why there "
+                "are none."
+            )
 
     @classmethod
     def absent(cls, what: What, reason: str) -> Self:
@@ -91,7 +125,11 @@ class Attack:
     def __getitem__(self, name: str) -> Measure:
         known = {measure.name: measure for measure in self.measures}
         if name not in known:
-            why = f" It cannot be computed, because {self.reason}" if self.reason else nearest(name, known)
+            why = (
+                f" It cannot be computed, because {self.reason}"
+                if self.reason
+                else nearest(name, known)
+            )
             raise ConfigError(f'attack {self.name} has no measure "{name}".{why}')
         return known[name]
 
@@ -106,32 +144,69 @@ class Attack:
 
 
 def judge(attacks: Sequence[Attack]) -> tuple[Attack, ...]:
-    """The attacks of one page, judged together by all their measures (Holm); too small a control is a reason."""
+    """The attacks of one page, judged together by all their measures (Holm); too small
+    a control is a reason.
+    """
     kept = list(attacks)
     for place, one in enumerate(attacks):
         if one.measures and one.control is not None and one.control < LEAST:
-            why = f"its control has {one.control} people, and with fewer than {LEAST} a leak cannot be told from luck."
+            why = (
+                f"its control has {one.control} people, and with fewer than {LEAST} a "
+                "leak cannot be told from luck."
+            )
             kept[place] = Attack.absent(one.what, why)
     adjusted = iter(holm([measure.p for attack in kept for measure in attack.measures]))
     return tuple(
-        replace(attack, measures=tuple(replace(m, adjusted=next(adjusted)) for m in attack.measures)) for attack in kept
+        replace(
+            attack,
+            measures=tuple(
+                replace(m, adjusted=next(adjusted)) for m in attack.measures
+            ),
+        )
+        for attack in kept
     )
 
 
 def ranking(
-    members: Scores, outsiders: Scores, control: tuple[Scores, Scores], *, strata: NDArray[Any] | None = None,
+    members: Scores,
+    outsiders: Scores,
+    control: tuple[Scores, Scores],
+    *,
+    strata: NDArray[Any] | None = None,
     seed: int = 0,
-) -> tuple[Measure, ...]:  # fmt: skip
-    """`acc`, `auc` and `tpr_at_1pct` of the scores of as many members as outsiders. `control` holds the scores of the
-    same people where no member can have leaked; `strata` says of each, members first, of which kind it is, where as
-    many of each kind were wished for. 1 % of fewer than 100 outsiders is nobody: no `tpr_at_1pct` then.
+) -> tuple[Measure, ...]:
+    """`acc`, `auc` and `tpr_at_1pct` of the scores of as many members as outsiders.
+    `control` holds the scores of the same people where no member can have leaked;
+    `strata` says of each, members first, of which kind it is, where as many of each
+    kind were wished for. 1 % of fewer than 100 outsiders is nobody: no `tpr_at_1pct`
+    then.
     """
     took_part = np.arange(len(members) + len(outsiders)) < len(members)
-    attacked, controlled = marks(members, outsiders), marks(*control)
-    found = luck(lambda lots: attacked(lots) - controlled(lots), took_part, strata=strata, seed=seed)
+    attacked = marks(members, outsiders)
+    controlled = marks(*control)
+    found = luck(
+        lambda lots: attacked(lots) - controlled(lots),
+        took_part,
+        strata=strata,
+        seed=seed,
+    )
     measures = (
-        Measure("acc", top_half(members, outsiders), top_half(*control), Rate.known(0.5), found[0]),
-        Measure("auc", auc(members, outsiders), auc(*control), Rate.known(0.5), found[1]),
-        Measure("tpr_at_1pct", tpr(members, outsiders), tpr(*control), Rate.known(ACCUSED), found[2]),
+        Measure(
+            "acc",
+            top_half(members, outsiders),
+            top_half(*control),
+            Rate.known(0.5),
+            found[0],
+        ),
+        Measure(
+            "auc", auc(members, outsiders), auc(*control), Rate.known(0.5), found[1]
+        ),
+        Measure(
+            "tpr_at_1pct",
+            tpr(members, outsiders),
+            tpr(*control),
+            Rate.known(ACCUSED),
+            found[2],
+        ),
     )
     return measures if round(ACCUSED * len(outsiders), 9) >= 1 else measures[:2]

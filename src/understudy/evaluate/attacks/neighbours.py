@@ -1,41 +1,59 @@
-"""Nearest neighbours: was this person among the training rows, and do synthetic rows stand closer to these rows?
+"""Nearest neighbours: was this person among the training rows, and do synthetic rows
+stand closer to these rows?
 
-Membership by Monte-Carlo neighbourhoods (`neighbourhood`): Hilprecht, Härterich, Bernau (PoPETs 2019), as in Jiang et
-al., "VertiGAN" (PoPETs 2023), §6.5, Eq. 20, and Zhang, master's thesis (TUM 2022), §5.2.2, Eq. 5.3–5.4: f(x) = the
-share of synthetic rows within τ of x, τ = the median over all targets of the distance to the nearest synthetic row; the
-better half of the targets by f are called members.
-Paper → code: m → targets, n → rows of the synthetic table, τ and t → radius, d → `Space` (Hamming unless another is
-given), f → score "share"; minus the nearest distance (Chen et al., "GAN-Leaks", CCS 2020) → score "nearest". Outliers
-(thesis, §5.4.2: 0, 50 or 100 % of the targets): the thesis does not say how it found them. Ours are the `OUTLYING`
-share of all real rows with the largest mean distance to the real rows, which the level counts give exactly, without
-comparing pairs.
-Differs from the papers: the outsiders hold as many outliers as the members, or outliers would give themselves away
-against any table; the synthetic table is replaced by real rows that are neither, as a control; AUC and TPR at 1 % FPR
-besides. Test: other choices of the members among the targets, outliers among outliers; counted is what the attack adds
-to its control. At most half of the held-out rows become targets, the rest is the control's table.
+Membership by Monte-Carlo neighbourhoods (`neighbourhood`): Hilprecht, Härterich, Bernau
+(PoPETs 2019), as in Jiang et al., "VertiGAN" (PoPETs 2023), §6.5, Eq. 20, and Zhang,
+master's thesis (TUM 2022), §5.2.2, Eq. 5.3–5.4: f(x) = the share of synthetic rows
+within τ of x, τ = the median over all targets of the distance to the nearest synthetic
+row; the better half of the targets by f are called members.
+Paper → code: m → targets, n → rows of the synthetic table, τ and t → radius, d →
+`Space` (Hamming unless another is given), f → score "share"; minus the nearest distance
+(Chen et al., "GAN-Leaks", CCS 2020) → score "nearest". Outliers (thesis, §5.4.2: 0, 50
+or 100 % of the targets): the thesis does not say how it found them. Ours are the
+`OUTLYING` share of all real rows with the largest mean distance to the real rows, which
+the level counts give exactly, without comparing pairs.
+Differs from the papers: the outsiders hold as many outliers as the members, or outliers
+would give themselves away against any table; the synthetic table is replaced by real
+rows that are neither, as a control; AUC and TPR at 1 % FPR besides. Test: other choices
+of the members among the targets, outliers among outliers; counted is what the attack
+adds to its control. At most half of the held-out rows become targets, the rest is the
+control's table.
 
-Closeness (`neighbours`): DCR, the distance to the closest record, of every synthetic row to training rows, and NNDR,
-the ratio of the distances to the nearest and to the second nearest training row (near 0: one person is imitated and
-nobody else is near; 1 where both are equal, also at distance 0). The share of synthetic rows that stand closer to the
-training rows is Platzer and Reutterer's (Frontiers in Big Data 2021). ½ = no memorisation, 1 = every row imitates a
-training row.
-Differs from that paper: the two real tables need not be of one size, for a copy would then go unseen wherever its
-original was left out. With t training and h held-out rows, exchangeable rows reach t/(t + h); the share s is shown as
-(s/t) / (s/t + (1 − s)/h), which is ½ there and 1 at 1. The control does the same with every held-out row in place of a
-synthetic one, against all other real rows. Test: other choices of the training rows among all real rows, each with what
-falls to it. `copies` is the share of people whose very row stands in the synthetic table: of training people, of
-held-out people (control), and of training people where the columns of as many rows are drawn on their own (baseline,
-computed and not drawn). Rows of held-out people in the place of synthetic ones would be no control: a generator that
-keeps to what is common hits more people than real rows do, those who took part and the others alike. Intervals: many
-synthetic rows may have one and the same nearest real row, and then they are no independent trials. Exact, with Kish's
-effective number of trials, by the synthetic rows that fall to each real row.
+Closeness (`neighbours`): DCR, the distance to the closest record, of every synthetic
+row to training rows, and NNDR, the ratio of the distances to the nearest and to the
+second nearest training row (near 0: one person is imitated and nobody else is near; 1
+where both are equal, also at distance 0). The share of synthetic rows that stand closer
+to the training rows is Platzer and Reutterer's (Frontiers in Big Data 2021). ½ = no
+memorisation, 1 = every row imitates a training row.
+Differs from that paper: the two real tables need not be of one size, for a copy would
+then go unseen wherever its original was left out. With t training and h held-out rows,
+exchangeable rows reach t/(t + h); the share s is shown as (s/t) / (s/t + (1 − s)/h),
+which is ½ there and 1 at 1. The control does the same with every held-out row in place
+of a synthetic one, against all other real rows. Test: other choices of the training
+rows among all real rows, each with what falls to it. `copies` is the share of people
+whose very row stands in the synthetic table: of training people, of held-out people
+(control), and of training people where the columns of as many rows are drawn on their
+own (baseline, computed and not drawn). Rows of held-out people in the place of
+synthetic ones would be no control: a generator that keeps to what is common hits more
+people than real rows do, those who took part and the others alike. Intervals: many
+synthetic rows may have one and the same nearest real row, and then they are no
+independent trials. Exact, with Kish's effective number of trials, by the synthetic rows
+that fall to each real row.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.evaluate.attacks.attack import Attack, Measure, ranking
-from understudy.evaluate.attacks.rates import Floats, Rate, effective, exact, luck, more, sums
+from understudy.evaluate.attacks.rates import (
+    Floats,
+    Rate,
+    effective,
+    exact,
+    luck,
+    more,
+    sums,
+)
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.distance import Attacked, Distances, Rows, Space
 from understudy.evaluate.utility.marginals import Codes
@@ -47,39 +65,64 @@ FIGURES = ("dcr", "dcr_p5", "nndr", "nndr_p5")
 
 
 def neighbourhood(
-    tables: Attacked, *, targets: int = 1000, outliers: float | None = None, score: str = "share", seed: int = 0
+    tables: Attacked,
+    *,
+    targets: int = 1000,
+    outliers: float | None = None,
+    score: str = "share",
+    seed: int = 0,
 ) -> Attack:
-    """Attack up to `targets` training rows and as many held-out ones; `outliers`: their share among the targets."""
+    """Attack up to `targets` training rows and as many held-out ones; `outliers`: their
+    share among the targets.
+    """
     whole(targets=targets)
     one_of(SCORES, score=score)
     in_range(0, 1, outliers=outliers or 0)
     odd_ones = None if outliers is None else round(100 * outliers)
     what = What("mia", part="" if score == "share" else score, outliers=odd_ones)
-    if reason := tables.lacking(holdout=2):
+    reason = tables.lacking(holdout=2)
+    if reason:
         return Attack.absent(what, reason)
-    train, holdout, synthetic, space = tables.train, tables.holdout, tables.synthetic, tables.space
+    train = tables.train
+    holdout = tables.holdout
+    synthetic = tables.synthetic
+    space = tables.space
     rng = np.random.default_rng([seed, 0])
-    odd = np.split(_outlying(np.concatenate([train, holdout]), space, rng), [len(train)])
+    odd = np.split(
+        _outlying(np.concatenate([train, holdout]), space, rng), [len(train)]
+    )
     count = min(targets, len(holdout) // 2, *(_most(mask, outliers) for mask in odd))
     if not count:
-        return Attack.absent(what, f"{len(train)} training and {len(holdout)} held-out rows hold no such target.")
+        return Attack.absent(
+            what,
+            f"{len(train)} training and {len(holdout)} held-out rows hold no such "
+            "target.",
+        )
     inside, outside = (_pick(mask, count, outliers, rng) for mask in odd)
     people = np.concatenate([train[inside], holdout[outside]])
     other = np.delete(holdout, outside, axis=0)
     hits, radius = _scores(people, synthetic, space, score)
     control, control_radius = _scores(people, other, space, score)
     note = (
-        f"{count:,} members and {count:,} outsiders against {len(synthetic):,} synthetic rows, radius "
+        f"{count:,} members and {count:,} outsiders against {len(synthetic):,} "
+        "synthetic rows, radius "
         f"{radius:.3f}; control: {len(other):,} real rows, radius {control_radius:.3f}"
     )
-    kinds = None if outliers is None else np.concatenate([odd[0][inside], odd[1][outside]])
-    members, outsiders = slice(None, count), slice(count, None)
+    kinds = (
+        None if outliers is None else np.concatenate([odd[0][inside], odd[1][outside]])
+    )
+    members = slice(None, count)
+    outsiders = slice(count, None)
     controls = control[members], control[outsiders]
-    measures = ranking(hits[members], hits[outsiders], controls, strata=kinds, seed=seed)
+    measures = ranking(
+        hits[members], hits[outsiders], controls, strata=kinds, seed=seed
+    )
     return Attack(what=what, measures=measures, note=note, control=count)
 
 
-def _scores(people: Codes, table: Codes, space: Space, score: str) -> tuple[Floats, float]:
+def _scores(
+    people: Codes, table: Codes, space: Space, score: str
+) -> tuple[Floats, float]:
     """The score of every person, members first, and the radius between 0 and 1."""
     rows = Rows(table, space)
     nearest = rows.nearest(people)
@@ -94,7 +137,9 @@ def _scores(people: Codes, table: Codes, space: Space, score: str) -> tuple[Floa
 
 
 def _outlying(real: Codes, space: Space, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which real rows are outliers: those furthest, on average, from the real rows; ties fall by lot."""
+    """Which real rows are outliers: those furthest, on average, from the real rows;
+    ties fall by lot.
+    """
     far = np.zeros(len(real), dtype=np.int64)
     for j, size in enumerate(space.sizes):
         far += space.far(j, np.bincount(real[:, j], minlength=size))[real[:, j]]
@@ -112,7 +157,9 @@ def _most(odd: NDArray[np.bool_], share: float | None) -> int:
     return min(int(room / part + 1e-9) for room, part in rooms if part)
 
 
-def _pick(odd: NDArray[np.bool_], count: int, share: float | None, rng: np.random.Generator) -> NDArray[np.int64]:
+def _pick(
+    odd: NDArray[np.bool_], count: int, share: float | None, rng: np.random.Generator
+) -> NDArray[np.int64]:
     if share is None:
         return rng.choice(len(odd), count, replace=False)
     outliers = round(share * count)
@@ -121,56 +168,92 @@ def _pick(odd: NDArray[np.bool_], count: int, share: float | None, rng: np.rando
 
 
 def _closer(rows: int, weights: Floats, train: int, holdout: int) -> Rate:
-    """The share of so many rows that is closer to the training rows, ½ where nothing is memorised."""
+    """The share of so many rows that is closer to the training rows, ½ where nothing is
+    memorised.
+    """
     trials = effective(rows, weights)
     share = min(1.0, float(weights[:train].sum() / weights.sum()))
     rate = exact(share * trials, trials)
-    return Rate(*((s / train) / (s / train + (1 - s) / holdout) for s in (rate.value, rate.low, rate.high)))
+    return Rate(
+        *(
+            (s / train) / (s / train + (1 - s) / holdout)
+            for s in (rate.value, rate.low, rate.high)
+        )
+    )
 
 
-def neighbours(tables: Attacked, *, most: int = 5_000, seed: int = 0) -> tuple[Attack, tuple[Figure, ...]]:
-    """Whether synthetic rows are closer to training rows than to held-out ones, and how close against unseen rows."""
+def neighbours(
+    tables: Attacked, *, most: int = 5_000, seed: int = 0
+) -> tuple[Attack, tuple[Figure, ...]]:
+    """Whether synthetic rows are closer to training rows than to held-out ones, and how
+    close against unseen rows.
+    """
     whole(most=most)
-    train, holdout, synthetic = tables.train, tables.holdout, tables.synthetic
-    if reason := tables.lacking(train=2, holdout=2):
-        absent = tuple(Figure.absent(What(name), reason, better="higher") for name in FIGURES)
+    train = tables.train
+    holdout = tables.holdout
+    synthetic = tables.synthetic
+    reason = tables.lacking(train=2, holdout=2)
+    if reason:
+        absent = tuple(
+            Figure.absent(What(name), reason, better="higher") for name in FIGURES
+        )
         return Attack.absent(What("closer_to_train"), reason), absent
     rng = np.random.default_rng([seed, 0])
     pool = Rows(np.concatenate([train, holdout]), tables.space)
-    drawn, held = (np.sort(rng.choice(len(rows), min(most, len(rows)), replace=False)) for rows in (synthetic, holdout))
-    t, h = len(train), len(holdout)
+    drawn, held = (
+        np.sort(rng.choice(len(rows), min(most, len(rows)), replace=False))
+        for rows in (synthetic, holdout)
+    )
+    t = len(train)
+    h = len(holdout)
     fake, weights = _look(synthetic[drawn], pool, t)
     real, others = _look(holdout[held], pool, t, themselves=t + held)
     by_luck = luck(sums(weights), np.arange(t + h) < t, seed=seed)[0]
     shares = _closer(len(drawn), weights, t, h), _closer(len(held), others, t, h - 1)
-    measures = Measure("share", *shares, Rate.known(0.5), by_luck), _copies(train, holdout, synthetic)
-    note = (
-        f"{len(drawn):,} of {len(synthetic):,} synthetic rows against {t:,} training and "
-        f"{h:,} held-out rows; control: {len(held):,} held-out rows"
+    measures = (
+        Measure("share", *shares, Rate.known(0.5), by_luck),
+        _copies(train, holdout, synthetic),
     )
-    closer = Attack(what=What("closer_to_train"), measures=measures, note=note, control=h)
+    note = (
+        f"{len(drawn):,} of {len(synthetic):,} synthetic rows against {t:,} training "
+        f"and {h:,} held-out rows; control: {len(held):,} held-out rows"
+    )
+    closer = Attack(
+        what=What("closer_to_train"), measures=measures, note=note, control=h
+    )
     ends = zip(FIGURES, _summary(fake), _summary(real), strict=True)
-    figures = (Figure(What(name), value=own, ceiling=end, better="higher") for name, own, end in ends)
+    figures = (
+        Figure(What(name), value=own, ceiling=end, better="higher")
+        for name, own, end in ends
+    )
     return closer, tuple(figures)
 
 
-def _look(rows: Codes, pool: Rows, train: int, themselves: NDArray[np.int64] | None = None) -> tuple[Floats, Floats]:
-    """How far each row is from the two nearest training rows, (rows, 2), and how many fall to each real one."""
+def _look(
+    rows: Codes, pool: Rows, train: int, themselves: NDArray[np.int64] | None = None
+) -> tuple[Floats, Floats]:
+    """How far each row is from the two nearest training rows, (rows, 2), and how many
+    fall to each real one.
+    """
 
     def work(distances: Distances, part: slice) -> tuple[Floats, Floats]:
-        here, beyond = np.arange(len(distances)), np.iinfo(distances.dtype).max
+        here = np.arange(len(distances))
+        beyond = np.iinfo(distances.dtype).max
         if themselves is not None:
             distances[here, themselves[part]] = beyond  # no row is its own neighbour
         near = distances == distances.min(axis=1, keepdims=True)
         row, real = np.nonzero(near)
-        falls = np.bincount(real, weights=(1 / near.sum(axis=1))[row], minlength=pool.count)
+        falls = np.bincount(
+            real, weights=(1 / near.sum(axis=1))[row], minlength=pool.count
+        )
         nearest = distances[:, :train].argmin(axis=1)
         first = distances[here, nearest]
         distances[here, nearest] = beyond
         two = np.stack((first, distances[:, :train].min(axis=1)), axis=1)
         return two / pool.space.width, np.asarray(falls, dtype=float)
 
-    found, weights = [], np.zeros(pool.count)
+    found = []
+    weights = np.zeros(pool.count)
     for block, falls in pool.each(rows, work):
         found.append(block)
         weights += falls
@@ -179,7 +262,9 @@ def _look(rows: Codes, pool: Rows, train: int, themselves: NDArray[np.int64] | N
 
 def _copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:
     """The share of people whose row stands in the synthetic table."""
-    rows, place = np.unique(np.concatenate([train, holdout, synthetic]), axis=0, return_inverse=True)
+    rows, place = np.unique(
+        np.concatenate([train, holdout, synthetic]), axis=0, return_inverse=True
+    )
     people, others, made = np.split(place, [len(train), len(train) + len(holdout)])
     there = np.bincount(made, minlength=len(rows)) > 0
 
@@ -188,15 +273,25 @@ def _copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:
         return exact(float(there[who].mean()) * trials, trials)
 
     p = more(there[people].astype(float), there[others].astype(float))
-    # a training person's row among as many rows whose columns are drawn on their own, as they occur
-    shares = [np.bincount(column, minlength=train.max() + 1) / len(synthetic) for column in synthetic.T]
-    chances = np.stack([share[train[:, j]] for j, share in enumerate(shares)], axis=1).prod(axis=1)
+    # a training person's row among as many rows whose columns are drawn on their own,
+    # as they occur
+    shares = [
+        np.bincount(column, minlength=train.max() + 1) / len(synthetic)
+        for column in synthetic.T
+    ]
+    chances = np.stack(
+        [share[train[:, j]] for j, share in enumerate(shares)], axis=1
+    ).prod(axis=1)
     by_chance = Rate.known(float(np.mean(1 - (1 - chances) ** len(synthetic))))
     return Measure("copies", rate(people), rate(others), by_chance, p)
 
 
 def _summary(two: Floats) -> list[float]:
-    """The values of `FIGURES` for rows with these distances to their two nearest training rows."""
+    """The values of `FIGURES` for rows with these distances to their two nearest
+    training rows.
+    """
     ratios = np.divide(two[:, 0], two[:, 1], where=two[:, 1] > 0, out=np.ones(len(two)))
-    middles_and_edges: list[float] = np.quantile([two[:, 0], ratios], (0.5, 0.05), axis=1).T.ravel().tolist()
+    middles_and_edges: list[float] = (
+        np.quantile([two[:, 0], ratios], (0.5, 0.05), axis=1).T.ravel().tolist()
+    )
     return middles_and_edges

@@ -1,1 +1,3 @@
-"""Does the code keep its promise? Made-up runs with and without a canary, and the least ε that explains them."""
+"""Does the code keep its promise? Made-up runs with and without a canary, and the least
+ε that explains them.
+"""

@@ -1,7 +1,9 @@
 """Audits of whole runs: any protocol as it is, and whatever a run file says.
 
-Guarantee: rows are made up from the public schemas; no table and no ledger of a holder is opened.
-Edges: a run is cut down (`canaries.cut_down`), so what breaks only at full size is not seen.
+Guarantee: rows are made up from the public schemas; no table and no ledger of a holder
+is opened.
+Edges: a run is cut down (`canaries.cut_down`), so what breaks only at full size is not
+seen.
 """
 
 import math
@@ -16,7 +18,13 @@ import numpy as np
 
 from understudy.data.kinds import TABLE, load_schema
 from understudy.data.schema import Schema
-from understudy.evaluate.audit.auditing import UNREAD, AuditResult, Case, audit_protocol, seat
+from understudy.evaluate.audit.auditing import (
+    UNREAD,
+    AuditResult,
+    Case,
+    audit_protocol,
+    seat,
+)
 from understudy.evaluate.audit.bounds import NoGaussianError
 from understudy.evaluate.audit.canaries import ROUNDS, VertiGanAudit, cut_down
 from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, report_case
@@ -47,7 +55,9 @@ class RunFile(typing.Protocol):
 
 @dataclass(frozen=True)
 class Subject:
-    """What is audited: one party of a run. `people`: their number, where it is stated; `out`: the run's folder."""
+    """What is audited: one party of a run. `people`: their number, where it is stated;
+    `out`: the run's folder.
+    """
 
     protocol: Protocol
     config: Any
@@ -75,19 +85,28 @@ class Subject:
         for name, schema in self.schemas.items():
             if not TABLE.describes(schema):
                 raise ConfigError(
-                    f"{name} holds rows of the kind {schema.kind!r}, and an audit can make up only tables. "
-                    "Nothing was audited."
+                    f"{name} holds rows of the kind {schema.kind!r}, and an audit can "
+                    "make up only tables. Nothing was audited."
                 )
         return self.schemas
 
 
 def _critic(of: Subject) -> Case:
-    known, notes = of.people or _people(of.out), []
+    known = of.people or _people(of.out)
+    notes = []
     if known is None:
         known = math.ceil(of.config.batch / ASSUMED_RATE)
-        notes.append(f"how many people there are is not known yet; {known:,} were assumed")
+        notes.append(
+            f"how many people there are is not known yet; {known:,} were assumed"
+        )
     small, few = cut_down(of.config, known)
-    case = VertiGanAudit(config=small, schema=of.tables[of.target], budget=of.budget, people=few, name=of.target).case()
+    case = VertiGanAudit(
+        config=small,
+        schema=of.tables[of.target],
+        budget=of.budget,
+        people=few,
+        name=of.target,
+    ).case()
     return replace(case, notes=(*notes, *case.notes))
 
 
@@ -99,13 +118,17 @@ def _in_few_rounds(of: Subject) -> Any:
 
 
 def _plain(of: Subject) -> Case:
-    """Any protocol as it is, searched by a linear rule over all that the target was paid for.
+    """Any protocol as it is, searched by a linear rule over all that the target was
+    paid for.
 
-    Where parties hold the same people, the canary is missing from all of them, otherwise from the target alone.
-    Edges: the worlds differ by one in the number of people, and in whatever a protocol derives from that public
-    number; a protocol whose noise is small against this needs a case of its own.
+    Where parties hold the same people, the canary is missing from all of them,
+    otherwise from the target alone.
+    Edges: the worlds differ by one in the number of people, and in whatever a protocol
+    derives from that public number; a protocol whose noise is small against this needs
+    a case of its own.
     """
-    config, tables = _in_few_rounds(of), {name: TABLE.made_up(schema, of.few) for name, schema in of.tables.items()}
+    config = _in_few_rounds(of)
+    tables = {name: TABLE.made_up(schema, of.few) for name, schema in of.tables.items()}
     public = {name: table.schema for name, table in tables.items()}
 
     def build(name: str, gone: bool, seed: int) -> Party:
@@ -116,7 +139,11 @@ def _plain(of: Subject) -> Case:
     return Case(
         target=of.target,
         parties=lambda present, trial: {
-            name: build(name, not present and (together or name == of.target), len(tables) * trial + number)
+            name: build(
+                name,
+                not present and (together or name == of.target),
+                len(tables) * trial + number,
+            )
             for number, name in enumerate(tables)
         },
         train=lambda parties: of.protocol.train(config, parties, public),
@@ -125,12 +152,16 @@ def _plain(of: Subject) -> Case:
 
 
 def _joint(of: Subject, *, alone: bool = False) -> Case:
-    """Joint releases of the record's study; what the run would refuse is refused. `alone`: as if the target were the
-    only holder.
+    """Joint releases of the record's study; what the run would refuse is refused.
+    `alone`: as if the target were the only holder.
     """
-    if (study := of.protocol.study) is None:
-        raise ConfigError(f"{of.protocol.name} names no study of joint releases. Nothing was audited.")
-    config, schemas = _in_few_rounds(of), of.schemas
+    study = of.protocol.study
+    if study is None:
+        raise ConfigError(
+            f"{of.protocol.name} names no study of joint releases. Nothing was audited."
+        )
+    config = _in_few_rounds(of)
+    schemas = of.schemas
     whole_study = study(config, schemas)
     if alone or whole_study.grid.partition == "rows":
         if "most_holders" in of.protocol.settings:
@@ -140,12 +171,21 @@ def _joint(of: Subject, *, alone: bool = False) -> Case:
             study(config, schemas)
         except ConfigError as error:
             raise ConfigError(
-                f"{of.target} alone cannot be audited: {error} Name another party. Nothing was audited."
+                f"{of.target} alone cannot be audited: {error} Name another party. "
+                "Nothing was audited."
             ) from None
     else:
-        schemas = {name: schema.as_drawn() if schema.person else schema for name, schema in schemas.items()}
+        schemas = {
+            name: schema.as_drawn() if schema.person else schema
+            for name, schema in schemas.items()
+        }
     return JointAudit(
-        study=study, config=config, schemas=schemas, budgets=of.budgets, target=of.target, people=of.few
+        study=study,
+        config=config,
+        schemas=schemas,
+        budgets=of.budgets,
+        target=of.target,
+        people=of.few,
     ).case()
 
 
@@ -154,25 +194,42 @@ CASES: dict[str, Callable[[Subject], Case]] = {
     "plain": _plain,
     "critic": _critic,
     # without refined pairs, whose choice takes a fit: their budget goes into the others
-    "gram": lambda of: _joint(replace(of, schemas=of.tables, config=replace(of.config, refined=0))),
+    "gram": lambda of: _joint(
+        replace(of, schemas=of.tables, config=replace(of.config, refined=0))
+    ),
     "joint": _joint,
     "joint-alone": partial(_joint, alone=True),
     "aggregators": lambda of: AggregatorsAudit(
-        config=of.config, schemas=of.schemas, budgets=of.budgets, target=of.target, people=of.few
+        config=of.config,
+        schemas=of.schemas,
+        budgets=of.budgets,
+        target=of.target,
+        people=of.few,
     ).case(),
-    "reports": lambda of: cohort_case(of.protocol, of.config, of.tables[of.target], of.budget, target=of.target),
-    "one-report": lambda of: report_case(of.config, of.tables[of.target], of.budget, target=of.target),
+    "reports": lambda of: cohort_case(
+        of.protocol, of.config, of.tables[of.target], of.budget, target=of.target
+    ),
+    "one-report": lambda of: report_case(
+        of.config, of.tables[of.target], of.budget, target=of.target
+    ),
     "codes": lambda of: codes_case(of.config, of.schema, of.budget, target=of.target),
 }
 
 
 def audit_run_file(
-    file: RunFile, protocol: Protocol, config: Any, *, party: str | None = None, people: int | None = None,
-    trials: int = 1000, seconds: float = 300.0,
-) -> AuditResult:  # fmt: skip
-    """Audit what a run file says: its protocol, its settings and one party's budget, on made-up rows. The party is the
-    one that promises the smallest ε, unless named. The number of people sets the sampling rate; it is read from the
-    run's card where the run was carried out, and a rate of one in ten is taken where it was not.
+    file: RunFile,
+    protocol: Protocol,
+    config: Any,
+    *,
+    party: str | None = None,
+    people: int | None = None,
+    trials: int = 1000,
+    seconds: float = 300.0,
+) -> AuditResult:
+    """Audit what a run file says: its protocol, its settings and one party's budget, on
+    made-up rows. The party is the one that promises the smallest ε, unless named. The
+    number of people sets the sampling rate; it is read from the run's card where the
+    run was carried out, and a rate of one in ten is taken where it was not.
     """
     case = case_of_run(file, protocol, config, party=party, people=people)
     result = audit_protocol(case, trials=trials, seconds=seconds)
@@ -185,17 +242,26 @@ def audit_run_file(
 
 
 def case_of_run(
-    file: RunFile, protocol: Protocol, config: Any, *, party: str | None = None, people: int | None = None
+    file: RunFile,
+    protocol: Protocol,
+    config: Any,
+    *,
+    party: str | None = None,
+    people: int | None = None,
 ) -> Case:
     if people is not None:
         whole(people=people)
-    name = party or min(file.parties, key=lambda each: float(file.parties[each].epsilon))
+    name = party or min(
+        file.parties, key=lambda each: float(file.parties[each].epsilon)
+    )
     one_of(file.parties, party=name)
     paths = {each: file.path(section.schema) for each, section in file.parties.items()}
     budgets = {each: section.budget() for each, section in file.parties.items()}
     schemas = {each: load_schema(path) for each, path in paths.items()}
     protocol.require_kinds(schemas)
-    case = CASES[protocol.audit](Subject(protocol, config, schemas, budgets, name, people, file.path(file.out)))
+    case = CASES[protocol.audit](
+        Subject(protocol, config, schemas, budgets, name, people, file.path(file.out))
+    )
     return replace(case, notes=(f"party {name}", *case.notes))
 
 

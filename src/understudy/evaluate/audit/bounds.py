@@ -1,29 +1,40 @@
-"""Lower bounds on ε, with confidence, from how well somebody tells two worlds apart; and how tight a claim is.
+"""Lower bounds on ε, with confidence, from how well somebody tells two worlds apart;
+and how tight a claim is.
 
-In one world a person took part, in the other not. Who decides between them, from a release that is (ε, δ)-DP, raises
-false alarms at a rate α and misses the person at a rate β with
+In one world a person took part, in the other not. Who decides between them, from a
+release that is (ε, δ)-DP, raises false alarms at a rate α and misses the person at a
+rate β with
 
-    1 − δ − β ≤ e^ε α    and    1 − δ − α ≤ e^ε β        (Kairouz, Oh, Viswanath 2015, Thm 2.1),
+    1 − δ − β ≤ e^ε α    and    1 − δ − α ≤ e^ε β
+
+(Kairouz, Oh, Viswanath 2015, Thm 2.1),
 
 so that rates too small prove an ε too large. Rates are bounded by Clopper and Pearson.
 
-Sources: thresholds and intervals from Jagielski, Ullman, Oprea, "Auditing differentially private machine learning"
-(NeurIPS 2020), and Nasr et al., "Adversary instantiation" (S&P 2021); the step from the rates to the mechanism's own
-curve from Nasr et al., "Tight auditing of differentially private machine learning" (USENIX Security 2023).
-Differs from the papers: the curve may be that of any spend in a ledger, not of a Gaussian mechanism alone.
+Sources: thresholds and intervals from Jagielski, Ullman, Oprea, "Auditing
+differentially private machine learning" (NeurIPS 2020), and Nasr et al., "Adversary
+instantiation" (S&P 2021); the step from the rates to the mechanism's own curve from
+Nasr et al., "Tight auditing of differentially private machine learning" (USENIX
+Security 2023).
+Differs from the papers: the curve may be that of any spend in a ledger, not of a
+Gaussian mechanism alone.
 
-Guarantee: each bound lies above the true ε with probability at most 1 − confidence, however scores were made.
+Guarantee: each bound lies above the true ε with probability at most 1 − confidence,
+however scores were made.
 Edges: scores that tell nothing apart → 0. n trials prove at most about log(n/4).
 
-Tightness (`tightness`; docs/audit.md): what one person moves a release by, over the noise that is really there, as μ,
-how far apart the two worlds lie as normal laws do (Dong, Roth, Su, "Gaussian differential privacy", JRSS B 2022). A
-person who moves less than is paid for hides noise that is as much too small, so the noise alone is compared as well
-with what was stated: the sum of all squares, each over its stated variance.
+Tightness (`tightness`; docs/audit.md): what one person moves a release by, over the
+noise that is really there, as μ, how far apart the two worlds lie as normal laws do
+(Dong, Roth, Su, "Gaussian differential privacy", JRSS B 2022). A person who moves less
+than is paid for hides noise that is as much too small, so the noise alone is compared
+as well with what was stated: the sum of all squares, each over its stated variance.
 
-Guarantee: where noise is independent between cells and of one scale within a block, the true μ lies between `least` and
-`most`, and the noise is not below `noise` where that is true of what was stated, with the stated confidence together.
-Edges: noise that differs with the rows counts as what the person moves. The server asks the same in both worlds, as one
-that departs can. Whoever colludes knows its own noise: of equal parts, those of the others are left.
+Guarantee: where noise is independent between cells and of one scale within a block, the
+true μ lies between `least` and `most`, and the noise is not below `noise` where that is
+true of what was stated, with the stated confidence together.
+Edges: noise that differs with the rows counts as what the person moves. The server asks
+the same in both worlds, as one that departs can. Whoever colludes knows its own noise:
+of equal parts, those of the others are left.
 """
 
 import math
@@ -43,13 +54,20 @@ from torch import Tensor
 
 from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError
-from understudy.privacy.accounts.accounting import DiscreteGaussian, Spend, epsilon, flatten
+from understudy.privacy.accounts.accounting import (
+    DiscreteGaussian,
+    Spend,
+    epsilon,
+    flatten,
+)
 from understudy.protocols.joint.found import Found
 
 Numbers = NDArray[np.float64]
 Aim = Callable[[Numbers, Numbers], Numbers]
 
-PILOT, PILOT_CONFIDENCE = 0.2, 0.8  # the share of the scores that chooses the threshold, and how cautiously
+# the share of the scores that chooses the threshold, and how cautiously
+PILOT = 0.2
+PILOT_CONFIDENCE = 0.8
 _TOUCH = (0.1, 1.0)  # ε at which a curve is held against the rates
 _FAR = 5.0  # noise is scaled by 2⁻⁵ to 2⁵
 _NEAR = 0.04  # and this exactly, in powers of two
@@ -57,7 +75,9 @@ _NEAR = 0.04  # and this exactly, in powers of two
 
 @dataclass(frozen=True)
 class Errors:
-    """Upper bounds of both error rates of one decision rule; they hold together with the stated confidence."""
+    """Upper bounds of both error rates of one decision rule; they hold together with
+    the stated confidence.
+    """
 
     false_alarm: float
     miss: float
@@ -68,12 +88,15 @@ class Errors:
 
     def delta(self, epsilon: float) -> float:
         """No (ε, δ)-DP release with a smaller δ allows these rates."""
-        worse, better = max(self.false_alarm, self.miss), min(self.false_alarm, self.miss)
+        worse = max(self.false_alarm, self.miss)
+        better = min(self.false_alarm, self.miss)
         return 1 - worse - float(np.exp(epsilon)) * better
 
     @property
     def mu(self) -> float:
-        """How far two unit normals lie apart, at least, that can be told apart so well (Gaussian DP)."""
+        """How far two unit normals lie apart, at least, that can be told apart so well
+        (Gaussian DP).
+        """
         return float(gaussian(np.array(self.false_alarm), np.array(self.miss)))
 
     def to_dict(self) -> dict[str, float]:
@@ -85,7 +108,10 @@ def plain(delta: float) -> Aim:
 
     def bound(alarm: Numbers, miss: Numbers) -> Numbers:
         with np.errstate(divide="ignore"):
-            sides = [np.log(np.maximum(1 - delta - b, 0)) - np.log(a) for a, b in ((alarm, miss), (miss, alarm))]
+            sides = [
+                np.log(np.maximum(1 - delta - b, 0)) - np.log(a)
+                for a, b in ((alarm, miss), (miss, alarm))
+            ]
         return np.asarray(np.maximum(np.maximum(*sides), 0))
 
     return bound
@@ -96,17 +122,28 @@ def gaussian(alarm: Numbers, miss: Numbers) -> Numbers:
     return np.asarray(np.maximum(norm.isf(alarm) - norm.ppf(miss), 0))
 
 
-def separate(present: ArrayLike, absent: ArrayLike, *, aim: Aim = gaussian, confidence: float = 0.95) -> Errors:
+def separate(
+    present: ArrayLike,
+    absent: ArrayLike,
+    *,
+    aim: Aim = gaussian,
+    confidence: float = 0.95,
+) -> Errors:
     """Bound the errors of the rule "a score of at least t: the person was there".
 
-    The first scores of each side choose the t that promises the most of `aim`, and of several the one with the fewest
-    errors: a handful of scores promises nothing at any t. The others alone are counted.
-    Scores are independent of one another, and in the order in which they were drawn.
+    The first scores of each side choose the t that promises the most of `aim`, and of
+    several the one with the fewest errors: a handful of scores promises nothing at any
+    t. The others alone are counted. Scores are independent of one another, and in the
+    order in which they were drawn.
     """
     in_range(0, 1, confidence=confidence)
     sides = [np.asarray(side, dtype=np.float64) for side in (present, absent)]
-    if min(map(len, sides)) < 2 / PILOT or not all(np.isfinite(side).all() for side in sides):
-        raise ConfigError(f"a bound needs {2 / PILOT:g} finite scores or more of either world.")
+    if min(map(len, sides)) < 2 / PILOT or not all(
+        np.isfinite(side).all() for side in sides
+    ):
+        raise ConfigError(
+            f"a bound needs {2 / PILOT:g} finite scores or more of either world."
+        )
     pilots = [side[: int(PILOT * len(side))] for side in sides]
     counted = [side[int(PILOT * len(side)) :] for side in sides]
     values = np.unique(np.concatenate(pilots))
@@ -117,38 +154,58 @@ def separate(present: ArrayLike, absent: ArrayLike, *, aim: Aim = gaussian, conf
     return Errors(float(alarm[0]), float(miss[0]))
 
 
-def _rates(sides: list[Numbers], thresholds: Numbers, confidence: float) -> tuple[Numbers, Numbers]:
-    """Clopper and Pearson's upper bounds at each threshold, half of the doubt for either rate."""
+def _rates(
+    sides: list[Numbers], thresholds: Numbers, confidence: float
+) -> tuple[Numbers, Numbers]:
+    """Clopper and Pearson's upper bounds at each threshold, half of the doubt for
+    either rate.
+    """
     present, absent = map(np.sort, sides)
     missed = np.searchsorted(present, thresholds)
     alarms = len(absent) - np.searchsorted(absent, thresholds)
     quantile = (1 + confidence) / 2
     high = [
-        np.where(wrong < n, beta.ppf(quantile, wrong + 1, np.maximum(n - wrong, 1)), 1.0)
+        np.where(
+            wrong < n, beta.ppf(quantile, wrong + 1, np.maximum(n - wrong, 1)), 1.0
+        )
         for wrong, n in ((alarms, len(absent)), (missed, len(present)))
     ]
     return high[0], high[1]
 
 
 def explained(errors: Errors, claimed: Spend, delta: float) -> float:
-    """The least ε at `delta` that the claimed events have with any amount of noise, given these errors.
+    """The least ε at `delta` that the claimed events have with any amount of noise,
+    given these errors.
 
-    A claim is a curve, an ε for every δ. The noise of all its events is scaled by one factor until the curve just
-    forbids the errors, and ε is read off there. So the result is above the claim's own ε exactly when the errors refute
-    the claim, at whichever δ.
-    Edges: nothing is proved → 0; a 32nd of the noise does not explain the errors either → infinity.
+    A claim is a curve, an ε for every δ. The noise of all its events is scaled by one
+    factor until the curve just forbids the errors, and ε is read off there. So the
+    result is above the claim's own ε exactly when the errors refute the claim, at
+    whichever δ.
+    Edges: nothing is proved → 0; a 32nd of the noise does not explain the errors either
+    → infinity.
     """
     flat: Counter[DpEvent] = Counter()
     for event, count in claimed.items():
         flat += flatten(event, count) if count else Counter()
     if flat and all(isinstance(event, GaussianDpEvent) for event in flat):
-        return epsilon({GaussianDpEvent(1 / errors.mu): 1}, delta) if errors.mu > 0 else 0.0
-    touches = [(errors.epsilon(delta), delta), *((at, errors.delta(at)) for at in _TOUCH)]
+        return (
+            epsilon({GaussianDpEvent(1 / errors.mu): 1}, delta)
+            if errors.mu > 0
+            else 0.0
+        )
+    touches = [
+        (errors.epsilon(delta), delta),
+        *((at, errors.delta(at)) for at in _TOUCH),
+    ]
 
     def allows(log_noise: float) -> bool:
         spend = scaled(flat, 2.0**log_noise)
         with np.errstate(over="ignore"):  # an ε beyond all numbers forbids nothing
-            return all(at <= epsilon(spend, least) for at, least in touches if at > 0 and least >= 0)
+            return all(
+                at <= epsilon(spend, least)
+                for at, least in touches
+                if at > 0 and least >= 0
+            )
 
     low, high = (0.0, _FAR) if allows(0.0) else (-1.0, 0.0)
     if high == _FAR and allows(high):
@@ -168,15 +225,27 @@ def scaled(spend: Spend, factor: float) -> dict[DpEvent, int]:
 def _scaled(event: DpEvent, factor: float) -> DpEvent:
     if isinstance(event, PoissonSampledDpEvent):
         return attrs.evolve(event, event=_scaled(event.event, factor))
-    powers = {"noise_multiplier": 1, "sigma": 1, "noise_parameter": -1, "epsilon": -1, "rho": -2}
+    powers = {
+        "noise_multiplier": 1,
+        "sigma": 1,
+        "noise_parameter": -1,
+        "epsilon": -1,
+        "rho": -2,
+    }
     noise = {name: p for name, p in powers.items() if hasattr(event, name)}
     if not noise:
         raise ConfigError(f"{event!r} claims nothing that could be refuted.")
-    return attrs.evolve(event, **{name: getattr(event, name) * factor**p for name, p in noise.items()})
+    return attrs.evolve(
+        event, **{name: getattr(event, name) * factor**p for name, p in noise.items()}
+    )
 
 
-def _border(holds: Callable[[float], bool], low: float, high: float, width: float) -> tuple[float, float]:
-    """Where something that holds at `low` stops: the last value found at which it does, the first it does not."""
+def _border(
+    holds: Callable[[float], bool], low: float, high: float, width: float
+) -> tuple[float, float]:
+    """Where something that holds at `low` stops: the last value found at which it does,
+    the first it does not.
+    """
     while high - low > width:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
@@ -187,7 +256,8 @@ def _border(holds: Callable[[float], bool], low: float, high: float, width: floa
 
 Key = tuple[str, str] | float  # a stage and one of its blocks, or the noise of a block
 WIDTH = 1.05  # how far apart the ends of an interval may be
-CONFIDENCE, MAX_RUNS = 0.999, 400
+CONFIDENCE = 0.999
+MAX_RUNS = 400
 _ROUNDED = 1e-3  # a σ is rounded up to a part of 1/64
 
 
@@ -196,7 +266,9 @@ class NoGaussianError(ConfigError):
 
 
 class Block(NamedTuple):
-    """Numbers with noise of one scale: what the person moves each by, its noise, and the noise's stated variance."""
+    """Numbers with noise of one scale: what the person moves each by, its noise, and
+    the noise's stated variance.
+    """
 
     moved: NDArray[Any]
     noise: NDArray[Any]
@@ -205,8 +277,8 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Tightness:
-    """μ as claimed, and the least and the most that it is, from so many draws of noise. `noise`: the most that the
-    deviation of the noise can be, over what was stated.
+    """μ as claimed, and the least and the most that it is, from so many draws of noise.
+    `noise`: the most that the deviation of the noise can be, over what was stated.
     """
 
     claimed: float
@@ -222,14 +294,17 @@ class Tightness:
 
     def observed(self, delta: float) -> float:
         """The least μ as an ε."""
-        return epsilon({GaussianDpEvent(1 / self.least): 1}, delta) if self.least else 0.0
+        return (
+            epsilon({GaussianDpEvent(1 / self.least): 1}, delta) if self.least else 0.0
+        )
 
     def __str__(self) -> str:
         share = f"{self.least / self.claimed:.0%} to {self.most / self.claimed:.0%}"
         return (
-            f"whoever knows everybody else: μ between {self.least:.3f} and {self.most:.3f}, {share} of the "
-            f"{self.claimed:.3f} that is claimed; {self.draws:,} draws of noise, which is at most "
-            f"{self.noise:.1%} of what was stated"
+            f"whoever knows everybody else: μ between {self.least:.3f} and "
+            f"{self.most:.3f}, {share} of the {self.claimed:.3f} that is claimed; "
+            f"{self.draws:,} draws of noise, which is at most {self.noise:.1%} of what "
+            "was stated"
         )
 
 
@@ -248,33 +323,61 @@ def claimed_mu(spend: Spend) -> float:
 
 
 def tightness(
-    look: Callable[[int], tuple[Mapping[Key, Block], Spend]], *, seconds: float = 30.0, max_runs: int = MAX_RUNS
+    look: Callable[[int], tuple[Mapping[Key, Block], Spend]],
+    *,
+    seconds: float = 30.0,
+    max_runs: int = MAX_RUNS,
 ) -> Tightness:
-    """Measure what one person moves, of all runs the most, and the noise, until the two ends are near each other.
-    `look(trial)`: the blocks of a run with and without the person, by the same noise, and what the ledger holds.
+    """Measure what one person moves, of all runs the most, and the noise, until the two
+    ends are near each other. `look(trial)`: the blocks of a run with and without the
+    person, by the same noise, and what the ledger holds.
     """
-    moves, noises, begun = list[dict[Key, float]](), dict[Key, list[NDArray[Any]]](), time.monotonic()
+    moves = list[dict[Key, float]]()
+    noises = dict[Key, list[NDArray[Any]]]()
+    begun = time.monotonic()
     squares = 0.0  # of the noise, over its variance as stated
     while True:
         blocks, spend = look(len(moves))
-        moves.append({key: float(np.square(block.moved).sum()) for key, block in blocks.items()})
+        moves.append(
+            {key: float(np.square(block.moved).sum()) for key, block in blocks.items()}
+        )
         for key, block in blocks.items():
             noises.setdefault(key, []).append(block.noise)
             squares += float(np.square(block.noise).sum()) / block.variance
         many = {key: sum(map(len, parts)) for key, parts in noises.items()}
-        weights = {key: moves[-1][key] / block.variance for key, block in blocks.items()}
+        weights = {
+            key: moves[-1][key] / block.variance for key, block in blocks.items()
+        }
         doubt = (1 - CONFIDENCE) / (2 * len(many) + 1)
-        ends = [{key: float(quantile(doubt, n)) for key, n in many.items()} for quantile in (chi2.ppf, chi2.isf)]
-        low, high = (sum(w * end[key] / many[key] for key, w in weights.items()) for end in ends)
-        if high <= WIDTH**2 * low or len(moves) >= max_runs or time.monotonic() > begun + seconds:
+        ends = [
+            {key: float(quantile(doubt, n)) for key, n in many.items()}
+            for quantile in (chi2.ppf, chi2.isf)
+        ]
+        low, high = (
+            sum(w * end[key] / many[key] for key, w in weights.items()) for end in ends
+        )
+        if (
+            high <= WIDTH**2 * low
+            or len(moves) >= max_runs
+            or time.monotonic() > begun + seconds
+        ):
             break
-    noise = {key: float(np.square(np.concatenate(parts)).sum()) for key, parts in noises.items()}
+    noise = {
+        key: float(np.square(np.concatenate(parts)).sum())
+        for key, parts in noises.items()
+    }
     least, most = (
-        max(sum(square * end[key] / noise[key] for key, square in one.items()) for one in moves) for end in ends
+        max(
+            sum(square * end[key] / noise[key] for key, square in one.items())
+            for one in moves
+        )
+        for end in ends
     )
     draws = sum(many.values())
     loudest = math.sqrt(squares / float(chi2.ppf(doubt, draws)))
-    return Tightness(claimed_mu(spend), math.sqrt(least), math.sqrt(most), draws, loudest)
+    return Tightness(
+        claimed_mu(spend), math.sqrt(least), math.sqrt(most), draws, loudest
+    )
 
 
 def blocks_of_release(
@@ -286,10 +389,14 @@ def blocks_of_release(
         for key, spec in without.stage(name).blocks.items():
             unit = torch.ones(spec.shape, dtype=torch.float64)
             unit += 0 if spec.diagonal is None else (math.sqrt(2) - 1) * spec.diagonal
-            holders, sums = len(without.holders(spec)), without.record.sums[name][key].double()
+            holders = len(without.holders(spec))
+            sums = without.record.sums[name][key].double()
             # the share of the noise's variance that those who collude do not know
-            left = (holders - min(without.study.pricing.colluding, holders - 1)) / holders
-            moved, noise = with_person.record.sums[name][key] - sums, sums - others[name][key].double()
+            left = (
+                holders - min(without.study.pricing.colluding, holders - 1)
+            ) / holders
+            moved = with_person.record.sums[name][key] - sums
+            noise = sums - others[name][key].double()
             blocks[name, key] = Block(
                 (moved / unit).numpy().ravel(),
                 math.sqrt(left) * (noise / unit).numpy().ravel(),

@@ -1,19 +1,23 @@
 """Cases for the audit: the person to be found, and who searches each protocol for them.
 
-Rows are made up from the public schema. Everybody has the first level in every column and the canary the last, so that
-no other row resembles theirs.
+Rows are made up from the public schema. Everybody has the first level in every column
+and the canary the last, so that no other row resembles theirs.
 
-VertiGAN (`protocols/gans/verti_gan.py`) is searched by two adversaries: *the server* knows the generator that it
-sent, the latent points and the critic's first weights. It works out what the party would answer if it held the canary
-alone and added no noise, and what if it held nobody; a run's score is how far its replies go along the difference. *Who
-sees every step*: the accountant prices the noised gradients as if each were published, to somebody who knows all other
-rows and draws. Take the others' clipped gradients away, and what is left is noise, and perhaps the canary: [drawn]·c +
-N(0, (σC)²). The score is the logarithm of the likelihood ratio over all steps, the best test there is (Neyman, Pearson
-1933; access to gradients in the words of Nasr et al. 2021).
+VertiGAN (`protocols/gans/verti_gan.py`) is searched by two adversaries: *the server*
+knows the generator that it sent, the latent points and the critic's first weights. It
+works out what the party would answer if it held the canary alone and added no noise,
+and what if it held nobody; a run's score is how far its replies go along the
+difference. *Who sees every step*: the accountant prices the noised gradients as if each
+were published, to somebody who knows all other rows and draws. Take the others' clipped
+gradients away, and what is left is noise, and perhaps the canary: [drawn]·c + N(0,
+(σC)²). The score is the logarithm of the likelihood ratio over all steps, the best test
+there is (Neyman, Pearson 1933; access to gradients in the words of Nasr et al. 2021).
 
-Guarantee: parties, `train` and ledgers are the real ones, and no real row is read. The target's critic round is
-watched; in the world without the canary it leaves them out of the batches that were drawn and paid for.
-Edges: rounds are few and networks tiny, so noise is calibrated anew for the same ε and sampling rate.
+Guarantee: parties, `train` and ledgers are the real ones, and no real row is read. The
+target's critic round is watched; in the world without the canary it leaves them out of
+the batches that were drawn and paid for.
+Edges: rounds are few and networks tiny, so noise is calibrated anew for the same ε and
+sampling rate.
 """
 
 import math
@@ -45,7 +49,9 @@ from understudy.protocols.gans.verti_gan_party import VertiGanParty
 
 STEPS = "one who also sees every noised step and knows everybody else"
 OTHER = "another party"
-ROUNDS, CRITIC_STEPS = 2, 10  # the most of an audited run
+# the most of an audited run
+ROUNDS = 2
+CRITIC_STEPS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +78,9 @@ class _PlainDescent(RmsProp):
 
 
 class WatchedRound(CriticRound):
-    """A party's real critic round, watched by somebody who knows all but the noise and one person."""
+    """A party's real critic round, watched by somebody who knows all but the noise and
+    one person.
+    """
 
     world: World
     rate: float | None
@@ -80,46 +88,86 @@ class WatchedRound(CriticRound):
     drawn: Tensor
 
     def watched(self, world: World, rate: float | None) -> Self:
-        """In this world. `rate`: how likely the canary is drawn; None where it is known when."""
-        self.world, self.rate, self.evidence = world, rate, 0.0
-        self.drawn = torch.zeros(len(self.rows), dtype=torch.int64)  # how often each person was
+        """In this world. `rate`: how likely the canary is drawn; None where it is known
+        when.
+        """
+        self.world = world
+        self.rate = rate
+        self.evidence = 0.0
+        # how often each person was
+        self.drawn = torch.zeros(len(self.rows), dtype=torch.int64)
         if world.alone:
             self.noise_multiplier = 0.0
-            # Under much noise RMSprop divides by about the same everywhere: the mean moves as in plain descent.
+            # Under much noise RMSprop divides by about the same everywhere: the mean
+            # moves as in plain descent.
             self.optimizer = _PlainDescent(self.critic.parameters(), lr=0.01)
         return self
 
     def __call__(self, batches: Sequence[Tensor], seed: int) -> Tensor:
         canary = self.world.canary
-        self.drawn += torch.bincount(torch.cat(list(batches)), minlength=len(self.drawn))
+        self.drawn += torch.bincount(
+            torch.cat(list(batches)), minlength=len(self.drawn)
+        )
         if self.world.alone:
             batches = [torch.tensor([canary])] * len(batches)
-        kept = [batch if self.world.present else batch[batch != canary] for batch in batches]
-        self._known = iter([(bool((b == canary).any()), k != canary) for b, k in zip(batches, kept, strict=True)])
-        with torch.no_grad():  # in place of the secret synthetic row that the canary is paired with
-            self._stand_in = self.network.branch(self.name, self.latent(seed)).mean(0, keepdim=True)
+        kept = [
+            batch if self.world.present else batch[batch != canary] for batch in batches
+        ]
+        self._known = iter(
+            [
+                (bool((b == canary).any()), k != canary)
+                for b, k in zip(batches, kept, strict=True)
+            ]
+        )
+        # in place of the secret synthetic row that the canary is paired with
+        with torch.no_grad():
+            self._stand_in = self.network.branch(self.name, self.latent(seed)).mean(
+                0, keepdim=True
+            )
         return super().__call__(kept, seed)
 
-    def step(self, real: Tensor, fake: Tensor, mix: Tensor, noise: Normals, mask: Tensor | None = None) -> None:
+    def step(
+        self,
+        real: Tensor,
+        fake: Tensor,
+        mix: Tensor,
+        noise: Normals,
+        mask: Tensor | None = None,
+    ) -> None:
         canary, (drawn, known) = self.world.canary, next(self._known)
-        own = self._clipped(self.rows[canary : canary + 1], self._stand_in, torch.tensor([0.5]))
+        own = self._clipped(
+            self.rows[canary : canary + 1], self._stand_in, torch.tensor([0.5])
+        )
         others = self._clipped(real[known], fake[known], mix[known])
         super().step(real, fake, mix, noise, mask)
         if self.world.alone:
             return
-        noised = _flat([(weight.grad, bias.grad) for weight, bias in self.critic.layers])
+        noised = _flat(
+            [(weight.grad, bias.grad) for weight, bias in self.critic.layers]
+        )
         left = noised * self.batch - others
-        ratio = float(left @ own - own @ own / 2) / (self.noise_multiplier * self.clip_norm) ** 2
+        ratio = (
+            float(left @ own - own @ own / 2)
+            / (self.noise_multiplier * self.clip_norm) ** 2
+        )
         if self.rate is None:
             self.evidence += ratio * drawn
         else:  # log(1 − q + q·e^ratio)
-            self.evidence += float(np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + ratio))
+            self.evidence += float(
+                np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + ratio)
+            )
 
     def _clipped(self, real: Tensor, fake: Tensor, mix: Tensor) -> Tensor:
         if not len(real):
             return torch.zeros(())
         total = clipped_gradient_sum(
-            self.critic.layers, real, fake, mix, clip_norm=self.clip_norm, penalty=self.penalty, slope=self.critic.slope
+            self.critic.layers,
+            real,
+            fake,
+            mix,
+            clip_norm=self.clip_norm,
+            penalty=self.penalty,
+            slope=self.critic.slope,
         )
         return _flat(total)
 
@@ -136,12 +184,16 @@ class WatchedParty(VertiGanParty):
     @cached_property
     def critic_round(self) -> WatchedRound:
         secret = self.config.sampling == "private" and self.rate < 1
-        return cast(WatchedRound, super().critic_round).watched(self.world, self.rate if secret else None)
+        return cast(WatchedRound, super().critic_round).watched(
+            self.world, self.rate if secret else None
+        )
 
 
 class IdleRound(CriticRound):
     def __call__(self, batches: Sequence[Tensor], seed: int) -> Tensor:
-        return torch.zeros(sum(parameter.numel() for parameter in self.network.parameters()))
+        return torch.zeros(
+            sum(parameter.numel() for parameter in self.network.parameters())
+        )
 
 
 class IdleParty(VertiGanParty):
@@ -161,14 +213,25 @@ class VertiGanAudit:
     name: str = "target"
 
     def case(self) -> Case:
-        """One person there or not, searched by the server and by one who sees every step."""
+        """One person there or not, searched by the server and by one who sees every
+        step.
+        """
         if not self.config.private:
-            raise ConfigError("private = false claims no guarantee, so there is nothing to refute.")
-        # Where batches are known to all, the person with the highest spend is the one drawn most often.
+            raise ConfigError(
+                "private = false claims no guarantee, so there is nothing to refute."
+            )
+        # Where batches are known to all, the person with the highest spend is the one
+        # drawn most often.
         canary = 0
         if self.config.sampling == "shared":
-            canary = int(self._after_run(World(canary=0, present=True))[0].critic_round.drawn.argmax())
-        worlds = (World(canary=canary, present=there, alone=True) for there in (True, False))
+            canary = int(
+                self._after_run(World(canary=0, present=True))[
+                    0
+                ].critic_round.drawn.argmax()
+            )
+        worlds = (
+            World(canary=canary, present=there, alone=True) for there in (True, False)
+        )
         towards, away = (gradients(*self._after_run(world)) for world in worlds)
 
         def server(party: Any, replies: list[Reply]) -> float:
@@ -177,12 +240,22 @@ class VertiGanAudit:
         def steps(party: Any, replies: list[Reply]) -> float:
             return float(party.critic_round.evidence)
 
-        rounds = f"verti-gan, {self.config.rounds} rounds of {self.config.critic_steps} steps"
+        rounds = (
+            f"verti-gan, {self.config.rounds} rounds of {self.config.critic_steps} "
+            "steps"
+        )
         return Case(
-            target=self.name, train=self._train, scores={SERVER: server, STEPS: steps},
-            parties=lambda present, trial: self._parties(World(canary=canary, present=present), trial),
-            notes=(f"{rounds}, {self.config.batch} of {self.people} people in a step", UNREAD),
-        )  # fmt: skip
+            target=self.name,
+            train=self._train,
+            scores={SERVER: server, STEPS: steps},
+            parties=lambda present, trial: self._parties(
+                World(canary=canary, present=present), trial
+            ),
+            notes=(
+                f"{rounds}, {self.config.batch} of {self.people} people in a step",
+                UNREAD,
+            ),
+        )
 
     @cached_property
     def _schemas(self) -> dict[str, Schema]:
@@ -197,7 +270,10 @@ class VertiGanAudit:
                 **seat(name, self.budget, 2 * trial + number),
             }
 
-        return {self.name: WatchedParty(world, **holder(0, self.name)), OTHER: IdleParty(**holder(1, OTHER))}
+        return {
+            self.name: WatchedParty(world, **holder(0, self.name)),
+            OTHER: IdleParty(**holder(1, OTHER)),
+        }
 
     def _train(self, parties: Parties) -> None:
         """All rounds: what the server makes of them afterwards tells nobody more."""
@@ -219,22 +295,34 @@ class VertiGanAudit:
 def gradients(party: Any, replies: list[Reply]) -> Tensor:
     size = sum(parameter.numel() for parameter in party.network.parameters())
     sent = [reply for reply in replies if isinstance(reply, Gradient)]
-    return torch.cat([densify(cast(dict[str, Any], reply.gradient.value), size) for reply in sent])
+    return torch.cat(
+        [densify(cast(dict[str, Any], reply.gradient.value), size) for reply in sent]
+    )
 
 
 def _flat(layers: Sequence[tuple[Tensor | None, Tensor | None]]) -> Tensor:
-    return torch.cat([part.flatten() for pair in layers for part in pair if part is not None])
+    return torch.cat(
+        [part.flatten() for pair in layers for part in pair if part is not None]
+    )
 
 
 def cut_down(config: verti_gan.Config, people: int) -> tuple[verti_gan.Config, int]:
-    """The same run in miniature, at the same sampling rate or one very close to it, and its number of people."""
+    """The same run in miniature, at the same sampling rate or one very close to it, and
+    its number of people.
+    """
     rate = min(1.0, config.batch / people)
     ratios = [Fraction(rate).limit_denominator(most) for most in (5, 10, 20, 40)]
     close = (ratio for ratio in ratios if abs(ratio - rate) <= rate / 20)
     ratio = next(close, Fraction(1, round(1 / rate)))
     scale = 2 if ratio.denominator == 1 else 1  # nobody trains on one person
     small = replace(  # a critic's one slope is seen whole in the generator's gradient
-        config, rounds=min(config.rounds, ROUNDS), critic_steps=min(config.critic_steps, CRITIC_STEPS),
-        batch=scale * ratio.numerator, latent=4, common=(8,), critic_hidden=(1,), device="cpu",
-    )  # fmt: skip
+        config,
+        rounds=min(config.rounds, ROUNDS),
+        critic_steps=min(config.critic_steps, CRITIC_STEPS),
+        batch=scale * ratio.numerator,
+        latent=4,
+        common=(8,),
+        critic_hidden=(1,),
+        device="cpu",
+    )
     return small, scale * ratio.denominator

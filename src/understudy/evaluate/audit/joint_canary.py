@@ -1,18 +1,23 @@
-"""Cases for the audit of released sums: one person whom no other resembles, looked for in all of them.
+"""Cases for the audit of released sums: one person whom no other resembles, looked for
+in all of them.
 
-Everybody is alike but the canary, who differs in everything (`Kind.made_up`). The adversary knows everybody else. What
-the canary adds to the sums follows from their terms, which the server chose; the sums, less what all others add, along
-that, each by 1/variance, are the logarithm of the likelihood ratio but for a constant, and so the best test there is
-(Neyman, Pearson 1933).
+Everybody is alike but the canary, who differs in everything (`Kind.made_up`). The
+adversary knows everybody else. What the canary adds to the sums follows from their
+terms, which the server chose; the sums, less what all others add, along that, each by
+1/variance, are the logarithm of the likelihood ratio but for a constant, and so the
+best test there is (Neyman, Pearson 1933).
 
-A joint release is searched in all its stages, by whoever sees what the server puts together. Of two aggregators the
-server is the first, and the worst one, which leaves its own noise away: it then reads the sum under the second
-aggregator's noise alone, which is what the price is for.
+A joint release is searched in all its stages, by whoever sees what the server puts
+together. Of two aggregators the server is the first, and the worst one, which leaves
+its own noise away: it then reads the sum under the second aggregator's noise alone,
+which is what the price is for.
 
-Guarantee: parties, the server's measurement, the check of shares and ledgers are the real ones; no real row is read.
-Edges: over rows the target alone is audited: the others' rows and noise only hide its person more. Over columns the
-canary is with all holders, and across them the server faces the noise of two; the number of people, which alignment
-discloses, differs by one between the worlds.
+Guarantee: parties, the server's measurement, the check of shares and ledgers are the
+real ones; no real row is read.
+Edges: over rows the target alone is audited: the others' rows and noise only hide its
+person more. Over columns the canary is with all holders, and across them the server
+faces the noise of two; the number of people, which alignment discloses, differs by one
+between the worlds.
 """
 
 import math
@@ -30,7 +35,14 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import NoRows, kind_of
 from understudy.data.schema import Block as Groups
 from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, Seen, seat
-from understudy.evaluate.audit.bounds import MAX_RUNS, Block, Key, Tightness, blocks_of_release, tightness
+from understudy.evaluate.audit.bounds import (
+    MAX_RUNS,
+    Block,
+    Key,
+    Tightness,
+    blocks_of_release,
+    tightness,
+)
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
@@ -59,8 +71,16 @@ class SumsAudit(ABC):
     target: str
     people: int
 
-    def searched(self, release: Callable[[Parties], T], evidence: Callable[[T], float], who: str, what: str) -> Case:
-        """One person, with all rows, there or not; `evidence` speaks for them, of what was released."""
+    def searched(
+        self,
+        release: Callable[[Parties], T],
+        evidence: Callable[[T], float],
+        who: str,
+        what: str,
+    ) -> Case:
+        """One person, with all rows, there or not; `evidence` speaks for them, of what
+        was released.
+        """
         heard: list[T] = []
 
         def train(parties: Parties) -> object:
@@ -68,18 +88,31 @@ class SumsAudit(ABC):
             return heard[0]
 
         return Case(
-            target=self.target, parties=self.seats, train=train,
-            scores={f"{SERVER}, {who}": lambda party, replies: evidence(heard[0])}, notes=(what, UNREAD),
+            target=self.target,
+            parties=self.seats,
+            train=train,
+            scores={f"{SERVER}, {who}": lambda party, replies: evidence(heard[0])},
+            notes=(what, UNREAD),
             tight=self.tight,
-        )  # fmt: skip
+        )
 
-    def tight(self, seed: int = 0, seconds: float = 30.0, max_runs: int = MAX_RUNS) -> Tightness:
-        """How near the claim is to what the canary moves, over the noise. ConfigError where noise is not Gaussian."""
-        return tightness(lambda trial: self.look(2**20 * (seed + 1) + trial), seconds=seconds, max_runs=max_runs)
+    def tight(
+        self, seed: int = 0, seconds: float = 30.0, max_runs: int = MAX_RUNS
+    ) -> Tightness:
+        """How near the claim is to what the canary moves, over the noise. ConfigError
+        where noise is not Gaussian.
+        """
+        return tightness(
+            lambda trial: self.look(2**20 * (seed + 1) + trial),
+            seconds=seconds,
+            max_runs=max_runs,
+        )
 
     @abstractmethod
     def look(self, number: int) -> tuple[dict[Key, Block], Spend]:
-        """What the canary moves in a run of this number, with its noise, and what was paid."""
+        """What the canary moves in a run of this number, with its noise, and what was
+        paid.
+        """
 
     def seats(self, present: bool, trial: int) -> dict[str, Party]:
         return {
@@ -98,7 +131,9 @@ class SumsAudit(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class JointAudit(SumsAudit):
-    """A study of one party over rows, of all over columns. `stages`: those that are searched; none for all."""
+    """A study of one party over rows, of all over columns. `stages`: those that are
+    searched; none for all.
+    """
 
     study: type[Study[Any]]
     stages: tuple[str, ...] = ()
@@ -106,24 +141,35 @@ class JointAudit(SumsAudit):
     def case(self) -> Case:
         """Searched by whoever sees what the server puts together."""
         if not self.config.private:
-            raise ConfigError("private = false claims no guarantee, so there is nothing to refute.")
+            raise ConfigError(
+                "private = false claims no guarantee, so there is nothing to refute."
+            )
         study = self.new_study()
         if study.grid.partition == "grid":
-            raise ConfigError("an audit is of rows or of columns; a grid needs ids, and these are made up.")
+            raise ConfigError(
+                "an audit is of rows or of columns; a grid needs ids, and these are "
+                "made up."
+            )
         canary = self._rows_seen(0, 1)
         return self.searched(
             lambda parties: measure(study, parties),
-            lambda found: evidence(found, canary, self.others, self.people, self.stages),
+            lambda found: evidence(
+                found, canary, self.others, self.people, self.stages
+            ),
             "by what the canary would add",
             f"{study.family} over {study.grid.partition}, {self.people} people",
         )
 
     def look(self, number: int) -> tuple[dict[Key, Block], Spend]:
-        study, again = self.new_study(), self.new_study()
+        study = self.new_study()
+        again = self.new_study()
         without = measure(study, Seen(self.seats(False, number)))
         again.terms = lambda name, found: without.record.terms[name]  # type: ignore[method-assign]
-        seats, rest = self.seats(True, number), counted(without, self.others, self.people - 1)
-        return blocks_of_release(without, measure(again, Seen(seats)), rest), seats[self.target].ledger.spend()
+        seats = self.seats(True, number)
+        rest = counted(without, self.others, self.people - 1)
+        return blocks_of_release(without, measure(again, Seen(seats)), rest), seats[
+            self.target
+        ].ledger.spend()
 
     def new_study(self) -> Study[Any]:
         return self.study(self.config, self.schemas)
@@ -135,11 +181,17 @@ class JointAudit(SumsAudit):
 
     def _rows_seen(self, first: int, last: int) -> dict[str, Any]:
         study = self.new_study()
-        return {name: study.rows(self._holding(name, first, last)) for name in self.schemas}
+        return {
+            name: study.rows(self._holding(name, first, last)) for name in self.schemas
+        }
 
     def _holding(self, name: str, first: int, last: int) -> Holding:
         rows = self.rows(name, first, last)
-        roster = kind_of(rows.schema).roster(rows, several=True) if len(self.schemas) > 1 else None
+        roster = (
+            kind_of(rows.schema).roster(rows, several=True)
+            if len(self.schemas) > 1
+            else None
+        )
         return Holding(name, rows, roster, SecureRng)
 
     def party(self, name: str, present: bool, seed: int) -> Party:
@@ -149,27 +201,45 @@ class JointAudit(SumsAudit):
 
 
 def evidence(
-    found: Found, canary: Mapping[str, Any], others: Mapping[str, Any], people: int, stages: Collection[str] = ()
+    found: Found,
+    canary: Mapping[str, Any],
+    others: Mapping[str, Any],
+    people: int,
+    stages: Collection[str] = (),
 ) -> float:
-    """How much likelier what was found (in these stages) is with the canary's rows than without, as a logarithm."""
+    """How much likelier what was found (in these stages) is with the canary's rows than
+    without, as a logarithm.
+    """
     total = 0.0
-    own_parts, rest_parts = counted(found, canary, 1), counted(found, others, people - 1)
+    own_parts = counted(found, canary, 1)
+    rest_parts = counted(found, others, people - 1)
     for name in stages or found:
-        noise, own, rest = found.deviations(name), own_parts[name], rest_parts[name]
+        noise = found.deviations(name)
+        own = own_parts[name]
+        rest = rest_parts[name]
         for key, block in found.stage(name).blocks.items():
-            more, less = own[key].double(), rest[key].double()
-            halved = torch.zeros(block.shape) if block.diagonal is None else 0.5 * block.diagonal
+            more = own[key].double()
+            less = rest[key].double()
+            halved = (
+                torch.zeros(block.shape)
+                if block.diagonal is None
+                else 0.5 * block.diagonal
+            )
             off = found.record.sums[name][key].double() - less - more / 2
             total += float((off * more * (1 - halved)).sum()) / noise[key] ** 2
     return total
 
 
-def counted(found: Found, rows: Mapping[str, Any], people: int) -> dict[str, dict[str, Tensor]]:
+def counted(
+    found: Found, rows: Mapping[str, Any], people: int
+) -> dict[str, dict[str, Tensor]]:
     """What these people add to every stage, without noise."""
-    grid, counted = found.study.grid, dict[str, dict[str, Tensor]]()
+    grid = found.study.grid
+    counted = dict[str, dict[str, Tensor]]()
     products: dict[str, dict[Groups, Tensor]] = {}
     for name in found:
-        stage, parts = found.stage(name), dict[str, Tensor]()
+        stage = found.stage(name)
+        parts = dict[str, Tensor]()
         for own in rows.values():
             parts |= stage.count(own)
         if isinstance(stage, Multiplied) and (product := stage.product) is not None:
@@ -178,13 +248,18 @@ def counted(found: Found, rows: Mapping[str, Any], people: int) -> dict[str, dic
                 for who, own in rows.items()
                 if grid.group_of(who) in product.widths
             }
-            products[name] = {(g, h): torch.from_numpy(vectors[g].T @ vectors[h]) for g, h in product.pairs}
+            products[name] = {
+                (g, h): torch.from_numpy(vectors[g].T @ vectors[h])
+                for g, h in product.pairs
+            }
         counted[name] = parts | stage.across(products)
     return counted
 
 
 class _Tables(protocol.Plan):
-    """As the server has it who adds no noise. `unit`: of each cell's noise, beside others of its block."""
+    """As the server has it who adds no noise. `unit`: of each cell's noise, beside
+    others of its block.
+    """
 
     unit = 1.0
 
@@ -203,27 +278,41 @@ class _Tables(protocol.Plan):
 class _Moments(MomentsPlan):
     @property
     def unit(self) -> Tensor:
-        return torch.cat([torch.ones(self._head), 1 + (math.sqrt(2) - 1) * self._diagonal.double()])
+        return torch.cat(
+            [torch.ones(self._head), 1 + (math.sqrt(2) - 1) * self._diagonal.double()]
+        )
 
     def noise(self, rng: Rng) -> Tensor:
         return torch.zeros(self.cells.count, dtype=torch.int64)
 
     def counted(self, rows: Any) -> Tensor:
-        q = bounded(self.frame.coefficients(rows.values), float(self.frame.reach), self.cells.radius)
+        q = bounded(
+            self.frame.coefficients(rows.values),
+            float(self.frame.reach),
+            self.cells.radius,
+        )
         classes = np.zeros(len(q), np.int64) if rows.classes is None else rows.classes
-        return torch.from_numpy(self.cells.counted(classes, q.astype(np.int64)).sum(0)) * self.weights
+        return (
+            torch.from_numpy(self.cells.counted(classes, q.astype(np.int64)).sum(0))
+            * self.weights
+        )
 
 
 class AggregatorsAudit(SumsAudit):
-    """A run of `two-aggregators` or `shared-moments` in which each host has so many made-up people."""
+    """A run of `two-aggregators` or `shared-moments` in which each host has so many
+    made-up people.
+    """
 
     def case(self) -> Case:
         if self.people < 2:
-            raise ConfigError("an audit of two aggregators needs two people. Nothing was audited.")
+            raise ConfigError(
+                "an audit of two aggregators needs two people. Nothing was audited."
+            )
         if self._of_tables and any(own.person for own in self.schemas.values()):
             made_up = {name: own.as_drawn() for name, own in self.schemas.items()}
             return replace(self, schemas=made_up).case()
-        own, rest = self._added(0, 1), self.others
+        own = self._added(0, 1)
+        rest = self.others
         weights = own / torch.from_numpy(self._server.scales) ** 2
         return self.searched(
             self._released,
@@ -234,7 +323,8 @@ class AggregatorsAudit(SumsAudit):
 
     def look(self, number: int) -> tuple[dict[Key, Block], Spend]:
         """By the second aggregator's noise alone."""
-        unit, seats = self._server.unit, self.seats(True, number)
+        unit = self._server.unit
+        seats = self.seats(True, number)
         scales = (torch.from_numpy(self._server.scales) / unit).numpy().round(9)
         without = self._released(Seen(self.seats(False, number)))
         both = self._released(Seen(seats)) - without, without - self.others
@@ -248,11 +338,15 @@ class AggregatorsAudit(SumsAudit):
 
     @cached_property
     def others(self) -> Tensor:
-        """What everybody but the canary adds to the sum: every host has the same people beside it."""
+        """What everybody but the canary adds to the sum: every host has the same people
+        beside it.
+        """
         return self._added(1, self.people) * (len(self.schemas) - 1)
 
     def _added(self, first: int, last: int) -> Tensor:
-        added: Tensor = self._server.counted(self.rows(self._host, first, last)).double()
+        added: Tensor = self._server.counted(
+            self.rows(self._host, first, last)
+        ).double()
         return added
 
     @cached_property
@@ -266,7 +360,9 @@ class AggregatorsAudit(SumsAudit):
         return isinstance(self.config, protocol.Config)
 
     def _released(self, parties: Parties) -> Tensor:
-        sums = FirstAggregator.open(self._server, parties, self.schemas).released()["sums"]
+        sums = FirstAggregator.open(self._server, parties, self.schemas).released()[
+            "sums"
+        ]
         return cast(Tensor, sums).double()
 
     @property
@@ -278,5 +374,9 @@ class AggregatorsAudit(SumsAudit):
         of: Protocol = (protocol if self._of_tables else moments).PROTOCOL
         first = 0 if present and name == self._host else 1
         aggregates = name == self.config.aggregator
-        rows = NoRows(self.schemas[name]) if aggregates else self.rows(name, first, self.people)
+        rows = (
+            NoRows(self.schemas[name])
+            if aggregates
+            else self.rows(name, first, self.people)
+        )
         return of.build(name, rows, **seat(name, self.budgets[name], seed))

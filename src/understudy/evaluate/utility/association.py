@@ -1,25 +1,31 @@
-"""How strongly columns hang together: by their level numbers (CMD), and by their values, whatever the bins.
+"""How strongly columns hang together: by their level numbers (CMD), and by their
+values, whatever the bins.
 
-CMD, the correlation matrix distance: Jiang, dissertation (TUM 2024), Eq. 4.9 (Zhang's thesis, Eq. 5.2, calls it DCM),
-1 − tr(R·S) / (‖R‖_F·‖S‖_F), R and S the Pearson correlation matrices of level numbers, missing being the last level; 0
-= alike up to a factor. Paper → code: R_real → `real`, R_syn → `synthetic`.
-Differs from the paper: the within-party and the cross-party entries are also compared apart, by the same formula over
-those entries alone (a cross figure has no diagonal, so it may reach 2: opposite signs); floor and ceiling as for the
-marginals. A column that is constant in the real rows is left out (there is nothing to keep); one that is constant in
-the synthetic rows alone counts as uncorrelated with all others; both are named in the note.
+CMD, the correlation matrix distance: Jiang, dissertation (TUM 2024), Eq. 4.9 (Zhang's
+thesis, Eq. 5.2, calls it DCM), 1 − tr(R·S) / (‖R‖_F·‖S‖_F), R and S the Pearson
+correlation matrices of level numbers, missing being the last level; 0 = alike up to a
+factor. Paper → code: R_real → `real`, R_syn → `synthetic`.
+Differs from the paper: the within-party and the cross-party entries are also compared
+apart, by the same formula over those entries alone (a cross figure has no diagonal, so
+it may reach 2: opposite signs); floor and ceiling as for the marginals. A column that
+is constant in the real rows is left out (there is nothing to keep); one that is
+constant in the synthetic rows alone counts as uncorrelated with all others; both are
+named in the note.
 
-By values: `pearson`, two columns of numbers, along a line; `spearman`, by their ranks; `cramers_v`, two columns of
-levels, corrected for many levels and few rows (Bergsma, JKSS 2013); `correlation_ratio`, levels and numbers: √ of the
-share of the numbers' variance that lies between the levels, corrected alike (Kelley's ε², 1935).
+By values: `pearson`, two columns of numbers, along a line; `spearman`, by their ranks;
+`cramers_v`, two columns of levels, corrected for many levels and few rows (Bergsma,
+JKSS 2013); `correlation_ratio`, levels and numbers: √ of the share of the numbers'
+variance that lies between the levels, corrected alike (Kelley's ε², 1935).
 
-A figure is the root of the mean squared difference between the real and the other table over pairs of columns, so
-that one strong pair that is lost shows among many weak ones. It stands between what real rows reach and what columns
-shuffled apart reach. For numbers, rows in which one of the two is missing are left aside; for levels, missing is a
-level.
+A figure is the root of the mean squared difference between the real and the other table
+over pairs of columns, so that one strong pair that is lost shows among many weak ones.
+It stands between what real rows reach and what columns shuffled apart reach. For
+numbers, rows in which one of the two is missing are left aside; for levels, missing is
+a level.
 
-Edges: a pair without a coefficient in the real rows (a constant, fewer than 100 rows that have both) is left out;
-where the other table alone has none it counts as 0. At most 20,000 rows are looked at, and of pairs with levels 2,000
-of a kind.
+Edges: a pair without a coefficient in the real rows (a constant, fewer than 100 rows
+that have both) is left out; where the other table alone has none it counts as 0. At
+most 20,000 rows are looked at, and of pairs with levels 2,000 of a kind.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -34,15 +40,24 @@ from scipy.stats import rankdata
 from understudy.data.column import Binned
 from understudy.data.schema import Schema
 from understudy.evaluate.figure import SCOPES, Figure, What
-from understudy.evaluate.utility.marginals import Codes, checked, occupied, party_numbers, references
+from understudy.evaluate.utility.marginals import (
+    Codes,
+    checked,
+    occupied,
+    party_numbers,
+    references,
+)
 from understudy.evaluate.utility.values import Values
 
 Matrix = NDArray[np.float64]
 
 CHUNK = 1 << 22  # cells of a block of rows that is worked on at once
-ROWS, PAIRS = 20_000, 2_000
+ROWS = 20_000
+PAIRS = 2_000
 BOTH = 100  # rows that have both columns of a pair, at least, or half of a short table
-FURTHEST = 20  # pairs that differ most, of which it is found out how far real rows differ from each other
+# pairs that differ most, of which it is found out how far real rows differ from each
+# other
+FURTHEST = 20
 PARTINGS = 10  # of the real rows, for that
 MEASURES = ("pearson", "spearman", "cramers_v", "correlation_ratio")
 
@@ -54,7 +69,8 @@ class Pair:
     other: str
     real: float
     synthetic: float
-    noise: float | None = None  # the deviation of the difference between two tables of real rows of these sizes
+    # the deviation of the difference between two tables of real rows of these sizes
+    noise: float | None = None
 
     @property
     def off(self) -> float:
@@ -68,11 +84,17 @@ class Associations:
 
 
 def associations(
-    schema: Schema, truth: Values, tables: Sequence[Values], *, owners: Sequence[Hashable] | None = None,
-    noise: bool = False, seed: int = 0,
-) -> Associations:  # fmt: skip
-    """Hold synthetic, fresh and shuffled rows against the truth; all as `table_values` gives them, in any order. With
-    `noise` it is found out how far real rows differ from each other in the pairs that differ most.
+    schema: Schema,
+    truth: Values,
+    tables: Sequence[Values],
+    *,
+    owners: Sequence[Hashable] | None = None,
+    noise: bool = False,
+    seed: int = 0,
+) -> Associations:
+    """Hold synthetic, fresh and shuffled rows against the truth; all as `table_values`
+    gives them, in any order. With `noise` it is found out how far real rows differ from
+    each other in the pairs that differ most.
     """
     rng = np.random.default_rng([seed, 5])
     rows = [table[rng.permutation(len(table))[:ROWS]] for table in (truth, *tables)]
@@ -87,21 +109,42 @@ def associations(
         known = ~np.isnan(real) & _enough(rows[0], sets)
         cross = party[sets[:, 0]] != party[sets[:, 1]]
         for scope in SCOPES if owners is not None else SCOPES[:1]:
-            where = known & {"all": np.ones_like(cross), "within": ~cross, "cross": cross}[scope]
-            figures.append(_figure(What.within(measure, scope), real[where], [other[where] for other in others]))
+            where = (
+                known
+                & {"all": np.ones_like(cross), "within": ~cross, "cross": cross}[scope]
+            )
+            figures.append(
+                _figure(
+                    What.within(measure, scope),
+                    real[where],
+                    [other[where] for other in others],
+                )
+            )
         names = schema.names
         pairs += [
             Pair(measure, names[i], names[j], float(a), float(b))
-            for (i, j), a, b in zip(sets[known].tolist(), real[known], others[0][known], strict=True)
+            for (i, j), a, b in zip(
+                sets[known].tolist(), real[known], others[0][known], strict=True
+            )
         ]
-    known_pairs = _with_noise(schema, pairs, rows[0], len(rows[1]), rng) if noise else tuple(pairs)
+    known_pairs = (
+        _with_noise(schema, pairs, rows[0], len(rows[1]), rng)
+        if noise
+        else tuple(pairs)
+    )
     return Associations(figures=tuple(figures), pairs=known_pairs)
 
 
 def _with_noise(
-    schema: Schema, pairs: Sequence[Pair], real: Values, drawn: int, rng: np.random.Generator
+    schema: Schema,
+    pairs: Sequence[Pair],
+    real: Values,
+    drawn: int,
+    rng: np.random.Generator,
 ) -> tuple[Pair, ...]:
-    """The pairs, those that differ most with their noise: by halves of the real rows, scaled to these sizes."""
+    """The pairs, those that differ most with their noise: by halves of the real rows,
+    scaled to these sizes.
+    """
     order = sorted(range(len(pairs)), key=lambda number: -pairs[number].off)[:FURTHEST]
     if len(real) < 4 or not drawn:
         return tuple(pairs)
@@ -114,7 +157,10 @@ def _with_noise(
         apart = []
         for _ in range(PARTINGS):
             one, other = np.array_split(real[rng.permutation(len(real))], 2)
-            both = (np.nan_to_num(_strengths(schema, measure, sets, half)) for half in (one, other))
+            both = (
+                np.nan_to_num(_strengths(schema, measure, sets, half))
+                for half in (one, other)
+            )
             apart.append(np.subtract(*both))
         noise = scale * np.sqrt(np.mean(np.square(apart), axis=0))
         for number, size in zip(own, noise.tolist(), strict=True):
@@ -123,7 +169,9 @@ def _with_noise(
 
 
 def _enough(table: Values, sets: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether enough rows have both columns of a pair: the coefficient of a few is chance."""
+    """Whether enough rows have both columns of a pair: the coefficient of a few is
+    chance.
+    """
     there = (~np.isnan(table)).astype(np.float64)
     both = there.T @ there
     return both[sets[:, 0], sets[:, 1]] >= min(BOTH, len(table) // 2)
@@ -131,29 +179,41 @@ def _enough(table: Values, sets: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 def _figure(what: What, real: Values, others: Sequence[Values]) -> Figure:
     if not len(real):
-        return Figure.absent(what, "no two such columns vary together in the real rows.")
-    value, floor, ceiling = (float(np.sqrt(np.mean((other - real) ** 2))) for other in others)
+        return Figure.absent(
+            what, "no two such columns vary together in the real rows."
+        )
+    value, floor, ceiling = (
+        float(np.sqrt(np.mean((other - real) ** 2))) for other in others
+    )
     note = f"over {len(real):,} pair{'s' * (len(real) > 1)} of columns"
     return Figure(what, value=value, floor=floor, ceiling=ceiling, note=note)
 
 
 def _sets(schema: Schema, measure: str, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The pairs of columns that the measure is for, (pairs, 2); of mixed ones the levels first. Pairs of numbers are
-    all there: one product has them all.
+    """The pairs of columns that the measure is for, (pairs, 2); of mixed ones the
+    levels first. Pairs of numbers are all there: one product has them all.
     """
-    numbers = [j for j, column in enumerate(schema.columns) if isinstance(column, Binned)]
-    levels = [j for j, column in enumerate(schema.columns) if not isinstance(column, Binned)]
+    numbers = [
+        j for j, column in enumerate(schema.columns) if isinstance(column, Binned)
+    ]
+    levels = [
+        j for j, column in enumerate(schema.columns) if not isinstance(column, Binned)
+    ]
     kinds: dict[str, Iterator[Any]] = {
         "cramers_v": combinations(levels, 2),
         "correlation_ratio": product(levels, numbers),
     }
-    found = np.array([*kinds.get(measure, combinations(numbers, 2))], dtype=np.int64).reshape(-1, 2)
+    found = np.array(
+        [*kinds.get(measure, combinations(numbers, 2))], dtype=np.int64
+    ).reshape(-1, 2)
     if measure in ("pearson", "spearman") or len(found) <= PAIRS:
         return found
     return found[np.sort(rng.permutation(len(found))[:PAIRS])]
 
 
-def _strengths(schema: Schema, measure: str, sets: NDArray[np.int64], table: Values) -> Values:
+def _strengths(
+    schema: Schema, measure: str, sets: NDArray[np.int64], table: Values
+) -> Values:
     """The coefficient of each pair, NaN where there is none."""
     if measure in ("pearson", "spearman"):
         columns, places = np.unique(sets, return_inverse=True)
@@ -163,11 +223,18 @@ def _strengths(schema: Schema, measure: str, sets: NDArray[np.int64], table: Val
         return strengths
     sizes = [column.size for column in schema.columns]
     compute = cramers_v if measure == "cramers_v" else correlation_ratio
-    return np.array([compute(table[:, i], table[:, j], sizes[i], sizes[j]) for i, j in sets.tolist()])
+    return np.array(
+        [
+            compute(table[:, i], table[:, j], sizes[i], sizes[j])
+            for i, j in sets.tolist()
+        ]
+    )
 
 
 def linear(table: Values, *, ranks: bool = False) -> Values:
-    """Pearson's correlation of every two columns over the rows that have both; NaN where one is constant."""
+    """Pearson's correlation of every two columns over the rows that have both; NaN
+    where one is constant.
+    """
     there = (~np.isnan(table)).astype(np.float64)
     scaled = np.zeros_like(table)
     for j in range(table.shape[1]):
@@ -175,36 +242,53 @@ def linear(table: Values, *, ranks: bool = False) -> Values:
         values = rankdata(table[known, j]) if ranks else table[known, j]
         spread = float(np.abs(values - values.mean()).max()) if len(values) else 0.0
         scaled[known, j] = (values - values.mean()) / spread if spread else 0.0
-    count, first, second = there.T @ there, scaled.T @ there, (scaled**2).T @ there
+    count = there.T @ there
+    first = scaled.T @ there
+    second = (scaled**2).T @ there
     with np.errstate(invalid="ignore", divide="ignore"):
-        spreads = second - first**2 / count  # [i, j]: of column i in the rows that have both
+        # [i, j]: of column i in the rows that have both
+        spreads = second - first**2 / count
         spreads = np.where(spreads > 1e-12 * second, spreads, np.nan)
         both = scaled.T @ scaled - first * first.T / count
         return np.clip(both / np.sqrt(spreads * spreads.T), -1, 1)
 
 
 def cramers_v(one: Values, other: Values, size: int, width: int) -> float:
-    """0 where the levels of two columns are independent, 1 where one tells the other."""
-    a, b, n = one.astype(np.int64), other.astype(np.int64), len(one)
+    """0 where the levels of two columns are independent, 1 where one tells the
+    other.
+    """
+    a = one.astype(np.int64)
+    b = other.astype(np.int64)
+    n = len(one)
     often = np.bincount(a, minlength=size), np.bincount(b, minlength=width)
     levels = [int((counts > 0).sum()) for counts in often]
     if min(levels) < 2:
         return float("nan")
     cells, counts = occupied(a * width + b, size * width)
-    squares = counts.astype(np.float64) ** 2 / (often[0][cells // width] * often[1][cells % width])
-    excess = max(0.0, float(squares.sum()) - 1 - (levels[0] - 1) * (levels[1] - 1) / (n - 1))
+    squares = counts.astype(np.float64) ** 2 / (
+        often[0][cells // width] * often[1][cells % width]
+    )
+    excess = max(
+        0.0, float(squares.sum()) - 1 - (levels[0] - 1) * (levels[1] - 1) / (n - 1)
+    )
     most = min(k - (k - 1) ** 2 / (n - 1) for k in levels) - 1
     return float(min(1.0, np.sqrt(excess / most))) if most > 0 else float("nan")
 
 
-def correlation_ratio(levels: Values, numbers: Values, size: int, _width: int = 0) -> float:
-    """0 where the mean of the numbers is the same at every level, 1 where the level tells the number."""
+def correlation_ratio(
+    levels: Values, numbers: Values, size: int, _width: int = 0
+) -> float:
+    """0 where the mean of the numbers is the same at every level, 1 where the level
+    tells the number.
+    """
     known = ~np.isnan(numbers)
-    values, groups = numbers[known], levels[known].astype(np.int64)
+    values = numbers[known]
+    groups = levels[known].astype(np.int64)
     if len(values) < 2:
         return float("nan")
     counts = np.bincount(groups, minlength=size)
-    used, n = int((counts > 0).sum()), len(values)
+    used = int((counts > 0).sum())
+    n = len(values)
     centred = values - values.mean()
     peak = float(np.abs(centred).max())
     if not peak or used < 2 or n <= used:
@@ -218,7 +302,9 @@ def correlation_ratio(levels: Values, numbers: Values, size: int, _width: int = 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Correlations:
-    """The figures and the two matrices behind them, for heat maps: 0 where a constant column has none."""
+    """The figures and the two matrices behind them, for heat maps: 0 where a constant
+    column has none.
+    """
 
     figures: tuple[Figure, ...]
     real: Matrix
@@ -226,70 +312,120 @@ class Correlations:
 
 
 def pearson(codes: Codes) -> tuple[Matrix, NDArray[np.bool_]]:
-    """The correlation matrix of the columns, and which vary; a constant one has 1 with itself and 0 with the others."""
+    """The correlation matrix of the columns, and which vary; a constant one has 1 with
+    itself and 0 with the others.
+    """
     rows, width = codes.shape
-    first, second = np.zeros(width), np.zeros((width, width))
+    first = np.zeros(width)
+    second = np.zeros((width, width))
     step = max(1, CHUNK // max(1, width))
     for begin in range(0, rows, step):
         block = codes[begin : begin + step].astype(np.float64)
         first += block.sum(axis=0)
         second += block.T @ block
-    # Sums of whole numbers are exact up to 2^53, so nothing is lost by centring at the end.
+    # Sums of whole numbers are exact up to 2^53, so nothing is lost by centring at the
+    # end.
     spread = rows * second - np.outer(first, first)
     scale = np.sqrt(np.maximum(np.diag(spread), 0))
-    varies = scale > 1e-7 * np.sqrt(rows * np.diag(second))  # beyond 2^53 a constant leaves a rounding error
+    # beyond 2^53 a constant leaves a rounding error
+    varies = scale > 1e-7 * np.sqrt(rows * np.diag(second))
     scale[~varies] = 1
     matrix = np.clip(spread / np.outer(scale, scale), -1, 1) * np.outer(varies, varies)
     np.fill_diagonal(matrix, 1)
     return matrix, varies
 
 
-def cmd(real: Matrix, synthetic: Matrix, where: NDArray[np.bool_] | None = None) -> float | None:
-    """1 − tr(R·S)/(‖R‖‖S‖) over the entries `where`, 1 if S is all 0 there; None if R is."""
+def cmd(
+    real: Matrix, synthetic: Matrix, where: NDArray[np.bool_] | None = None
+) -> float | None:
+    """1 − tr(R·S)/(‖R‖‖S‖) over the entries `where`, 1 if S is all 0 there; None if R
+    is.
+    """
     if where is not None:
-        real, synthetic = real * where, synthetic * where
+        real = real * where
+        synthetic = synthetic * where
     norms = float(np.linalg.norm(real)), float(np.linalg.norm(synthetic))
     if not norms[0]:
         return None
-    likeness = float((real * synthetic).sum()) / (norms[0] * norms[1]) if norms[1] else 0.0
+    likeness = (
+        float((real * synthetic).sum()) / (norms[0] * norms[1]) if norms[1] else 0.0
+    )
     return max(0.0, 1 - likeness)
 
 
 def correlations(
-    real: Codes, synthetic: Codes, *, names: Sequence[str] | None = None, owners: Sequence[Hashable] | None = None,
-    ends: Sequence[Codes] | None = None, seed: int = 0,
-) -> Correlations:  # fmt: skip
-    """CMD over all entries, with `owners` also within and across, between its ends (`ends`: see `Marginals`)."""
+    real: Codes,
+    synthetic: Codes,
+    *,
+    names: Sequence[str] | None = None,
+    owners: Sequence[Hashable] | None = None,
+    ends: Sequence[Codes] | None = None,
+    seed: int = 0,
+) -> Correlations:
+    """CMD over all entries, with `owners` also within and across, between its ends
+    (`ends`: see `Marginals`).
+    """
     real, synthetic = checked(real=real, synthetic=synthetic).values()
-    width, scopes = real.shape[1], SCOPES if owners is not None else SCOPES[:1]
+    width = real.shape[1]
+    scopes = SCOPES if owners is not None else SCOPES[:1]
     if min(len(real), len(synthetic)) < 2:
-        reason = f"{len(real)} real and {len(synthetic)} synthetic rows are too few for a correlation."
+        reason = (
+            f"{len(real)} real and {len(synthetic)} synthetic rows are too few for a "
+            "correlation."
+        )
         nothing = np.empty((0, 0))
-        figures = tuple(Figure.absent(What.within("cmd", scope), reason) for scope in scopes)
+        figures = tuple(
+            Figure.absent(What.within("cmd", scope), reason) for scope in scopes
+        )
         return Correlations(figures=figures, real=nothing, synthetic=nothing)
     others = references(real, len(synthetic), seed) if ends is None else ends
     (truth, varies), (other, kept), *rest = map(pearson, (real, synthetic, *others))
-    party, labels = party_numbers(owners or [None] * width), np.array(names or range(width), dtype=object)
+    party = party_numbers(owners or [None] * width)
+    labels = np.array(names or range(width), dtype=object)
     matrices = [other, *(matrix for matrix, _ in rest)]
     said = (
         ("constant in the real rows, left out", labels[~varies]),
-        ("constant only in the synthetic rows, counted as uncorrelated", labels[varies & ~kept]),
+        (
+            "constant only in the synthetic rows, counted as uncorrelated",
+            labels[varies & ~kept],
+        ),
     )
-    note = "; ".join(f"{what}: {', '.join(map(str, dict.fromkeys(which)))}" for what, which in said if len(which))
-    figures = tuple(_cmd_figure(scope, truth, matrices, varies, party, note) for scope in scopes)
+    note = "; ".join(
+        f"{what}: {', '.join(map(str, dict.fromkeys(which)))}"
+        for what, which in said
+        if len(which)
+    )
+    figures = tuple(
+        _cmd_figure(scope, truth, matrices, varies, party, note) for scope in scopes
+    )
     return Correlations(figures=figures, real=truth, synthetic=other)
 
 
 def _cmd_figure(
-    scope: str, real: Matrix, others: list[Matrix], varies: NDArray[np.bool_], party: Codes, note: str
+    scope: str,
+    real: Matrix,
+    others: list[Matrix],
+    varies: NDArray[np.bool_],
+    party: Codes,
+    note: str,
 ) -> Figure:
-    what, same = What.within("cmd", scope), party[:, None] == party
-    where = np.outer(varies, varies) & {"all": np.ones_like(same), "within": same, "cross": ~same}[scope]
+    what = What.within("cmd", scope)
+    same = party[:, None] == party
+    where = (
+        np.outer(varies, varies)
+        & {"all": np.ones_like(same), "within": same, "cross": ~same}[scope]
+    )
     if not varies.any():
-        reason = "every column of the real rows is constant." if len(varies) else "there are no columns."
+        reason = (
+            "every column of the real rows is constant."
+            if len(varies)
+            else "there are no columns."
+        )
         return Figure.absent(what, reason)
     if not where.any():
-        return Figure.absent(what, "no two columns that vary belong to different parties.")
+        return Figure.absent(
+            what, "no two columns that vary belong to different parties."
+        )
     value, floor, ceiling = (cmd(real, other, where) for other in others)
     if value is None:
         return Figure.absent(what, "the real rows have no correlation at all there.")

@@ -1,13 +1,16 @@
-"""Distances between rows of codes, in blocks: every attack that looks for neighbours stands on this.
+"""Distances between rows of codes, in blocks: every attack that looks for neighbours
+stands on this.
 
-Hamming counts the columns in which two rows differ (Jiang et al., "VertiGAN", PoPETs 2023, §6.5); the Euclidean
-distance of their one-hot vectors is √(2·Hamming), so it ranks alike and is not offered apart. Gower also looks how far
-apart the levels of an ordered column lie: |i − j| / (levels − 1) there, 0 or 1 elsewhere, and 1 between a missing and a
-present value (the distance of Giomi et al., PoPETs 2023).
+Hamming counts the columns in which two rows differ (Jiang et al., "VertiGAN", PoPETs
+2023, §6.5); the Euclidean distance of their one-hot vectors is √(2·Hamming), so it
+ranks alike and is not offered apart. Gower also looks how far apart the levels of an
+ordered column lie: |i − j| / (levels − 1) there, 0 or 1 elsewhere, and 1 between a
+missing and a present value (the distance of Giomi et al., PoPETs 2023).
 
-Distances are whole numbers, so that ties are ties: a Hamming step is 1; a Gower step is `UNIT` = lcm(1 … 16), of which
-the steps of up to 17 levels are exact parts. `Space.width` is the largest distance possible. Columns are compared as
-bytes, one after the other, for a few targets against all rows; threads share the targets.
+Distances are whole numbers, so that ties are ties: a Hamming step is 1; a Gower step is
+`UNIT` = lcm(1 … 16), of which the steps of up to 17 levels are exact parts.
+`Space.width` is the largest distance possible. Columns are compared as bytes, one after
+the other, for a few targets against all rows; threads share the targets.
 """
 
 import os
@@ -34,7 +37,9 @@ BLOCK = 1 << 21  # pairs that are worked on at once: they stay in the cache
 
 @dataclass(frozen=True)
 class Space:
-    """What the level numbers of the columns mean: how many, and of which columns the order counts."""
+    """What the level numbers of the columns mean: how many, and of which columns the
+    order counts.
+    """
 
     sizes: tuple[int, ...]
     ordered: tuple[bool, ...]
@@ -69,22 +74,33 @@ class Space:
         return self.sizes[column] - self.nullable[column]
 
     def places(self, column: int) -> NDArray[np.int32]:
-        """Where each level lies between 0 and `UNIT`; missing lies beyond, one whole step from everything."""
+        """Where each level lies between 0 and `UNIT`; missing lies beyond, one whole
+        step from everything.
+        """
         steps = max(1, self.present(column) - 1)
         places = (np.arange(self.present(column)) * UNIT + steps // 2) // steps
         return np.append(places, [2 * UNIT] * self.nullable[column]).astype(np.int32)
 
     def far(self, column: int, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sum of distances of each level of a column to rows of which `counts` have each level."""
+        """The sum of distances of each level of a column to rows of which `counts` have
+        each level.
+        """
         if not self.ordered[column]:
-            return np.asarray((counts.sum() - counts) * (UNIT if any(self.ordered) else 1))
+            return np.asarray(
+                (counts.sum() - counts) * (UNIT if any(self.ordered) else 1)
+            )
         present = self.present(column)
-        held, places = counts[:present], self.places(column)[:present].astype(np.int64)
-        below, sums = np.cumsum(held), np.cumsum(held * places)
-        # Σ|p − p_b| = p·(rows up to p − rows above) − (their places' sums), so no pair is formed.
+        held = counts[:present]
+        places = self.places(column)[:present].astype(np.int64)
+        below = np.cumsum(held)
+        sums = np.cumsum(held * places)
+        # Σ|p − p_b| = p·(rows up to p − rows above) − (their places' sums), so no pair
+        # is formed.
         far = places * (2 * below - held.sum()) - 2 * sums + (held * places).sum()
         missing = counts[present:]
-        return np.append(far + UNIT * missing.sum(), np.full(len(missing), UNIT * held.sum()))
+        return np.append(
+            far + UNIT * missing.sum(), np.full(len(missing), UNIT * held.sum())
+        )
 
     def distances(self, targets: Codes, rows: "Rows") -> Distances:
         """Of every target to every row: (targets, rows)."""
@@ -94,7 +110,9 @@ class Space:
         total = np.zeros(unlike.shape, np.int32 if self.width < 1 << 31 else np.int64)
         step = np.empty_like(total)
         for j in np.flatnonzero(self.ordered).tolist():
-            np.subtract(rows.columns[j], self.places(j)[targets[:, j]][:, None], out=step)
+            np.subtract(
+                rows.columns[j], self.places(j)[targets[:, j]][:, None], out=step
+            )
             np.abs(step, out=step)
             np.minimum(step, UNIT, out=step)
             total += step
@@ -109,34 +127,50 @@ class Space:
         total = np.zeros(shape, np.uint8 if len(self.sizes) < 255 else np.uint16)
         for j in np.flatnonzero(~np.array(self.ordered, bool)).tolist():
             column = rows.columns[j]
-            np.not_equal(column, targets[:, j].astype(column.dtype)[:, None], out=differ)
+            np.not_equal(
+                column, targets[:, j].astype(column.dtype)[:, None], out=differ
+            )
             np.add(total, differ.view(np.uint8), out=total)
         return total
 
 
 class Rows:
     def __init__(self, codes: Codes, space: Space) -> None:
-        self.count, self.space = len(codes), space
+        self.count = len(codes)
+        self.space = space
         small = np.uint8 if max(space.sizes, default=0) <= 256 else np.int32
         self.columns = [
-            space.places(j)[codes[:, j]] if order else np.ascontiguousarray(codes[:, j], dtype=small)
+            space.places(j)[codes[:, j]]
+            if order
+            else np.ascontiguousarray(codes[:, j], dtype=small)
             for j, order in enumerate(space.ordered)
         ]
 
-    def each(self, targets: Codes, work: Callable[[Distances, slice], T]) -> Iterator[T]:
-        """`work` on the distances of a few targets at a time, with their places, in threads; it may overwrite them."""
+    def each(
+        self, targets: Codes, work: Callable[[Distances, slice], T]
+    ) -> Iterator[T]:
+        """`work` on the distances of a few targets at a time, with their places, in
+        threads; it may overwrite them.
+        """
         few = max(1, BLOCK // max(1, self.count))
         parts = [slice(begin, begin + few) for begin in range(0, len(targets), few)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            yield from pool.map(lambda part: work(self.space.distances(targets[part], self), part), parts)
+            yield from pool.map(
+                lambda part: work(self.space.distances(targets[part], self), part),
+                parts,
+            )
 
     def nearest(self, targets: Codes) -> Distances:
-        return np.concatenate([*self.each(targets, lambda distances, _: distances.min(axis=1))])
+        return np.concatenate(
+            [*self.each(targets, lambda distances, _: distances.min(axis=1))]
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Attacked:
-    """What an attack is about: rows that were trained on, rows that were not, and synthetic ones, in one space."""
+    """What an attack is about: rows that were trained on, rows that were not, and
+    synthetic ones, in one space.
+    """
 
     train: Codes
     holdout: Codes
@@ -144,21 +178,43 @@ class Attacked:
     space: Space
 
     @classmethod
-    def of(cls, train: Codes, holdout: Codes, synthetic: Codes, *, space: Space | None = None) -> "Attacked":
-        """The tables, checked against each other and against the space; without one, Hamming's."""
-        found = checked(nothing="Nothing was attacked.", train=train, holdout=holdout, synthetic=synthetic)
-        needed = np.max([codes.max(axis=0, initial=0) + 1 for codes in found.values()], axis=0).astype(int)
+    def of(
+        cls,
+        train: Codes,
+        holdout: Codes,
+        synthetic: Codes,
+        *,
+        space: Space | None = None,
+    ) -> "Attacked":
+        """The tables, checked against each other and against the space; without one,
+        Hamming's.
+        """
+        found = checked(
+            nothing="Nothing was attacked.",
+            train=train,
+            holdout=holdout,
+            synthetic=synthetic,
+        )
+        needed = np.max(
+            [codes.max(axis=0, initial=0) + 1 for codes in found.values()], axis=0
+        ).astype(int)
         space = Space.hamming(needed.tolist()) if space is None else space
         if len(space.sizes) != len(needed) or (needed > space.sizes).any():
-            sizes = f"the columns are said to have {list(space.sizes)} levels and need {needed.tolist()}"
+            sizes = (
+                f"the columns are said to have {list(space.sizes)} levels and need "
+                f"{needed.tolist()}"
+            )
             raise ConfigError(f"{sizes}. Nothing was attacked.")
         return cls(**found, space=space)
 
     def lacking(self, **least: int) -> str:
-        """Why the tables cannot be compared: no columns, or fewer rows in one than `least` says (1); or nothing."""
+        """Why the tables cannot be compared: no columns, or fewer rows in one than
+        `least` says (1); or nothing.
+        """
         if not self.train.shape[1]:
             return "there are no columns."
         for name in ("train", "holdout", "synthetic"):
-            if (rows := len(getattr(self, name))) < (needed := least.get(name, 1)):
+            rows = len(getattr(self, name))
+            if rows < (needed := least.get(name, 1)):
                 return f"the {name} table has {rows} rows and {needed} are needed."
         return ""

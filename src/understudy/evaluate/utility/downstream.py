@@ -1,16 +1,21 @@
-"""Downstream models: train on synthetic rows, test on real ones (TSTR), against train on real (TRTR).
+"""Downstream models: train on synthetic rows, test on real ones (TSTR), against train
+on real (TRTR).
 
-Zhang, master's thesis (TUM 2022), §5.2.1 (MLP with 100 hidden units, AdaBoost with 50 steps; accuracy and AUC); Jiang,
-dissertation (TUM 2024), §4.5.2 (random forest); gradient boosting and a linear model (logistic or ridge regression)
-besides. A TSTR figure stands between a naive guess (the class shares or the mean of the real training rows) and TRTR.
-Differs from the papers: multi-class AUC is one class against the rest, averaged over the classes that the
-test rows hold (the thesis averages pairs of classes); balanced accuracy, macro-F1 and regression besides;
-both trainings use at most `rows` rows, drawn by the seed; the MLP stops early on a tenth of its rows from
-5,000 rows on; gradient boosting grows about 100 trees in all, not per class.
-Features: level numbers for trees (missing is the last level), indicators of all levels for the others.
+Zhang, master's thesis (TUM 2022), §5.2.1 (MLP with 100 hidden units, AdaBoost with 50
+steps; accuracy and AUC); Jiang, dissertation (TUM 2024), §4.5.2 (random forest);
+gradient boosting and a linear model (logistic or ridge regression) besides. A TSTR
+figure stands between a naive guess (the class shares or the mean of the real training
+rows) and TRTR.
+Differs from the papers: multi-class AUC is one class against the rest, averaged over
+the classes that the test rows hold (the thesis averages pairs of classes); balanced
+accuracy, macro-F1 and regression besides; both trainings use at most `rows` rows, drawn
+by the seed; the MLP stops early on a tenth of its rows from 5,000 rows on; gradient
+boosting grows about 100 trees in all, not per class. Features: level numbers for trees
+(missing is the last level), indicators of all levels for the others.
 
-Edges: a class that the synthetic rows lack gets probability 0; a single class is predicted always; a constant real
-target, no features or too few rows → figures with a reason. What scikit-learn warns of stands in the note.
+Edges: a class that the synthetic rows lack gets probability 0; a single class is
+predicted always; a constant real target, no features or too few rows → figures with a
+reason. What scikit-learn warns of stands in the note.
 """
 
 import warnings
@@ -40,13 +45,19 @@ Scores = dict[str, float | str]
 MODELS = ("mlp", "forest", "adaboost", "boosting", "linear")
 QUICK = "quick"  # gradient boosting of few small trees: for columns that nobody named
 ON_INDICATORS = ("mlp", "linear")
-ENOUGH_TO_STOP = 5_000  # rows from which a tenth of them says reliably when the MLP no longer improves
-SCORES = {"classification": ("acc", "bal_acc", "f1", "auc"), "regression": ("r2", "mae")}
+# rows from which a tenth of them says reliably when the MLP no longer improves
+ENOUGH_TO_STOP = 5_000
+SCORES = {
+    "classification": ("acc", "bal_acc", "f1", "auc"),
+    "regression": ("r2", "mae"),
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Rows to learn from or test on: level numbers of features, and the target, a class number or a number."""
+    """Rows to learn from or test on: level numbers of features, and the target, a class
+    number or a number.
+    """
 
     features: Codes
     target: NDArray[Any]
@@ -58,29 +69,46 @@ class Examples:
         return Examples(self.features[rows], self.target[rows])
 
     def sample(self, most: int, rng: np.random.Generator) -> "Examples":
-        return self if len(self) <= most else self.take(rng.choice(len(self), most, replace=False))
+        return (
+            self
+            if len(self) <= most
+            else self.take(rng.choice(len(self), most, replace=False))
+        )
 
-    def split(self, rng: np.random.Generator, share: float = 0.2) -> tuple["Examples", "Examples"]:
-        order, cut = rng.permutation(len(self)), max(1, round(share * len(self)))
+    def split(
+        self, rng: np.random.Generator, share: float = 0.2
+    ) -> tuple["Examples", "Examples"]:
+        order = rng.permutation(len(self))
+        cut = max(1, round(share * len(self)))
         return self.take(order[cut:]), self.take(order[:cut])
 
 
 def downstream(
-    real: Examples, synthetic: Examples, test: Examples, sizes: Sequence[int], *, classes: int | None,
-    models: Sequence[str] = MODELS, rows: int = 20_000, seed: int = 0,
-) -> tuple[Figure, ...]:  # fmt: skip
-    """One figure per model and score, like `tstr_mlp_acc`, up to TRTR; `sizes`: levels; `classes`: None: numbers."""
+    real: Examples,
+    synthetic: Examples,
+    test: Examples,
+    sizes: Sequence[int],
+    *,
+    classes: int | None,
+    models: Sequence[str] = MODELS,
+    rows: int = 20_000,
+    seed: int = 0,
+) -> tuple[Figure, ...]:
+    """One figure per model and score, like `tstr_mlp_acc`, up to TRTR; `sizes`: levels;
+    `classes`: None: numbers.
+    """
     whole(rows=rows)
     for model in models:
         one_of((*MODELS, QUICK), model=model)
-    if reason := _hindrance(real, synthetic, test):
+    reason = _hindrance(real, synthetic, test)
+    if reason:
         return absent(reason, models=models, classes=classes)
     rng = np.random.default_rng([seed, 0])
     trains = (real.sample(rows, rng), synthetic.sample(rows, rng))
     test = test.sample(rows, rng)
     note = (
-        f"trained on {len(trains[0]):,} of {len(real):,} real and {len(trains[1]):,} of {len(synthetic):,} "
-        f"synthetic rows, tested on {len(test):,} real rows"
+        f"trained on {len(trains[0]):,} of {len(real):,} real and {len(trains[1]):,} "
+        f"of {len(synthetic):,} synthetic rows, tested on {len(test):,} real rows"
     )
     if classes is None:
         score = partial(regression_scores, test.target)
@@ -92,23 +120,35 @@ def downstream(
     figures: list[Figure] = []
     for model in models:
         (trtr, heard), (tstr, also) = (
-            scores_of(model, train, test.features, sizes, classes, seed, score) for train in trains
+            scores_of(model, train, test.features, sizes, classes, seed, score)
+            for train in trains
         )
         said = [f"TRTR: {text}" for text in heard] + [f"TSTR: {text}" for text in also]
         figures += between(model, tstr, trtr, naive, "; ".join([note, *said]))
     return tuple(figures)
 
 
-def absent(reason: str, *, models: Sequence[str] = MODELS, classes: int | None) -> tuple[Figure, ...]:
+def absent(
+    reason: str, *, models: Sequence[str] = MODELS, classes: int | None
+) -> tuple[Figure, ...]:
     """The figures of `downstream`, all with one reason."""
     scores = SCORES["regression" if classes is None else "classification"]
-    names = [What("tstr", part=model, score=score) for model in models for score in scores]
-    return tuple(Figure.absent(what, reason, better=_better(what.score)) for what in names)
+    names = [
+        What("tstr", part=model, score=score) for model in models for score in scores
+    ]
+    return tuple(
+        Figure.absent(what, reason, better=_better(what.score)) for what in names
+    )
 
 
-def classification_scores(truth: NDArray[np.integer[Any]], probabilities: NDArray[np.floating[Any]]) -> Scores:
-    """Accuracy, balanced accuracy, macro-F1 and AUC of class probabilities, (rows, classes)."""
-    guess, held = probabilities.argmax(axis=1), np.unique(truth)
+def classification_scores(
+    truth: NDArray[np.integer[Any]], probabilities: NDArray[np.floating[Any]]
+) -> Scores:
+    """Accuracy, balanced accuracy, macro-F1 and AUC of class probabilities, (rows,
+    classes).
+    """
+    guess = probabilities.argmax(axis=1)
+    held = np.unique(truth)
     scores: Scores = {
         "acc": float(accuracy_score(truth, guess)),
         "bal_acc": float(recall_score(truth, guess, labels=held, average="macro")),
@@ -116,46 +156,77 @@ def classification_scores(truth: NDArray[np.integer[Any]], probabilities: NDArra
     }
     if len(held) < 2:
         return scores | {"auc": "the test rows hold only one class."}
-    return scores | {"auc": float(roc_auc_score(truth[:, None] == held, probabilities[:, held]))}
+    return scores | {
+        "auc": float(roc_auc_score(truth[:, None] == held, probabilities[:, held]))
+    }
 
 
 def regression_scores(truth: NDArray[Any], guess: NDArray[Any]) -> Scores:
     spread = float(((truth - truth.mean()) ** 2).sum())
-    r2 = 1 - float(((truth - guess) ** 2).sum()) / spread if spread else "the test rows hold only one value."
+    r2 = (
+        1 - float(((truth - guess) ** 2).sum()) / spread
+        if spread
+        else "the test rows hold only one value."
+    )
     return {"r2": r2, "mae": float(np.abs(truth - guess).mean())}
 
 
 def _hindrance(real: Examples, synthetic: Examples, test: Examples) -> str:
     """Why nothing can be learned or tested, or nothing."""
-    for name, part in (("real training", real), ("synthetic", synthetic), ("real test", test)):
+    for name, part in (
+        ("real training", real),
+        ("synthetic", synthetic),
+        ("real test", test),
+    ):
         if not len(part):
             return f"no {name} row has a target."
     if not real.features.shape[1]:
         return "the table has no column except the target."
     if (real.target == real.target[0]).all():
-        return "the target is constant in the real training rows: there is nothing to learn."
+        return (
+            "the target is constant in the real training rows: there is nothing to "
+            "learn."
+        )
     return ""
 
 
 def scores_of(
-    model: str, train: Examples, test: Codes, sizes: Sequence[int], classes: int | None, seed: int,
+    model: str,
+    train: Examples,
+    test: Codes,
+    sizes: Sequence[int],
+    classes: int | None,
+    seed: int,
     score: Callable[[NDArray[Any]], Scores],
-) -> tuple[Scores, list[str]]:  # fmt: skip
-    """The scores of a model trained on `train`, or one reason for all of them; and what it warned of."""
+) -> tuple[Scores, list[str]]:
+    """The scores of a model trained on `train`, or one reason for all of them; and what
+    it warned of.
+    """
 
     def features(codes: Codes) -> Any:
-        return indicators(codes, sizes) if model in ON_INDICATORS else codes.astype(np.float32)
+        return (
+            indicators(codes, sizes)
+            if model in ON_INDICATORS
+            else codes.astype(np.float32)
+        )
 
-    # Batches are small: threads that wait for each other made these models up to five times slower.
+    # Batches are small: threads that wait for each other made these models up to five
+    # times slower.
     with warnings.catch_warnings(record=True) as heard, _pools().limit(limits=1):
         warnings.simplefilter("always")
         try:
-            guess = _predict(model, train, features(train.features), features(test), classes, seed)
+            guess = _predict(
+                model, train, features(train.features), features(test), classes, seed
+            )
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
             kind = "regression" if classes is None else "classification"
-            return dict.fromkeys(SCORES[kind], f"{model} could not be trained: {_first_line(error)}"), []
+            return dict.fromkeys(
+                SCORES[kind], f"{model} could not be trained: {_first_line(error)}"
+            ), []
         scores = score(guess)
-    said = dict.fromkeys(f"{w.category.__name__} ({_first_line(w.message)})" for w in heard)
+    said = dict.fromkeys(
+        f"{w.category.__name__} ({_first_line(w.message)})" for w in heard
+    )
     if classes is not None and (lacking := classes - len(np.unique(train.target))):
         said[f"{lacking} of {classes} classes have no training row"] = None
     return scores, list(said)
@@ -168,19 +239,30 @@ def _pools() -> ThreadpoolController:
 
 
 def _predict(
-    model: str, train: Examples, features: Any, test: Any, classes: int | None, seed: int
+    model: str,
+    train: Examples,
+    features: Any,
+    test: Any,
+    classes: int | None,
+    seed: int,
 ) -> NDArray[np.float64]:
     """Class probabilities (rows, classes), or numbers (rows,), for the test rows."""
     if classes is None:
-        fitted = _regressor(model, len(train), seed % (1 << 32)).fit(features, train.target)
+        fitted = _regressor(model, len(train), seed % (1 << 32)).fit(
+            features, train.target
+        )
         return np.asarray(fitted.predict(test), dtype=float)
     guess = np.zeros((test.shape[0], classes))
     present, counts = np.unique(train.target, return_counts=True)
     if len(present) == 1:
         guess[:, present] = 1
         return guess
-    stop_early = bool(counts.min() >= 2 and len(train) >= max(ENOUGH_TO_STOP, 10 * len(present)))
-    fitted = _classifier(model, classes, stop_early, seed % (1 << 32)).fit(features, train.target)
+    stop_early = bool(
+        counts.min() >= 2 and len(train) >= max(ENOUGH_TO_STOP, 10 * len(present))
+    )
+    fitted = _classifier(model, classes, stop_early, seed % (1 << 32)).fit(
+        features, train.target
+    )
     guess[:, present] = fitted.predict_proba(test)
     return guess
 
@@ -189,19 +271,29 @@ def _classifier(model: str, classes: int, stop_early: bool, seed: int) -> Any:
     match model:
         case "mlp":
             return MLPClassifier(
-                hidden_layer_sizes=(100,), early_stopping=stop_early, n_iter_no_change=5, random_state=seed
+                hidden_layer_sizes=(100,),
+                early_stopping=stop_early,
+                n_iter_no_change=5,
+                random_state=seed,
             )
         case "forest":
             return ensemble.RandomForestClassifier(100, n_jobs=-1, random_state=seed)
         case "adaboost":
             return ensemble.AdaBoostClassifier(n_estimators=50, random_state=seed)
         case "boosting":
-            steps = 100 if classes == 2 else max(10, 100 // classes)  # each step grows a tree per class
-            return ensemble.HistGradientBoostingClassifier(max_iter=steps, early_stopping=False, random_state=seed)
+            # each step grows a tree per class
+            steps = 100 if classes == 2 else max(10, 100 // classes)
+            return ensemble.HistGradientBoostingClassifier(
+                max_iter=steps, early_stopping=False, random_state=seed
+            )
         case "quick":
             steps = 25 if classes == 2 else max(8, 50 // classes)
             return ensemble.HistGradientBoostingClassifier(
-                learning_rate=0.2, max_iter=steps, max_leaf_nodes=12, early_stopping=False, random_state=seed
+                learning_rate=0.2,
+                max_iter=steps,
+                max_leaf_nodes=12,
+                early_stopping=False,
+                random_state=seed,
             )
     return LogisticRegression(max_iter=200)
 
@@ -209,14 +301,22 @@ def _classifier(model: str, classes: int, stop_early: bool, seed: int) -> Any:
 def _regressor(model: str, rows: int, seed: int) -> Any:
     match model:
         case "mlp":
-            network = MLPRegressor(hidden_layer_sizes=(100,), early_stopping=rows >= ENOUGH_TO_STOP, random_state=seed)
+            network = MLPRegressor(
+                hidden_layer_sizes=(100,),
+                early_stopping=rows >= ENOUGH_TO_STOP,
+                random_state=seed,
+            )
             return TransformedTargetRegressor(network, transformer=StandardScaler())
         case "forest":
-            return ensemble.RandomForestRegressor(100, max_features="sqrt", n_jobs=-1, random_state=seed)
+            return ensemble.RandomForestRegressor(
+                100, max_features="sqrt", n_jobs=-1, random_state=seed
+            )
         case "adaboost":
             return ensemble.AdaBoostRegressor(n_estimators=50, random_state=seed)
         case "boosting":
-            return ensemble.HistGradientBoostingRegressor(early_stopping=False, random_state=seed)
+            return ensemble.HistGradientBoostingRegressor(
+                early_stopping=False, random_state=seed
+            )
     return Ridge()
 
 
@@ -225,20 +325,37 @@ def indicators(codes: Codes, sizes: Sequence[int]) -> csr_array:
     rows, columns = codes.shape
     places = (codes + np.cumsum([0, *sizes[:-1]])).ravel().astype(np.int32)
     ends = np.arange(rows + 1, dtype=np.int32) * columns
-    return csr_array((np.ones(places.size, np.float32), places, ends), shape=(rows, sum(sizes)))
+    return csr_array(
+        (np.ones(places.size, np.float32), places, ends), shape=(rows, sum(sizes))
+    )
 
 
-def between(model: str, tstr: Scores, trtr: Scores, naive: Scores, note: str) -> list[Figure]:
+def between(
+    model: str, tstr: Scores, trtr: Scores, naive: Scores, note: str
+) -> list[Figure]:
     """The TSTR scores of a model as figures between the naive guess and TRTR."""
     figures = []
     for score, value in tstr.items():
-        what, better = What("tstr", part=model, score=score), _better(score)
+        what = What("tstr", part=model, score=score)
+        better = _better(score)
         if isinstance(value, str):
             figures.append(Figure.absent(what, value, better=better))
             continue
-        ends = [end if isinstance(end, float) else None for end in (naive[score], trtr[score])]
+        ends = [
+            end if isinstance(end, float) else None
+            for end in (naive[score], trtr[score])
+        ]
         floor, ceiling = ends if better == "higher" else ends[::-1]
-        figures.append(Figure(what, value=value, floor=floor, ceiling=ceiling, better=better, note=note))
+        figures.append(
+            Figure(
+                what,
+                value=value,
+                floor=floor,
+                ceiling=ceiling,
+                better=better,
+                note=note,
+            )
+        )
     return figures
 
 

@@ -1,18 +1,23 @@
-"""One call for all figures of a synthetic table: marginals, correlations, numbers as they are, downstream models.
+"""One call for all figures of a synthetic table: marginals, correlations, numbers as
+they are, downstream models.
 
-Tables are encoded by the public schema; a column that one of them lacks, or whose cells do not fit, is left out of
-every figure and named with the reason. With `owners` the marginals and the correlations are also given within one party
-and across parties, since a table can be right in the first and wrong in the second.
+Tables are encoded by the public schema; a column that one of them lacks, or whose cells
+do not fit, is left out of every figure and named with the reason. With `owners` the
+marginals and the correlations are also given within one party and across parties, since
+a table can be right in the first and wrong in the second.
 
-`Yardstick` is a scale that the number of rows cannot bend: what a perfect table of the same size would reach. A
-bootstrap of the real rows (the floor of `marginals`) repeats cells of the very table it is held against, so with many
-levels and few rows it stands well below every fresh sample, and a perfect generator looks poor beside it. Here one half
-of the real rows is the truth, and three tables of one size are held against it: rows of the synthetic table (value),
-the other half (floor: what a perfect generator reaches), and the other half with its columns shuffled apart (ceiling:
-the same without any joint structure). With held-out rows these are the other half, and all real rows the truth. For
-single columns the ceiling is a table with all levels equally often: the public schema alone, which costs nobody
-anything. The values themselves (`values`, `association`) are measured on the same rows; for single columns of numbers
-the floor is the mean of a few such partings, as one alone moves about.
+`Yardstick` is a scale that the number of rows cannot bend: what a perfect table of the
+same size would reach. A bootstrap of the real rows (the floor of `marginals`) repeats
+cells of the very table it is held against, so with many levels and few rows it stands
+well below every fresh sample, and a perfect generator looks poor beside it. Here one
+half of the real rows is the truth, and three tables of one size are held against it:
+rows of the synthetic table (value), the other half (floor: what a perfect generator
+reaches), and the other half with its columns shuffled apart (ceiling: the same without
+any joint structure). With held-out rows these are the other half, and all real rows the
+truth. For single columns the ceiling is a table with all levels equally often: the
+public schema alone, which costs nobody anything. The values themselves (`values`,
+`association`) are measured on the same rows; for single columns of numbers the floor is
+the mean of a few such partings, as one alone moves about.
 
 Edges: whatever the tables hold, a figure is there or a reason.
 """
@@ -31,9 +36,27 @@ from understudy.data.encoding.values import numbers_of
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.evaluate.figure import SCOPES, Figure, StrongPair, What
-from understudy.evaluate.utility.association import Associations, Correlations, Pair, associations, correlations
-from understudy.evaluate.utility.downstream import MODELS, SCORES, Examples, absent, downstream
-from understudy.evaluate.utility.marginals import Codes, Marginals, bootstrap, shuffled, strongest_pairs
+from understudy.evaluate.utility.association import (
+    Associations,
+    Correlations,
+    Pair,
+    associations,
+    correlations,
+)
+from understudy.evaluate.utility.downstream import (
+    MODELS,
+    SCORES,
+    Examples,
+    absent,
+    downstream,
+)
+from understudy.evaluate.utility.marginals import (
+    Codes,
+    Marginals,
+    bootstrap,
+    shuffled,
+    strongest_pairs,
+)
 from understudy.evaluate.utility.values import (
     Numbers,
     Spread,
@@ -49,26 +72,51 @@ from understudy.ground.errors import ConfigError, SchemaError
 
 Rows = pd.DataFrame | Table
 
-SHARE_WORDS = {"zero_share": "zero", "negative_share": "negative", "spike_share": "exactly"}
+SHARE_WORDS = {
+    "zero_share": "zero",
+    "negative_share": "negative",
+    "spike_share": "exactly",
+}
 LEGEND = {
-    "avd": "avd1 … avd4: half the summed difference of the shares of levels (bins, for numbers) of so many columns.",
+    "avd": (
+        "avd1 … avd4: half the summed difference of the shares of levels (bins, "
+        "for numbers) of so many columns."
+    ),
     "cmd": "cmd: distance of the correlation matrices of level numbers.",
-    "ks": "ks: largest difference of the shares of rows up to any number. From here on, no figure looks at bins.",
-    "wasserstein": "wasserstein: how far numbers must be moved on average, as a share of the declared bounds.",
-    "quantile_error": "quantile_error: mean error of the 5, 25, 50, 75, 95 % quantiles, as a share of the real 5–95 % "
-    "range.",
-    "zero_share": "zero_share, negative_share, spike_share: difference of the shares of exact zeros, of negative "
-    "numbers, and of the real rows' most frequent number besides 0.",
-    "pearson": "pearson, spearman, cramers_v, correlation_ratio: root mean squared difference of the correlation of "
-    "two columns' numbers, of their ranks, of two columns' levels, of levels and numbers.",
-    "tstr": "tstr_…: a model trained on synthetic rows, tested on real ones; its ceiling is one trained on real rows.",
-}  # fmt: skip
+    "ks": (
+        "ks: largest difference of the shares of rows up to any number. From here "
+        "on, no figure looks at bins."
+    ),
+    "wasserstein": (
+        "wasserstein: how far numbers must be moved on average, as a share of the "
+        "declared bounds."
+    ),
+    "quantile_error": "quantile_error: mean error of the 5, 25, 50, 75, 95 % "
+    "quantiles, as a share of the real 5–95 % range.",
+    "zero_share": "zero_share, negative_share, spike_share: difference of the shares "
+    "of exact zeros, of negative numbers, and of the real rows' most frequent number "
+    "besides 0.",
+    "pearson": "pearson, spearman, cramers_v, correlation_ratio: root mean squared "
+    "difference of the correlation of two columns' numbers, of their ranks, of two "
+    "columns' levels, of levels and numbers.",
+    "tstr": (
+        "tstr_…: a model trained on synthetic rows, tested on real ones; its "
+        "ceiling is one trained on real rows."
+    ),
+}
+
+
+def _listed_figures(names: Sequence[str]) -> str:
+    if len(names) <= 3:
+        return ", ".join(names)
+    return f"{names[0]} … {names[-1]} ({len(names)} figures)"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
-    """What was measured on all rows; `correlations` are matrices in the order of `columns`; `numbers` and `spreads` are
-    of a column's values, `pairs` says how strongly two columns hang together by their values.
+    """What was measured on all rows; `correlations` are matrices in the order of
+    `columns`; `numbers` and `spreads` are of a column's values, `pairs` says how
+    strongly two columns hang together by their values.
     """
 
     figures: tuple[Figure, ...]
@@ -87,7 +135,9 @@ class Evaluation:
         return known[name]
 
     def values(self) -> dict[str, float | None]:
-        """Each value by its name, `trtr_…` beside every `tstr_…`: one row of a results file."""
+        """Each value by its name, `trtr_…` beside every `tstr_…`: one row of a results
+        file.
+        """
         values: dict[str, float | None] = {}
         for figure in self.figures:
             values[figure.name] = figure.value
@@ -99,122 +149,227 @@ class Evaluation:
         width = max(len(figure.name) for figure in self.figures)
         head = ", ".join(f"{count:,} {name}" for name, count in self.sizes.items())
         lines = [f"{head} rows, {len(self.columns)} columns compared"]
-        lines += [f'left out: "{name}": {reason}' for name, reason in self.left_out.items()]
-        lines += ["", f"{'':{width}}  {'value':>8}  {'floor':>8}  {'ceiling':>8}  better"]
+        lines += [
+            f'left out: "{name}": {reason}' for name, reason in self.left_out.items()
+        ]
+        lines += [
+            "",
+            f"{'':{width}}  {'value':>8}  {'floor':>8}  {'ceiling':>8}  better",
+        ]
         for figure in self.figures:
-            cells = "  ".join(f"{_cell(v):>8}" for v in (figure.value, figure.floor, figure.ceiling))
+            cells = "  ".join(
+                f"{_cell(v):>8}" for v in (figure.value, figure.floor, figure.ceiling)
+            )
             lines.append(f"{figure.name:{width}}  {cells}  {figure.better}")
         lines += self._columns_of_numbers()
         remarks: dict[str, list[str]] = {}
         for figure in self.figures:
-            if text := f"cannot be computed, because {figure.reason}" if figure.reason else figure.note:
+            text = (
+                f"cannot be computed, because {figure.reason}"
+                if figure.reason
+                else figure.note
+            )
+            if text:
                 remarks.setdefault(text, []).append(figure.name)
         told = [
-            f"- {', '.join(w) if len(w) <= 3 else f'{w[0]} … {w[-1]} ({len(w)} figures)'}: {text}"
-            for text, w in remarks.items()
+            f"- {_listed_figures(names)}: {text}" for text, names in remarks.items()
         ]
-        words = [f"  {text}" for start, text in LEGEND.items() if any(f.what.measure == start for f in self.figures)]
+        words = [
+            f"  {text}"
+            for start, text in LEGEND.items()
+            if any(f.what.measure == start for f in self.figures)
+        ]
         return "\n".join([*lines, "", *told, "", "What the figures are:", *words])
 
     def _columns_of_numbers(self) -> list[str]:
         """A line for each column of numbers: real against synthetic."""
-        known = {name: found for name, found in self.numbers.items() if found.median is not None}
+        known = {
+            name: found
+            for name, found in self.numbers.items()
+            if found.median is not None
+        }
         if not known:
             return []
         width = max(map(len, known))
-        lines = ["", f"{'':{width}}  {'ks':>8}  median, zeros, negatives, most frequent other number: real → synthetic"]
+        lines = [
+            "",
+            f"{'':{width}}  {'ks':>8}  median, zeros, negatives, most frequent "
+            "other number: real → synthetic",
+        ]
         for name, found in known.items():
             told = [" → ".join(map(found.shown, found.median or ()))]
             for share, word in SHARE_WORDS.items():
                 if share in found.shares:
-                    told.append(" → ".join(f"{100 * part:.1f} %" for part in found.shares[share]) + f" {word}")
+                    told.append(
+                        " → ".join(
+                            f"{100 * part:.1f} %" for part in found.shares[share]
+                        )
+                        + f" {word}"
+                    )
             if found.spike is not None:
                 told[-1] += f" {found.shown(found.spike)}"
-            lines.append(f"{name:{width}}  {_cell(found.figures[0].value):>8}  {', '.join(told)}")
+            lines.append(
+                f"{name:{width}}  {_cell(found.figures[0].value):>8}  {', '.join(told)}"
+            )
         return lines
 
 
 def evaluate_tables(
-    real: Rows, synthetic: Rows, schema: Schema, *, holdout: Rows | None = None, target: str | None = None,
-    task: str | None = None, owners: Mapping[str, str] | None = None, ways: Sequence[int] = (1, 2, 3, 4),
-    models: Sequence[str] = MODELS, seed: int = 0, rows: int = 20_000,
-) -> Evaluation:  # fmt: skip
+    real: Rows,
+    synthetic: Rows,
+    schema: Schema,
+    *,
+    holdout: Rows | None = None,
+    target: str | None = None,
+    task: str | None = None,
+    owners: Mapping[str, str] | None = None,
+    ways: Sequence[int] = (1, 2, 3, 4),
+    models: Sequence[str] = MODELS,
+    seed: int = 0,
+    rows: int = 20_000,
+) -> Evaluation:
     """Compare a synthetic table with the real one.
 
-    `target` names the column that downstream models learn: classes, or numbers where it is an integer, a
-    real or a date, unless `task` says "classification" or "regression". They are tested on `holdout`, rows
-    that no generator saw; without it on a fifth of `real`, which flatters a generator that saw them.
-    `owners` maps each column to its party. At most `rows` rows are trained on.
+    `target` names the column that downstream models learn: classes, or numbers where it
+    is an integer, a real or a date, unless `task` says "classification" or
+    "regression". They are tested on `holdout`, rows that no generator saw; without it
+    on a fifth of `real`, which flatters a generator that saw them. `owners` maps each
+    column to its party. At most `rows` rows are trained on.
     """
     _check(schema, target, task, owners)
-    given = {"real": real, "synthetic": synthetic} | ({} if holdout is None else {"held-out": holdout})
-    frames = {name: table if isinstance(table, pd.DataFrame) else table.frame for name, table in given.items()}
+    given = {"real": real, "synthetic": synthetic} | (
+        {} if holdout is None else {"held-out": holdout}
+    )
+    frames = {
+        name: table if isinstance(table, pd.DataFrame) else table.frame
+        for name, table in given.items()
+    }
     codes, left_out = _encode(frames, schema)
     columns = tuple(name for name in schema.names if name not in left_out)
     levels = [schema.column(name).size for name in columns]
     parties = None if owners is None else [owners[name] for name in columns]
     figures, linear = level_figures(
-        codes["real"], codes["synthetic"], levels, names=columns, owners=parties, ways=ways, seed=seed
+        codes["real"],
+        codes["synthetic"],
+        levels,
+        names=columns,
+        owners=parties,
+        ways=ways,
+        seed=seed,
     )
     numbers: dict[str, Numbers] = {}
     spreads: dict[str, Spread] = {}
     pairs: tuple[Pair, ...] = ()
     if columns:
         known = schema.select(columns)
-        values = {name: table_values(known, frames[name], codes[name]) for name in ("real", "synthetic")}
+        values = {
+            name: table_values(known, frames[name], codes[name])
+            for name in ("real", "synthetic")
+        }
         numbers, strengths = _values(known, values, parties, seed)
         spreads = measure_spreads(known, values["real"], values["synthetic"])
         figures += (*column_means(numbers), *strengths.figures)
         pairs = strengths.pairs
     if target is not None:
-        figures += _learn(frames, codes, schema, left_out, target, task, models=models, rows=rows, seed=seed)
+        figures += _learn(
+            frames,
+            codes,
+            schema,
+            left_out,
+            target,
+            task,
+            models=models,
+            rows=rows,
+            seed=seed,
+        )
     return Evaluation(
-        figures=tuple(figures), columns=columns, left_out=left_out,
-        sizes={name: len(frame) for name, frame in frames.items()}, correlations=linear, numbers=numbers,
-        spreads=spreads, pairs=pairs,
-    )  # fmt: skip
+        figures=tuple(figures),
+        columns=columns,
+        left_out=left_out,
+        sizes={name: len(frame) for name, frame in frames.items()},
+        correlations=linear,
+        numbers=numbers,
+        spreads=spreads,
+        pairs=pairs,
+    )
 
 
 def _values(
-    schema: Schema, values: Mapping[str, Values], parties: Sequence[str] | None, seed: int
+    schema: Schema,
+    values: Mapping[str, Values],
+    parties: Sequence[str] | None,
+    seed: int,
 ) -> tuple[dict[str, Numbers], Associations]:
-    """What is found of the values themselves, beside a bootstrap of the real rows and their columns shuffled apart."""
-    real, synthetic = values["real"], values["synthetic"]
+    """What is found of the values themselves, beside a bootstrap of the real rows and
+    their columns shuffled apart.
+    """
+    real = values["real"]
+    synthetic = values["synthetic"]
     rng = np.random.default_rng([seed, 2])
-    floor, ceiling = real[:0], real[:0]
+    floor = real[:0]
+    ceiling = real[:0]
     if len(real):
         floor = real[bootstrap(len(real), len(synthetic), rng)]
         ceiling = shuffled(real, len(synthetic), rng)
     numbers = measure_numbers(schema, real, synthetic, [(real, floor)])
-    return numbers, associations(schema, real, (synthetic, floor, ceiling), owners=parties, noise=True, seed=seed)
+    return numbers, associations(
+        schema, real, (synthetic, floor, ceiling), owners=parties, noise=True, seed=seed
+    )
 
 
-def _check(schema: Schema, target: str | None, task: str | None, owners: Mapping[str, str] | None) -> None:
+def _check(
+    schema: Schema,
+    target: str | None,
+    task: str | None,
+    owners: Mapping[str, str] | None,
+) -> None:
     for name in (*(owners or ()), *(() if target is None else (target,))):
         if name not in schema.names:
-            raise ConfigError(f'there is no column "{name}" in the schema.{nearest(name, schema.names)}')
-    if owners is not None and (bare := [name for name in schema.names if name not in owners]):
+            raise ConfigError(
+                f'there is no column "{name}" in the '
+                f"schema.{nearest(name, schema.names)}"
+            )
+    if owners is not None and (
+        bare := [name for name in schema.names if name not in owners]
+    ):
         raise ConfigError(f'owners names no party for column "{bare[0]}".')
     if task is not None:
         one_of(SCORES, task=task)
-    if target is not None and task == "regression" and not isinstance(schema.column(target), Binned):
-        raise ConfigError(f'column "{target}" is {schema.column(target).kind} and has no numbers to regress on.')
+    if (
+        target is not None
+        and task == "regression"
+        and not isinstance(schema.column(target), Binned)
+    ):
+        raise ConfigError(
+            f'column "{target}" is {schema.column(target).kind} and has no numbers to '
+            "regress on."
+        )
 
 
-def _encode(frames: Mapping[str, pd.DataFrame], schema: Schema) -> tuple[dict[str, Codes], dict[str, str]]:
+def _encode(
+    frames: Mapping[str, pd.DataFrame], schema: Schema
+) -> tuple[dict[str, Codes], dict[str, str]]:
     """The codes of the columns that fit in every table, and why the others do not."""
-    found: dict[str, list[Codes]] = {name: [np.empty((len(rows), 0), dtype=np.int32)] for name, rows in frames.items()}
+    found: dict[str, list[Codes]] = {
+        name: [np.empty((len(rows), 0), dtype=np.int32)]
+        for name, rows in frames.items()
+    }
     left_out: dict[str, str] = {}
     for name in schema.names:
         codec = Codec(schema.select([name]))
         try:
-            parts = {table: _column(codec, name, table, frame) for table, frame in frames.items()}
+            parts = {
+                table: _column(codec, name, table, frame)
+                for table, frame in frames.items()
+            }
         except SchemaError as error:
             left_out[name] = str(error)
             continue
         for table, part in parts.items():
             found[table].append(part)
-    return {table: np.concatenate(parts, axis=1) for table, parts in found.items()}, left_out
+    return {
+        table: np.concatenate(parts, axis=1) for table, parts in found.items()
+    }, left_out
 
 
 def _column(codec: Codec, name: str, table: str, frame: pd.DataFrame) -> Codes:
@@ -223,37 +378,71 @@ def _column(codec: Codec, name: str, table: str, frame: pd.DataFrame) -> Codes:
     try:
         return codec.codes(frame)
     except SchemaError as error:
-        # The codec's message quotes the cell, which may be shown only where it is synthetic.
-        said = str(error) if table == "synthetic" else "a cell is outside the declared domain."
+        # The codec's message quotes the cell, which may be shown only where it is
+        # synthetic.
+        said = (
+            str(error)
+            if table == "synthetic"
+            else "a cell is outside the declared domain."
+        )
         raise SchemaError(f"the {table} table does not fit: {said}") from error
 
 
 def _learn(
-    frames: Mapping[str, pd.DataFrame], codes: Mapping[str, Codes], schema: Schema, left_out: Mapping[str, str],
-    target: str, task: str | None, *, models: Sequence[str], rows: int, seed: int,
-) -> tuple[Figure, ...]:  # fmt: skip
+    frames: Mapping[str, pd.DataFrame],
+    codes: Mapping[str, Codes],
+    schema: Schema,
+    left_out: Mapping[str, str],
+    target: str,
+    task: str | None,
+    *,
+    models: Sequence[str],
+    rows: int,
+    seed: int,
+) -> tuple[Figure, ...]:
     """The downstream figures, with what was done to the rows in their notes."""
     column = schema.column(target)
     numbers = isinstance(column, Binned) if task is None else task == "regression"
     classes = None if numbers else column.levels
     if target in left_out:
-        return absent(f"the target is left out ({left_out[target]})", models=models, classes=classes)
+        return absent(
+            f"the target is left out ({left_out[target]})",
+            models=models,
+            classes=classes,
+        )
     names = [name for name in schema.names if name not in left_out]
     sizes = [schema.column(name).size for name in names if name != target]
     place = names.index(target)
-    parts, remarks = {}, []
+    parts = {}
+    remarks = []
     for table, code in codes.items():
         known = code[:, place] < column.levels
-        truth = numbers_of(column, frames[table][target][known]) if numbers else code[known, place].astype(np.int64)
+        truth = (
+            numbers_of(column, frames[table][target][known])
+            if numbers
+            else code[known, place].astype(np.int64)
+        )
         parts[table] = Examples(np.delete(code[known], place, axis=1), truth)
-        if lost := len(known) - int(known.sum()):
+        lost = len(known) - int(known.sum())
+        if lost:
             remarks.append(f"{lost:,} {table} rows without a target left out")
     if "held-out" not in parts:
-        parts["real"], parts["held-out"] = parts["real"].split(np.random.default_rng([seed, 1]))
-        remarks.append("the test rows are a fifth of the real ones, which the generator may have seen")
-    train, made, test = parts["real"], parts["synthetic"], parts["held-out"]
-    figures = downstream(train, made, test, sizes, classes=classes, models=models, rows=rows, seed=seed)
-    return tuple(replace(f, note="; ".join([f.note, *remarks])) if f.note else f for f in figures)
+        parts["real"], parts["held-out"] = parts["real"].split(
+            np.random.default_rng([seed, 1])
+        )
+        remarks.append(
+            "the test rows are a fifth of the real ones, which the generator may have "
+            "seen"
+        )
+    train = parts["real"]
+    made = parts["synthetic"]
+    test = parts["held-out"]
+    figures = downstream(
+        train, made, test, sizes, classes=classes, models=models, rows=rows, seed=seed
+    )
+    return tuple(
+        replace(f, note="; ".join([f.note, *remarks])) if f.note else f for f in figures
+    )
 
 
 def _cell(value: float | None) -> str:
@@ -271,53 +460,99 @@ class Yardstick:
 
     @classmethod
     def of(
-        cls, schema: Schema, real: Codes, synthetic: Codes, holdout: Codes | None = None, *,
-        values: Sequence[Values] | None = None, owners: Mapping[str, str] | None = None, seed: int = 0,
-    ) -> "Yardstick":  # fmt: skip
-        """Draw halves, cut the tables to one size. `values`: as `table_values` gives them, or else levels."""
+        cls,
+        schema: Schema,
+        real: Codes,
+        synthetic: Codes,
+        holdout: Codes | None = None,
+        *,
+        values: Sequence[Values] | None = None,
+        owners: Mapping[str, str] | None = None,
+        seed: int = 0,
+    ) -> "Yardstick":
+        """Draw halves, cut the tables to one size. `values`: as `table_values` gives
+        them, or else levels.
+        """
         rng = np.random.default_rng([seed, 3])
-        known, unseen = np.arange(len(real)), np.arange(0 if holdout is None else len(holdout))
+        known = np.arange(len(real))
+        unseen = np.arange(0 if holdout is None else len(holdout))
         if holdout is None:
             known, unseen = np.array_split(rng.permutation(len(real)), 2)
         size = min(len(unseen), len(synthetic))
-        unseen, drawn = rng.permutation(unseen)[:size], rng.permutation(len(synthetic))[:size]
+        unseen = rng.permutation(unseen)[:size]
+        drawn = rng.permutation(len(synthetic))[:size]
 
-        def parts(tables: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+        def parts(
+            tables: Sequence[NDArray[Any]],
+        ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
             fresh = tables[0 if holdout is None else 2][unseen]
             return tables[0][known], tables[1][drawn], fresh, shuffled(fresh, size, rng)
 
         codes = [real, synthetic, *([] if holdout is None else [holdout])]
         truth, *others = parts(codes)
         return cls(
-            schema=schema, truth=truth, tables=(others[0], others[1], others[2]),
-            values=parts([table.astype(np.float64) for table in codes] if values is None else values), owners=owners,
+            schema=schema,
+            truth=truth,
+            tables=(others[0], others[1], others[2]),
+            values=parts(
+                [table.astype(np.float64) for table in codes]
+                if values is None
+                else values
+            ),
+            owners=owners,
             seed=seed,
-        )  # fmt: skip
+        )
 
     def figures(self, ways: Sequence[int] = (1, 2, 3, 4)) -> tuple[Figure, ...]:
-        """k-way marginals and correlations, each between its ends; named as in `fidelity`."""
+        """k-way marginals and correlations, each between its ends; named as in
+        `fidelity`.
+        """
         figures, _ = level_figures(
-            self.truth, self.tables[0], [column.size for column in self.schema.columns], ends=self.tables[1:],
-            names=self.schema.names, owners=self._parties, ways=ways, seed=self.seed,
-        )  # fmt: skip
-        columns = [figure.ceiling for figure in self.columns().values() if figure.ceiling is not None]
+            self.truth,
+            self.tables[0],
+            [column.size for column in self.schema.columns],
+            ends=self.tables[1:],
+            names=self.schema.names,
+            owners=self._parties,
+            ways=ways,
+            seed=self.seed,
+        )
+        columns = [
+            figure.ceiling
+            for figure in self.columns().values()
+            if figure.ceiling is not None
+        ]
         even = float(np.mean(columns)) if columns else None
         return tuple(
-            replace(f, ceiling=even) if f.what == What("avd", 1) and f.value is not None else f for f in figures
+            replace(f, ceiling=even)
+            if f.what == What("avd", 1) and f.value is not None
+            else f
+            for f in figures
         )
 
     def strongest(self, scope: str = "all") -> tuple[StrongPair, ...]:
         """The strongest real pairs of columns, each by itself."""
         if not len(self.truth) or not len(self.tables[0]):
             return ()
-        sizes, names = [column.size for column in self.schema.columns], self.schema.names
-        pairs = strongest_pairs(self.truth, sizes, owners=self._parties, scope=scope, seed=self.seed)
-        tables = Marginals(self.truth, self.tables[0], sizes, ends=self.tables[1:], seed=self.seed)
+        sizes = [column.size for column in self.schema.columns]
+        names = self.schema.names
+        pairs = strongest_pairs(
+            self.truth, sizes, owners=self._parties, scope=scope, seed=self.seed
+        )
+        tables = Marginals(
+            self.truth, self.tables[0], sizes, ends=self.tables[1:], seed=self.seed
+        )
         found = []
-        for (one, other), (value, floor, ceiling) in zip(pairs.tolist(), tables.distances(pairs).tolist(), strict=True):
-            figure = Figure(What.within("avd", scope, 2), value=value, floor=floor, ceiling=ceiling)
+        for (one, other), (value, floor, ceiling) in zip(
+            pairs.tolist(), tables.distances(pairs).tolist(), strict=True
+        ):
+            figure = Figure(
+                What.within("avd", scope, 2), value=value, floor=floor, ceiling=ceiling
+            )
             rows = len(self.tables[0])
-            found.append(StrongPair(one=names[one], other=names[other], figure=figure, rows=rows))
+            found.append(
+                StrongPair(one=names[one], other=names[other], figure=figure, rows=rows)
+            )
         return tuple(found)
 
     def columns(self) -> dict[str, Figure]:
@@ -326,10 +561,16 @@ class Yardstick:
         found = {}
         for j, column in enumerate(self.schema.columns):
             own, fake, fresh = (
-                np.bincount(codes[:, j], minlength=column.size) / len(codes) for codes in (self.truth, *self.tables[:2])
+                np.bincount(codes[:, j], minlength=column.size) / len(codes)
+                for codes in (self.truth, *self.tables[:2])
             )
-            value, floor, ceiling = (float(np.abs(own - other).sum() / 2) for other in (fake, fresh, 1 / column.size))
-            found[column.name] = Figure(What(column.name), value=value, floor=floor, ceiling=ceiling)
+            value, floor, ceiling = (
+                float(np.abs(own - other).sum() / 2)
+                for other in (fake, fresh, 1 / column.size)
+            )
+            found[column.name] = Figure(
+                What(column.name), value=value, floor=floor, ceiling=ceiling
+            )
         return found
 
     def numbers(self) -> dict[str, Numbers]:
@@ -338,20 +579,46 @@ class Yardstick:
         return measure_numbers(self.schema, truth, drawn, pairs)
 
     def associations(self) -> Associations:
-        return associations(self.schema, self.values[0], self.values[1:], owners=self._parties, seed=self.seed)
+        return associations(
+            self.schema,
+            self.values[0],
+            self.values[1:],
+            owners=self._parties,
+            seed=self.seed,
+        )
 
     @property
     def _parties(self) -> list[str] | None:
-        return None if self.owners is None else [self.owners[name] for name in self.schema.names]
+        return (
+            None
+            if self.owners is None
+            else [self.owners[name] for name in self.schema.names]
+        )
 
 
 def level_figures(
-    real: Codes, synthetic: Codes, sizes: Sequence[int], *, names: Sequence[str], owners: Sequence[Hashable] | None,
-    ways: Sequence[int], ends: Sequence[Codes] | None = None, seed: int = 0,
-) -> tuple[list[Figure], Correlations]:  # fmt: skip
-    """AVD of sets of so many columns and CMD; with `owners` also within and across parties."""
+    real: Codes,
+    synthetic: Codes,
+    sizes: Sequence[int],
+    *,
+    names: Sequence[str],
+    owners: Sequence[Hashable] | None,
+    ways: Sequence[int],
+    ends: Sequence[Codes] | None = None,
+    seed: int = 0,
+) -> tuple[list[Figure], Correlations]:
+    """AVD of sets of so many columns and CMD; with `owners` also within and across
+    parties.
+    """
     pair = Marginals(real, synthetic, sizes, owners=owners, ends=ends, seed=seed)
     scopes = SCOPES if owners is not None else SCOPES[:1]
-    figures = [pair.avd(k, scope=scope) for k in ways for scope in scopes if k > 1 or scope == "all"]
-    linear = correlations(real, synthetic, names=names, owners=owners, ends=ends, seed=seed)
+    figures = [
+        pair.avd(k, scope=scope)
+        for k in ways
+        for scope in scopes
+        if k > 1 or scope == "all"
+    ]
+    linear = correlations(
+        real, synthetic, names=names, owners=owners, ends=ends, seed=seed
+    )
     return [*figures, *linear.figures], linear

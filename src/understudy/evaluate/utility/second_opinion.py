@@ -1,11 +1,15 @@
-"""The same tables in the eyes of another library: `sdmetrics` (extra `understudy[sdmetrics]`).
+"""The same tables in the eyes of another library: `sdmetrics` (extra
+`understudy[sdmetrics]`).
 
-Its measures, by its names: KSComplement (numbers) and TVComplement (levels) of each column, ContingencySimilarity of
-pairs of levels and CorrelationSimilarity of pairs of numbers, LogisticDetection (can a classifier tell the tables
-apart?) and NewRowSynthesis (how many rows are not copies?). All lie in [0, 1], and 1 is best. Of levels, TVComplement
-is one minus our 1-way AVD of that column and ContingencySimilarity one minus our 2-way AVD of that pair.
+Its measures, by its names: KSComplement (numbers) and TVComplement (levels) of each
+column, ContingencySimilarity of pairs of levels and CorrelationSimilarity of pairs of
+numbers, LogisticDetection (can a classifier tell the tables apart?) and NewRowSynthesis
+(how many rows are not copies?). All lie in [0, 1], and 1 is best. Of levels,
+TVComplement is one minus our 1-way AVD of that column and ContingencySimilarity one
+minus our 2-way AVD of that pair.
 
-Edges: the library is missing, or a measure cannot be had on these columns → the figure has a reason.
+Edges: the library is missing, or a measure cannot be had on these columns → the figure
+has a reason.
 """
 
 import math
@@ -23,11 +27,16 @@ from understudy.evaluate.figure import Figure, What
 from understudy.ground.extras import install_line
 
 MISSING = f"it needs the library sdmetrics: {install_line('sdmetrics')}."
-_MOST_ROWS, _MOST_PAIRS = 20_000, 60
+_MOST_ROWS = 20_000
+_MOST_PAIRS = 60
 
 
-def second_opinion(real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema, *, seed: int = 0) -> tuple[Figure, ...]:
-    """Six figures by `sdmetrics`, on at most 20,000 rows of each table and 60 pairs of columns of each kind."""
+def second_opinion(
+    real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema, *, seed: int = 0
+) -> tuple[Figure, ...]:
+    """Six figures by `sdmetrics`, on at most 20,000 rows of each table and 60 pairs of
+    columns of each kind.
+    """
     try:
         from sdmetrics import column_pairs, single_column, single_table
     except ModuleNotFoundError:
@@ -39,28 +48,54 @@ def second_opinion(real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema, 
     def mean(measure: Any, sets: Sequence[Any]) -> Callable[[], float]:
         chosen = np.random.default_rng(seed).permutation(len(sets))[:_MOST_PAIRS]
         some = [sets[i] for i in sorted(chosen)]
-        return lambda: float(np.mean([measure.compute(real_data=real[s], synthetic_data=synthetic[s]) for s in some]))
-
-    def whole(measure: Any, **more: Any) -> Callable[[], float]:
-        kinds = {name: {"sdtype": "numerical" if name in numbers else "categorical"} for name in schema.names}
         return lambda: float(
-            measure.compute(real_data=real, synthetic_data=synthetic, metadata={"columns": kinds}, **more)
+            np.mean(
+                [
+                    measure.compute(real_data=real[s], synthetic_data=synthetic[s])
+                    for s in some
+                ]
+            )
         )
 
-    both = [[list(pair) for pair in combinations(names, 2)] for names in (levels, numbers)]
+    def whole(measure: Any, **more: Any) -> Callable[[], float]:
+        kinds = {
+            name: {"sdtype": "numerical" if name in numbers else "categorical"}
+            for name in schema.names
+        }
+        return lambda: float(
+            measure.compute(
+                real_data=real,
+                synthetic_data=synthetic,
+                metadata={"columns": kinds},
+                **more,
+            )
+        )
+
+    both = [
+        [list(pair) for pair in combinations(names, 2)] for names in (levels, numbers)
+    ]
     rows = min(len(real), len(synthetic), 2000)
     work = (
-        mean(single_column.KSComplement, numbers), mean(single_column.TVComplement, levels),
-        mean(column_pairs.ContingencySimilarity, both[0]), mean(column_pairs.CorrelationSimilarity, both[1]),
-        whole(single_table.LogisticDetection), whole(single_table.NewRowSynthesis, synthetic_sample_size=rows),
-    )  # fmt: skip
-    return tuple(_figure(name, compute) for name, compute in zip(NAMES, work, strict=True))
+        mean(single_column.KSComplement, numbers),
+        mean(single_column.TVComplement, levels),
+        mean(column_pairs.ContingencySimilarity, both[0]),
+        mean(column_pairs.CorrelationSimilarity, both[1]),
+        whole(single_table.LogisticDetection),
+        whole(single_table.NewRowSynthesis, synthetic_sample_size=rows),
+    )
+    return tuple(
+        _figure(name, compute) for name, compute in zip(NAMES, work, strict=True)
+    )
 
 
 NAMES = (
-    "sdmetrics_ks_complement", "sdmetrics_tv_complement", "sdmetrics_contingency_similarity",
-    "sdmetrics_correlation_similarity", "sdmetrics_logistic_detection", "sdmetrics_new_row_synthesis",
-)  # fmt: skip
+    "sdmetrics_ks_complement",
+    "sdmetrics_tv_complement",
+    "sdmetrics_contingency_similarity",
+    "sdmetrics_correlation_similarity",
+    "sdmetrics_logistic_detection",
+    "sdmetrics_new_row_synthesis",
+)
 
 
 def _figure(name: str, compute: Callable[[], float]) -> Figure:
@@ -68,21 +103,40 @@ def _figure(name: str, compute: Callable[[], float]) -> Figure:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")  # a constant column warns, and gives nan
             value = compute()
-    except Exception as error:  # whatever another library raises on odd columns is a reason, not a crash
-        return Figure(What(name), reason=f"sdmetrics cannot: {type(error).__name__}.", better="higher")
+    except Exception as error:
+        # whatever another library raises on odd columns is a reason, not a crash
+        return Figure(
+            What(name),
+            reason=f"sdmetrics cannot: {type(error).__name__}.",
+            better="higher",
+        )
     if math.isfinite(value):
         return Figure(What(name), value=value, better="higher")
-    return Figure.absent(What(name), "no column, or no pair of columns, of that kind varies.", better="higher")
+    return Figure.absent(
+        What(name),
+        "no column, or no pair of columns, of that kind varies.",
+        better="higher",
+    )
 
 
 def _plain(table: pd.DataFrame, schema: Schema, seed: int) -> pd.DataFrame:
-    """At most 20,000 rows, in the dtypes that the library knows: floats, also for days, and objects."""
-    few = table.sample(_MOST_ROWS, random_state=seed) if len(table) > _MOST_ROWS else table
+    """At most 20,000 rows, in the dtypes that the library knows: floats, also for days,
+    and objects.
+    """
+    few = (
+        table.sample(_MOST_ROWS, random_state=seed)
+        if len(table) > _MOST_ROWS
+        else table
+    )
 
     def cells(column: Column) -> "pd.Series[Any]":
         values = few[column.name]
         if isinstance(column, Date | Datetime):
             return (pd.to_datetime(values) - pd.Timestamp(0)) / pd.Timedelta(days=1)
-        return values.astype(float) if isinstance(column, Binned) else values.astype(object)
+        return (
+            values.astype(float)
+            if isinstance(column, Binned)
+            else values.astype(object)
+        )
 
     return pd.DataFrame({column.name: cells(column) for column in schema.columns})

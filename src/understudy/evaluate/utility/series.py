@@ -1,16 +1,20 @@
-"""Series: fidelity (MMD), diversity (coverage), usefulness (next-step error), memory (autocorrelation).
+"""Series: fidelity (MMD), diversity (coverage), usefulness (next-step error), memory
+(autocorrelation).
 
-Jiang, dissertation (TUM 2024), §5.6.2. Arrays are (series, steps, channels), L = steps, W = channels.
-MMD: Eq. 2.14, the unbiased estimate of the squared distance of two samples under a kernel; it may fall
-below 0. Coverage: Naeem et al., "Reliable Fidelity and Diversity Metrics" (ICML 2020), the measure behind
-the dissertation's coverage ratio: the share of real series that have a synthetic one within the distance of
-their k-th nearest real neighbour. Next step: a one-layer LSTM, mean absolute error on series held out.
+Jiang, dissertation (TUM 2024), §5.6.2. Arrays are (series, steps, channels), L = steps,
+W = channels. MMD: Eq. 2.14, the unbiased estimate of the squared distance of two
+samples under a kernel; it may fall below 0. Coverage: Naeem et al., "Reliable Fidelity
+and Diversity Metrics" (ICML 2020), the measure behind the dissertation's coverage
+ratio: the share of real series that have a synthetic one within the distance of their
+k-th nearest real neighbour. Next step: a one-layer LSTM, mean absolute error on series
+held out.
 Paper → code: N → rows, k → neighbours.
-Differs from the papers: Gaussian kernel, its bandwidth the median distance between real series; a tie counts as
-covered, so that repeated series do not give 0; every figure stands between two ends, and at most `ROWS` series of each
-table are compared, which is said. Edges: fewer than four series, one step alone or values that are not finite → figures
-with a reason. Of people's events (`lag_figures`): correlations of ranks one, two and five events apart, of values as
-they came.
+Differs from the papers: Gaussian kernel, its bandwidth the median distance between real
+series; a tie counts as covered, so that repeated series do not give 0; every figure
+stands between two ends, and at most `ROWS` series of each table are compared, which is
+said. Edges: fewer than four series, one step alone or values that are not finite →
+figures with a reason. Of people's events (`lag_figures`): correlations of ranks one,
+two and five events apart, of values as they came.
 """
 
 from typing import Any
@@ -37,8 +41,12 @@ Series = NDArray[np.floating[Any]]
 """(series, steps, channels)"""
 
 FIGURES: dict[str, Better] = {
-    "mmd": "lower", "coverage": "higher", "next_step_mae": "lower", "autocorrelation": "lower", "dcr": "higher",
-}  # fmt: skip
+    "mmd": "lower",
+    "coverage": "higher",
+    "next_step_mae": "lower",
+    "autocorrelation": "lower",
+    "dcr": "higher",
+}
 ROWS = 2_000  # of each table that are compared
 _NEAR = 1_000  # rows whose nearest are looked for
 
@@ -48,19 +56,29 @@ def median_distance(real: Series) -> float:
 
 
 def mmd(real: Series, synthetic: Series, *, bandwidth: float) -> float:
-    """Unbiased squared MMD (Eq. 2.14) under exp(−d²/2h²), h the bandwidth, for tables of any sizes from two rows."""
+    """Unbiased squared MMD (Eq. 2.14) under exp(−d²/2h²), h the bandwidth, for tables
+    of any sizes from two rows.
+    """
     positive(bandwidth=bandwidth)
-    a, b = _flat(real) / bandwidth, _flat(synthetic) / bandwidth
-    among = (2 * np.exp(-pdist(x, "sqeuclidean") / 2).sum() / (len(x) * (len(x) - 1)) for x in (a, b))
+    a = _flat(real) / bandwidth
+    b = _flat(synthetic) / bandwidth
+    among = (
+        2 * np.exp(-pdist(x, "sqeuclidean") / 2).sum() / (len(x) * (len(x) - 1))
+        for x in (a, b)
+    )
     return float(sum(among) - 2 * np.exp(-cdist(a, b, "sqeuclidean") / 2).mean())
 
 
 def coverage(real: Series, synthetic: Series, *, neighbours: int = 5) -> float:
-    """The share of real series with a synthetic one as near as their k-th nearest real neighbour."""
+    """The share of real series with a synthetic one as near as their k-th nearest real
+    neighbour.
+    """
     whole(neighbours=neighbours)
-    a, b = _flat(real), _flat(synthetic)
+    a = _flat(real)
+    b = _flat(synthetic)
     k = min(neighbours, len(a) - 1)
-    radius = np.partition(cdist(a, a), k, axis=1)[:, k]  # the nearest is the series itself
+    # the nearest is the series itself
+    radius = np.partition(cdist(a, a), k, axis=1)[:, k]
     return float((cdist(a, b).min(axis=1) <= radius).mean())
 
 
@@ -71,7 +89,9 @@ def expected_coverage(real: int, synthetic: int, neighbours: int = 5) -> float:
 
 
 def nearest_distance(rows: Series, others: Series | None = None) -> float:
-    """The median distance of a row from the nearest of the others; without others, from the nearest row but itself."""
+    """The median distance of a row from the nearest of the others; without others, from
+    the nearest row but itself.
+    """
     a = _flat(rows)
     between = cdist(a, a if others is None else _flat(others))
     if others is None:
@@ -80,129 +100,233 @@ def nearest_distance(rows: Series, others: Series | None = None) -> float:
 
 
 def autocorrelation(series: Series, lags: int) -> NDArray[np.float64]:
-    """A channel's correlation with itself 1 … lags steps later, of all series: (lags, channels); 0 of a constant."""
+    """A channel's correlation with itself 1 … lags steps later, of all series: (lags,
+    channels); 0 of a constant.
+    """
     centred = np.asarray(series, dtype=float) - np.mean(series, axis=(0, 1))
     power = (centred**2).mean(axis=(0, 1))
-    moments = np.array([(centred[:, lag:] * centred[:, :-lag]).mean(axis=(0, 1)) for lag in range(1, lags + 1)])
+    moments = np.array(
+        [
+            (centred[:, lag:] * centred[:, :-lag]).mean(axis=(0, 1))
+            for lag in range(1, lags + 1)
+        ]
+    )
     return np.asarray(moments / np.where(power > 0, power, 1))
 
 
 def autocorrelation_difference(real: Series, synthetic: Series) -> float:
     lags = max(1, real.shape[1] // 2)
-    return float(np.abs(autocorrelation(real, lags) - autocorrelation(synthetic, lags)).mean())
+    return float(
+        np.abs(autocorrelation(real, lags) - autocorrelation(synthetic, lags)).mean()
+    )
 
 
 def next_step_mae(
-    train: Series, test: Series, *, hidden: int = 32, steps: int = 1_000, batch: int = 128, seed: int = 0
+    train: Series,
+    test: Series,
+    *,
+    hidden: int = 32,
+    steps: int = 1_000,
+    batch: int = 128,
+    seed: int = 0,
 ) -> float:
-    """Mean absolute error on `test` of an LSTM (one layer, Adam at 0.005, absolute loss) that says the next step."""
+    """Mean absolute error on `test` of an LSTM (one layer, Adam at 0.005, absolute
+    loss) that says the next step.
+    """
     whole(hidden=hidden, steps=steps, batch=batch)
-    rows, truth = (torch.as_tensor(np.asarray(x), dtype=torch.float32) for x in (train, test))
+    rows, truth = (
+        torch.as_tensor(np.asarray(x), dtype=torch.float32) for x in (train, test)
+    )
     with first_weights(seed):
-        lstm, head = nn.LSTM(rows.shape[2], hidden, batch_first=True), nn.Linear(hidden, rows.shape[2])
+        lstm = nn.LSTM(rows.shape[2], hidden, batch_first=True)
+        head = nn.Linear(hidden, rows.shape[2])
         weights = [*lstm.parameters(), *head.parameters()]
         adam = Adam(weights, lr=0.005)
         for _ in range(steps):
-            x = rows[torch.randint(len(rows), (min(batch, len(rows)),))]  # (batch, L, W)
-            adam.step(torch.autograd.grad((head(lstm(x[:, :-1])[0]) - x[:, 1:]).abs().mean(), weights))
+            # (batch, L, W)
+            x = rows[torch.randint(len(rows), (min(batch, len(rows)),))]
+            adam.step(
+                torch.autograd.grad(
+                    (head(lstm(x[:, :-1])[0]) - x[:, 1:]).abs().mean(), weights
+                )
+            )
     with torch.no_grad():
-        errors = [(head(lstm(x[:, :-1])[0]) - x[:, 1:]).abs().mean(dim=(1, 2)) for x in torch.split(truth, 1024)]
+        errors = [
+            (head(lstm(x[:, :-1])[0]) - x[:, 1:]).abs().mean(dim=(1, 2))
+            for x in torch.split(truth, 1024)
+        ]
     return float(torch.cat(errors).mean())
 
 
 def evaluate_series(
-    real: Series, synthetic: Series, *, holdout: Series | None = None, steps: int = 1_000, seed: int = 0
+    real: Series,
+    synthetic: Series,
+    *,
+    holdout: Series | None = None,
+    steps: int = 1_000,
+    seed: int = 0,
 ) -> tuple[Figure, ...]:
-    """The figures of a real and a synthetic set of series, each between two ends from real series.
+    """The figures of a real and a synthetic set of series, each between two ends from
+    real series.
 
-    MMD and autocorrelation: floor = real against real (halves; a bootstrap), ceiling = every cell shuffled over the
-    series. Coverage: floor = shuffled, ceiling = expected of the same distribution. Next step: floor = trained on real
-    series, ceiling = saying the mean. Nearest real row: floor = a copy of one, ceiling = how far real rows are from
-    each other.
+    MMD and autocorrelation: floor = real against real (halves; a bootstrap), ceiling =
+    every cell shuffled over the series. Coverage: floor = shuffled, ceiling = expected
+    of the same distribution. Next step: floor = trained on real series, ceiling =
+    saying the mean. Nearest real row: floor = a copy of one, ceiling = how far real
+    rows are from each other.
     """
-    tables = [np.asarray(t, dtype=float) for t in (real, synthetic, real if holdout is None else holdout)]
+    tables = [
+        np.asarray(t, dtype=float)
+        for t in (real, synthetic, real if holdout is None else holdout)
+    ]
     if any(t.ndim != 3 or t.shape[1:] != tables[0].shape[1:] for t in tables):
         shapes = " and ".join(str(t.shape) for t in tables[: 2 + (holdout is not None)])
-        raise ConfigError(f"series are (series, steps, channels) of equal steps and channels, not {shapes}.")
-    if reason := _hindrance(tables):
-        return tuple(Figure.absent(What(name), reason, better=better) for name, better in FIGURES.items())
+        raise ConfigError(
+            "series are (series, steps, channels) of equal steps and channels, not "
+            f"{shapes}."
+        )
+    reason = _hindrance(tables)
+    if reason:
+        return tuple(
+            Figure.absent(What(name), reason, better=better)
+            for name, better in FIGURES.items()
+        )
     rng = np.random.default_rng([seed, 0])
     train, made, test = tables
     if holdout is None:
-        order, cut = rng.permutation(len(train)), max(1, len(train) // 5)
+        order = rng.permutation(len(train))
+        cut = max(1, len(train) // 5)
         train, test = train[order[cut:]], train[order[:cut]]
     some, other, loose, note = _compared(tables[0], made, "series", rng)
     again = some[bootstrap(len(some), len(other), rng)]
-    value, floor, ceiling = (autocorrelation_difference(some, rows) for rows in (other, again, loose))
+    value, floor, ceiling = (
+        autocorrelation_difference(some, rows) for rows in (other, again, loose)
+    )
     near, covered, copied = _distance_figures(some, other, loose, note)
-    memory = [autocorrelation(rows, 1)[0] for rows in (tables[0], made)]  # (channels,) each
+    # (channels,) each
+    memory = [autocorrelation(rows, 1)[0] for rows in (tables[0], made)]
     worst = int(np.abs(memory[1] - memory[0]).argmax())
     both = float(memory[0][worst]), float(memory[1][worst])
-    apart = f"channel {worst + 1} and itself one step later: real {both[0]:.3f}, synthetic {both[1]:.3f}"
+    apart = (
+        f"channel {worst + 1} and itself one step later: real {both[0]:.3f}, "
+        f"synthetic {both[1]:.3f}"
+    )
     return (
-        near, covered, _next_step_figure(train, made, test, steps, seed),
-        Figure(What("autocorrelation"), value=value, floor=floor, ceiling=ceiling, note=f"{note}; {apart}", both=both),
+        near,
+        covered,
+        _next_step_figure(train, made, test, steps, seed),
+        Figure(
+            What("autocorrelation"),
+            value=value,
+            floor=floor,
+            ceiling=ceiling,
+            note=f"{note}; {apart}",
+            both=both,
+        ),
         copied,
-    )  # fmt: skip
+    )
 
 
-def evaluate_distances(real: Series, synthetic: Series, *, seed: int = 0) -> tuple[Figure, ...]:
-    """MMD, coverage and the nearest real rows, of rows of any shape: images, too, between the same ends."""
+def evaluate_distances(
+    real: Series, synthetic: Series, *, seed: int = 0
+) -> tuple[Figure, ...]:
+    """MMD, coverage and the nearest real rows, of rows of any shape: images, too,
+    between the same ends.
+    """
     if len(real) < 4 or len(synthetic) < 2:
         reason = f"{len(real)} real and {len(synthetic)} synthetic rows are too few."
         names = ("mmd", "coverage", "dcr")
-        return tuple(Figure.absent(What(name), reason, better=FIGURES[name]) for name in names)
-    return _distance_figures(*_compared(real, synthetic, "rows", np.random.default_rng([seed, 0])))
+        return tuple(
+            Figure.absent(What(name), reason, better=FIGURES[name]) for name in names
+        )
+    return _distance_figures(
+        *_compared(real, synthetic, "rows", np.random.default_rng([seed, 0]))
+    )
 
 
 def _compared(
     real: Series, synthetic: Series, what: str, rng: np.random.Generator
 ) -> tuple[Series, Series, Series, str]:
-    """Some rows of either table, real cells shuffled over the rows, and what is said of that."""
+    """Some rows of either table, real cells shuffled over the rows, and what is said of
+    that.
+    """
     tables = [np.asarray(t, dtype=float) for t in (real, synthetic)]
     some, other = (t[rng.permutation(len(t))[:ROWS]] for t in tables)
     loose = shuffled(some.reshape(len(some), -1), len(other), rng).reshape(other.shape)
-    note = f"{len(some):,} of {len(real):,} real and {len(other):,} of {len(synthetic):,} synthetic {what}"
+    note = (
+        f"{len(some):,} of {len(real):,} real and {len(other):,} of "
+        f"{len(synthetic):,} synthetic {what}"
+    )
     return some, other, loose, note
 
 
-def _distance_figures(real: Series, synthetic: Series, loose: Series, note: str) -> tuple[Figure, ...]:
-    """MMD; coverage; how far drawn rows are from the nearest real one: far below real rows' own distances, copies."""
+def _distance_figures(
+    real: Series, synthetic: Series, loose: Series, note: str
+) -> tuple[Figure, ...]:
+    """MMD; coverage; how far drawn rows are from the nearest real one: far below real
+    rows' own distances, copies.
+    """
     width = median_distance(real) or float(pdist(_flat(real)).mean())
-    near = Figure.absent(What("mmd"), "all real series are alike, so there is no bandwidth.")
+    near = Figure.absent(
+        What("mmd"), "all real series are alike, so there is no bandwidth."
+    )
     if width:
         half = len(real) // 2
         pairs = ((real, synthetic), (real[:half], real[half:]), (real, loose))
         value, floor, ceiling = (mmd(a, b, bandwidth=width) for a, b in pairs)
         said = f"{note}; rbf kernel, bandwidth {width:.4g}"
         near = Figure(What("mmd"), value=value, floor=floor, ceiling=ceiling, note=said)
-    value, floor = coverage(real, synthetic), coverage(real, loose)
+    value = coverage(real, synthetic)
+    floor = coverage(real, loose)
     best = expected_coverage(len(real), len(synthetic))
-    covered = Figure(What("coverage"), value=value, floor=floor, ceiling=best, better="higher", note=note)
+    covered = Figure(
+        What("coverage"),
+        value=value,
+        floor=floor,
+        ceiling=best,
+        better="higher",
+        note=note,
+    )
     few = real[:_NEAR]
-    value, usual = nearest_distance(synthetic[:_NEAR], few), nearest_distance(few)
-    copied = Figure(What("dcr"), value=value, floor=0.0, ceiling=usual, better="higher", note=note)
+    value = nearest_distance(synthetic[:_NEAR], few)
+    usual = nearest_distance(few)
+    copied = Figure(
+        What("dcr"), value=value, floor=0.0, ceiling=usual, better="higher", note=note
+    )
     return near, covered, copied
 
 
-def _next_step_figure(train: Series, synthetic: Series, test: Series, steps: int, seed: int) -> Figure:
-    tstr, trtr = (next_step_mae(rows, test, steps=steps, seed=seed) for rows in (synthetic, train))
+def _next_step_figure(
+    train: Series, synthetic: Series, test: Series, steps: int, seed: int
+) -> Figure:
+    tstr, trtr = (
+        next_step_mae(rows, test, steps=steps, seed=seed) for rows in (synthetic, train)
+    )
     naive = float(np.abs(test[:, 1:] - train.mean(axis=(0, 1))).mean())
     repeat = float(np.abs(np.diff(test, axis=1)).mean())
     note = (
-        f"trained on {len(synthetic):,} synthetic and {len(train):,} real series, tested on {len(test):,} "
+        f"trained on {len(synthetic):,} synthetic and {len(train):,} real series, "
+        f"tested on {len(test):,} "
         f"real ones; repeating the last step has an error of {repeat:.4f}"
     )
-    return Figure(What("next_step_mae"), value=tstr, floor=trtr, ceiling=naive, note=note)
+    return Figure(
+        What("next_step_mae"), value=tstr, floor=trtr, ceiling=naive, note=note
+    )
 
 
 def _hindrance(tables: list[Series]) -> str:
     """Why nothing can be computed, or nothing."""
     real, synthetic, test = tables
     if len(real) < 4 or len(synthetic) < 2 or not len(test):
-        return f"{len(real)} real, {len(synthetic)} synthetic and {len(test)} held-out series are too few."
+        return (
+            f"{len(real)} real, {len(synthetic)} synthetic and {len(test)} held-out "
+            "series are too few."
+        )
     if real.shape[1] < 2 or not real.shape[2]:
-        return f"series of {real.shape[1]} steps and {real.shape[2]} channels have no next step."
+        return (
+            f"series of {real.shape[1]} steps and {real.shape[2]} channels have no "
+            "next step."
+        )
     if not all(np.isfinite(t).all() for t in tables):
         return "some values are not finite."
     return ""
@@ -220,34 +344,66 @@ _Ranks = NDArray[np.float64]
 
 
 def lag_figures(
-    real: pd.DataFrame, synthetic: pd.DataFrame, schema: VisitSchema, rng: np.random.Generator
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    schema: VisitSchema,
+    rng: np.random.Generator,
 ) -> tuple[Figure, ...]:
-    """How far the memory of each number is off, where events have an order; the floor is a bootstrap of real people."""
-    found, time = [], schema.time
-    tables = [rows.sort_values([schema.person, time], kind="stable") for rows in (real, synthetic) if time is not None]
+    """How far the memory of each number is off, where events have an order; the floor
+    is a bootstrap of real people.
+    """
+    found = []
+    time = schema.time
+    tables = [
+        rows.sort_values([schema.person, time], kind="stable")
+        for rows in (real, synthetic)
+        if time is not None
+    ]
     owners = [pd.factorize(rows[schema.person])[0] for rows in tables]
     for column in schema.events.columns if tables else ():
         if not isinstance(column, Integer | Real) or column.name == time:
             continue
-        ranks = [stats.rankdata(rows[column.name].astype(float), nan_policy="omit") for rows in tables]
+        ranks = [
+            stats.rankdata(rows[column.name].astype(float), nan_policy="omit")
+            for rows in tables
+        ]
         for far in LAGS:
             what = What("lag", far, column=column.name)
             pairs = [_pairs(*own, far) for own in zip(ranks, owners, strict=True)]
             if min(len(place) for _, _, place in pairs) < _PAIRS:
-                found.append(Figure.absent(what, f"fewer than {_PAIRS} pairs of events are {far} apart."))
+                found.append(
+                    Figure.absent(
+                        what, f"fewer than {_PAIRS} pairs of events are {far} apart."
+                    )
+                )
                 continue
             (x, y, who), people = pairs[0], int(owners[0].max()) + 1
             again = np.bincount(bootstrap(people, people, rng), minlength=people)[who]
-            own, made, other = _correlation(x, y), _correlation(*pairs[1][:2]), _correlation(x, y, again)
+            own = _correlation(x, y)
+            made = _correlation(*pairs[1][:2])
+            other = _correlation(x, y, again)
             note = f"real {own:.2f}, synthetic {made:.2f}"
-            off, reached = abs(made - own), abs(other - own)
-            found.append(Figure(what, value=off, floor=reached, ceiling=abs(own), note=note, both=(own, made)))
+            off = abs(made - own)
+            reached = abs(other - own)
+            found.append(
+                Figure(
+                    what,
+                    value=off,
+                    floor=reached,
+                    ceiling=abs(own),
+                    note=note,
+                    both=(own, made),
+                )
+            )
     return tuple(found)
 
 
 def _pairs(ranks: _Ranks, owner: Places, far: int) -> tuple[_Ranks, _Ranks, Places]:
-    """The ranks of a person's events, those of events so many later, and whose they are, where both are known."""
-    first, second = ranks[:-far], ranks[far:]
+    """The ranks of a person's events, those of events so many later, and whose they
+    are, where both are known.
+    """
+    first = ranks[:-far]
+    second = ranks[far:]
     at = np.flatnonzero((owner[:-far] == owner[far:]) & ~np.isnan(first + second))
     return first[at], second[at], owner[at]
 

@@ -1,20 +1,27 @@
 """Numbers as they are: measures of a column that no choice of bins can flatter.
 
-Shares of levels say nothing of where in its bin a number lies: an income of 799 and one of 50,000 may share a bin.
-Here the numbers themselves are compared (days for a date), missing ones left aside:
+Shares of levels say nothing of where in its bin a number lies: an income of 799 and one
+of 50,000 may share a bin. Here the numbers themselves are compared (days for a date),
+missing ones left aside:
 
-    ks                Kolmogorov–Smirnov: the largest difference of the shares of rows up to any number
-    wasserstein       how far the numbers have to be moved on average, as a share of the declared bounds
-    quantile_error    mean difference of the 5, 25, 50, 75 and 95 % quantiles, as a share of the real 5–95 % range
+    ks                Kolmogorov–Smirnov: the largest difference of the shares of rows
+                      up to any number
+    wasserstein       how far the numbers have to be moved on average, as a share of the
+                      declared bounds
+    quantile_error    mean difference of the 5, 25, 50, 75 and 95 % quantiles, as a
+                      share of the real 5–95 % range
     zero_share        difference of the shares of exact zeros
     negative_share    difference of the shares of numbers below 0
-    spike_share       difference of the shares of the real rows' most frequent number other than 0
+    spike_share       difference of the shares of the real rows' most frequent number
+                      other than 0
 
-Each stands between what real rows reach held against real rows (floor), and what numbers spread evenly between the
-declared bounds reach (ceiling). Bounds that are too wide make `wasserstein` small; the others do not look at them.
+Each stands between what real rows reach held against real rows (floor), and what
+numbers spread evenly between the declared bounds reach (ceiling). Bounds that are too
+wide make `wasserstein` small; the others do not look at them.
 
-Edges: a column without any number in a table → a figure with a reason; no 0 within the bounds, a date or a time, or no
-number that 1 % of the rows share → no figure of that name.
+Edges: a column without any number in a table → a figure with a reason; no 0 within the
+bounds, a date or a time, or no number that 1 % of the rows share → no figure of that
+name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,18 +38,31 @@ from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.marginals import Codes
 
 Values = NDArray[np.float64]
-"""Numbers: of one column without the missing ones, or rows × columns with NaN where one is missing."""
+"""Numbers of one column without the missing ones, or rows × columns.
+
+Of rows × columns, NaN stands where one is missing.
+"""
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-COLUMN_FIGURES = ("ks", "wasserstein", "quantile_error", "zero_share", "negative_share", "spike_share")
-SHOWN = (0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0)  # quantiles of a column's row: both ends, both tails, the middle
+COLUMN_FIGURES = (
+    "ks",
+    "wasserstein",
+    "quantile_error",
+    "zero_share",
+    "negative_share",
+    "spike_share",
+)
+# quantiles of a column's row: both ends, both tails, the middle
+SHOWN = (0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0)
 SPIKE = 0.01  # a number that so many of the real rows share is one that matters
 SPLITS = 5  # the floor is the mean of so many splits of the real rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """One column's figures, its quantiles (real, synthetic), and its shares of zeros, negatives and the spike."""
+    """One column's figures, its quantiles (real, synthetic), and its shares of zeros,
+    negatives and the spike.
+    """
 
     column: Binned
     figures: tuple[Figure, ...]
@@ -59,8 +79,14 @@ class Numbers:
         if isinstance(self.column, Date):
             return str(np.datetime64(round(value), "D"))
         if isinstance(self.column, Datetime):
-            return str(np.datetime64(round(value) * self.column.step, "s")).replace("T", " ")
-        return f"{value:,.0f}" if abs(value) >= 1000 or value == round(value) else f"{value:.4g}"
+            return str(np.datetime64(round(value) * self.column.step, "s")).replace(
+                "T", " "
+            )
+        return (
+            f"{value:,.0f}"
+            if abs(value) >= 1000 or value == round(value)
+            else f"{value:.4g}"
+        )
 
     def distance_shown(self, value: float) -> str:
         """How far numbers lie apart, as this column has it: days of a date."""
@@ -73,11 +99,12 @@ class Numbers:
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """Where the numbers of a column lie, of all rows: (real, synthetic) for each quantile and for the deviation.
+    """Where the numbers of a column lie, of all rows: (real, synthetic) for each
+    quantile and for the deviation.
 
-    `below` and `above` are shares of rows beyond the other table's ends: of synthetic rows beyond the real ones, and
-    of real rows beyond the synthetic ones. `step` is how far the largest and the smallest real number lie from the
-    next one.
+    `below` and `above` are shares of rows beyond the other table's ends: of synthetic
+    rows beyond the real ones, and of real rows beyond the synthetic ones. `step` is how
+    far the largest and the smallest real number lie from the next one.
     """
 
     quantiles: Mapping[float, tuple[float, float]]
@@ -93,33 +120,47 @@ class Spread:
         return self.quantiles[0.0][0], self.quantiles[1.0][0]
 
 
-def measure_spreads(schema: Schema, real: Values, synthetic: Values) -> dict[str, Spread]:
+def measure_spreads(
+    schema: Schema, real: Values, synthetic: Values
+) -> dict[str, Spread]:
     """The spread of every column of numbers that both tables have some of."""
     found = {}
     for j, column in enumerate(schema.columns):
         if isinstance(column, Binned):
-            true, made = _present(real[:, j]), _present(synthetic[:, j])
+            true = _present(real[:, j])
+            made = _present(synthetic[:, j])
             if len(true) and len(made):
                 found[column.name] = _spread(true, made)
     return found
 
 
 def _spread(real: Values, synthetic: Values) -> Spread:
-    pairs = zip(*(np.quantile(table, SHOWN).tolist() for table in (real, synthetic)), strict=True)
+    pairs = zip(
+        *(np.quantile(table, SHOWN).tolist() for table in (real, synthetic)),
+        strict=True,
+    )
     different = np.unique(real)
     steps = np.diff(different) if len(different) > 1 else np.zeros(1)
     return Spread(
         quantiles=dict(zip(SHOWN, pairs, strict=True)),
         deviation=(_deviation(real), _deviation(synthetic)),
-        below=(float((synthetic < real.min()).mean()), float((real < synthetic.min()).mean())),
-        above=(float((synthetic > real.max()).mean()), float((real > synthetic.max()).mean())),
+        below=(
+            float((synthetic < real.min()).mean()),
+            float((real < synthetic.min()).mean()),
+        ),
+        above=(
+            float((synthetic > real.max()).mean()),
+            float((real > synthetic.max()).mean()),
+        ),
         step=(float(steps[0]), float(steps[-1])),
         rows=(len(real), len(synthetic)),
     )
 
 
 def _deviation(values: Values) -> float:
-    """The standard deviation; exactly 0 of equal numbers, which rounding would not leave at 0."""
+    """The standard deviation; exactly 0 of equal numbers, which rounding would not
+    leave at 0.
+    """
     return float(values.std()) if np.ptp(values) else 0.0
 
 
@@ -133,67 +174,125 @@ def table_values(schema: Schema, frame: pd.DataFrame, codes: Codes) -> Values:
 
 
 def apart(real: Values, other: Values) -> tuple[float, float]:
-    """The largest difference of the distribution functions (KS), and the area between them (Wasserstein-1): exact."""
-    real, other = np.sort(real), np.sort(other)
+    """The largest difference of the distribution functions (KS), and the area between
+    them (Wasserstein-1): exact.
+    """
+    real = np.sort(real)
+    other = np.sort(other)
     points = np.union1d(real, other)
     gaps = np.abs(_below(real, points) - _below(other, points))
     return float(gaps.max()), float((gaps[:-1] * np.diff(points)).sum())
 
 
 def measure_numbers(
-    schema: Schema, real: Values, synthetic: Values, pairs: Sequence[tuple[Values, Values]]
+    schema: Schema,
+    real: Values,
+    synthetic: Values,
+    pairs: Sequence[tuple[Values, Values]],
 ) -> dict[str, Numbers]:
-    """The figures of every column of numbers. `pairs` are real rows and real rows held against them: the floor."""
+    """The figures of every column of numbers. `pairs` are real rows and real rows held
+    against them: the floor.
+    """
     return {
-        column.name: _column(column, real[:, j], synthetic[:, j], [(a[:, j], b[:, j]) for a, b in pairs])
+        column.name: _column(
+            column, real[:, j], synthetic[:, j], [(a[:, j], b[:, j]) for a, b in pairs]
+        )
         for j, column in enumerate(schema.columns)
         if isinstance(column, Binned)
     }
 
 
-def splits(real: Values, fresh: Values, rng: np.random.Generator) -> list[tuple[Values, Values]]:
-    """Two tables of real rows mixed and parted again, a few times, into tables of the same sizes."""
+def splits(
+    real: Values, fresh: Values, rng: np.random.Generator
+) -> list[tuple[Values, Values]]:
+    """Two tables of real rows mixed and parted again, a few times, into tables of the
+    same sizes.
+    """
     both = np.concatenate([real, fresh])
-    return [(mixed[: len(real)], mixed[len(real) :]) for mixed in (rng.permutation(both) for _ in range(SPLITS))]
+    return [
+        (mixed[: len(real)], mixed[len(real) :])
+        for mixed in (rng.permutation(both) for _ in range(SPLITS))
+    ]
 
 
 def column_means(columns: Mapping[str, Numbers]) -> tuple[Figure, ...]:
-    """Each figure's mean over the columns that have it, with the furthest column in the note."""
+    """Each figure's mean over the columns that have it, with the furthest column in the
+    note.
+    """
     means = (_mean(name, columns) for name in COLUMN_FIGURES)
-    return tuple(mean for mean in means if mean.value is not None or mean.what.measure not in COLUMN_FIGURES[3:])
+    return tuple(
+        mean
+        for mean in means
+        if mean.value is not None or mean.what.measure not in COLUMN_FIGURES[3:]
+    )
 
 
-def _column(column: Binned, real: Values, synthetic: Values, pairs: Sequence[tuple[Values, Values]]) -> Numbers:
-    real, synthetic = _present(real), _present(synthetic)
-    known = [(a, b) for a, b in ((_present(a), _present(b)) for a, b in pairs) if len(a) and len(b)]
+def _column(
+    column: Binned,
+    real: Values,
+    synthetic: Values,
+    pairs: Sequence[tuple[Values, Values]],
+) -> Numbers:
+    real = _present(real)
+    synthetic = _present(synthetic)
+    known = [
+        (a, b)
+        for a, b in ((_present(a), _present(b)) for a, b in pairs)
+        if len(a) and len(b)
+    ]
     if not len(real) or not len(synthetic) or not known:
-        reason = f"the {'synthetic' if len(real) else 'real'} table has too few values of {column.name}."
+        reason = (
+            f"the {'synthetic' if len(real) else 'real'} table has too few values of "
+            f"{column.name}."
+        )
         absent = tuple(Figure.absent(What(name), reason) for name in COLUMN_FIGURES[:3])
         return Numbers(column=column, figures=absent, shares={})
-    different, counts = np.unique(real if isinstance(column, Date | Datetime) else real[real != 0], return_counts=True)
+    different, counts = np.unique(
+        real if isinstance(column, Date | Datetime) else real[real != 0],
+        return_counts=True,
+    )
     # the most frequent number, where it is shared by 1 % of the rows, and by two
     often = bool((counts >= max(2, SPIKE * len(real))).any())
     spike = float(different[counts.argmax()]) if often else None
-    first, last = float(column.edges[0]), float(column.edges[-1])
-    even = first + (last - first) * (np.arange(len(synthetic)) + 0.5) / len(synthetic)  # the public schema alone
-    held = [(real, synthetic), (real, np.floor(even) if column.edges.dtype.kind == "i" else even), *known]
+    first = float(column.edges[0])
+    last = float(column.edges[-1])
+    # the public schema alone
+    even = first + (last - first) * (np.arange(len(synthetic)) + 0.5) / len(synthetic)
+    held = [
+        (real, synthetic),
+        (real, np.floor(even) if column.edges.dtype.kind == "i" else even),
+        *known,
+    ]
     value, high, *floors = (_distances(column, a, b, spike) for a, b in held)
     low = {name: float(np.mean([floor[name] for floor in floors])) for name in value}
-    figures = tuple(Figure(What(n), value=value[n], floor=low[n], ceiling=high[n]) for n in value)
-    quantiles = zip(*(np.quantile(table, QUANTILES).tolist() for table in (real, synthetic)), strict=True)
+    figures = tuple(
+        Figure(What(n), value=value[n], floor=low[n], ceiling=high[n]) for n in value
+    )
+    quantiles = zip(
+        *(np.quantile(table, QUANTILES).tolist() for table in (real, synthetic)),
+        strict=True,
+    )
     before, after = (_shares(column, table, spike) for table in (real, synthetic))
     return Numbers(
-        column=column, figures=figures, quantiles=tuple(quantiles),
-        shares={name: (before[name], after[name]) for name in before}, spike=spike,
-    )  # fmt: skip
+        column=column,
+        figures=figures,
+        quantiles=tuple(quantiles),
+        shares={name: (before[name], after[name]) for name in before},
+        spike=spike,
+    )
 
 
-def _distances(column: Binned, real: Values, other: Values, spike: float | None) -> dict[str, float]:
-    low, high = float(column.edges[0]), float(column.edges[-1])
+def _distances(
+    column: Binned, real: Values, other: Values, spike: float | None
+) -> dict[str, float]:
+    low = float(column.edges[0])
+    high = float(column.edges[-1])
     largest, area = apart(real, other)
-    true, found = np.quantile(real, QUANTILES), np.quantile(other, QUANTILES)
+    true = np.quantile(real, QUANTILES)
+    found = np.quantile(other, QUANTILES)
     spread = float(true[-1] - true[0]) or high - low
-    shares, others = _shares(column, real, spike), _shares(column, other, spike)
+    shares = _shares(column, real, spike)
+    others = _shares(column, other, spike)
     return {
         "ks": largest,
         "wasserstein": area / (high - low),
@@ -221,10 +320,15 @@ def _mean(measure: str, columns: Mapping[str, Numbers]) -> Figure:
         if figure.what.measure == measure and figure.value is not None
     }
     if not found:
-        reason = "no column has such numbers in both tables." if columns else "there is no column of numbers."
+        reason = (
+            "no column has such numbers in both tables."
+            if columns
+            else "there is no column of numbers."
+        )
         return Figure.absent(What(measure), reason)
     value, floor, ceiling = (
-        float(np.mean([getattr(figure, end) for figure in found.values()])) for end in ("value", "floor", "ceiling")
+        float(np.mean([getattr(figure, end) for figure in found.values()]))
+        for end in ("value", "floor", "ceiling")
     )
     worst = max(found, key=lambda column: found[column].value or 0.0)
     count = f"mean over {len(found)} column{'s' * (len(found) > 1)} of numbers"

@@ -1,30 +1,41 @@
-"""How near synthetic people with their events are to real ones: tables, sums of a person, and who comes again.
+"""How near synthetic people with their events are to real ones: tables, sums of a
+person, and who comes again.
 
-Tables are those that a release counts (`data/visits/counts.py`), in which a person weighs 1 whatever they did:
+Tables are those that a release counts (`data/visits/counts.py`), in which a person
+weighs 1 whatever they did:
 
-    avd2_people, avd2_events, avd2_across, avd2_next, avd2_later    mean variation distance of two-way tables of
-                    people's columns, of the columns of one event, of a person and an event, of an event and the next
-                    one, and of a column and itself two events later
+    avd2_people, avd2_events, avd2_across, avd2_next, avd2_later
+                    mean variation distance of two-way tables of people's columns, of
+                    the columns of one event, of a person and an event, of an event and
+                    the next one, and of a column and itself two events later
     avd1_number     the distance of the numbers of events
-    total_mean_X, total_q90_X, mean_q90_X    of a number X: the error of the mean over people of their sums, of the 90 %
-                    quantile of these, and of that of their averages, each as a share of the real one
-    lag1_X, lag2_X, lag5_X    of a number X, as it came: how far the correlation of its ranks with those of the same
-                    person's events so many later is off; the naive end has none
-    tstr_again_auc  AUC, on real events, of a model that learned from synthetic ones whether another one follows, from
-                    the person's columns and the event's; its good end learned from real ones
+    total_mean_X, total_q90_X, mean_q90_X
+                    of a number X: the error of the mean over people of their sums, of
+                    the 90 % quantile of these, and of that of their averages, each as a
+                    share of the real one
+    lag1_X, lag2_X, lag5_X
+                    of a number X, as it came: how far the correlation of its ranks with
+                    those of the same person's events so many later is off; the naive
+                    end has none
+    tstr_again_auc  AUC, on real events, of a model that learned from synthetic ones
+                    whether another one follows, from the person's columns and the
+                    event's; its good end learned from real ones
     integrity       the share of events whose person is there
 
-With several kinds of events each has these by itself, its title behind their names (`avd2_events (visits)`), beside the
-columns of people of all holders, the numbers of the other events among them; and for every two kinds
+With several kinds of events each has these by itself, its title behind their names
+(`avd2_events (visits)`), beside the columns of people of all holders, the numbers of
+the other events among them; and for every two kinds
 
-    avd2_between (visits and claims)    of a column of the one kind and one of the other: the product of a person's two
-                                        averages, over people who have both
+    avd2_between (visits and claims)    of a column of the one kind and one of the
+                                        other: the product of a person's two averages,
+                                        over people who have both
 
-A distance stands between a bootstrap of real people, with all their events, and people and events whose columns are
-shuffled by themselves; that of the numbers between a bootstrap and all numbers alike.
+A distance stands between a bootstrap of real people, with all their events, and people
+and events whose columns are shuffled by themselves; that of the numbers between a
+bootstrap and all numbers alike.
 
-Edges: what cannot be computed has a reason; synthetic events without a person count in `integrity` alone; a real one
-that is nobody's → SchemaError.
+Edges: what cannot be computed has a reason; synthetic events without a person count in
+`integrity` alone; a real one that is nobody's → SchemaError.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +51,14 @@ from scipy import sparse
 from understudy.data.column import Integer, Real
 from understudy.data.reading.files import Source
 from understudy.data.table import read_table
-from understudy.data.visits import SeveralVisits, TwoSources, VisitCodes, VisitLayout, VisitSchema, read_visits
+from understudy.data.visits import (
+    SeveralVisits,
+    TwoSources,
+    VisitCodes,
+    VisitLayout,
+    VisitSchema,
+    read_visits,
+)
 from understudy.data.visits.counts import Block, count_visits
 from understudy.data.visits.reading import two_sources
 from understudy.evaluate.figure import Figure, StrongPair, What
@@ -56,52 +74,93 @@ Frames = Mapping[str, pd.DataFrame]  # "people", where the schema has them, and 
 Tables = Source | TwoSources  # a folder with both, or each by its name
 Names = tuple[tuple[str, ...], tuple[str, ...]]  # of people's columns, and of events'
 _Shares = dict[Block, NDArray[np.float64]]
-Kinds = tuple[VisitCodes, ...]  # of the same people, each with all columns of people, its own number last
+# of the same people, each with all columns of people, its own number last
+Kinds = tuple[VisitCodes, ...]
 
-NUMBER, INTEGRITY = What("avd", 1, "number"), What("integrity")
+NUMBER = What("avd", 1, "number")
+INTEGRITY = What("integrity")
 AGAIN = What("tstr", part="again", score="auc")
-KINDS = {"person": "people", "event": "events", "across": "across", "next": "next", "later": "later"}
+KINDS = {
+    "person": "people",
+    "event": "events",
+    "across": "across",
+    "next": "next",
+    "later": "later",
+}
 STRONGEST = 20  # tables of a kind that are judged by themselves
 _UNIT = 27_720  # divisible by every number up to 12
 
 
 def evaluate_visits(
-    real: Tables, synthetic: Tables, schema: Events, *, holdout: Tables | None = None, seed: int = 0
+    real: Tables,
+    synthetic: Tables,
+    schema: Events,
+    *,
+    holdout: Tables | None = None,
+    seed: int = 0,
 ) -> tuple[Figure, ...]:
-    """All figures. `holdout` are people whom no training saw; without them a fifth of the real ones is held out."""
+    """All figures. `holdout` are people whom no training saw; without them a fifth of
+    the real ones is held out.
+    """
     mine, (drawn, whole) = real_tables(real, schema), with_a_person(synthetic, schema)
     before, after = (event_codes(frames, schema, seed) for frames in (mine, drawn))
-    held = None if holdout is None else event_codes(real_tables(holdout, schema), schema, seed)
-    rng, several, found = np.random.default_rng([seed, 0]), len(schema.parts) > 1, list[Figure]()
-    layouts, titles, names = event_layouts(schema), _titles(schema), _column_names(schema)
-    for place, (part, title, layout) in enumerate(zip(schema.parts, titles, layouts, strict=True)):
+    held = (
+        None
+        if holdout is None
+        else event_codes(real_tables(holdout, schema), schema, seed)
+    )
+    rng = np.random.default_rng([seed, 0])
+    several = len(schema.parts) > 1
+    found = list[Figure]()
+    layouts = event_layouts(schema)
+    titles = _titles(schema)
+    names = _column_names(schema)
+    for place, (part, title, layout) in enumerate(
+        zip(schema.parts, titles, layouts, strict=True)
+    ):
         tables = table_figures(before[place], after[place], layout, rng, names[place])
         if several and not place:
             found += [tables[0], *between_figures(before, after, schema, rng)]
         test = None if held is None else held[place]
         own = [
             *(tables[1:] if several else tables),
-            *total_figures(_two(mine, title), _two(drawn, title), replace(part, people=schema.people)),
+            *total_figures(
+                _two(mine, title),
+                _two(drawn, title),
+                replace(part, people=schema.people),
+            ),
             *lag_figures(mine[title], drawn[title], part, rng),
             comes_again(before[place], after[place], test, layout, rng, seed),
             Figure(INTEGRITY, value=whole[title], ceiling=1.0, better="higher"),
         ]
-        found += [replace(one, what=one.what.about(title)) for one in own] if several else own
+        found += (
+            [replace(one, what=one.what.about(title)) for one in own]
+            if several
+            else own
+        )
     return tuple(found)
 
 
 def visit_tables(source: Tables, schema: Events) -> dict[str, pd.DataFrame]:
     """All tables, every cell checked against the schema, with their keys."""
-    found, sources = {}, two_sources(source, schema)
+    found = {}
+    sources = two_sources(source, schema)
     for part, declared in schema.tables.items():
         table = read_table(sources[part], declared, one_row_each=part == "people")
-        found[part] = table.frame[list(declared.names)].assign(**{schema.person: table.people})
+        found[part] = table.frame[list(declared.names)].assign(
+            **{schema.person: table.people}
+        )
     return found
 
 
-def with_a_person(source: Tables, schema: Events) -> tuple[dict[str, pd.DataFrame], dict[str, float]]:
-    """All tables without events that are nobody's, and of each kind of events the share that is somebody's."""
-    frames, shares = visit_tables(source, schema), {}
+def with_a_person(
+    source: Tables, schema: Events
+) -> tuple[dict[str, pd.DataFrame], dict[str, float]]:
+    """All tables without events that are nobody's, and of each kind of events the share
+    that is somebody's.
+    """
+    frames = visit_tables(source, schema)
+    shares = {}
     for name in schema.tables.keys() - {"people"}:
         events, shares[name] = frames[name], 1.0
         if schema.people is not None and len(events):
@@ -116,28 +175,41 @@ def real_tables(source: Tables, schema: Events) -> dict[str, pd.DataFrame]:
     for title, share in shares.items():
         if share < 1:
             raise SchemaError(
-                f"{title}: {1 - share:.2%} of them are of people who are not in the table of people. "
-                "Nothing was compared."
+                f"{title}: {1 - share:.2%} of them are of people who are not in the "
+                "table of people. Nothing was compared."
             )
     return frames
 
 
-def event_codes(frames: Mapping[str, pd.DataFrame], schema: Events, seed: int = 0) -> Kinds:
+def event_codes(
+    frames: Mapping[str, pd.DataFrame], schema: Events, seed: int = 0
+) -> Kinds:
     """What counts of each kind of events, with the columns of people of all."""
-    rng, key = FastRng(seed), schema.person
+    rng = FastRng(seed)
+    key = schema.person
     titles = _titles(schema)
     first, *others = (
-        read_visits(_two(frames, title) if part.people else {"events": frames[title]}, part.even)
+        read_visits(
+            _two(frames, title) if part.people else {"events": frames[title]}, part.even
+        )
         for part, title in zip(schema.parts, titles, strict=True)
     )
     if others and schema.people is None:
         ids = pd.concat([frames[title][key].astype(str) for title in titles]).unique()
         first = first.among(np.asarray(ids))
-    each = [own.codes(rng) for own in (first, *(other.among(first.people) for other in others))]
+    each = [
+        own.codes(rng)
+        for own in (first, *(other.among(first.people) for other in others))
+    ]
     declared = first.own.shape[1]
-    own, derived = each[0].people[:, :declared], [each[0].people[:, declared:], *(c.people for c in each[1:])]
+    own = each[0].people[:, :declared]
+    derived = [each[0].people[:, declared:], *(c.people for c in each[1:])]
     return tuple(
-        VisitCodes(np.concatenate([own, *_own_last(derived, place)], axis=1), codes.events, codes.starts)
+        VisitCodes(
+            np.concatenate([own, *_own_last(derived, place)], axis=1),
+            codes.events,
+            codes.starts,
+        )
         for place, codes in enumerate(each)
     )
 
@@ -146,9 +218,14 @@ def event_layouts(schema: Events) -> tuple[VisitLayout, ...]:
     """Which tables are compared of each kind of events."""
     each = [VisitLayout.from_schema(part) for part in schema.parts]
     declared = 0 if schema.people is None else len(schema.people.columns)
-    own, derived = each[0].people[:declared], [each[0].people[declared:], *(one.people for one in each[1:])]
+    own = each[0].people[:declared]
+    derived = [each[0].people[declared:], *(one.people for one in each[1:])]
     return tuple(
-        VisitLayout((*own, *(size for part in _own_last(derived, place) for size in part)), one.events, one.ordered)
+        VisitLayout(
+            (*own, *(size for part in _own_last(derived, place) for size in part)),
+            one.events,
+            one.ordered,
+        )
         for place, one in enumerate(each)
     )
 
@@ -157,30 +234,50 @@ def _column_names(schema: Events) -> tuple[Names, ...]:
     """What the columns of `event_layouts` are called, of people and of events."""
     each = [part.person_schema.names for part in schema.parts]
     declared = 0 if schema.people is None else len(schema.people.columns)
-    own, derived = each[0][:declared], [each[0][declared:], *each[1:]]
+    own = each[0][:declared]
+    derived = [each[0][declared:], *each[1:]]
     return tuple(
-        ((*own, *(name for part in _own_last(derived, place) for name in part)), part.event_schema.names)
+        (
+            (*own, *(name for part in _own_last(derived, place) for name in part)),
+            part.event_schema.names,
+        )
         for place, part in enumerate(schema.parts)
     )
 
 
 def table_figures(
-    real: VisitCodes, synthetic: VisitCodes, layout: VisitLayout, rng: np.random.Generator, names: Names | None = None
+    real: VisitCodes,
+    synthetic: VisitCodes,
+    layout: VisitLayout,
+    rng: np.random.Generator,
+    names: Names | None = None,
 ) -> tuple[Figure, ...]:
-    """Distances of all tables, kind by kind, the strongest by themselves, and of the number of events. `names` are
-    those of people's columns and of events'."""
+    """Distances of all tables, kind by kind, the strongest by themselves, and of the
+    number of events. `names` are those of people's columns and of events'.
+    """
     if not len(real.people) or not len(synthetic.people):
         lacking = [*(What("avd", 2, part) for part in KINDS.values()), NUMBER]
         return tuple(Figure.absent(what, "there are no people.") for what in lacking)
     again = real.take(bootstrap(len(real.people), len(synthetic.people), rng))
-    mine, *others = (_shares(codes, layout) for codes in (real, synthetic, again, mixed_up(real, rng)))
+    mine, *others = (
+        _shares(codes, layout)
+        for codes in (real, synthetic, again, mixed_up(real, rng))
+    )
     tables = [_table_distances(mine, other, layout) for other in others]
     near, low, high = (_means(mine, apart, layout) for apart in tables)
-    strongest = {} if names is None else _strongest(tables, names, len(synthetic.people))
+    strongest = (
+        {} if names is None else _strongest(tables, names, len(synthetic.people))
+    )
     number = mine["person", len(layout.people) - 1, len(layout.people) - 1]
     high[NUMBER] = float(np.abs(number - 1 / len(number)).sum() / 2)
     return tuple(
-        Figure(what, value=value, floor=low[what], ceiling=high[what], parts=strongest.get(what, ()))
+        Figure(
+            what,
+            value=value,
+            floor=low[what],
+            ceiling=high[what],
+            parts=strongest.get(what, ()),
+        )
         if value is not None
         else Figure.absent(what, "no such table is counted, or nobody is in it.")
         for what, value in near.items()
@@ -188,19 +285,28 @@ def table_figures(
 
 
 def mixed_up(codes: VisitCodes, rng: np.random.Generator) -> VisitCodes:
-    """Columns shuffled by themselves, of events among first ones, or others, that weigh the same: their shares stay."""
-    events, weigh = codes.events.copy(), np.rint(2 * np.log2(codes.numbers[codes.owner]))
+    """Columns shuffled by themselves, of events among first ones, or others, that weigh
+    the same: their shares stay.
+    """
+    events = codes.events.copy()
+    weigh = np.rint(2 * np.log2(codes.numbers[codes.owner]))
     there = np.lexsort((codes.order == 0, weigh))
     for column in range(events.shape[1]):
         some = np.lexsort((rng.random(len(weigh)), codes.order == 0, weigh))
         events[there, column] = codes.events[some, column]
-    return VisitCodes(shuffled(codes.people, len(codes.people), rng), events, codes.starts)
+    return VisitCodes(
+        shuffled(codes.people, len(codes.people), rng), events, codes.starts
+    )
 
 
-def flat(codes: VisitCodes, layout: VisitLayout, most: int = 10) -> tuple[NDArray[np.int32], tuple[int, ...]]:
-    """A row for each person with all events side by side, up to `most`, and the levels of each column.
+def flat(
+    codes: VisitCodes, layout: VisitLayout, most: int = 10
+) -> tuple[NDArray[np.int32], tuple[int, ...]]:
+    """A row for each person with all events side by side, up to `most`, and the levels
+    of each column.
 
-    An event that is not there has a level of its own. So an attack on rows takes a person with all rows as its target.
+    An event that is not there has a level of its own. So an attack on rows takes a
+    person with all rows as its target.
     """
     columns = len(layout.events)
     rows = np.tile(np.array(layout.events, dtype=np.int32), (len(codes.people), most))
@@ -211,25 +317,39 @@ def flat(codes: VisitCodes, layout: VisitLayout, most: int = 10) -> tuple[NDArra
     return np.concatenate([codes.people, rows], axis=1), sizes
 
 
-def total_figures(real: Frames, synthetic: Frames, schema: VisitSchema) -> tuple[Figure, ...]:
-    """Errors of the sums and averages of people, for every column of events that holds numbers."""
+def total_figures(
+    real: Frames, synthetic: Frames, schema: VisitSchema
+) -> tuple[Figure, ...]:
+    """Errors of the sums and averages of people, for every column of events that holds
+    numbers.
+    """
     found = []
     for column in schema.events.columns:
         if isinstance(column, Integer | Real) and column.name != schema.time:
-            (total, mean), (other, others) = (sums_of(frames, schema, column.name) for frames in (real, synthetic))
+            (total, mean), (other, others) = (
+                sums_of(frames, schema, column.name) for frames in (real, synthetic)
+            )
             pairs = (
                 ("total_mean", total.mean(), other.mean()),
                 ("total_q90", total.quantile(0.9), other.quantile(0.9)),
                 ("mean_q90", mean.quantile(0.9), others.quantile(0.9)),
             )
-            found += [_error(What(name, column=column.name), float(a), float(b)) for name, a, b in pairs]
+            found += [
+                _error(What(name, column=column.name), float(a), float(b))
+                for name, a, b in pairs
+            ]
     return tuple(found)
 
 
-def sums_of(frames: Frames, schema: VisitSchema, column: str) -> tuple["pd.Series[float]", "pd.Series[float]"]:
-    """Each person's sum of a column, 0 for a person without events, and the average of those who have some."""
+def sums_of(
+    frames: Frames, schema: VisitSchema, column: str
+) -> tuple["pd.Series[float]", "pd.Series[float]"]:
+    """Each person's sum of a column, 0 for a person without events, and the average of
+    those who have some.
+    """
     events = frames["events"].groupby(schema.person)[column]
-    total, mean = events.sum().astype(float), events.mean().dropna().astype(float)
+    total = events.sum().astype(float)
+    mean = events.mean().dropna().astype(float)
     if schema.people is not None:
         total = total.reindex(frames["people"][schema.person], fill_value=0.0)
     return total, mean
@@ -237,8 +357,12 @@ def sums_of(frames: Frames, schema: VisitSchema, column: str) -> tuple["pd.Serie
 
 def _error(what: What, real: float, other: float) -> Figure:
     if not np.isfinite([real, other]).all() or real == 0:
-        return Figure.absent(what, "there is nothing to compare with, or the real one is 0.")
-    return Figure(what, value=abs(other - real) / abs(real), floor=0.0, both=(real, other))
+        return Figure.absent(
+            what, "there is nothing to compare with, or the real one is 0."
+        )
+    return Figure(
+        what, value=abs(other - real) / abs(real), floor=0.0, both=(real, other)
+    )
 
 
 def _shares(codes: VisitCodes, layout: VisitLayout) -> _Shares:
@@ -246,57 +370,90 @@ def _shares(codes: VisitCodes, layout: VisitLayout) -> _Shares:
     return {block: table / max(table.sum(), 1.0) for block, table in split.items()}
 
 
-def _table_distances(real: _Shares, other: _Shares, layout: VisitLayout) -> dict[Block, float]:
-    return {block: float(np.abs(real[block] - other[block]).sum() / 2) for block in layout.blocks}
+def _table_distances(
+    real: _Shares, other: _Shares, layout: VisitLayout
+) -> dict[Block, float]:
+    return {
+        block: float(np.abs(real[block] - other[block]).sum() / 2)
+        for block in layout.blocks
+    }
 
 
 def _strongest(
     tables: Sequence[Mapping[Block, float]], names: Names, people: int
 ) -> dict[What, tuple[StrongPair, ...]]:
-    """Of each kind the tables that depend most in the real people: with the distance of the synthetic ones, of other
-    real ones, and of shuffled columns."""
+    """Of each kind the tables that depend most in the real people: with the distance of
+    the synthetic ones, of other real ones, and of shuffled columns.
+    """
     made, low, high = tables
     people_names, event_names = names
-    sides = {"person": (people_names, people_names), "across": (people_names, event_names)}
+    sides = {
+        "person": (people_names, people_names),
+        "across": (people_names, event_names),
+    }
     found: dict[What, tuple[StrongPair, ...]] = {}
     for kind, name in KINDS.items():
         rows, columns = sides.get(kind, (event_names, event_names))
         alike = kind in ("person", "event")
-        own = [block for block in made if block[0] == kind and not (alike and block[1] == block[2])]
+        own = [
+            block
+            for block in made
+            if block[0] == kind and not (alike and block[1] == block[2])
+        ]
         pairs = []
         for block in sorted(own, key=lambda one: low[one] - high[one])[:STRONGEST]:
-            figure = Figure(What("avd", 2, name), value=made[block], floor=low[block], ceiling=high[block])
-            one, other = rows[block[1]], columns[block[2]]
+            figure = Figure(
+                What("avd", 2, name),
+                value=made[block],
+                floor=low[block],
+                ceiling=high[block],
+            )
+            one = rows[block[1]]
+            other = columns[block[2]]
             pairs.append(StrongPair(one=one, other=other, figure=figure, rows=people))
         found[What("avd", 2, name)] = tuple(pairs)
     return found
 
 
-def _means(real: _Shares, apart: Mapping[Block, float], layout: VisitLayout) -> dict[What, float | None]:
+def _means(
+    real: _Shares, apart: Mapping[Block, float], layout: VisitLayout
+) -> dict[What, float | None]:
     """The mean over all two-way tables of each kind, None where there are none."""
     found: dict[What, float | None] = {}
     for kind, name in KINDS.items():
         pairs = [(a, b) for k, a, b in apart if k == kind]
-        own = [apart[kind, a, b] for a, b in pairs if a != b or kind not in ("person", "event")]
+        own = [
+            apart[kind, a, b]
+            for a, b in pairs
+            if a != b or kind not in ("person", "event")
+        ]
         there = own and any(real[kind, a, b].any() for a, b in pairs)
         found[What("avd", 2, name)] = float(np.mean(own)) if there else None
     number = len(layout.people) - 1
     return found | {NUMBER: apart["person", number, number]}
 
 
-def between_figures(real: Kinds, synthetic: Kinds, schema: Events, rng: np.random.Generator) -> tuple[Figure, ...]:
+def between_figures(
+    real: Kinds, synthetic: Kinds, schema: Events, rng: np.random.Generator
+) -> tuple[Figure, ...]:
     if not len(real[0].people) or not len(synthetic[0].people):
         return ()
     some = bootstrap(len(real[0].people), len(synthetic[0].people), rng)
-    again, mixed = [own.take(some) for own in real], [mixed_up(own, rng) for own in real]
-    layouts, found = event_layouts(schema), list[Figure]()
+    again = [own.take(some) for own in real]
+    mixed = [mixed_up(own, rng) for own in real]
+    layouts = event_layouts(schema)
+    found = list[Figure]()
     for one, other in combinations(range(len(real)), 2):
         sizes = layouts[one].events, layouts[other].events
         mine, drawn, low, high = (  # all tables of two columns, side by side, in people
-            (_averages(codes[one], sizes[0]).T @ _averages(codes[other], sizes[1])).toarray()
+            (
+                _averages(codes[one], sizes[0]).T @ _averages(codes[other], sizes[1])
+            ).toarray()
             for codes in (real, synthetic, again, mixed)
         )
-        what = What("avd", 2, "between", of=(schema.parts[one].title, schema.parts[other].title))
+        what = What(
+            "avd", 2, "between", of=(schema.parts[one].title, schema.parts[other].title)
+        )
         if mine.any() and drawn.any():
             ends = [_apart(mine, table, *sizes) for table in (drawn, low, high)]
             found.append(Figure(what, value=ends[0], floor=ends[1], ceiling=ends[2]))
@@ -310,35 +467,63 @@ def _averages(codes: VisitCodes, sizes: Sequence[int]) -> sparse.csr_matrix:
     begin = np.cumsum([0, *sizes])
     levels = (codes.events + begin[:-1]).ravel()
     owner = np.repeat(codes.owner, len(sizes))
-    return sparse.csr_matrix((1 / codes.numbers[owner], (owner, levels)), shape=(len(codes.people), int(begin[-1])))
+    return sparse.csr_matrix(
+        (1 / codes.numbers[owner], (owner, levels)),
+        shape=(len(codes.people), int(begin[-1])),
+    )
 
 
-def _apart(real: NDArray[np.float64], other: NDArray[np.float64], rows: Sequence[int], columns: Sequence[int]) -> float:
-    """The mean distance of the tables in two matrices; each has all people who have both kinds."""
+def _apart(
+    real: NDArray[np.float64],
+    other: NDArray[np.float64],
+    rows: Sequence[int],
+    columns: Sequence[int],
+) -> float:
+    """The mean distance of the tables in two matrices; each has all people who have
+    both kinds.
+    """
     people = [one[: rows[0], : columns[0]].sum() for one in (real, other)]
     apart = np.abs(real / people[0] - other / people[1]) / 2
-    cuts = [[slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))] for sizes in (rows, columns)]
+    cuts = [
+        [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
+        for sizes in (rows, columns)
+    ]
     return float(np.mean([apart[a, b].sum() for a in cuts[0] for b in cuts[1]]))
 
 
 def comes_again(
-    real: VisitCodes, synthetic: VisitCodes, test: VisitCodes | None, layout: VisitLayout, rng: np.random.Generator,
+    real: VisitCodes,
+    synthetic: VisitCodes,
+    test: VisitCodes | None,
+    layout: VisitLayout,
+    rng: np.random.Generator,
     seed: int,
-) -> Figure:  # fmt: skip
-    """Whether another event follows, learned from synthetic events and tested on real ones."""
+) -> Figure:
+    """Whether another event follows, learned from synthetic events and tested on real
+    ones.
+    """
     if test is None:
-        order, cut = rng.permutation(len(real.people)), len(real.people) // 5
+        order = rng.permutation(len(real.people))
+        cut = len(real.people) // 5
         real, test = real.take(order[cut:]), real.take(order[:cut])
     sizes = (*layout.people[:-1], *layout.events)
     mine, others, held = (_examples(codes) for codes in (real, synthetic, test))
-    figures = downstream(mine, others, held, sizes, classes=2, models=("boosting",), seed=seed)
-    return replace(next(figure for figure in figures if figure.what.score == "auc"), what=AGAIN)
+    figures = downstream(
+        mine, others, held, sizes, classes=2, models=("boosting",), seed=seed
+    )
+    return replace(
+        next(figure for figure in figures if figure.what.score == "auc"), what=AGAIN
+    )
 
 
 def _examples(codes: VisitCodes) -> Examples:
-    """Every event with its person's columns but the number of events, and whether another one follows."""
+    """Every event with its person's columns but the number of events, and whether
+    another one follows.
+    """
     features = np.concatenate([codes.people[codes.owner, :-1], codes.events], axis=1)
-    return Examples(features, (codes.order + 1 < codes.numbers[codes.owner]).astype(np.int64))
+    return Examples(
+        features, (codes.order + 1 < codes.numbers[codes.owner]).astype(np.int64)
+    )
 
 
 def _own_last(parts: Sequence[T], place: int) -> list[T]:
@@ -352,4 +537,6 @@ def _titles(schema: Events) -> list[str]:
 
 def _two(frames: Mapping[str, pd.DataFrame], title: str) -> dict[str, pd.DataFrame]:
     """People, where they have columns, and one kind of events."""
-    return ({"people": frames["people"]} if "people" in frames else {}) | {"events": frames[title]}
+    return ({"people": frames["people"]} if "people" in frames else {}) | {
+        "events": frames[title]
+    }

@@ -1,1 +1,3 @@
-"""Training the networks of many clients as one batch, and the classifiers that are trained so."""
+"""Training the networks of many clients as one batch, and the classifiers that are
+trained so.
+"""

@@ -1,12 +1,15 @@
 """The classifiers of the experiments, as plain functions of one flat parameter vector.
 
-Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Table 3.2: logistic regression on tables, a network with one
-hidden layer of 96, and LeNet on 28 × 28 images. Its parameter counts are met exactly (2,570 for logistic regression on
-USPS; 76,330 and 44,426 for the two networks on Fashion-MNIST).
+Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Table 3.2: logistic regression on
+tables, a network with one hidden layer of 96, and LeNet on 28 × 28 images. Its
+parameter counts are met exactly (2,570 for logistic regression on USPS; 76,330 and
+44,426 for the two networks on Fashion-MNIST).
 Paper → code: LR → LogisticRegression, NN → Mlp, CNN → LeNet, d → size, M → params.
-Differs from the paper: the initial weights are not stated there; these are PyTorch's own defaults.
+Differs from the paper: the initial weights are not stated there; these are PyTorch's
+own defaults.
 
-`forward` takes one model, with rows (rows, …), or one for every client of a cohort, with rows (clients, rows, …).
+`forward` takes one model, with rows (rows, …), or one for every client of a cohort,
+with rows (clients, rows, …).
 """
 
 import math
@@ -26,30 +29,44 @@ from understudy.models.network import Flat, Shapes, dense_shapes, read
 
 
 class Classifier(Flat):
-    """A network from rows to one score per class: `forward` takes one model, or one per client."""
+    """A network from rows to one score per class: `forward` takes one model, or one per
+    client.
+    """
 
     classes: int
 
     def prepare(self, x: Tensor) -> Tensor:
-        """What all epochs share of the rows (clients, rows, …): vectors, where a network has `features`."""
-        rows, features = x.flatten(2), getattr(self, "features", None)
+        """What all epochs share of the rows (clients, rows, …): vectors, where a
+        network has `features`.
+        """
+        rows = x.flatten(2)
+        features = getattr(self, "features", None)
         if rows.shape[-1] != features:
-            raise ConfigError(f"A {self.kind} takes rows of {features} features, not {rows.shape[-1]}.")
+            raise ConfigError(
+                f"A {self.kind} takes rows of {features} features, not "
+                f"{rows.shape[-1]}."
+            )
         return rows
 
     @abstractmethod
     def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
-        """Logits (clients, rows, classes) of every client's own model on its own prepared rows."""
+        """Logits (clients, rows, classes) of every client's own model on its own
+        prepared rows.
+        """
 
     def forward(self, params: Tensor, x: Tensor) -> Tensor:
-        """Logits (rows, classes) of one model, or (clients, rows, classes) of one model per client."""
+        """Logits (rows, classes) of one model, or (clients, rows, classes) of one model
+        per client.
+        """
         if params.ndim == 2:
             return self.scores(params, self.prepare(x))
         return self.scores(params[None], self.prepare(x[None]))[0]
 
 
 class Dense(Classifier):
-    """Linear layers with ReLU between them. `tail` is all that follows the first, for `span`."""
+    """Linear layers with ReLU between them. `tail` is all that follows the first, for
+    `span`.
+    """
 
     features: int
 
@@ -61,7 +78,9 @@ class Dense(Classifier):
     @property
     def shapes(self) -> Shapes:
         sizes = pairwise((self.features, *self.widths))
-        return dense_shapes(**{f"layer{place}": (b, a) for place, (a, b) in enumerate(sizes, start=1)})
+        return dense_shapes(
+            **{f"layer{place}": (b, a) for place, (a, b) in enumerate(sizes, start=1)}
+        )
 
     @property
     def row_floats(self) -> int:
@@ -72,13 +91,17 @@ class Dense(Classifier):
         return _behind(linear(prepared, weight, bias), tail)
 
     def tail(self, params: Tensor, z: Tensor) -> Tensor:
-        """Logits from the input layer's pre-activations z and the flat parameters behind that layer."""
+        """Logits from the input layer's pre-activations z and the flat parameters
+        behind that layer.
+        """
         return _behind(z, read(params, list(self.shapes.values())[2:]))
 
 
 @dataclass(frozen=True)
 class LogisticRegression(Dense):
-    """One linear layer; two classes have two rows of weights, as the paper counts them (248 on Adult)."""
+    """One linear layer; two classes have two rows of weights, as the paper counts them
+    (248 on Adult).
+    """
 
     kind: ClassVar[str] = "logistic_regression"
     features: int
@@ -113,35 +136,49 @@ class LeNet(Classifier):
     @property
     def shapes(self) -> Shapes:
         return {
-            "conv1.weight": (6, 1, 5, 5), "conv1.bias": (6,),
-            "conv2.weight": (16, 6, 5, 5), "conv2.bias": (16,),
-            "layer1.weight": (120, 256), "layer1.bias": (120,),
-            "layer2.weight": (84, 120), "layer2.bias": (84,),
-            "layer3.weight": (self.classes, 84), "layer3.bias": (self.classes,),
-        }  # fmt: skip
+            "conv1.weight": (6, 1, 5, 5),
+            "conv1.bias": (6,),
+            "conv2.weight": (16, 6, 5, 5),
+            "conv2.bias": (16,),
+            "layer1.weight": (120, 256),
+            "layer1.bias": (120,),
+            "layer2.weight": (84, 120),
+            "layer2.bias": (84,),
+            "layer3.weight": (self.classes, 84),
+            "layer3.bias": (self.classes,),
+        }
 
     @property
     def row_floats(self) -> int:
         return 4 * (28 * 28 + 24 * 24 * 6 + 8 * 8 * 16)
 
     def prepare(self, x: Tensor) -> Tensor:
-        """Every client's images as channels, by which a grouped convolution keeps clients apart: (rows, clients, …)."""
+        """Every client's images as channels, by which a grouped convolution keeps
+        clients apart: (rows, clients, …).
+        """
         if math.prod(x.shape[2:]) != 28 * 28:
-            raise ConfigError(f"A lenet takes images of 28 × 28, not rows of shape {tuple(x.shape[2:])}.")
+            raise ConfigError(
+                "A lenet takes images of 28 × 28, not rows of shape "
+                f"{tuple(x.shape[2:])}."
+            )
         return x.reshape(*x.shape[:2], 28, 28).transpose(0, 1)
 
     def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
         w1, b1, w2, b2, *dense = self.views(params).values()
         h = prepared  # (rows, clients · channels, height, width)
         for weight, bias in ((w1, b1), (w2, b2)):
-            h = functional.conv2d(h, weight.flatten(0, 1), bias.flatten(), groups=len(params))
+            h = functional.conv2d(
+                h, weight.flatten(0, 1), bias.flatten(), groups=len(params)
+            )
             h = functional.max_pool2d(h, 2).relu()
         return _behind(h.view(len(h), len(params), -1).transpose(0, 1), dense)
 
 
 @dataclass(frozen=True)
 class Quadratic(Classifier):
-    """A score for each of a class's `cells`, quadratic along shared `directions`: Bayes' rule of Gaussians."""
+    """A score for each of a class's `cells`, quadratic along shared `directions`:
+    Bayes' rule of Gaussians.
+    """
 
     kind: ClassVar[str] = "quadratic"
     features: int
@@ -151,11 +188,16 @@ class Quadratic(Classifier):
 
     @property
     def shapes(self) -> Shapes:
-        count, k = self.classes * self.cells, self.directions
+        count = self.classes * self.cells
+        k = self.directions
         return {
-            "linear.weight": (count, self.features), "linear.bias": (count,), "centre": (self.features,),
-            "directions": (k, self.features), "factors": (count, k, k), "shifts": (count, k),
-        }  # fmt: skip
+            "linear.weight": (count, self.features),
+            "linear.bias": (count,),
+            "centre": (self.features,),
+            "directions": (k, self.features),
+            "factors": (count, k, k),
+            "shifts": (count, k),
+        }
 
     @property
     def row_floats(self) -> int:
@@ -164,14 +206,19 @@ class Quadratic(Classifier):
     def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
         weight, bias, centre, directions, factors, shifts = self.views(params).values()
         rows = prepared - centre[:, None]
-        along = torch.einsum("brk,bcjk->brcj", rows @ directions.mT, factors) - shifts[:, None]
+        along = (
+            torch.einsum("brk,bcjk->brcj", rows @ directions.mT, factors)
+            - shifts[:, None]
+        )
         cells = rows @ weight.mT + bias[:, None] + along.square().sum(-1) / 2
         return cells.reshape(*cells.shape[:2], self.classes, self.cells).logsumexp(-1)
 
 
 @dataclass(frozen=True)
 class UprightQuadratic(Quadratic):
-    """The same for images that are turned upright; how they were turned stands before their values."""
+    """The same for images that are turned upright; how they were turned stands before
+    their values.
+    """
 
     kind: ClassVar[str] = "upright_quadratic"
     height: int
@@ -180,9 +227,17 @@ class UprightQuadratic(Quadratic):
     def prepare(self, x: Tensor) -> Tensor:
         clients, rows = x.shape[:2]
         pixels = self.height * self.width
-        if (size := math.prod(x.shape[2:])) % pixels or POSES + size != self.features:
-            raise ConfigError(f"A {self.kind} takes images of {self.height} × {self.width}, not rows of {size}.")
-        steps = ((x.double() - 0.5) * UNIT).round().reshape(clients * rows, self.height, self.width, -1)
+        size = math.prod(x.shape[2:])
+        if size % pixels or POSES + size != self.features:
+            raise ConfigError(
+                f"A {self.kind} takes images of {self.height} × {self.width}, not "
+                f"rows of {size}."
+            )
+        steps = (
+            ((x.double() - 0.5) * UNIT)
+            .round()
+            .reshape(clients * rows, self.height, self.width, -1)
+        )
         poses, turned = upright(steps)
         poses = poses * weights(self.height, self.width)
         ready = torch.cat([poses, turned.flatten(1) / UNIT + 0.5], 1).to(x.dtype)
@@ -190,12 +245,15 @@ class UprightQuadratic(Quadratic):
 
 
 def _behind(h: Tensor, layers: list[Tensor]) -> Tensor:
-    """ReLU and a linear layer, as often as there are layers (weight, bias, weight, bias, …)."""
+    """ReLU and a linear layer, as often as there are layers (weight, bias, weight,
+    bias, …).
+    """
     for weight, bias in zip(layers[::2], layers[1::2], strict=True):
         h = linear(h.relu(), weight, bias)
     return h
 
 
 NETWORKS: dict[str, type[Classifier]] = {
-    network.kind: network for network in (LogisticRegression, Mlp, LeNet, Quadratic, UprightQuadratic)
+    network.kind: network
+    for network in (LogisticRegression, Mlp, LeNet, Quadratic, UprightQuadratic)
 }

@@ -1,8 +1,10 @@
-"""Adam and RMSprop; and many clients at once: products of small matrices, descent in the span of rows, replayed graphs.
+"""Adam and RMSprop; and many clients at once: products of small matrices, descent in
+the span of rows, replayed graphs.
 
-Kingma and Ba, "Adam" (ICLR 2015), Algorithm 1; RMSprop is the optimiser of both papers' GANs. Not by `torch.optim`: the
-first optimiser made there loads PyTorch's compiler, two seconds (a fifth of a whole run on a GPU), and each step spends
-more on bookkeeping than on numbers.
+Kingma and Ba, "Adam" (ICLR 2015), Algorithm 1; RMSprop is the optimiser of both papers'
+GANs. Not by `torch.optim`: the first optimiser made there loads PyTorch's compiler, two
+seconds (a fifth of a whole run on a GPU), and each step spends more on bookkeeping than
+on numbers.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,60 +15,95 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-DECAY, TINY = 0.99, 1e-8  # as in torch.optim
+# as in torch.optim
+DECAY = 0.99
+TINY = 1e-8
 _LARGE = 1 << 17  # numbers of a parameter
 
 
 def along(outputs: Iterable[Tensor], slopes: Iterable[Tensor]) -> Tensor:
-    """A sum that has these slopes at these outputs, bit for bit, for `torch.autograd.grad` without its compiler."""
+    """A sum that has these slopes at these outputs, bit for bit, for
+    `torch.autograd.grad` without its compiler.
+    """
     pairs = zip(outputs, slopes, strict=True)
-    return torch.stack([output.flatten() @ slope.flatten() for output, slope in pairs]).sum()
+    return torch.stack(
+        [output.flatten() @ slope.flatten() for output, slope in pairs]
+    ).sum()
 
 
 class Adam:
-    """Descend along the mean of the gradients so far, divided by the root of their mean square.
+    """Descend along the mean of the gradients so far, divided by the root of their mean
+    square.
 
-    Guarantee: the steps of `torch.optim.Adam(…, fused=True)`, bit for bit; one kernel a step, which asks the host for
-    no value, so that a captured graph can hold it.
-    Edges: `lr` may be set anew between steps; a parameter that is not dense in memory → ValueError.
+    Guarantee: the steps of `torch.optim.Adam(…, fused=True)`, bit for bit; one kernel a
+    step, which asks the host for no value, so that a captured graph can hold it.
+    Edges: `lr` may be set anew between steps; a parameter that is not dense in memory →
+    ValueError.
     """
 
-    def __init__(self, parameters: Iterable[Tensor], lr: float, betas: tuple[float, float] = (0.9, 0.999)) -> None:
-        self.lr, self._betas = lr, betas
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+    ) -> None:
+        self.lr = lr
+        self._betas = betas
         self._parameters = [parameter.detach() for parameter in parameters]
         if not all(parameter.is_contiguous() for parameter in self._parameters):
-            raise ValueError("Adam steps in place, through memory: a parameter is not contiguous.")
-        self._means, self._squares = ([torch.zeros_like(own) for own in self._parameters] for _ in range(2))
-        self._steps = [torch.zeros((), device=parameter.device) for parameter in self._parameters]
+            raise ValueError(
+                "Adam steps in place, through memory: a parameter is not contiguous."
+            )
+        self._means, self._squares = (
+            [torch.zeros_like(own) for own in self._parameters] for _ in range(2)
+        )
+        self._steps = [
+            torch.zeros((), device=parameter.device) for parameter in self._parameters
+        ]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor]) -> None:
         torch._foreach_add_(self._steps, 1)
         torch._fused_adam_(
-            self._parameters, [gradient.contiguous() for gradient in gradients], self._means, self._squares, [],
-            self._steps, lr=self.lr, beta1=self._betas[0], beta2=self._betas[1], eps=TINY,
-            weight_decay=0.0, amsgrad=False, maximize=False,
-        )  # fmt: skip
+            self._parameters,
+            [gradient.contiguous() for gradient in gradients],
+            self._means,
+            self._squares,
+            [],
+            self._steps,
+            lr=self.lr,
+            beta1=self._betas[0],
+            beta2=self._betas[1],
+            eps=TINY,
+            weight_decay=0.0,
+            amsgrad=False,
+            maximize=False,
+        )
 
 
 class RmsProp:
-    """Divide each parameter's gradient by the root of its running mean square, and descend.
+    """Divide each parameter's gradient by the root of its running mean square, and
+    descend.
 
-    Guarantee: the steps of `torch.optim.RMSprop` with its usual settings; five kernels a step for all small parameters
-    together and for each large one (a kernel for many gives a large one too few of a GPU's units), none of which asks
-    the host for a value.
-    Edges: a parameter without a gradient → stays as it is; `squares` are written in place only, so that a captured
-    graph stays valid.
+    Guarantee: the steps of `torch.optim.RMSprop` with its usual settings; five kernels
+    a step for all small parameters together and for each large one (a kernel for many
+    gives a large one too few of a GPU's units), none of which asks the host for a
+    value.
+    Edges: a parameter without a gradient → stays as it is; `squares` are written in
+    place only, so that a captured graph stays valid.
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
-        self.parameters, self.lr = list(parameters), lr
+        self.parameters = list(parameters)
+        self.lr = lr
         self.squares = [torch.zeros_like(parameter) for parameter in self.parameters]
 
     @torch.no_grad()
     def step(self) -> None:
         pairs = zip(self.parameters, self.squares, strict=True)
-        moving = [(one, one.grad, square) for one, square in pairs if one.grad is not None]
+        moving = [
+            (one, one.grad, square) for one, square in pairs if one.grad is not None
+        ]
         for parameter, gradient, square in (each for each in moving if _large(each[0])):
             square.mul_(DECAY).addcmul_(gradient, gradient, value=1 - DECAY)
             parameter.addcdiv_(gradient, square.sqrt().add_(TINY), value=-self.lr)
@@ -93,15 +130,17 @@ def _large(parameter: Tensor) -> bool:
 
 
 _MKL = bool(torch.backends.mkl.is_available())  # type: ignore[no-untyped-call]
-_KEPT = 4  # a cohort whose people differ in rows comes in several shapes (`Population.apart`)
+# a cohort whose people differ in rows comes in several shapes (`Population.apart`)
+_KEPT = 4
 
 
 def times_transposed(a: Tensor, b: Tensor) -> Tensor:
     """a·bᵀ for every client: (clients, m, k), (clients, n, k) → (clients, m, n).
 
-    PyTorch on aarch64 hands a product of a plain with a transposed matrix to oneDNN, whose set-up takes 55 µs; both
-    plain or both transposed stay in BLAS, at 4 µs, so the smaller of the two is laid out anew. MKL needs no help: there
-    that takes 1.5 to 16 times as long as the product.
+    PyTorch on aarch64 hands a product of a plain with a transposed matrix to oneDNN,
+    whose set-up takes 55 µs; both plain or both transposed stay in BLAS, at 4 µs, so
+    the smaller of the two is laid out anew. MKL needs no help: there that takes 1.5 to
+    16 times as long as the product.
     """
     if _MKL:
         return torch.bmm(a, b.mT)
@@ -111,7 +150,9 @@ def times_transposed(a: Tensor, b: Tensor) -> Tensor:
 
 
 def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """a·b for every client into `out`, without gradient; NumPy's without MKL: (clients, m, k), (clients, k, n)."""
+    """a·b for every client into `out`, without gradient; NumPy's without MKL: (clients,
+    m, k), (clients, k, n).
+    """
     if a.device.type == "cpu" and not _MKL:
         np.matmul(a.numpy(), b.numpy(), out=out.numpy())
         return out
@@ -119,14 +160,18 @@ def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x·Wᵀ + b: `torch.nn.functional.linear` for every client, or for one model without the client axis."""
+    """x·Wᵀ + b: `torch.nn.functional.linear` for every client, or for one model without
+    the client axis.
+    """
     if weight.ndim == 2:
         return functional.linear(x, weight, bias)
     return cast(Tensor, _Linear.apply(x, weight)) + bias.unsqueeze(-2)  # type: ignore[no-untyped-call]
 
 
 class _Linear(torch.autograd.Function):
-    """x·Wᵀ whose backward pass also avoids the slow layout, and forms the weights' gradient as they lie."""
+    """x·Wᵀ whose backward pass also avoids the slow layout, and forms the weights'
+    gradient as they lie.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -138,27 +183,44 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         grad = grads[0].contiguous()
         needs_x, needs_weight = ctx.needs_input_grad
-        return (torch.bmm(grad, weight) if needs_x else None, torch.bmm(grad.mT, x) if needs_weight else None)
+        return (
+            torch.bmm(grad, weight) if needs_x else None,
+            torch.bmm(grad.mT, x) if needs_weight else None,
+        )
 
 
 def descend_in_span(
-    loss: Callable[[Tensor, Tensor], Tensor], start: Tensor, x: Tensor, out: Tensor, hidden: int, epochs: int, lr: float
+    loss: Callable[[Tensor, Tensor], Tensor],
+    start: Tensor,
+    x: Tensor,
+    out: Tensor,
+    hidden: int,
+    epochs: int,
+    lr: float,
 ) -> None:
-    """Write every client's update after `epochs` steps of gradient descent into `out` (clients, d).
+    """Write every client's update after `epochs` steps of gradient descent into `out`
+    (clients, d).
 
-    `start` begins with the input layer's weight (hidden, features) and bias (hidden,). `loss(tail, z)` is a client's,
-    from the flat parameters (clients, …) behind that layer and its pre-activations z (clients, rows, hidden).
+    `start` begins with the input layer's weight (hidden, features) and bias (hidden,).
+    `loss(tail, z)` is a client's, from the flat parameters (clients, …) behind that
+    layer and its pre-activations z (clients, rows, hidden).
 
-    A gradient of a linear input layer is δᵀX, with X the client's rows and δ the gradient at their pre-activations. So
-    any number of full-batch steps moves the layer by ΔW = AᵀX, where A (rows × hidden) sums the steps −η·δ, and the
-    epochs need neither weights nor features: Z = X·W₀ᵀ + b₀ + (XXᵀ + 1)·A, with one product X·W₀ᵀ for all clients, a
-    small Gram matrix for each, and the 1 for the bias, the weight of a constant feature: Δb = Aᵀ1. The dense ΔW is
-    written once, at the end. Exact for plain gradient descent; Adam, which scales each weight's step, leaves the span.
-    Against `training.descend`: 5.3 times as fast for logistic regression on 784 features, 3.5 for an MLP, 4.2 on 124.
+    A gradient of a linear input layer is δᵀX, with X the client's rows and δ the
+    gradient at their pre-activations. So any number of full-batch steps moves the layer
+    by ΔW = AᵀX, where A (rows × hidden) sums the steps −η·δ, and the epochs need
+    neither weights nor features: Z = X·W₀ᵀ + b₀ + (XXᵀ + 1)·A, with one product X·W₀ᵀ
+    for all clients, a small Gram matrix for each, and the 1 for the bias, the weight of
+    a constant feature: Δb = Aᵀ1. The dense ΔW is written once, at the end. Exact for
+    plain gradient descent; Adam, which scales each weight's step, leaves the span.
+    Against `training.descend`: 5.3 times as fast for logistic regression on 784
+    features, 3.5 for an MLP, 4.2 on 124.
     """
     clients, _, features = x.shape
-    weight, bias, behind = torch.split(start, [hidden * features, hidden, len(start) - hidden * (features + 1)])
-    z0 = functional.linear(x, weight.view(hidden, features), bias)  # (clients, rows, hidden)
+    weight, bias, behind = torch.split(
+        start, [hidden * features, hidden, len(start) - hidden * (features + 1)]
+    )
+    # (clients, rows, hidden)
+    z0 = functional.linear(x, weight.view(hidden, features), bias)
     gram = times_transposed(x, x) + 1  # (clients, rows, rows)
     a = torch.zeros_like(z0)
     tail = behind.repeat(clients, 1).requires_grad_()
@@ -169,37 +231,47 @@ def descend_in_span(
         to_z, to_tail = torch.autograd.grad(total, (z, tail), materialize_grads=True)
         a.sub_(to_z, alpha=lr)
         tail.data.sub_(to_tail, alpha=lr)
-    to_weight, to_bias, to_behind = torch.split(out, [len(weight), len(bias), len(behind)], dim=1)
+    to_weight, to_bias, to_behind = torch.split(
+        out, [len(weight), len(bias), len(behind)], dim=1
+    )
     torch.bmm(a.mT, x, out=to_weight.view(clients, hidden, features))
     torch.sum(a, dim=1, out=to_bias)
     torch.sub(tail.detach(), behind, out=to_behind)
 
 
 class Replayed:
-    """`work(*inputs)`, from tensors to a tensor; on a GPU recorded when shapes come back, and replayed from then on.
+    """`work(*inputs)`, from tensors to a tensor; on a GPU recorded when shapes come
+    back, and replayed from then on.
 
-    Guarantee: the values of `work`, which must be a function of its inputs alone: it draws nothing, asks the host for
-    no value, and keeps nothing between calls.
-    Edges: on a CPU, and for shapes seen once only, `work` itself; the graphs of the last `_KEPT` shapes are kept.
+    Guarantee: the values of `work`, which must be a function of its inputs alone: it
+    draws nothing, asks the host for no value, and keeps nothing between calls.
+    Edges: on a CPU, and for shapes seen once only, `work` itself; the graphs of the
+    last `_KEPT` shapes are kept.
     """
 
     def __init__(self, work: Callable[..., Tensor]) -> None:
         self.work = work
-        self._graphs: dict[object, _Graph | None] = {}  # None: seen once; the last used is the last here
+        # None: seen once; the last used is the last here
+        self._graphs: dict[object, _Graph | None] = {}
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         if inputs[0].device.type != "cuda":
             return self.work(*inputs)
         form = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
-        known, graph = form in self._graphs, self._graphs.pop(form, None)
-        self._graphs[form] = graph = graph or (_Graph(self.work, inputs) if known else None)
+        known = form in self._graphs
+        graph = self._graphs.pop(form, None)
+        self._graphs[form] = graph = graph or (
+            _Graph(self.work, inputs) if known else None
+        )
         if len(self._graphs) > _KEPT:
             del self._graphs[next(iter(self._graphs))]
         return self.work(*inputs) if graph is None else graph(*inputs)
 
 
 def captured(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-    """A graph of what `work` does on the GPU, and where each replay leaves what it returns."""
+    """A graph of what `work` does on the GPU, and where each replay leaves what it
+    returns.
+    """
     graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

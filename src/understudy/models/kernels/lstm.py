@@ -1,17 +1,20 @@
-"""One LSTM layer for every client of a cohort: plain for autograd, and by hand for speed.
+"""One LSTM layer for every client of a cohort: plain for autograd, and by hand for
+speed.
 
-Hochreiter, Schmidhuber (Neural Computation 1997), with the forget gate of Gers et al. (2000): c_t = f ⊙ c_{t−1} + i ⊙
-g, h_t = o ⊙ tanh(c_t).
+Hochreiter, Schmidhuber (Neural Computation 1997), with the forget gate of Gers et al.
+(2000): c_t = f ⊙ c_{t−1} + i ⊙ g, h_t = o ⊙ tanh(c_t).
 
-The gates lie side by side as o, i, f, g, so that one call multiplies the last three. Weights are (before, after), with
-one bias. Tensors are (clients, steps, rows, …): whatever does not depend on the step before is one product or one call
-for all, and the loop over steps keeps one small product and a handful of element-wise calls. tanh x is 2σ(2x) − 1,
-since PyTorch's σ takes a third of the time of its tanh on a CPU.
+The gates lie side by side as o, i, f, g, so that one call multiplies the last three.
+Weights are (before, after), with one bias. Tensors are (clients, steps, rows, …):
+whatever does not depend on the step before is one product or one call for all, and the
+loop over steps keeps one small product and a handful of element-wise calls. tanh x is
+2σ(2x) − 1, since PyTorch's σ takes a third of the time of its tanh on a CPU.
 
-On a GPU a pass over 24 steps is some 200 small kernels in tensor operations, and takes longer to begin them than to
-compute them. In Triton one program walks the steps of one client, with its weights and its state in registers. Triton
-comes with PyTorch's CUDA builds; where there is none, or what it compiles does not agree with tensor operations on a
-small example, these go on.
+On a GPU a pass over 24 steps is some 200 small kernels in tensor operations, and takes
+longer to begin them than to compute them. In Triton one program walks the steps of one
+client, with its weights and its state in registers. Triton comes with PyTorch's CUDA
+builds; where there is none, or what it compiles does not agree with tensor operations
+on a small example, these go on.
 """
 
 from collections.abc import Callable
@@ -34,7 +37,9 @@ _MOST_ROWS = 64  # of a client on a GPU: its state has to fit the registers
 
 
 def lstm(projected: Tensor, recurrent: Tensor, steps: int) -> Tensor:
-    """Hidden states (clients, steps, rows, H), from projected inputs (clients, steps, or 1 for all, rows, 4H)."""
+    """Hidden states (clients, steps, rows, H), from projected inputs (clients, steps,
+    or 1 for all, rows, 4H).
+    """
     states: list[Tensor] = []
     cell = torch.zeros((), dtype=projected.dtype, device=projected.device)
     for step in range(steps):
@@ -49,52 +54,84 @@ def lstm(projected: Tensor, recurrent: Tensor, steps: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Lstm:
-    """The same with a backward pass by hand, in buffers used anew; a client's depend on its own tensors alone."""
+    """The same with a backward pass by hand, in buffers used anew; a client's depend on
+    its own tensors alone.
+    """
 
-    gates: Tensor  # (clients, steps, rows, 4H): projected inputs, then gates, then the gradient at both
+    # (clients, steps, rows, 4H): projected inputs, then gates, then the gradient at
+    # both
+    gates: Tensor
     states: Tensor  # (clients, steps + 1, rows, H), the first of them 0
     cells: Tensor  # the same
     squashed: Tensor  # (clients, steps, rows, H): tanh of the cells
     slopes: Tensor  # (clients, steps, rows, 4H)
 
     @classmethod
-    def room(cls, clients: int, steps: int, rows: int, hidden: int, like: Tensor) -> "Lstm":
-        new, gates, states = like.new_zeros, (clients, steps, rows, 4 * hidden), (clients, steps + 1, rows, hidden)
-        return cls(new(gates), new(states), new(states), new(clients, steps, rows, hidden), new(gates))
+    def room(
+        cls, clients: int, steps: int, rows: int, hidden: int, like: Tensor
+    ) -> "Lstm":
+        new = like.new_zeros
+        gates = (clients, steps, rows, 4 * hidden)
+        states = (clients, steps + 1, rows, hidden)
+        return cls(
+            new(gates),
+            new(states),
+            new(states),
+            new(clients, steps, rows, hidden),
+            new(gates),
+        )
 
     @property
     def hidden(self) -> int:
         return self.squashed.shape[-1]
 
     def forward(self, recurrent: Tensor) -> Tensor:
-        """From projected inputs in `gates` to hidden states (clients, steps, rows, H)."""
+        """From projected inputs in `gates` to hidden states (clients, steps,
+        rows, H).
+        """
         forth = self.forward_at_once if self._fits_a_kernel else self.forward_in_steps
         forth(recurrent)
         return self.states[:, 1:]
 
     @property
     def _fits_a_kernel(self) -> bool:
-        """Whether one GPU kernel serves these buffers: single precision, few rows, 16, 32 or 64 units."""
+        """Whether one GPU kernel serves these buffers: single precision, few rows, 16,
+        32 or 64 units.
+        """
         rows = self.squashed.shape[2]
-        if not self.gates.is_cuda or self.gates.dtype != torch.float32 or rows > _MOST_ROWS:
+        if (
+            not self.gates.is_cuda
+            or self.gates.dtype != torch.float32
+            or rows > _MOST_ROWS
+        ):
             return False
         return self.hidden in (16, 32, 64) and _agrees(self.gates.device)
 
     def forward_at_once(self, recurrent: Tensor) -> None:
         clients, steps, rows, hidden = self.squashed.shape
         _forward[(clients,)](
-            self.gates, self.states, self.cells, self.squashed, recurrent.contiguous(), steps, rows,
-            H=hidden, R=max(16, triton.next_power_of_2(rows)),
-        )  # fmt: skip
+            self.gates,
+            self.states,
+            self.cells,
+            self.squashed,
+            recurrent.contiguous(),
+            steps,
+            rows,
+            H=hidden,
+            R=max(16, triton.next_power_of_2(rows)),
+        )
 
     def forward_in_steps(self, recurrent: Tensor) -> None:
-        hidden, last = self.hidden, self.gates[..., 3 * self.hidden :]
+        hidden = self.hidden
+        last = self.gates[..., 3 * self.hidden :]
         last.mul_(2)
         doubled = recurrent.clone()
         doubled[..., 3 * hidden :].mul_(2)
         add = torch.empty_like(self.gates[:, 0])
         for step in range(self.gates.shape[1]):
-            gates, cell, squashed = self.gates[:, step], self.cells[:, step + 1], self.squashed[:, step]
+            gates = self.gates[:, step]
+            cell = self.cells[:, step + 1]
+            squashed = self.squashed[:, step]
             if step:
                 gates.add_(product(self.states[:, step], doubled, out=add))
             o, i, f, g = torch.split(gates.sigmoid_(), hidden, dim=-1)
@@ -104,7 +141,9 @@ class Lstm:
             torch.mul(o, squashed, out=self.states[:, step + 1])
 
     def backward(self, to_states: Tensor, recurrent: Tensor) -> Tensor:
-        """The gradient at the projected inputs, from that at the hidden states, which is used up; `gates` are lost."""
+        """The gradient at the projected inputs, from that at the hidden states, which
+        is used up; `gates` are lost.
+        """
         back = self.backward_at_once if self._fits_a_kernel else self.backward_in_steps
         back(to_states, recurrent)
         return self.gates
@@ -112,39 +151,57 @@ class Lstm:
     def backward_at_once(self, to_states: Tensor, recurrent: Tensor) -> None:
         clients, steps, rows, hidden = self.squashed.shape
         _backward[(clients,)](
-            self.gates, to_states.contiguous(), self.cells, self.squashed, recurrent.contiguous(), steps, rows,
-            H=hidden, R=max(16, triton.next_power_of_2(rows)),
-        )  # fmt: skip
+            self.gates,
+            to_states.contiguous(),
+            self.cells,
+            self.squashed,
+            recurrent.contiguous(),
+            steps,
+            rows,
+            H=hidden,
+            R=max(16, triton.next_power_of_2(rows)),
+        )
 
     def backward_in_steps(self, to_states: Tensor, recurrent: Tensor) -> None:
         hidden = self.hidden
         through, kept = self._slopes()
         back = recurrent.mT.contiguous()
-        add, to_cell = torch.empty_like(to_states[:, 0]), torch.zeros_like(to_states[:, 0])
+        add = torch.empty_like(to_states[:, 0])
+        to_cell = torch.zeros_like(to_states[:, 0])
         for step in range(self.gates.shape[1] - 1, -1, -1):
-            to_state, to_gates, slopes = to_states[:, step], self.gates[:, step], self.slopes[:, step]
+            to_state = to_states[:, step]
+            to_gates = self.gates[:, step]
+            slopes = self.slopes[:, step]
             to_cell.addcmul_(to_state, through[:, step])
             torch.mul(to_state, slopes[..., :hidden], out=to_gates[..., :hidden])
-            three = (part[..., hidden:].view(*to_cell.shape[:2], 3, hidden) for part in (slopes, to_gates))
+            three = (
+                part[..., hidden:].view(*to_cell.shape[:2], 3, hidden)
+                for part in (slopes, to_gates)
+            )
             torch.mul(to_cell[:, :, None], next(three), out=next(three))
             if step:
                 to_cell.mul_(kept[:, step])
                 to_states[:, step - 1].add_(product(to_gates, back, out=add))
 
     def _slopes(self) -> tuple[Tensor, Tensor]:
-        """Into `slopes` what each gate's input is multiplied with; returned are the same from h to c, and f."""
+        """Into `slopes` what each gate's input is multiplied with; returned are the
+        same from h to c, and f.
+        """
         hidden = self.hidden
         o, i, f, g = torch.split(self.gates, hidden, dim=-1)
         to_o, to_i, to_f, to_g = torch.split(self.slopes, hidden, dim=-1)
         sigmoids = self.gates[..., : 3 * hidden]
         # σ′ = σ(1 − σ)
-        torch.addcmul(sigmoids, sigmoids, sigmoids, value=-1, out=self.slopes[..., : 3 * hidden])
+        torch.addcmul(
+            sigmoids, sigmoids, sigmoids, value=-1, out=self.slopes[..., : 3 * hidden]
+        )
         to_o.mul_(self.squashed)
         to_i.mul_(g)
         to_f.mul_(self.cells[:, :-1])
         torch.mul(g, g, out=to_g)
         torch.addcmul(i, i, to_g, value=-1, out=to_g)  # i·(1 − g²)
-        through = torch.addcmul(o, o * self.squashed, self.squashed, value=-1)  # o·(1 − tanh²)
+        # o·(1 − tanh²)
+        through = torch.addcmul(o, o * self.squashed, self.squashed, value=-1)
         return through, f.clone()
 
 
@@ -155,7 +212,9 @@ def _agrees(device: torch.device) -> bool:
         return False
     draws = torch.Generator(device).manual_seed(0)
 
-    def results(go: Callable[[Any, Tensor], Any], back: Callable[[Any, Tensor, Tensor], Any]) -> list[Tensor]:
+    def results(
+        go: Callable[[Any, Tensor], Any], back: Callable[[Any, Tensor, Tensor], Any]
+    ) -> list[Tensor]:
         room = Lstm.room(3, 4, 5, 16, torch.empty(0, device=device))
         room.gates.copy_(inputs)
         go(room, weights)
@@ -164,13 +223,17 @@ def _agrees(device: torch.device) -> bool:
         return [states, room.gates]
 
     try:
-        inputs, slopes = (torch.randn(3, 4, 5, n, device=device, generator=draws) for n in (64, 16))
+        inputs, slopes = (
+            torch.randn(3, 4, 5, n, device=device, generator=draws) for n in (64, 16)
+        )
         weights = torch.randn(3, 16, 64, device=device, generator=draws) / 4
         ours = results(Lstm.forward_at_once, Lstm.backward_at_once)
         theirs = results(Lstm.forward_in_steps, Lstm.backward_in_steps)
     except Exception:  # no compiler, an old card: whatever it is, the slower way works
         return False
-    return all(torch.allclose(a, b, atol=1e-4) for a, b in zip(ours, theirs, strict=True))
+    return all(
+        torch.allclose(a, b, atol=1e-4) for a, b in zip(ours, theirs, strict=True)
+    )
 
 
 if triton is not None:
@@ -180,26 +243,51 @@ if triton is not None:
         return 2 * tl.sigmoid(2 * x) - 1
 
     @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-    def _forward(gates, states, cells, squashed, weights, steps, rows, H: tl.constexpr, R: tl.constexpr):  # type: ignore[no-untyped-def]
+    def _forward(  # type: ignore[no-untyped-def]
+        gates,
+        states,
+        cells,
+        squashed,
+        weights,
+        steps,
+        rows,
+        H: tl.constexpr,
+        R: tl.constexpr,
+    ):
         client = tl.program_id(0).to(tl.int64)
-        row, unit = tl.arange(0, R)[:, None], tl.arange(0, H)[None, :]
+        row = tl.arange(0, R)[:, None]
+        unit = tl.arange(0, H)[None, :]
         real = row < rows
         square = tl.arange(0, H)[:, None] * (4 * H) + unit
         weights += client * 4 * H * H
-        w_o, w_i = tl.load(weights + square), tl.load(weights + square + H)
-        w_f, w_g = tl.load(weights + square + 2 * H), tl.load(weights + square + 3 * H)
+        w_o = tl.load(weights + square)
+        w_i = tl.load(weights + square + H)
+        w_f = tl.load(weights + square + 2 * H)
+        w_g = tl.load(weights + square + 3 * H)
         gates += client * steps * rows * 4 * H + row * 4 * H + unit
         squashed += client * steps * rows * H + row * H + unit
         states += client * (steps + 1) * rows * H + row * H + unit
         cells += client * (steps + 1) * rows * H + row * H + unit
-        h, c = tl.zeros((R, H), tl.float32), tl.zeros((R, H), tl.float32)
+        h = tl.zeros((R, H), tl.float32)
+        c = tl.zeros((R, H), tl.float32)
         for step in range(steps):
             to = gates + step * rows * 4 * H
-            o = tl.load(to, mask=real, other=0.0) + tl.dot(h, w_o, input_precision="ieee")
-            i = tl.load(to + H, mask=real, other=0.0) + tl.dot(h, w_i, input_precision="ieee")
-            f = tl.load(to + 2 * H, mask=real, other=0.0) + tl.dot(h, w_f, input_precision="ieee")
-            g = tl.load(to + 3 * H, mask=real, other=0.0) + tl.dot(h, w_g, input_precision="ieee")
-            o, i, f, g = tl.sigmoid(o), tl.sigmoid(i), tl.sigmoid(f), _tanh(g)
+            o = tl.load(to, mask=real, other=0.0) + tl.dot(
+                h, w_o, input_precision="ieee"
+            )
+            i = tl.load(to + H, mask=real, other=0.0) + tl.dot(
+                h, w_i, input_precision="ieee"
+            )
+            f = tl.load(to + 2 * H, mask=real, other=0.0) + tl.dot(
+                h, w_f, input_precision="ieee"
+            )
+            g = tl.load(to + 3 * H, mask=real, other=0.0) + tl.dot(
+                h, w_g, input_precision="ieee"
+            )
+            o = tl.sigmoid(o)
+            i = tl.sigmoid(i)
+            f = tl.sigmoid(f)
+            g = _tanh(g)
             c = f * c + i * g
             s = _tanh(c)
             h = o * s
@@ -212,34 +300,56 @@ if triton is not None:
             tl.store(states + (step + 1) * rows * H, h, mask=real)
 
     @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-    def _backward(gates, to_states, cells, squashed, weights, steps, rows, H: tl.constexpr, R: tl.constexpr):  # type: ignore[no-untyped-def]
+    def _backward(  # type: ignore[no-untyped-def]
+        gates,
+        to_states,
+        cells,
+        squashed,
+        weights,
+        steps,
+        rows,
+        H: tl.constexpr,
+        R: tl.constexpr,
+    ):
         client = tl.program_id(0).to(tl.int64)
-        row, unit = tl.arange(0, R)[:, None], tl.arange(0, H)[None, :]
+        row = tl.arange(0, R)[:, None]
+        unit = tl.arange(0, H)[None, :]
         real = row < rows
         turned = tl.arange(0, H)[:, None] + unit * (4 * H)  # W of a gate, transposed
         weights += client * 4 * H * H
-        w_o, w_i = tl.load(weights + turned), tl.load(weights + turned + H)
-        w_f, w_g = tl.load(weights + turned + 2 * H), tl.load(weights + turned + 3 * H)
+        w_o = tl.load(weights + turned)
+        w_i = tl.load(weights + turned + H)
+        w_f = tl.load(weights + turned + 2 * H)
+        w_g = tl.load(weights + turned + 3 * H)
         gates += client * steps * rows * 4 * H + row * 4 * H + unit
         squashed += client * steps * rows * H + row * H + unit
         to_states += client * steps * rows * H + row * H + unit
         cells += client * (steps + 1) * rows * H + row * H + unit
-        to_h, to_c = tl.zeros((R, H), tl.float32), tl.zeros((R, H), tl.float32)
+        to_h = tl.zeros((R, H), tl.float32)
+        to_c = tl.zeros((R, H), tl.float32)
         for back in range(steps):
             step = steps - 1 - back
             to = gates + step * rows * 4 * H
-            o, i = tl.load(to, mask=real, other=0.0), tl.load(to + H, mask=real, other=0.0)
-            f, g = tl.load(to + 2 * H, mask=real, other=0.0), tl.load(to + 3 * H, mask=real, other=0.0)
+            o = tl.load(to, mask=real, other=0.0)
+            i = tl.load(to + H, mask=real, other=0.0)
+            f = tl.load(to + 2 * H, mask=real, other=0.0)
+            g = tl.load(to + 3 * H, mask=real, other=0.0)
             s = tl.load(squashed + step * rows * H, mask=real, other=0.0)
             before = tl.load(cells + step * rows * H, mask=real, other=0.0)
             to_h += tl.load(to_states + step * rows * H, mask=real, other=0.0)
             to_c += to_h * o * (1 - s * s)
-            to_o, to_i = to_h * s * o * (1 - o), to_c * g * i * (1 - i)
-            to_f, to_g = to_c * before * f * (1 - f), to_c * i * (1 - g * g)
+            to_o = to_h * s * o * (1 - o)
+            to_i = to_c * g * i * (1 - i)
+            to_f = to_c * before * f * (1 - f)
+            to_g = to_c * i * (1 - g * g)
             tl.store(to, to_o, mask=real)
             tl.store(to + H, to_i, mask=real)
             tl.store(to + 2 * H, to_f, mask=real)
             tl.store(to + 3 * H, to_g, mask=real)
             to_c *= f
-            to_h = tl.dot(to_o, w_o, input_precision="ieee") + tl.dot(to_i, w_i, input_precision="ieee")
-            to_h += tl.dot(to_f, w_f, input_precision="ieee") + tl.dot(to_g, w_g, input_precision="ieee")
+            to_h = tl.dot(to_o, w_o, input_precision="ieee") + tl.dot(
+                to_i, w_i, input_precision="ieee"
+            )
+            to_h += tl.dot(to_f, w_f, input_precision="ieee") + tl.dot(
+                to_g, w_g, input_precision="ieee"
+            )

@@ -1,21 +1,28 @@
-"""From released moments to Gaussians: what stands out of the noise is kept, and the rest is shrunk.
+"""From released moments to Gaussians: what stands out of the noise is kept, and the
+rest is shrunk.
 
-`centres` reads the first release, `directions` the second, `fit_cells` the third; what the first two give is what the
-next release is asked with. All quantities are in steps of the frame; every rule is a function of what was released.
+`centres` reads the first release, `directions` the second, `fit_cells` the third; what
+the first two give is what the next release is asked with. All quantities are in steps
+of the frame; every rule is a function of what was released.
 
-- The mean of all is shrunk towards none where it does not stand out of its noise, and means of classes towards it,
-  frequency by frequency, by the share of their spread that is not noise (empirical Bayes; Efron, Morris 1973).
-- Of series, frequency after frequency and all channels of one together: a mean over many series hardly swings, so a
-  coefficient is shrunk by the mean square of its neighbours, as far as that is above what noise alone would have; one
-  by itself has to be above the largest that noise alone would show, σ√(2 ln d) (Donoho, Johnstone 1994). Channels often
-  have one level (prices of a day), and are then fused: of all ways to put them in groups of one level each, the one
-  with the least squared distance, in units of the noise, and a price for each group.
-- Of the pooled covariance the eigenvalues above the edge of the noise are kept, and shrunk to √(λ² − edge²): optimal in
-  squared error (Gavish, Donoho 2017; Shabalin, Nobel 2013). A symmetric matrix of d × d with noise s beside the
-  diagonal and √2·s on it has its edge at 2s√d (Wigner).
-- A class's covariance in the kept directions is shrunk towards the pooled one, and a cell's towards its class's, by
-  the share of its deviation that is not noise.
-- A class is cut in cells by the signs of so many leading directions as the noise on a cell's mean allows.
+- The mean of all is shrunk towards none where it does not stand out of its noise, and
+  means of classes towards it, frequency by frequency, by the share of their spread that
+  is not noise (empirical Bayes; Efron, Morris 1973).
+- Of series, frequency after frequency and all channels of one together: a mean over
+  many series hardly swings, so a coefficient is shrunk by the mean square of its
+  neighbours, as far as that is above what noise alone would have; one by itself has to
+  be above the largest that noise alone would show, σ√(2 ln d) (Donoho, Johnstone 1994).
+  Channels often have one level (prices of a day), and are then fused: of all ways to
+  put them in groups of one level each, the one with the least squared distance, in
+  units of the noise, and a price for each group.
+- Of the pooled covariance the eigenvalues above the edge of the noise are kept, and
+  shrunk to √(λ² − edge²): optimal in squared error (Gavish, Donoho 2017; Shabalin,
+  Nobel 2013). A symmetric matrix of d × d with noise s beside the diagonal and √2·s on
+  it has its edge at 2s√d (Wigner).
+- A class's covariance in the kept directions is shrunk towards the pooled one, and a
+  cell's towards its class's, by the share of its deviation that is not noise.
+- A class is cut in cells by the signs of so many leading directions as the noise on a
+  cell's mean allows.
 
 Guarantee: reads released numbers alone.
 """
@@ -35,18 +42,25 @@ _PRICE = 2.0  # of a group of levels beside 2 ln(channels)
 
 
 def series_mean(values: Tensor, noise: float, channels: int) -> Tensor:
-    """Coefficients (frequencies · channels,) under noise of this deviation, without it as far as they can be told."""
+    """Coefficients (frequencies · channels,) under noise of this deviation, without it
+    as far as they can be told.
+    """
     if not noise:
         return values
-    return torch.cat([fused(values[:channels], noise), _swings(values[channels:], noise, channels)])
+    return torch.cat(
+        [fused(values[:channels], noise), _swings(values[channels:], noise, channels)]
+    )
 
 
 def _swings(values: Tensor, noise: float, channels: int) -> Tensor:
     if not len(values):
         return values
     width = min(channels, len(values) - 1)
-    squares, largest = values.square(), 2 * math.log(len(values) + channels) * noise**2
-    padded = torch.cat([squares[:1].expand(width), squares, squares[-1:].expand(width)]).clamp(max=largest)
+    squares = values.square()
+    largest = 2 * math.log(len(values) + channels) * noise**2
+    padded = torch.cat(
+        [squares[:1].expand(width), squares, squares[-1:].expand(width)]
+    ).clamp(max=largest)
     around = padded.unfold(0, 2 * width + 1, 1).mean(1)
     signal = (around - (1 + math.sqrt(2 / (2 * width + 1))) * noise**2).clamp(min=0)
     signal = torch.maximum(signal, squares - largest)
@@ -54,19 +68,26 @@ def _swings(values: Tensor, noise: float, channels: int) -> Tensor:
 
 
 def fused(values: Tensor, noise: float) -> Tensor:
-    """Values of which those that noise alone may keep apart are one; of a sorted list the best cuts follow."""
+    """Values of which those that noise alone may keep apart are one; of a sorted list
+    the best cuts follow.
+    """
     order = values.argsort()
     price = 2 * math.log(len(values)) + _PRICE
     zero = values.new_zeros(1)
-    total, squares = (torch.cat([zero, some.cumsum(0)]) for some in (values[order], values[order].square()))
-    best, cuts = zero, [0]
+    total, squares = (
+        torch.cat([zero, some.cumsum(0)])
+        for some in (values[order], values[order].square())
+    )
+    best = zero
+    cuts = [0]
     for end in range(1, len(values) + 1):
         sums = total[end] - total[:end]
         apart = squares[end] - squares[:end] - sums.square() / torch.arange(end, 0, -1)
         costs = best + apart / noise**2 + price
         cuts.append(int(costs.argmin()))
         best = torch.cat([best, costs.amin()[None]])
-    found, end = torch.empty_like(values), len(values)
+    found = torch.empty_like(values)
+    end = len(values)
     while end:
         first = cuts[end]
         found[order[first:end]] = (total[end] - total[first]) / (end - first)
@@ -74,26 +95,38 @@ def fused(values: Tensor, noise: float) -> Tensor:
     return found
 
 
-# By sides of the frame, 1 for series and 2 for images. Radius: of the root mean square distance from the means, where
-# farther rows are pulled in. Tail: of the variance beside the directions, which in series a few rows have most of.
-RADIUS, TAIL = {1: 1.4, 2: 1.2}, {1: 0.25, 2: 1.0}
-MOST_KEPT, MOST_TURNED = 50, 100  # directions; and of images that were turned upright
+# By sides of the frame, 1 for series and 2 for images. Radius: of the root mean square
+# distance from the means, where farther rows are pulled in. Tail: of the variance
+# beside the directions, which in series a few rows have most of.
+RADIUS = {1: 1.4, 2: 1.2}
+TAIL = {1: 0.25, 2: 1.0}
+# directions; and of images that were turned upright
+MOST_KEPT = 50
+MOST_TURNED = 100
 CLEAR = 1.02  # of the edge: an eigenvalue above it stands out
-SPLIT = 200.0  # how often the noise of its mean a cell's distance from its class must be, squared
+# how often the noise of its mean a cell's distance from its class must be, squared
+SPLIT = 200.0
 _SMOOTH = 15  # neighbours in frequency on either side
-_LEAST, _STEP = 12, 1.5  # of the features that are looked at: from so many on, by this factor
+# of the features that are looked at: from so many on, by this factor
+_LEAST = 12
+_STEP = 1.5
 
 
 @dataclass(frozen=True)
 class Centres:
-    """People and means of the classes (of labels: combinations, `each` in a group), how far from them rows are."""
+    """People and means of the classes (of labels: combinations, `each` in a group), how
+    far from them rows are.
+    """
 
     people: Tensor  # (classes,)
     means: Tensor  # (classes, features)
-    marks: Tensor  # (features,): the variance that noise has left in means of classes; 0 of several labels
+    # (features,): the variance that noise has left in means of classes; 0 of several
+    # labels
+    marks: Tensor
     spread: float  # the mean squared distance
     pull: float  # where rows are pulled in to, in parts of its root
-    poses: int = 0  # the first of the features that say how an image was turned, and have no neighbours
+    # the first of the features that say how an image was turned, and have no neighbours
+    poses: int = 0
     each: int = 1
 
     @property
@@ -110,19 +143,29 @@ class Centres:
 
 
 def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Centres:
-    """Of the first release; of several `labels`, people and means of every combination of their levels."""
+    """Of the first release; of several `labels`, people and means of every combination
+    of their levels.
+    """
     most = float(frame.reach)
     if labels is not None and len(labels.sizes) > 1:
         found = by_labels(first, labels)
-        people, whole, loud, beside = found.people, found.whole, found.whole_noise, found.beside
-        total, marks = people.sum(), torch.zeros_like(whole)
+        people = found.people
+        whole = found.whole
+        loud = found.whole_noise
+        beside = found.beside
+        total = people.sum()
+        marks = torch.zeros_like(whole)
     else:
         people = first["people"].clamp(min=1.0)
         total = people.sum()
         whole = first["sums"].sum(0) / total
         loud = float(first["sums_noise"] / total) * math.sqrt(len(people))
         beside, marks = _told_apart(first, people, whole)
-    middle = series_mean(whole, loud, frame.channels) if frame.sides == 1 else without_noise(whole, loud)
+    middle = (
+        series_mean(whole, loud, frame.channels)
+        if frame.sides == 1
+        else without_noise(whole, loud)
+    )
     means = middle + beside
     norms = means.square().sum(1, keepdim=True).sqrt()
     means = means * (most / norms.clamp(min=most))
@@ -133,8 +176,11 @@ def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Cent
 
 
 def middle(first: Released, frame: Frame) -> tuple[Tensor, int]:
-    """The centre that a silo measures about next, in whole steps, and the radius that rows are pulled in to."""
-    most, people = float(frame.reach), first["people"].sum().clamp(min=1.0)
+    """The centre that a silo measures about next, in whole steps, and the radius that
+    rows are pulled in to.
+    """
+    most = float(frame.reach)
+    people = first["people"].sum().clamp(min=1.0)
     noise = float(first["sums_noise"] / people) * math.sqrt(len(first["people"]))
     mean = without_noise(first["sums"].sum(0) / people, noise)
     centre = (mean * (most / mean.norm().clamp(min=most))).round()
@@ -143,13 +189,19 @@ def middle(first: Released, frame: Frame) -> tuple[Tensor, int]:
 
 
 def _spread(first: Released, people: Tensor, own: Tensor, most: float) -> float:
-    """The mean squared distance of rows from centres of this mean square; less than its noise cannot be told."""
+    """The mean squared distance of rows from centres of this mean square; less than its
+    noise cannot be told.
+    """
     least = min(max(float(first["energy_noise"] / people), 1e-4 * most**2), most**2)
     return float((first["energy"] / people - own).clamp(min=least, max=most**2))
 
 
-def _told_apart(first: Released, people: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
-    """Means of classes about that of all, shrunk as far as they are noise, and the variance left in them."""
+def _told_apart(
+    first: Released, people: Tensor, whole: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Means of classes about that of all, shrunk as far as they are noise, and the
+    variance left in them.
+    """
     beside = first["sums"] / people[:, None] - whole
     if len(people) == 1:
         return beside, torch.zeros_like(whole)
@@ -161,7 +213,9 @@ def _told_apart(first: Released, people: Tensor, whole: Tensor) -> tuple[Tensor,
 
 @dataclass(frozen=True)
 class Directions:
-    """The pooled covariance: what stands out of it, and the variances of the coefficients beside that."""
+    """The pooled covariance: what stands out of it, and the variances of the
+    coefficients beside that.
+    """
 
     basis: Tensor  # (features, kept)
     values: Tensor  # (kept,), falling
@@ -173,8 +227,12 @@ class Directions:
         return max(1, round(self.pull * math.sqrt(float(self.values.sum()))))
 
     def bits(self, people: Tensor, multiplier: float, most: int) -> int:
-        """By how many directions' signs to cut: while a cell's mean stands out of the third release's noise."""
-        noise, bits, kept = multiplier * self.radius, 0, len(self.values)
+        """By how many directions' signs to cut: while a cell's mean stands out of the
+        third release's noise.
+        """
+        noise = multiplier * self.radius
+        bits = 0
+        kept = len(self.values)
         while bits < min(most, kept):
             cell = float(people.median()) / 2 ** (bits + 1)
             apart = float(self.values[bits]) * 2 / math.pi
@@ -185,17 +243,23 @@ class Directions:
 
 
 def directions(pooled: Released, centre: Centres) -> Directions:
-    """Of the second release: of so many slow features as leave most of the covariance above the edge of the noise."""
+    """Of the second release: of so many slow features as leave most of the covariance
+    above the edge of the noise.
+    """
     total = float(centre.people.sum())
-    covariance, noise = pooled["moments"] / total, float(pooled["moments_noise"]) / total
+    covariance = pooled["moments"] / total
+    noise = float(pooled["moments_noise"]) / total
     width = len(covariance)
-    sizes = {min(width, round(_LEAST * _STEP**n)) for n in range(64)} if noise else {width}
+    sizes = (
+        {min(width, round(_LEAST * _STEP**n)) for n in range(64)} if noise else {width}
+    )
     most = MOST_TURNED if centre.poses else MOST_KEPT
     found = (_standing_out(covariance, noise, size, most) for size in sorted(sizes))
     values, vectors = max(found, key=lambda one: float(one[0].sum()))
     basis = torch.zeros(width, len(values), dtype=covariance.dtype)
     basis[: len(vectors)] = vectors
-    left, turned = covariance.diagonal() - (basis.square() * values).sum(1), centre.poses
+    left = covariance.diagonal() - (basis.square() * values).sum(1)
+    turned = centre.poses
     left = torch.cat([left[:turned], smoothed(left[turned:])])
     quiet = torch.full_like(left, 2 * math.sqrt(2 / (2 * _SMOOTH + 1)) * noise)
     quiet[:turned] = math.sqrt(2) * noise
@@ -204,59 +268,103 @@ def directions(pooled: Released, centre: Centres) -> Directions:
     return Directions(basis, values, tail, centre.pull)
 
 
-def _standing_out(covariance: Tensor, noise: float, size: int, most: int) -> tuple[Tensor, Tensor]:
-    """What stands out of the noise among the first so many features: eigenvalues, shrunk, and their directions."""
+def _standing_out(
+    covariance: Tensor, noise: float, size: int, most: int
+) -> tuple[Tensor, Tensor]:
+    """What stands out of the noise among the first so many features: eigenvalues,
+    shrunk, and their directions.
+    """
     edge = 2 * noise * math.sqrt(size)
     values, vectors = torch.linalg.eigh(covariance[:size, :size])
-    values, vectors = values.flip(0), vectors.flip(1)
+    values = values.flip(0)
+    vectors = vectors.flip(1)
     kept = max(1, min(int((values > CLEAR * edge).sum()), most))
-    shrunk = (values[:kept].clamp(min=0).square() - edge**2).clamp(min=1e-6 * edge**2 + 1e-12).sqrt()
+    shrunk = (
+        (values[:kept].clamp(min=0).square() - edge**2)
+        .clamp(min=1e-6 * edge**2 + 1e-12)
+        .sqrt()
+    )
     return shrunk, vectors[:, :kept]
 
 
 def fit_cells(
-    frame: Frame, centre: Centres, kept: Directions, third: Released | None, *, bits: int = 0
+    frame: Frame,
+    centre: Centres,
+    kept: Directions,
+    third: Released | None,
+    *,
+    bits: int = 0,
 ) -> CellGaussians:
-    """The Gaussians of all cells; without a third release all classes have the pooled covariance."""
+    """The Gaussians of all cells; without a third release all classes have the pooled
+    covariance.
+    """
     own_people = centre.groups
-    classes, k = len(own_people), len(kept.values)
+    classes = len(own_people)
+    k = len(kept.values)
     pooled = torch.diag(kept.values)
     if third is None:
         means = torch.zeros(classes, k, dtype=torch.float64)
-        return _network(frame, centre, kept, own_people, means, pooled.expand(classes, k, k), 1)
+        return _network(
+            frame, centre, kept, own_people, means, pooled.expand(classes, k, k), 1
+        )
     if not bits:
-        people, means, count = own_people, torch.zeros(classes, k, dtype=torch.float64), 1
+        people = own_people
+        means = torch.zeros(classes, k, dtype=torch.float64)
+        count = 1
         pooled = (pooled + third["moments"].sum(0) / people.sum()) / 2
     else:
         count = 1 << bits
-        people = third["people"].clamp(min=0.02 * float(own_people.sum()) / (classes * count))
+        people = third["people"].clamp(
+            min=0.02 * float(own_people.sum()) / (classes * count)
+        )
         means = _cell_means(kept, third, people, bits)
-        inner = third["moments"] - people[:, None, None] * means[:, :, None] * means[:, None, :]
+        inner = (
+            third["moments"]
+            - people[:, None, None] * means[:, :, None] * means[:, None, :]
+        )
         pooled = inner.sum(0) / people.sum()
-        inner, own = inner.view(classes, count, k, k).sum(1), people.view(classes, count).sum(1)
+        inner = inner.view(classes, count, k, k).sum(1)
+        own = people.view(classes, count).sum(1)
         noise = third["moments_noise"] * math.sqrt(count) / own
-        pooled = shrunk_covariances(inner / own[:, None, None], pooled, noise).repeat_interleave(count, 0)
-    own = third["moments"] / people[:, None, None] - means[:, :, None] * means[:, None, :]
+        pooled = shrunk_covariances(
+            inner / own[:, None, None], pooled, noise
+        ).repeat_interleave(count, 0)
+    own = (
+        third["moments"] / people[:, None, None] - means[:, :, None] * means[:, None, :]
+    )
     covariances = shrunk_covariances(own, pooled, third["moments_noise"] / people)
     return _network(frame, centre, kept, people, means, covariances, count)
 
 
 def fit_one_release(frame: Frame, first: Released, second: Released) -> CellGaussians:
-    """Gaussians from one release, whose second moments, of all rows or of each class, are about the middle."""
+    """Gaussians from one release, whose second moments, of all rows or of each class,
+    are about the middle.
+    """
     centre = centres(first, frame)
-    about = centre.people[:, None, None] * centre.means[:, :, None] * centre.means[:, None, :]
-    moments, noise = second["moments"], second["moments_noise"]
+    about = (
+        centre.people[:, None, None]
+        * centre.means[:, :, None]
+        * centre.means[:, None, :]
+    )
+    moments = second["moments"]
+    noise = second["moments_noise"]
     if len(moments) < len(about):
-        kept = directions({"moments": moments[0] - about.sum(0), "moments_noise": noise}, centre)
+        kept = directions(
+            {"moments": moments[0] - about.sum(0), "moments_noise": noise}, centre
+        )
         return fit_cells(frame, centre, kept, None)
     each = moments - about
-    kept = directions({"moments": each.sum(0), "moments_noise": noise * math.sqrt(len(each))}, centre)
+    kept = directions(
+        {"moments": each.sum(0), "moments_noise": noise * math.sqrt(len(each))}, centre
+    )
     inside = torch.einsum("fi,cfg,gj->cij", kept.basis, each, kept.basis)
     return fit_cells(frame, centre, kept, {"moments": inside, "moments_noise": noise})
 
 
 def without_noise(values: Tensor, noise: float) -> Tensor:
-    """Coefficients shrunk towards none, those that stand out of noise of this deviation least."""
+    """Coefficients shrunk towards none, those that stand out of noise of this deviation
+    least.
+    """
     signal = (smoothed(values.square(), 2) - noise**2).clamp(min=0)
     signal = torch.maximum(signal, values.square() - 4 * noise**2)
     return values * signal / (signal + noise**2).clamp(min=1e-300)
@@ -270,10 +378,14 @@ def smoothed(values: Tensor, width: int = _SMOOTH) -> Tensor:
 
 
 def _cell_means(kept: Directions, third: Released, people: Tensor, bits: int) -> Tensor:
-    """Means of cells about the means of their classes, shrunk towards those of a Gaussian that is cut there."""
+    """Means of cells about the means of their classes, shrunk towards those of a
+    Gaussian that is cut there.
+    """
     signs = 2.0 * ((torch.arange(1 << bits)[:, None] >> torch.arange(bits)) & 1) - 1
     prior = torch.zeros(len(people), len(kept.values), dtype=torch.float64)
-    prior[:, :bits] = (signs * (kept.values[:bits] * 2 / math.pi).sqrt()).repeat(len(people) >> bits, 1)
+    prior[:, :bits] = (signs * (kept.values[:bits] * 2 / math.pi).sqrt()).repeat(
+        len(people) >> bits, 1
+    )
     noise = (third["sums_noise"] / people).square()[:, None]
     beside = third["sums"] / people[:, None] - prior
     signal = (beside.square().mean(0) - noise.mean()).clamp(min=0)
@@ -281,8 +393,11 @@ def _cell_means(kept: Directions, third: Released, people: Tensor, bits: int) ->
 
 
 def shrunk_covariances(own: Tensor, pooled: Tensor, noise: Tensor) -> Tensor:
-    """Covariances (cells, k, k) with noise of these deviations, shrunk towards the pooled ones, and made positive."""
-    beside, k = own - pooled, own.shape[-1]
+    """Covariances (cells, k, k) with noise of these deviations, shrunk towards the
+    pooled ones, and made positive.
+    """
+    beside = own - pooled
+    k = own.shape[-1]
     expected = noise.square() * k * (k + 1)
     found = beside.square().sum((1, 2))
     prior = (found - expected).mean().clamp(min=0)
@@ -290,15 +405,27 @@ def shrunk_covariances(own: Tensor, pooled: Tensor, noise: Tensor) -> Tensor:
     weight = (alone + prior / (prior + expected).clamp(min=1e-300)) / 2
     values, vectors = torch.linalg.eigh(pooled + weight[:, None, None] * beside)
     least = 0.25 * torch.linalg.eigvalsh(pooled).min().clamp(min=0)
-    return torch.einsum("cij,cj,ckj->cik", vectors, values.clamp(min=float(least)), vectors)
+    return torch.einsum(
+        "cij,cj,ckj->cik", vectors, values.clamp(min=float(least)), vectors
+    )
 
 
 def _network(
-    frame: Frame, centre: Centres, kept: Directions, people: Tensor, means: Tensor, own: Tensor, cells: int
+    frame: Frame,
+    centre: Centres,
+    kept: Directions,
+    people: Tensor,
+    means: Tensor,
+    own: Tensor,
+    cells: int,
 ) -> CellGaussians:
-    """Of every class and cell: what is of a group's cell, all classes of that group have."""
+    """Of every class and cell: what is of a group's cell, all classes of that group
+    have.
+    """
     features, k = kept.basis.shape
-    network = CellGaussians(frame, classes=len(centre.people), cells=cells, directions=k)
+    network = CellGaussians(
+        frame, classes=len(centre.people), cells=cells, directions=k
+    )
     values, vectors = torch.linalg.eigh(own)
     factors = vectors * values.clamp(min=0).sqrt()[:, None, :]
     whole: Any = centre.means.repeat_interleave(cells, 0).clone()
@@ -326,8 +453,9 @@ def _to_classes(values: Tensor, centre: Centres, cells: int) -> Tensor:
 
 
 def lag_1(second: Tensor, back: Tensor, channels: int) -> Tensor:
-    """The correlation of a value with the next one, channel by channel, by second moments
-    of coefficients about each channel's level; `back` (features, values) turns them back.
+    """The correlation of a value with the next one, channel by channel, by second
+    moments of coefficients about each channel's level; `back` (features, values) turns
+    them back.
     """
     turned = second @ back
     squares = (turned * back).sum(0)
@@ -337,8 +465,8 @@ def lag_1(second: Tensor, back: Tensor, channels: int) -> Tensor:
 
 
 def lag_1_noise(second: Tensor, back: Tensor, channels: int, noise: float) -> float:
-    """The deviation of the channels' mean of `lag_1` where every second moment has noise
-    of this deviation, √2 of it on the diagonal. To the first order.
+    """The deviation of the channels' mean of `lag_1` where every second moment has
+    noise of this deviation, √2 of it on the diagonal. To the first order.
     """
     power = ((second @ back) * back).sum(0).view(-1, channels).mean(0)
     lag = lag_1(second, back, channels)
@@ -354,8 +482,8 @@ def lag_1_noise(second: Tensor, back: Tensor, channels: int, noise: float) -> fl
 
 @dataclass(frozen=True)
 class Memory:
-    """Lag 1 of series, the mean of all channels: what was released, the deviation of its
-    noise, and what the network draws before its values are mapped to histograms.
+    """Lag 1 of series, the mean of all channels: what was released, the deviation of
+    its noise, and what the network draws before its values are mapped to histograms.
     """
 
     released: float
@@ -366,7 +494,10 @@ class Memory:
     def sentence(self) -> str:
         if not math.isfinite(self.drawn):
             return "Drawn series are constant."
-        said = f"Drawn series have a correlation of about {self.drawn:.2f} from one value to the next"
+        said = (
+            f"Drawn series have a correlation of about {self.drawn:.2f} from one "
+            "value to the next"
+        )
         if not math.isfinite(self.released + self.noise):
             return f"{said}; the release does not tell that of real ones."
         if self.noise > UNTOLD:
@@ -375,15 +506,17 @@ class Memory:
         return f"{said}; the release says {self.released:.2f}{apart} of real ones."
 
 
-UNTOLD = 0.1  # deviation of lag 1, as `report.marks.OFF`: a difference that is not close
+# deviation of lag 1, as `report.marks.OFF`: a difference that is not close
+UNTOLD = 0.1
 
 
 def memory(network: CellGaussians, pooled: Released, centre: Centres) -> Memory:
-    """Of a release of second moments about the classes' means, and of the network fitted
-    to it. Guarantee: reads released numbers alone.
+    """Of a release of second moments about the classes' means, and of the network
+    fitted to it. Guarantee: reads released numbers alone.
     """
     frame = network.frame
-    channels, total = frame.channels, float(centre.people.sum())
+    channels = frame.channels
+    total = float(centre.people.sum())
     back = torch.from_numpy(frame.matrix())
     between = _about_level(centre.means, centre.people / total, channels)
     released = pooled["moments"] / total + between
@@ -403,7 +536,9 @@ def memory(network: CellGaussians, pooled: Released, centre: Centres) -> Memory:
 
 
 def _about_level(means: Tensor, shares: Tensor, channels: int) -> Tensor:
-    """Second moments of means about the level of each channel, its slowest coefficient."""
+    """Second moments of means about the level of each channel, its slowest
+    coefficient.
+    """
     swings = means.clone()
     swings[:, :channels] -= (shares @ means)[:channels]
     return swings.T @ (shares[:, None] * swings)

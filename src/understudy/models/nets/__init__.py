@@ -1,1 +1,3 @@
-"""The papers' networks: GANs, autoencoders, decoders, recurrent ones. No rows, no privacy, no loop."""
+"""The papers' networks: GANs, autoencoders, decoders, recurrent ones. No rows, no
+privacy, no loop.
+"""

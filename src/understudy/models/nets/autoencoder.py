@@ -1,19 +1,24 @@
-"""Wasserstein autoencoders over a client axis: one loss, many clients trained as one batch, and the network of series.
+"""Wasserstein autoencoders over a client axis: one loss, many clients trained as one
+batch, and the network of series.
 
-Tolstikhin, Bousquet, Gelly, Schölkopf, "Wasserstein auto-encoders" (ICLR 2018); as Eq. 4.3 of Jiang, dissertation, TUM
-2024: L = mean reconstruction distance + λ · MMD(latent points, prior).
-Paper → code: Q_ψ → encode, G_θ → decode, L_rec → distance, L_lat → `mmd`, λ → penalty, p_z = N(0, I) → prior; L →
-length, W → channels, d → size.
-The updates are raw: nothing here is private. What leaves a party passes a mechanism and a ledger first.
+Tolstikhin, Bousquet, Gelly, Schölkopf, "Wasserstein auto-encoders" (ICLR 2018); as Eq.
+4.3 of Jiang, dissertation, TUM 2024: L = mean reconstruction distance + λ · MMD(latent
+points, prior).
+Paper → code: Q_ψ → encode, G_θ → decode, L_rec → distance, L_lat → `mmd`, λ → penalty,
+p_z = N(0, I) → prior; L → length, W → channels, d → size. The updates are raw: nothing
+here is private. What leaves a party passes a mechanism and a ledger first.
 
-*RWAE*, recurrent on both sides: §5.5.1, Fig. 5.2 and §5.6.1 (FedSTDG). Encoder: an LSTM layer of 32 units, whose
-outputs of all steps go into a dense layer of 16, the latent features. Decoder: the same in reverse, with a sigmoid at
-the end. Mean squared error and λ = 1 times MMD. Its text leaves the layers open; its parameter counts (Table 5.2)
-settle them: LSTM(W → 32) with one bias, Dense(32·L → 16), Dense(16 → 32), repeated for each step, LSTM(32 → 32), and
-Dense(32 → W) for each step have 29,269 parameters for Sine, 26,358 for Stock and 27,485 for Air, as printed, and 29,739
-for Energy, where 29,729 is printed. Differs from the paper: activations of the dense layers and initial weights are not
-stated there. Here the latent layer is linear, the decoder's first one has ReLU (else it would be one with the LSTM's
-own), and weights begin as Keras' do, the recurrent ones uniform with the variance of its orthogonal ones.
+*RWAE*, recurrent on both sides: §5.5.1, Fig. 5.2 and §5.6.1 (FedSTDG). Encoder: an LSTM
+layer of 32 units, whose outputs of all steps go into a dense layer of 16, the latent
+features. Decoder: the same in reverse, with a sigmoid at the end. Mean squared error
+and λ = 1 times MMD. Its text leaves the layers open; its parameter counts (Table 5.2)
+settle them: LSTM(W → 32) with one bias, Dense(32·L → 16), Dense(16 → 32), repeated for
+each step, LSTM(32 → 32), and Dense(32 → W) for each step have 29,269 parameters for
+Sine, 26,358 for Stock and 27,485 for Air, as printed, and 29,739 for Energy, where
+29,729 is printed. Differs from the paper: activations of the dense layers and initial
+weights are not stated there. Here the latent layer is linear, the decoder's first one
+has ReLU (else it would be one with the LSTM's own), and weights begin as Keras' do, the
+recurrent ones uniform with the variance of its orthogonal ones.
 """
 
 import math
@@ -32,11 +37,20 @@ from understudy.models.cohort.training import Batch, Training, descend
 from understudy.models.kernels.autoencoders import Mmd, SeriesByHand
 from understudy.models.kernels.clients import Adam, Replayed
 from understudy.models.kernels.lstm import lstm
-from understudy.models.network import Draws, Flat, Network, Shapes, check_weights, filled
+from understudy.models.network import (
+    Draws,
+    Flat,
+    Network,
+    Shapes,
+    check_weights,
+    filled,
+)
 
 
 class Autoencoder(Flat):
-    """A network from rows to latent points and back. Every tensor has a leading client axis."""
+    """A network from rows to latent points and back. Every tensor has a leading client
+    axis.
+    """
 
     latent: int
 
@@ -51,26 +65,50 @@ class Autoencoder(Flat):
 
     @abstractmethod
     def decode(self, params: Tensor, z: Tensor) -> Tensor:
-        """Latent points (clients, rows, latent) → outputs (clients, rows, *row_shape), before the last sigmoid."""
+        """Latent points (clients, rows, latent) → outputs (clients, rows, *row_shape),
+        before the last sigmoid.
+        """
 
     def distance(self, outputs: Tensor, x: Tensor) -> Tensor:
-        """How far each row lies from what was made of it, by mean squared error if nothing else is said."""
+        """How far each row lies from what was made of it, by mean squared error if
+        nothing else is said.
+        """
         return (outputs.sigmoid() - x).square().mean(tuple(range(2, x.ndim)))
 
     @abstractmethod
     def decoder(self, params: Tensor) -> nn.Module:
         """The decoder of one model (d,), as a generator's network."""
 
-    def loss(self, params: Tensor, x: Tensor, real: Tensor, prior: Tensor, penalty: float = 1.0) -> Tensor:
-        """Eq. 4.3 for every client; `real` (clients, rows) is 1 where a row is its own, as wide as `prior`."""
+    def loss(
+        self,
+        params: Tensor,
+        x: Tensor,
+        real: Tensor,
+        prior: Tensor,
+        penalty: float = 1.0,
+    ) -> Tensor:
+        """Eq. 4.3 for every client; `real` (clients, rows) is 1 where a row is its own,
+        as wide as `prior`.
+        """
         z = self.encode(params, x)
         share = real / real.sum(1, keepdim=True).clamp(min=1)
-        return (self.distance(self.decode(params, z), x) * share).sum(1) + penalty * Mmd(real, self.latent)(z, prior)
+        return (self.distance(self.decode(params, z), x) * share).sum(
+            1
+        ) + penalty * Mmd(real, self.latent)(z, prior)
 
     def train(
-        self, optimizer: str, start: Tensor, batch: Batch, out: Tensor, epochs: int, lr: float, penalty: float
+        self,
+        optimizer: str,
+        start: Tensor,
+        batch: Batch,
+        out: Tensor,
+        epochs: int,
+        lr: float,
+        penalty: float,
     ) -> None:
-        """Every client's update from `start` into `out`; `batch`: x, real, prior (clients, epochs, rows, latent)."""
+        """Every client's update from `start` into `out`; `batch`: x, real, prior
+        (clients, epochs, rows, latent).
+        """
         x, real, prior = batch
         epoch = count()  # `descend` asks for the loss once an epoch
 
@@ -79,44 +117,81 @@ class Autoencoder(Flat):
 
         descend(loss, start, out, epochs, lr, optimizer)
 
-    def adam(self, start: Tensor, batch: Batch, out: Tensor, epochs: int, lr: float, penalty: float) -> None:
+    def adam(
+        self,
+        start: Tensor,
+        batch: Batch,
+        out: Tensor,
+        epochs: int,
+        lr: float,
+        penalty: float,
+    ) -> None:
         self.train("adam", start, batch, out, epochs, lr, penalty)
 
 
 class LocalTraining(Training):
-    def __init__(self, network: Autoencoder, *, optimizer: str = "adam", penalty: float = 1.0, **settings: Any) -> None:
+    def __init__(
+        self,
+        network: Autoencoder,
+        *,
+        optimizer: str = "adam",
+        penalty: float = 1.0,
+        **settings: Any,
+    ) -> None:
         super().__init__(optimizer=optimizer, **settings)
         not_negative(penalty=penalty)
-        self.network, self.penalty = network, penalty
+        self.network = network
+        self.penalty = penalty
 
     def train(self, start: Tensor, batch: Batch, out: Tensor) -> None:
-        network, how = self.network, (start, batch, out, self.epochs, self.lr, self.penalty)
-        network.adam(*how) if self.optimizer == "adam" else network.train(self.optimizer, *how)
+        network = self.network
+        how = (start, batch, out, self.epochs, self.lr, self.penalty)
+        network.adam(*how) if self.optimizer == "adam" else network.train(
+            self.optimizer, *how
+        )
 
     def __call__(self, params: Tensor, x: Tensor, mask: Tensor, rng: Draws) -> Tensor:
-        """The update (clients, d) of every client, by rows `x` (clients, rows, …) where `mask` is true. Points of the
-        prior are drawn anew for each epoch.
+        """The update (clients, d) of every client, by rows `x` (clients, rows, …) where
+        `mask` is true. Points of the prior are drawn anew for each epoch.
 
-        Guarantee: a client's update depends on `params`, its own real rows and `rng` alone, and by rounding on the
-        shape of `x` and its place there, in which no other client's rows may have a say (`Population.apart`).
-        Edges: a client without rows → a zero update; shapes that do not fit → ConfigError.
+        Guarantee: a client's update depends on `params`, its own real rows and `rng`
+        alone, and by rounding on the shape of `x` and its place there, in which no
+        other client's rows may have a say (`Population.apart`).
+        Edges: a client without rows → a zero update; shapes that do not fit →
+        ConfigError.
         """
         network = self.network
         network.views(params)
         clients, rows = mask.shape
         if x.shape != (due := (clients, rows, *network.row_shape)):
-            raise ConfigError(f"x must be (clients, rows, …) = {due}, not {tuple(x.shape)}.")
+            raise ConfigError(
+                f"x must be (clients, rows, …) = {due}, not {tuple(x.shape)}."
+            )
         real = mask.to(params.dtype)
-        x = x.where(mask.view(clients, rows, *(1,) * len(network.row_shape)), 0).to(params.dtype)
+        x = x.where(mask.view(clients, rows, *(1,) * len(network.row_shape)), 0).to(
+            params.dtype
+        )
         prior = rng.normal(clients, self.epochs, rows, network.latent).to(params.dtype)
-        return self.updates(params, (x, real, prior), 4 * network.size + rows * network.row_floats)
+        return self.updates(
+            params, (x, real, prior), 4 * network.size + rows * network.row_floats
+        )
 
 
 def fit(
-    network: Autoencoder, params: Tensor, rows: Tensor, rng: Draws, *, steps: int, batch: int = 256, lr: float = 0.001,
-    penalty: float = 1.0, device: torch.device | str | None = None,
-) -> Tensor:  # fmt: skip
-    """One model (d,) trained by Adam on rows in one place, `batch` a step: public ones, or for comparison."""
+    network: Autoencoder,
+    params: Tensor,
+    rows: Tensor,
+    rng: Draws,
+    *,
+    steps: int,
+    batch: int = 256,
+    lr: float = 0.001,
+    penalty: float = 1.0,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """One model (d,) trained by Adam on rows in one place, `batch` a step: public ones,
+    or for comparison.
+    """
     whole(steps=steps, batch=batch, rows=len(rows))
     local = params.detach().to(device).clone().requires_grad_()
     adam = Adam([local], lr)
@@ -155,17 +230,27 @@ class Rwae(Autoencoder):
 
     @property
     def shapes(self) -> Shapes:
-        hidden, gates = self.hidden, 4 * self.hidden
+        hidden = self.hidden
+        gates = 4 * self.hidden
         return {
-            "encoder.input": (self.channels, gates), "encoder.recurrent": (hidden, gates), "encoder.bias": (gates,),
-            "latent.weight": (self.length * hidden, self.latent), "latent.bias": (self.latent,),
-            "dense.weight": (self.latent, hidden), "dense.bias": (hidden,),
-            "decoder.input": (hidden, gates), "decoder.recurrent": (hidden, gates), "decoder.bias": (gates,),
-            "output.weight": (hidden, self.channels), "output.bias": (self.channels,),
-        }  # fmt: skip
+            "encoder.input": (self.channels, gates),
+            "encoder.recurrent": (hidden, gates),
+            "encoder.bias": (gates,),
+            "latent.weight": (self.length * hidden, self.latent),
+            "latent.bias": (self.latent,),
+            "dense.weight": (self.latent, hidden),
+            "dense.bias": (hidden,),
+            "decoder.input": (hidden, gates),
+            "decoder.recurrent": (hidden, gates),
+            "decoder.bias": (gates,),
+            "output.weight": (hidden, self.channels),
+            "output.bias": (self.channels,),
+        }
 
     def init(self, rng: Draws, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Kernels uniform in ±√(6/(before + after)); biases 0, but 1 at the forget gates."""
+        """Kernels uniform in ±√(6/(before + after)); biases 0, but 1 at the forget
+        gates.
+        """
         parts = []
         for name, shape in self.shapes.items():
             if len(shape) == 1:
@@ -188,9 +273,19 @@ class Rwae(Autoencoder):
     def decode(self, params: Tensor, z: Tensor) -> Tensor:
         return decode(list(self.views(params).values())[5:], z, self.length)
 
-    def adam(self, start: Tensor, batch: Batch, out: Tensor, epochs: int, lr: float, penalty: float) -> None:
+    def adam(
+        self,
+        start: Tensor,
+        batch: Batch,
+        out: Tensor,
+        epochs: int,
+        lr: float,
+        penalty: float,
+    ) -> None:
         shapes = self.shapes.values()
-        SeriesByHand(shapes, self.hidden, self.latent, start, batch, out, penalty).train(epochs, lr)
+        SeriesByHand(
+            shapes, self.hidden, self.latent, start, batch, out, penalty
+        ).train(epochs, lr)
 
     def decoder(self, params: Tensor) -> "SeriesDecoder":
         module = SeriesDecoder(self.length, self.channels, self.hidden, self.latent)
@@ -198,25 +293,36 @@ class Rwae(Autoencoder):
 
 
 class SeriesDecoder(Network):
-    """The decoder as a generator's network: a point of the prior in, a series in [0, 1] out."""
+    """The decoder as a generator's network: a point of the prior in, a series in [0, 1]
+    out.
+    """
 
-    kind, keys = "decoder-series", ("length", "channels", "hidden", "latent")
+    kind = "decoder-series"
+    keys = ("length", "channels", "hidden", "latent")
 
     def __init__(self, length: int, channels: int, hidden: int, latent: int) -> None:
         super().__init__()
         shapes = list(Rwae(length, channels, hidden, latent).shapes.items())[5:]
         widest = max(length * channels, hidden * max(latent, channels, 4 * hidden))
         check_weights("a decoder of series with a layer", widest)
-        self.length, self.channels, self.hidden, self.latent = length, channels, hidden, latent
-        named = [(name.replace(".", "_"), torch.zeros(shape)) for name, shape in shapes]  # as modules may
+        self.length = length
+        self.channels = channels
+        self.hidden = hidden
+        self.latent = latent
+        # as modules may
+        named = [(name.replace(".", "_"), torch.zeros(shape)) for name, shape in shapes]
         self.layers = nn.ParameterDict(named)
 
     def rows(self, z: Tensor) -> Tensor:
-        return decode([value[None] for value in self.layers.values()], z[None], self.length)[0].sigmoid()
+        return decode(
+            [value[None] for value in self.layers.values()], z[None], self.length
+        )[0].sigmoid()
 
 
 def decode(weights: Sequence[Tensor], z: Tensor, length: int) -> Tensor:
-    """Outputs (clients, rows, L, W), before the sigmoid, from latent points (clients, rows, latent)."""
+    """Outputs (clients, rows, L, W), before the sigmoid, from latent points (clients,
+    rows, latent).
+    """
     dense, shift, into, recurrent, bias, weight, out = weights
     first = torch.baddbmm(shift[:, None], z, dense).relu()
     projected = torch.baddbmm(bias[:, None], first, into)

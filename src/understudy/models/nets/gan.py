@@ -1,16 +1,19 @@
-"""The networks of the vertical GANs: a generator with one branch per party, and critics of tables and of images.
+"""The networks of the vertical GANs: a generator with one branch per party, and critics
+of tables and of images.
 
-Jiang, Zhang, Zhou, Grossklags, "Distributed GAN-based privacy-preserving publication of vertically-
-partitioned data" (PoPETs 2023(2)), §5.2, §6.1.1, §7.2, Table 2; convolutions for images are proposed in §7.1.
+Jiang, Zhang, Zhou, Grossklags, "Distributed GAN-based privacy-preserving publication of
+vertically- partitioned data" (PoPETs 2023(2)), §5.2, §6.1.1, §7.2, Table 2;
+convolutions for images are proposed in §7.1.
 Paper → code: G⁰ → `common`, Gⁱ → `branches`, Dⁱ → `Critic`, one-hot dimension → width.
-Differs from the paper: the critic's output is linear, not between 0 and 1, as the Wasserstein loss wants. §7.1 gives no
-sizes: images have the two stride-2 layers of Radford et al., "DCGAN" (2016), without batch normalisation, which would
-mix people.
+Differs from the paper: the critic's output is linear, not between 0 and 1, as the
+Wasserstein loss wants. §7.1 gives no sizes: images have the two stride-2 layers of
+Radford et al., "DCGAN" (2016), without batch normalisation, which would mix people.
 
-Sizes: Table 2 gives numbers of parameters, not sizes. One hidden layer of half the width, or 0.35 of it above
-a width of 1,000, gives the critics' twelve numbers exactly. No rule that we found gives the generators';
-`paper_sizes` (latent: a third of the widest party; two common layers of 0.75, or 0.35, of it; a branch's
-hidden layer as its critic's) meets them within 1.4 % (Twitter −1.39 %, Web +1.38 %, Dilbert +0.04 %).
+Sizes: Table 2 gives numbers of parameters, not sizes. One hidden layer of half the
+width, or 0.35 of it above a width of 1,000, gives the critics' twelve numbers exactly.
+No rule that we found gives the generators'; `paper_sizes` (latent: a third of the
+widest party; two common layers of 0.75, or 0.35, of it; a branch's hidden layer as its
+critic's) meets them within 1.4 % (Twitter −1.39 %, Web +1.38 %, Dilbert +0.04 %).
 """
 
 import math
@@ -26,22 +29,41 @@ from torch.nn import functional
 from understudy.ground.check import in_range, one_of, whole
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.padding import padded, pays
-from understudy.models.network import BlockSoftmax, Network, check_weights, each_whole, widest
+from understudy.models.network import (
+    BlockSoftmax,
+    Network,
+    check_weights,
+    each_whole,
+    widest,
+)
 
 _WIDE = 1_000  # Table 2 halves the width up to 566 and takes 0.35 of it from 1,500 on
-CHANNELS = (32, 16)  # of the generator's branch, coarse to fine; the critic's are the same from fine to coarse
-_SCALE = (4, 2, 1)  # kernel, stride and padding: each layer doubles, or halves, both sides
+# of the generator's branch, coarse to fine; the critic's are the same from fine to
+# coarse
+CHANNELS = (32, 16)
+# kernel, stride and padding: each layer doubles, or halves, both sides
+_SCALE = (4, 2, 1)
 
 
-def image_branch(shared: int, channels: Sequence[int], shape: Sequence[int]) -> nn.Sequential:
-    """Common features (n, shared) → grey values in [0, 1], row by row: (n, height · width)."""
+def image_branch(
+    shared: int, channels: Sequence[int], shape: Sequence[int]
+) -> nn.Sequential:
+    """Common features (n, shared) → grey values in [0, 1], row by row: (n, height ·
+    width).
+    """
     coarse, fine = _checked(channels)
     height, width = (-(-side // 4) for side in shape)
     return nn.Sequential(
-        nn.Linear(shared, coarse * height * width), nn.ReLU(), nn.Unflatten(1, (coarse, height, width)),
-        nn.ConvTranspose2d(coarse, fine, *_SCALE), nn.ReLU(), nn.ConvTranspose2d(fine, 1, *_SCALE), Cut(shape),
-        nn.Sigmoid(), nn.Flatten(),
-    )  # fmt: skip
+        nn.Linear(shared, coarse * height * width),
+        nn.ReLU(),
+        nn.Unflatten(1, (coarse, height, width)),
+        nn.ConvTranspose2d(coarse, fine, *_SCALE),
+        nn.ReLU(),
+        nn.ConvTranspose2d(fine, 1, *_SCALE),
+        Cut(shape),
+        nn.Sigmoid(),
+        nn.Flatten(),
+    )
 
 
 class Cut(nn.Module):
@@ -54,19 +76,31 @@ class Cut(nn.Module):
 
 
 class ImageCritic(nn.Module):
-    """Scores grey images: two strided convolutions with leaky ReLUs, and a linear output."""
+    """Scores grey images: two strided convolutions with leaky ReLUs, and a linear
+    output.
+    """
 
-    def __init__(self, shape: Sequence[int], channels: Sequence[int] = CHANNELS, *, slope: float = 0.2) -> None:
+    def __init__(
+        self,
+        shape: Sequence[int],
+        channels: Sequence[int] = CHANNELS,
+        *,
+        slope: float = 0.2,
+    ) -> None:
         super().__init__()
         coarse, fine = _checked(channels)
-        self.shape, self.slope = tuple(shape), slope
-        self.spare = [-side % 4 for side in shape]  # zeros below and to the right, up to a multiple of 4
+        self.shape = tuple(shape)
+        self.slope = slope
+        # zeros below and to the right, up to a multiple of 4
+        self.spare = [-side % 4 for side in shape]
         self.first = nn.Conv2d(1, fine, *_SCALE)
         self.second = nn.Conv2d(fine, coarse, *_SCALE)
         self.last = nn.Linear(coarse * -(-shape[0] // 4) * -(-shape[1] // 4), 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = functional.pad(x.view(-1, 1, *self.shape), (0, self.spare[1], 0, self.spare[0]))
+        x = functional.pad(
+            x.view(-1, 1, *self.shape), (0, self.spare[1], 0, self.spare[0])
+        )
         for layer in (self.first, self.second):
             x = functional.leaky_relu(layer(x), self.slope)
         scores: Tensor = self.last(x.flatten(1)).squeeze(1)
@@ -75,7 +109,9 @@ class ImageCritic(nn.Module):
 
 def _checked(channels: Sequence[int]) -> tuple[int, int]:
     if len(channels) != 2:
-        raise ConfigError(f"an image's network has two layers of channels, not {list(channels)}.")
+        raise ConfigError(
+            f"an image's network has two layers of channels, not {list(channels)}."
+        )
     each_whole(channels=channels)
     return channels[0], channels[1]
 
@@ -86,7 +122,9 @@ def critic_hidden(width: int) -> int:
 
 
 def paper_sizes(widths: Sequence[int]) -> tuple[int, tuple[int, int]]:
-    """The generator's latent size and common layers for parties of these widths (near Table 2)."""
+    """The generator's latent size and common layers for parties of these widths (near
+    Table 2).
+    """
     widest = max(widths)
     common = math.ceil(widest * (75 if widest <= _WIDE else 35) / 100)
     return math.ceil(widest / 3), (common, common)
@@ -94,7 +132,9 @@ def paper_sizes(widths: Sequence[int]) -> tuple[int, tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Values:
-    """What a branch ends in where a party holds no levels but numbers in [0, 1]: series, or an image's pixels."""
+    """What a branch ends in where a party holds no levels but numbers in [0, 1]:
+    series, or an image's pixels.
+    """
 
     shape: tuple[int, ...]
     image: bool = False
@@ -103,7 +143,10 @@ class Values:
         object.__setattr__(self, "shape", tuple(self.shape))
         each_whole(side=self.shape)
         if not self.shape or (self.image and len(self.shape) != 2):
-            raise ConfigError(f"an image has a height and a width, and anything a side, not {self.shape}.")
+            raise ConfigError(
+                "an image has a height and a width, and anything a side, not "
+                f"{self.shape}."
+            )
 
     @property
     def width(self) -> int:
@@ -114,39 +157,67 @@ Output = Sequence[int] | Values  # one-hot blocks of these sizes, or values
 
 
 class BranchedGenerator(Network):
-    """Common layers, then a branch for each party: hidden sizes (an image's: channels), its blocks or `Values`."""
+    """Common layers, then a branch for each party: hidden sizes (an image's: channels),
+    its blocks or `Values`.
+    """
 
     kind = "branched"
 
     def __init__(
-        self, latent: int, common: Sequence[int], branches: Mapping[str, tuple[Sequence[int], Output]]
+        self,
+        latent: int,
+        common: Sequence[int],
+        branches: Mapping[str, tuple[Sequence[int], Output]],
     ) -> None:
         super().__init__()
-        self.latent, self.sizes = latent, tuple(common)
+        self.latent = latent
+        self.sizes = tuple(common)
         self.parties = {
-            name: (tuple(hidden), output if isinstance(output, Values) else tuple(output))
+            name: (
+                tuple(hidden),
+                output if isinstance(output, Values) else tuple(output),
+            )
             for name, (hidden, output) in branches.items()
         }
         self._check()
         self.common = _stack(latent, *self.sizes)
         shared = (latent, *self.sizes)[-1]
         # A list, not a dict: a party may have any name, a submodule may not.
-        self.branches = nn.ModuleList(_branch(shared, *party) for party in self.parties.values())
+        self.branches = nn.ModuleList(
+            _branch(shared, *party) for party in self.parties.values()
+        )
 
     @classmethod
     def for_parties(
-        cls, outputs: Mapping[str, Output], *, latent: int | None = None, common: Sequence[int] | None = None
+        cls,
+        outputs: Mapping[str, Output],
+        *,
+        latent: int | None = None,
+        common: Sequence[int] | None = None,
     ) -> "BranchedGenerator":
-        """A generator for parties with these blocks or values, in the paper's sizes where none are given."""
+        """A generator for parties with these blocks or values, in the paper's sizes
+        where none are given.
+        """
         widths = [width_of(output) for output in outputs.values()]
         if not widths or min(widths) < 1:
-            raise ConfigError(f"every party needs a column; the parties' widths are {widths}.")
+            raise ConfigError(
+                f"every party needs a column; the parties' widths are {widths}."
+            )
         usual = paper_sizes(widths)
         branches = {
-            name: (CHANNELS if getattr(output, "image", False) else (critic_hidden(width_of(output)),), output)
+            name: (
+                CHANNELS
+                if getattr(output, "image", False)
+                else (critic_hidden(width_of(output)),),
+                output,
+            )
             for name, output in outputs.items()
         }
-        return cls(usual[0] if latent is None else latent, usual[1] if common is None else common, branches)
+        return cls(
+            usual[0] if latent is None else latent,
+            usual[1] if common is None else common,
+            branches,
+        )
 
     @property
     def widths(self) -> dict[str, int]:
@@ -155,10 +226,12 @@ class BranchedGenerator(Network):
     @property
     def row_numbers(self) -> int:
         stack = (self.latent, *self.sizes)
-        numbers, width = widest(stack), 0
+        numbers = widest(stack)
+        width = 0
         for hidden, output in self.parties.values():
             if not isinstance(output, Values):
-                numbers, width = max(numbers, widest((stack[-1], *hidden, sum(output)))), width + sum(output)
+                numbers = max(numbers, widest((stack[-1], *hidden, sum(output))))
+                width = width + sum(output)
             elif output.image:
                 pixels = math.prod(-(-side // 4) for side in output.shape)
                 numbers = max(numbers, (3 * hidden[0] + 32 * hidden[1] + 128) * pixels)
@@ -167,12 +240,19 @@ class BranchedGenerator(Network):
         return numbers + 2 * width
 
     def forward(self, z: Tensor) -> dict[str, Tensor]:
-        """Latent points (n, latent) → for each party, probabilities or values (n, width)."""
+        """Latent points (n, latent) → for each party, probabilities or values (n,
+        width).
+        """
         shared = self.common(z)
-        return {name: branch(shared) for name, branch in zip(self.parties, self.branches, strict=True)}
+        return {
+            name: branch(shared)
+            for name, branch in zip(self.parties, self.branches, strict=True)
+        }
 
     def rows(self, z: Tensor) -> Tensor:
-        """All parties' outputs side by side, in the order of the parties: (n, total width)."""
+        """All parties' outputs side by side, in the order of the parties: (n, total
+        width).
+        """
         return torch.cat(list(self(z).values()), 1)
 
     def branch(self, name: str, z: Tensor) -> Tensor:
@@ -181,22 +261,46 @@ class BranchedGenerator(Network):
         return rows
 
     def party_parameters(self, name: str) -> dict[str, nn.Parameter]:
-        """All that a party downloads (§7.2): the parameters of the network that `describe(only=name)` describes."""
+        """All that a party downloads (§7.2): the parameters of the network that
+        `describe(only=name)` describes.
+        """
         branch = self.branches[self._place(name)]
         both = {"common": self.common, "branches.0": branch}
-        return {f"{at}.{key}": value for at, own in both.items() for key, value in own.named_parameters()}
+        return {
+            f"{at}.{key}": value
+            for at, own in both.items()
+            for key, value in own.named_parameters()
+        }
 
     def describe(self, *, only: str | None = None) -> dict[str, Any]:
-        """Plain values from which `from_description` builds the same network, or `only` one party's part."""
-        names = list(self.parties) if only is None else [list(self.parties)[self._place(only)]]
+        """Plain values from which `from_description` builds the same network, or `only`
+        one party's part.
+        """
+        names = (
+            list(self.parties)
+            if only is None
+            else [list(self.parties)[self._place(only)]]
+        )
         own = {name: self.parties[name] for name in names}.items()
-        branches = [{"party": name, "hidden": list(hidden), **_described(output)} for name, (hidden, output) in own]
-        return {"kind": "branched", "latent": self.latent, "common": list(self.sizes), "branches": branches}
+        branches = [
+            {"party": name, "hidden": list(hidden), **_described(output)}
+            for name, (hidden, output) in own
+        ]
+        return {
+            "kind": "branched",
+            "latent": self.latent,
+            "common": list(self.sizes),
+            "branches": branches,
+        }
 
     @classmethod
     def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
-        latent, common, parts = (description[key] for key in ("latent", "common", "branches"))
-        branches = {part["party"]: (tuple(part["hidden"]), _output(part)) for part in parts}
+        latent, common, parts = (
+            description[key] for key in ("latent", "common", "branches")
+        )
+        branches = {
+            part["party"]: (tuple(part["hidden"]), _output(part)) for part in parts
+        }
         if len(branches) != len(parts) or not isinstance(common, list | tuple):
             raise TypeError(f"{len(parts)} branches of {len(branches)} parties")
         return {"latent": latent, "common": common, "branches": branches}
@@ -215,7 +319,9 @@ class BranchedGenerator(Network):
             blocks = () if isinstance(output, Values) else output
             whole(**{f"columns of {name}": width_of(output) and len(blocks or (1,))})
             each_whole(**{f"sizes of {name}": (*hidden, *blocks)})
-            parameters += sum(a * b for a, b in pairwise((sizes[-1], *hidden, width_of(output))))
+            parameters += sum(
+                a * b for a, b in pairwise((sizes[-1], *hidden, width_of(output)))
+            )
         check_weights("a generator", parameters)
 
 
@@ -227,7 +333,9 @@ def _branch(shared: int, hidden: Sequence[int], output: Output) -> nn.Sequential
     if isinstance(output, Values) and output.image:
         return image_branch(shared, hidden, output.shape)
     end = nn.Sigmoid() if isinstance(output, Values) else BlockSoftmax(output)
-    return nn.Sequential(*_stack(shared, *hidden), Linear((shared, *hidden)[-1], width_of(output)), end)
+    return nn.Sequential(
+        *_stack(shared, *hidden), Linear((shared, *hidden)[-1], width_of(output)), end
+    )
 
 
 def _described(output: Output) -> dict[str, Any]:
@@ -237,7 +345,11 @@ def _described(output: Output) -> dict[str, Any]:
 
 
 def _output(part: Mapping[str, Any]) -> Output:
-    return Values(tuple(part["shape"]), part["image"]) if "shape" in part else tuple(part["blocks"])
+    return (
+        Values(tuple(part["shape"]), part["image"])
+        if "shape" in part
+        else tuple(part["blocks"])
+    )
 
 
 class Linear(nn.Linear):
@@ -252,16 +364,24 @@ class Linear(nn.Linear):
 
 
 class Critic(nn.Module):
-    """Scores rows: linear layers with leaky ReLUs (gradients in closed form: `privacy/gradients/critic.py`)."""
+    """Scores rows: linear layers with leaky ReLUs (gradients in closed form:
+    `privacy/gradients/critic.py`).
+    """
 
-    def __init__(self, width: int, hidden: Sequence[int] | None = None, *, slope: float = 0.2) -> None:
+    def __init__(
+        self, width: int, hidden: Sequence[int] | None = None, *, slope: float = 0.2
+    ) -> None:
         super().__init__()
         whole(width=width)
         in_range(0, 1, slope=slope)
         sizes = (critic_hidden(width),) if hidden is None else tuple(hidden)
         each_whole(hidden=sizes)
-        self.width, self.hidden, self.slope = width, sizes, slope
-        self.linears = nn.ModuleList(Linear(a, b) for a, b in pairwise((width, *sizes, 1)))
+        self.width = width
+        self.hidden = sizes
+        self.slope = slope
+        self.linears = nn.ModuleList(
+            Linear(a, b) for a, b in pairwise((width, *sizes, 1))
+        )
 
     @property
     def layers(self) -> list[tuple[Tensor, Tensor]]:
@@ -279,33 +399,52 @@ class Critic(nn.Module):
 
 
 def _stack(*sizes: int) -> nn.Sequential:
-    return nn.Sequential(*(layer for a, b in pairwise(sizes) for layer in (Linear(a, b), nn.ReLU())))
+    return nn.Sequential(
+        *(layer for a, b in pairwise(sizes) for layer in (Linear(a, b), nn.ReLU()))
+    )
 
 
 def sparsify(vector: Tensor, share: float) -> dict[str, Any]:
-    """The largest entries of a vector, and where, a bit for each entry of it; all of them for a share of 1 (§7.2)."""
+    """The largest entries of a vector, and where, a bit for each entry of it; all of
+    them for a share of 1 (§7.2).
+    """
     if share == 1:
         return {"values": vector}
-    places = vector.abs().topk(max(1, round(share * vector.numel()))).indices.sort().values
-    bits = torch.zeros(-(-vector.numel() // 8) * 8, dtype=torch.uint8, device=vector.device)
+    places = (
+        vector.abs().topk(max(1, round(share * vector.numel()))).indices.sort().values
+    )
+    bits = torch.zeros(
+        -(-vector.numel() // 8) * 8, dtype=torch.uint8, device=vector.device
+    )
     bits[places] = 1
-    return {"values": vector[places], "places": (bits.view(-1, 8) << _shifts(vector)).sum(1, dtype=torch.uint8)}
+    return {
+        "values": vector[places],
+        "places": (bits.view(-1, 8) << _shifts(vector)).sum(1, dtype=torch.uint8),
+    }
 
 
 def densify(sparse: Mapping[str, Any], size: int) -> Tensor:
-    """The inverse of `sparsify`. What does not fit → MessageError; on a GPU, from no wire, it is not looked at."""
+    """The inverse of `sparsify`. What does not fit → MessageError; on a GPU, from no
+    wire, it is not looked at.
+    """
     values: Tensor = sparse["values"]
     if "places" not in sparse:
         if values.numel() != size:
-            raise MessageError(f"{values.numel():,} values came for a vector of {size:,}.")
+            raise MessageError(
+                f"{values.numel():,} values came for a vector of {size:,}."
+            )
         return values.reshape(size)
     packed: Tensor = sparse["places"]
     if packed.dtype != torch.uint8 or packed.numel() != -(-size // 8):
-        raise MessageError(f"the places of values are not those of a vector of {size:,}.")
+        raise MessageError(
+            f"the places of values are not those of a vector of {size:,}."
+        )
     bits = ((packed.reshape(-1, 1) >> _shifts(packed)) & 1).bool().flatten()
     on_host = packed.device.type == "cpu"
     if on_host and (bool(bits[size:].any()) or int(bits.sum()) != values.numel()):
-        raise MessageError(f"{values.numel():,} values did not come with as many places of {size:,}.")
+        raise MessageError(
+            f"{values.numel():,} values did not come with as many places of {size:,}."
+        )
     return values.new_zeros(size).masked_scatter_(bits[:size], values.flatten())
 
 

@@ -1,15 +1,19 @@
-"""Layers that remember what they read and gave, so that each sample's gradient can be had in factors; conditional GANs.
+"""Layers that remember what they read and gave, so that each sample's gradient can be
+had in factors; conditional GANs.
 
-Goodfellow, "Efficient per-example gradient computations" (2015): a linear layer's gradient for one sample is the outer
-product of what it read and of the loss's gradient at what it gave. Convolutions are the same product at every position
-of the image (Rochette, Manoel, Tramel 2019), and so are transposed ones, before their patches are folded together.
-Everything has a leading axis of groups (classes of a silo, clients of a cohort): group g's samples meet group g's
-weights and no others. Weights need no gradient of their own here, so that a backward pass computes none.
+Goodfellow, "Efficient per-example gradient computations" (2015): a linear layer's
+gradient for one sample is the outer product of what it read and of the loss's gradient
+at what it gave. Convolutions are the same product at every position of the image
+(Rochette, Manoel, Tramel 2019), and so are transposed ones, before their patches are
+folded together. Everything has a leading axis of groups (classes of a silo, clients of
+a cohort): group g's samples meet group g's weights and no others. Weights need no
+gradient of their own here, so that a backward pass computes none.
 
-*Conditional GANs* of many clients: Li, Wei, Ma, Shu, "DP-GenFL" (supplementary file), Appendix B.1, Eq. B1 and B2: V =
-E log D(x, y) + E log(1 − D(G(z, y), y)). Paper → code: 𝔾 → `generate`, 𝔻 → `judge` (its logit), z → z, y → labels,
-one-hot. Differs from the paper: it does not state the networks; both have one hidden layer. The generator's loss is
-−log D(G(z, y), y), the non-saturating form of Goodfellow et al. (2014), §3.
+*Conditional GANs* of many clients: Li, Wei, Ma, Shu, "DP-GenFL" (supplementary file),
+Appendix B.1, Eq. B1 and B2: V = E log D(x, y) + E log(1 − D(G(z, y), y)). Paper → code:
+𝔾 → `generate`, 𝔻 → `judge` (its logit), z → z, y → labels, one-hot. Differs from the
+paper: it does not state the networks; both have one hidden layer. The generator's loss
+is −log D(G(z, y), y), the non-saturating form of Goodfellow et al. (2014), §3.
 """
 
 import math
@@ -29,7 +33,9 @@ SLOPE = 0.2  # of leaky ReLUs
 
 
 class Tap(NamedTuple):
-    """What a parameter met: `inputs` (groups, n, positions, in), or None for a bias, and what came out of it."""
+    """What a parameter met: `inputs` (groups, n, positions, in), or None for a bias,
+    and what came out of it.
+    """
 
     inputs: Tensor | None
     outputs: Tensor  # (groups, n, positions, out)
@@ -37,8 +43,12 @@ class Tap(NamedTuple):
 
 class Taps(list[Tap]):
     def product(self, x: Tensor, weight: Tensor) -> Tensor:
-        """x·Wᵀ at every position: (groups, n, positions, in), (groups, out, in) → (groups, n, positions, out)."""
-        y = times_transposed(x.flatten(1, 2), weight).view(*x.shape[:3], weight.shape[1])
+        """x·Wᵀ at every position: (groups, n, positions, in), (groups, out, in) →
+        (groups, n, positions, out).
+        """
+        y = times_transposed(x.flatten(1, 2), weight).view(
+            *x.shape[:3], weight.shape[1]
+        )
         return self._tap(x.detach(), y)
 
     def shift(self, x: Tensor, bias: Tensor) -> Tensor:
@@ -50,22 +60,36 @@ class Taps(list[Tap]):
         return self.shift(self.product(x.unsqueeze(2), weight), bias).squeeze(2)
 
     def conv(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """A convolution, 3 × 3 of stride 2: (groups, n, in, h, w) → (groups, n, out, ⌈h/2⌉, ⌈w/2⌉)."""
+        """A convolution, 3 × 3 of stride 2: (groups, n, in, h, w) → (groups, n, out,
+        ⌈h/2⌉, ⌈w/2⌉).
+        """
         height, width = (-(-side // 2) for side in x.shape[3:])
-        patches = functional.unfold(x.flatten(0, 1), KERNEL, padding=1, stride=2).mT  # (g·n, positions, in·9)
-        y = self.shift(self.product(patches.view(*x.shape[:2], *patches.shape[1:]), weight), bias)
+        # (g·n, positions, in·9)
+        patches = functional.unfold(x.flatten(0, 1), KERNEL, padding=1, stride=2).mT
+        y = self.shift(
+            self.product(patches.view(*x.shape[:2], *patches.shape[1:]), weight), bias
+        )
         return y.mT.reshape(*x.shape[:2], weight.shape[1], height, width)
 
-    def conv_transposed(self, x: Tensor, weight: Tensor, bias: Tensor, side: tuple[int, int]) -> Tensor:
-        """Its transpose, up to the size `side`: (groups, n, in, h, w) → (groups, n, out, *side)."""
+    def conv_transposed(
+        self, x: Tensor, weight: Tensor, bias: Tensor, side: tuple[int, int]
+    ) -> Tensor:
+        """Its transpose, up to the size `side`: (groups, n, in, h, w) → (groups, n,
+        out, *side).
+        """
         patches = self.product(x.flatten(3).mT, weight)  # (groups, n, positions, out·9)
-        image = functional.fold(patches.flatten(0, 1).mT, side, KERNEL, padding=1, stride=2)
-        y = self.shift(image.view(*x.shape[:2], bias.shape[1], math.prod(side)).mT, bias)
+        image = functional.fold(
+            patches.flatten(0, 1).mT, side, KERNEL, padding=1, stride=2
+        )
+        y = self.shift(
+            image.view(*x.shape[:2], bias.shape[1], math.prod(side)).mT, bias
+        )
         return y.mT.reshape(*x.shape[:2], bias.shape[1], *side)
 
     def _tap(self, inputs: Tensor | None, outputs: Tensor) -> Tensor:
         if torch.is_grad_enabled():
-            if not outputs.requires_grad:  # the first layer: nothing before it asks for a gradient
+            # the first layer: nothing before it asks for a gradient
+            if not outputs.requires_grad:
                 outputs.requires_grad_()
             self.append(Tap(inputs, outputs))
         return outputs
@@ -79,9 +103,15 @@ def perceptron(x: Tensor, parameters: Sequence[Tensor], taps: Taps) -> Tensor:
     return taps.dense(x, *last)
 
 
-def dense_parameters(groups: int, sizes: Sequence[int], generator: torch.Generator) -> list[Tensor]:
+def dense_parameters(
+    groups: int, sizes: Sequence[int], generator: torch.Generator
+) -> list[Tensor]:
     """Weights and biases of linear layers, drawn as `torch.nn.Linear` draws them."""
-    return [drawn_uniform(generator, a, groups, *shape) for a, b in pairwise(sizes) for shape in ((b, a), (b,))]
+    return [
+        drawn_uniform(generator, a, groups, *shape)
+        for a, b in pairwise(sizes)
+        for shape in ((b, a), (b,))
+    ]
 
 
 def drawn_uniform(generator: torch.Generator, fan_in: int, *shape: int) -> Tensor:
@@ -90,10 +120,26 @@ def drawn_uniform(generator: torch.Generator, fan_in: int, *shape: int) -> Tenso
 
 class ConditionalGan:
     def __init__(
-        self, clients: int, features: int, classes: int, *, latent: int = 16, hidden: int = 128, seed: int = 0
+        self,
+        clients: int,
+        features: int,
+        classes: int,
+        *,
+        latent: int = 16,
+        hidden: int = 128,
+        seed: int = 0,
     ) -> None:
-        whole(clients=clients, features=features, classes=classes, latent=latent, hidden=hidden)
-        self.clients, self.features, self.classes, self.latent = clients, features, classes, latent
+        whole(
+            clients=clients,
+            features=features,
+            classes=classes,
+            latent=latent,
+            hidden=hidden,
+        )
+        self.clients = clients
+        self.features = features
+        self.classes = classes
+        self.latent = latent
         rng = torch.Generator().manual_seed(seed)  # of no row, and public
         self.generator = _layers(rng, clients, (latent + classes, hidden, features))
         self.critic = _layers(rng, clients, (features + classes, hidden, 1))
@@ -104,7 +150,9 @@ class ConditionalGan:
         return self
 
     def generate(self, z: Tensor, labels: Tensor, taps: Taps) -> Tensor:
-        """Latent points (clients, n, latent) of classes (clients, n, classes) → rows (clients, n, features)."""
+        """Latent points (clients, n, latent) of classes (clients, n, classes) → rows
+        (clients, n, features).
+        """
         return perceptron(torch.cat([z, labels], 2), self.generator, taps).sigmoid()
 
     def judge(self, x: Tensor, labels: Tensor, taps: Taps) -> Tensor:
@@ -112,7 +160,9 @@ class ConditionalGan:
         return perceptron(torch.cat([x, labels], 2), self.critic, taps).squeeze(2)
 
     def real_losses(self, x: Tensor, labels: Tensor, taps: Taps) -> Tensor:
-        """−log D(x, y) of each row: all that the critic learns from real rows, (clients, n)."""
+        """−log D(x, y) of each row: all that the critic learns from real rows,
+        (clients, n).
+        """
         return functional.softplus(-self.judge(x, labels, taps))
 
     def fake_losses(self, x: Tensor, labels: Tensor, taps: Taps) -> Tensor:
@@ -120,8 +170,12 @@ class ConditionalGan:
         return functional.softplus(self.judge(x, labels, taps))
 
     def generator_losses(self, z: Tensor, labels: Tensor, taps: Taps) -> Tensor:
-        """−log D(G(z, y), y): (clients, n). The critic stands still: `taps` are the generator's."""
-        return functional.softplus(-self.judge(self.generate(z, labels, taps), labels, Untapped()))
+        """−log D(G(z, y), y): (clients, n). The critic stands still: `taps` are the
+        generator's.
+        """
+        return functional.softplus(
+            -self.judge(self.generate(z, labels, taps), labels, Untapped())
+        )
 
 
 class Untapped(Taps):
@@ -132,4 +186,7 @@ class Untapped(Taps):
 
 
 def _layers(rng: torch.Generator, clients: int, sizes: tuple[int, ...]) -> list[Tensor]:
-    return [part.expand(clients, *part.shape[1:]).clone() for part in dense_parameters(1, sizes, rng)]
+    return [
+        part.expand(clients, *part.shape[1:]).clone()
+        for part in dense_parameters(1, sizes, rng)
+    ]

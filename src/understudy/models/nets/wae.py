@@ -1,23 +1,29 @@
-"""The autoencoders of DP-Fed-WAE, one for tables and one for grey images of 28 × 28, and the decoders cut from them.
+"""The autoencoders of DP-Fed-WAE, one for tables and one for grey images of 28 × 28,
+and the decoders cut from them.
 
-Jiang, dissertation, TUM 2024, §4.4.1, Table 4.3; images §4.6.1; decoders §4.4.3: z ~ N(0, I), one number in [0, 1] for
-each slot of the encoded row.
-Paper → code: Dense(96, relu)-Dense(24) → `hidden`, `latent`; the length of an encoded row → width.
-Differs from the paper: Table 4.3 counts neither the layers into and out of the latent one (its numbers are
-(2·hidden + 1)·width + hidden); ours count all. The convolutional network is not described there; this is a small one.
-A decoder there takes the largest slot of each column; here a row's numbers are the odds of its levels, from which a
-level can be drawn, too.
+Jiang, dissertation, TUM 2024, §4.4.1, Table 4.3; images §4.6.1; decoders §4.4.3: z ~
+N(0, I), one number in [0, 1] for each slot of the encoded row.
+Paper → code: Dense(96, relu)-Dense(24) → `hidden`, `latent`; the length of an encoded
+row → width.
+Differs from the paper: Table 4.3 counts neither the layers into and out of the latent
+one (its numbers are (2·hidden + 1)·width + hidden); ours count all. The convolutional
+network is not described there; this is a small one. A decoder there takes the largest
+slot of each column; here a row's numbers are the odds of its levels, from which a level
+can be drawn, too.
 
-A column of two levels, or of one, has one slot, which holds its code, and any other a slot for each level: so the 124
-binary columns of Adult are 124 inputs, as in the paper.
+A column of two levels, or of one, has one slot, which holds its code, and any other a
+slot for each level: so the 124 binary columns of Adult are 124 inputs, as in the paper.
 
-*Wake and sleep*: rows teach the decoder of a table autoencoder, and the decoder's dreams teach its encoder. Hinton,
-Dayan, Frey, Neal, "The 'wake-sleep' algorithm for unsupervised neural networks" (Science 268, 1995). Wake: rows are
-real, z ~ N(Q(x), spread²), and the decoder moves so that x is likelier given z. Sleep: z ~ N(0, I), x is a row that the
-decoder dreams of it, and the encoder Q learns to tell z from x by least squares; what it cannot tell is `spread`,
-latent by latent. Differs from the paper: all of the encoder is learned by Adam, in batches; latents are normal, not
-binary. A model is one vector: encoder, decoder, spread. Wake gradients are raw: nothing here is private. Dreams are
-drawn from a model that is public, and whatever is learned of them costs nobody anything.
+*Wake and sleep*: rows teach the decoder of a table autoencoder, and the decoder's
+dreams teach its encoder. Hinton, Dayan, Frey, Neal, "The 'wake-sleep' algorithm for
+unsupervised neural networks" (Science 268, 1995). Wake: rows are real, z ~ N(Q(x),
+spread²), and the decoder moves so that x is likelier given z. Sleep: z ~ N(0, I), x is
+a row that the decoder dreams of it, and the encoder Q learns to tell z from x by least
+squares; what it cannot tell is `spread`, latent by latent. Differs from the paper: all
+of the encoder is learned by Adam, in batches; latents are normal, not binary. A model
+is one vector: encoder, decoder, spread. Wake gradients are raw: nothing here is
+private. Dreams are drawn from a model that is public, and whatever is learned of them
+costs nobody anything.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,21 +43,35 @@ from understudy.models.cohort.training import Batch
 from understudy.models.kernels.autoencoders import descend_by_hand
 from understudy.models.kernels.clients import linear
 from understudy.models.nets.autoencoder import Autoencoder
-from understudy.models.network import Draws, Network, Shapes, check_weights, dense_shapes, each_whole, filled, read
+from understudy.models.network import (
+    Draws,
+    Network,
+    Shapes,
+    check_weights,
+    dense_shapes,
+    each_whole,
+    filled,
+    read,
+)
 
 _WIDE = 200  # Table 4.3: up to 124 slots the small network, from 369 on a larger one
 _LOW = 60.0  # a column whose likeliest level has odds below e⁻⁶⁰ is scaled up
 
 
 def paper_sizes(width: int) -> tuple[int, int]:
-    """The hidden and the latent layer for rows of so many slots (Table 4.3, Adult and Census)."""
+    """The hidden and the latent layer for rows of so many slots (Table 4.3, Adult and
+    Census).
+    """
     return (64, 16) if width <= _WIDE else (96, 24)
 
 
 class TableDecoder(Network):
-    """Two dense layers, and from the slots to the odds of each level; `sizes` are the levels of each column."""
+    """Two dense layers, and from the slots to the odds of each level; `sizes` are the
+    levels of each column.
+    """
 
-    kind, keys = "decoder-table", ("sizes", "hidden", "latent")
+    kind = "decoder-table"
+    keys = ("sizes", "hidden", "latent")
     source: Tensor
     other: Tensor
     sure: Tensor
@@ -61,12 +81,22 @@ class TableDecoder(Network):
         super().__init__()
         each_whole(sizes=sizes)
         whole(columns=len(sizes), hidden=hidden, latent=latent)
-        self.sizes, self.hidden, self.latent, each = tuple(sizes), hidden, latent, slot_counts(sizes)
+        self.sizes = tuple(sizes)
+        self.hidden = hidden
+        self.latent = latent
+        each = slot_counts(sizes)
         check_weights("a decoder", hidden * (latent + sum(each)))
-        self.layers = nn.Sequential(nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, sum(each)))
+        self.layers = nn.Sequential(
+            nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, sum(each))
+        )
         starts = accumulate(each, initial=0)
         levels = [
-            (start + (level if size > 2 else 0), size == 2 and level == 0, size == 1, place)
+            (
+                start + (level if size > 2 else 0),
+                size == 2 and level == 0,
+                size == 1,
+                place,
+            )
             for place, (start, size) in enumerate(zip(starts, sizes, strict=False))
             for level in range(size)
         ]
@@ -81,8 +111,11 @@ class TableDecoder(Network):
 
     def rows(self, z: Tensor) -> Tensor:
         slots = self.layers(z)[:, self.source]  # (n, width)
-        log = functional.logsigmoid(torch.where(self.other, -slots, slots)).masked_fill(self.sure, 0.0)
-        # Weights that grew under noise can put every level of a column below the smallest float: odds are relative.
+        log = functional.logsigmoid(torch.where(self.other, -slots, slots)).masked_fill(
+            self.sure, 0.0
+        )
+        # Weights that grew under noise can put every level of a column below the
+        # smallest float: odds are relative.
         columns = self.column.expand_as(log)
         most = log.new_zeros(len(log), len(self.sizes))
         most = most.scatter_reduce(1, columns, log, "amax", include_self=False)
@@ -92,20 +125,29 @@ class TableDecoder(Network):
 class ImageDecoder(Network):
     """A dense layer and two transposed convolutions of 4 × 4 and stride 2."""
 
-    kind, keys = "decoder-image", ("height", "width", "channels", "latent")
+    kind = "decoder-image"
+    keys = ("height", "width", "channels", "latent")
 
     def __init__(self, height: int, width: int, channels: int, latent: int) -> None:
         super().__init__()
         whole(height=height, width=width, channels=channels, latent=latent)
         _check_sides(height, width)
-        self.height, self.width, self.channels, self.latent = height, width, channels, latent
+        self.height = height
+        self.width = width
+        self.channels = channels
+        self.latent = latent
         inner = channels * height * width // 8
         check_weights("a decoder", inner * (latent + 1))
         self.layers = nn.Sequential(
-            nn.Linear(latent, inner), nn.ReLU(), nn.Unflatten(1, (2 * channels, height // 4, width // 4)),
-            nn.ConvTranspose2d(2 * channels, channels, 4, stride=2, padding=1), nn.ReLU(),
-            nn.ConvTranspose2d(channels, 1, 4, stride=2, padding=1), nn.Sigmoid(), nn.Flatten(1, 2),
-        )  # fmt: skip
+            nn.Linear(latent, inner),
+            nn.ReLU(),
+            nn.Unflatten(1, (2 * channels, height // 4, width // 4)),
+            nn.ConvTranspose2d(2 * channels, channels, 4, stride=2, padding=1),
+            nn.ReLU(),
+            nn.ConvTranspose2d(channels, 1, 4, stride=2, padding=1),
+            nn.Sigmoid(),
+            nn.Flatten(1, 2),
+        )
 
     def rows(self, z: Tensor) -> Tensor:
         out: Tensor = self.layers(z)
@@ -115,12 +157,17 @@ class ImageDecoder(Network):
 def _check_sides(height: int, width: int) -> None:
     """Two strides of 2 and back must give the same image."""
     if height % 4 or width % 4:
-        raise ConfigError(f"images must have sides that 4 divides, not {height} × {width}. Nothing was charged.")
+        raise ConfigError(
+            f"images must have sides that 4 divides, not {height} × {width}. Nothing "
+            "was charged."
+        )
 
 
 @dataclass(frozen=True)
 class TableWae(Autoencoder):
-    """Dense layers with ReLU; binary cross-entropy of every slot. `sizes` are the levels of each column."""
+    """Dense layers with ReLU; binary cross-entropy of every slot. `sizes` are the
+    levels of each column.
+    """
 
     kind: ClassVar[str] = "wae-table"
     sizes: tuple[int, ...]
@@ -141,10 +188,15 @@ class TableWae(Autoencoder):
 
     @property
     def shapes(self) -> Shapes:
-        width, hidden, latent = self.width, self.hidden, self.latent
+        width = self.width
+        hidden = self.hidden
+        latent = self.latent
         return dense_shapes(
-            encoder1=(hidden, width), encoder2=(latent, hidden), decoder1=(hidden, latent), decoder2=(width, hidden)
-        )  # fmt: skip
+            encoder1=(hidden, width),
+            encoder2=(latent, hidden),
+            decoder1=(hidden, latent),
+            decoder2=(width, hidden),
+        )
 
     def encode(self, params: Tensor, x: Tensor) -> Tensor:
         w1, b1, w2, b2, *_ = self.views(params).values()
@@ -155,11 +207,23 @@ class TableWae(Autoencoder):
         return linear(linear(z, w3, b3).relu(), w4, b4)
 
     def distance(self, outputs: Tensor, x: Tensor) -> Tensor:
-        return functional.binary_cross_entropy_with_logits(outputs, x, reduction="none").mean(2)
+        return functional.binary_cross_entropy_with_logits(
+            outputs, x, reduction="none"
+        ).mean(2)
 
-    def adam(self, start: Tensor, batch: Batch, out: Tensor, epochs: int, lr: float, penalty: float) -> None:
+    def adam(
+        self,
+        start: Tensor,
+        batch: Batch,
+        out: Tensor,
+        epochs: int,
+        lr: float,
+        penalty: float,
+    ) -> None:
         sizes = self.hidden, self.latent
-        descend_by_hand(start, batch, out, *sizes, epochs, lr, penalty, touched=len(self.sizes))
+        descend_by_hand(
+            start, batch, out, *sizes, epochs, lr, penalty, touched=len(self.sizes)
+        )
 
     def decoder(self, params: Tensor) -> TableDecoder:
         module = TableDecoder(self.sizes, self.hidden, self.latent)
@@ -168,7 +232,9 @@ class TableWae(Autoencoder):
 
 @dataclass(frozen=True)
 class ImageWae(Autoencoder):
-    """Two convolutions of 4 × 4 and stride 2, a dense layer, and the same back; mean squared error."""
+    """Two convolutions of 4 × 4 and stride 2, a dense layer, and the same back; mean
+    squared error.
+    """
 
     kind: ClassVar[str] = "wae-image"
     height: int = 28
@@ -190,16 +256,23 @@ class ImageWae(Autoencoder):
 
     @property
     def shapes(self) -> Shapes:
-        few, many = self.channels, 2 * self.channels
+        few = self.channels
+        many = 2 * self.channels
         inner = many * self.height * self.width // 16
         return {
-            "encoder1.weight": (few, 1, 4, 4), "encoder1.bias": (few,),
-            "encoder2.weight": (many, few, 4, 4), "encoder2.bias": (many,),
-            "encoder3.weight": (self.latent, inner), "encoder3.bias": (self.latent,),
-            "decoder1.weight": (inner, self.latent), "decoder1.bias": (inner,),
-            "decoder2.weight": (many, few, 4, 4), "decoder2.bias": (few,),
-            "decoder3.weight": (few, 1, 4, 4), "decoder3.bias": (1,),
-        }  # fmt: skip
+            "encoder1.weight": (few, 1, 4, 4),
+            "encoder1.bias": (few,),
+            "encoder2.weight": (many, few, 4, 4),
+            "encoder2.bias": (many,),
+            "encoder3.weight": (self.latent, inner),
+            "encoder3.bias": (self.latent,),
+            "decoder1.weight": (inner, self.latent),
+            "decoder1.bias": (inner,),
+            "decoder2.weight": (many, few, 4, 4),
+            "decoder2.bias": (few,),
+            "decoder3.weight": (few, 1, 4, 4),
+            "decoder3.bias": (1,),
+        }
 
     def encode(self, params: Tensor, x: Tensor) -> Tensor:
         w1, b1, w2, b2, w3, b3, *_ = self.views(params).values()
@@ -208,7 +281,11 @@ class ImageWae(Autoencoder):
 
     def decode(self, params: Tensor, z: Tensor) -> Tensor:
         *_, w4, b4, w5, b5, w6, b6 = self.views(params).values()
-        h = linear(z, w4, b4).relu().view(*z.shape[:2], -1, self.height // 4, self.width // 4)
+        h = (
+            linear(z, w4, b4)
+            .relu()
+            .view(*z.shape[:2], -1, self.height // 4, self.width // 4)
+        )
         h = _grouped(functional.conv_transpose2d, h, w5, b5).relu()
         return _grouped(functional.conv_transpose2d, h, w6, b6).squeeze(2)
 
@@ -217,11 +294,23 @@ class ImageWae(Autoencoder):
         return filled(module, list(self.views(params).values())[6:])
 
 
-def _grouped(convolve: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Every client's own convolution of its own images (clients, rows, channels, height, width)."""
+def _grouped(
+    convolve: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor
+) -> Tensor:
+    """Every client's own convolution of its own images (clients, rows, channels,
+    height, width).
+    """
     clients = len(x)
-    images = x.transpose(0, 1).flatten(1, 2)  # (rows, clients · channels, height, width)
-    out = convolve(images, weight.flatten(0, 1), bias.flatten(), stride=2, padding=1, groups=clients)
+    # (rows, clients · channels, height, width)
+    images = x.transpose(0, 1).flatten(1, 2)
+    out = convolve(
+        images,
+        weight.flatten(0, 1),
+        bias.flatten(),
+        stride=2,
+        padding=1,
+        groups=clients,
+    )
     return out.view(len(out), clients, -1, *out.shape[2:]).transpose(0, 1)
 
 
@@ -233,7 +322,9 @@ def decoder_size(network: TableWae) -> int:
 
 
 def encoder_size(network: TableWae) -> int:
-    width, hidden, latent = network.width, network.hidden, network.latent
+    width = network.width
+    hidden = network.hidden
+    latent = network.latent
     return hidden * (width + 1) + latent * (hidden + 1)
 
 
@@ -243,20 +334,28 @@ def first_model(network: TableWae, rng: Draws) -> Tensor:
 
 
 def cut(network: TableWae, model: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Encoder, decoder and spread of a model, as views. ConfigError where it is not of this network."""
+    """Encoder, decoder and spread of a model, as views. ConfigError where it is not of
+    this network.
+    """
     sizes = [encoder_size(network), decoder_size(network), network.latent]
     if model.shape != (sum(sizes),):
-        raise ConfigError(f"A model to wake and sleep has {sum(sizes):,} numbers, not {tuple(model.shape)}.")
+        raise ConfigError(
+            f"A model to wake and sleep has {sum(sizes):,} numbers, not "
+            f"{tuple(model.shape)}."
+        )
     encoder, decoder, spread = torch.split(model, sizes)
     return encoder, decoder, spread
 
 
-def wake(network: TableWae, model: Tensor, x: Tensor, mask: Tensor, rng: Draws) -> Tensor:
-    """For every client the downhill gradient of −log p(x | z) in the decoder, on average over its rows `x` (clients,
-    rows, width) where `mask` is true: (clients, d). 1.8 and 2.0 times as fast as `torch.func` on 124 and 369 columns.
+def wake(
+    network: TableWae, model: Tensor, x: Tensor, mask: Tensor, rng: Draws
+) -> Tensor:
+    """For every client the downhill gradient of −log p(x | z) in the decoder, on
+    average over its rows `x` (clients, rows, width) where `mask` is true: (clients, d).
+    1.8 and 2.0 times as fast as `torch.func` on 124 and 369 columns.
 
-    Guarantee: a client's gradient depends on `model`, its own real rows and `rng` alone, and by rounding on the
-    shape of `x` and its place there.
+    Guarantee: a client's gradient depends on `model`, its own real rows and `rng`
+    alone, and by rounding on the shape of `x` and its place there.
     Edges: a client without rows → 0.
     """
     model, real = model.to(x.device), mask.to(model.dtype).to(x.device)
@@ -274,9 +373,19 @@ def wake(network: TableWae, model: Tensor, x: Tensor, mask: Tensor, rng: Draws) 
 
 
 def sleep(
-    network: TableWae, model: Tensor, moments: Tensor, rng: Draws, *, taken: int, steps: int, batch: int, rate: float
+    network: TableWae,
+    model: Tensor,
+    moments: Tensor,
+    rng: Draws,
+    *,
+    taken: int,
+    steps: int,
+    batch: int,
+    rate: float,
 ) -> Tensor:
-    """The model after `steps` batches of dreams; `moments` (2, encoder) are Adam's, which `taken` steps made so far."""
+    """The model after `steps` batches of dreams; `moments` (2, encoder) are Adam's,
+    which `taken` steps made so far.
+    """
     encoder, decoder, spread = (part.clone() for part in cut(network, model))
     dreamer = network.decoder(torch.cat([encoder, decoder]))
     for step in range(taken + 1, taken + steps + 1):
@@ -284,7 +393,9 @@ def sleep(
         x = dream(dreamer, z, rng)
         with torch.enable_grad():
             guess = _encoded(network, encoder.requires_grad_(), x)
-            (gradient,) = torch.autograd.grad((guess - z).square().sum() / (2 * batch), encoder)
+            (gradient,) = torch.autograd.grad(
+                (guess - z).square().sum() / (2 * batch), encoder
+            )
         encoder = encoder.detach() - rate * adam(moments, gradient, step)
         missed = (guess.detach() - z).square().mean(0).clamp_(max=1.0)
         spread = (_KEPT * spread.square() + (1 - _KEPT) * missed).sqrt()
@@ -292,15 +403,20 @@ def sleep(
 
 
 def dream(decoder: TableDecoder, z: Tensor, rng: Draws) -> Tensor:
-    """A row for each latent point, one level drawn in each column by `TableDecoder.rows`' odds: slots, (n, width)."""
+    """A row for each latent point, one level drawn in each column by
+    `TableDecoder.rows`' odds: slots, (n, width).
+    """
     column, alone, sure = _places(decoder.sizes)
     with torch.no_grad():
         slots: Tensor = decoder.layers(z)  # (n, width)
     uniform = rng.uniform(*slots.shape).to(slots)
     out = (uniform < slots.sigmoid()).masked_fill_(sure, value=False)
     if not alone.all():
-        # An exponential race: the first of a column's slots to arrive is drawn with odds as its rate.
-        early = (functional.logsigmoid(slots) - torch.log1p(-uniform).neg_().log_())[:, ~alone]
+        # An exponential race: the first of a column's slots to arrive is drawn with
+        # odds as its rate.
+        early = (functional.logsigmoid(slots) - torch.log1p(-uniform).neg_().log_())[
+            :, ~alone
+        ]
         of = column[~alone].expand_as(early)
         first = early.new_empty(len(z), int(column.max()) + 1)
         first.scatter_reduce_(1, of, early, "amax", include_self=False)
@@ -310,18 +426,24 @@ def dream(decoder: TableDecoder, z: Tensor, rng: Draws) -> Tensor:
 
 @cache
 def _places(sizes: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """Of every slot: its column, whether it is the column's only one, and whether that has one level alone."""
+    """Of every slot: its column, whether it is the column's only one, and whether that
+    has one level alone.
+    """
     each = torch.tensor(slot_counts(sizes))
     column = torch.repeat_interleave(torch.arange(len(sizes)), each)
     return column, (each == 1)[column], (torch.tensor(sizes) == 1)[column]
 
 
 def adam(moments: Tensor, gradient: Tensor, step: int) -> Tensor:
-    """Adam's direction at its `step`-th step, from 1 (Kingma, Ba, ICLR 2015, Alg. 1). Renews its `moments` (2, d)."""
-    first, second = 0.9, 0.999
+    """Adam's direction at its `step`-th step, from 1 (Kingma, Ba, ICLR 2015, Alg. 1).
+    Renews its `moments` (2, d).
+    """
+    first = 0.9
+    second = 0.999
     moments[0].mul_(first).add_(gradient, alpha=1 - first)
     moments[1].mul_(second).addcmul_(gradient, gradient, value=1 - second)
-    mean, square = moments[0] / (1 - first**step), moments[1] / (1 - second**step)
+    mean = moments[0] / (1 - first**step)
+    square = moments[1] / (1 - second**step)
     return mean / (square.sqrt_() + 1e-8)
 
 

@@ -1,1 +1,3 @@
-"""Distributions over tables: the mixture behind Gram with its fit and its priors, Bayesian networks, copulas."""
+"""Distributions over tables: the mixture behind Gram with its fit and its priors,
+Bayesian networks, copulas.
+"""

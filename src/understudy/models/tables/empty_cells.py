@@ -1,38 +1,50 @@
-"""Which cells of pairs hold nobody: of pairs near a function, and of pairs of which a whole law is known.
+"""Which cells of pairs hold nobody: of pairs near a function, and of pairs of which a
+whole law is known.
 
-*Near a function* (`empty_cells`): copies, recodes, one column that another determines. Such a table has a few full
-cells and many empty ones. Noise alone keeps a fit from saying so: a tenth of σ in each empty cell passes every test of
-the residual, and a hundred such cells are a tenth of the people. A cell lies, with probability π, at the pair's floor,
-f·E with E what independent columns would give, or it is a draw of the Gaussian prior around independence, N(E, v·E), as
-`priors` has it without an order; both under the noise of its measurement. v matches a pair's second moments; π and f
-are those under which its cells are likeliest (Johnstone and Silverman, "Needles and straw in haystacks", Ann. Statist.
-2004, learn the weight of an atom at zero likewise). Only pairs which that makes clearly likelier, with a floor that is
-not clearly above 0, have empty cells: half of a copy is none. In a second round the other cells lie around the table
-with the same one-way tables that is independent but for the empty ones (quasi-independence; Goodman, JASA 1968).
-Differs from the paper: no cell is set to 0. People whom the fit has there cost it something, in proportion, the more
-the surer the cell is empty, so that a count is followed only as far as it exceeds a threshold (Tibshirani, JRSS B
-1996). A square instead makes the descent too stiff to reach the other tables, and a cell that is not empty costs a
-hundred times too much.
+*Near a function* (`empty_cells`): copies, recodes, one column that another determines.
+Such a table has a few full cells and many empty ones. Noise alone keeps a fit from
+saying so: a tenth of σ in each empty cell passes every test of the residual, and a
+hundred such cells are a tenth of the people. A cell lies, with probability π, at the
+pair's floor, f·E with E what independent columns would give, or it is a draw of the
+Gaussian prior around independence, N(E, v·E), as `priors` has it without an order; both
+under the noise of its measurement. v matches a pair's second moments; π and f are those
+under which its cells are likeliest (Johnstone and Silverman, "Needles and straw in
+haystacks", Ann. Statist. 2004, learn the weight of an atom at zero likewise). Only
+pairs which that makes clearly likelier, with a floor that is not clearly above 0, have
+empty cells: half of a copy is none. In a second round the other cells lie around the
+table with the same one-way tables that is independent but for the empty ones
+(quasi-independence; Goodman, JASA 1968).
+Differs from the paper: no cell is set to 0. People whom the fit has there cost it
+something, in proportion, the more the surer the cell is empty, so that a count is
+followed only as far as it exceeds a threshold (Tibshirani, JRSS B 1996). A square
+instead makes the descent too stiff to reach the other tables, and a cell that is not
+empty costs a hundred times too much.
 
-*A law* (`laws_of_pairs`). Where the order of the levels matters in both columns (age and experience, income and rent),
-one number nearly says a table of L² noisy cells: the correlation r of a normal copula with the columns' own one-way
-tables (Pearson, Phil. Trans. 1900). Of some values of r, of both signs and near 1, each pair has the one under which
-its noisy cells are likeliest. Where that leaves hardly anything of what parts the pair from independence, but noise, it
-is the mean of the pair's prior; how far the table may lie from it is learned from its own cells (`level_prior`), and
-nobody has to say which columns are ordered. The cells in which such a copula has hardly anybody are taken for empty.
-Where noise is large that is a bet. So it is made only where people who are independent cannot be many beside the
-copula's, and for two columns that have each other and no third: six months' bills, which rise together and now and then
-fall to 0, are better held by what all pairs share. With x = √r·f + √(1 − r)·e columns are independent given f. So for
-one r the tables of all pairs are a single product AᵀA, A being the odds of all levels at some values of f; for −r the
-other column is read from f's other end.
-The other law is a function: each level of one column has all its people in one level of the other, and which it is has
-odds by the noisy cells. That is evidence row by row, where a test of a table's squares sees a few strong cells among
-hundreds and takes them for noise: with 47 columns and 7,000 people at ε = 1 a code and its group keep 2 % of the people
-in impossible cells, and kept 38 %. It is taken where its evidence beats independence, it leaves no more than noise, and
-noise would let us see if some people were elsewhere. A column may have several.
+*A law* (`laws_of_pairs`). Where the order of the levels matters in both columns (age
+and experience, income and rent), one number nearly says a table of L² noisy cells: the
+correlation r of a normal copula with the columns' own one-way tables (Pearson, Phil.
+Trans. 1900). Of some values of r, of both signs and near 1, each pair has the one under
+which its noisy cells are likeliest. Where that leaves hardly anything of what parts the
+pair from independence, but noise, it is the mean of the pair's prior; how far the table
+may lie from it is learned from its own cells (`level_prior`), and nobody has to say
+which columns are ordered. The cells in which such a copula has hardly anybody are taken
+for empty. Where noise is large that is a bet. So it is made only where people who are
+independent cannot be many beside the copula's, and for two columns that have each other
+and no third: six months' bills, which rise together and now and then fall to 0, are
+better held by what all pairs share. With x = √r·f + √(1 − r)·e columns are independent
+given f. So for one r the tables of all pairs are a single product AᵀA, A being the odds
+of all levels at some values of f; for −r the other column is read from f's other end.
+The other law is a function: each level of one column has all its people in one level of
+the other, and which it is has odds by the noisy cells. That is evidence row by row,
+where a test of a table's squares sees a few strong cells among hundreds and takes them
+for noise: with 47 columns and 7,000 people at ε = 1 a code and its group keep 2 % of
+the people in impossible cells, and kept 38 %. It is taken where its evidence beats
+independence, it leaves no more than noise, and noise would let us see if some people
+were elsewhere. A column may have several.
 
 Guarantee: reads released tables alone, so it is post-processing.
-Edges: exact cells, and such as were not measured, are never taken for empty; columns without order keep independence.
+Edges: exact cells, and such as were not measured, are never taken for empty; columns
+without order keep independence.
 """
 
 from collections.abc import Iterator
@@ -47,9 +59,11 @@ _CLEARLY = 10.0  # in log-likelihood: a pair's gain by a floor
 _ABOVE = 3.0  # deviations: a floor nearer to 0 may be 0
 _READY = 3.0  # times its odds: in a pair near a function, what may be empty is
 _STEEP = 3.0  # deviations of a threshold for each unit of the log odds
-SURE = 3.0  # deviations: an empty cell with such a threshold, or a higher one, is surely empty
+# deviations: an empty cell with such a threshold, or a higher one, is surely empty
+SURE = 3.0
 _SUREST = 16.0  # deviations: the highest threshold
-_STRAYS = 1.5  # people: so many in a cell that is surely empty cost 1, in log-likelihood, at most
+# people: so many in a cell that is surely empty cost 1, in log-likelihood, at most
+_STRAYS = 1.5
 _TURNS = 6  # of expectation and maximisation, for two numbers a pair
 _MARGINS = 5  # turns of proportional fitting
 _SOME = 1e-3  # probabilities lie so far from 0 and 1
@@ -57,28 +71,47 @@ _TINY = 1e-30
 # of pairs that one hidden number moves
 _SHARED = (0.9, 0.95, 0.97, 0.98, 0.99, 0.995)  # |r|
 _CLEARLY_ORDERED = 5.0  # in log-likelihood: the gain over independence
-_FARTHEST, _NODES = 5.0, 201  # f, in deviations: a node each twentieth
-_FITS = 0.1  # of what parts a pair from independence: a copula that leaves no more is the pair, but for noise
-_ELSEWHERE = 0.3  # of a pair's people, at most, who may be independent for all that noise lets us see
+# f, in deviations: a node each twentieth
+_FARTHEST = 5.0
+_NODES = 201
+# of what parts a pair from independence: a copula that leaves no more is the pair, but
+# for noise
+_FITS = 0.1
+# of a pair's people, at most, who may be independent for all that noise lets us see
+_ELSEWHERE = 0.3
 _SEEN = 3.0  # deviations of its noise: a cell with so many people is not empty
-_NOBODY = 0.01  # of a pair's people, in all its cells that have less than an even part of so many
+# of a pair's people, in all its cells that have less than an even part of so many
+_NOBODY = 0.01
 
 
 def empty_cells(
-    counts: Tensor, noise: Tensor, measured: Tensor, ways: Tensor, columns: Tensor, independent: Tensor | None = None
+    counts: Tensor,
+    noise: Tensor,
+    measured: Tensor,
+    ways: Tensor,
+    columns: Tensor,
+    independent: Tensor | None = None,
 ) -> Tensor:
-    """The threshold, in deviations of the noise, below which a count is none, and 0 elsewhere: (width, width). It is
-    what a person costs there, in 1/noise. `independent`: E, where rules leave cells that nobody can be in.
+    """The threshold, in deviations of the noise, below which a count is none, and 0
+    elsewhere: (width, width). It is what a person costs there, in 1/noise.
+    `independent`: E, where rules leave cells that nobody can be in.
     """
-    mean = torch.outer(ways, ways) / (ways.sum() / columns.shape[1]) if independent is None else independent
+    mean = (
+        torch.outer(ways, ways) / (ways.sum() / columns.shape[1])
+        if independent is None
+        else independent
+    )
     never = mean == 0 if independent is not None else torch.zeros_like(measured)
-    pairs = _Pairs(counts, noise, measured & (noise > 0) & ~never, never, mean, ways, columns)
+    pairs = _Pairs(
+        counts, noise, measured & (noise > 0) & ~never, never, mean, ways, columns
+    )
     share, floor = (torch.full_like(pairs.dispersion, start) for start in (0.5, 0.0))
     share, floor = pairs.likeliest(pairs.mean, share, floor)
     near = (pairs.gain(share, floor) > _CLEARLY) & (floor == 0)
     if not bool(near.any()):
         return torch.zeros_like(counts)
-    mean, zero = pairs.mean_of_others(share, floor), torch.zeros_like(floor)
+    mean = pairs.mean_of_others(share, floor)
+    zero = torch.zeros_like(floor)
     share, _ = pairs.likeliest(mean, share, zero, learn=False)
     odds = _READY * pairs.log_odds(mean, share, zero).clamp(max=20).exp()
     threshold = _STEEP * odds.log1p()
@@ -93,7 +126,9 @@ def surest(noise: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Noisy two-way tables. π (share) and f (floor) are (m, m); all else is (width, width)."""
+    """Noisy two-way tables. π (share) and f (floor) are (m, m); all else is (width,
+    width).
+    """
 
     counts: Tensor
     variance: Tensor
@@ -120,18 +155,28 @@ class _Pairs:
     def dispersion(self) -> Tensor:
         """v of every pair: (m, m)."""
         rest = (self.counts - self.mean).square() - self.noise
-        return (self.summed(rest * self.mean) / self.summed(self.mean.square()).clamp(min=_TINY)).clamp(min=0)
+        return (
+            self.summed(rest * self.mean)
+            / self.summed(self.mean.square()).clamp(min=_TINY)
+        ).clamp(min=0)
 
     @cached_property
     def wide(self) -> Tensor:
         """The variance of a cell that is not at the floor."""
-        return self.spread_out(self.dispersion) * self.mean.clamp(min=1 / self.total) + self.noise
+        return (
+            self.spread_out(self.dispersion) * self.mean.clamp(min=1 / self.total)
+            + self.noise
+        )
 
     @cached_property
     def whole(self) -> Tensor:
-        """Which pairs are measured as a whole, so that all people are in them: (m, m)."""
+        """Which pairs are measured as a whole, so that all people are in them:
+        (m, m).
+        """
         sizes = self.columns.sum(0)
-        return self.columns.T @ (self.known | self.never).double() @ self.columns == torch.outer(sizes, sizes)
+        return self.columns.T @ (
+            self.known | self.never
+        ).double() @ self.columns == torch.outer(sizes, sizes)
 
     def summed(self, cells: Tensor) -> Tensor:
         return self.columns.T @ torch.where(self.known, cells, 0) @ self.columns
@@ -144,17 +189,29 @@ class _Pairs:
 
     def log_odds(self, mean: Tensor, share: Tensor, floor: Tensor) -> Tensor:
         """That a cell lies at the floor, others lying around `mean`."""
-        gap, other = self.counts - self.at(floor), self.counts - mean
-        ratio = (self.wide / self.noise).log() + other.square() / self.wide - gap.square() / self.noise
+        gap = self.counts - self.at(floor)
+        other = self.counts - mean
+        ratio = (
+            (self.wide / self.noise).log()
+            + other.square() / self.wide
+            - gap.square() / self.noise
+        )
         return torch.where(self.known, ratio / 2 + self.spread_out(share.logit()), 0)
 
     def gain(self, share: Tensor, floor: Tensor) -> Tensor:
         """In log-likelihood, over no floor: (m, m)."""
         rest = (1 - share).log()
-        return self.summed(functional.softplus(self.log_odds(self.mean, share, floor)) + self.spread_out(rest))
+        return self.summed(
+            functional.softplus(self.log_odds(self.mean, share, floor))
+            + self.spread_out(rest)
+        )
 
-    def likeliest(self, mean: Tensor, share: Tensor, floor: Tensor, *, learn: bool = True) -> tuple[Tensor, Tensor]:
-        """π, and f if it is to be learned, by expectation and maximisation, others lying around `mean`."""
+    def likeliest(
+        self, mean: Tensor, share: Tensor, floor: Tensor, *, learn: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """π, and f if it is to be learned, by expectation and maximisation, others
+        lying around `mean`.
+        """
         cells = self.summed(torch.ones_like(mean)).clamp(min=1)
         for _ in range(_TURNS):
             there = torch.sigmoid(self.log_odds(mean, share, floor))
@@ -163,35 +220,62 @@ class _Pairs:
         return share, floor
 
     def _floor(self, there: Tensor) -> Tensor:
-        """f, from what lies there and from what all people but those elsewhere leave, by 1/variance: (m, m)."""
+        """f, from what lies there and from what all people but those elsewhere leave,
+        by 1/variance: (m, m).
+        """
         rest = 1 - there
-        counts, noise = self.counts, self.noise
-        parts = (there * self.mean, there * counts, rest * counts, there**2 * noise, rest**2 * noise)
+        counts = self.counts
+        noise = self.noise
+        parts = (
+            there * self.mean,
+            there * counts,
+            rest * counts,
+            there**2 * noise,
+            rest**2 * noise,
+        )
         held, seen, gone, own, other = self.summed(torch.stack(parts))
-        held, left = held.clamp(min=_TINY), self.total - gone
-        own, other = own.clamp(min=_TINY), torch.where(self.whole, other.clamp(min=_TINY), torch.inf)
+        held = held.clamp(min=_TINY)
+        left = self.total - gone
+        own = own.clamp(min=_TINY)
+        other = torch.where(self.whole, other.clamp(min=_TINY), torch.inf)
         floor = (seen / own + left / other) / (1 / own + 1 / other) / held
-        return torch.where(floor > _ABOVE * (1 / own + 1 / other).rsqrt() / held, floor, 0).clamp(max=1)
+        return torch.where(
+            floor > _ABOVE * (1 / own + 1 / other).rsqrt() / held, floor, 0
+        ).clamp(max=1)
 
     def mean_of_others(self, share: Tensor, floor: Tensor) -> Tensor:
-        """Independent but for the floor, with the one-way tables that it leaves (Deming, Stephan 1940)."""
+        """Independent but for the floor, with the one-way tables that it leaves
+        (Deming, Stephan 1940).
+        """
         held = torch.sigmoid(-self.log_odds(self.mean, share, floor)).clamp(min=_SOME)
         below = torch.where(self.known, (1 - held) * self.at(floor), 0)
         left = (self.ways[:, None] - below @ self.columns).clamp(min=0)  # (width, m)
         table = self.mean * held
         for _ in range(_MARGINS):
-            scale = (left / (table @ self.columns).clamp(min=_TINY)).sqrt() @ self.columns.T
+            scale = (
+                left / (table @ self.columns).clamp(min=_TINY)
+            ).sqrt() @ self.columns.T
             table = table * scale * scale.T
-        return torch.minimum(table / held, torch.minimum(self.ways[:, None], self.ways[None, :]))
+        return torch.minimum(
+            table / held, torch.minimum(self.ways[:, None], self.ways[None, :])
+        )
 
 
 def laws_of_pairs(
-    counts: Tensor, noise: Tensor, measured: Tensor, ways: Tensor, columns: Tensor, independent: Tensor
+    counts: Tensor,
+    noise: Tensor,
+    measured: Tensor,
+    ways: Tensor,
+    columns: Tensor,
+    independent: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Every pair that is a copula or a function, but for noise, as that law, in counts, others `independent`; the cells
-    that it leaves empty; the cells of such pairs. An exact pair, or one not measured as a whole, has no law.
+    """Every pair that is a copula or a function, but for noise, as that law, in counts,
+    others `independent`; the cells that it leaves empty; the cells of such pairs. An
+    exact pair, or one not measured as a whole, has no law.
     """
-    total, sizes, heard = float(ways.sum() / columns.shape[1]), columns.sum(0), measured & (noise > 0)
+    total = float(ways.sum() / columns.shape[1])
+    sizes = columns.sum(0)
+    heard = measured & (noise > 0)
     weight = torch.where(heard, 1 / noise.clamp(min=_TINY), 0)
 
     def left(table: Tensor) -> Tensor:
@@ -202,43 +286,60 @@ def laws_of_pairs(
         return (columns @ pairs.to(columns.dtype) @ columns.T) > 0
 
     def elsewhere(way: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
-        """The least and the most, but for two deviations, that independent people can be of every pair: (m, m)."""
+        """The least and the most, but for two deviations, that independent people can
+        be of every pair: (m, m).
+        """
         known = (columns.T @ (way.square() * weight) @ columns).clamp(min=_TINY)
         share = (columns.T @ (way * rest * weight) @ columns) / known
         return share - 2 * known.rsqrt(), share.clamp(min=0) + 2 * known.rsqrt()
 
-    cells, apart = columns.T @ heard.to(columns.dtype) @ columns, left(independent)
-    best, least = independent, torch.full_like(apart, torch.inf)
+    cells = columns.T @ heard.to(columns.dtype) @ columns
+    apart = left(independent)
+    best = independent
+    least = torch.full_like(apart, torch.inf)
     for table in _copulas(ways, columns, total):
         found = left(table)
-        best, least = torch.where(spread_out(found < least), table, best), torch.minimum(found, least)
+        best = torch.where(spread_out(found < least), table, best)
+        least = torch.minimum(found, least)
     function, found = _functions(counts, weight, ways, columns, total)
     several = torch.minimum(found, found.T) < least
     function = torch.where(spread_out(found < found.T), function, function.T)
-    best, least = torch.where(spread_out(several), function, best), torch.minimum(least, torch.minimum(found, found.T))
+    best = torch.where(spread_out(several), function, best)
+    least = torch.minimum(least, torch.minimum(found, found.T))
     little = torch.maximum(_FITS * (apart - cells), _SEEN * (2 * cells).sqrt())
     fits = (least < apart - 2 * _CLEARLY_ORDERED) & (left(best) - cells <= little)
     fewest, most = elsewhere(independent - best, counts - best)
-    fits &= (cells == torch.outer(sizes, sizes)) & (most <= _ELSEWHERE) & ((fewest <= 0) | ~several)
+    fits &= (
+        (cells == torch.outer(sizes, sizes))
+        & (most <= _ELSEWHERE)
+        & ((fewest <= 0) | ~several)
+    )
     alone = (fits & ~several).sum(0) == 1
     fits &= several | (alone & alone[:, None])
     lawful = spread_out(fits)
-    even = (_NOBODY * total / torch.outer(columns @ sizes, columns @ sizes)).clamp(max=1)
+    even = (_NOBODY * total / torch.outer(columns @ sizes, columns @ sizes)).clamp(
+        max=1
+    )
     nobody = lawful & (best < even) & (counts <= _SEEN * noise.sqrt())
     return torch.where(lawful, best, independent), nobody, lawful
 
 
-def _functions(counts: Tensor, weight: Tensor, ways: Tensor, columns: Tensor, total: float) -> tuple[Tensor, Tensor]:
-    """Every pair as if the column of its rows determined the other, in counts: (width, width). In which cell a level's
-    people are has odds, by the noise and the other column's one-way table. And −2 log-likelihood, averaged over these
-    odds, on the scale of squares over the noise's: (m, m).
+def _functions(
+    counts: Tensor, weight: Tensor, ways: Tensor, columns: Tensor, total: float
+) -> tuple[Tensor, Tensor]:
+    """Every pair as if the column of its rows determined the other, in counts: (width,
+    width). In which cell a level's people are has odds, by the noise and the other
+    column's one-way table. And −2 log-likelihood, averaged over these odds, on the
+    scale of squares over the noise's: (m, m).
     """
     held = ways[:, None]
     scores = (counts - held / 2) * held * weight + (ways / total).clamp(min=_TINY).log()
     highest = torch.stack([scores[:, own].max(1).values for own in columns.T.bool()], 1)
     odds = (scores - highest @ columns.T).exp()
     sums = odds @ columns
-    left = columns.T @ (counts.square() * weight) @ columns - 2 * columns.T @ (sums.log() + highest)
+    left = columns.T @ (counts.square() * weight) @ columns - 2 * columns.T @ (
+        sums.log() + highest
+    )
     table = held * odds / (sums @ columns.T)
     for _ in range(_MARGINS):
         table = table * ways / (columns @ (columns.T @ table)).clamp(min=_TINY)
@@ -248,14 +349,20 @@ def _functions(counts: Tensor, weight: Tensor, ways: Tensor, columns: Tensor, to
 
 def _copulas(ways: Tensor, columns: Tensor, total: float) -> Iterator[Tensor]:
     """All pairs for each r, in counts: (width, width) each."""
-    nodes = torch.linspace(-_FARTHEST, _FARTHEST, _NODES, dtype=ways.dtype, device=ways.device)
+    nodes = torch.linspace(
+        -_FARTHEST, _FARTHEST, _NODES, dtype=ways.dtype, device=ways.device
+    )
     mass = torch.exp(-nodes.square() / 2)
     mass = (mass / mass.sum() * total).sqrt()[:, None]
     place = torch.arange(columns.shape[1], dtype=ways.dtype, device=ways.device)
-    ends = torch.special.ndtri((ways.cumsum(0) / total - columns @ place).clamp(0, 1))  # of levels, upward
-    inner = (columns * columns.cumsum(0)).sum(1) > 1  # levels that begin where another one ends
+    # of levels, upward
+    ends = torch.special.ndtri((ways.cumsum(0) / total - columns @ place).clamp(0, 1))
+    # levels that begin where another one ends
+    inner = (columns * columns.cumsum(0)).sum(1) > 1
     for shared in _SHARED:
-        below = torch.special.ndtr((ends - shared**0.5 * nodes[:, None]) / (1 - shared) ** 0.5)
+        below = torch.special.ndtr(
+            (ends - shared**0.5 * nodes[:, None]) / (1 - shared) ** 0.5
+        )
         odds = mass * (below - below.roll(1, 1) * inner)  # (nodes, width)
         yield odds.T @ odds
         yield odds.T @ odds.flip(0)

@@ -1,20 +1,26 @@
-"""One-way tables of many cells out of noisy trees: what a person's value is, as finely as the noise lets it be told.
+"""One-way tables of many cells out of noisy trees: what a person's value is, as finely
+as the noise lets it be told.
 
-The fine cells of a column are the leaves of a tree (`fan` children a node), and every layer of it was counted under
-noise: a range of cells is then a few nodes, not thousands of leaves, each with its own noise.
+The fine cells of a column are the leaves of a tree (`fan` children a node), and every
+layer of it was counted under noise: a range of cells is then a few nodes, not thousands
+of leaves, each with its own noise.
 
-- *Upwards*, a node is the mean of its own count and of its children's sum, weighted by 1/variance (Hay, Rastogi,
-  Miklau, Suciu, VLDB 2010, §4.2).
-- *Downwards*, the children of a node are projected onto the non-negative tables with the node's count: so noise on
-  empty regions does not add up. (Clipping negative leaves gives every empty leaf half of its noise.)
-- *What noise alone can explain* is read by a smooth law of all leaves (`smooth_laws`): children are drawn to its shares
-  of their parent, the more so the fewer people it expects beside the noise, but for those that stand out of it. Ends
-  beyond which fewer people are left than a part of one deviation are cut: nobody is drawn there. Of a long list of
-  categories those that stand out have what was counted, and all others together the rest, evenly.
+- *Upwards*, a node is the mean of its own count and of its children's sum, weighted by
+  1/variance (Hay, Rastogi, Miklau, Suciu, VLDB 2010, §4.2).
+- *Downwards*, the children of a node are projected onto the non-negative tables with
+  the node's count: so noise on empty regions does not add up. (Clipping negative leaves
+  gives every empty leaf half of its noise.)
+- *What noise alone can explain* is read by a smooth law of all leaves (`smooth_laws`):
+  children are drawn to its shares of their parent, the more so the fewer people it
+  expects beside the noise, but for those that stand out of it. Ends beyond which fewer
+  people are left than a part of one deviation are cut: nobody is drawn there. Of a long
+  list of categories those that stand out have what was counted, and all others together
+  the rest, evenly.
 
 Differs from the paper: its second pass is least squares and may be negative.
 Guarantee: reads released counts alone.
-Edges: a total below 1 counts as 1, and then all is noise; leaves need not fill the last node.
+Edges: a total below 1 counts as 1, and then all is noise; leaves need not fill the last
+node.
 """
 
 from collections.abc import Sequence
@@ -30,14 +36,17 @@ from understudy.models.tables.smooth_laws import Counted, Ordered, smooth_laws
 _CLEAR = 3.0  # deviations of its noise by which a node's count stands out
 _ROUNDS = 3  # of looking for what stands out of its siblings, or of a smooth law
 _UNLIKE = 0.5  # of what a smooth law expects in a node, so much it may be off by
-_LIKE = 8.0  # children of other parents that tell as much of how many stand out as a parent's own
+# children of other parents that tell as much of how many stand out as a parent's own
+_LIKE = 8.0
 _ALONE = 5.0  # in log-odds: against one that stands out where nobody else is
 _CERTAIN = 12.0  # deviations: one that stands out by more is as certain
 _LOST = 0.15  # deviations: with fewer people beyond, an end is cut
 
 
 def layer_sizes(leaves: int, fan: int) -> list[int]:
-    """How many nodes each layer has, from the top: up to 2 `fan`, then `fan` times as many, and at last the leaves."""
+    """How many nodes each layer has, from the top: up to 2 `fan`, then `fan` times as
+    many, and at last the leaves.
+    """
     sizes = [leaves]
     while sizes[0] > 2 * fan:
         sizes.insert(0, -(-sizes[0] // fan))
@@ -45,7 +54,9 @@ def layer_sizes(leaves: int, fan: int) -> list[int]:
 
 
 def layers_of(counts: Tensor, fan: int) -> list[Tensor]:
-    """The tree above these leaves (leaves,): the count of each node, layer by layer from the top."""
+    """The tree above these leaves (leaves,): the count of each node, layer by layer
+    from the top.
+    """
     layers = [counts]
     for size in reversed(layer_sizes(len(counts), fan)[:-1]):
         layers.insert(0, _children(layers[0], size, fan, 0).sum(1))
@@ -54,11 +65,13 @@ def layers_of(counts: Tensor, fan: int) -> list[Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """What was counted of one column: `layers` as `layers_of` has them, each with this `noise`, and those `missing`.
+    """What was counted of one column: `layers` as `layers_of` has them, each with this
+    `noise`, and those `missing`.
 
-    `total`: how many people there are, where that is known, but for a deviation `sure`. Leaves without an order are
-    taken as they were counted, or are `listed`: a long list. `edges` (leaves + 1,): the values between which ordered
-    ones lie (without: evenly apart). `also`: what else was counted of ordered ones.
+    `total`: how many people there are, where that is known, but for a deviation `sure`.
+    Leaves without an order are taken as they were counted, or are `listed`: a long
+    list. `edges` (leaves + 1,): the values between which ordered ones lie (without:
+    evenly apart). `also`: what else was counted of ordered ones.
     """
 
     layers: Sequence[Tensor]
@@ -76,7 +89,11 @@ class Tree:
     def top(self) -> Tensor:
         """The top layer, and last those without a value."""
         top = self.layers[0].double()
-        return top if self.missing is None else torch.cat([top, self.missing.double().reshape(1)])
+        return (
+            top
+            if self.missing is None
+            else torch.cat([top, self.missing.double().reshape(1)])
+        )
 
     @cached_property
     def people(self) -> float:
@@ -96,13 +113,19 @@ class Tree:
 
     @property
     def own(self) -> Ordered:
-        values = torch.arange(len(self.layers[-1]) + 1.0) if self.edges is None else self.edges
+        values = (
+            torch.arange(len(self.layers[-1]) + 1.0)
+            if self.edges is None
+            else self.edges
+        )
         told = (self.layers, self.fan, self.noise, self.there, self.sure)
         return Ordered(*told, values.double().numpy(), self.also)
 
 
 def fine_tables(trees: Sequence[Tree]) -> list[Tensor]:
-    """The people in each leaf of each tree, its total in all, and last those without a value where counted."""
+    """The people in each leaf of each tree, its total in all, and last those without a
+    value where counted.
+    """
     laws = iter(smooth_laws([tree.own for tree in trees if tree.has_law]))
     found = []
     for tree in trees:
@@ -110,42 +133,84 @@ def fine_tables(trees: Sequence[Tree]) -> list[Tensor]:
             found.append(_standing_out(tree.top, tree.noise, tree.people))
         elif not tree.has_law:
             several = len(tree.layers) > 1
-            leaves = torch.cat([tree.layers[-1].double(), tree.top[len(tree.layers[0]) :]]) if several else tree.top
+            leaves = (
+                torch.cat([tree.layers[-1].double(), tree.top[len(tree.layers[0]) :]])
+                if several
+                else tree.top
+            )
             found.append(to_simplex(leaves[None], leaves.new_tensor([tree.people]))[0])
         else:
             law, spikes = map(torch.from_numpy, next(laws))
-            counted = _by_counts(tree.layers, tree.fan, tree.noise, tree.there, law, spikes)
-            found.append(torch.cat([_without_ends(counted, _LOST * tree.noise), tree.absent]))
+            counted = _by_counts(
+                tree.layers, tree.fan, tree.noise, tree.there, law, spikes
+            )
+            found.append(
+                torch.cat([_without_ends(counted, _LOST * tree.noise), tree.absent])
+            )
     return found
 
 
-def _by_counts(layers: Sequence[Tensor], fan: int, noise: float, total: float, law: Tensor, spikes: Tensor) -> Tensor:
-    """The people in each leaf by a smooth law and its spikes, and by what was counted where that says more."""
-    means, variances, expected = [layer.double() for layer in layers], [1.0] * len(layers), [law]
+def _by_counts(
+    layers: Sequence[Tensor],
+    fan: int,
+    noise: float,
+    total: float,
+    law: Tensor,
+    spikes: Tensor,
+) -> Tensor:
+    """The people in each leaf by a smooth law and its spikes, and by what was counted
+    where that says more.
+    """
+    means = [layer.double() for layer in layers]
+    variances = [1.0] * len(layers)
+    expected = [law]
     for depth in range(len(layers) - 2, -1, -1):
-        below = fan * variances[depth + 1]  # of the children's sum, in units of one count's
+        # of the children's sum, in units of one count's
+        below = fan * variances[depth + 1]
         sums = _children(means[depth + 1], len(means[depth]), fan, 0).sum(1)
         means[depth] = (below * means[depth] + sums) / (1 + below)
         variances[depth] = below / (1 + below)
         expected.insert(0, _children(expected[0], len(means[depth]), fan, 0).sum(1))
-    nodes, out = law.new_tensor([total]), torch.zeros(1, dtype=torch.bool)
+    nodes = law.new_tensor([total])
+    out = torch.zeros(1, dtype=torch.bool)
     for layer, variance, smooth in zip(means, variances, expected, strict=True):
         size = len(layer) if len(nodes) == 1 and layer is means[0] else fan
-        counted, even = (_children(part, len(nodes), size, empty) for part, empty in ((layer, -torch.inf), (smooth, 0)))
-        shared = _children(spikes if layer is means[-1] else torch.zeros(len(layer)), len(nodes), size, 0) > 0
+        counted, even = (
+            _children(part, len(nodes), size, empty)
+            for part, empty in ((layer, -torch.inf), (smooth, 0))
+        )
+        shared = (
+            _children(
+                spikes if layer is means[-1] else torch.zeros(len(layer)),
+                len(nodes),
+                size,
+                0,
+            )
+            > 0
+        )
         ended = (smooth.cumsum(0) == 0) | (smooth.flip(0).cumsum(0).flip(0) == 0)
         past = _children(ended, len(nodes), size, True)
-        drawn, standing = _drawn_to_law(counted, nodes, noise * variance**0.5, even, out, shared, past)
-        nodes, out = to_simplex(drawn, nodes).flatten()[: len(layer)], standing.flatten()[: len(layer)]
+        drawn, standing = _drawn_to_law(
+            counted, nodes, noise * variance**0.5, even, out, shared, past
+        )
+        nodes = to_simplex(drawn, nodes).flatten()[: len(layer)]
+        out = standing.flatten()[: len(layer)]
     return nodes
 
 
 def _drawn_to_law(
-    children: Tensor, parents: Tensor, noise: float, law: Tensor, out: Tensor, shared: Tensor, past: Tensor
+    children: Tensor,
+    parents: Tensor,
+    noise: float,
+    law: Tensor,
+    out: Tensor,
+    shared: Tensor,
+    past: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Children at their shares by the law, but for those that stand out of it, and which these are: `shared` by the law
-    already, or by the odds of their counts. Where a parent is `out`, or some of its children are, others may well be;
-    those `past` an end hardly are.
+    """Children at their shares by the law, but for those that stand out of it, and
+    which these are: `shared` by the law already, or by the odds of their counts. Where
+    a parent is `out`, or some of its children are, others may well be; those `past` an
+    end hardly are.
     """
     there = children.isfinite()
     alone = ((parents < 2 * noise) | (len(parents) == 1))[:, None]
@@ -159,28 +224,39 @@ def _drawn_to_law(
         rare = standing.sum() / max(int(there.sum()), 1)
         often = (standing.sum(1) + out + _LIKE * rare) / (there.sum(1) + _LIKE)
         more = ((counted - smooth) / noise).clamp(1e-3, _CERTAIN)
-        # Johnstone, Silverman (Ann. Statist. 2004): a quasi-Cauchy law of what stands out
+        # Johnstone, Silverman (Ann. Statist. 2004): a quasi-Cauchy law of what stands
+        # out
         odds = torch.logit(often.clamp(1 / children.numel(), 0.5))[:, None] - doubt
         odds = odds + torch.log(2 * torch.expm1(more**2 / 2) / more**2)
         likely = torch.sigmoid(odds) * (there & (counted > smooth))
-        standing = torch.where(shared, 1.0, torch.where(past, (likely > 0.5).double(), likely))
+        standing = torch.where(
+            shared, 1.0, torch.where(past, (likely > 0.5).double(), likely)
+        )
     unlike = (_UNLIKE * smooth) ** 2
-    drawn = smooth + torch.maximum(unlike / (unlike + noise**2), standing) * (counted - smooth)
+    drawn = smooth + torch.maximum(unlike / (unlike + noise**2), standing) * (
+        counted - smooth
+    )
     found = torch.where(there, drawn.clamp(min=0), 0)
-    # Those who are left over are where the others are: a projection would put as many of them in empty nodes.
+    # Those who are left over are where the others are: a projection would put as many
+    # of them in empty nodes.
     scale = (parents / found.sum(1).clamp(min=1e-9)).clamp(min=1)[:, None]
     return torch.where(there, found * scale, -torch.inf), standing > 0.5
 
 
 def _without_ends(leaves: Tensor, lost: float) -> Tensor:
-    """The same people without the first and the last leaves that have so few of them together."""
-    below, above = leaves.cumsum(0), leaves.flip(0).cumsum(0).flip(0)
+    """The same people without the first and the last leaves that have so few of them
+    together.
+    """
+    below = leaves.cumsum(0)
+    above = leaves.flip(0).cumsum(0).flip(0)
     kept = torch.where((below > lost) & (above > lost), leaves, 0)
     return kept * (leaves.sum() / kept.sum()) if kept.sum() > 0 else leaves
 
 
 def _standing_out(counts: Tensor, noise: float, people: float) -> Tensor:
-    """Counts that stand out of the noise, and the rest of the people evenly on all others."""
+    """Counts that stand out of the noise, and the rest of the people evenly on all
+    others.
+    """
     seen = counts > _CLEAR * noise
     rest = people - float(counts[seen].sum())
     if rest <= 0 or bool(seen.all()):

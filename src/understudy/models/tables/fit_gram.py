@@ -1,28 +1,40 @@
-"""Fit a mixture of products to a noisy Gram matrix: one- and two-way tables in, a generator out.
+"""Fit a mixture of products to a noisy Gram matrix: one- and two-way tables in, a
+generator out.
 
-The Gram matrix Σ x xᵀ of one-hot rows x holds every one-way table (on its diagonal) and every two-way table.
+The Gram matrix Σ x xᵀ of one-hot rows x holds every one-way table (on its diagonal) and
+every two-way table.
 
-- *Totals and one-way tables* by weighted least squares: each is measured on the diagonal and again in every two-way
-  table; then the projection onto non-negative tables with the right total.
-- *Two-way tables* by empirical Bayes (`priors`): they lie around what independent columns would give and what all pairs
-  say together, as far from it as a pair's own cells show. Cells that seem empty are drawn to 0 (`empty_cells`).
-- *The mixture* by gradient descent on the sum of both parts, measurement over noise variance and prior over its own,
-  from jittered one-way tables, and from the laws of pairs that have one (Aydore et al., ICML 2021; Liu, Vietri, Wu,
-  NeurIPS 2021, GEM, fit a network likewise). A table weighs the more the farther it is from its noise (`loss`).
-  Three-way tables that were released besides enter as they are; where a column is to be predicted, all tables of three
-  with it are drawn to what the pairs say, and rows draw it by effects of the others (`target`).
-- *Stop* when the residual over the noise is smaller than the truth's could be (Morozov's discrepancy principle, 1966):
-  its mean square is 1 with variance 2/cells. That is asked of all cells together and of every table by itself, since
-  many tables without dependence would outvote a strong one. Where empty cells still hold people it waits for these, up
-  to a tenth of the steps; so long it always waits where there are rules, whose pairs are the strongest, and come last.
+- *Totals and one-way tables* by weighted least squares: each is measured on the
+  diagonal and again in every two-way table; then the projection onto non-negative
+  tables with the right total.
+- *Two-way tables* by empirical Bayes (`priors`): they lie around what independent
+  columns would give and what all pairs say together, as far from it as a pair's own
+  cells show. Cells that seem empty are drawn to 0 (`empty_cells`).
+- *The mixture* by gradient descent on the sum of both parts, measurement over noise
+  variance and prior over its own, from jittered one-way tables, and from the laws of
+  pairs that have one (Aydore et al., ICML 2021; Liu, Vietri, Wu, NeurIPS 2021, GEM, fit
+  a network likewise). A table weighs the more the farther it is from its noise
+  (`loss`). Three-way tables that were released besides enter as they are; where a
+  column is to be predicted, all tables of three with it are drawn to what the pairs
+  say, and rows draw it by effects of the others (`target`).
+- *Stop* when the residual over the noise is smaller than the truth's could be
+  (Morozov's discrepancy principle, 1966): its mean square is 1 with variance 2/cells.
+  That is asked of all cells together and of every table by itself, since many tables
+  without dependence would outvote a strong one. Where empty cells still hold people it
+  waits for these, up to a tenth of the steps; so long it always waits where there are
+  rules, whose pairs are the strongest, and come last.
 
-*Public rules* (`given_rules`): what is fitted is the mixture's law given the rules. That most draws of the mixture
-itself should keep them is a small part of the loss: −log of the probability that they do, for a tenth of the people.
+*Public rules* (`given_rules`): what is fitted is the mixture's law given the rules.
+That most draws of the mixture itself should keep them is a small part of the loss: −log
+of the probability that they do, for a tenth of the people.
 
-Differs from the papers: all pairs are measured at once, not chosen round by round; the noise enters the loss.
-Guarantee: reads the released matrix alone, so the mixture has the privacy of the release.
-Edges: cells with infinite noise are never read; an unmeasured column is uniform to begin with. Where columns have more
-levels together than a fit can take, neighbours are one in it, and parted afterwards (`merged_levels`).
+Differs from the papers: all pairs are measured at once, not chosen round by round; the
+noise enters the loss.
+Guarantee: reads the released matrix alone, so the mixture has the privacy of the
+release.
+Edges: cells with infinite noise are never read; an unmeasured column is uniform to
+begin with. Where columns have more levels together than a fit can take, neighbours are
+one in it, and parted afterwards (`merged_levels`).
 """
 
 import time
@@ -38,50 +50,91 @@ from understudy.models.tables.given_rules import Rules, Tie, blocks_of
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
 from understudy.models.tables.merged_levels import Coarse
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.noisy_tables import Tables, checked, forbidden, read_on_fewer, read_tables
-from understudy.models.tables.target import MOST_LEVELS, MOST_TOLD, WithTarget, with_effects
+from understudy.models.tables.noisy_tables import (
+    Tables,
+    checked,
+    forbidden,
+    read_on_fewer,
+    read_tables,
+)
+from understudy.models.tables.target import (
+    MOST_LEVELS,
+    MOST_TOLD,
+    WithTarget,
+    with_effects,
+)
 
 Watch = Callable[[int, float], None]
 
 _RAREST = 1e-6  # least initial probability of a level
-_WAIT = 0.1  # of the steps: at most for cells to become empty, and at least where there are rules
+# of the steps: at most for cells to become empty, and at least where there are rules
+_WAIT = 0.1
 _STRAY = 0.015  # of a pair's people, in cells that should be empty
-_ON_FEWER = 300  # steps, all of them, where other pairs than the target's are read on fewer levels
-_KEPT = 0.1  # of the people: so many rows, as if seen to keep the rules, make draws keep them
+# steps, all of them, where other pairs than the target's are read on fewer levels
+_ON_FEWER = 300
+# of the people: so many rows, as if seen to keep the rules, make draws keep them
+_KEPT = 0.1
 _BETAS = (0.9, 0.99)  # of Adam
-_PARTED = 0.97  # what a component has of its level, to begin with, in a column of which a law is known
+# what a component has of its level, to begin with, in a column of which a law is known
+_PARTED = 0.97
 _JITTER = 0.5  # of the initial logits: enough for the components to part
 
 
 def fit_gram(
-    gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor, people: int | None = None,
-    triples: Sequence[Triple] = (), ties: Sequence[Tie] = (), target: int | None = None, components: int = 512,
-    steps: int = 1200, rate: float = 0.2, seed: int | None = None, watch: Watch | None = None,
-) -> MixtureOfProducts:  # fmt: skip
-    """The mixture of products whose one- and two-way tables match a noisy Gram matrix of counts.
+    gram: Tensor,
+    sizes: Sequence[int],
+    *,
+    noise: float | Tensor,
+    people: int | None = None,
+    triples: Sequence[Triple] = (),
+    ties: Sequence[Tie] = (),
+    target: int | None = None,
+    components: int = 512,
+    steps: int = 1200,
+    rate: float = 0.2,
+    seed: int | None = None,
+    watch: Watch | None = None,
+) -> MixtureOfProducts:
+    """The mixture of products whose one- and two-way tables match a noisy Gram matrix
+    of counts.
 
-    `gram` (width, width) is read on and above the diagonal and decides the device. `noise` is the standard deviation of
-    its cells, in counts: one for all or one each; 0 for exact, infinity for not measured. `people`: their number, where
-    it is known. `ties`: public rules; what is fitted is the mixture's law given these. `target`: the number of the
-    column that is to be predicted from the others, if there is one. `watch(step, residual)`, of the mean square in
-    units of the noise, is called before every step and at the end, which comes at `steps`, or once the residual falls
-    to the least that is not noise, no table is left with more, and empty cells are empty; with rules no sooner than at
-    a tenth of the steps. The same seed gives the same mixture on one device.
+    `gram` (width, width) is read on and above the diagonal and decides the device.
+    `noise` is the standard deviation of its cells, in counts: one for all or one each;
+    0 for exact, infinity for not measured. `people`: their number, where it is known.
+    `ties`: public rules; what is fitted is the mixture's law given these. `target`: the
+    number of the column that is to be predicted from the others, if there is one.
+    `watch(step, residual)`, of the mean square in units of the noise, is called before
+    every step and at the end, which comes at `steps`, or once the residual falls to the
+    least that is not noise, no table is left with more, and empty cells are empty; with
+    rules no sooner than at a tenth of the steps. The same seed gives the same mixture
+    on one device.
     """
     whole(steps=steps, components=components)
     positive(rate=rate)
     counts, variance = checked(gram, sizes, noise)
     ties = [tie.to(gram.device, torch.float64) for tie in ties]
-    coarse = Coarse.of(counts.diagonal(), sizes, {column for triple in triples for column in triple.columns})
+    coarse = Coarse.of(
+        counts.diagonal(),
+        sizes,
+        {column for triple in triples for column in triple.columns},
+    )
     if coarse is not None:
         counts = torch.where(forbidden(sizes, ties, gram.device), 0, counts)
         counts, variance = coarse.merged(counts, variance)
         ties = [coarse.merged_tie(tie) for tie in ties]
     mixture = MixtureOfProducts(sizes if coarse is None else coarse.sizes, components)
     fewer = None
-    if people and target is not None and mixture.sizes[target] <= MOST_LEVELS and not ties and not triples:
+    if (
+        people
+        and target is not None
+        and mixture.sizes[target] <= MOST_LEVELS
+        and not ties
+        and not triples
+    ):
         fewer = read_on_fewer(counts, variance.sqrt(), mixture.sizes, target, people)
-    tables = fewer or read_tables(counts, mixture.sizes, noise=variance.sqrt(), people=people, ties=ties)
+    tables = fewer or read_tables(
+        counts, mixture.sizes, noise=variance.sqrt(), people=people, ties=ties
+    )
     steps = min(steps, _ON_FEWER) if fewer else steps
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
@@ -90,30 +143,60 @@ def fit_gram(
         mixture.logits.copy_(tables.ways.clamp(min=_RAREST).log().cpu() + jitter)
         _begin_by_laws(mixture, tables, generator)
     count = len(triples) + int(tables.most.triu(1).count_nonzero())
-    wide = [WideTable.of(triple, mixture.sizes, tables.people, count, ties) for triple in triples]
-    fitted = _descend(mixture.to(gram.device), tables, steps, rate, watch, wide, ties, target)
-    if target is not None and not ties and len(sizes) > 1 and sizes[target] <= MOST_TOLD:
-        together = [[c for c in triple.columns if c != target] for triple in triples if target in triple.columns]
+    wide = [
+        WideTable.of(triple, mixture.sizes, tables.people, count, ties)
+        for triple in triples
+    ]
+    fitted = _descend(
+        mixture.to(gram.device), tables, steps, rate, watch, wide, ties, target
+    )
+    if (
+        target is not None
+        and not ties
+        and len(sizes) > 1
+        and sizes[target] <= MOST_TOLD
+    ):
+        together = [
+            [c for c in triple.columns if c != target]
+            for triple in triples
+            if target in triple.columns
+        ]
         fitted = with_effects(
-            fitted, target, together, lambda n: torch.rand(n, generator=generator, dtype=torch.float64), tables
+            fitted,
+            target,
+            together,
+            lambda n: torch.rand(n, generator=generator, dtype=torch.float64),
+            tables,
         )
     return fitted if coarse is None else coarse.parted(fitted)
 
 
-def _begin_by_laws(mixture: MixtureOfProducts, tables: Tables, generator: torch.Generator) -> None:
-    """Give every component one level, mostly, of columns with a law: a descent takes long to part them so far."""
-    laws, ways = tables.laws.cpu(), tables.ways.cpu()
-    pairs = ((columns := tables.columns.cpu()).T @ laws @ columns > 0).triu(1).nonzero().tolist()
-    blocks, drawn = blocks_of(mixture.sizes), dict[int, Tensor]()
+def _begin_by_laws(
+    mixture: MixtureOfProducts, tables: Tables, generator: torch.Generator
+) -> None:
+    """Give every component one level, mostly, of columns with a law: a descent takes
+    long to part them so far.
+    """
+    laws = tables.laws.cpu()
+    ways = tables.ways.cpu()
+    columns = tables.columns.cpu()
+    pairs = (columns.T @ laws @ columns > 0).triu(1).nonzero().tolist()
+    blocks = blocks_of(mixture.sizes)
+    drawn = dict[int, Tensor]()
     for one, other in pairs:
         table = laws[blocks[one], blocks[other]]
         if one in drawn or other in drawn:
-            known, free, odds = (one, other, table) if one in drawn else (other, one, table.T)
+            known, free, odds = (
+                (one, other, table) if one in drawn else (other, one, table.T)
+            )
             if free not in drawn:
-                drawn[free] = torch.multinomial(odds[drawn[known]].clamp(min=_RAREST), 1, generator=generator)[:, 0]
+                drawn[free] = torch.multinomial(
+                    odds[drawn[known]].clamp(min=_RAREST), 1, generator=generator
+                )[:, 0]
             continue
         place = (torch.arange(mixture.components) + 0.5) / mixture.components
-        cells = torch.searchsorted((heap := table.flatten().cumsum(0)) / heap[-1], place)
+        heap = table.flatten().cumsum(0)
+        cells = torch.searchsorted(heap / heap[-1], place)
         cells = cells[torch.randperm(mixture.components, generator=generator)]
         drawn[one], drawn[other] = cells // table.shape[1], cells % table.shape[1]
     for column, levels in drawn.items():
@@ -123,22 +206,36 @@ def _begin_by_laws(mixture: MixtureOfProducts, tables: Tables, generator: torch.
 
 
 def _descend(
-    mixture: MixtureOfProducts, tables: Tables, steps: int, rate: float, watch: Watch | None,
-    triples: Sequence[WideTable] = (), ties: Sequence[Tie] = (), target: int | None = None,
-) -> MixtureOfProducts:  # fmt: skip
+    mixture: MixtureOfProducts,
+    tables: Tables,
+    steps: int,
+    rate: float,
+    watch: Watch | None,
+    triples: Sequence[WideTable] = (),
+    ties: Sequence[Tie] = (),
+    target: int | None = None,
+) -> MixtureOfProducts:
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
-    scale = float(tables.ways_precision.mean().rsqrt())  # gradients are near 1, far above Adam's epsilon
-    rules = Rules(mixture.sizes, tuple(tie.to(tables.ways.device, torch.float32) for tie in ties))
-    two_way, empty = TwoWay(tables, mixture.sizes, scale, rules), EmptyCells(tables, scale, rules)
+    # gradients are near 1, far above Adam's epsilon
+    scale = float(tables.ways_precision.mean().rsqrt())
+    rules = Rules(
+        mixture.sizes, tuple(tie.to(tables.ways.device, torch.float32) for tie in ties)
+    )
+    two_way = TwoWay(tables, mixture.sizes, scale, rules)
+    empty = EmptyCells(tables, scale, rules)
     with_target = None
     if target is not None and mixture.sizes[target] <= MOST_LEVELS:
         with_target = WithTarget(tables, mixture.sizes, target, scale, rules, triples)
-    ways, ways_precision = tables.ways.float(), (tables.ways_precision * scale).float()
+    ways = tables.ways.float()
+    ways_precision = (tables.ways_precision * scale).float()
     adam = Adam([mixture.logits], lr=rate, betas=_BETAS)
     for step in range(steps + 1):
         law = rules.given(mixture.odds())
-        own, share, left = law.own, law.share, law.left
-        tied, wide = law.tied(), [law.table(one.columns) for one in triples]
+        own = law.own
+        share = law.share
+        left = law.left
+        tied = law.tied()
+        wide = [law.table(one.columns) for one in triples]
         with torch.no_grad():
             turned, pairs = two_way.pairs(law, tied)
             residual, noise_alone = two_way.residual(pairs)
@@ -146,8 +243,14 @@ def _descend(
                 watch(step, residual)
             if step == steps or (
                 noise_alone
-                and all(one.is_noise(table) for one, table in zip(triples, wide, strict=True))
-                and (step >= _WAIT * steps or (not ties and empty.held(law, tied) <= _STRAY))
+                and all(
+                    one.is_noise(table)
+                    for one, table in zip(triples, wide, strict=True)
+                )
+                and (
+                    step >= _WAIT * steps
+                    or (not ties and empty.held(law, tied) <= _STRAY)
+                )
             ):
                 break
             slope = two_way.slope(law, turned, pairs)
@@ -155,34 +258,45 @@ def _descend(
             empty.add_to(slope)
             if with_target is not None:
                 with_target.add_to(slope)
-            wider = [one.slope(table, len(own), scale) for one, table in zip(triples, wide, strict=True)]
+            wider = [
+                one.slope(table, len(own), scale)
+                for one, table in zip(triples, wide, strict=True)
+            ]
         adam.lr = rate * (1 - step / steps) ** 0.5
-        made, slopes = [own, *tied, *wide], [slope.own, *slope.tied, *wider]
+        made = [own, *tied, *wide]
+        slopes = [slope.own, *slope.tied, *wider]
         if share is not None and left is not None and slope.share is not None:
             # Of −log of what the rules leave of all.
             kept = -_KEPT * tables.people * scale * share.detach()
-            made, slopes = [*made, share, left], [*slopes, slope.share, kept]
+            made = [*made, share, left]
+            slopes = [*slopes, slope.share, kept]
         adam.step(torch.autograd.grad(along(made, slopes), mixture.logits))
     return mixture.requires_grad_(False)
 
 
 UNIT = 512  # a product of two such matrices is the unit of the fit's work
 _READ = 300.0  # units to read the tables, at a width of UNIT; grows as its cube
-_STEP = 3.6  # units of a step, at a width of UNIT and so many components; grows as the square
+# units of a step, at a width of UNIT and so many components; grows as the square
+_STEP = 3.6
 _LEVEL = 2.2  # the same for each level of a target but one
 STOPS = 0.25  # of its steps a fit takes about so many: it stops where noise begins
 _BEGIN = 0.25  # seconds before the first step
 
 
 def seconds_of(width: int, steps: int, components: int, levels: int) -> float:
-    """About how long a fit takes, by the width that it has; `levels` of a target, else 1."""
-    scale, taken = width / UNIT, STOPS * steps * components / UNIT
+    """About how long a fit takes, by the width that it has; `levels` of a target, else
+    1.
+    """
+    scale = width / UNIT
+    taken = STOPS * steps * components / UNIT
     step = _STEP + (_LEVEL * (levels - 1) if levels <= MOST_LEVELS else 0)
     return _BEGIN + unit_seconds() * (_READ * scale**3 + step * taken * scale**2)
 
 
 def unit_seconds() -> float:
-    """Seconds of a product of two matrices on this machine, whatever else it does now."""
+    """Seconds of a product of two matrices on this machine, whatever else it does
+    now.
+    """
     one = torch.ones(UNIT, UNIT)
     taken = []
     for _ in range(4):

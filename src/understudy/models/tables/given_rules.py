@@ -1,13 +1,16 @@
 """The law of a mixture given public rules: no row that a rule forbids has any of it.
 
-Rules over columns that they tie together are boxes that do not overlap (`Tie`). Within a component columns are
-independent, so a box has the product of its columns' parts, and given the rules columns of different ties are
-independent still. With z the probability of a tie's boxes under a component, the component's share is in proportion to
-the product of all z; a column's odds, and the joint odds of columns of one tie, are sums over boxes divided by z.
+Rules over columns that they tie together are boxes that do not overlap (`Tie`). Within
+a component columns are independent, so a box has the product of its columns' parts, and
+given the rules columns of different ties are independent still. With z the probability
+of a tie's boxes under a component, the component's share is in proportion to the
+product of all z; a column's odds, and the joint odds of columns of one tie, are sums
+over boxes divided by z.
 
-So all tables given the rules are those of a mixture with `own` odds and `share`s, but for pairs of columns of one tie,
-which have their own: `tied`. All of it is differentiable. Ties of two columns, which most are, are taken together: with
-R how far their levels go together, p R qᵀ is z, and R ∘ pᵀq/z their table.
+So all tables given the rules are those of a mixture with `own` odds and `share`s, but
+for pairs of columns of one tie, which have their own: `tied`. All of it is
+differentiable. Ties of two columns, which most are, are taken together: with R how far
+their levels go together, p R qᵀ is z, and R ∘ pᵀq/z their table.
 
 Guarantee: a combination of levels that no box holds has probability 0, and no gradient.
 Edges: a component that the rules leave nothing has share 0.
@@ -30,30 +33,41 @@ _AT_ONCE = 1 << 12  # boxes times levels of a tie, of one component, at a time
 class Tie:
     """Columns that rules tie, by number, as boxes that do not overlap.
 
-    `allowed` has for each column how far each box allows each of its levels: (boxes, levels), 0 to 1.
+    `allowed` has for each column how far each box allows each of its levels: (boxes,
+    levels), 0 to 1.
     """
 
     columns: tuple[int, ...]
     allowed: tuple[Tensor, ...]
-    found: dict[tuple[int, ...], Tensor] = field(default_factory=dict, repr=False)  # by `within`
+    # by `within`
+    found: dict[tuple[int, ...], Tensor] = field(default_factory=dict, repr=False)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Tie":
         return Tie(self.columns, tuple(mask.to(device, dtype) for mask in self.allowed))
 
     def within(self, columns: Sequence[int]) -> Tensor:
-        """How far boxes allow combinations of some columns' levels, (boxes, …); of all columns together: (1, …)."""
-        if (known := self.found.get(tuple(columns))) is not None:
+        """How far boxes allow combinations of some columns' levels, (boxes, …); of all
+        columns together: (1, …).
+        """
+        known = self.found.get(tuple(columns))
+        if known is not None:
             return known
-        first, *others = (self.allowed[self.columns.index(column)] for column in columns)
+        first, *others = (
+            self.allowed[self.columns.index(column)] for column in columns
+        )
         for other in others:
             first = (first[:, :, None] * other[:, None, :]).flatten(1)
-        self.found[tuple(columns)] = first = first.sum(0, keepdim=True) if len(columns) == len(self.columns) else first
+        self.found[tuple(columns)] = first = (
+            first.sum(0, keepdim=True) if len(columns) == len(self.columns) else first
+        )
         return first
 
 
 @dataclass(frozen=True, eq=False)
 class _Couples:
-    """Ties of two columns side by side, 1.8 times as fast for one, 3.1 for five; `one`, `other`: whose a level is."""
+    """Ties of two columns side by side, 1.8 times as fast for one, 3.1 for five; `one`,
+    `other`: whose a level is.
+    """
 
     ties: tuple[Tie, ...]
     first: Tensor
@@ -64,24 +78,45 @@ class _Couples:
 
     @classmethod
     def of(cls, ties: Sequence[Tie], sizes: Sequence[int]) -> "_Couples":
-        blocks, like = blocks_of(sizes), ties[0].allowed[0]
+        blocks = blocks_of(sizes)
+        like = ties[0].allowed[0]
         first, second = (
-            torch.cat([torch.arange(blocks[tie.columns[k]].start, blocks[tie.columns[k]].stop) for tie in ties])
+            torch.cat(
+                [
+                    torch.arange(
+                        blocks[tie.columns[k]].start, blocks[tie.columns[k]].stop
+                    )
+                    for tie in ties
+                ]
+            )
             for k in (0, 1)
         )
         shapes = [tuple(sizes[column] for column in tie.columns) for tie in ties]
         allowed = like.new_zeros(len(first), len(second))
-        one, other = like.new_zeros(len(first), len(ties)), like.new_zeros(len(second), len(ties))
+        one = like.new_zeros(len(first), len(ties))
+        other = like.new_zeros(len(second), len(ties))
         a = b = 0
         for place, (tie, (high, wide)) in enumerate(zip(ties, shapes, strict=True)):
-            allowed[a : a + high, b : b + wide] = tie.within(tie.columns).reshape(high, wide)
+            allowed[a : a + high, b : b + wide] = tie.within(tie.columns).reshape(
+                high, wide
+            )
             one[a : a + high, place], other[b : b + wide, place] = 1, 1
-            a, b = a + high, b + wide
-        return cls(tuple(ties), first.to(like.device), second.to(like.device), allowed, one, other)
+            a = a + high
+            b = b + wide
+        return cls(
+            tuple(ties),
+            first.to(like.device),
+            second.to(like.device),
+            allowed,
+            one,
+            other,
+        )
 
 
 class _Two(NamedTuple):
-    """Both's odds (components, levels), how far the other allows the one's, 1/z `left`, the one's odds over z."""
+    """Both's odds (components, levels), how far the other allows the one's, 1/z `left`,
+    the one's odds over z.
+    """
 
     one: Tensor
     other: Tensor
@@ -108,16 +143,32 @@ class Rules:
 
     @cached_property
     def tied(self) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Whose tables `Ruled.tied` has: levels, other levels, and which pairs of them are of two columns of a tie."""
-        couples, found = self.couples, []
+        """Whose tables `Ruled.tied` has: levels, other levels, and which pairs of them
+        are of two columns of a tie.
+        """
+        couples = self.couples
+        found = []
         if couples is not None:
-            found.append((couples.first, couples.second, couples.one @ couples.other.T > 0))
+            found.append(
+                (couples.first, couples.second, couples.one @ couples.other.T > 0)
+            )
         for tie in self.others:
             if len(tie.columns) > 1:
-                blocks, device = blocks_of(self.sizes), tie.allowed[0].device
-                levels = torch.cat([torch.arange(blocks[j].start, blocks[j].stop) for j in tie.columns])
-                column = torch.repeat_interleave(torch.tensor([self.sizes[j] for j in tie.columns]))
-                found.append((levels.to(device), levels.to(device), (column[:, None] < column).to(device)))
+                blocks = blocks_of(self.sizes)
+                device = tie.allowed[0].device
+                levels = torch.cat(
+                    [torch.arange(blocks[j].start, blocks[j].stop) for j in tie.columns]
+                )
+                column = torch.repeat_interleave(
+                    torch.tensor([self.sizes[j] for j in tie.columns])
+                )
+                found.append(
+                    (
+                        levels.to(device),
+                        levels.to(device),
+                        (column[:, None] < column).to(device),
+                    )
+                )
         return found
 
     def given(self, odds: Tensor) -> "Ruled":
@@ -126,37 +177,62 @@ class Rules:
 
 @dataclass(frozen=True, eq=False)
 class Ruled:
-    """A mixture's `odds` (components, width) given rules: its `own` odds, and each component's `share`, with mean 1."""
+    """A mixture's `odds` (components, width) given rules: its `own` odds, and each
+    component's `share`, with mean 1.
+    """
 
     odds: Tensor
     rules: Rules
 
     @classmethod
-    def of(cls, odds: Tensor, sizes: Sequence[int], ties: Sequence[Tie] = ()) -> "Ruled":
+    def of(
+        cls, odds: Tensor, sizes: Sequence[int], ties: Sequence[Tie] = ()
+    ) -> "Ruled":
         return cls(odds, Rules(tuple(sizes), tuple(ties)))
 
     @cached_property
     def own(self) -> Tensor:
         """(components, width)."""
-        couples, blocks = self.rules.couples, blocks_of(self.rules.sizes)
-        levels, parts = [], []
+        couples = self.rules.couples
+        blocks = blocks_of(self.rules.sizes)
+        levels = []
+        parts = []
         if couples is not None:
             two = self._two
-            parts += [two.given * two.to_one, two.other * (two.one @ couples.allowed) * (two.left @ couples.other.T)]
+            parts += [
+                two.given * two.to_one,
+                two.other * (two.one @ couples.allowed) * (two.left @ couples.other.T),
+            ]
             levels += [couples.first, couples.second]
         for tie in self.rules.others:
-            parts.append(reduce(torch.add, ((box[:, :, None] * rows).sum(1) for box, rows in self._boxes(tie))))
-            levels += [torch.arange(blocks[j].start, blocks[j].stop, device=self.odds.device) for j in tie.columns]
-        return self.odds.index_copy(1, torch.cat(levels), torch.cat(parts, 1)) if parts else self.odds
+            parts.append(
+                reduce(
+                    torch.add,
+                    ((box[:, :, None] * rows).sum(1) for box, rows in self._boxes(tie)),
+                )
+            )
+            levels += [
+                torch.arange(blocks[j].start, blocks[j].stop, device=self.odds.device)
+                for j in tie.columns
+            ]
+        return (
+            self.odds.index_copy(1, torch.cat(levels), torch.cat(parts, 1))
+            if parts
+            else self.odds
+        )
 
     @cached_property
     def share(self) -> Tensor | None:
         """(components,). None without rules."""
-        return None if self.left is None else len(self.left) * torch.softmax(self.left, 0)
+        return (
+            None if self.left is None else len(self.left) * torch.softmax(self.left, 0)
+        )
 
     @cached_property
     def left(self) -> Tensor | None:
-        """The logarithm of what the rules leave of each component: (components,). None without rules."""
+        """The logarithm of what the rules leave of each component: (components,). None
+        without rules.
+        """
         found = [self._left(tie).log() for tie in self.rules.others]
         if self.rules.couples is not None:
             found.append(-self._two.left.log().sum(1))
@@ -182,26 +258,38 @@ class Ruled:
         return found.permute([order.index(column) for column in columns])
 
     def tied(self, share: Tensor | None = None) -> list[Tensor]:
-        """Two-way tables of columns of one tie, as `Rules.tied` has them; by these `share`s of components, if any."""
-        couples, found = self.rules.couples, []
+        """Two-way tables of columns of one tie, as `Rules.tied` has them; by these
+        `share`s of components, if any.
+        """
+        couples = self.rules.couples
+        found = []
         if couples is not None:
             table = self.weighed(self._two.given, share).T @ self._two.other
             found.append(couples.allowed * table / len(self.odds))
-        return found + [self._tied(tie, share) for tie in self.rules.others if len(tie.columns) > 1]
+        return found + [
+            self._tied(tie, share) for tie in self.rules.others if len(tie.columns) > 1
+        ]
 
     def gram(self) -> Tensor:
         """Expected x xᵀ of a one-hot row x given the rules: (width, width)."""
         gram = self.weighed(self.own).T @ self.own / len(self.own)
         for (a, b, cells), table in zip(self.rules.tied, self.tied(), strict=True):
             put(gram, a, b, cells, table)
-        column = torch.repeat_interleave(torch.tensor(self.rules.sizes, device=gram.device))
-        return gram * (column[:, None] != column) + self.weighed(self.own).mean(0).diag()
+        column = torch.repeat_interleave(
+            torch.tensor(self.rules.sizes, device=gram.device)
+        )
+        return (
+            gram * (column[:, None] != column) + self.weighed(self.own).mean(0).diag()
+        )
 
     @cached_property
     def _two(self) -> "_Two":
         couples = self.rules.couples
         assert couples is not None
-        one, other = (self.odds.index_select(1, levels) for levels in (couples.first, couples.second))
+        one, other = (
+            self.odds.index_select(1, levels)
+            for levels in (couples.first, couples.second)
+        )
         to_one = other @ couples.allowed.T
         left = 1 / ((one * to_one) @ couples.one).clamp(min=_TINY)
         return _Two(one, other, to_one, left, one * (left @ couples.one.T))
@@ -232,17 +320,27 @@ class Ruled:
         return self._known[tie, None]
 
     def _besides(self, tie: Tie, columns: Sequence[int]) -> Tensor:
-        """The probability of each box in the tie's other columns: (components, boxes), or 1 where none are."""
-        others = [self._part(tie, column) for column in tie.columns if column not in columns]
+        """The probability of each box in the tie's other columns: (components, boxes),
+        or 1 where none are.
+        """
+        others = [
+            self._part(tie, column) for column in tie.columns if column not in columns
+        ]
         return reduce(torch.mul, others, tie.allowed[0].new_ones(1, 1))
 
     def _boxes(self, tie: Tie) -> Iterator[tuple[Tensor, Tensor]]:
-        """Some of a tie's boxes at a time: their odds given the rules (components, boxes), and (…, levels) in each."""
+        """Some of a tie's boxes at a time: their odds given the rules (components,
+        boxes), and (…, levels) in each.
+        """
         inside = self._besides(tie, ()) / self._left(tie)[:, None]
         levels = sum(self.rules.sizes[column] for column in tie.columns)
-        for some in torch.split(torch.arange(len(tie.allowed[0])), max(1, _AT_ONCE // levels)):
+        for some in torch.split(
+            torch.arange(len(tie.allowed[0])), max(1, _AT_ONCE // levels)
+        ):
             cut = [
-                self._by_column[j][:, None, :] * mask[some] / self._part(tie, j)[:, some, None].clamp(min=_TINY)
+                self._by_column[j][:, None, :]
+                * mask[some]
+                / self._part(tie, j)[:, some, None].clamp(min=_TINY)
                 for j, mask in zip(tie.columns, tie.allowed, strict=True)
             ]
             yield inside[:, some], torch.cat(cut, 2)
@@ -252,25 +350,39 @@ class Ruled:
         levels = sum(self.rules.sizes[column] for column in tie.columns)
         gram = self.odds.new_zeros(levels, levels)
         for box, rows in self._boxes(tie):
-            gram = gram + (rows * self.weighed(box, share)[:, :, None]).flatten(0, 1).T @ rows.flatten(0, 1)
+            gram = gram + (rows * self.weighed(box, share)[:, :, None]).flatten(
+                0, 1
+            ).T @ rows.flatten(0, 1)
         return gram / len(self.odds)
 
     def _joint(self, columns: Sequence[int]) -> Tensor:
-        """Of columns of one tie, or of one column: the odds of their combinations of levels, (components, …)."""
+        """Of columns of one tie, or of one column: the odds of their combinations of
+        levels, (components, …).
+        """
         odds, *others = (self._by_column[column] for column in columns)
         for other in others:
             odds = (odds[:, :, None] * other[:, None, :]).flatten(1)
-        if (tie := self._tie.get(columns[0])) is None:
+        tie = self._tie.get(columns[0])
+        if tie is None:
             return odds
-        return odds * (self._besides(tie, columns) @ tie.within(columns)) / self._left(tie)[:, None]
+        return (
+            odds
+            * (self._besides(tie, columns) @ tie.within(columns))
+            / self._left(tie)[:, None]
+        )
 
 
 def put(gram: Tensor, a: Tensor, b: Tensor, cells: Tensor, table: Tensor) -> None:
-    """Put some cells of a table of levels `a` by levels `b` into a symmetric matrix, in place."""
+    """Put some cells of a table of levels `a` by levels `b` into a symmetric matrix, in
+    place.
+    """
     gram[a[:, None], b] = torch.where(cells, table, gram[a[:, None], b])
     gram[b[:, None], a] = torch.where(cells.T, table.T, gram[b[:, None], a])
 
 
 def blocks_of(sizes: Sequence[int]) -> list[slice]:
     """Where each column lies in a row of all levels."""
-    return [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
+    return [
+        slice(end - size, end)
+        for end, size in zip(accumulate(sizes), sizes, strict=True)
+    ]

@@ -1,8 +1,10 @@
-"""What parts a mixture's tables from those that were released, and the gradient of it: the parts of `fit_gram`'s loss.
+"""What parts a mixture's tables from those that were released, and the gradient of it:
+the parts of `fit_gram`'s loss.
 
-Each part is half the sum of squared gaps over their variance, or for empty cells the sum of what people in them cost,
-times the number of components: a function of the law's own odds and shares, and of the tables that it has besides
-(`given_rules`). Gradients by hand: a step takes 1.4 to 2.1 times as long by autograd.
+Each part is half the sum of squared gaps over their variance, or for empty cells the
+sum of what people in them cost, times the number of components: a function of the law's
+own odds and shares, and of the tables that it has besides (`given_rules`). Gradients by
+hand: a step takes 1.4 to 2.1 times as long by autograd.
 """
 
 from collections.abc import Sequence
@@ -16,13 +18,16 @@ from understudy.models.tables.empty_cells import SURE
 from understudy.models.tables.given_rules import Ruled, Rules, Tie, blocks_of, put
 from understudy.models.tables.noisy_tables import RESOLUTION, Tables, most_of
 
-_STRESS = (0.1, 3.0)  # least and most weight of a table's squares: their mean, over the noise's
+# least and most weight of a table's squares: their mean, over the noise's
+_STRESS = (0.1, 3.0)
 _EVERY = 5  # steps between two looks at what each table has left
 
 
 @dataclass(frozen=True)
 class Triple:
-    """A released three-way table: its columns' numbers, counts by their levels, and the noise's standard deviation."""
+    """A released three-way table: its columns' numbers, counts by their levels, and the
+    noise's standard deviation.
+    """
 
     columns: Sequence[int]
     table: Tensor
@@ -30,11 +35,17 @@ class Triple:
 
 
 class Slope:
-    """The gradient in the law's `own` odds, in its `share`s, and in the tables of each tie."""
+    """The gradient in the law's `own` odds, in its `share`s, and in the tables of each
+    tie.
+    """
 
     def __init__(self, law: Ruled, rows: Tensor, tied: list[Tensor]) -> None:
-        """With that of a form of second degree in the odds, whose gradient is `rows` (components, width)."""
-        self.law, self.own, self.tied = law, law.weighed(rows), tied
+        """With that of a form of second degree in the odds, whose gradient is `rows`
+        (components, width).
+        """
+        self.law = law
+        self.own = law.weighed(rows)
+        self.tied = tied
         self.share = None if law.share is None else (law.own * rows).sum(1) / 2
 
     def add(self, levels: Tensor, rows: Tensor) -> None:
@@ -52,14 +63,22 @@ class Slope:
 
 @dataclass(frozen=True)
 class _Turn:
-    """Into a basis that mixes levels of one column, and back; columns that it leaves as they are cost nothing."""
+    """Into a basis that mixes levels of one column, and back; columns that it leaves as
+    they are cost nothing.
+    """
 
     blocks: tuple[tuple[slice, Tensor], ...]
 
     @classmethod
     def of(cls, basis: Tensor, sizes: Sequence[int]) -> "_Turn":
         own = [(part, basis[part, part].contiguous()) for part in blocks_of(sizes)]
-        return cls(tuple((part, axes) for part, axes in own if bool((axes - axes.diag().diag()).any())))
+        return cls(
+            tuple(
+                (part, axes)
+                for part, axes in own
+                if bool((axes - axes.diag().diag()).any())
+            )
+        )
 
     def __call__(self, odds: Tensor, *, back: bool = False) -> Tensor:
         turned = odds.clone()
@@ -69,30 +88,51 @@ class _Turn:
 
 
 class TwoWay:
-    """All two-way tables, in the basis of their prior; those of columns of one tie are the law's own.
+    """All two-way tables, in the basis of their prior; those of columns of one tie are
+    the law's own.
 
-    A table weighs as much as it has left: its mean square over the noise's, of `residual`, within `_STRESS`. So strong
-    tables are followed down to their noise, and those that are there already do not go on into it.
+    A table weighs as much as it has left: its mean square over the noise's, of
+    `residual`, within `_STRESS`. So strong tables are followed down to their noise, and
+    those that are there already do not go on into it.
     """
 
-    def __init__(self, tables: Tables, sizes: Sequence[int], scale: float, rules: Rules) -> None:
-        self.target, self.precision = tables.target.float(), (tables.precision * scale).float()
-        self.measured, self.weight = tables.measured.float(), tables.weight.float()
-        self.columns, self.most = tables.columns.float(), tables.most.float()
-        self.basis, self.least, self.cells = tables.basis.float(), tables.least, max(tables.cells, 1)
+    def __init__(
+        self, tables: Tables, sizes: Sequence[int], scale: float, rules: Rules
+    ) -> None:
+        self.target = tables.target.float()
+        self.precision = (tables.precision * scale).float()
+        self.measured = tables.measured.float()
+        self.weight = tables.weight.float()
+        self.columns = tables.columns.float()
+        self.most = tables.most.float()
+        self.basis = tables.basis.float()
+        self.least = tables.least
+        self.cells = max(tables.cells, 1)
         self.turn = _Turn.of(self.basis, sizes)
-        self.tied = [(a, b, cells, self._axes(a), self._axes(b)) for a, b, cells in rules.tied]
+        self.tied = [
+            (a, b, cells, self._axes(a), self._axes(b)) for a, b, cells in rules.tied
+        ]
         self.column, measured = self.columns.argmax(1), (self.weight > 0).float()
-        self.each = (self.columns.T @ measured @ self.columns).clamp(min=1)  # cells of every pair
-        self.stressed, self.looks = self.precision, 0
+        # cells of every pair
+        self.each = (self.columns.T @ measured @ self.columns).clamp(min=1)
+        self.stressed = self.precision
+        self.looks = 0
 
     def _axes(self, levels: Tensor) -> Tensor | None:
         """The basis of some levels, or None where it is their own."""
         axes = self.basis[levels[:, None], levels]
-        return None if torch.equal(axes, torch.eye(len(axes), dtype=axes.dtype, device=axes.device)) else axes
+        return (
+            None
+            if torch.equal(
+                axes, torch.eye(len(axes), dtype=axes.dtype, device=axes.device)
+            )
+            else axes
+        )
 
     def pairs(self, law: Ruled, tied: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """The odds in the basis (components, width), and the law's tables (width, width)."""
+        """The odds in the basis (components, width), and the law's tables (width,
+        width).
+        """
         turned = self.turn(law.own)
         pairs = law.weighed(turned).T @ turned / len(turned)
         for (a, b, cells, one, other), table in zip(self.tied, tied, strict=True):
@@ -101,10 +141,13 @@ class TwoWay:
         return turned, pairs
 
     def residual(self, pairs: Tensor) -> tuple[float, bool]:
-        """The mean square over the noise's, and whether it is no more than noise, in all and in every table."""
+        """The mean square over the noise's, and whether it is no more than noise, in
+        all and in every table.
+        """
         left = (pairs - self.measured).square() * self.weight
         mean = float(left.sum() / self.cells)
-        stress, self.looks = self.looks % _EVERY == 0, self.looks + 1
+        stress = self.looks % _EVERY == 0
+        self.looks = self.looks + 1
         if not stress and mean > self.least:
             return mean, False
         every = self.columns.T @ left @ self.columns
@@ -114,8 +157,11 @@ class TwoWay:
         return mean, mean <= self.least and bool((every <= self.most).all())
 
     def slope(self, law: Ruled, turned: Tensor, pairs: Tensor) -> Slope:
-        """By hand: the loss is quadratic in `pairs`, which is symmetric, so one product is enough."""
-        gap, tied = (pairs - self.target) * self.stressed, []
+        """By hand: the loss is quadratic in `pairs`, which is symmetric, so one product
+        is enough.
+        """
+        gap = (pairs - self.target) * self.stressed
+        tied = []
         for a, b, cells, one, other in self.tied:
             own = len(turned) * gap[a[:, None], b] * cells
             own = own if one is None else one @ own
@@ -125,10 +171,13 @@ class TwoWay:
 
 
 class EmptyCells:
-    """The levels of pairs with empty cells, what people in each cost, and which are sure; of each tie by itself."""
+    """The levels of pairs with empty cells, what people in each cost, and which are
+    sure; of each tie by itself.
+    """
 
     def __init__(self, tables: Tables, scale: float, rules: Rules) -> None:
-        sure, cost = (tables.empty > SURE * tables.weight.sqrt()).float(), (tables.empty * scale).float()
+        sure = (tables.empty > SURE * tables.weight.sqrt()).float()
+        cost = (tables.empty * scale).float()
         columns = tables.columns.float()
         self.tied = []
         for a, b, cells in rules.tied:
@@ -137,14 +186,23 @@ class EmptyCells:
             for whole in (cost, sure):
                 put(whole, a, b, cells, torch.zeros_like(own))
         self.levels = cost.any(1).nonzero()[:, 0]
-        self.cost, self.sure = (cells[self.levels][:, self.levels] for cells in (cost, sure))
+        self.cost, self.sure = (
+            cells[self.levels][:, self.levels] for cells in (cost, sure)
+        )
         self.columns = columns[self.levels]
 
     def held(self, law: Ruled, tied: Sequence[Tensor]) -> float:
-        """The largest share of people whom a pair has in cells that are surely empty."""
-        own, most = law.own[:, self.levels], [0.0]
+        """The largest share of people whom a pair has in cells that are surely
+        empty.
+        """
+        own = law.own[:, self.levels]
+        most = [0.0]
         if len(self.levels):
-            stray = self.columns.T @ (law.weighed(own).T @ own / len(own) * self.sure) @ self.columns
+            stray = (
+                self.columns.T
+                @ (law.weighed(own).T @ own / len(own) * self.sure)
+                @ self.columns
+            )
             most.append(float(stray.max()))
         for table, (_, sure, one, other) in zip(tied, self.tied, strict=True):
             most.append(float((one.T @ (table * sure) @ other).max()))
@@ -160,7 +218,9 @@ class EmptyCells:
 
 @dataclass(frozen=True)
 class WideTable:
-    """A three-way table in frequencies, 0 where rules leave nobody; squares up to `most` show no more than noise."""
+    """A three-way table in frequencies, 0 where rules leave nobody; squares up to
+    `most` show no more than noise.
+    """
 
     columns: tuple[int, ...]
     target: Tensor
@@ -169,17 +229,31 @@ class WideTable:
 
     @classmethod
     def of(
-        cls, triple: Triple, sizes: Sequence[int], people: float, tables: int, ties: Sequence[Tie] = ()
+        cls,
+        triple: Triple,
+        sizes: Sequence[int],
+        people: float,
+        tables: int,
+        ties: Sequence[Tie] = (),
     ) -> "WideTable":
         """One of so many `tables`."""
         shape = tuple(sizes[column] for column in triple.columns)
         if triple.table.shape != shape:
-            raise ConfigError(f"a three-way table is {tuple(triple.table.shape)}, not {shape}.")
-        anything = torch.ones(1, sum(sizes), dtype=torch.float64, device=triple.table.device)
+            raise ConfigError(
+                f"a three-way table is {tuple(triple.table.shape)}, not {shape}."
+            )
+        anything = torch.ones(
+            1, sum(sizes), dtype=torch.float64, device=triple.table.device
+        )
         some = Ruled.of(anything, sizes, ties).table(triple.columns) > 0
         target = torch.where(some, triple.table.double() / people, 0).float()
         most = most_of(some.sum().double().cpu(), tables)
-        return cls(tuple(triple.columns), target, 1 / max(triple.noise / people, RESOLUTION) ** 2, float(most))
+        return cls(
+            tuple(triple.columns),
+            target,
+            1 / max(triple.noise / people, RESOLUTION) ** 2,
+            float(most),
+        )
 
     def is_noise(self, table: Tensor) -> bool:
         return float((table - self.target).square().sum()) * self.precision <= self.most

@@ -1,23 +1,31 @@
-"""Which levels of columns are measured, which are fitted as one, and which are never drawn: by released tables alone.
+"""Which levels of columns are measured, which are fitted as one, and which are never
+drawn: by released tables alone.
 
-*Bought* (`bought_levels`). A cell of a two-way table has noise of a known size σ. With L levels of about equal weight
-in both columns it has n/L² people, and fewer than some σ of them tell nothing: so there are about L = √(n/cσ) levels.
-Neighbouring fine cells of ordered columns are merged until they hold n/L people; one that holds as many (zero, 40 h)
-is a level by itself. So are all categories together with fewer than `_RARE` σ people each, and last those missing.
+*Bought* (`bought_levels`). A cell of a two-way table has noise of a known size σ. With
+L levels of about equal weight in both columns it has n/L² people, and fewer than some σ
+of them tell nothing: so there are about L = √(n/cσ) levels. Neighbouring fine cells of
+ordered columns are merged until they hold n/L people; one that holds as many (zero, 40
+h) is a level by itself. So are all categories together with fewer than `_RARE` σ people
+each, and last those missing.
 
-*Fitted* (`Coarse`). A fit's time grows with the square of the width, and of thousands of levels hardly any pair can be
-told from noise. So neighbouring levels are one while the tables are fitted, as few people as possible in each, and are
-parted afterwards as the one-way table says.
+*Fitted* (`Coarse`). A fit's time grows with the square of the width, and of thousands
+of levels hardly any pair can be told from noise. So neighbouring levels are one while
+the tables are fitted, as few people as possible in each, and are parted afterwards as
+the one-way table says.
 
-*Never drawn* (`levels_of_none`). A schema says what may be, not what is: values may lack, or be none of the categories,
-and of bought columns lie beyond all that were seen. A fit follows the noise of such levels; where that nobody is there
-is likelier than what was counted, nobody is drawn there. Of missing values and "(other)" a count is held against all
-numbers that may stand behind it, each power of them as likely as any other, and against how many columns have some at
-all (`likely_nobody`): of a table in which many cells lack, 2 % that lack in one more are believed.
+*Never drawn* (`levels_of_none`). A schema says what may be, not what is: values may
+lack, or be none of the categories, and of bought columns lie beyond all that were seen.
+A fit follows the noise of such levels; where that nobody is there is likelier than what
+was counted, nobody is drawn there. Of missing values and "(other)" a count is held
+against all numbers that may stand behind it, each power of them as likely as any other,
+and against how many columns have some at all (`likely_nobody`): of a table in which
+many cells lack, 2 % that lack in one more are believed.
 
-Guarantee: reads released tables and the public schema alone, so that all who know them choose the same.
-Edges: two levels at least where there are two cells; noise 0 → as many as there may be. All columns together have up to
-`MOST_WIDTH` levels, or two each; in a fit `_FEWEST` each, and all that are in a three-way table.
+Guarantee: reads released tables and the public schema alone, so that all who know them
+choose the same.
+Edges: two levels at least where there are two cells; noise 0 → as many as there may be.
+All columns together have up to `MOST_WIDTH` levels, or two each; in a fit `_FEWEST`
+each, and all that are in a three-way table.
 """
 
 import math
@@ -42,9 +50,11 @@ if TYPE_CHECKING:
 Groups = NDArray[np.int32]  # the level of each fine cell
 
 _SIGNAL = 1.0  # c: what a cell of two average levels holds, in deviations of its noise
-_FEW = 8  # levels of a column with many declared bins, before it is known how many there will be
+# levels of a column with many declared bins, before it is known how many there will be
+_FEW = 8
 _SMALL = 0.25  # of n/L: with fewer people than this, neighbours are one level
-_THIN = 2.5  # deviations of a level's people by its pairs: what it holds at least, far out
+# deviations of a level's people by its pairs: what it holds at least, far out
+_THIN = 2.5
 _RARE = 2.0  # σ: what a category must hold to be a level of its own
 _MOST_LEVELS = 128  # of one column
 MOST_WIDTH = 2048  # of all columns whose levels are bought
@@ -56,33 +66,52 @@ def most_width(columns: int) -> int:
 
 
 def most_levels(columns: Sequence[Column]) -> int:
-    """How many levels each of those that are bought may have, without the missing one."""
+    """How many levels each of those that are bought may have, without the missing
+    one.
+    """
     many = sum(map(is_bought, columns))
     return max(2, min(_MOST_LEVELS, MOST_WIDTH // max(many, 1) - 1))
 
 
-def bought_levels(columns: Sequence[Column], tables: Sequence[Tensor], *, people: float, noise: float) -> list[Groups]:
-    """The level of each fine cell of each column, by its fine table (the missing one last) and a pair's `noise`."""
+def bought_levels(
+    columns: Sequence[Column], tables: Sequence[Tensor], *, people: float, noise: float
+) -> list[Groups]:
+    """The level of each fine cell of each column, by its fine table (the missing one
+    last) and a pair's `noise`.
+    """
     most = most_levels(columns)
-    levels, groups = level_count(people, noise, most), []
-    least = _THIN * noise * math.sqrt(levels / max(len(columns) - 1, 1))  # what a level's pairs say together
+    levels = level_count(people, noise, most)
+    groups = []
+    # what a level's pairs say together
+    least = _THIN * noise * math.sqrt(levels / max(len(columns) - 1, 1))
     for column, table in zip(columns, tables, strict=True):
         if not is_bought(column) or (has_many_bins(column) and column.levels <= levels):
             groups.append(np.arange(len(table), dtype=np.int32))
             continue
         held = table[: len(table) - column.nullable]
         if is_tree(column):
-            below = isinstance(column, Integer | Real) and column.low < 0  # far below zero may be a tail
-            own = _with_thin_ends(merged_neighbours(held, levels), held.double().numpy(), least, most, below)
+            # far below zero may be a tail
+            below = isinstance(column, Integer | Real) and column.low < 0
+            own = _with_thin_ends(
+                merged_neighbours(held, levels),
+                held.double().numpy(),
+                least,
+                most,
+                below,
+            )
         else:
             own = merged_rare(held, noise, most)
-        groups.append(np.append(own, own.max() + 1).astype(np.int32) if column.nullable else own)
+        groups.append(
+            np.append(own, own.max() + 1).astype(np.int32) if column.nullable else own
+        )
     return groups
 
 
 def is_worth_buying(columns: Sequence[Column], share: float) -> bool:
-    """Whether fine tables are, at this share of the budget: always where levels have to be chosen, and else where pairs
-    have fewer cells by more than that share, if columns with many bins are cut to a few levels."""
+    """Whether fine tables are, at this share of the budget: always where levels have to
+    be chosen, and else where pairs have fewer cells by more than that share, if columns
+    with many bins are cut to a few levels.
+    """
     chosen, many = (list(map(test, columns)) for test in (is_bought, has_many_bins))
     if not share or chosen != many:
         return share > 0
@@ -93,9 +122,15 @@ def is_worth_buying(columns: Sequence[Column], share: float) -> bool:
 
 
 def most_bins(columns: Sequence[Column]) -> int:
-    """The most declared bins of a column, where levels are chosen of these alone; else 0."""
+    """The most declared bins of a column, where levels are chosen of these alone; else
+    0.
+    """
     chosen = [column for column in columns if is_bought(column)]
-    return max((column.levels for column in chosen), default=0) if all(map(has_many_bins, chosen)) else 0
+    return (
+        max((column.levels for column in chosen), default=0)
+        if all(map(has_many_bins, chosen))
+        else 0
+    )
 
 
 def level_count(people: float, noise: float, most: int = _MOST_LEVELS) -> int:
@@ -106,28 +141,49 @@ def level_count(people: float, noise: float, most: int = _MOST_LEVELS) -> int:
 
 
 def merged_neighbours(table: Tensor, levels: int) -> Groups:
-    """At most so many levels of the cells of an ordered column: neighbours together, spikes alone."""
+    """At most so many levels of the cells of an ordered column: neighbours together,
+    spikes alone.
+    """
     weights = table.double().numpy()
     share = max(float(weights.sum()), 1.0) / levels
     spike = weights >= share
-    # A spike ends what is before it and begins what is after it; between spikes a level ends when it is full.
-    run = np.cumsum(spike | np.roll(spike, 1)) if len(weights) > 1 else np.zeros(1, dtype=np.int64)
+    # A spike ends what is before it and begins what is after it; between spikes a level
+    # ends when it is full.
+    run = (
+        np.cumsum(spike | np.roll(spike, 1))
+        if len(weights) > 1
+        else np.zeros(1, dtype=np.int64)
+    )
     starts = np.flatnonzero(np.diff(run, prepend=run[0] - 1))
     before = np.concatenate([[0.0], np.cumsum(weights)])[starts]
-    inside = np.cumsum(weights) - before[np.searchsorted(starts, np.arange(len(weights)), side="right") - 1]
+    inside = (
+        np.cumsum(weights)
+        - before[np.searchsorted(starts, np.arange(len(weights)), side="right") - 1]
+    )
     turn = np.where(spike, 0, np.floor((inside - weights / 2) / share))
     both = np.stack([run, turn.clip(min=0)])
     change = (np.diff(both, axis=1, prepend=both[:, :1]) != 0).any(axis=0)
     return _without_small(np.cumsum(change), weights, share * _SMALL, levels)
 
 
-def _with_thin_ends(groups: Groups, weights: NDArray[np.float64], least: float, most: int, below: bool) -> Groups:
-    """The last level, and the first where a tail is `below`, halved, the outer half again, while each holds so many."""
+def _with_thin_ends(
+    groups: Groups, weights: NDArray[np.float64], least: float, most: int, below: bool
+) -> Groups:
+    """The last level, and the first where a tail is `below`, halved, the outer half
+    again, while each holds so many.
+    """
     starts = np.diff(groups, prepend=0) > 0
     for side in (1, -1) if below else (1,):
         cells = np.flatnonzero(groups == (groups[-1] if side > 0 else 0))[::side]
-        while least > 0 and starts.sum() + 2 <= most and weights[cells].sum() >= 2 * least:
-            cut = int(np.searchsorted(np.cumsum(weights[cells]), weights[cells].sum() / 2)) + 1
+        while (
+            least > 0 and starts.sum() + 2 <= most and weights[cells].sum() >= 2 * least
+        ):
+            cut = (
+                int(
+                    np.searchsorted(np.cumsum(weights[cells]), weights[cells].sum() / 2)
+                )
+                + 1
+            )
             if not weights[cells[cut:]].sum() >= least:
                 break
             starts[cells[cut] if side > 0 else cells[cut] + 1] = True
@@ -135,13 +191,19 @@ def _with_thin_ends(groups: Groups, weights: NDArray[np.float64], least: float, 
     return np.cumsum(starts, dtype=np.int32)
 
 
-def _without_small(groups: NDArray[np.int64], weights: NDArray[np.float64], least: float, most: int) -> Groups:
-    """Levels with fewer people, or too many of them, join a neighbour; two are left where there are two cells."""
+def _without_small(
+    groups: NDArray[np.int64], weights: NDArray[np.float64], least: float, most: int
+) -> Groups:
+    """Levels with fewer people, or too many of them, join a neighbour; two are left
+    where there are two cells.
+    """
     held: list[float] = np.bincount(groups, weights=weights).tolist()
     first: list[int] = np.flatnonzero(np.diff(groups, prepend=-1)).tolist()
     while len(held) > 2 and (min(held) < least or len(held) > most):
         small = int(np.argmin(held))
-        left = small > 0 and (small == len(held) - 1 or held[small - 1] <= held[small + 1])
+        left = small > 0 and (
+            small == len(held) - 1 or held[small - 1] <= held[small + 1]
+        )
         into = small - 1 if left else small
         held[into : into + 2] = [held[into] + held[into + 1]]
         del first[into + 1]
@@ -153,7 +215,9 @@ def _without_small(groups: NDArray[np.int64], weights: NDArray[np.float64], leas
 
 
 def merged_rare(table: Tensor, noise: float, most: int) -> Groups:
-    """A level for each category with enough people, in the order of the list, and one for all others together."""
+    """A level for each category with enough people, in the order of the list, and one
+    for all others together.
+    """
     weights = table.double().numpy()
     if len(weights) <= 2:
         return np.arange(len(weights), dtype=np.int32)
@@ -176,7 +240,9 @@ _RAREST = 1e-6  # of a group's people, in a level that nobody seems to have
 
 @dataclass(frozen=True)
 class Coarse:
-    """The group of every level, and the share of its group's people that it has: both (width,)."""
+    """The group of every level, and the share of its group's people that it has: both
+    (width,).
+    """
 
     sizes: tuple[int, ...]
     all_sizes: tuple[int, ...]
@@ -184,13 +250,25 @@ class Coarse:
     share: Tensor
 
     @classmethod
-    def of(cls, ways: Tensor, sizes: Sequence[int], whole: Collection[int] = (), most: int = 0) -> "Coarse | None":
-        """By one-way tables (width,), with `most` levels each; columns in `whole` stay. None where all levels do."""
+    def of(
+        cls,
+        ways: Tensor,
+        sizes: Sequence[int],
+        whole: Collection[int] = (),
+        most: int = 0,
+    ) -> "Coarse | None":
+        """By one-way tables (width,), with `most` levels each; columns in `whole` stay.
+        None where all levels do.
+        """
         kept = dict.fromkeys(whole, max(sizes))
-        most = most or _levels_each([size for column, size in enumerate(sizes) if column not in kept], sum(sizes))
+        most = most or _levels_each(
+            [size for column, size in enumerate(sizes) if column not in kept],
+            sum(sizes),
+        )
         known = torch.where(ways.isfinite(), ways, 0).clamp(min=0).cpu().double()
         parts = torch.split(known, list(sizes))
-        groups, first = [], 0
+        groups = []
+        first = 0
         for column, own in enumerate(parts):
             limit = kept.get(column, most)
             one = merged_neighbours(own, limit) if len(own) > limit else range(len(own))
@@ -198,14 +276,24 @@ class Coarse:
             first = int(groups[-1][-1]) + 1
         if first == sum(sizes):
             return None
-        group, own = torch.cat(groups), torch.cat(parts)
-        own = own + _RAREST * torch.zeros(first, dtype=own.dtype).index_add_(0, group, own)[group] + _RAREST
-        share = own / torch.zeros(first, dtype=own.dtype).index_add_(0, group, own)[group]
+        group = torch.cat(groups)
+        own = torch.cat(parts)
+        own = (
+            own
+            + _RAREST
+            * torch.zeros(first, dtype=own.dtype).index_add_(0, group, own)[group]
+            + _RAREST
+        )
+        share = (
+            own / torch.zeros(first, dtype=own.dtype).index_add_(0, group, own)[group]
+        )
         fitted = tuple(int(one[-1] - one[0]) + 1 for one in groups)
         return cls(fitted, tuple(sizes), group.to(ways.device), share.to(ways.device))
 
     def merged(self, counts: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """Counts and the variances of their noise on the fewer levels; infinite where a part was not measured."""
+        """Counts and the variances of their noise on the fewer levels; infinite where a
+        part was not measured.
+        """
         column = torch.repeat_interleave(torch.tensor(self.sizes, device=counts.device))
         same = column[:, None] == column
 
@@ -216,25 +304,32 @@ class Coarse:
         return summed(counts, 0.0), summed(variance, torch.inf)
 
     def merged_tie(self, tie: Tie) -> Tie:
-        """Rules on the fewer levels: a group is allowed as far as its people's levels are."""
-        blocks, fewer = blocks_of(self.all_sizes), blocks_of(self.sizes)
+        """Rules on the fewer levels: a group is allowed as far as its people's levels
+        are.
+        """
+        blocks = blocks_of(self.all_sizes)
+        fewer = blocks_of(self.sizes)
         allowed = []
         for column, mask in zip(tie.columns, tie.allowed, strict=True):
-            group, share = self.group[blocks[column]] - fewer[column].start, self.share[blocks[column]]
+            group = self.group[blocks[column]] - fewer[column].start
+            share = self.share[blocks[column]]
             sums = mask.new_zeros(len(mask), self.sizes[column])
             allowed.append(sums.index_add_(1, group, mask * share))
         return Tie(tie.columns, tuple(allowed))
 
     def _summed(self, matrix: Tensor) -> Tensor:
         """Over the levels of each group, along the first dimension."""
-        return matrix.new_zeros(sum(self.sizes), *matrix.shape[1:]).index_add_(0, self.group, matrix)
+        return matrix.new_zeros(sum(self.sizes), *matrix.shape[1:]).index_add_(
+            0, self.group, matrix
+        )
 
     def parted(self, mixture: "MixtureOfProducts") -> "MixtureOfProducts":
         own = (self.all_sizes, mixture.components, mixture.target, mixture.together)
         full = type(mixture)(*own).to(self.share.device)
         with torch.no_grad():
             full.logits.copy_(mixture.logits[:, self.group] + self.share.log())
-            if full.effects is not None and mixture.effects is not None:  # columns together keep their levels
+            # columns together keep their levels
+            if full.effects is not None and mixture.effects is not None:
                 two = mixture.effects[mixture.width :]
                 full.effects.copy_(torch.cat([mixture.effects[self.group], two]))
         return full.requires_grad_(False)
@@ -246,30 +341,47 @@ def fitted_width(sizes: Sequence[int]) -> int:
 
 
 def _levels_each(sizes: Sequence[int], width: int) -> int:
-    """The most levels that each of these columns may have, so that all columns have no more than are fitted."""
-    room, most = FITTED - (width - sum(sizes)), max(sizes, default=0)
+    """The most levels that each of these columns may have, so that all columns have no
+    more than are fitted.
+    """
+    room = FITTED - (width - sum(sizes))
+    most = max(sizes, default=0)
     while most > _FEWEST and sum(min(size, most) for size in sizes) > room:
         most -= 1
     return max(most, _FEWEST)
 
 
-_NONE = 2.0  # deviations: a count that lies no further above 0 is consistent with nobody
-_CHANCE = 0.02  # that of all columns of a table one is drawn as "yes" or "no" by noise alone
-_FEW_COLUMNS = 0.5, 1.0  # columns with and without such people, besides those of the table: before anything was counted
+# deviations: a count that lies no further above 0 is consistent with nobody
+_NONE = 2.0
+# that of all columns of a table one is drawn as "yes" or "no" by noise alone
+_CHANCE = 0.02
+# columns with and without such people, besides those of the table: before anything was
+# counted
+_FEW_COLUMNS = 0.5, 1.0
 _TURNS = 12  # of expectation and maximisation
 _NEVER = 80.0  # so much lower are the log-odds of a level that is not drawn
 
 
-def all_that_was_counted(gram: Tensor, noise: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The people of each level by its one-way table and by the sums of its pairs, and the deviation of that mean.
+def all_that_was_counted(
+    gram: Tensor, noise: Tensor, sizes: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """The people of each level by its one-way table and by the sums of its pairs, and
+    the deviation of that mean.
 
     `noise` (width, width) is infinite where nothing was released.
     """
-    columns = torch.nn.functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double().to(gram.device)
+    columns = (
+        torch.nn.functional.one_hot(torch.repeat_interleave(torch.tensor(sizes)))
+        .double()
+        .to(gram.device)
+    )
     variance = noise.double().square()
     heard = variance.isfinite()
-    sums, spread = (torch.where(heard, cells, 0) @ columns for cells in (gram.double(), variance))
-    whole = (heard.double() @ columns == columns.sum(0)) & (columns == 0)  # pairs that were released
+    sums, spread = (
+        torch.where(heard, cells, 0) @ columns for cells in (gram.double(), variance)
+    )
+    # pairs that were released
+    whole = (heard.double() @ columns == columns.sum(0)) & (columns == 0)
     weight = torch.where(whole, 1 / spread.clamp(min=1e-9), 0)
     own = 1 / variance.diagonal().clamp(min=1e-9)
     total = own + weight.sum(1)
@@ -277,15 +389,18 @@ def all_that_was_counted(gram: Tensor, noise: Tensor, sizes: Sequence[int]) -> t
 
 
 def likely_nobody(counts: Tensor, deviations: Tensor, people: float) -> Tensor:
-    """Of one level of each column, whether that nobody has it is likelier than that some do: (columns,).
+    """Of one level of each column, whether that nobody has it is likelier than that
+    some do: (columns,).
 
-    A count is N(m, σ²) with m = 0, or log m even between one person and all of them. The share of columns with m > 0 is
-    the one under which all counts are likeliest.
+    A count is N(m, σ²) with m = 0, or log m even between one person and all of them.
+    The share of columns with m > 0 is the one under which all counts are likeliest.
     """
     places = torch.linspace(0, math.log(max(people, 2.0)), 128, dtype=torch.float64)
     sigma = deviations.double().clamp(min=0.5)[:, None]
     count = counts.double()[:, None]
-    some = (-((count - places.exp()) ** 2) / (2 * sigma**2)).logsumexp(1) - math.log(len(places))
+    some = (-((count - places.exp()) ** 2) / (2 * sigma**2)).logsumexp(1) - math.log(
+        len(places)
+    )
     none = -(count[:, 0] ** 2) / (2 * sigma[:, 0] ** 2)
     with_some, without = _FEW_COLUMNS
     odds = some - none
@@ -296,11 +411,16 @@ def likely_nobody(counts: Tensor, deviations: Tensor, people: float) -> Tensor:
     return odds + torch.logit(share) <= 0
 
 
-def levels_of_none(schema: Schema, sizes: Sequence[int], counts: Tensor, deviations: Tensor) -> list[list[int]]:
-    """Of each column the levels with nobody: missing, "(other)", and where the schema was bought, "yes" or "no", and
-    whole numbers beyond the first and the last that were seen. `counts` and `deviations` are (width,).
+def levels_of_none(
+    schema: Schema, sizes: Sequence[int], counts: Tensor, deviations: Tensor
+) -> list[list[int]]:
+    """Of each column the levels with nobody: missing, "(other)", and where the schema
+    was bought, "yes" or "no", and whole numbers beyond the first and the last that were
+    seen. `counts` and `deviations` are (width,).
     """
-    found, start, bought = [], 0, was_bought(schema)
+    found = []
+    start = 0
+    bought = was_bought(schema)
     surely = max(_NONE, NormalDist().inv_cdf(1 - _CHANCE / (2 * len(sizes))))
     last = torch.tensor(sizes).cumsum(0)
     unlike = dict[int, bool]()
@@ -311,7 +431,8 @@ def levels_of_none(schema: Schema, sizes: Sequence[int], counts: Tensor, deviati
             empty = likely_nobody(counts[at].cpu(), deviations[at].cpu(), people)
             unlike |= dict(zip(at.tolist(), empty.tolist(), strict=True))
     for column, size in zip(schema.columns, sizes, strict=True):
-        count, sigma = counts[start : start + size], deviations[start : start + size]
+        count = counts[start : start + size]
+        sigma = deviations[start : start + size]
         none = (count <= _NONE * sigma).tolist()
         single = size == column.size  # a level each: none was merged
         nobody = (count <= surely * sigma).tolist()
@@ -321,7 +442,11 @@ def levels_of_none(schema: Schema, sizes: Sequence[int], counts: Tensor, deviati
         if single and bought and isinstance(column, Integer):
             seen = [level for level in range(column.levels) if not none[level]]
             if seen:
-                levels += [level for level in range(column.levels) if not seen[0] <= level <= seen[-1]]
+                levels += [
+                    level
+                    for level in range(column.levels)
+                    if not seen[0] <= level <= seen[-1]
+                ]
         rest = [level for level in range(size) if level not in levels]
         found.append(levels if any(not none[level] for level in rest) else [])
         start += size
@@ -338,14 +463,22 @@ def _other_levels(schema: Schema, sizes: Sequence[int], last: Tensor) -> dict[st
     """Where "(other)" stands, of columns whose levels were not merged."""
     found = {}
     for column, size, end in zip(schema.columns, sizes, last.tolist(), strict=True):
-        if size == column.size and isinstance(column, Categorical) and OTHER in column.categories:
+        if (
+            size == column.size
+            and isinstance(column, Categorical)
+            and OTHER in column.categories
+        ):
             found[column.name] = end - size + column.categories.index(OTHER)
     return found
 
 
 @torch.no_grad()
-def never_drawn(network: "MixtureOfProducts", levels: Sequence[Sequence[int]]) -> "MixtureOfProducts":
-    """The same mixture, changed in place, which draws none of these levels of each column."""
+def never_drawn(
+    network: "MixtureOfProducts", levels: Sequence[Sequence[int]]
+) -> "MixtureOfProducts":
+    """The same mixture, changed in place, which draws none of these levels of each
+    column.
+    """
     start = 0
     for column, (size, none) in enumerate(zip(network.sizes, levels, strict=True)):
         if none:

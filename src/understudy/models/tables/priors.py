@@ -1,35 +1,46 @@
-"""What two-way tables are like before their noisy cells are believed: a prior for each pair, and what all pairs share.
+"""What two-way tables are like before their noisy cells are believed: a prior for each
+pair, and what all pairs share.
 
-*How tables depart from what is expected of them* (`level_prior`). A pair's residual is taken as a draw of a Gaussian
-process with covariance v · S_a ⊗ S_b. S_a = D_a^½ K_a D_a^½ with the expected counts D_a of column a's levels, so that
-with K_a = I every cell has variance v·E, E being what independent columns would give. Where the levels of a column have
-an order that matters (ages, hours, amounts), neighbours depart alike: K_a = ρ·exp(−|i − j|/ℓ) + (1 − ρ)·I, and tables
-of a hundred levels are smoothed as far as they are smooth. v for each pair, and ρ and ℓ for each column, are those
-under which the noisy cells are likeliest (empirical Bayes: Efron and Morris, JASA 1973; Rasmussen and Williams, 2006,
-§5.4). A column whose order says nothing keeps K = I, so nobody has to state which columns are ordered. The noise is
-alike in all cells of a pair. So with S_a = Q_a Λ_a Q_aᵀ residual and noise are both uncorrelated in the basis Q_a ⊗
-Q_b, and the prior is one variance for each cell there: v·λ_a·λ_b. `basis` holds all Q_a side by side.
+*How tables depart from what is expected of them* (`level_prior`). A pair's residual is
+taken as a draw of a Gaussian process with covariance v · S_a ⊗ S_b. S_a = D_a^½ K_a
+D_a^½ with the expected counts D_a of column a's levels, so that with K_a = I every cell
+has variance v·E, E being what independent columns would give. Where the levels of a
+column have an order that matters (ages, hours, amounts), neighbours depart alike: K_a =
+ρ·exp(−|i − j|/ℓ) + (1 − ρ)·I, and tables of a hundred levels are smoothed as far as
+they are smooth. v for each pair, and ρ and ℓ for each column, are those under which the
+noisy cells are likeliest (empirical Bayes: Efron and Morris, JASA 1973; Rasmussen and
+Williams, 2006, §5.4). A column whose order says nothing keeps K = I, so nobody has to
+state which columns are ordered. The noise is alike in all cells of a pair. So with S_a
+= Q_a Λ_a Q_aᵀ residual and noise are both uncorrelated in the basis Q_a ⊗ Q_b, and the
+prior is one variance for each cell there: v·λ_a·λ_b. `basis` holds all Q_a side by
+side.
 
-*What all tables share* (`pooled_tables`). Cell by cell the noise of a wide table drowns the signal: with m columns its
-standard deviation grows as m. But the largest eigenvalue of noise grows as σ√D alone, while that of a dependence which
-all columns share grows as D. So of the residuals from independence the eigenvalues above those of noise are kept; a
-kept λ is shrunk to √(λ² − λ₀²), λ₀ being the largest eigenvalue of noise, which is optimal in squared error (Gavish,
-Donoho, IEEE Trans. Inf. Theory 2017, §V.A, for singular values; Shabalin, Nobel, JMVA 2013). Two levels of one column
-are not measured together: as in a factor analysis by principal axes, those cells are filled with what the low rank
-itself says of them, and the eigenvalues are taken again. A count lies between 0 and the counts of its two levels, and
-tables have, nearly, the known one-way tables as margins (iterative proportional fitting; Deming, Stephan 1940). Without
-this the error on rare levels exceeds their counts.
+*What all tables share* (`pooled_tables`). Cell by cell the noise of a wide table drowns
+the signal: with m columns its standard deviation grows as m. But the largest eigenvalue
+of noise grows as σ√D alone, while that of a dependence which all columns share grows as
+D. So of the residuals from independence the eigenvalues above those of noise are kept;
+a kept λ is shrunk to √(λ² − λ₀²), λ₀ being the largest eigenvalue of noise, which is
+optimal in squared error (Gavish, Donoho, IEEE Trans. Inf. Theory 2017, §V.A, for
+singular values; Shabalin, Nobel, JMVA 2013). Two levels of one column are not measured
+together: as in a factor analysis by principal axes, those cells are filled with what
+the low rank itself says of them, and the eigenvalues are taken again. A count lies
+between 0 and the counts of its two levels, and tables have, nearly, the known one-way
+tables as margins (iterative proportional fitting; Deming, Stephan 1940). Without this
+the error on rare levels exceeds their counts.
 
-*How far the mean of the prior lies on the way from independence to that* (`common_share`), a share α. The common part
-was read off the same noise, so residuals around it look smaller than they are: v is learned around independence, and α
-on noise that the common part has not seen. With fresh noise w of the same size, y + w and y − w are two independent
-measurements, of twice the variance (Rasines and Young, Biometrika 2023); α is what predicts the second best, the first
-being known.
+*How far the mean of the prior lies on the way from independence to that*
+(`common_share`), a share α. The common part was read off the same noise, so residuals
+around it look smaller than they are: v is learned around independence, and α on noise
+that the common part has not seen. With fresh noise w of the same size, y + w and y − w
+are two independent measurements, of twice the variance (Rasines and Young, Biometrika
+2023); α is what predicts the second best, the first being known.
 
-Differs from the papers: λ₀ is that of one drawn matrix of noise of the stated deviations, which may differ from cell to
-cell (across holders by 2^¼), not that of an asymptotic formula.
+Differs from the papers: λ₀ is that of one drawn matrix of noise of the stated
+deviations, which may differ from cell to cell (across holders by 2^¼), not that of an
+asymptotic formula.
 Guarantee: reads released tables alone, so it is post-processing.
-Edges: a column with cells of different noise, or with some that are not measured, in one of its tables keeps K = I.
+Edges: a column with cells of different noise, or with some that are not measured, in
+one of its tables keeps K = I.
 """
 
 from collections.abc import Callable
@@ -41,14 +52,18 @@ from torch import Tensor
 _LENGTHS = (2.0, 5.0, 12.0, 30.0)  # ℓ, in levels
 _SHARES = (0.5, 0.9, 1.0)  # ρ
 _FEWEST = 5  # levels, below which an order has little to say
-_FACTORS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)  # of the v that matches the second moments
+# of the v that matches the second moments
+_FACTORS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)
 _SWEEPS = 2  # over all columns: the best K of one depends on those of the others
 _AT_ONCE = 1 << 15  # cells: fewer take as long to be called for as to compute
 _EXACT = 1e-6  # stands in for the variance of exact counts
-_TURNS, _MARGINS = 3, 10  # of filling what was not measured; of proportional fitting
+# of filling what was not measured; of proportional fitting
+_TURNS = 3
+_MARGINS = 10
 _TINY = 1e-30
 
-_Axes = tuple[Tensor, Tensor]  # eigenvalues (…, levels), eigenvectors (…, levels, levels) of S
+# eigenvalues (…, levels), eigenvectors (…, levels, levels) of S
+_Axes = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -63,8 +78,12 @@ class LevelPrior:
         return self.basis.T @ table @ self.basis
 
 
-def level_prior(residual: Tensor, noise: Tensor, measured: Tensor, expected: Tensor, columns: Tensor) -> LevelPrior:
-    """The prior under which noisy residuals are likeliest; `expected` (width,) is D: E is its outer product."""
+def level_prior(
+    residual: Tensor, noise: Tensor, measured: Tensor, expected: Tensor, columns: Tensor
+) -> LevelPrior:
+    """The prior under which noisy residuals are likeliest; `expected` (width,) is D: E
+    is its outer product.
+    """
     pairs = _Pairs(residual, noise, measured, expected, columns)
     for _ in range(_SWEEPS):
         for column, axes in pairs.choices.items():
@@ -74,41 +93,70 @@ def level_prior(residual: Tensor, noise: Tensor, measured: Tensor, expected: Ten
 
 
 def common_share(
-    counts: Tensor, noise: Tensor, measured: Tensor, independent: Tensor, prior: LevelPrior,
+    counts: Tensor,
+    noise: Tensor,
+    measured: Tensor,
+    independent: Tensor,
+    prior: LevelPrior,
     pool: Callable[[Tensor], Tensor],
-) -> float:  # fmt: skip
-    """α ∈ [0, 1], 0 without noise; `pool` reads what tables share out of counts with twice the `noise`."""
+) -> float:
+    """α ∈ [0, 1], 0 without noise; `pool` reads what tables share out of counts with
+    twice the `noise`.
+    """
     fresh = torch.where(measured, drawn_noise(noise, 0), 0)
-    first, second = counts + fresh, counts - fresh
+    first = counts + fresh
+    second = counts - fresh
     weight = torch.where(measured & (noise > 0), 1 / noise.clamp(min=_TINY), 0)
     # What the first measurement does not overrule.
     left = 2 * noise / (2 * noise + prior.variance).clamp(min=_TINY)
     way = prior.turned(torch.where(measured, pool(first) - independent, 0)) * left
     miss = prior.turned(torch.where(measured, second - first, 0))
     miss += prior.turned(torch.where(measured, first - independent, 0)) * left
-    return float(((way * miss * weight).sum() / (way.square() * weight).sum().clamp(min=_TINY)).clamp(0, 1))
+    return float(
+        (
+            (way * miss * weight).sum() / (way.square() * weight).sum().clamp(min=_TINY)
+        ).clamp(0, 1)
+    )
 
 
 def drawn_noise(variance: Tensor, seed: int) -> Tensor:
-    """Symmetric noise of this variance, always the same, so that one matrix gives one fit: (width, width)."""
+    """Symmetric noise of this variance, always the same, so that one matrix gives one
+    fit: (width, width).
+    """
     generator = torch.Generator().manual_seed(seed)
-    draw = torch.randn(variance.shape, generator=generator, dtype=torch.float64).to(variance.device)
+    draw = torch.randn(variance.shape, generator=generator, dtype=torch.float64).to(
+        variance.device
+    )
     return variance.sqrt() * (draw.triu() + draw.triu(1).T)
 
 
 class _Pairs:
     """The noisy residuals, and the axes that are taken for each column so far."""
 
-    def __init__(self, residual: Tensor, noise: Tensor, measured: Tensor, expected: Tensor, columns: Tensor) -> None:
-        self.columns, self.measured = columns, measured
+    def __init__(
+        self,
+        residual: Tensor,
+        noise: Tensor,
+        measured: Tensor,
+        expected: Tensor,
+        columns: Tensor,
+    ) -> None:
+        self.columns = columns
+        self.measured = measured
         self.residual = torch.where(measured, residual, 0)
         self.noise = torch.where(measured, noise, 1).clamp(min=_EXACT)
-        self.basis = torch.eye(len(expected), dtype=expected.dtype, device=expected.device)
+        self.basis = torch.eye(
+            len(expected), dtype=expected.dtype, device=expected.device
+        )
         self.half_turned = self.residual.clone()  # residual · basis
         self.scale = expected.clone()  # λ of every level's axis
         self.blocks = [torch.nonzero(column)[:, 0] for column in columns.T.bool()]
         even = self._even()
-        long = [column for column, levels in enumerate(self.blocks) if len(levels) >= _FEWEST and bool(even[column])]
+        long = [
+            column
+            for column, levels in enumerate(self.blocks)
+            if len(levels) >= _FEWEST and bool(even[column])
+        ]
         self.choices = {column: _axes(expected[self.blocks[column]]) for column in long}
 
     def _even(self) -> Tensor:
@@ -116,10 +164,17 @@ class _Pairs:
         sizes = self.columns.sum(0)
         cells = torch.outer(sizes, sizes)
         known = torch.where(self.measured, self.noise, 0)
-        mean, square = (self.columns.T @ part @ self.columns / cells for part in (known, known.square()))
+        mean, square = (
+            self.columns.T @ part @ self.columns / cells
+            for part in (known, known.square())
+        )
         some = self.columns.T @ self.measured.double() @ self.columns
         own = torch.eye(len(sizes), dtype=torch.bool, device=sizes.device)
-        return (((square - mean**2).abs() <= 1e-9 * mean**2) & ((some == 0) | (some == cells)) | own).all(1)
+        return (
+            ((square - mean**2).abs() <= 1e-9 * mean**2)
+            & ((some == 0) | (some == cells))
+            | own
+        ).all(1)
 
     def take(self, column: int, axes: _Axes) -> None:
         levels = self.blocks[column]
@@ -128,13 +183,23 @@ class _Pairs:
         self.half_turned[:, levels] = self.residual[:, levels] @ axes[1]
 
     def likelihoods(self, column: int, axes: _Axes) -> Tensor:
-        """Of all tables of a column, with each of these axes for it: (kernels,). A table has one noise in all cells."""
+        """Of all tables of a column, with each of these axes for it: (kernels,). A
+        table has one noise in all cells.
+        """
         levels = self.blocks[column]
         there = self.measured[levels[0]]
         others = self.columns[there]
-        turned = axes[1].mT @ self.half_turned[levels][:, there]  # (kernels, levels, others' levels)
-        scale, noise = axes[0][:, :, None] * self.scale[there], self.noise[levels[0], there]
-        summed, spread_out = lambda cells: cells.sum(-2) @ others, lambda pairs: (pairs @ others.T)[..., None, :]
+        # (kernels, levels, others' levels)
+        turned = axes[1].mT @ self.half_turned[levels][:, there]
+        scale = axes[0][:, :, None] * self.scale[there]
+        noise = self.noise[levels[0], there]
+
+        def summed(cells: Tensor) -> Tensor:
+            return cells.sum(-2) @ others
+
+        def spread_out(pairs: Tensor) -> Tensor:
+            return (pairs @ others.T)[..., None, :]
+
         return _likeliest(turned, scale, noise, summed, spread_out)[1].sum(1)
 
     def prior(self) -> LevelPrior:
@@ -152,17 +217,24 @@ class _Pairs:
 
 
 def _likeliest(
-    turned: Tensor, scale: Tensor, noise: Tensor, summed: Callable[[Tensor], Tensor],
+    turned: Tensor,
+    scale: Tensor,
+    noise: Tensor,
+    summed: Callable[[Tensor], Tensor],
     spread_out: Callable[[Tensor], Tensor],
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """v of every pair, a multiple of that which matches the second moments, and the log-likelihood of its cells,
-    Gaussian with variance v·scale + noise. `summed` adds up pairs' measured cells, `spread_out` gives each its pair's.
+) -> tuple[Tensor, Tensor]:
+    """v of every pair, a multiple of that which matches the second moments, and the
+    log-likelihood of its cells, Gaussian with variance v·scale + noise. `summed` adds
+    up pairs' measured cells, `spread_out` gives each its pair's.
     """
     square = turned.square()
     moment = summed((square - noise) * scale) / summed(scale.square()).clamp(min=_TINY)
     moment = moment.clamp(min=0)
-    factors = torch.tensor(_FACTORS, dtype=moment.dtype, device=moment.device).view(-1, *[1] * moment.ndim)
-    best_v, best = torch.zeros_like(moment), torch.full_like(moment, -torch.inf)
+    factors = torch.tensor(_FACTORS, dtype=moment.dtype, device=moment.device).view(
+        -1, *[1] * moment.ndim
+    )
+    best_v = torch.zeros_like(moment)
+    best = torch.full_like(moment, -torch.inf)
     for some in torch.split(factors, max(1, _AT_ONCE // max(1, square.numel()))):
         total = spread_out(some * moment) * scale + noise
         likely, chosen = (summed(total.log() + square / total) / -2).max(0)
@@ -172,21 +244,37 @@ def _likeliest(
 
 
 def _axes(expected: Tensor) -> _Axes:
-    """The eigenvalues and eigenvectors of S for every K: first for I, then for those that are smooth."""
+    """The eigenvalues and eigenvectors of S for every K: first for I, then for those
+    that are smooth.
+    """
     size = len(expected)
     place = torch.arange(size, dtype=expected.dtype, device=expected.device)
-    apart, one = (place[:, None] - place).abs(), torch.eye(size, dtype=expected.dtype, device=expected.device)
+    apart = (place[:, None] - place).abs()
+    one = torch.eye(size, dtype=expected.dtype, device=expected.device)
     root = expected.sqrt()
     lengths = [length for length in _LENGTHS if length < size]
-    kernels = [share * torch.exp(-apart / length) + (1 - share) * one for length in lengths for share in _SHARES]
+    kernels = [
+        share * torch.exp(-apart / length) + (1 - share) * one
+        for length in lengths
+        for share in _SHARES
+    ]
     values, vectors = torch.linalg.eigh(root[:, None] * torch.stack(kernels) * root)
-    return torch.cat([expected[None], values.clamp(min=0)]), torch.cat([one[None], vectors])
+    return torch.cat([expected[None], values.clamp(min=0)]), torch.cat(
+        [one[None], vectors]
+    )
 
 
 def pooled_tables(
-    counts: Tensor, ways: Tensor, variance: Tensor, measured: Tensor, columns: Tensor, independent: Tensor | None = None
+    counts: Tensor,
+    ways: Tensor,
+    variance: Tensor,
+    measured: Tensor,
+    columns: Tensor,
+    independent: Tensor | None = None,
 ) -> Tensor:
-    """Tables in counts as all together say; 0 in `independent` stays 0; nothing above the noise → independence."""
+    """Tables in counts as all together say; 0 in `independent` stays 0; nothing above
+    the noise → independence.
+    """
     if independent is None:
         independent = torch.outer(ways, ways) / ways.sum() * columns.shape[1]
     residual = torch.where(measured, counts - independent, 0)
@@ -194,12 +282,18 @@ def pooled_tables(
     part = low_rank(residual, noise.sqrt(), measured)
     if not bool(part.any()):
         return independent
-    joint = (independent + part).clamp(min=0).minimum(torch.minimum(ways[:, None], ways[None, :]))
+    joint = (
+        (independent + part)
+        .clamp(min=0)
+        .minimum(torch.minimum(ways[:, None], ways[None, :]))
+    )
     return with_margins(joint * (independent > 0), ways, columns)
 
 
 def with_margins(tables: Tensor, ways: Tensor, columns: Tensor) -> Tensor:
-    """Two-way tables scaled by level so that they have, nearly, these one-way tables; what is 0 stays 0."""
+    """Two-way tables scaled by level so that they have, nearly, these one-way tables;
+    what is 0 stays 0.
+    """
     for _ in range(_MARGINS):
         scale = (ways[:, None] / (tables @ columns).clamp(min=_TINY)).sqrt() @ columns.T
         tables = tables * scale * scale.T
@@ -207,9 +301,13 @@ def with_margins(tables: Tensor, ways: Tensor, columns: Tensor) -> Tensor:
 
 
 def low_rank(residual: Tensor, deviation: Tensor, known: Tensor) -> Tensor:
-    """What stands out of such noise: positive eigenvalues, which a mixture can have; without noise all of them."""
+    """What stands out of such noise: positive eigenvalues, which a mixture can have;
+    without noise all of them.
+    """
     generator = torch.Generator().manual_seed(0)
-    draw = torch.randn(residual.shape, generator=generator, dtype=torch.float64).to(residual.device)
+    draw = torch.randn(residual.shape, generator=generator, dtype=torch.float64).to(
+        residual.device
+    )
     noise = (torch.where(known, deviation, 0) * draw).triu()
     edge = max(float(torch.linalg.eigvalsh(noise + noise.triu(1).T)[-1]), 0.0)
     part = torch.zeros_like(residual)

@@ -1,24 +1,32 @@
-"""Smooth laws of ordered columns: what noisy counts of a tree say where no single count stands out.
+"""Smooth laws of ordered columns: what noisy counts of a tree say where no single count
+stands out.
 
-Far out a cell holds fewer people than its noise hides, and so does every cell beside it; but laws hardly bend there. On
-the scale of asinh((x − c)/s), which is even within s of c and logarithmic beyond, with c the median or zero, or on the
-scale of x itself, the logarithm f of the density is a number for each of some even bins, and what is least is
+Far out a cell holds fewer people than its noise hides, and so does every cell beside
+it; but laws hardly bend there. On the scale of asinh((x − c)/s), which is even within s
+of c and logarithmic beyond, with c the median or zero, or on the scale of x itself, the
+logarithm f of the density is a number for each of some even bins, and what is least is
 
-    Σ over all counts of (count − people by f)² / 2σ²  +  κ Σ log(1 + (f″/τ)²)  +  ε Σ (1 − exp(−people of a bin / σ))
+    Σ over all counts of (count − people by f)² / 2σ²
+    + κ Σ log(1 + (f″/τ)²)
+    + ε Σ (1 − exp(−people of a bin / σ))
 
-The second term lets f be a line nearly everywhere, as of a Pareto tail, and bend where that pays (Student's law of what
-bends); by the third a bin with hardly anybody in it has nobody. A leaf that stands out by far is a spike, and has its
-people by itself: they are known as well as one count is, and so is whatever is left of a node beside them.
+The second term lets f be a line nearly everywhere, as of a Pareto tail, and bend where
+that pays (Student's law of what bends); by the third a bin with hardly anybody in it
+has nobody. A leaf that stands out by far is a spike, and has its people by itself: they
+are known as well as one count is, and so is whatever is left of a node beside them.
 
-*Ends.* Ages, rates and codes end all at once. Past an end nobody is drawn: with P people past it by the law, and B
-within a bin before it, these P are put among B, and by all counts that is less likely by a factor of
-exp(s − log⁺(P/ρB)) at most: what does not fall steeply needs evidence, and so do more than θ of what B go on to. Of
-such ends the innermost is taken that is nearly as likely (s) as the likeliest. Zero, as an end of counts, and powers of
-ten from 1 on, as of rates, have a larger s; where many are shortly before one, so that no tail begins there, or by
-themselves on it, it is an end wherever counts past it are as likely (s) with nobody there. Between its ends a law is
+*Ends.* Ages, rates and codes end all at once. Past an end nobody is drawn: with P
+people past it by the law, and B within a bin before it, these P are put among B, and by
+all counts that is less likely by a factor of exp(s − log⁺(P/ρB)) at most: what does not
+fall steeply needs evidence, and so do more than θ of what B go on to. Of such ends the
+innermost is taken that is nearly as likely (s) as the likeliest. Zero, as an end of
+counts, and powers of ten from 1 on, as of rates, have a larger s; where many are
+shortly before one, so that no tail begins there, or by themselves on it, it is an end
+wherever counts past it are as likely (s) with nobody there. Between its ends a law is
 fitted anew, so that no bin lies across one; then ends are looked for once more.
 
-All columns' laws are fitted together, step by step, and all places of a column are tried as ends at once.
+All columns' laws are fitted together, step by step, and all places of a column are
+tried as ends at once.
 
 Guarantee: reads released counts alone.
 """
@@ -44,22 +52,42 @@ Places = NDArray[np.int64]
 _ROUNDS = 3  # of looking for spikes
 _TURNS = 3  # of looking for ends
 _BIN = 0.25  # length of a bin on a scale
-_MOST_BINS, _FEWEST_BINS = 96, 8
+_MOST_BINS = 96
+_FEWEST_BINS = 8
 _SPARED = 2.0  # deviations: with fewer people besides spikes, all are in these
-_BESIDE = 2.5  # deviations of one count: likewise, where counts of these spikes alone leave no more
-_CURVED = 3.0  # in log-likelihood: by so much more, even bins are taken, as they have no long tails
+# deviations of one count: likewise, where counts of these spikes alone leave no more
+_BESIDE = 2.5
+# in log-likelihood: by so much more, even bins are taken, as they have no long tails
+_CURVED = 3.0
 _EVEN = 1.0  # of those lengths, a bin of even numbers
-_BENDS, _BEND = 1.5, 0.3  # κ, τ
+# κ, τ
+_BENDS = 1.5
+_BEND = 0.3
 _NOBODY = 0.5  # ε
-_FEW, _FALL = 1.5, 1.35  # with fewer deviations of people beyond, the exponent of a tail, at least
+# with fewer deviations of people beyond, the exponent of a tail, at least
+_FEW = 1.5
+_FALL = 1.35
 _SURE = 0.3  # σ: so well the number of people is known, at best
-_STEPS, _STOP = 60, 0.01  # steps of Newton's method, at most, and what the last one gains
+# steps of Newton's method, at most, and what the last one gains
+_STEPS = 60
+_STOP = 0.01
 _PAST = 0.1  # of all people, past an end at most
-_STEEP, _THIN, _SLACK, _ROUND = 0.05, 0.5, 1.5, 4.0  # ρ, θ, and s of an end, and of a round one
-_FLAT, _CELLS = 0.2, 8  # of the highest density, so that no tail begins there, and cells before such an end
-_WINDOW, _ENDS = 15.0, 200  # deviations of people before a sharp end, by which it is found, and places tried
-_RISES = (0.0, 0.7)  # of the logarithm of a density over that window, towards a sharp end
-_MOST_INWARD, _PART_INWARD = 2.0, 0.05  # of the law's people past a sharp end, at most: deviations, and of all
+# ρ, θ, and s of an end, and of a round one
+_STEEP = 0.05
+_THIN = 0.5
+_SLACK = 1.5
+_ROUND = 4.0
+# of the highest density, so that no tail begins there, and cells before such an end
+_FLAT = 0.2
+_CELLS = 8
+# deviations of people before a sharp end, by which it is found, and places tried
+_WINDOW = 15.0
+_ENDS = 200
+# of the logarithm of a density over that window, towards a sharp end
+_RISES = (0.0, 0.7)
+# of the law's people past a sharp end, at most: deviations, and of all
+_MOST_INWARD = 2.0
+_PART_INWARD = 0.05
 _NARROW = 1e-6  # of that window, left before an end at least
 _TAIL = 2.0  # in log-likelihood: by so much more, a law that falls is believed
 _INWARD = 1.2  # in log-likelihood: a sharp end lies as far inwards as loses no more
@@ -68,7 +96,9 @@ _MOST_NODES = 8192  # a layer of more says little about a smooth law
 
 
 class Counted(NamedTuple):
-    """People between leaves: from each of `places` (n + 1,) to the next; `noise` is its deviation, (n,) or one."""
+    """People between leaves: from each of `places` (n + 1,) to the next; `noise` is its
+    deviation, (n,) or one.
+    """
 
     places: Tensor
     counts: Tensor
@@ -81,8 +111,10 @@ def _variance(one: Counted) -> Floats:
 
 @dataclass(eq=False)
 class Ordered:
-    """One column's counts: of its tree, `layers` from the top, and `also` others. `total` people, but for a deviation
-    `sure`; `edges` (leaves + 1,): the values between which leaves lie."""
+    """One column's counts: of its tree, `layers` from the top, and `also` others.
+    `total` people, but for a deviation `sure`; `edges` (leaves + 1,): the values
+    between which leaves lie.
+    """
 
     layers: Sequence[Tensor]
     fan: int
@@ -91,7 +123,8 @@ class Ordered:
     sure: float
     edges: Floats
     also: Sequence[Counted] = ()
-    counted: list[tuple[Places, Floats, Floats]] = field(init=False)  # places, counts, variances
+    # places, counts, variances
+    counted: list[tuple[Places, Floats, Floats]] = field(init=False)
     last: Floats = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,35 +132,75 @@ class Ordered:
         self.last = self.layers[-1].double().numpy()
         trees = []
         for depth, layer in enumerate(self.layers):
-            places = torch.arange(len(layer) + 1) * self.fan ** (len(self.layers) - 1 - depth)
+            places = torch.arange(len(layer) + 1) * self.fan ** (
+                len(self.layers) - 1 - depth
+            )
             if len(layer) <= _MOST_NODES:
-                trees.append(Counted(places.clamp(max=len(self.last)), layer, self.noise))
+                trees.append(
+                    Counted(places.clamp(max=len(self.last)), layer, self.noise)
+                )
         self.counted = [
-            (one.places.numpy(), one.counts.double().numpy(), np.broadcast_to(_variance(one), one.counts.shape))
+            (
+                one.places.numpy(),
+                one.counts.double().numpy(),
+                np.broadcast_to(_variance(one), one.counts.shape),
+            )
             for one in (*self.also, *trees)
         ]
 
     def scales(self) -> tuple[Floats, Floats, Floats]:
-        """Where the edges lie on the scales that are tried: about the median, about zero, and even."""
-        layers, edges = self.layers, self.edges
-        depth = max((d for d, layer in enumerate(layers) if len(layer) <= 2 * self.fan**2), default=0)
+        """Where the edges lie on the scales that are tried: about the median, about
+        zero, and even.
+        """
+        layers = self.layers
+        edges = self.edges
+        depth = max(
+            (d for d, layer in enumerate(layers) if len(layer) <= 2 * self.fan**2),
+            default=0,
+        )
         nodes = np.arange(len(layers[depth])) * self.fan ** (len(layers) - 1 - depth)
-        rough = to_simplex(layers[depth].double()[None], torch.tensor([self.total], dtype=torch.float64))[0].numpy()
+        rough = to_simplex(
+            layers[depth].double()[None],
+            torch.tensor([self.total], dtype=torch.float64),
+        )[0].numpy()
         below = np.append(0, np.cumsum(rough)) / max(rough.sum(), 1e-9)
         at = edges[np.append(nodes, len(edges) - 1)]
-        tenth, quarter, middle, three, last = np.interp((0.1, 0.25, 0.5, 0.75, 0.9), below, at)
+        tenth, quarter, middle, three, last = np.interp(
+            (0.1, 0.25, 0.5, 0.75, 0.9), below, at
+        )
         least = max(float(np.diff(edges).min()), 1e-9 * (edges[-1] - edges[0]))
         about = max(three - middle, middle - quarter, least) / 2
-        small = max(min(abs(tenth), abs(last), abs(middle)) / 2, least, 1e-6 * abs(middle))
-        return np.arcsinh((edges - middle) / about), np.arcsinh(edges / small), edges / (_EVEN * about)
+        small = max(
+            min(abs(tenth), abs(last), abs(middle)) / 2, least, 1e-6 * abs(middle)
+        )
+        return (
+            np.arcsinh((edges - middle) / about),
+            np.arcsinh(edges / small),
+            edges / (_EVEN * about),
+        )
 
 
 class Law:
-    """The law of one column on one scale between two leaves: `logs` of the people in each bin, besides `spikes`."""
+    """The law of one column on one scale between two leaves: `logs` of the people in
+    each bin, besides `spikes`.
+    """
 
-    def __init__(self, column: Ordered, scale: Floats, near: Floats, start: int, stop: int, spikes: Floats) -> None:
-        self.column, self.scale, self.near, self.start, self.stop = column, scale, near, start, stop
-        first, last = float(scale[start]), float(scale[stop])
+    def __init__(
+        self,
+        column: Ordered,
+        scale: Floats,
+        near: Floats,
+        start: int,
+        stop: int,
+        spikes: Floats,
+    ) -> None:
+        self.column = column
+        self.scale = scale
+        self.near = near
+        self.start = start
+        self.stop = stop
+        first = float(scale[start])
+        last = float(scale[stop])
         bins = max(_FEWEST_BINS, min(_MOST_BINS, math.ceil((last - first) / _BIN)))
         self.bins = np.linspace(first, last, bins + 1)
         self.logs = np.full(bins, math.log(max(column.total, 1.0) / bins))
@@ -136,8 +209,11 @@ class Law:
         self.with_spikes(spikes)
 
     def _shares(self, places: Places) -> "csr_array":
-        """The share of each bin that lies from each of these places to the next: (nodes, bins)."""
-        from scipy.sparse import csr_array  # which the process that checks offers does without
+        """The share of each bin that lies from each of these places to the next:
+        (nodes, bins).
+        """
+        # which the process that checks offers does without
+        from scipy.sparse import csr_array
 
         nodes = np.clip(self.scale[places], self.bins[0], self.bins[-1])
         cuts = np.sort(np.concatenate([nodes, self.bins]))
@@ -146,7 +222,9 @@ class Law:
         length, middle = length[there], cuts[:-1][there] + length[there] / 2
         rows = np.searchsorted(nodes, middle, side="right") - 1
         inside = (rows >= 0) & (rows < len(nodes) - 1)
-        columns = np.clip(np.searchsorted(self.bins, middle, side="right") - 1, 0, len(self.logs) - 1)
+        columns = np.clip(
+            np.searchsorted(self.bins, middle, side="right") - 1, 0, len(self.logs) - 1
+        )
         share = length / (self.bins[1] - self.bins[0])
         shape = (len(nodes) - 1, len(self.logs))
         return csr_array((share[inside], (rows[inside], columns[inside])), shape=shape)
@@ -156,21 +234,32 @@ class Law:
         spikes = np.zeros_like(self.spikes)
         spikes[start:stop] = self.spikes[start:stop]
         fresh = Law(self.column, scale, near, start, stop, spikes)
-        places = np.interp(np.interp(fresh.bins, scale, self.column.edges), self.column.edges, self.scale)
-        people = np.diff(np.interp(places, self.bins, np.append(0, np.cumsum(np.exp(self.logs)))))
+        places = np.interp(
+            np.interp(fresh.bins, scale, self.column.edges),
+            self.column.edges,
+            self.scale,
+        )
+        people = np.diff(
+            np.interp(places, self.bins, np.append(0, np.cumsum(np.exp(self.logs))))
+        )
         fresh.logs = np.log(np.maximum(people, 1e-3))
         return fresh
 
     def with_spikes(self, spikes: Floats) -> None:
-        """What counts say of all others: these are known beside spikes as well as those are."""
-        column, self.spikes = self.column, spikes
+        """What counts say of all others: these are known beside spikes as well as those
+        are.
+        """
+        column = self.column
+        self.spikes = spikes
         variance = column.noise**2
         below, many = (np.append(0, np.cumsum(part)) for part in (spikes, spikes > 0))
         rest = column.sure**2 + many[-1] * variance
         self.spared = _SPARED * math.sqrt(rest) if many[-1] else 0.0
         self.square = np.full((len(self.logs), len(self.logs)), 1 / rest)
         self.linear = np.full(len(self.logs), (column.total - below[-1]) / rest)
-        for share, (places, counts, noise) in zip(self.parts, column.counted, strict=True):
+        for share, (places, counts, noise) in zip(
+            self.parts, column.counted, strict=True
+        ):
             heard = 1 / (noise + np.diff(many[places]) * variance)
             self.square += (share.T @ share.multiply(heard[:, None])).toarray()
             self.linear += share.T @ (heard * (counts - np.diff(below[places])))
@@ -182,11 +271,14 @@ class Law:
 
     def people(self) -> Floats:
         """The people of each leaf, `total` in all."""
-        others, alone = self.leaves(), np.where(self.spikes > 0, self.column.last, 0.0)
+        others = self.leaves()
+        alone = np.where(self.spikes > 0, self.column.last, 0.0)
         found = others + self.spikes
         if others.sum() < self.spared:
             found = self.spikes
-        elif self.column.total - alone.sum() < min(self.spared, _BESIDE * self.column.noise):
+        elif self.column.total - alone.sum() < min(
+            self.spared, _BESIDE * self.column.noise
+        ):
             found = alone
         scaled: Floats = found * (self.column.total / max(found.sum(), 1e-9))
         return scaled
@@ -200,62 +292,99 @@ class Law:
         return np.where(more > clear * self.column.noise, more, 0.0)
 
     def fall(self) -> None:
-        """Far out, where hardly more people are left than the noise hides, the law falls outwards."""
+        """Far out, where hardly more people are left than the noise hides, the law
+        falls outwards.
+        """
         edges = self.column.edges
         for side in (1, -1):
-            if side * edges[-1 if side > 0 else 0] <= 0:  # towards zero there is no tail
+            # towards zero there is no tail
+            if side * edges[-1 if side > 0 else 0] <= 0:
                 continue
-            logs, middle = self.logs[::side], side * self.bins[1:-1][::side]
+            logs = self.logs[::side]
+            middle = side * self.bins[1:-1][::side]
             beyond = np.exp(logs)[::-1].cumsum()[::-1]
-            near = np.flatnonzero((beyond[1:] >= _FEW * self.column.noise) | (middle < 1))
+            near = np.flatnonzero(
+                (beyond[1:] >= _FEW * self.column.noise) | (middle < 1)
+            )
             far = int(near[-1]) if len(near) else 0
             least = _FALL * float(self.bins[1] - self.bins[0]) * np.arange(len(logs))
             fallen = np.minimum.accumulate((logs + least)[far:]) - least[far:]
             self.logs = np.concatenate([logs[:far], fallen])[::side]
 
     def end(self, side: int, again: bool) -> int:
-        """Before which leaf nobody is any more to this side; all are before the last one's end where there is none.
-        `again`: another end was found before, and a better one needs evidence."""
-        column, leaves = self.column, len(self.spikes)
+        """Before which leaf nobody is any more to this side; all are before the last
+        one's end where there is none. `again`: another end was found before, and a
+        better one needs evidence.
+        """
+        column = self.column
+        leaves = len(self.spikes)
         people = self.people()[::side]
         spikes = (self.spikes > 0)[::side]
-        held, smooth = (np.append(0, np.cumsum(part)) for part in (people, np.where(spikes, 0, people)))
-        near, values = side * self.near[::side], side * column.edges[::side]
+        held, smooth = (
+            np.append(0, np.cumsum(part))
+            for part in (people, np.where(spikes, 0, people))
+        )
+        near = side * self.near[::side]
+        values = side * column.edges[::side]
         past = held[-1] - held
         with np.errstate(divide="ignore", invalid="ignore"):
             powers = np.log10(values)
-            tens = (values == 0) | (np.abs(powers - np.rint(powers)) < 1e-9) & (powers > -0.5)
+            tens = (values == 0) | (np.abs(powers - np.rint(powers)) < 1e-9) & (
+                powers > -0.5
+            )
         if side > 0:
             tens = np.append(False, tens[:-1])  # the last cell within is that number
-        ends = np.flatnonzero((past > 1e-9) & (past < np.where(tens, 2 * _PAST, _PAST) * held[-1]))
+        ends = np.flatnonzero(
+            (past > 1e-9) & (past < np.where(tens, 2 * _PAST, _PAST) * held[-1])
+        )
         ends = ends[ends > 0]
         if not len(ends):
             return leaves
-        begin = np.minimum(np.searchsorted(near, near[ends] - _BIN), ends - 2).clip(min=0)
-        past, before = past[ends], held[ends] - held[begin]
+        begin = np.minimum(np.searchsorted(near, near[ends] - _BIN), ends - 2).clip(
+            min=0
+        )
+        past = past[ends]
+        before = held[ends] - held[begin]
         gain, outside = self._gains(side, held, smooth, ends, begin)
         with np.errstate(divide="ignore"):
-            steep, tens = past / before.clip(min=1e-9), tens[ends]
-            thin = tens | (past * (near[ends] - near[begin]) < _THIN * before * (near[-1] - near[ends]))
-            slack = np.full(len(ends), -_SLACK) if again else np.where(tens, _ROUND, _SLACK)
+            steep = past / before.clip(min=1e-9)
+            tens = tens[ends]
+            thin = tens | (
+                past * (near[ends] - near[begin])
+                < _THIN * before * (near[-1] - near[ends])
+            )
+            slack = (
+                np.full(len(ends), -_SLACK) if again else np.where(tens, _ROUND, _SLACK)
+            )
             likely = (steep < 1) & (past < _PAST * held[-1])
-            likely &= gain > np.log(steep / _STEEP).clip(min=0) - np.where(thin, slack, -np.abs(slack))
-        inside, spike = smooth[ends] - smooth[begin], np.where(spikes[ends - 1], people[ends - 1], 0)
-        highest = (np.exp(self.logs) / np.diff(np.interp(self.bins, self.scale, column.edges))).max()
+            likely &= gain > np.log(steep / _STEEP).clip(min=0) - np.where(
+                thin, slack, -np.abs(slack)
+            )
+        inside = smooth[ends] - smooth[begin]
+        spike = np.where(spikes[ends - 1], people[ends - 1], 0)
+        highest = (
+            np.exp(self.logs) / np.diff(np.interp(self.bins, self.scale, column.edges))
+        ).max()
         many = inside > _FLAT * highest * (values[ends] - values[begin])
         sharp = tens & (not again) & (many | (spike > past)) & (outside > -_SLACK)
-        sharp &= (ends > _CELLS) & (values[ends - 1] != 0)  # 0 and 1 tell nothing of who is above
+        # 0 and 1 tell nothing of who is above
+        sharp &= (ends > _CELLS) & (values[ends - 1] != 0)
         likely |= sharp
         if not likely.any():
             return leaves
         likely &= sharp | (gain >= gain[likely].max() - slack.clip(min=0))
         return int(ends[likely].min())
 
-    def _gains(self, side: int, held: Floats, smooth: Floats, ends: Places, begin: Places) -> tuple[Floats, Floats]:
-        """By how much likelier all counts are if those past an end are among those shortly before it, but no spikes
-        unless there is little else; and what the counts say that lie past it."""
+    def _gains(
+        self, side: int, held: Floats, smooth: Floats, ends: Places, begin: Places
+    ) -> tuple[Floats, Floats]:
+        """By how much likelier all counts are if those past an end are among those
+        shortly before it, but no spikes unless there is little else; and what the
+        counts say that lie past it.
+        """
         past = held[-1] - held[ends]
-        gain, outside = np.zeros(len(ends)), np.zeros(len(ends))
+        gain = np.zeros(len(ends))
+        outside = np.zeros(len(ends))
         others = past < smooth[ends] - smooth[begin]
         room = np.where(others, smooth[ends] - smooth[begin], held[ends] - held[begin])
         ratio = past / room.clip(min=1e-9)
@@ -268,36 +397,62 @@ class Law:
             heard = 1 / noise[::side]
             here = np.diff(held[nodes])
             off = counts[::side] - here
-            beyond = np.append(np.cumsum((-heard * here * (off + here / 2))[::-1])[::-1], 0)
-            node = np.searchsorted(nodes, ends, side="right") - 1  # in which an end lies, or begins
+            beyond = np.append(
+                np.cumsum((-heard * here * (off + here / 2))[::-1])[::-1], 0
+            )
+            # in which an end lies, or begins
+            node = np.searchsorted(nodes, ends, side="right") - 1
             within = node < len(here)
             cut = within & (nodes[node] < ends)
             node_of = np.minimum(node, len(here) - 1)
             gain += beyond[node + cut]
             outside += beyond[node + cut]
-            first = np.searchsorted(nodes, begin)  # the first node that lies between begin and end
+            # the first node that lies between begin and end
+            first = np.searchsorted(nodes, begin)
             sums = []
             for law in (smooth, held):
                 moved = np.diff(law[nodes])
-                sums.append([np.append(0, np.cumsum(heard * part)) for part in (moved * off, moved**2)])
+                sums.append(
+                    [
+                        np.append(0, np.cumsum(heard * part))
+                        for part in (moved * off, moved**2)
+                    ]
+                )
             some = first < node
             for part, weight in ((0, ratio), (1, -(ratio**2) / 2)):
-                each = [one[part][node] - one[part][np.minimum(first, node)] for one in sums]
+                each = [
+                    one[part][node] - one[part][np.minimum(first, node)] for one in sums
+                ]
                 gain += np.where(some, weight * np.where(others, *each), 0)
             inner = np.maximum(nodes[node_of], begin)
-            moved = ratio * (among(ends) - among(inner)) - (held[nodes[node_of + 1]] - held[ends])
-            gain += np.where(cut, heard[node_of] * moved * (off[node_of] - moved / 2), 0)
-            head = (first > 0) & (nodes[first - 1] < begin) & (nodes[first] <= ends) & (nodes[first] > begin)
+            moved = ratio * (among(ends) - among(inner)) - (
+                held[nodes[node_of + 1]] - held[ends]
+            )
+            gain += np.where(
+                cut, heard[node_of] * moved * (off[node_of] - moved / 2), 0
+            )
+            head = (
+                (first > 0)
+                & (nodes[first - 1] < begin)
+                & (nodes[first] <= ends)
+                & (nodes[first] > begin)
+            )
             head &= ~(cut & (first - 1 == node))
-            moved = ratio * (among(np.minimum(nodes[np.minimum(first, len(here))], ends)) - among(begin))
+            moved = ratio * (
+                among(np.minimum(nodes[np.minimum(first, len(here))], ends))
+                - among(begin)
+            )
             at = (first - 1).clip(min=0)
             gain += np.where(head, heard[at] * moved * (off[at] - moved / 2), 0)
         return gain, outside
 
     def sharp_end(self, side: int) -> int:
-        """Before which leaf all are to this side, if the law does not fall towards its end: the innermost place that
-        counts do not speak against. Where a tail is likelier, where the law ends already."""
-        column, leaves = self.column, len(self.spikes)
+        """Before which leaf all are to this side, if the law does not fall towards its
+        end: the innermost place that counts do not speak against. Where a tail is
+        likelier, where the law ends already.
+        """
+        column = self.column
+        leaves = len(self.spikes)
         stop = self.stop if side > 0 else leaves - self.start
         people = self.people()[::side]
         spikes = (self.spikes > 0)[::side]
@@ -305,7 +460,9 @@ class Law:
         window = min(_WINDOW * column.noise, held[-1] / 2)
         least = held[-1] - min(_MOST_INWARD * column.noise, _PART_INWARD * held[-1])
         inner = np.flatnonzero(spikes)
-        first = max(int(inner[-1]) + 1 if len(inner) else 0, int(np.searchsorted(held, least)))
+        first = max(
+            int(inner[-1]) + 1 if len(inner) else 0, int(np.searchsorted(held, least))
+        )
         begin = int(np.searchsorted(held, held[-1] - window, side="right")) - 1
         begin = max(min(begin, stop - 2), 0)
         first = max(first, begin + 1)
@@ -320,8 +477,13 @@ class Law:
         length = length / max(length.sum(), 1e-300)
         inside = np.cumsum(length) - length / 2
         smooth = np.append(0, np.cumsum(np.where(own, people, 0.0)))
-        known, many = (np.append(0, np.cumsum(part)) for part in (np.where(own, 0.0, people), spikes))
-        shapes = [np.append(0, np.cumsum(length * np.exp(rise * inside))) for rise in _RISES]
+        known, many = (
+            np.append(0, np.cumsum(part))
+            for part in (np.where(own, 0.0, people), spikes)
+        )
+        shapes = [
+            np.append(0, np.cumsum(length * np.exp(rise * inside))) for rise in _RISES
+        ]
         ends = ends[shapes[0][ends] > _NARROW]
         if not len(ends):
             return stop
@@ -337,12 +499,16 @@ class Law:
             rest = counts[::side][some] - np.diff(known[nodes])
             expected = np.diff(smooth[nodes])
             by_law += float((heard * expected * (rest - expected / 2)).sum())
-            node = np.searchsorted(nodes, ends, side="right") - 1  # in which an end lies, or begins
+            # in which an end lies, or begins
+            node = np.searchsorted(nodes, ends, side="right") - 1
             cut = np.minimum(node, len(rest) - 1)
             for shape, sums in zip(shapes, likely, strict=True):
                 scale = smooth[-1] / shape[ends]
                 part = np.diff(shape[nodes])
-                product, square = (np.append(0, np.cumsum(heard * one)) for one in (part * rest, part**2))
+                product, square = (
+                    np.append(0, np.cumsum(heard * one))
+                    for one in (part * rest, part**2)
+                )
                 last = scale * (shape[ends] - shape[nodes[node]])
                 sums += scale * product[node] - scale**2 / 2 * square[node]
                 sums += heard[cut] * last * (rest[cut] - last / 2)
@@ -364,7 +530,10 @@ def smooth_laws(columns: Sequence[Ordered]) -> list[tuple[Floats, Floats]]:
     """The people of each leaf of each column, `total` in all, and in spikes alone."""
     scales = [column.scales() for column in columns]
     whole = [
-        [Law(one, scale, scale, 0, len(one.last), np.zeros(len(one.last))) for scale in own[:2]]
+        [
+            Law(one, scale, scale, 0, len(one.last), np.zeros(len(one.last)))
+            for scale in own[:2]
+        ]
         for one, own in zip(columns, scales, strict=True)
     ]
     fit([law for laws in whole for law in laws])
@@ -387,14 +556,19 @@ def smooth_laws(columns: Sequence[Ordered]) -> list[tuple[Floats, Floats]]:
                 continue
             tried = (law.scale,) if turn else scales[j]
             near = [scales[j][0] if scale is scales[j][2] else scale for scale in tried]
-            fresh[j] = [law.within(start, stop, *pair) for pair in zip(tried, near, strict=True)]
+            fresh[j] = [
+                law.within(start, stop, *pair) for pair in zip(tried, near, strict=True)
+            ]
         fit([law for laws in fresh.values() for law in laws])
         for j, laws in fresh.items():
-            best[j] = min(laws, key=lambda law: law.left + _CURVED * (law.scale is scales[j][2]))
+            best[j] = min(
+                laws, key=lambda law: law.left + _CURVED * (law.scale is scales[j][2])
+            )
             best[j].fall()
     inward: dict[int, Law] = {}
     for j, law in enumerate(best):
-        start, stop = len(law.spikes) - law.sharp_end(-1), law.sharp_end(1)
+        start = len(law.spikes) - law.sharp_end(-1)
+        stop = law.sharp_end(1)
         if start < stop and (start, stop) != (law.start, law.stop):
             inward[j] = law.within(start, stop, law.scale, law.near)
     fit([*inward.values()])
@@ -420,23 +594,40 @@ def fit(laws: Sequence[Law]) -> None:
 
 
 def _fit_some(laws: Sequence[Law]) -> None:
-    many, most = len(laws), max(len(law.logs) for law in laws)
-    square, linear = np.zeros((many, most, most)), np.zeros((many, most))
-    logs, bends = np.full((many, most), -60.0), np.zeros((many, most - 2))
+    many = len(laws)
+    most = max(len(law.logs) for law in laws)
+    square = np.zeros((many, most, most))
+    linear = np.zeros((many, most))
+    logs = np.full((many, most), -60.0)
+    bends = np.zeros((many, most - 2))
     for n, law in enumerate(laws):
         size = len(law.logs)
-        square[n, :size, :size], linear[n, :size], logs[n, :size] = law.square, law.linear, law.logs
+        square[n, :size, :size], linear[n, :size], logs[n, :size] = (
+            law.square,
+            law.linear,
+            law.logs,
+        )
         bends[n, : size - 2] = 1
-    noise = torch.tensor([law.column.noise for law in laws], dtype=torch.float64)[:, None]
-    system = _Systems(torch.from_numpy(square), torch.from_numpy(linear), torch.from_numpy(bends), noise)
+    noise = torch.tensor([law.column.noise for law in laws], dtype=torch.float64)[
+        :, None
+    ]
+    system = _Systems(
+        torch.from_numpy(square),
+        torch.from_numpy(linear),
+        torch.from_numpy(bends),
+        noise,
+    )
     found, left = system.least(torch.from_numpy(logs))
     for law, own, off in zip(laws, found.numpy(), left.tolist(), strict=True):
-        law.logs, law.left = own[: len(law.logs)].copy(), off
+        law.logs = own[: len(law.logs)].copy()
+        law.left = off
 
 
 @dataclass(frozen=True, eq=False)
 class _Systems:
-    """Laws of as many bins, at least: those that are none have a constant logarithm, and nobody in them."""
+    """Laws of as many bins, at least: those that are none have a constant logarithm,
+    and nobody in them.
+    """
 
     square: Tensor
     linear: Tensor
@@ -444,18 +635,27 @@ class _Systems:
     noise: Tensor
 
     def some(self, which: Tensor) -> "_Systems":
-        return _Systems(self.square[which], self.linear[which], self.there[which], self.noise[which])
+        return _Systems(
+            self.square[which], self.linear[which], self.there[which], self.noise[which]
+        )
 
     def off(self, logs: Tensor) -> Tensor:
         """What is left of all three terms."""
         people = logs.exp()
         nobody = (1 - torch.exp(-people / self.noise)).sum(1)
         bends = self.there * logs.diff(n=2, dim=1)
-        left = ((self.square @ people[..., None])[..., 0] / 2 - self.linear).mul(people).sum(1)
-        return left + _BENDS * torch.log1p((bends / _BEND) ** 2).sum(1) + _NOBODY * nobody
+        left = (
+            ((self.square @ people[..., None])[..., 0] / 2 - self.linear)
+            .mul(people)
+            .sum(1)
+        )
+        return (
+            left + _BENDS * torch.log1p((bends / _BEND) ** 2).sum(1) + _NOBODY * nobody
+        )
 
     def step(self, logs: Tensor, damp: Tensor) -> Tensor:
-        people, bends = logs.exp(), self.there * logs.diff(n=2, dim=1)
+        people = logs.exp()
+        bends = self.there * logs.diff(n=2, dim=1)
         weight = self.there * 2 * _BENDS / (_BEND**2 + bends**2)
         few = people / self.noise
         slope = people * ((self.square @ people[..., None])[..., 0] - self.linear)
@@ -488,7 +688,9 @@ class _Systems:
             gain = now[going] - off
             good = going[better]
             logs[good], now[good] = tried[better], off[better]
-            damp[going] = torch.where(better, (damp[going] / 3).clamp(min=1e-9), damp[going] * 4)
+            damp[going] = torch.where(
+                better, (damp[going] / 3).clamp(min=1e-9), damp[going] * 4
+            )
             tries[going] = torch.where(better, 0.0, tries[going] + 1)
             done = torch.where(better, gain < _STOP, tries[going] >= 8)
             going = going[~done]
@@ -498,7 +700,9 @@ class _Systems:
 
 
 def _around(weight: Tensor, parts: Sequence[float]) -> Tensor:
-    """Σ over parts of each part times the weights, moved on by one each time: so much longer than these."""
+    """Σ over parts of each part times the weights, moved on by one each time: so much
+    longer than these.
+    """
     size = weight.shape[1] + len(parts) - 1
     found = weight.new_zeros(len(weight), size)
     for place, part in enumerate(parts):

@@ -1,12 +1,16 @@
-"""Numbers that many people share, in fine cells that hold more than one number (`data.encoding.fine`).
+"""Numbers that many people share, in fine cells that hold more than one number
+(`data.encoding.fine`).
 
-Where a number lies in its cell is written in digits, by which two numbers with the column's decimals differ, or two
-floats. Of cells that stand out in fine tables each digit is counted by itself, all of them at one price: columns are
-taken while their largest cell stands out of the noise that this leaves. The largest counts of all digits of a colour,
-if they stand out, and not two tables have others as large, are a number. Who has another is drawn evenly in the cell.
+Where a number lies in its cell is written in digits, by which two numbers with the
+column's decimals differ, or two floats. Of cells that stand out in fine tables each
+digit is counted by itself, all of them at one price: columns are taken while their
+largest cell stands out of the noise that this leaves. The largest counts of all digits
+of a colour, if they stand out, and not two tables have others as large, are a number.
+Who has another is drawn evenly in the cell.
 
-Guarantee: a person moves one count by 1 for each digit of a column, or none, whatever a server chose; digits follow
-from the public schema, bounds that were found, and the person's number. Edges: the shortest decimal with such digits.
+Guarantee: a person moves one count by 1 for each digit of a column, or none, whatever a
+server chose; digits follow from the public schema, bounds that were found, and the
+person's number. Edges: the shortest decimal with such digits.
 """
 
 import math
@@ -26,15 +30,25 @@ from understudy.data.encoding.values import Codes, Floats, Places, codes_of, num
 from understudy.ground.errors import MessageError
 from understudy.models.tables.trees import Trees, TreesRead
 
-BASE, _COLOURS = 256, 7  # values of a digit, and remainders of places: all digits of one number have the same
-_MOST, _AROUND = MOST_SPIKES // _COLOURS, 4  # cells of a column, and those to each side of which one stands out
-# deviations by which a column's largest cell stands out, others do, and a count does; by which the same people's differ
-_LARGEST, _SEEN, _CLEAR, _SAME = 5.0, 3.0, 4.5, 4.0
+# values of a digit, and remainders of places: all digits of one number have the same
+BASE = 256
+_COLOURS = 7
+# cells of a column, and those to each side of which one stands out
+_MOST = MOST_SPIKES // _COLOURS
+_AROUND = 4
+# deviations by which a column's largest cell stands out, others do, and a count does;
+# by which the same people's differ
+_LARGEST = 5.0
+_SEEN = 3.0
+_CLEAR = 4.5
+_SAME = 4.0
 
 
 @dataclass(frozen=True, eq=False)
 class Spikes:
-    """Those of one column: its number, which names its block, its group, its fine cells, and which are counted."""
+    """Those of one column: its number, which names its block, its group, its fine
+    cells, and which are counted.
+    """
 
     number: int
     group: int
@@ -46,41 +60,87 @@ class Spikes:
         return digits_of(self.column), len(self.cells), _COLOURS * BASE
 
     def codes(self, frame: Any) -> Places:
-        """Of each person the cell, the colour and all digits as one number, −1 for who is in no such cell."""
-        cells = codes_of(self.column, values := clipped(self.column, frame[self.column.name]))
+        """Of each person the cell, the colour and all digits as one number, −1 for who
+        is in no such cell.
+        """
+        cells = codes_of(
+            self.column, values := clipped(self.column, frame[self.column.name])
+        )
         at = np.searchsorted(self.cells[1:], cells, side="right")
-        there, found = self.cells[at] == cells, np.full(len(cells), -1)
-        places = _places(self.column, cells[there], numbers_of(self.column, values)[there])
-        found[there] = (at[there] * _COLOURS + places % _COLOURS) * BASE ** self.shape[0] + places
+        there = self.cells[at] == cells
+        found = np.full(len(cells), -1)
+        places = _places(
+            self.column, cells[there], numbers_of(self.column, values)[there]
+        )
+        found[there] = (at[there] * _COLOURS + places % _COLOURS) * BASE ** self.shape[
+            0
+        ] + places
         return found
 
     def count(self, codes: Places) -> Tensor:
-        """How many people each cell has by each digit: int64, (digits, cells, colours and values)."""
-        at, *digits = np.unravel_index(codes[codes >= 0], (len(self.cells) * _COLOURS, *(BASE,) * self.shape[0]))
-        counts = [np.bincount(at * BASE + digit, minlength=math.prod(self.shape[1:])) for digit in digits]
+        """How many people each cell has by each digit: int64, (digits, cells, colours
+        and values).
+        """
+        at, *digits = np.unravel_index(
+            codes[codes >= 0], (len(self.cells) * _COLOURS, *(BASE,) * self.shape[0])
+        )
+        counts = [
+            np.bincount(at * BASE + digit, minlength=math.prod(self.shape[1:]))
+            for digit in digits
+        ]
         return torch.from_numpy(np.stack(counts).reshape(self.shape))
 
     def numbers(self, counts: Tensor, noise: float, read: TreesRead) -> Floats:
-        """A cell, a number in it that many share, and the share of its people up to that number: (numbers, 3)."""
+        """A cell, a number in it that many share, and the share of its people up to
+        that number: (numbers, 3).
+        """
         tables = counts.double().numpy().reshape(len(counts), -1, _COLOURS, BASE)
-        people, held = tables.max(3).min(0), read.tables[self.number].numpy()[self.cells]
-        alike = (tables >= np.maximum(people - _SAME * noise, _CLEAR * noise)[..., None]).sum(3) > 1
+        people = tables.max(3).min(0)
+        held = read.tables[self.number].numpy()[self.cells]
+        alike = (
+            tables >= np.maximum(people - _SAME * noise, _CLEAR * noise)[..., None]
+        ).sum(3) > 1
         places = np.ravel_multi_index(tuple(tables.argmax(3)), (BASE,) * len(tables))
-        clear = (people > _CLEAR * noise) & (alike.sum(0) < 2) & (places % _COLOURS == np.arange(_COLOURS))
+        clear = (
+            (people > _CLEAR * noise)
+            & (alike.sum(0) < 2)
+            & (places % _COLOURS == np.arange(_COLOURS))
+        )
         found = np.vectorize(self._number)(self.cells[:, None], places)
         kept = np.where(clear & np.isfinite(found), people, 0.0)
-        most = np.maximum(kept.sum(1), held - _SAME * math.hypot(noise, read.noise[self.number]))
+        most = np.maximum(
+            kept.sum(1), held - _SAME * math.hypot(noise, read.noise[self.number])
+        )
         at, colour = np.nonzero(kept)
-        return np.stack([self.cells[at], found[at, colour], kept.cumsum(1)[at, colour] / most[at]], axis=1)
+        return np.stack(
+            [self.cells[at], found[at, colour], kept.cumsum(1)[at, colour] / most[at]],
+            axis=1,
+        )
 
     def _number(self, cell: int, place: int) -> float:
-        """The shortest decimal in this place of a cell, NaN where the column has no such numbers."""
-        (low, high), decimals = self.column.edges[cell : cell + 2].tolist(), _decimals(self.column)
+        """The shortest decimal in this place of a cell, NaN where the column has no
+        such numbers.
+        """
+        (low, high), decimals = (
+            self.column.edges[cell : cell + 2].tolist(),
+            _decimals(self.column),
+        )
         middle = low + (place + 0.5) / BASE ** self.shape[0] * (high - low)
-        forms = [f".{digits}g" for digits in range(1, 18)] if decimals is None else [f".{decimals}f"]
-        last = cell == self.column.levels - 1 and isinstance(self.column, Real)  # which is closed
+        forms = (
+            [f".{digits}g" for digits in range(1, 18)]
+            if decimals is None
+            else [f".{decimals}f"]
+        )
+        # which is closed
+        last = cell == self.column.levels - 1 and isinstance(self.column, Real)
         numbers = [float(format(middle, form)) for form in forms]
-        found = np.array([number for number in numbers if low <= number < high or (last and number == high)])
+        found = np.array(
+            [
+                number
+                for number in numbers
+                if low <= number < high or (last and number == high)
+            ]
+        )
         same = found[_places(self.column, np.full(len(found), cell), found) == place]
         return float(same[0]) if len(same) else math.nan
 
@@ -92,45 +152,99 @@ def _decimals(fine: Integer | Real) -> int | None:
 def digits_of(fine: Integer | Real) -> int:
     """How many digits tell the numbers of a fine cell apart."""
     decimals = _decimals(fine)
-    places = 2.0**47 if decimals is None else 1.5 * float(np.diff(fine.edges).max()) * 10.0**decimals
-    return min(6, max(1, math.ceil(math.log(places, BASE))))  # more would not fit into a code
+    places = (
+        2.0**47
+        if decimals is None
+        else 1.5 * float(np.diff(fine.edges).max()) * 10.0**decimals
+    )
+    # more would not fit into a code
+    return min(6, max(1, math.ceil(math.log(places, BASE))))
 
 
 def _places(fine: Integer | Real, cells: Codes, numbers: Floats) -> Places:
-    (low, high), most = (fine.edges[cells], fine.edges[cells + 1]), BASE ** digits_of(fine)
-    return np.asarray(np.clip((numbers - low) / (high - low) * most, 0, most - 1), dtype=np.int64)
+    (low, high), most = (
+        (fine.edges[cells], fine.edges[cells + 1]),
+        BASE ** digits_of(fine),
+    )
+    return np.asarray(
+        np.clip((numbers - low) / (high - low) * most, 0, most - 1), dtype=np.int64
+    )
 
 
 def _spiky(trees: Sequence[Trees]) -> dict[int, tuple[int, Integer | Real]]:
-    columns = enumerate((g, *pair) for g, group in enumerate(trees) for pair in group.columns)
-    return {j: (g, fine) for j, (g, own, fine) in columns if may_spike(own) and isinstance(fine, Integer | Real)}
+    columns = enumerate(
+        (g, *pair) for g, group in enumerate(trees) for pair in group.columns
+    )
+    return {
+        j: (g, fine)
+        for j, (g, own, fine) in columns
+        if may_spike(own) and isinstance(fine, Integer | Real)
+    }
 
 
 def chosen_spikes(trees: Sequence[Trees], read: TreesRead, noise: float) -> Tensor:
-    """Columns and fine cells whose digits are counted, (cells, 2); `noise`: of a count, with one digit in all."""
-    columns, more, cells, digits = _spiky(trees), dict[int, Floats](), list[tuple[int, int]](), 0
+    """Columns and fine cells whose digits are counted, (cells, 2); `noise`: of a count,
+    with one digit in all.
+    """
+    columns = _spiky(trees)
+    more = dict[int, Floats]()
+    cells = list[tuple[int, int]]()
+    digits = 0
     for j, (_, fine) in columns.items():
         held = read.tables[j][: fine.levels].double().numpy()
-        around = np.lib.stride_tricks.sliding_window_view(np.pad(held, _AROUND), 2 * _AROUND + 1)
+        around = np.lib.stride_tricks.sliding_window_view(
+            np.pad(held, _AROUND), 2 * _AROUND + 1
+        )
         decimals = _decimals(fine)
-        step = np.spacing(np.abs(fine.edges[:-1])) if decimals is None else 10.0**-decimals
-        more[j] = (np.diff(fine.edges) > 1.5 * step) * (held - np.median(around, axis=1))  # not where one number is
+        step = (
+            np.spacing(np.abs(fine.edges[:-1])) if decimals is None else 10.0**-decimals
+        )
+        # not where one number is
+        more[j] = (np.diff(fine.edges) > 1.5 * step) * (
+            held - np.median(around, axis=1)
+        )
     for j in sorted(more, key=lambda j: -float(more[j].max())):
         digits += digits_of(columns[j][1])
         if more[j].max() <= _LARGEST * noise * math.sqrt(digits):
             break
         largest = np.argsort(-more[j], kind="stable")[:_MOST].tolist()
-        cells += [(j, cell) for cell in largest if more[j][cell] > _SEEN * noise * math.sqrt(digits)]
+        cells += [
+            (j, cell)
+            for cell in largest
+            if more[j][cell] > _SEEN * noise * math.sqrt(digits)
+        ]
     return torch.tensor(sorted(cells), dtype=torch.int64).reshape(-1, 2)
 
 
 def named_spikes(trees: Sequence[Trees], told: Any) -> tuple[Spikes, ...]:
-    """Those that a server chose. Edges: other columns or cells, one twice or too many → MessageError."""
-    columns, shape = _spiky(trees), tuple(getattr(told, "shape", ()))
-    good = isinstance(told, Tensor) and told.dtype == torch.int64 and len(shape) == 2 and shape[1] == 2
-    rows = [(j, cell) for j, cell in told.tolist()] if good and shape[0] <= _MOST * len(columns) else [(-1, 0)]
+    """Those that a server chose. Edges: other columns or cells, one twice or too many →
+    MessageError.
+    """
+    columns = _spiky(trees)
+    shape = tuple(getattr(told, "shape", ()))
+    good = (
+        isinstance(told, Tensor)
+        and told.dtype == torch.int64
+        and len(shape) == 2
+        and shape[1] == 2
+    )
+    rows = (
+        [(j, cell) for j, cell in told.tolist()]
+        if good and shape[0] <= _MOST * len(columns)
+        else [(-1, 0)]
+    )
     there = all(j in columns and 0 <= cell < columns[j][1].levels for j, cell in rows)
-    if not there or rows != sorted({*rows}) or max(Counter(j for j, _ in rows).values(), default=0) > _MOST:
-        raise MessageError(f"up to {_MOST} fine cells of a number were due, rising. Nothing was charged or sent.")
-    cells = {j: np.array([cell for own, cell in rows if own == j], dtype=np.int32) for j in dict(rows)}
+    if (
+        not there
+        or rows != sorted({*rows})
+        or max(Counter(j for j, _ in rows).values(), default=0) > _MOST
+    ):
+        raise MessageError(
+            f"up to {_MOST} fine cells of a number were due, rising. Nothing was "
+            "charged or sent."
+        )
+    cells = {
+        j: np.array([cell for own, cell in rows if own == j], dtype=np.int32)
+        for j in dict(rows)
+    }
     return tuple(Spikes(j, *columns[j], own) for j, own in cells.items())

@@ -1,27 +1,34 @@
-"""Which pairs of columns of a wide table are worth a second measurement, and which three columns a three-way table.
+"""Which pairs of columns of a wide table are worth a second measurement, and which
+three columns a three-way table.
 
-*Pairs*, by a mixture that was fitted to a first, very noisy measurement of all: it pools what many pairs say together,
-and so tells strong pairs from noise where a single two-way table cannot. A pair's strength is the total variation
-distance between its two-way table and the product of its one-way tables. First a spanning tree of largest total
-strength, so that every column is tied to the others (Chow and Liu 1968; McKenna, Miklau, Sheldon, JPC 2021, MST, choose
-by noisy scores likewise), then the strongest of the other pairs. Pairs that are measured again anyhow tie their
-columns.
+*Pairs*, by a mixture that was fitted to a first, very noisy measurement of all: it
+pools what many pairs say together, and so tells strong pairs from noise where a single
+two-way table cannot. A pair's strength is the total variation distance between its
+two-way table and the product of its one-way tables. First a spanning tree of largest
+total strength, so that every column is tied to the others (Chow and Liu 1968; McKenna,
+Miklau, Sheldon, JPC 2021, MST, choose by noisy scores likewise), then the strongest of
+the other pairs. Pairs that are measured again anyhow tie their columns.
 
-*Triples*, by estimates of the released pairs: two columns can tell more of the target together than each by itself only
-if each tells something. So a pair is as strong as the weaker of its columns, by the mutual information with the target.
-A table whose noise alone adds up to as many people as there are tells nothing, and one of very many cells costs the fit
-more than it tells: neither is chosen.
+*Triples*, by estimates of the released pairs: two columns can tell more of the target
+together than each by itself only if each tells something. So a pair is as strong as the
+weaker of its columns, by the mutual information with the target. A table whose noise
+alone adds up to as many people as there are tells nothing, and one of very many cells
+costs the fit more than it tells: neither is chosen.
 
-*Threes* of any columns, by a sum of each (`protocols.gram`): every person has a sign for each column, by two halves of
-its levels, and of every three columns Σ s·s·s over people was released. The pairs say what it is where the three have
-no effect together: that of the table 2 × 2 × 2 with these pairs and no more (iterative proportional fitting; Deming and
-Stephan 1940). What is farther from it than noise and chance explain is worth a three-way table on all levels. Two
-columns of an effect and a third that goes with the other one show the same effect again, weaker: such echoes are not
-chosen. An effect that halves do not show is not found.
+*Threes* of any columns, by a sum of each (`protocols.gram`): every person has a sign
+for each column, by two halves of its levels, and of every three columns Σ s·s·s over
+people was released. The pairs say what it is where the three have no effect together:
+that of the table 2 × 2 × 2 with these pairs and no more (iterative proportional
+fitting; Deming and Stephan 1940). What is farther from it than noise and chance explain
+is worth a three-way table on all levels. Two columns of an effect and a third that goes
+with the other one show the same effect again, weaker: such echoes are not chosen. An
+effect that halves do not show is not found.
 
-Guarantee: reads what was released, or was fitted to it, alone: the choice is post-processing.
-Edges: fewer pairs than a tree has → the strongest of the tree; more than may be chosen → ConfigError; fewer triples
-than are wanted, or none, where no others can be told from noise.
+Guarantee: reads what was released, or was fitted to it, alone: the choice is
+post-processing.
+Edges: fewer pairs than a tree has → the strongest of the tree; more than may be chosen
+→ ConfigError; fewer triples than are wanted, or none, where no others can be told from
+noise.
 """
 
 import math
@@ -41,9 +48,15 @@ from understudy.models.tables.noisy_tables import Tables
 
 
 def strongest_pairs(
-    mixture: MixtureOfProducts, wanted: int, *, besides: Tensor | None = None, ties: Sequence[Tie] = ()
+    mixture: MixtureOfProducts,
+    wanted: int,
+    *,
+    besides: Tensor | None = None,
+    ties: Sequence[Tie] = (),
 ) -> Tensor:
-    """(wanted, 2) columns, the lower first, in rising order, but for `besides` (n, 2); `ties`: rules of the fit."""
+    """(wanted, 2) columns, the lower first, in rising order, but for `besides` (n, 2);
+    `ties`: rules of the fit.
+    """
     strength = pair_strength(mixture, ties).cpu().numpy()
     upper = np.triu(np.ones_like(strength, dtype=bool), 1)
     free = upper.copy()
@@ -51,17 +64,28 @@ def strongest_pairs(
         known = tuple(besides.numpy().T)
         strength[known], free[known] = 2, False  # more than any distance
     in_range(1, int(free.sum()), wanted=wanted)
-    tree = minimum_spanning_tree(np.where(upper, strength.max() + 1 - strength, 0)).toarray() > 0
-    order = np.argsort(-(strength + tree * (strength.max() + 1))[free], kind="stable")[:wanted]
+    tree = (
+        minimum_spanning_tree(
+            np.where(upper, strength.max() + 1 - strength, 0)
+        ).toarray()
+        > 0
+    )
+    order = np.argsort(-(strength + tree * (strength.max() + 1))[free], kind="stable")[
+        :wanted
+    ]
     pairs = np.argwhere(free)[np.sort(order)]
     return torch.from_numpy(pairs.astype(np.int64))
 
 
 def pair_strength(mixture: MixtureOfProducts, ties: Sequence[Tie] = ()) -> Tensor:
-    """Total variation distance of every two-way table from independence: (columns, columns)."""
+    """Total variation distance of every two-way table from independence: (columns,
+    columns).
+    """
     with torch.no_grad():
         odds = mixture.odds().double()
-        gram = Ruled.of(odds, mixture.sizes, [tie.to(odds.device, odds.dtype) for tie in ties]).gram()
+        gram = Ruled.of(
+            odds, mixture.sizes, [tie.to(odds.device, odds.dtype) for tie in ties]
+        ).gram()
     ways = gram.diagonal()
     column = torch.repeat_interleave(torch.tensor(mixture.sizes, device=gram.device))
     apart = (gram - torch.outer(ways, ways)).abs() * (column[:, None] != column)
@@ -74,34 +98,59 @@ _LEAST = 1e-9  # frequency of a cell
 
 
 def strongest_triples(
-    tables: Tables, sizes: Sequence[int], target: int, wanted: int, *, among: Sequence[Sequence[int]], noise: float,
+    tables: Tables,
+    sizes: Sequence[int],
+    target: int,
+    wanted: int,
+    *,
+    among: Sequence[Sequence[int]],
+    noise: float,
     besides: Collection[frozenset[int]] = (),
-) -> Tensor:  # fmt: skip
-    """At most (wanted, 2) of the pairs `among`, in rising order, but for triples `besides`; `noise`: of a cell."""
+) -> Tensor:
+    """At most (wanted, 2) of the pairs `among`, in rising order, but for triples
+    `besides`; `noise`: of a cell.
+    """
     told = information(tables, sizes, target)
 
     def fits(a: int, b: int) -> bool:
         cells = sizes[a] * sizes[b] * sizes[target]
-        return {a, b, target} not in besides and is_worth_its_cells(cells, noise, tables.people)
+        return {a, b, target} not in besides and is_worth_its_cells(
+            cells, noise, tables.people
+        )
 
-    pairs = [pair for pair in sorted((min(pair), max(pair)) for pair in among) if fits(*pair)]
-    strongest = sorted(pairs, key=lambda pair: -min(told[pair[0]], told[pair[1]]))[:wanted]
+    pairs = [
+        pair for pair in sorted((min(pair), max(pair)) for pair in among) if fits(*pair)
+    ]
+    strongest = sorted(pairs, key=lambda pair: -min(told[pair[0]], told[pair[1]]))[
+        :wanted
+    ]
     return torch.tensor(sorted(strongest), dtype=torch.int64).reshape(-1, 2)
 
 
 def is_worth_its_cells(cells: int, noise: float, people: float) -> bool:
-    """Whether a three-way table of so many, each with such noise, can tell something of so many people."""
-    return cells <= MOST_CELLS and cells * noise * math.sqrt(2 / math.pi) <= _NOISE * people
+    """Whether a three-way table of so many, each with such noise, can tell something of
+    so many people.
+    """
+    return (
+        cells <= MOST_CELLS
+        and cells * noise * math.sqrt(2 / math.pi) <= _NOISE * people
+    )
 
 
 def information(tables: Tables, sizes: Sequence[int], target: int) -> list[float]:
-    """The mutual information of every column with the target, by their estimated two-way tables; 0 of itself."""
-    plain, blocks, found = tables.plain(tables.target).cpu(), blocks_of(sizes), []
+    """The mutual information of every column with the target, by their estimated
+    two-way tables; 0 of itself.
+    """
+    plain = tables.plain(tables.target).cpu()
+    blocks = blocks_of(sizes)
+    found = []
     for column, block in enumerate(blocks):
         joint = plain[block, blocks[target]].clamp(min=_LEAST)
         joint = joint / joint.sum()
         apart = torch.outer(joint.sum(1), joint.sum(0))
-        found.append(float((joint * (joint / apart).log()).sum()) if column != target else 0.0)
+        found.append(
+            float((joint * (joint / apart).log()).sum()) if column != target else 0.0
+        )
     return found
 
 
@@ -113,35 +162,58 @@ _TWO = [[0, 1], [0, 2], [1, 2]]
 
 
 def halves(tables: Tables, sizes: Sequence[int]) -> Tensor:
-    """Each column cut where its lower levels have about half of the people, or its commonest level alone has."""
-    ways, upper = tables.ways.cpu().clamp(min=0), list[Tensor]()
+    """Each column cut where its lower levels have about half of the people, or its
+    commonest level alone has.
+    """
+    ways = tables.ways.cpu().clamp(min=0)
+    upper = list[Tensor]()
     for block, size in zip(blocks_of(sizes), sizes, strict=True):
         share = ways[block] / ways[block].sum().clamp(min=_LEAST)
-        off, one_off = (share.cumsum(0)[: max(1, size - 1)] - 0.5).abs(), float((share.max() - 0.5).abs())
+        off = (share.cumsum(0)[: max(1, size - 1)] - 0.5).abs()
+        one_off = float((share.max() - 0.5).abs())
         levels = torch.arange(size)
-        upper.append(levels == share.argmax() if one_off < float(off.min()) else levels > off.argmin())
+        upper.append(
+            levels == share.argmax()
+            if one_off < float(off.min())
+            else levels > off.argmin()
+        )
     return torch.cat(upper)
 
 
 def strongest_threes(
-    tables: Tables, sizes: Sequence[int], upper: Tensor, sums: Tensor, noise: float, pairs_noise: Tensor, wanted: int,
-    *, cells_noise: float, besides: Collection[frozenset[int]] = (),
-) -> Tensor:  # fmt: skip
-    """At most (wanted, 3) columns whose sum is the farthest from what their pairs say; `cells_noise`: of a table's.
+    tables: Tables,
+    sizes: Sequence[int],
+    upper: Tensor,
+    sums: Tensor,
+    noise: float,
+    pairs_noise: Tensor,
+    wanted: int,
+    *,
+    cells_noise: float,
+    besides: Collection[frozenset[int]] = (),
+) -> Tensor:
+    """At most (wanted, 3) columns whose sum is the farthest from what their pairs say;
+    `cells_noise`: of a table's.
 
-    `upper`: which levels of all columns, one after the other, are in their column's upper half. `pairs_noise`: of each
-    cell of the pairs, (width, width), which is felt in what they say as far as the third column's halves are uneven.
+    `upper`: which levels of all columns, one after the other, are in their column's
+    upper half. `pairs_noise`: of each cell of the pairs, (width, width), which is felt
+    in what they say as far as the third column's halves are uneven.
     """
     members = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double()
     signs = members * torch.where(upper, 1.0, -1.0)[:, None]
-    plain, people = tables.plain(tables.target).cpu().double(), float(tables.people)
+    plain = tables.plain(tables.target).cpu().double()
+    people = float(tables.people)
     both = signs.T @ plain @ signs
     loudness = members.T @ pairs_noise.cpu().double() ** 2 @ members
     single = signs.T @ tables.ways.cpu().double()
     every = torch.combinations(torch.arange(len(sizes)), 3)
-    pairs, loud = (torch.stack([of[tuple(every[:, two].T)] for two in _TWO], 1) for of in (both, loudness))
+    pairs, loud = (
+        torch.stack([of[tuple(every[:, two].T)] for two in _TWO], 1)
+        for of in (both, loudness)
+    )
     beyond = sums / people - _without_effect(single[every], pairs)
-    told = (loud * single[every].flip(1) ** 2).sum(1)  # the third column of each of these pairs
+    # the third column of each of these pairs
+    told = (loud * single[every].flip(1) ** 2).sum(1)
     clear = beyond.abs() > _BEYOND * (noise**2 + people + told).sqrt() / people
     order = beyond.abs().argsort(descending=True)
     chosen: list[list[int]] = []
@@ -149,18 +221,31 @@ def strongest_threes(
         echo = any(len({*columns, *one}) < 5 for one in (*chosen, *besides))
         if len(chosen) < wanted and not echo:
             cells = math.prod(sizes[column] for column in columns)
-            chosen += [columns] if is_worth_its_cells(cells, cells_noise, tables.people) else []
+            chosen += (
+                [columns]
+                if is_worth_its_cells(cells, cells_noise, tables.people)
+                else []
+            )
     return torch.tensor(sorted(chosen), dtype=torch.int64).reshape(-1, 3)
 
 
 def _without_effect(single: Tensor, both: Tensor) -> Tensor:
-    """E[s·s·s] of tables of three signs with these means (n, 3) and products of two (n, 3), and no further effect."""
+    """E[s·s·s] of tables of three signs with these means (n, 3) and products of two (n,
+    3), and no further effect.
+    """
     sign = torch.tensor([-1.0, 1.0], dtype=single.dtype)
     cells = torch.full((len(single), 2, 2, 2), 1 / 8, dtype=single.dtype)
     pairs = []
     for number, (one, other) in enumerate(_TWO):
-        lone = single[:, one, None, None] * sign[:, None] + single[:, other, None, None] * sign
-        pairs.append(((1 + lone + both[:, number, None, None] * torch.outer(sign, sign)) / 4).clamp(min=_LEAST))
+        lone = (
+            single[:, one, None, None] * sign[:, None]
+            + single[:, other, None, None] * sign
+        )
+        pairs.append(
+            (
+                (1 + lone + both[:, number, None, None] * torch.outer(sign, sign)) / 4
+            ).clamp(min=_LEAST)
+        )
     for _ in range(_ROUNDS):
         for pair, axis in zip(pairs, (3, 2, 1), strict=True):
             cells = cells * (pair / cells.sum(axis).clamp(min=_LEAST)).unsqueeze(axis)

@@ -1,30 +1,37 @@
-"""The column to predict: tables of three columns with it as pairs alone say they are, and effects by which it is drawn.
+"""The column to predict: tables of three columns with it as pairs alone say they are,
+and effects by which it is drawn.
 
-A mixture that has all two-way tables right may say anything of one column given a dozen others: few components fit a
-row, and these are too sure of its target. What it has there by chance a classifier that learns from its rows takes for
-a rule.
+A mixture that has all two-way tables right may say anything of one column given a dozen
+others: few components fit a row, and these are too sure of its target. What it has
+there by chance a classifier that learns from its rows takes for a rule.
 
-*In the fit* (`WithTarget`): of all laws with the same pairs that of largest entropy has no interaction of three
-columns, p(a, b, y) = f(a, b)·g(a, y)·h(b, y); it is found by iterative proportional fitting (Deming, Stephan 1940), for
-all pairs of columns with the target at once. The mixture is drawn there, with `_TRUST` of the precision of the measured
-pairs. Three-way tables that were released besides enter the loss by themselves. What they have left, beyond their
-noise, to what pairs say of them is the variance of their interaction (empirical Bayes): the more it is, the less they
-are drawn.
+*In the fit* (`WithTarget`): of all laws with the same pairs that of largest entropy has
+no interaction of three columns, p(a, b, y) = f(a, b)·g(a, y)·h(b, y); it is found by
+iterative proportional fitting (Deming, Stephan 1940), for all pairs of columns with the
+target at once. The mixture is drawn there, with `_TRUST` of the precision of the
+measured pairs. Three-way tables that were released besides enter the loss by
+themselves. What they have left, beyond their noise, to what pairs say of them is the
+variance of their interaction (empirical Bayes): the more it is, the less they are
+drawn.
 
-*In rows* (`with_effects`): of all laws with the mixture's law of the other columns and its pairs with the target, that
-of largest entropy is a logistic regression with an effect for each level and none of two columns together (Berger,
-Della Pietra, Della Pietra, Comput. Linguist. 1996, §3). So a row's other columns are drawn from the mixture, and its
-target by these effects (`mixture.KEPT` of the rows have that of their component). Two columns that stand in a released
-three-way table with the target have effects together. The regression is fitted to rows that the mixture draws, each
-with the target's probabilities by Bayes' rule. A fit that stops where noise begins has its pairs too weak: so all
-effects are taken times one *strength*, at least 1, the likeliest by the released pairs with the target, around 1 before
-these are looked at.
+*In rows* (`with_effects`): of all laws with the mixture's law of the other columns and
+its pairs with the target, that of largest entropy is a logistic regression with an
+effect for each level and none of two columns together (Berger, Della Pietra, Della
+Pietra, Comput. Linguist. 1996, §3). So a row's other columns are drawn from the
+mixture, and its target by these effects (`mixture.KEPT` of the rows have that of their
+component). Two columns that stand in a released three-way table with the target have
+effects together. The regression is fitted to rows that the mixture draws, each with the
+target's probabilities by Bayes' rule. A fit that stops where noise begins has its pairs
+too weak: so all effects are taken times one *strength*, at least 1, the likeliest by
+the released pairs with the target, around 1 before these are looked at.
 
-Guarantee: reads the released tables, and a mixture that was fitted to them, alone: it costs no privacy.
-Edges: pairs that were not measured, with each other or with the target, have no weight, nor have columns that rules tie
-to each other or to the target. The target's commonest level is what the pairs leave to it. Each other one costs a step
-two products of the pairs' size: a target with more than `MOST_LEVELS` is fitted without. A level that hardly any row
-has gets an effect near 0.
+Guarantee: reads the released tables, and a mixture that was fitted to them, alone: it
+costs no privacy.
+Edges: pairs that were not measured, with each other or with the target, have no weight,
+nor have columns that rules tie to each other or to the target. The target's commonest
+level is what the pairs leave to it. Each other one costs a step two products of the
+pairs' size: a target with more than `MOST_LEVELS` is fitted without. A level that
+hardly any row has gets an effect near 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,21 +53,32 @@ _FITTING = 15  # of proportional fitting
 _LEAST = 1e-7  # frequency of a cell, to begin with
 _TINY = 1e-30  # a divisor, or a probability, in place of 0
 MOST_TOLD = 16  # levels of a target
-_ROWS, _CELLS = 20_000, 4_000_000  # rows that are drawn; fewer where they have more cells in all
+# rows that are drawn; fewer where they have more cells in all
+_ROWS = 20_000
+_CELLS = 4_000_000
 _RIDGE = 1.0  # rows' worth of evidence that an effect is 0
 _STEPS = 300
 _NEAR = 1e-6  # of all rows: what a table's cell may be off by
-_STRONGEST, _SPREAD = 4.0, 0.5  # of a strength, and of its logarithm around 0 before any table is looked at
+# of a strength, and of its logarithm around 0 before any table is looked at
+_STRONGEST = 4.0
+_SPREAD = 0.5
 _TURNS = 20  # that leave the target's levels their shares
 
 
 class WithTarget:
-    """What all tables (a, b, target) add to the loss of a mixture of columns with so many levels."""
+    """What all tables (a, b, target) add to the loss of a mixture of columns with so
+    many levels.
+    """
 
     def __init__(
-        self, tables: Tables, sizes: Sequence[int], target: int, scale: float, rules: Rules,
+        self,
+        tables: Tables,
+        sizes: Sequence[int],
+        target: int,
+        scale: float,
+        rules: Rules,
         triples: Sequence[WideTable] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         blocks = blocks_of(sizes)
         block = blocks[target]
         pairs = tables.plain(tables.target)
@@ -76,17 +94,25 @@ class WithTarget:
         precision = weight * torch.outer(known, known) * _TRUST
         for triple in triples:
             if target in triple.columns:
-                order = sorted(range(3), key=lambda axis: triple.columns[axis] != target)  # the target first
+                # the target first
+                order = sorted(
+                    range(3), key=lambda axis: triple.columns[axis] != target
+                )
                 one, other = (blocks[triple.columns[axis]] for axis in order[1:])
-                gap = triple.target.permute(order) - joint[:, one, other]  # to what pairs say: noise, and interaction
+                # to what pairs say: noise, and interaction
+                gap = triple.target.permute(order) - joint[:, one, other]
                 apart = max(float(gap.square().mean()) - 1 / triple.precision, 0.0)
                 for at in ((one, other), (other, one)):
                     precision[at] = 1 / (1 / precision[at] + apart)
         self.precision = (precision * scale).float()
 
     def add_to(self, slope: Slope) -> None:
-        """A table is the mean of the product of its columns' odds: by hand, for one level of the target at a time."""
-        law, odds, rows = slope.law, slope.law.own, torch.zeros_like(slope.law.own)
+        """A table is the mean of the product of its columns' odds: by hand, for one
+        level of the target at a time.
+        """
+        law = slope.law
+        odds = slope.law.own
+        rows = torch.zeros_like(slope.law.own)
         for table, level in zip(self.tables, self.levels, strict=True):
             own = odds[:, level]
             weighed = law.weighed(own[:, None] * odds)
@@ -100,8 +126,9 @@ class WithTarget:
 
 
 def without_interaction(pairs: Tensor, columns: Tensor, target: Tensor) -> Tensor:
-    """All tables (levels of y, width, width) with these two-way `pairs`, above 0, and those with y (width, levels of
-    y), and no interaction of three columns. Where they contradict each other, those of pairs hold, the others nearly.
+    """All tables (levels of y, width, width) with these two-way `pairs`, above 0, and
+    those with y (width, levels of y), and no interaction of three columns. Where they
+    contradict each other, those of pairs hold, the others nearly.
     """
     with_y = target.T[:, :, None]
     joint = with_y * with_y.mT
@@ -117,40 +144,64 @@ if TYPE_CHECKING:
 
 
 def with_effects(
-    mixture: MixtureOfProducts, target: int, together: Sequence[Sequence[int]], uniform: Callable[[int], Tensor],
+    mixture: MixtureOfProducts,
+    target: int,
+    together: Sequence[Sequence[int]],
+    uniform: Callable[[int], Tensor],
     tables: Tables | None = None,
-) -> MixtureOfProducts:  # fmt: skip
-    """The mixture, whose rows' target is drawn by their other columns, and two `together`, as `tables` say."""
-    told = MixtureOfProducts(mixture.sizes, mixture.components, target, together).to(mixture.logits.device)
+) -> MixtureOfProducts:
+    """The mixture, whose rows' target is drawn by their other columns, and two
+    `together`, as `tables` say.
+    """
+    told = MixtureOfProducts(mixture.sizes, mixture.components, target, together).to(
+        mixture.logits.device
+    )
     levels = mixture.levels(min(_ROWS, 1 + _CELLS // len(mixture.sizes)), uniform)
     block = blocks_of(mixture.sizes)[target]
-    rows, odds = one_hot(levels.long(), mixture.sizes), mixture.odds().detach().cpu()
+    rows = one_hot(levels.long(), mixture.sizes)
+    odds = mixture.odds().detach().cpu()
     rows[:, block] = 0
-    chance = (torch.softmax(rows @ odds.clamp(min=_TINY).log().T, 1) @ odds[:, block]).double().numpy()
-    count = sum(mixture.sizes) + sum(mixture.sizes[a] * mixture.sizes[b] for a, b in told.together)
+    chance = (
+        (torch.softmax(rows @ odds.clamp(min=_TINY).log().T, 1) @ odds[:, block])
+        .double()
+        .numpy()
+    )
+    count = sum(mixture.sizes) + sum(
+        mixture.sizes[a] * mixture.sizes[b] for a, b in told.together
+    )
     terms = _indicators(told.terms(levels).numpy(), count)
     effects = _likeliest(terms, chance)
     if tables is not None:
         effects = _as_strong(effects, terms, chance, tables, block)
-    told.load_state_dict({"logits": mixture.logits, "effects": torch.from_numpy(effects)})
+    told.load_state_dict(
+        {"logits": mixture.logits, "effects": torch.from_numpy(effects)}
+    )
     return told.requires_grad_(False)
 
 
 def _indicators(terms: NDArray[Any], count: int) -> "csr_array":
     """Which of so many effects each row has: (n, terms) → (n, count)."""
-    from scipy.sparse import csr_array  # these take a third of a second to load, and few fits need them
+    # these take a third of a second to load, and few fits need them
+    from scipy.sparse import csr_array
 
     n, each = terms.shape
-    return csr_array((np.ones(n * each), terms.ravel(), np.arange(0, n * each + 1, each)), shape=(n, count))
+    return csr_array(
+        (np.ones(n * each), terms.ravel(), np.arange(0, n * each + 1, each)),
+        shape=(n, count),
+    )
 
 
 def _likeliest(rows: "csr_array", chance: NDArray[Any]) -> NDArray[Any]:
-    """The effects under which rows that have these have these probabilities (n, levels) as nearly as they can."""
+    """The effects under which rows that have these have these probabilities (n, levels)
+    as nearly as they can.
+    """
     from scipy.optimize import minimize
     from scipy.special import log_softmax
 
     (n, count), each = rows.shape, rows.nnz // rows.shape[0]
-    shape, mean = (count, chance.shape[1]), np.log(chance.mean(0).clip(_TINY)) / each  # effects lie around it
+    # effects lie around it
+    shape = (count, chance.shape[1])
+    mean = np.log(chance.mean(0).clip(_TINY)) / each
 
     def loss(flat: NDArray[Any]) -> tuple[float, NDArray[Any]]:
         effects = flat.reshape(shape)
@@ -160,33 +211,57 @@ def _likeliest(rows: "csr_array", chance: NDArray[Any]) -> NDArray[Any]:
         return float(value) / n, slope.ravel() / n
 
     start = np.zeros(shape).ravel()
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS, "gtol": _NEAR})
+    found = minimize(
+        loss,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": _STEPS, "gtol": _NEAR},
+    )
     effects: NDArray[Any] = found.x.reshape(shape) + mean
     return effects
 
 
 def _as_strong(
-    effects: NDArray[Any], rows: "csr_array", chance: NDArray[Any], tables: Tables, block: slice
+    effects: NDArray[Any],
+    rows: "csr_array",
+    chance: NDArray[Any],
+    tables: Tables,
+    block: slice,
 ) -> NDArray[Any]:
-    """The effects times their strength, at least 1, the target's shares as they were."""
+    """The effects times their strength, at least 1, the target's shares as they
+    were.
+    """
     from scipy.optimize import minimize_scalar
 
-    n, each = rows.shape[0], rows.nnz // rows.shape[0]
-    released, weight = (part[:, block].cpu().numpy() for part in (tables.plain(tables.measured), tables.weight))
-    scores, share = rows @ effects, chance.mean(0).clip(_TINY)
+    n = rows.shape[0]
+    each = rows.nnz // rows.shape[0]
+    released, weight = (
+        part[:, block].cpu().numpy()
+        for part in (tables.plain(tables.measured), tables.weight)
+    )
+    scores = rows @ effects
+    share = chance.mean(0).clip(_TINY)
     scores -= scores.max(1, keepdims=True)
 
     def pairs(strength: float) -> NDArray[Any]:
         odds = np.exp(strength * scores)
         odds *= _tilt(odds, share)
         drawn = odds / odds.sum(1, keepdims=True)
-        found: NDArray[Any] = (rows.T @ (KEPT * chance + (1 - KEPT) * drawn))[: len(weight)] / n
+        found: NDArray[Any] = (rows.T @ (KEPT * chance + (1 - KEPT) * drawn))[
+            : len(weight)
+        ] / n
         return found
 
     def loss(log: float) -> float:
-        return float((weight * np.square(pairs(np.exp(log)) - released)).sum()) + (log / _SPREAD) ** 2
+        return (
+            float((weight * np.square(pairs(np.exp(log)) - released)).sum())
+            + (log / _SPREAD) ** 2
+        )
 
-    found = minimize_scalar(loss, bounds=(0, np.log(_STRONGEST)), method="bounded", options={"xatol": 0.01})
+    found = minimize_scalar(
+        loss, bounds=(0, np.log(_STRONGEST)), method="bounded", options={"xatol": 0.01}
+    )
     strength = float(np.exp(found.x))
     shift = np.log(_tilt(np.exp(strength * scores), share))
     stronger: NDArray[Any] = strength * effects + shift / each
@@ -194,7 +269,9 @@ def _as_strong(
 
 
 def _tilt(odds: NDArray[Any], share: NDArray[Any]) -> NDArray[Any]:
-    """What to take each level's odds (n, levels) times, so that all rows together have these shares of the levels."""
+    """What to take each level's odds (n, levels) times, so that all rows together have
+    these shares of the levels.
+    """
     tilt = np.ones(len(share))
     for _ in range(_TURNS):
         had = tilt * (odds.T @ (1 / (odds @ tilt))) / len(odds)

@@ -1,12 +1,16 @@
-"""All columns' fine tables as one release: what is counted of a holder's columns, and what the sums say.
+"""All columns' fine tables as one release: what is counted of a holder's columns, and
+what the sums say.
 
-A column whose levels are bought (`data.encoding.fine`) is counted as a tree of its fine cells, `FAN` children a node; a
-long list of categories without order, and whatever has declared levels, by its cells alone. Where bounds were found
-before, the price was agreed on earlier: all `LAYERS` are paid for, and fewer are counted again, as often as that pays
-for, under noise of their own. Those without a value, and each of a number's `ends` where bought, are nodes, too.
+A column whose levels are bought (`data.encoding.fine`) is counted as a tree of its fine
+cells, `FAN` children a node; a long list of categories without order, and whatever has
+declared levels, by its cells alone. Where bounds were found before, the price was
+agreed on earlier: all `LAYERS` are paid for, and fewer are counted again, as often as
+that pays for, under noise of their own. Those without a value, and each of a number's
+`ends` where bought, are nodes, too.
 
-Guarantee: a person moves one node by 1 in every layer of every column's tree, each time that it is counted, or the one
-of those without a value, and one of each column's ends: `moved` at most, in as many nodes as the schema allows.
+Guarantee: a person moves one node by 1 in every layer of every column's tree, each time
+that it is counted, or the one of those without a value, and one of each column's ends:
+`moved` at most, in as many nodes as the schema allows.
 """
 
 import math
@@ -26,24 +30,38 @@ from understudy.data.encoding.codec import Codec, Codes, Levels
 from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
 from understudy.ground.errors import MessageError
-from understudy.models.tables.fine_tables import Tree, fine_tables, layer_sizes, layers_of
+from understudy.models.tables.fine_tables import (
+    Tree,
+    fine_tables,
+    layer_sizes,
+    layers_of,
+)
 from understudy.models.tables.merged_levels import bought_levels
 from understudy.models.tables.smooth_laws import Counted
 
-_LOOKS = 3  # at which cells have people in them, and how many these are; at what stands out
-_FEW, _NEXT = 5.0, 0.25  # deviations: in the last cell where people are, and how many may be in the next
-_STRONG, _USUAL = 4.0, 4096.0  # deviations of a run of cells that is believed anywhere; numbers of most columns
-_APART = 3.5  # deviations of a single cell of usual numbers: one column in 300 is cut too wide by noise alone
+# at which cells have people in them, and how many these are; at what stands out
+_LOOKS = 3
+# deviations: in the last cell where people are, and how many may be in the next
+_FEW = 5.0
+_NEXT = 0.25
+# deviations of a run of cells that is believed anywhere; numbers of most columns
+_STRONG = 4.0
+_USUAL = 4096.0
+# deviations of a single cell of usual numbers: one column in 300 is cut too wide by
+# noise alone
+_APART = 3.5
 _CLEAR = 3.0  # deviations of its noise by which an end stands out
-_SPREAD = 2.0  # a level of many fine cells is known to about so many deviations of one count
+# a level of many fine cells is known to about so many deviations of one count
+_SPREAD = 2.0
 
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """The trees of one group's columns: `schema` as declared, `fine` with its fine cells.
+    """The trees of one group's columns: `schema` as declared, `fine` with its fine
+    cells.
 
-    `found`: columns whose cells follow from a release before this one. Of each, `paid` layers are paid for, and where
-    bounds were found, numbers may lie outside of them.
+    `found`: columns whose cells follow from a release before this one. Of each, `paid`
+    layers are paid for, and where bounds were found, numbers may lie outside of them.
     """
 
     schema: Schema
@@ -59,27 +77,42 @@ class Trees:
     @cached_property
     def layers(self) -> tuple[tuple[int, ...], ...]:
         """How many nodes the layers of each column's tree have, from the top."""
-        several = [self.paid > 1 and grid.is_tree(column) for column in self.schema.columns]
-        cells = zip((column.levels for column in self.fine.columns), several, strict=True)
-        return tuple(tuple(layer_sizes(many, grid.FAN)) if tree else (many,) for many, tree in cells)
+        several = [
+            self.paid > 1 and grid.is_tree(column) for column in self.schema.columns
+        ]
+        cells = zip(
+            (column.levels for column in self.fine.columns), several, strict=True
+        )
+        return tuple(
+            tuple(layer_sizes(many, grid.FAN)) if tree else (many,)
+            for many, tree in cells
+        )
 
     @property
     def moved(self) -> int:
         """How many nodes a person moves, at most."""
         each = zip(self.layers, self.schema.names, strict=True)
-        return sum(max(self.paid * (name in self.found), len(layers)) for layers, name in each) + len(self.ended)
+        return sum(
+            max(self.paid * (name in self.found), len(layers)) for layers, name in each
+        ) + len(self.ended)
 
     @cached_property
     def times(self) -> tuple[int, ...]:
         """How often each column's tree is counted."""
         each = zip(self.layers, self.schema.names, strict=True)
-        return tuple(max(1, self.paid * (name in self.found) // len(layers)) for layers, name in each)
+        return tuple(
+            max(1, self.paid * (name in self.found) // len(layers))
+            for layers, name in each
+        )
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """How many nodes each column has, with those without a value and ends."""
         each = zip(self.layers, self.times, self.columns, strict=True)
-        return tuple((sum(layers) + fine.nullable) * times + grid.end_cells(own) for layers, times, (own, fine) in each)
+        return tuple(
+            (sum(layers) + fine.nullable) * times + grid.end_cells(own)
+            for layers, times, (own, fine) in each
+        )
 
     @property
     def nodes(self) -> int:
@@ -88,50 +121,75 @@ class Trees:
     @cached_property
     def ended(self) -> dict[int, Real]:
         """The columns whose ends are counted, by their places."""
-        return {j: own for j, own in enumerate(self.schema.columns) if isinstance(own, Real) and grid.end_cells(own)}
+        return {
+            j: own
+            for j, own in enumerate(self.schema.columns)
+            if isinstance(own, Real) and grid.end_cells(own)
+        }
 
     def cells(self, frame: Any) -> Codes:
-        """The fine cell of every value, (people, columns), and after these the ends of the columns that have them."""
+        """The fine cell of every value, (people, columns), and after these the ends of
+        the columns that have them.
+        """
         ends = [grid.ends_of(own, frame[own.name]) for own in self.ended.values()]
         codes = np.stack([self._codes(column, frame) for column in self.fine.columns])
         return np.column_stack([codes.T, *ends]) if ends else codes.T
 
     def _codes(self, column: Column, frame: Any) -> Codes:
-        """The fine cells of one column; of numbers outside of bounds that were found, the first or the last."""
+        """The fine cells of one column; of numbers outside of bounds that were found,
+        the first or the last.
+        """
         if isinstance(column, Binned) and column.name in self.found:
             return codes_of(column, grid.clipped(column, frame[column.name]))
         return Codec(self.fine.select([column.name])).codes(frame)[:, 0]
 
     def count(self, cells: Codes, weights: NDArray[np.float64] | None = None) -> Tensor:
-        """Every node's people, from `cells` of all of them, or what these weigh in whole numbers: int64, (nodes,)."""
+        """Every node's people, from `cells` of all of them, or what these weigh in
+        whole numbers: int64, (nodes,).
+        """
         ends = dict(zip(self.ended, cells.T[len(self.fine.columns) :], strict=True))
         counts = []
         for place, column in enumerate(self.fine.columns):
             held = np.bincount(cells[:, place], weights, minlength=column.size)
             leaves = torch.from_numpy(held.astype(np.int64, copy=False))
             fan = grid.FAN if len(self.layers[place]) > 1 else column.levels
-            counts += [*layers_of(leaves[: column.levels], fan), leaves[column.levels :]] * self.times[place]
+            counts += [
+                *layers_of(leaves[: column.levels], fan),
+                leaves[column.levels :],
+            ] * self.times[place]
             if place in ends:
                 size = grid.end_cells(self.ended[place])
-                counts.append(torch.from_numpy(np.bincount(ends[place], minlength=size)[:size]))
+                counts.append(
+                    torch.from_numpy(np.bincount(ends[place], minlength=size)[:size])
+                )
         return torch.cat(counts)
 
     def split(self, nodes: Tensor) -> list["Nodes"]:
         """Every column's; of what was counted several times, the mean."""
-        columns, start = [], 0
-        for layers, times, (own, column) in zip(self.layers, self.times, self.columns, strict=True):
+        columns = []
+        start = 0
+        for layers, times, (own, column) in zip(
+            self.layers, self.times, self.columns, strict=True
+        ):
             sizes = [*layers, int(column.nullable)]
             middle = start + times * sum(sizes)
-            again, ends = nodes[start:middle].view(times, -1), nodes[middle : middle + grid.end_cells(own)]
+            again = nodes[start:middle].view(times, -1)
+            ends = nodes[middle : middle + grid.end_cells(own)]
             start = middle + len(ends)
-            *parts, missing = torch.split(again.double().mean(0) if times > 1 else again[0], sizes)
-            columns.append(Nodes(parts, missing if column.nullable else None, ends, times))
+            *parts, missing = torch.split(
+                again.double().mean(0) if times > 1 else again[0], sizes
+            )
+            columns.append(
+                Nodes(parts, missing if column.nullable else None, ends, times)
+            )
         return columns
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """One column's: the layers of its tree, those without a value where there may be some, and ends where counted."""
+    """One column's: the layers of its tree, those without a value where there may be
+    some, and ends where counted.
+    """
 
     layers: list[Tensor]
     missing: Tensor | None
@@ -140,14 +198,18 @@ class Nodes:
 
     @property
     def kept(self) -> Tensor:
-        """All of it in a row, in whole numbers: of what was counted several times, the mean."""
+        """All of it in a row, in whole numbers: of what was counted several times, the
+        mean.
+        """
         missing = [] if self.missing is None else [self.missing]
         return torch.cat([*self.layers, *missing, self.ends]).round().to(torch.int64)
 
 
 @dataclass(frozen=True)
 class TreesRead:
-    """What the trees of all groups say: the number of people, each column's fine table, and the noise of one count."""
+    """What the trees of all groups say: the number of people, each column's fine table,
+    and the noise of one count.
+    """
 
     people: float
     tables: list[Tensor]
@@ -157,84 +219,157 @@ class TreesRead:
 
     @classmethod
     def of(
-        cls, trees: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float], people: int | None,
+        cls,
+        trees: Sequence[Trees],
+        sums: Sequence[Tensor],
+        noise: Sequence[float],
+        people: int | None,
         also: Mapping[int, Sequence[Counted]] | None = None,
-    ) -> "TreesRead":  # fmt: skip
-        """From every group's nodes and the deviation of their noise; `people` where their number is known; `also` what
-        else was counted, by column."""
-        split = [group.split(nodes.double()) for group, nodes in zip(trees, sums, strict=True)]
+    ) -> "TreesRead":
+        """From every group's nodes and the deviation of their noise; `people` where
+        their number is known; `also` what else was counted, by column.
+        """
+        split = [
+            group.split(nodes.double())
+            for group, nodes in zip(trees, sums, strict=True)
+        ]
         each = [
-            (one, sigma / math.sqrt(one.times)) for columns, sigma in zip(split, noise, strict=True) for one in columns
+            (one, sigma / math.sqrt(one.times))
+            for columns, sigma in zip(split, noise, strict=True)
+            for one in columns
         ]
         columns = [pair for group in trees for pair in group.columns]
         total, sure = _total(each, [grid.is_tree(own) for own, _ in columns], people)
         tables = fine_tables(
             [
                 Tree(
-                    nodes.layers, grid.FAN, sigma, nodes.missing, total, sure,
-                    ordered=grid.is_tree(own), listed=grid.is_bought(own) and not grid.is_tree(own),
-                    edges=torch.from_numpy(grid.cell_edges(fine)), also=() if also is None else also.get(j, ()),
+                    nodes.layers,
+                    grid.FAN,
+                    sigma,
+                    nodes.missing,
+                    total,
+                    sure,
+                    ordered=grid.is_tree(own),
+                    listed=grid.is_bought(own) and not grid.is_tree(own),
+                    edges=torch.from_numpy(grid.cell_edges(fine)),
+                    also=() if also is None else also.get(j, ()),
                 )
-                for j, ((nodes, sigma), (own, fine)) in enumerate(zip(each, columns, strict=True))
+                for j, ((nodes, sigma), (own, fine)) in enumerate(
+                    zip(each, columns, strict=True)
+                )
             ]
-        )  # fmt: skip
+        )
         ends = {
             j: _even_but_for_spikes(
-                nodes.ends, sigma * math.sqrt(nodes.times), float(tables[j][: columns[j][1].levels].sum())
+                nodes.ends,
+                sigma * math.sqrt(nodes.times),
+                float(tables[j][: columns[j][1].levels].sum()),
             )
             for j, (nodes, sigma) in enumerate(each)
             if len(nodes.ends)
         }
-        return cls(total, tables, [sigma for _, sigma in each], ends, [nodes.kept for nodes, _ in each])
+        return cls(
+            total,
+            tables,
+            [sigma for _, sigma in each],
+            ends,
+            [nodes.kept for nodes, _ in each],
+        )
 
     def levels(self, schema: Schema, pair_noise: float) -> Levels:
         """The levels that these tables and the noise of a pair's cells allow."""
-        groups = bought_levels(schema.columns, self.tables, people=self.people, noise=pair_noise)
+        groups = bought_levels(
+            schema.columns, self.tables, people=self.people, noise=pair_noise
+        )
         ends = {j: table.numpy() for j, table in self.ends.items()}
         return Levels(schema, groups, [table.numpy() for table in self.tables], ends)
 
     def diagonal(self, levels: Levels) -> tuple[Tensor, Tensor]:
         """The people of each level, and the standard deviation of that: (width,)."""
-        counts, spread = [], []
-        for group, weights, sigma in zip(levels.groups, levels.weights, self.noise, strict=True):
+        counts = []
+        spread = []
+        for group, weights, sigma in zip(
+            levels.groups, levels.weights, self.noise, strict=True
+        ):
             counts.append(torch.from_numpy(np.bincount(group, weights=weights)))
             cells = torch.from_numpy(np.bincount(group)).double()
             spread.append(sigma * cells.sqrt().clamp(max=_SPREAD))
         return torch.cat(counts), torch.cat(spread)
 
 
-def levels_counted(levels: Levels, counts: Tensor, deviations: Tensor) -> dict[int, list[Counted]]:
-    """What was counted of the levels of ordered columns, by column; `counts` and their `deviations` are (width,)."""
-    found, start = {}, 0
-    for place, (column, group, size) in enumerate(zip(levels.schema.columns, levels.groups, levels.sizes, strict=True)):
+def levels_counted(
+    levels: Levels, counts: Tensor, deviations: Tensor
+) -> dict[int, list[Counted]]:
+    """What was counted of the levels of ordered columns, by column; `counts` and their
+    `deviations` are (width,).
+    """
+    found = {}
+    start = 0
+    for place, (column, group, size) in enumerate(
+        zip(levels.schema.columns, levels.groups, levels.sizes, strict=True)
+    ):
         there = size - column.nullable
-        own, start = slice(start, start + there), start + size
+        own = slice(start, start + there)
+        start = start + size
         if grid.is_tree(column) and bool(deviations[own].isfinite().all()):
-            begins = torch.from_numpy(np.searchsorted(group[: len(group) - column.nullable], np.arange(there + 1)))
+            begins = torch.from_numpy(
+                np.searchsorted(
+                    group[: len(group) - column.nullable], np.arange(there + 1)
+                )
+            )
             found[place] = [Counted(begins, counts[own].cpu(), deviations[own].cpu())]
     return found
 
 
-def runs_of(tops: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float], people: int | None) -> Tensor:
-    """The run of public cells in which each column's people are, by every group's counts of them: (columns, 2).
+def runs_of(
+    tops: Sequence[Trees],
+    sums: Sequence[Tensor],
+    noise: Sequence[float],
+    people: int | None,
+) -> Tensor:
+    """The run of public cells in which each column's people are, by every group's
+    counts of them: (columns, 2).
 
-    A cell that stands out by itself, as −200 for a gap does, belongs to it however many empty ones lie between.
-    Where the last one holds few, and nearly as many as the one before, some may be in the next: that belongs to it.
-    Noise is anywhere: a run that hardly shows is looked for where numbers usually are, and nobody's number is zero.
+    A cell that stands out by itself, as −200 for a gap does, belongs to it however many
+    empty ones lie between. Where the last one holds few, and nearly as many as the one
+    before, some may be in the next: that belongs to it. Noise is anywhere: a run that
+    hardly shows is looked for where numbers usually are, and nobody's number is zero.
     """
-    split = [group.split(nodes.double()) for group, nodes in zip(tops, sums, strict=True)]
-    each = [(one, sigma) for columns, sigma in zip(split, noise, strict=True) for one in columns]
+    split = [
+        group.split(nodes.double()) for group, nodes in zip(tops, sums, strict=True)
+    ]
+    each = [
+        (one, sigma)
+        for columns, sigma in zip(split, noise, strict=True)
+        for one in columns
+    ]
     total, sure = _total(each, [True] * len(each), people)
-    runs = torch.tensor([grid.likely_run(one.layers[0], one.missing, sigma, total, sure) for one, sigma in each])
-    for run, (one, sigma), column in zip(runs, each, [c for group in tops for c in group.fine.columns], strict=True):
-        counts, least = one.layers[0], torch.from_numpy(grid.cell_edges(column)[:-1])
+    runs = torch.tensor(
+        [
+            grid.likely_run(one.layers[0], one.missing, sigma, total, sure)
+            for one, sigma in each
+        ]
+    )
+    for run, (one, sigma), column in zip(
+        runs, each, [c for group in tops for c in group.fine.columns], strict=True
+    ):
+        counts = one.layers[0]
+        least = torch.from_numpy(grid.cell_edges(column)[:-1])
         own = counts[run[0] : run[1] + 1]
         usual = torch.zeros(len(counts), dtype=torch.bool)
         if isinstance(column, Integer | Real):
-            usual = (least.abs() <= _USUAL) & ((least == 0) | (least.abs() > 1 / _USUAL))
+            usual = (least.abs() <= _USUAL) & (
+                (least == 0) | (least.abs() > 1 / _USUAL)
+            )
             if float(own.sum()) < _STRONG * sigma * math.sqrt(len(own)):
-                run[:] = torch.tensor(grid.likely_run(torch.where(usual, counts, 0), one.missing, sigma, total, sure))
-        apart = torch.nonzero(counts > torch.where(usual, _APART, _STRONG) * max(sigma, 1e-9))[:, 0]
+                run[:] = torch.tensor(
+                    grid.likely_run(
+                        torch.where(usual, counts, 0), one.missing, sigma, total, sure
+                    )
+                )
+        apart = torch.nonzero(
+            counts > torch.where(usual, _APART, _STRONG) * max(sigma, 1e-9)
+        )[:, 0]
         if len(apart):
             run[0] = torch.minimum(run[0], apart[0])
             run[1] = torch.maximum(run[1], apart[-1])
@@ -247,49 +382,83 @@ def runs_of(tops: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float
 
 
 def named_runs(cells: Mapping[str, int], runs: Any) -> dict[str, grid.Run]:
-    """Runs of public cells, of which columns without bounds have so many, as a server named them: (columns, 2).
-    Edges: a run of cells that there are not, or of fewer than one → MessageError."""
+    """Runs of public cells, of which columns without bounds have so many, as a server
+    named them: (columns, 2).
+    Edges: a run of cells that there are not, or of fewer than one → MessageError.
+    """
     many = torch.tensor([*cells.values()])
-    good = isinstance(runs, Tensor) and runs.dtype == torch.int64 and runs.shape == (len(cells), 2)
-    if not good or not bool(((runs[:, 0] >= 0) & (runs[:, 0] <= runs[:, 1]) & (runs[:, 1] < many)).all()):
-        raise MessageError(f"runs of public cells of {len(cells)} columns were due. Nothing was charged or sent.")
-    return {name: (first, last) for name, (first, last) in zip(cells, runs.tolist(), strict=True)}
+    good = (
+        isinstance(runs, Tensor)
+        and runs.dtype == torch.int64
+        and runs.shape == (len(cells), 2)
+    )
+    if not good or not bool(
+        ((runs[:, 0] >= 0) & (runs[:, 0] <= runs[:, 1]) & (runs[:, 1] < many)).all()
+    ):
+        raise MessageError(
+            f"runs of public cells of {len(cells)} columns were due. Nothing was "
+            "charged or sent."
+        )
+    return {
+        name: (first, last)
+        for name, (first, last) in zip(cells, runs.tolist(), strict=True)
+    }
 
 
-def _total(each: Sequence[tuple[Nodes, float]], ordered: Sequence[bool], people: int | None) -> tuple[float, float]:
-    """The people by all top layers, each weighted by 1/variance, and the deviation of that: of ordered ones by the
-    cells in which people are likely to be, since noise adds up in empty ones. `people`: where their number is known.
+def _total(
+    each: Sequence[tuple[Nodes, float]], ordered: Sequence[bool], people: int | None
+) -> tuple[float, float]:
+    """The people by all top layers, each weighted by 1/variance, and the deviation of
+    that: of ordered ones by the cells in which people are likely to be, since noise
+    adds up in empty ones. `people`: where their number is known.
     """
     if people is not None:
         return float(people), 0.0
     runs = [(0, len(nodes.layers[0]) - 1) for nodes, _ in each]
     for look in range(_LOOKS):
-        sums, weights = [], []
+        sums = []
+        weights = []
         for (nodes, sigma), (first, last) in zip(each, runs, strict=True):
             top = nodes.layers[0][first : last + 1]
             top = top if nodes.missing is None else torch.cat([top, nodes.missing])
             sums.append(float(top.sum()))
             weights.append(1 / (len(top) * max(sigma, 1e-9) ** 2))
         known = math.fsum(weights)
-        total, sure = max(1.0, math.fsum(s * w for s, w in zip(sums, weights, strict=True)) / known), known**-0.5
+        total = max(
+            1.0,
+            math.fsum(s * w for s, w in zip(sums, weights, strict=True)) / known,
+        )
+        sure = known**-0.5
         if look < _LOOKS - 1:
             runs = [
-                grid.likely_run(nodes.layers[0], nodes.missing, sigma, total, sure) if tree else run
+                grid.likely_run(nodes.layers[0], nodes.missing, sigma, total, sure)
+                if tree
+                else run
                 for (nodes, sigma), tree, run in zip(each, ordered, runs, strict=True)
             ]
     return total, sure
 
 
 def _even_but_for_spikes(counts: Tensor, noise: float, people: float) -> Tensor:
-    """One table with so many people: what stands out as counted, the rest drawn to even as far as noise explains."""
-    counted, others = counts.double(), torch.ones_like(counts, dtype=torch.bool)
+    """One table with so many people: what stands out as counted, the rest drawn to even
+    as far as noise explains.
+    """
+    counted = counts.double()
+    others = torch.ones_like(counts, dtype=torch.bool)
 
     def apart() -> Tensor:
-        return torch.where(others, counted - counted[others].sum() / others.sum().clamp(min=1), 0)
+        return torch.where(
+            others, counted - counted[others].sum() / others.sum().clamp(min=1), 0
+        )
 
     for _ in range(_LOOKS):
         others = others & (apart() <= _CLEAR * noise)
-    beside, rest = apart(), int(others.sum())
-    drawn = counted - beside * (noise**2 * max(rest - 1, 0) / beside.square().sum().clamp(min=1e-9)).clamp(max=1)
+    beside = apart()
+    rest = int(others.sum())
+    drawn = counted - beside * (
+        noise**2 * max(rest - 1, 0) / beside.square().sum().clamp(min=1e-9)
+    ).clamp(max=1)
     total = counted.new_tensor([max(people, 0.0)])
-    return grid.to_simplex((drawn + others * (total - drawn.sum()) / max(rest, 1))[None], total)[0]
+    return grid.to_simplex(
+        (drawn + others * (total - drawn.sum()) / max(rest, 1))[None], total
+    )[0]

@@ -1,1 +1,3 @@
-"""What several holders have of the same people, drawn together: a mixture for tables, Gaussians given its levels."""
+"""What several holders have of the same people, drawn together: a mixture for tables,
+Gaussians given its levels.
+"""

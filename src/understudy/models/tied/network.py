@@ -1,13 +1,17 @@
-"""A table, images and series of one person, drawn together: levels from a mixture, the rest from Gaussians given them.
+"""A table, images and series of one person, drawn together: levels from a mixture, the
+rest from Gaussians given them.
 
-A latent point picks a component of a mixture of products, and a level of every column of every table by its odds. With
-t the one-hot levels, t̄ their mean and g a normal vector of all directions together, an array's row in its frame is
+A latent point picks a component of a mixture of products, and a level of every column
+of every table by its odds. With t the one-hot levels, t̄ their mean and g a normal
+vector of all directions together, an array's row in its frame is
 
     mean + (t − t̄) slope + basis · factor[class] · g_own + tail ∘ v
 
-where `mixing` turns independent normals into g, whose parts of different arrays are correlated: what one array says
-about another beyond what the table says of both. The class is the level of one column, if one was declared. The row is
-turned back from the frame, and its values are mapped to the released histograms (`models.moments.gaussians`).
+where `mixing` turns independent normals into g, whose parts of different arrays are
+correlated: what one array says about another beyond what the table says of both. The
+class is the level of one column, if one was declared. The row is turned back from the
+frame, and its values are mapped to the released histograms
+(`models.moments.gaussians`).
 """
 
 import math
@@ -30,7 +34,9 @@ _MOST_PARTS = 64
 
 @dataclass(frozen=True)
 class ArrayPart:
-    """A party's images or series: their frame, and how many directions of it vary together."""
+    """A party's images or series: their frame, and how many directions of it vary
+    together.
+    """
 
     frame: Frame
     directions: int
@@ -53,7 +59,9 @@ class TiedArray(FrameValues):
         self.make_frame(part.frame, classes, part.directions)
 
     def raw(self, t: Tensor, classes: Tensor, g: Tensor, v: Tensor) -> Tensor:
-        """Levels about their mean (n, width), classes (n,), normals → values as the Gaussians have them."""
+        """Levels about their mean (n, width), classes (n,), normals → values as the
+        Gaussians have them.
+        """
         return self.turned_back(self.varied(self.mean + t @ self.slope, classes, g, v))
 
     def means(self) -> Tensor:
@@ -61,24 +69,36 @@ class TiedArray(FrameValues):
 
 
 class TiedGaussians(Network):
-    """All parties' rows at once, in their order. `label`: the column, over all tables, of the class, if any."""
+    """All parties' rows at once, in their order. `label`: the column, over all tables,
+    of the class, if any.
+    """
 
     kind = "tied"
 
-    def __init__(self, parts: Sequence[Part], *, components: int, label: int | None) -> None:
+    def __init__(
+        self, parts: Sequence[Part], *, components: int, label: int | None
+    ) -> None:
         super().__init__()
-        self.parts, self.label = tuple(parts), label
-        self.sizes = tuple(size for part in parts if not isinstance(part, ArrayPart) for size in part)
+        self.parts = tuple(parts)
+        self.label = label
+        self.sizes = tuple(
+            size for part in parts if not isinstance(part, ArrayPart) for size in part
+        )
         self.components = components
         arrays = [part for part in parts if isinstance(part, ArrayPart)]
         _check(self.parts, self.sizes, components, label)
         self.classes = 1 if label is None else self.sizes[label]
-        width, directions = sum(self.sizes), sum(part.directions for part in arrays)
+        width = sum(self.sizes)
+        directions = sum(part.directions for part in arrays)
         self.table = MixtureOfProducts(self.sizes, components) if self.sizes else None
         self.middle = nn.Parameter(torch.zeros(width))
         # not torch.eye: on "meta" it loads torch's compiler, for seconds
-        self.mixing = nn.Parameter(torch.zeros(directions, directions).fill_diagonal_(1))
-        self.arrays = nn.ModuleList(TiedArray(part, width, self.classes) for part in arrays)
+        self.mixing = nn.Parameter(
+            torch.zeros(directions, directions).fill_diagonal_(1)
+        )
+        self.arrays = nn.ModuleList(
+            TiedArray(part, width, self.classes) for part in arrays
+        )
         tails = sum(part.frame.features for part in arrays)
         self.latent = 1 + len(self.sizes) + directions + tails
 
@@ -92,28 +112,43 @@ class TiedGaussians(Network):
             return torch.zeros(len(z), 0, dtype=torch.int64)
         odds = torch.split(self.table.rows(z[:, :1]).double(), list(self.sizes), 1)
         uniform = torch.special.ndtr(z[:, 1 : 1 + len(odds)].double())
-        return torch.stack([invert(own, uniform[:, column]) for column, own in enumerate(odds)], 1)
+        return torch.stack(
+            [invert(own, uniform[:, column]) for column, own in enumerate(odds)], 1
+        )
 
     def raw(self, z: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Latent points (n, latent) → one-hot levels, and of each array its values before they are mapped."""
+        """Latent points (n, latent) → one-hot levels, and of each array its values
+        before they are mapped.
+        """
         levels = self.levels(z)
-        hot, start = one_hot(levels, self.sizes), 1 + len(self.sizes)
+        hot = one_hot(levels, self.sizes)
+        start = 1 + len(self.sizes)
         first = torch.zeros(len(z), dtype=torch.int64, device=z.device)
         classes = first if self.label is None else levels[:, self.label]
         stop = start + len(self.mixing)
-        mixed, out, at = z[:, start:stop] @ self.mixing.T, [], 0
+        mixed = z[:, start:stop] @ self.mixing.T
+        out = []
+        at = 0
         for array in self.own:
-            k, features = array.part.directions, array.part.frame.features
+            k = array.part.directions
+            features = array.part.frame.features
             v = z[:, stop : stop + features]
             out.append(array.raw(hot - self.middle, classes, mixed[:, at : at + k], v))
-            at, stop = at + k, stop + features
+            at = at + k
+            stop = stop + features
         return hot, out
 
     def rows(self, z: Tensor) -> Tensor:
-        """Latent points (n, latent) → all parties' rows side by side, (n, width of all)."""
+        """Latent points (n, latent) → all parties' rows side by side, (n, width of
+        all).
+        """
         hot, raw = self.raw(z)
-        arrays = (array.shaded(own).flatten(1) for array, own in zip(self.own, raw, strict=True))
-        out, at = [], 0
+        arrays = (
+            array.shaded(own).flatten(1)
+            for array, own in zip(self.own, raw, strict=True)
+        )
+        out = []
+        at = 0
         for part in self.parts:
             if isinstance(part, ArrayPart):
                 out.append(next(arrays))
@@ -129,31 +164,54 @@ class TiedGaussians(Network):
             else {"sizes": list(part)}
             for part in self.parts
         ]
-        return {"kind": self.kind, "parts": parts, "components": self.components, "label": self.label}
+        return {
+            "kind": self.kind,
+            "parts": parts,
+            "components": self.components,
+            "label": self.label,
+        }
 
     @classmethod
     def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
         parts: list[Part] = [
-            tuple(part["sizes"]) if "sizes" in part else ArrayPart(Frame.from_description(part), part["directions"])
+            tuple(part["sizes"])
+            if "sizes" in part
+            else ArrayPart(Frame.from_description(part), part["directions"])
             for part in description["parts"]
         ]
-        return {"parts": parts, "components": description["components"], "label": description["label"]}
+        return {
+            "parts": parts,
+            "components": description["components"],
+            "label": description["label"],
+        }
 
 
-def _check(parts: Sequence[Part], sizes: tuple[int, ...], components: int, label: int | None) -> None:
+def _check(
+    parts: Sequence[Part], sizes: tuple[int, ...], components: int, label: int | None
+) -> None:
     """Refuse what a stranger's description should not ask for, by arithmetic alone."""
     arrays = [part for part in parts if isinstance(part, ArrayPart)]
     whole(components=components, arrays=len(arrays))
     each_whole(sizes=sizes)
     if label is not None and (type(label) is not int or not 0 <= label < len(sizes)):
         raise ConfigError(f"column {label!r} of {len(sizes)} is no label.")
-    classes, width, directions = 1 if label is None else sizes[label], sum(sizes), 0
+    classes = 1 if label is None else sizes[label]
+    width = sum(sizes)
+    directions = 0
     numbers = components * width
     for part in arrays:
         whole(directions=part.directions)
         if part.directions > part.frame.features:
-            raise ConfigError(f"{part.directions} directions are more than the features.")
+            raise ConfigError(
+                f"{part.directions} directions are more than the features."
+            )
         directions += part.directions
-        numbers += (width + part.directions + 2) * part.frame.features + classes * part.directions**2
-    if len(parts) > _MOST_PARTS or components > MOST_COMPONENTS or numbers + directions**2 > MOST_WEIGHTS:
+        numbers += (
+            width + part.directions + 2
+        ) * part.frame.features + classes * part.directions**2
+    if (
+        len(parts) > _MOST_PARTS
+        or components > MOST_COMPONENTS
+        or numbers + directions**2 > MOST_WEIGHTS
+    ):
         raise ConfigError("these are too many parts, or too large a model.")

@@ -1,1 +1,3 @@
-"""People with many rows: the released tables, and the mixture of kinds of people that is fitted to them."""
+"""People with many rows: the released tables, and the mixture of kinds of people that
+is fitted to them.
+"""

@@ -1,17 +1,22 @@
-"""Fit a mixture of chains to noisy tables of people and their events: released tables in, a generator of both out.
+"""Fit a mixture of chains to noisy tables of people and their events: released tables
+in, a generator of both out.
 
-1. *Totals, one- and two-way tables* as `fit_gram` reads them (`noisy_tables`), in four Gram matrices: of people's
-   columns, over all people; of people's and events' columns side by side, over people who have an event; of an event's
-   columns and the next one's, over people who have two; of its columns and those two events later, over people who
-   have three. Each has a total, one-way tables and priors of its own.
-2. *The mixture* by gradient descent on all of it at once, measurement over noise variance and prior over its own, from
-   jittered one-way tables. It makes all tables those of one law of people with their events. Many laws have the same
-   pairs of consecutive events, in some of which people differ for good, and in others the last event tells more of the
-   next: pairs of events two apart tell these laws apart.
-3. *Stop* as `fit_gram`, but later: no residual, neither of all cells nor of one table, is more than noise could leave,
-   and the strongest pairs, which come last, have had half as long again to come nearer; priors keep the others.
+1. *Totals, one- and two-way tables* as `fit_gram` reads them (`noisy_tables`), in four
+   Gram matrices: of people's columns, over all people; of people's and events' columns
+   side by side, over people who have an event; of an event's columns and the next
+   one's, over people who have two; of its columns and those two events later, over
+   people who have three. Each has a total, one-way tables and priors of its own.
+2. *The mixture* by gradient descent on all of it at once, measurement over noise
+   variance and prior over its own, from jittered one-way tables. It makes all tables
+   those of one law of people with their events. Many laws have the same pairs of
+   consecutive events, in some of which people differ for good, and in others the last
+   event tells more of the next: pairs of events two apart tell these laws apart.
+3. *Stop* as `fit_gram`, but later: no residual, neither of all cells nor of one table,
+   is more than noise could leave, and the strongest pairs, which come last, have had
+   half as long again to come nearer; priors keep the others.
 
-Which tables there are, and what a cell of them means, stands in `data/visits/counts.py`.
+Which tables there are, and what a cell of them means, stands in
+`data/visits/counts.py`.
 
 Guarantee: reads released tables alone, so the mixture has the privacy of the release.
 Edges: of events without an order nothing is read of those that follow.
@@ -42,22 +47,31 @@ _WAIT = 0.1  # of the steps, at most, for cells to become empty
 _STRAY = 0.015  # of a pair's people, in cells that should be empty
 _LONGER = 1.5  # times as long as until no residual is more than noise
 _EVERY = 5  # steps, whether to stop is asked
-_JITTER = 1.5  # of the initial logits: enough for the kinds, and for the kinds of their events, to part
+# of the initial logits: enough for the kinds, and for the kinds of their events, to
+# part
+_JITTER = 1.5
 _STAY = 3.0  # added to the logit of an event of the same kind as the last
 _NUMBERS = 0.2  # of the jitter, in what tells numbers of events
 _FINE = 27_720  # divisible by every number up to 12
-_STEP, _PLACE = 0.012, 1.5e-4  # seconds of a step, and for each place in the order besides
-# of its steps a descent takes about so many with declared levels, and with bought ones; measured: .2 to 1, and .1
+# seconds of a step, and for each place in the order besides
+_STEP = 0.012
+_PLACE = 1.5e-4
+# of its steps a descent takes about so many with declared levels, and with bought ones;
+# measured: .2 to 1, and .1
 _STOPS = {False: 0.45, True: 0.15}
 _WIDTH = 40.0  # products of matrices for a step, at a width of UNIT; grows as the cube
 
-_Of = Callable[[TogetherTables], tuple[Tensor, Tensor]]  # a Gram matrix of the mixture, and its one-way tables
-_Given = Sequence[tuple[Rules | None, Rules | None]]  # on people's columns, and on events', of each member
+# a Gram matrix of the mixture, and its one-way tables
+_Of = Callable[[TogetherTables], tuple[Tensor, Tensor]]
+# on people's columns, and on events', of each member
+_Given = Sequence[tuple[Rules | None, Rules | None]]
 
 
 @dataclass(frozen=True, eq=False)
 class VisitTies:
-    """What all rules leave of people's and events' columns, and what those on `people`, or `events`, alone do."""
+    """What all rules leave of people's and events' columns, and what those on `people`,
+    or `events`, alone do.
+    """
 
     both: tuple[Tie, ...] = ()
     people: tuple[Tie, ...] = ()
@@ -66,7 +80,9 @@ class VisitTies:
 
 @dataclass(frozen=True)
 class VisitTables:
-    """Every block of the layout as a table of float64, in people, and the deviation of the noise in its cells."""
+    """Every block of the layout as a table of float64, in people, and the deviation of
+    the noise in its cells.
+    """
 
     layout: VisitLayout | SeveralLayout
     tables: Mapping[Block, Tensor]
@@ -74,113 +90,197 @@ class VisitTables:
 
     @classmethod
     def exact(cls, codes: VisitCodes, layout: VisitLayout) -> "VisitTables":
-        """Of rows, without noise: for tests, and for holders who compare. It must not leave a holder."""
-        split, units = layout.split(count_visits(codes, layout, _FINE)), layout.units(_FINE).items()
-        tables = {block: torch.from_numpy(np.asarray(split[block], dtype=np.float64)) / own for block, own in units}
+        """Of rows, without noise: for tests, and for holders who compare. It must not
+        leave a holder.
+        """
+        split = layout.split(count_visits(codes, layout, _FINE))
+        units = layout.units(_FINE).items()
+        tables = {
+            block: torch.from_numpy(np.asarray(split[block], dtype=np.float64)) / own
+            for block, own in units
+        }
         return cls(layout, tables, dict.fromkeys(tables, 0.0))
 
     @property
     def people(self) -> float:
         """How many people there are, by the tables of single person columns."""
-        return float(torch.stack([self.tables["person", a, a].sum() for a in range(len(self.layout.people))]).mean())
+        return float(
+            torch.stack(
+                [
+                    self.tables["person", a, a].sum()
+                    for a in range(len(self.layout.people))
+                ]
+            ).mean()
+        )
 
 
 def fit_visits(
-    tables: VisitTables, numbers: Sequence[Numbers], *, kinds: int = 256, chains: int = 16, states: int = 24,
-    steps: int = 1200, rate: float = 0.2, ties: Sequence[VisitTies] = (), seed: int | None = None,
-    device: torch.device | str = "cpu", watch: Watch | None = None,
-) -> MixtureOfChains | ChainsTogether:  # fmt: skip
-    """The mixture of chains whose tables match noisy ones; of several kinds of events one for each, of the same people.
+    tables: VisitTables,
+    numbers: Sequence[Numbers],
+    *,
+    kinds: int = 256,
+    chains: int = 16,
+    states: int = 24,
+    steps: int = 1200,
+    rate: float = 0.2,
+    ties: Sequence[VisitTies] = (),
+    seed: int | None = None,
+    device: torch.device | str = "cpu",
+    watch: Watch | None = None,
+) -> MixtureOfChains | ChainsTogether:
+    """The mixture of chains whose tables match noisy ones; of several kinds of events
+    one for each, of the same people.
 
-    `numbers`, for each kind of events: the least and the largest number of them that each level of the last person
-    column stands for. `ties`, for each likewise, are what public rules leave, those of people in the first: what they
-    forbid is known to be 0, whatever was measured there. The mixture is fitted as it is drawn, every kind of people
-    given the rules on people, and every state those on events. `watch(step, residual)`, of the mean square in units of
-    the noise, is called before every fifth step and at the end, which comes at `steps`, or a while after no residual is
-    more than noise. The same seed gives the same mixture on one device.
+    `numbers`, for each kind of events: the least and the largest number of them that
+    each level of the last person column stands for. `ties`, for each likewise, are what
+    public rules leave, those of people in the first: what they forbid is known to be 0,
+    whatever was measured there. The mixture is fitted as it is drawn, every kind of
+    people given the rules on people, and every state those on events. `watch(step,
+    residual)`, of the mean square in units of the noise, is called before every fifth
+    step and at the end, which comes at `steps`, or a while after no residual is more
+    than noise. The same seed gives the same mixture on one device.
     """
     whole(steps=steps)
     positive(rate=rate)
     there = torch.device(device)
     members = [
-        MixtureOfChains(own.people, own.events, known, ordered=own.ordered, kinds=kinds, chains=chains, states=states)
+        MixtureOfChains(
+            own.people,
+            own.events,
+            known,
+            ordered=own.ordered,
+            kinds=kinds,
+            chains=chains,
+            states=states,
+        )
         for own, known in zip(tables.layout.members, numbers, strict=True)
     ]
     ties = ties or [VisitTies()] * len(members)
     parts, ways = _read(tables, there, [own.both for own in ties])
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
-    people, at = parts[0].tables.ways, 0
+    people = parts[0].tables.ways
+    at = 0
     rules: list[tuple[Rules | None, Rules | None]] = []
     for member, events, own in zip(members, ways, ties, strict=True):
-        starts = {member.person_logits: people[at : at + sum(member.people)], member.event_logits: events}
-        starts |= {member.first_logits: torch.ones(()), member.next_logits: torch.ones(())}
+        starts = {
+            member.person_logits: people[at : at + sum(member.people)],
+            member.event_logits: events,
+        }
+        starts |= {
+            member.first_logits: torch.ones(()),
+            member.next_logits: torch.ones(()),
+        }
         with torch.no_grad():
             for logits, begin in starts.items():
                 jitter = torch.randn(logits.shape, generator=generator) * _JITTER
                 logits.copy_(begin.clamp(min=_RAREST).log().cpu() + jitter)
             _begin(member)
         at += sum(member.people)
-        rules.append((_rules(member.people[:-1], own.people, there), _rules(member.events, own.events, there)))
+        rules.append(
+            (
+                _rules(member.people[:-1], own.people, there),
+                _rules(member.events, own.events, there),
+            )
+        )
     mixture = (ChainsTogether(members) if len(members) > 1 else members[0]).to(there)
     _descend(mixture, parts, rules, steps, rate, watch)
     return mixture.requires_grad_(False)
 
 
 def seconds_of(width: int, longest: int, steps: int, *, bought: bool) -> float:
-    """About how long a fit takes, by the levels of all columns and the most events of a person. `bought`: levels are
-    no finer than the noise, and the descent comes to its end sooner."""
-    return _STOPS[bought] * steps * (_STEP + _PLACE * longest + unit_seconds() * _WIDTH * (width / UNIT) ** 3)
+    """About how long a fit takes, by the levels of all columns and the most events of a
+    person. `bought`: levels are no finer than the noise, and the descent comes to its
+    end sooner.
+    """
+    return (
+        _STOPS[bought]
+        * steps
+        * (_STEP + _PLACE * longest + unit_seconds() * _WIDTH * (width / UNIT) ** 3)
+    )
 
 
 def _begin(member: MixtureOfChains) -> None:
-    """Where a descent begins, in place: a person's first event is of a kind that later ones may be of, and the next one
-    mostly of the same; how many events there are depends little on the kind of person. What lasts from event to event
-    is then found in the chain, where it can fade, before people are told apart by it for good.
+    """Where a descent begins, in place: a person's first event is of a kind that later
+    ones may be of, and the next one mostly of the same; how many events there are
+    depends little on the kind of person. What lasts from event to event is then found
+    in the chain, where it can fade, before people are told apart by it for good.
     """
     number = member.person_logits[:, -member.people[-1] :]
     number.copy_(torch.lerp(number.mean(0), number, _NUMBERS))
     if member.ordered:
-        firsts, states = member.firsts, member.event_logits.view(member.chains, member.states, -1)
+        firsts = member.firsts
+        states = member.event_logits.view(member.chains, member.states, -1)
         states[:, :firsts] = states[:, firsts : 2 * firsts]
         place = torch.arange(member.states)
-        same = torch.where(place < firsts, place, place - firsts)[:, None] == place[: member.states - firsts]
+        same = (
+            torch.where(place < firsts, place, place - firsts)[:, None]
+            == place[: member.states - firsts]
+        )
         member.next_logits.add_(_STAY * same)
 
 
-def _rules(sizes: Sequence[int], ties: Sequence[Tie], device: torch.device) -> Rules | None:
+def _rules(
+    sizes: Sequence[int], ties: Sequence[Tie], device: torch.device
+) -> Rules | None:
     """Ties that the fit takes in, if there are any."""
-    return Rules(tuple(sizes), tuple(tie.to(device, torch.float32) for tie in ties)) if ties else None
+    return (
+        Rules(tuple(sizes), tuple(tie.to(device, torch.float32) for tie in ties))
+        if ties
+        else None
+    )
 
 
 def _read(
     tables: VisitTables, device: torch.device, ties: Sequence[Sequence[Tie]]
 ) -> "tuple[list[_Part], list[Tensor]]":
-    """What the tables say of all people, of those with events of a kind, or of two, and the kinds' one-way tables."""
-    layout, members, titles = tables.layout, tables.layout.members, tables.layout.titles
-    people, width = layout.people, sum(layout.people)
+    """What the tables say of all people, of those with events of a kind, or of two, and
+    the kinds' one-way tables.
+    """
+    layout = tables.layout
+    members = tables.layout.members
+    titles = tables.layout.titles
+    people = layout.people
+    width = sum(layout.people)
     own, noise = _laid_out(tables, "person", device)
     given = [[tie.to(device, torch.float64) for tie in some] for some in ties]
     alone = [tie for tie in given[0] if max(tie.columns) < len(people)]
     everyone = read_tables(own, people, noise=noise, ties=alone)
-    parts = [_Part(everyone, 1.0, lambda chain: chain.people, never=forbidden(people, alone, device))]
-    unread, ways = torch.full((width, width), torch.inf, dtype=torch.float64, device=device), []
+    parts = [
+        _Part(
+            everyone,
+            1.0,
+            lambda chain: chain.people,
+            never=forbidden(people, alone, device),
+        )
+    ]
+    unread = torch.full((width, width), torch.inf, dtype=torch.float64, device=device)
+    ways = []
 
     def two_sided(kind: str, of: Callable[[TogetherTables], Tensor]) -> None:
-        """Of an event's columns and of another event's: two sides of one Gram matrix."""
+        """Of an event's columns and of another event's: two sides of one Gram
+        matrix.
+        """
         sides, (cells, noise) = layout.sides(kind), _laid_out(tables, kind, device)
         if not torch.isfinite(noise).any():
             return
         high, wide = cells.shape
         both_of = ((cells, 0.0), (noise, torch.inf))
-        gram, spread = (functional.pad(some, (high, 0, 0, wide), value=none) for some, none in both_of)
+        gram, spread = (
+            functional.pad(some, (high, 0, 0, wide), value=none)
+            for some, none in both_of
+        )
         two = read_tables(gram, (*sides[0], *sides[1]), noise=spread)
 
         def both(chain: TogetherTables) -> tuple[Tensor, Tensor]:
-            """One-way tables are sums over the levels of the other side's first column."""
+            """One-way tables are sums over the levels of the other side's first
+            column.
+            """
             table = of(chain)
             gram = functional.pad(table, (high, 0, 0, wide))
-            return gram + gram.T, torch.cat((table[:, : sides[1][0]].sum(1), table[: sides[0][0]].sum(0)))
+            return gram + gram.T, torch.cat(
+                (table[:, : sides[1][0]].sum(1), table[: sides[0][0]].sum(0))
+            )
 
         parts.append(_Part(two, two.people / everyone.people, both))
 
@@ -196,13 +296,29 @@ def _read(
         some = read_tables(counts, sizes, noise=noise, ties=given[place])
         ways.append(some.ways[width:])
 
-        def side_by_side(chain: TogetherTables, at: int = place) -> tuple[Tensor, Tensor]:
-            (first, ways), across, own = chain.people, chain.across(at), chain.members[at]
-            gram = torch.cat((torch.cat((first, across), 1), torch.cat((across.T, own.events), 1)))
+        def side_by_side(
+            chain: TogetherTables, at: int = place
+        ) -> tuple[Tensor, Tensor]:
+            (first, ways), across, own = (
+                chain.people,
+                chain.across(at),
+                chain.members[at],
+            )
+            gram = torch.cat(
+                (torch.cat((first, across), 1), torch.cat((across.T, own.events), 1))
+            )
             return gram, torch.cat((ways, own.mean.mean(0)))
 
         never = forbidden(sizes, given[place], device)
-        parts.append(_Part(some, some.people / everyone.people, side_by_side, skip=width, never=never))
+        parts.append(
+            _Part(
+                some,
+                some.people / everyone.people,
+                side_by_side,
+                skip=width,
+                never=never,
+            )
+        )
         for kind in AHEAD:
             of = lambda chain, at=place, kind=kind: chain.members[at].ahead[kind]  # noqa: E731
             two_sided(f"{kind}{end}", of)
@@ -212,81 +328,132 @@ def _read(
     return parts, ways
 
 
-def _laid_out(tables: VisitTables, kind: str, device: torch.device) -> tuple[Tensor, Tensor]:
-    """All tables of one kind, as one matrix, one-way tables on the diagonal, and the deviation of the noise."""
+def _laid_out(
+    tables: VisitTables, kind: str, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """All tables of one kind, as one matrix, one-way tables on the diagonal, and the
+    deviation of the noise.
+    """
     rows, columns = tables.layout.sides(kind)
     counts = torch.zeros(sum(rows), sum(columns), dtype=torch.float64)
     noise = torch.full_like(counts, torch.inf)
     for (one, a, b), table in tables.tables.items():
         if one == kind:
-            at = (slice(sum(rows[:a]), sum(rows[: a + 1])), slice(sum(columns[:b]), sum(columns[: b + 1])))
+            at = (
+                slice(sum(rows[:a]), sum(rows[: a + 1])),
+                slice(sum(columns[:b]), sum(columns[: b + 1])),
+            )
             counts[at] = table.diag() if table.ndim == 1 else table
             noise[at] = tables.noise[one, a, b]
     return counts.to(device), noise.to(device)
 
 
 class _Part:
-    """One Gram matrix: what was read of it, as shares of all people, of whom it has a `share`. `of` gives the mixture's
-    own matrix and one-way tables, the first `skip` of which are of all people; rules forbid the cells `never`.
+    """One Gram matrix: what was read of it, as shares of all people, of whom it has a
+    `share`. `of` gives the mixture's own matrix and one-way tables, the first `skip` of
+    which are of all people; rules forbid the cells `never`.
     """
 
-    def __init__(self, tables: Tables, share: float, of: _Of, *, skip: int = 0, never: Tensor | None = None) -> None:
-        self.tables, self.of = tables, of
-        self.basis, self.columns = tables.basis.float(), tables.columns.float()
+    def __init__(
+        self,
+        tables: Tables,
+        share: float,
+        of: _Of,
+        *,
+        skip: int = 0,
+        never: Tensor | None = None,
+    ) -> None:
+        self.tables = tables
+        self.of = of
+        self.basis = tables.basis.float()
+        self.columns = tables.columns.float()
         known = (tables.ways, tables.target, tables.measured)
-        self.ways, self.target, self.measured = ((cells * share).float() for cells in known)
+        self.ways, self.target, self.measured = (
+            (cells * share).float() for cells in known
+        )
         single = tables.ways_precision.clone()
         single[:skip] = 0
         empty = tables.empty
         if never is not None:  # what rules forbid is surely empty
-            empty = torch.where(never, torch.maximum(empty, 2 * SURE * tables.weight.sqrt()), empty)
+            empty = torch.where(
+                never, torch.maximum(empty, 2 * SURE * tables.weight.sqrt()), empty
+            )
         inverse = (single, tables.precision, tables.weight)
-        self.ways_precision, self.precision, self.weight = ((cells / share**2).float() for cells in inverse)
-        self.empty, self.sure = (empty / share).float(), (empty > SURE * tables.weight.sqrt()).float()
+        self.ways_precision, self.precision, self.weight = (
+            (cells / share**2).float() for cells in inverse
+        )
+        self.empty = (empty / share).float()
+        self.sure = (empty > SURE * tables.weight.sqrt()).float()
 
     def loss(self, gram: Tensor, ways: Tensor) -> Tensor:
-        """Half the squares over their variances, and what people in empty cells cost, each pair of levels once."""
+        """Half the squares over their variances, and what people in empty cells cost,
+        each pair of levels once.
+        """
         pairs = (self._turned(gram) - self.target).square() * self.precision
         single = (ways - self.ways).square() * self.ways_precision
         return pairs.sum() / 4 + ((gram * self.empty).sum() + single.sum()) / 2
 
     def left(self, gram: Tensor) -> tuple[float, bool, float]:
-        """The squared residuals over the noise's; whether no table has more than noise; people in empty cells."""
+        """The squared residuals over the noise's; whether no table has more than noise;
+        people in empty cells.
+        """
         left = (self._turned(gram) - self.measured).square() * self.weight
         noise = bool((self.columns.T @ left @ self.columns <= self.tables.most).all())
-        return float(left.sum()), noise, float((self.columns.T @ (gram * self.sure) @ self.columns).max())
+        return (
+            float(left.sum()),
+            noise,
+            float((self.columns.T @ (gram * self.sure) @ self.columns).max()),
+        )
 
     def _turned(self, gram: Tensor) -> Tensor:
         return self.basis.T @ gram @ self.basis
 
 
 def _descend(
-    mixture: MixtureOfChains | ChainsTogether, parts: Sequence[_Part], rules: _Given, steps: int, rate: float,
+    mixture: MixtureOfChains | ChainsTogether,
+    parts: Sequence[_Part],
+    rules: _Given,
+    steps: int,
+    rate: float,
     watch: Watch | None,
-) -> None:  # fmt: skip
+) -> None:
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
     # Gradients near 1, far above Adam's epsilon.
     scale = mixture.kinds * float(parts[0].ways_precision.mean().rsqrt())
-    weights = [own for own in mixture.parameters() if own.numel()]  # without an order there is no next
+    # without an order there is no next
+    weights = [own for own in mixture.parameters() if own.numel()]
     adam = Adam(weights, lr=rate, betas=(0.9, 0.99))
     cells = max(sum(int(torch.count_nonzero(part.weight)) for part in parts), 1)
-    least = 1 - 6 / cells**0.5  # each cell counts twice: three deviations of the mean of cells / 2 squares
+    # each cell counts twice: three deviations of the mean of cells / 2 squares
+    least = 1 - 6 / cells**0.5
     end = steps
     for step in range(steps + 1):
-        chain = TogetherTables(tuple(member.tables(*own) for member, own in zip(mixture.each, rules, strict=True)))
+        chain = TogetherTables(
+            tuple(
+                member.tables(*own)
+                for member, own in zip(mixture.each, rules, strict=True)
+            )
+        )
         grams = [part.of(chain) for part in parts]
         if step == end or step % _EVERY == 0:
             with torch.no_grad():
-                left = [part.left(gram) for part, (gram, _) in zip(parts, grams, strict=True)]
+                left = [
+                    part.left(gram)
+                    for part, (gram, _) in zip(parts, grams, strict=True)
+                ]
             residual = sum(squares for squares, _, _ in left) / cells
             if watch is not None:
                 watch(step, residual)
             noise = residual <= least and all(within for _, within, _ in left)
-            waited = step >= _WAIT * steps or all(stray <= _STRAY for _, _, stray in left)
+            waited = step >= _WAIT * steps or all(
+                stray <= _STRAY for _, _, stray in left
+            )
             if noise and waited:
                 end = min(end, round(_LONGER * step))
             if step >= end:
                 break
-        loss = torch.stack([part.loss(*own) for part, own in zip(parts, grams, strict=True)]).sum()
+        loss = torch.stack(
+            [part.loss(*own) for part, own in zip(parts, grams, strict=True)]
+        ).sum()
         adam.lr = rate * (1 - step / steps) ** 0.5
         adam.step(torch.autograd.grad(loss * scale, weights))

@@ -1,10 +1,13 @@
-"""Chains of several kinds of events of the same people: a mixture of chains for each, of one kind of person.
+"""Chains of several kinds of events of the same people: a mixture of chains for each,
+of one kind of person.
 
-A person is drawn by picking a kind; each member then draws its columns of people and its events given the kind, by
-itself. So what one holder's events have to do with another's lies in the kind of person.
+A person is drawn by picking a kind; each member then draws its columns of people and
+its events given the kind, by itself. So what one holder's events have to do with
+another's lies in the kind of person.
 
-Exact: every table. A person's average event of one member and that of another are independent given the kind, so that
-the table of both is a sum over kinds of products of means.
+Exact: every table. A person's average event of one member and that of another are
+independent given the kind, so that the table of both is a sum over kinds of products of
+means.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,18 +32,33 @@ class TogetherTables:
 
     @cached_property
     def people(self) -> tuple[Tensor, Tensor]:
-        """Two- and one-way tables of people's columns, of all members one after the other."""
+        """Two- and one-way tables of people's columns, of all members one after the
+        other.
+        """
 
         def both(own: ChainTables, other: ChainTables) -> Tensor:
-            return own.people if own is other else own.known.T @ other.known / len(own.known)
+            return (
+                own.people
+                if own is other
+                else own.known.T @ other.known / len(own.known)
+            )
 
-        rows = [torch.cat([both(own, other) for other in self.members], 1) for own in self.members]
+        rows = [
+            torch.cat([both(own, other) for other in self.members], 1)
+            for own in self.members
+        ]
         return torch.cat(rows), torch.cat([own.known.mean(0) for own in self.members])
 
     def across(self, place: int) -> Tensor:
         """Of people's columns of all members, and the columns of one's events."""
-        here, mean = self.members[place], self.members[place].mean
-        return torch.cat([own.across if own is here else own.known.T @ mean / len(mean) for own in self.members])
+        here = self.members[place]
+        mean = self.members[place].mean
+        return torch.cat(
+            [
+                own.across if own is here else own.known.T @ mean / len(mean)
+                for own in self.members
+            ]
+        )
 
     def between(self, one: int, other: int) -> Tensor:
         """Of the columns of two members' events."""
@@ -57,7 +75,9 @@ class ChainsTogether(Network):
     def __init__(self, members: Sequence[MixtureOfChains]) -> None:
         super().__init__()
         if len(members) < 2 or len({member.kinds for member in members}) != 1:
-            raise ConfigError("several kinds of events need as many kinds of people each.")
+            raise ConfigError(
+                "several kinds of events need as many kinds of people each."
+            )
         self.members = nn.ModuleList(members)
 
     @property
@@ -66,7 +86,9 @@ class ChainsTogether(Network):
 
     @property
     def each(self) -> tuple[MixtureOfChains, ...]:
-        return tuple(member for member in self.members if isinstance(member, MixtureOfChains))
+        return tuple(
+            member for member in self.members if isinstance(member, MixtureOfChains)
+        )
 
     def rows(self, z: Tensor) -> Tensor:
         return torch.cat([member.rows(z) for member in self.each], 1)
@@ -77,8 +99,15 @@ class ChainsTogether(Network):
         return tuple(member.draw_of(kind, uniform) for member in self.each)
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind, "members": [member.describe() for member in self.each]}
+        return {
+            "kind": self.kind,
+            "members": [member.describe() for member in self.each],
+        }
 
     @classmethod
     def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
-        return {"members": [MixtureOfChains.from_description(one) for one in description["members"]]}
+        return {
+            "members": [
+                MixtureOfChains.from_description(one) for one in description["members"]
+            ]
+        }

@@ -1,8 +1,10 @@
-"""The most that a holder lets anyone learn of one of its people, and how an ε is said; without the accountant.
+"""The most that a holder lets anyone learn of one of its people, and how an ε is said;
+without the accountant.
 
-What a price means to one person: (ε, δ)-differential privacy bounds the share of right guesses whether they took part,
-where being in or out are equally likely, by (e^ε + δ) / (1 + e^ε) (Kairouz, Oh, Viswanath 2015). Where the mechanism is
-known, (1 + δ₀) / 2 is exact, with δ₀ its δ at ε = 0: the distance of the two worlds (`accounting.distance`).
+What a price means to one person: (ε, δ)-differential privacy bounds the share of right
+guesses whether they took part, where being in or out are equally likely, by (e^ε + δ) /
+(1 + e^ε) (Kairouz, Oh, Viswanath 2015). Where the mechanism is known, (1 + δ₀) / 2 is
+exact, with δ₀ its δ at ε = 0: the distance of the two worlds (`accounting.distance`).
 """
 
 import math
@@ -16,16 +18,25 @@ from understudy.ground.check import one_of, positive
 from understudy.ground.errors import ConfigError, PrivacyWarning
 
 AGAINST = ("anyone", "outsider")
-# what two worlds that ε holds apart differ in, by what a run protects (the `unit` of its schemas)
+# what two worlds that ε holds apart differ in, by what a run protects (the `unit` of
+# its schemas)
 ADJACENCIES = {
     "person": "add or remove one person, with all their rows",
     "row": "add or remove one row; a person may have several",
     "image": "add or remove one image; a person may have several",
-    "series": "add or remove one series, with all its windows; a person may have several",
+    "series": (
+        "add or remove one series, with all its windows; a person may have several"
+    ),
     "window": "add or remove one window of a series; a person may have several",
 }
 ADJACENCY = ADJACENCIES["person"]
-PLURALS = {"person": "people", "row": "rows", "image": "images", "series": "series", "window": "windows"}
+PLURALS = {
+    "person": "people",
+    "row": "rows",
+    "image": "images",
+    "series": "series",
+    "window": "windows",
+}
 _UNIT = re.compile(rf"\bone ({'|'.join(PLURALS)})\b")
 _LEAST = 1e-300  # below it, powers of ten leave the range of a float
 REHEARSED = {  # why what a party did protects nobody
@@ -33,22 +44,32 @@ REHEARSED = {  # why what a party did protects nobody
     "fast": "noise came from a fast generator that is not secure",
     "ledger": "no lasting ledger was charged",
 }
-GUESSED_BY = {  # from what a share of right guesses follows; what is released tells less than one (ε, δ) allows
+# from what a share of right guesses follows; what is released tells less than one (ε,
+# δ) allows
+GUESSED_BY = {
     "curve": "(by the whole curve of the noise that was used)",
     "forecast": "(by the whole curve of the noise that is planned)",
-    "bound": "(a bound by one ε and δ alone; the noise that is used usually allows less)",
+    "bound": (
+        "(a bound by one ε and δ alone; the noise that is used usually allows less)"
+    ),
 }
-USUAL_DELTA = 1e-6  # where an ε alone was given: below one over the number of people, up to a million of them
+# where an ε alone was given: below one over the number of people, up to a million of
+# them
+USUAL_DELTA = 1e-6
 
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit on ε at a δ, for add/remove one person, over everything that a ledger ever records.
+    """A limit on ε at a δ, for add/remove one person, over everything that a ledger
+    ever records.
 
-    `against="anyone"` binds what the server and the other parties learn, and with them everyone. "outsider"
-    binds only what somebody learns who sees the release and nothing of the training: for batches drawn from a
-    seed that the server and the parties share, where sampling hides nothing from them.
-    Edges: δ=0 allows pure mechanisms alone; ε=infinity, for rehearsals on public rows, allows everything."""
+    `against="anyone"` binds what the server and the other parties learn, and with them
+    everyone. "outsider" binds only what somebody learns who sees the release and
+    nothing of the training: for batches drawn from a seed that the server and the
+    parties share, where sampling hides nothing from them.
+    Edges: δ=0 allows pure mechanisms alone; ε=infinity, for rehearsals on public rows,
+    allows everything.
+    """
 
     epsilon: float
     delta: float
@@ -57,8 +78,14 @@ class Budget:
     def __post_init__(self) -> None:
         if self.epsilon != math.inf:
             positive(epsilon=self.epsilon)
-        if isinstance(self.delta, bool) or not isinstance(self.delta, int | float) or not 0 <= self.delta < 1:
-            raise ConfigError(f"delta must be 0 or above and below 1, not {self.delta!r}.")
+        if (
+            isinstance(self.delta, bool)
+            or not isinstance(self.delta, int | float)
+            or not 0 <= self.delta < 1
+        ):
+            raise ConfigError(
+                f"delta must be 0 or above and below 1, not {self.delta!r}."
+            )
         one_of(AGAINST, against=self.against)
 
     @classmethod
@@ -72,30 +99,53 @@ class Budget:
     def warn_of_delta(self, holder: str, people: int) -> None:
         """A PrivacyWarning where δ is so large that it says little."""
         if self.delta * people >= 1:  # so written, nobody at all is no error
-            said = f"{holder}: δ = {self.delta:g} is not below 1/{people:,}: it would allow publishing one person's row"
-            warnings.warn(f"{said} outright. Choose a smaller δ.", PrivacyWarning, stacklevel=3)
+            said = (
+                f"{holder}: δ = {self.delta:g} is not below 1/{people:,}: it would "
+                "allow publishing one person's row"
+            )
+            warnings.warn(
+                f"{said} outright. Choose a smaller δ.", PrivacyWarning, stacklevel=3
+            )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def shown(value: float | None, digits: int = 4, *, endless: str = "no guarantee") -> str:
-    """An ε for a person to read, rounded up: a claim may be too high, never too low. None is without end, too."""
+def shown(
+    value: float | None, digits: int = 4, *, endless: str = "no guarantee"
+) -> str:
+    """An ε for a person to read, rounded up: a claim may be too high, never too low.
+    None is without end, too.
+    """
     if value is None or value == math.inf:
         return endless
-    return "0" if value <= 0 else _rounded(max(value, _LEAST), digits, lambda part: math.ceil(part - 1e-9))
+    return (
+        "0"
+        if value <= 0
+        else _rounded(max(value, _LEAST), digits, lambda part: math.ceil(part - 1e-9))
+    )
 
 
 def shown_left(value: float, digits: int = 4) -> str:
     """What is left of an ε, rounded down."""
     if value == math.inf:
         return "inf"
-    return "0" if value < _LEAST else _rounded(value, digits, lambda part: math.floor(part + 1e-9))
+    return (
+        "0"
+        if value < _LEAST
+        else _rounded(value, digits, lambda part: math.floor(part + 1e-9))
+    )
 
 
 def shown_bound(value: float | None) -> str:
-    """An ε that was reached at least, rounded down; without end where no amount of the claimed noise explains it."""
-    return "∞" if value is None or value == math.inf else f"{math.floor(1000 * value) / 1000:g}"
+    """An ε that was reached at least, rounded down; without end where no amount of the
+    claimed noise explains it.
+    """
+    return (
+        "∞"
+        if value is None or value == math.inf
+        else f"{math.floor(1000 * value) / 1000:g}"
+    )
 
 
 def _rounded(value: float, digits: int, whole: Callable[[float], int]) -> str:
@@ -104,12 +154,24 @@ def _rounded(value: float, digits: int, whole: Callable[[float], int]) -> str:
 
 
 def rehearsed(parties: Mapping[str, Sequence[str]]) -> str:
-    """Why what these parties did protects nobody, by keys of `REHEARSED`; nothing where there are none."""
+    """Why what these parties did protects nobody, by keys of `REHEARSED`; nothing where
+    there are none.
+    """
     said = []
     for key in dict.fromkeys(key for keys in parties.values() for key in keys):
         whose = [name for name, keys in parties.items() if key in keys]
-        said.append(REHEARSED.get(key, key) + ("" if len(whose) == len(parties) else f" ({', '.join(whose)})"))
-    return f"Rehearsal: nothing here is private and nothing may be published; {'; '.join(said)}." if said else ""
+        said.append(
+            REHEARSED.get(key, key)
+            + ("" if len(whose) == len(parties) else f" ({', '.join(whose)})")
+        )
+    return (
+        (
+            "Rehearsal: nothing here is private and nothing may be published; "
+            f"{'; '.join(said)}."
+        )
+        if said
+        else ""
+    )
 
 
 def first_said(card: Mapping[str, Any]) -> dict[str, str]:
@@ -118,21 +180,29 @@ def first_said(card: Mapping[str, Any]) -> dict[str, str]:
 
 
 def rehearsal_of(card: Mapping[str, Any]) -> str:
-    """Why what a card describes protects nobody, as its statement says; nothing where it does not say so."""
+    """Why what a card describes protects nobody, as its statement says; nothing where
+    it does not say so.
+    """
     privacy = card.get("privacy")
-    said = card.get("rehearsal") or (privacy.get("rehearsal") if isinstance(privacy, Mapping) else None)
+    said = card.get("rehearsal") or (
+        privacy.get("rehearsal") if isinstance(privacy, Mapping) else None
+    )
     return str(said) if said else ""
 
 
 @dataclass(frozen=True)
 class Guess:
-    """How often, at most, whoever guesses at one person is right, and `by` which of `GUESSED_BY` that follows."""
+    """How often, at most, whoever guesses at one person is right, and `by` which of
+    `GUESSED_BY` that follows.
+    """
 
     share: float
     by: str
 
     def in_words(self, adjacency: str = ADJACENCY) -> str:
-        """A sentence, rounded up; it says of what by what the two worlds differ in, and from what it follows."""
+        """A sentence, rounded up; it says of what by what the two worlds differ in, and
+        from what it follows.
+        """
         what = f"between two worlds ({adjacency})"
         if adjacency == ADJACENCY:
             what = "whether one person took part"
@@ -144,11 +214,17 @@ class Guess:
 
 
 def best_guess(
-    epsilon: float | None = None, delta: float = 0.0, *, distance: float | None = None, by: str = "curve"
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    *,
+    distance: float | None = None,
+    by: str = "curve",
 ) -> Guess:
-    """The best guess at one person that a mechanism of this `distance` allows; without one, that (ε, δ) alone allows.
+    """The best guess at one person that a mechanism of this `distance` allows; without
+    one, that (ε, δ) alone allows.
 
-    `distance`: of the two worlds, as `accounting.distance` bounds it; `by`: whether its noise was used, or is planned.
+    `distance`: of the two worlds, as `accounting.distance` bounds it; `by`: whether its
+    noise was used, or is planned.
     Edges: neither a distance nor a price → a guess that is always right.
     """
     if distance is not None:
@@ -160,7 +236,9 @@ def best_guess(
 
 
 def stated_guess(statement: Mapping[str, Any], against: str | None = None) -> Guess:
-    """The best guess that a run's statement tells; None: against whomever. It follows from the noise that was used."""
+    """The best guess that a run's statement tells; None: against whomever. It follows
+    from the noise that was used.
+    """
     told = statement["person"]["right_guesses"]
     share = max(map(float, told.values())) if against is None else float(told[against])
     if not 0.5 <= share <= 1.0:
@@ -169,13 +247,17 @@ def stated_guess(statement: Mapping[str, Any], against: str | None = None) -> Gu
 
 
 def unit_of(adjacency: str) -> str:
-    """What is protected where two worlds differ in this: the key of `PLURALS` that it names first."""
+    """What is protected where two worlds differ in this: the key of `PLURALS` that it
+    names first.
+    """
     named = _UNIT.search(adjacency)
     return named[1] if named else "person"
 
 
 def promises_no_more(stated: str, known: str) -> bool:
-    """Whether a statement promises at most what a holder knows of its adjacency: the same, or rows for people."""
+    """Whether a statement promises at most what a holder knows of its adjacency: the
+    same, or rows for people.
+    """
     unit = unit_of(stated)
     of_less = ADJACENCIES[unit] if known == ADJACENCY else in_units(known, unit)
     return stated in (known, of_less)
@@ -187,7 +269,9 @@ def counted_in(adjacency: str) -> str:
 
 
 def in_units(text: str, unit: str) -> str:
-    """A sentence about people as one about what is protected: rows, images, series or windows."""
+    """A sentence about people as one about what is protected: rows, images, series or
+    windows.
+    """
     if unit == "person":
         return text
     words = {"person": unit, "people": PLURALS[unit], "whom": "that", "who": "that"}

@@ -1,4 +1,6 @@
-"""The lines of a ledger: as a charge writes them, as a person has spent by them, and as a holder reads them."""
+"""The lines of a ledger: as a charge writes them, as a person has spent by them, and as
+a holder reads them.
+"""
 
 import json
 from collections import Counter
@@ -23,11 +25,14 @@ def views(against: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry, or several of one price that followed each other. ε is computed when asked for.
+    """One entry, or several of one price that followed each other. ε is computed when
+    asked for.
 
-    `people` is how many were charged, None for everyone. `cost` and `after` are, in the eyes of an outsider
-    and of an insider, what this entry added and what the person with the highest spend had spent after it (an upper
-    bound where people took part in different things). A budget that was set is an entry without cost."""
+    `people` is how many were charged, None for everyone. `cost` and `after` are, in the
+    eyes of an outsider and of an insider, what this entry added and what the person
+    with the highest spend had spent after it (an upper bound where people took part in
+    different things). A budget that was set is an entry without cost.
+    """
 
     number: int
     when: str
@@ -54,24 +59,35 @@ class Entry:
 
     @property
     def total(self) -> float:
-        """ε of everything up to and with this entry, for the person with the highest spend."""
+        """ε of everything up to and with this entry, for the person with the highest
+        spend.
+        """
         return self._epsilon(self.after)
 
     def _epsilon(self, spends: Mapping[str, Spend]) -> float:
-        return max(epsilon(spends[view], self.budget.delta) for view in views(self.budget.against))
+        return max(
+            epsilon(spends[view], self.budget.delta)
+            for view in views(self.budget.against)
+        )
 
     def cells(self) -> tuple[str, ...]:
         """When, run, what, uses, people, ε alone, ε in all: for a table."""
         who = "everyone" if self.people is None else f"{self.people:,}"
-        cost = (f"{self.count:,}", who, shown(self.price)) if self.count else ("", "", "")
+        cost = (
+            (f"{self.count:,}", who, shown(self.price)) if self.count else ("", "", "")
+        )
         return (self.when, self.run, self.what, *cost, shown(self.total))
 
 
-def read_entries(rows: Iterable[tuple[Any, ...]], priced: list[Priced]) -> Iterator[Entry]:
+def read_entries(
+    rows: Iterable[tuple[Any, ...]], priced: list[Priced]
+) -> Iterator[Entry]:
     totals: dict[int, int] = {}
     alike = all(row.view == "both" for row in priced)
     budget: Budget  # the first entry of every ledger sets one
-    for (number, when, run, what, people), lines in groupby(rows, key=lambda row: row[:5]):
+    for (number, when, run, what, people), lines in groupby(
+        rows, key=lambda row: row[:5]
+    ):
         counts: dict[int, int] = {}
         for *_, event, count, total, limit, delta, against in lines:
             if limit is not None:
@@ -88,7 +104,9 @@ def read_entries(rows: Iterable[tuple[Any, ...]], priced: list[Priced]) -> Itera
 
 
 def merge(entries: Iterable[Entry]) -> list[Entry]:
-    """Join a run's successive charges for the same events; costs add up where everyone was charged."""
+    """Join a run's successive charges for the same events; costs add up where everyone
+    was charged.
+    """
     merged: list[Entry] = []
     for entry in entries:
         last = merged[-1] if merged else entry
@@ -99,15 +117,27 @@ def merge(entries: Iterable[Entry]) -> list[Entry]:
         if entry.people is not None:
             cost = {v: Counter(last.cost[v]) | Counter(entry.cost[v]) for v in VIEWS}
         merged[-1] = replace(
-            last, what=last.what if last.what == entry.what else f"{last.what.split(' … ')[0]} … {entry.what}",
-            people=None if last.people is None or entry.people is None else last.people + entry.people,
-            charges=last.charges + entry.charges, cost=cost, after=entry.after,
-        )  # fmt: skip
+            last,
+            what=last.what
+            if last.what == entry.what
+            else f"{last.what.split(' … ')[0]} … {entry.what}",
+            people=None
+            if last.people is None or entry.people is None
+            else last.people + entry.people,
+            charges=last.charges + entry.charges,
+            cost=cost,
+            after=entry.after,
+        )
     return merged
 
 
 def _kind(entry: Entry) -> tuple[Any, ...]:
-    return entry.run, entry.people is None, entry.budget, *(frozenset(entry.cost[view]) for view in VIEWS)
+    return (
+        entry.run,
+        entry.people is None,
+        entry.budget,
+        *(frozenset(entry.cost[view]) for view in VIEWS),
+    )
 
 
 def lines_of(
@@ -120,25 +150,43 @@ def lines_of(
     if inside == outside:
         return {(event, "both"): count for event, count in outside.items()}
     sides = {"outsider": outside, "insider": inside}
-    return {(event, view): count for view, side in sides.items() for event, count in side.items()}
+    return {
+        (event, view): count
+        for view, side in sides.items()
+        for event, count in side.items()
+    }
 
 
 def views_apart(against: str, eyes: set[str]) -> tuple[str, ...]:
-    """In whose eyes a price counts, where all that is charged counts in these: once, where it counts in both alike."""
+    """In whose eyes a price counts, where all that is charged counts in these: once,
+    where it counts in both alike.
+    """
     return views(against) if eyes - {"both"} else views(against)[:1]
 
 
 def cost_seen(lines: Mapping[tuple[DpEvent, str], int], view: str) -> Counter[DpEvent]:
-    return Counter({event: count for (event, eyes), count in lines.items() if eyes in (view, "both")})
+    return Counter(
+        {
+            event: count
+            for (event, eyes), count in lines.items()
+            if eyes in (view, "both")
+        }
+    )
 
 
-def person_spend(priced: list[Priced], own: Mapping[int, int], view: str) -> Counter[DpEvent]:
+def person_spend(
+    priced: list[Priced], own: Mapping[int, int], view: str
+) -> Counter[DpEvent]:
     """A person's spend: what everyone was charged, and their own uses by event id."""
-    return spend_seen({row.id: row.everyone + own.get(row.id, 0) for row in priced}, priced, view)
+    return spend_seen(
+        {row.id: row.everyone + own.get(row.id, 0) for row in priced}, priced, view
+    )
 
 
 def highest_spends(spends: Iterable[Counter[DpEvent]]) -> list[Counter[DpEvent]]:
-    """Those that no other exceeds in every count: the person with the highest spend is among them."""
+    """Those that no other exceeds in every count: the person with the highest spend is
+    among them.
+    """
     kept: list[Counter[DpEvent]] = []
     for spend in sorted(spends, key=Counter.total, reverse=True):
         if not any(spend <= other for other in kept):
@@ -156,7 +204,9 @@ def people_texts(people: Iterable[int | str]) -> list[str]:
         raise ConfigError("people must be whole numbers or texts. Nothing was charged.")
     ids = list(map(str, values))
     if len(set(ids)) < len(ids):
-        raise ConfigError("people names a person twice: use `count` instead. Nothing was charged.")
+        raise ConfigError(
+            "people names a person twice: use `count` instead. Nothing was charged."
+        )
     return ids
 
 

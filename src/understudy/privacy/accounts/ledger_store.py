@@ -1,12 +1,15 @@
-"""The file under a ledger: SQLite, durable and atomic. What may be written is decided in `ledger`.
+"""The file under a ledger: SQLite, durable and atomic. What may be written is decided
+in `ledger`.
 
-WAL with synchronous=FULL: a commit is one fsync of the log, a third of what a rollback journal needs, and it
-survives a power cut. (A deleted journal may come back after one and undo a finished charge, unless the folder
-is synced too.) Copy the file only while no process has it open: the latest charges may still stand in `-wal`.
+WAL with synchronous=FULL: a commit is one fsync of the log, a third of what a rollback
+journal needs, and it survives a power cut. (A deleted journal may come back after one
+and undo a finished charge, unless the folder is synced too.) Copy the file only while
+no process has it open: the latest charges may still stand in `-wal`.
 
-A person's uses are kept as counts per event and run, not per entry: enough to price them, and the file does
-not say in which round a person took part. Person ids are stored as text, so that 7 and "7" are one person:
-to count two people as one overstates a price, to count one as two would understate it.
+A person's uses are kept as counts per event and run, not per entry: enough to price
+them, and the file does not say in which round a person took part. Person ids are stored
+as text, so that 7 and "7" are one person: to count two people as one overstates a
+price, to count one as two would understate it.
 """
 
 import os
@@ -29,7 +32,8 @@ from understudy.ground.errors import LedgerError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import event_from_json, event_to_json
 
-_event, _text = lru_cache(event_from_json), lru_cache(event_to_json)
+_event = lru_cache(event_from_json)
+_text = lru_cache(event_to_json)
 _MARK = 0x756E6473  # "unds", where SQLite lets a file say whose it is
 _VERSION = 1
 _SQL = Path(__file__).with_name("ledger.sql").read_text(encoding="utf-8")
@@ -49,7 +53,9 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class Priced:
-    """One event as charged so far, and in whose eyes: "outsider", "insider" or "both"."""
+    """One event as charged so far, and in whose eyes: "outsider", "insider" or
+    "both".
+    """
 
     id: int
     event: DpEvent
@@ -62,32 +68,43 @@ class Store:
     """A connection to one ledger file, shared by the threads of one process."""
 
     def __init__(self, connection: sqlite3.Connection, where: str) -> None:
-        self.connection, self.where = connection, where
-        self._lock, self._process = threading.RLock(), os.getpid()
+        self.connection = connection
+        self.where = where
+        self._lock = threading.RLock()
+        self._process = os.getpid()
         with self.transaction(write=False) as sql:
-            self.id, self.holder = sql.execute("SELECT id, holder FROM ledger").fetchone()
+            self.id, self.holder = sql.execute(
+                "SELECT id, holder FROM ledger"
+            ).fetchone()
 
     @classmethod
     def memory(cls, holder: str, budget: Budget) -> "Store":
-        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False
+        )
         connection.deserialize(_blank())
         _begin(connection, holder, budget)
         return cls(connection, f"{holder}'s rehearsal ledger")
 
     @staticmethod
     def create(path: Path, holder: str, budget: Budget) -> None:
-        """Build the file aside, then link it into place: whole or not at all, and never over another."""
+        """Build the file aside, then link it into place: whole or not at all, and never
+        over another.
+        """
         aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
             with explained(str(path)):
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 os.close(own_file(aside, os.O_EXCL))
-                with closing(sqlite3.connect(aside, isolation_level=None)) as connection:
+                with closing(
+                    sqlite3.connect(aside, isolation_level=None)
+                ) as connection:
                     connection.execute("PRAGMA journal_mode=WAL")
                     connection.executescript(f"BEGIN; {_TABLES}")
                     _begin(connection, holder, budget)
                     connection.execute("COMMIT")
-                with suppress(FileExistsError):  # another process was faster: its ledger rules
+                # another process was faster: its ledger rules
+                with suppress(FileExistsError):
                     os.link(aside, path)
                 sync_folder(path.parent)
         finally:
@@ -99,13 +116,21 @@ class Store:
         with explained(str(path)):
             own_database(path)
             connection = sqlite3.connect(
-                f"{path.resolve().as_uri()}?mode=rw", uri=True, isolation_level=None, check_same_thread=False,
+                f"{path.resolve().as_uri()}?mode=rw",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
                 timeout=patience,
-            )  # fmt: skip
+            )
             try:
-                if fault := _fault(connection):
+                fault = _fault(connection)
+                if fault:
                     raise LedgerError(f"{path}: {fault}. Nothing was computed or sent.")
-                for setting in ("synchronous=FULL", "fullfsync=ON", "cache_size=-65536"):
+                for setting in (
+                    "synchronous=FULL",
+                    "fullfsync=ON",
+                    "cache_size=-65536",
+                ):
                     connection.execute(f"PRAGMA {setting}")
                 return cls(connection, str(path))
             except BaseException:
@@ -118,9 +143,13 @@ class Store:
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
-        """All that happens inside is one consistent view, and is written as a whole or not at all."""
+        """All that happens inside is one consistent view, and is written as a whole or
+        not at all.
+        """
         if os.getpid() != self._process:
-            raise LedgerError(f"{self.where}: opened before a fork. Nothing was computed or sent.")
+            raise LedgerError(
+                f"{self.where}: opened before a fork. Nothing was computed or sent."
+            )
         with self._lock, explained(self.where):
             self.connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
@@ -136,75 +165,133 @@ class Store:
 
     def priced(self, run: str | None = None) -> list[Priced]:
         """Every event so far; with a run, `everyone` counts only its charges."""
-        rows = self.connection.execute("SELECT id, text, view, everyone, peak FROM event").fetchall()
+        rows = self.connection.execute(
+            "SELECT id, text, view, everyone, peak FROM event"
+        ).fetchall()
         if run is not None:
-            uses = "SELECT event, SUM(count) FROM line JOIN entry ON entry = id WHERE run = ? AND people IS NULL"
+            uses = (
+                "SELECT event, SUM(count) FROM line JOIN entry ON entry = id WHERE "
+                "run = ? AND people IS NULL"
+            )
             of_run = dict(self.connection.execute(f"{uses} GROUP BY event", (run,)))
-            rows = [(id, text, view, of_run.get(id, 0), peak) for id, text, view, _, peak in rows]
+            rows = [
+                (id, text, view, of_run.get(id, 0), peak)
+                for id, text, view, _, peak in rows
+            ]
         return [Priced(id, _event(text), *rest) for id, text, *rest in rows]
 
     def own(self, people: str | None, run: str | None = None) -> list[dict[int, int]]:
-        """The distinct tallies (event id → uses) among `people`, a JSON list; among all for None."""
-        charged = [id for (id,) in self.connection.execute("SELECT id FROM event WHERE peak > 0")]
+        """The distinct tallies (event id → uses) among `people`, a JSON list; among all
+        for None.
+        """
+        charged = [
+            id
+            for (id,) in self.connection.execute("SELECT id FROM event WHERE peak > 0")
+        ]
         columns = ", ".join(f"SUM(count * (event = {id}))" for id in charged)
-        who = "true" if people is None else "person IN (SELECT value FROM json_each(:people))"
-        query = f"SELECT DISTINCT {columns or 1} FROM tally WHERE {who} AND (:run IS NULL OR run = :run)"
-        rows = self.connection.execute(f"{query} GROUP BY person", {"people": people, "run": run})
+        who = (
+            "true"
+            if people is None
+            else "person IN (SELECT value FROM json_each(:people))"
+        )
+        query = (
+            f"SELECT DISTINCT {columns or 1} FROM tally WHERE {who} AND (:run IS NULL "
+            "OR run = :run)"
+        )
+        rows = self.connection.execute(
+            f"{query} GROUP BY person", {"people": people, "run": run}
+        )
         return [{}, *(dict(zip(charged, row, strict=False)) for row in rows)]
 
     def tallies(self, run: str | None = None) -> dict[str, dict[int, int]]:
-        """What every charged person has spent alone, in all or in one run: event id → uses."""
+        """What every charged person has spent alone, in all or in one run: event id →
+        uses.
+        """
         owns: dict[str, dict[int, int]] = {}
-        query = "SELECT person, event, SUM(count) FROM tally WHERE :run IS NULL OR run = :run GROUP BY person, event"
+        query = (
+            "SELECT person, event, SUM(count) FROM tally WHERE :run IS NULL OR run = "
+            ":run GROUP BY person, event"
+        )
         rows = self.connection.execute(query, {"run": run})
         for person, event, uses in rows:
             owns.setdefault(person, {})[event] = uses
         return owns
 
     def has_entry(self, run: str, what: str) -> bool:
-        found = self.connection.execute("SELECT 1 FROM entry WHERE run = ? AND what = ? LIMIT 1", (run, what))
+        found = self.connection.execute(
+            "SELECT 1 FROM entry WHERE run = ? AND what = ? LIMIT 1", (run, what)
+        )
         return found.fetchone() is not None
 
-    def add_lines(self, entry: int, run: str, lines: Mapping[tuple[DpEvent, str], int], people: str | None) -> None:
+    def add_lines(
+        self,
+        entry: int,
+        run: str,
+        lines: Mapping[tuple[DpEvent, str], int],
+        people: str | None,
+    ) -> None:
         sql = self.connection
         for (event, view), count in lines.items():
             key = (_text(event), view)
             sql.execute("INSERT OR IGNORE INTO event (text, view) VALUES (?, ?)", key)
-            (id,) = sql.execute("SELECT id FROM event WHERE text = ? AND view = ?", key).fetchone()
+            (id,) = sql.execute(
+                "SELECT id FROM event WHERE text = ? AND view = ?", key
+            ).fetchone()
             if people is None:
-                sql.execute("UPDATE event SET everyone = everyone + ? WHERE id = ?", (count, id))
+                sql.execute(
+                    "UPDATE event SET everyone = everyone + ? WHERE id = ?", (count, id)
+                )
             else:
                 sql.execute(
-                    "INSERT INTO tally SELECT value, ?, ?, ? FROM json_each(?) WHERE true"
+                    "INSERT INTO tally SELECT value, ?, ?, ? FROM json_each(?) WHERE "
+                    "true"
                     " ON CONFLICT DO UPDATE SET count = tally.count + excluded.count",
                     (id, run, count, people),
                 )
                 sql.execute(
-                    "UPDATE event SET peak = max(peak, (SELECT ifnull(max((SELECT SUM(count) FROM tally"
-                    " WHERE person = value AND event = ?)), 0) FROM json_each(?))) WHERE id = ?",
+                    "UPDATE event SET peak = max(peak, (SELECT ifnull(max((SELECT "
+                    "SUM(count) FROM tally WHERE person = value AND event = ?)), 0) "
+                    "FROM json_each(?))) WHERE id = ?",
                     (id, people, id),
                 )
-            sql.execute("INSERT INTO line SELECT ?, id, ?, everyone + peak FROM event WHERE id = ?", (entry, count, id))
+            sql.execute(
+                "INSERT INTO line SELECT ?, id, ?, everyone + peak FROM event "
+                "WHERE id = ?",
+                (entry, count, id),
+            )
 
     def entries(self) -> Iterator[tuple[Any, ...]]:
-        """(entry, at, run, what, people, event id, count, total, ε, δ, against) for each line or budget."""
+        """(entry, at, run, what, people, event id, count, total, ε, δ, against) for
+        each line or budget.
+        """
         query = (
-            "SELECT entry.*, line.event, line.count, line.total, epsilon, delta, against FROM entry"
-            " LEFT JOIN line ON line.entry = entry.id LEFT JOIN budget ON budget.entry = entry.id"
-            " ORDER BY entry.id, line.event"
+            "SELECT entry.*, line.event, line.count, line.total, epsilon, delta, "
+            "against FROM entry LEFT JOIN line ON line.entry = entry.id LEFT JOIN "
+            "budget ON budget.entry = entry.id ORDER BY entry.id, line.event"
         )
         return iter(self.connection.execute(query).fetchall())
 
     def note_terms(self, run: str, terms: str) -> None:
-        """Keep how the price of a run is to be read; files from before there were such terms get their table."""
+        """Keep how the price of a run is to be read; files from before there were such
+        terms get their table.
+        """
         self.connection.execute(_TERMS)
-        self.connection.execute("INSERT OR IGNORE INTO terms VALUES (?, ?)", (run, terms))
+        self.connection.execute(
+            "INSERT OR IGNORE INTO terms VALUES (?, ?)", (run, terms)
+        )
 
     def terms(self, run: str) -> list[str]:
-        known = self.connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'terms'")
+        known = self.connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'terms'"
+        )
         if known.fetchone() is None:
             return []
-        return [terms for (terms,) in self.connection.execute("SELECT terms FROM terms WHERE run = ?", (run,))]
+        return [
+            terms
+            for (terms,) in self.connection.execute(
+                "SELECT terms FROM terms WHERE run = ?", (run,)
+            )
+        ]
 
     def runs(self) -> list[str]:
         query = "SELECT run FROM entry WHERE run <> '' GROUP BY run ORDER BY min(id)"
@@ -218,9 +305,11 @@ def _fault(connection: sqlite3.Connection) -> str | None:
 
     if value("PRAGMA application_id") != _MARK:
         return "it is not a ledger"
-    if (version := value("PRAGMA user_version")) != _VERSION:
+    version = value("PRAGMA user_version")
+    if version != _VERSION:
         return f"it was written by another version ({version})"
-    if (found := value("PRAGMA quick_check(1)")) != "ok":
+    found = value("PRAGMA quick_check(1)")
+    if found != "ok":
         return f"it is damaged ({found.splitlines()[-1]})"
     return None if value("SELECT count(*) FROM budget") else "it has no budget"
 
@@ -232,25 +321,37 @@ def _begin(connection: sqlite3.Connection, holder: str, budget: Budget) -> None:
 
 @cache
 def _blank() -> bytes:
-    """The tables without a row: a copy takes a fifth of the time that making them takes."""
+    """The tables without a row: a copy takes a fifth of the time that making them
+    takes.
+    """
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_TABLES)
         return connection.serialize()
 
 
-def add_entry(connection: sqlite3.Connection, run: str, what: str, people: int | None) -> int:
+def add_entry(
+    connection: sqlite3.Connection, run: str, what: str, people: int | None
+) -> int:
     values = (datetime.now(UTC).isoformat(timespec="seconds"), run, what, people)
-    added = connection.execute("INSERT INTO entry (at, run, what, people) VALUES (?, ?, ?, ?)", values)
+    added = connection.execute(
+        "INSERT INTO entry (at, run, what, people) VALUES (?, ?, ?, ?)", values
+    )
     return added.lastrowid or 0
 
 
-def add_budget(connection: sqlite3.Connection, budget: Budget, reason: str = "") -> None:
-    entry = add_entry(connection, "", f"budget: {budget}" + (f": {reason}" if reason else ""), None)
+def add_budget(
+    connection: sqlite3.Connection, budget: Budget, reason: str = ""
+) -> None:
+    entry = add_entry(
+        connection, "", f"budget: {budget}" + (f": {reason}" if reason else ""), None
+    )
     values = (entry, budget.epsilon, budget.delta, budget.against)
     connection.execute("INSERT INTO budget VALUES (?, ?, ?, ?)", values)
 
 
-def spend_seen(uses: Mapping[int, int], priced: list[Priced], view: str) -> Counter[DpEvent]:
+def spend_seen(
+    uses: Mapping[int, int], priced: list[Priced], view: str
+) -> Counter[DpEvent]:
     """What uses by event id cost in the eyes of "outsider" or "insider"."""
     spend: Counter[DpEvent] = Counter()
     for row in priced:
@@ -261,12 +362,21 @@ def spend_seen(uses: Mapping[int, int], priced: list[Priced], view: str) -> Coun
 
 @contextmanager
 def explained(where: str) -> Iterator[None]:
-    """Whatever SQLite or the disk says becomes a LedgerError that a holder can act on."""
+    """Whatever SQLite or the disk says becomes a LedgerError that a holder can
+    act on.
+    """
     try:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", "")
-        reason = next((text for prefix, text in _REASONS.items() if code.startswith(prefix)), str(error))
-        raise LedgerError(f"{where}: {reason}. Nothing was computed or sent.") from error
+        reason = next(
+            (text for prefix, text in _REASONS.items() if code.startswith(prefix)),
+            str(error),
+        )
+        raise LedgerError(
+            f"{where}: {reason}. Nothing was computed or sent."
+        ) from error
     except OSError as error:
-        raise LedgerError(f"{where}: {error.strerror}. Nothing was computed or sent.") from error
+        raise LedgerError(
+            f"{where}: {error.strerror}. Nothing was computed or sent."
+        ) from error

@@ -1,7 +1,9 @@
-"""Privacy losses, Rényi divergences, Gaussian noise's own ε as dp_accounting has them to the digit, all at once.
+"""Privacy losses, Rényi divergences, Gaussian noise's own ε as dp_accounting has them
+to the digit, all at once.
 
-On one x86-64 core a distribution takes a 5th to a 48th of dp_accounting's time, its folding a 9th to a 19th, its ε a
-12th, a divergence a 7th to a 240th: so the noise of a run takes a tenth of one price by PLDAccountant (`make guard`).
+On one x86-64 core a distribution takes a 5th to a 48th of dp_accounting's time, its
+folding a 9th to a 19th, its ε a 12th, a divergence a 7th to a 240th: so the noise of a
+run takes a tenth of one price by PLDAccountant (`make guard`).
 """
 
 import math
@@ -30,7 +32,9 @@ _SMALL = 30.0  # in logarithms: terms so far below their sum end it
 
 
 class _Normal:
-    """Noise of this deviation: what dp_accounting asks of scipy's `norm`, which takes long to make and to ask."""
+    """Noise of this deviation: what dp_accounting asks of scipy's `norm`, which takes
+    long to make and to ask.
+    """
 
     def __init__(self, deviation: float) -> None:
         self._deviation = deviation
@@ -47,38 +51,59 @@ class _Normal:
 
 class _Gaussian(plm.GaussianPrivacyLoss):  # type: ignore[misc]
     def __init__(self, noise: float, rate: float, kind: Any) -> None:
-        self._standard_deviation, self._gaussian_random_variable = noise, _Normal(noise)
-        self._pessimistic_estimate, self._log_mass_truncation_bound = True, -50
+        self._standard_deviation = noise
+        self._gaussian_random_variable = _Normal(noise)
+        self._pessimistic_estimate = True
+        self._log_mass_truncation_bound = -50
         plm.AdditiveNoisePrivacyLoss.__init__(self, 1, False, rate, kind)
 
 
 def discrete_gaussian(sigma: float, sensitivity: int, grid: float) -> Any:
-    """The privacy loss distribution of discrete Gaussian noise: `from_discrete_gaussian_mechanism`, quickly."""
+    """The privacy loss distribution of discrete Gaussian noise:
+    `from_discrete_gaussian_mechanism`, quickly.
+    """
     noise = plm.DiscreteGaussianPrivacyLoss(sigma, sensitivity)
     ends = noise.connect_dots_bounds()
-    losses = sensitivity * (-0.5 * sensitivity - np.arange(ends.lower_x, ends.upper_x + 1)) / sigma**2 / grid
-    dots = np.unique(np.concatenate([np.floor(losses), np.ceil(losses)])).astype(np.int64)
-    last = -0.5 * sensitivity - dots * grid * sigma**2 / sensitivity  # with a loss so large
+    losses = (
+        sensitivity
+        * (-0.5 * sensitivity - np.arange(ends.lower_x, ends.upper_x + 1))
+        / sigma**2
+        / grid
+    )
+    dots = np.unique(np.concatenate([np.floor(losses), np.ceil(losses)])).astype(
+        np.int64
+    )
+    # with a loss so large
+    last = -0.5 * sensitivity - dots * grid * sigma**2 / sensitivity
     last = np.floor(np.clip(last, ends.lower_x - 1, ends.upper_x)).astype(np.int64)
-    return plds.PrivacyLossDistribution(_connected(grid, dots, _divergence(noise, dots * grid, last)))
+    return plds.PrivacyLossDistribution(
+        _connected(grid, dots, _divergence(noise, dots * grid, last))
+    )
 
 
 def gaussian(noise: float, grid: float) -> Any:
     """That of Gaussian noise: `from_gaussian_mechanism`, quickly."""
-    return plds.PrivacyLossDistribution(_sampled(1.0, noise, grid, plm.AdjacencyType.REMOVE))
+    return plds.PrivacyLossDistribution(
+        _sampled(1.0, noise, grid, plm.AdjacencyType.REMOVE)
+    )
 
 
 def sampled_gaussian(rate: float, noise: float, grid: float) -> Any:
     """That of Gaussian noise on a Poisson sample, at a rate below 1, likewise."""
-    sides = (_sampled(rate, noise, grid, kind) for kind in (plm.AdjacencyType.REMOVE, plm.AdjacencyType.ADD))
+    sides = (
+        _sampled(rate, noise, grid, kind)
+        for kind in (plm.AdjacencyType.REMOVE, plm.AdjacencyType.ADD)
+    )
     return plds.PrivacyLossDistribution(*sides)
 
 
 def _sampled(rate: float, sigma: float, grid: float, kind: Any) -> Any:
     noise = _Gaussian(sigma, rate, kind)
     ends = noise.connect_dots_bounds()
-    low, high = math.floor(ends.epsilon_lower / grid), math.ceil(ends.epsilon_upper / grid)
-    dots, side = np.arange(low, high + 1), 1 if kind == plm.AdjacencyType.REMOVE else -1
+    low = math.floor(ends.epsilon_lower / grid)
+    high = math.ceil(ends.epsilon_upper / grid)
+    dots = np.arange(low, high + 1)
+    side = 1 if kind == plm.AdjacencyType.REMOVE else -1
     epsilons = dots * grid
     # No loss is below this edge for who left, or above it for who joined.
     edge = math.log1p(-rate) if rate < 1 else -math.inf
@@ -88,38 +113,56 @@ def _sampled(rate: float, sigma: float, grid: float, kind: Any) -> Any:
         plain = lost - math.log(rate) + np.log1p(-np.exp(edge - lost))
     plain[np.isnan(plain) | np.isclose(lost, edge, rtol=1e-9, atol=0)] = -math.inf
     last = (side < 0) - 0.5 - side * plain * sigma**2
-    deltas = np.where(lost > edge, _divergence(noise, epsilons, last), -np.expm1(epsilons) if side > 0 else 0.0)
+    deltas = np.where(
+        lost > edge,
+        _divergence(noise, epsilons, last),
+        -np.expm1(epsilons) if side > 0 else 0.0,
+    )
     return _connected(grid, dots, deltas)
 
 
 def _connected(grid: float, dots: npt.NDArray[np.int64], deltas: Floats) -> Any:
-    """Masses at the dots (times the grid) that have these δ there, and more between (Doroshenko et al., Alg. 1):
-    `create_pmf_pessimistic_connect_dots`, at once. Edges: a δ that rises with ε beyond rounding → ValueError."""
+    """Masses at the dots (times the grid) that have these δ there, and more between
+    (Doroshenko et al., Alg. 1): `create_pmf_pessimistic_connect_dots`, at once. Edges:
+    a δ that rises with ε beyond rounding → ValueError.
+    """
     if (np.diff(deltas) > _RISE).any():
         raise ValueError("δ rises with ε.")
     deltas = np.minimum.accumulate(deltas)
-    gaps, steps = np.diff(dots) * grid, np.diff(deltas)
+    gaps = np.diff(dots) * grid
+    steps = np.diff(deltas)
     masses = np.zeros(int(dots[-1] - dots[0]) + 1)
     masses[dots - dots[0]] = np.append(1 - deltas[0], steps / np.expm1(-gaps))
     masses[dots[:-1] - dots[0]] += steps / np.expm1(gaps)
-    return pld_pmf.DensePLDPmf(grid, int(dots[0]), np.maximum(masses, 0), float(deltas[-1]), True)
+    return pld_pmf.DensePLDPmf(
+        grid, int(dots[0]), np.maximum(masses, 0), float(deltas[-1]), True
+    )
 
 
-def _divergence(noise: Any, epsilons: npt.NDArray[Any], last: npt.NDArray[Any]) -> Floats:
+def _divergence(
+    noise: Any, epsilons: npt.NDArray[Any], last: npt.NDArray[Any]
+) -> Floats:
     """δ at each ε, where what is up to `last` has a loss above it."""
     with np.errstate(over="ignore"):
-        deltas = noise.mu_upper_cdf(last) - np.exp(epsilons + noise.mu_lower_log_cdf(last))
+        deltas = noise.mu_upper_cdf(last) - np.exp(
+            epsilons + noise.mu_lower_log_cdf(last)
+        )
     return np.asarray(np.clip(np.nan_to_num(deltas, nan=1.0), 0, 1))
 
 
 def folded(parts: Sequence[tuple[Any, int]]) -> Any:
-    """The privacy loss distribution of so many uses of each: `self_compose` and `compose`. Guarantee: losses beyond the
-    list have a mass of at most 10⁻¹⁵, counted as endless. Edges: different grids → ValueError."""
+    """The privacy loss distribution of so many uses of each: `self_compose` and
+    `compose`. Guarantee: losses beyond the list have a mass of at most 10⁻¹⁵, counted
+    as endless. Edges: different grids → ValueError.
+    """
     if len({distribution._pmf_remove._discretization for distribution, _ in parts}) > 1:
         raise ValueError("losses on different grids cannot be added.")
     symmetric = all(distribution._symmetric for distribution, _ in parts)
     sides = ("_pmf_remove",) if symmetric else ("_pmf_remove", "_pmf_add")
-    lists = ([(getattr(distribution, side), times) for distribution, times in parts] for side in sides)
+    lists = (
+        [(getattr(distribution, side), times) for distribution, times in parts]
+        for side in sides
+    )
     return plds.PrivacyLossDistribution(*map(_folded, lists))
 
 
@@ -127,20 +170,32 @@ def _folded(parts: Sequence[tuple[Any, int]]) -> Any:
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
     sparse = not any(isinstance(losses, pld_pmf.DensePLDPmf) for losses, _ in parts)
-    if sparse and sum(times * math.log(losses.size) for losses, times in parts) <= math.log(_SHORT):
-        return reduce(lambda one, other: one.compose(other, _TAIL), (one.self_compose(times) for one, times in parts))
+    if sparse and sum(
+        times * math.log(losses.size) for losses, times in parts
+    ) <= math.log(_SHORT):
+        return reduce(
+            lambda one, other: one.compose(other, _TAIL),
+            (one.self_compose(times) for one, times in parts),
+        )
     parts = [(_dense(losses), times) for losses, times in parts]
     lists = [(losses._probs, times) for losses, times in parts]
     low, high = _places_kept(lists)
     size = max(high - low + 1, *(len(masses) for masses, _ in lists))
     length = fft.next_fast_len(size, real=True)  # beyond it masses wrap around
     with np.errstate(divide="ignore"):
-        finite = sum(times * float(np.log1p(-losses._infinity_mass)) for losses, times in parts)
-    spectrum = reduce(np.multiply, (fft.rfft(masses, length) ** times for masses, times in lists))
+        finite = sum(
+            times * float(np.log1p(-losses._infinity_mass)) for losses, times in parts
+        )
+    spectrum = reduce(
+        np.multiply, (fft.rfft(masses, length) ** times for masses, times in lists)
+    )
     return pld_pmf.DensePLDPmf(
-        parts[0][0]._discretization, sum(times * losses._lower_loss for losses, times in parts) + low,
-        np.roll(fft.irfft(spectrum, length), -low)[: high - low + 1], _TAIL - math.expm1(finite), True,
-    )  # fmt: skip
+        parts[0][0]._discretization,
+        sum(times * losses._lower_loss for losses, times in parts) + low,
+        np.roll(fft.irfft(spectrum, length), -low)[: high - low + 1],
+        _TAIL - math.expm1(finite),
+        True,
+    )
 
 
 def _dense(losses: Any) -> Any:
@@ -151,31 +206,50 @@ def _dense(losses: Any) -> Any:
     low = int(places.min())
     dense = np.zeros(int(places.max()) - low + 1)
     dense[places - low] = masses
-    return pld_pmf.DensePLDPmf(losses._discretization, low, dense, losses._infinity_mass, losses._pessimistic_estimate)
+    return pld_pmf.DensePLDPmf(
+        losses._discretization,
+        low,
+        dense,
+        losses._infinity_mass,
+        losses._pessimistic_estimate,
+    )
 
 
 def _listed(masses: dict[int, float]) -> tuple[npt.NDArray[np.int64], Floats]:
-    return np.fromiter(masses, np.int64, len(masses)), np.fromiter(masses.values(), np.float64, len(masses))
+    return np.fromiter(masses, np.int64, len(masses)), np.fromiter(
+        masses.values(), np.float64, len(masses)
+    )
 
 
 def _places_kept(lists: Sequence[tuple[Floats, int]]) -> tuple[int, int]:
-    """The places in lists that were folded so often beyond which at most `_TAIL` lies, by Chernoff's bound."""
-    longest, last = max(len(masses) for masses, _ in lists), sum(n * (len(masses) - 1) for masses, n in lists)
+    """The places in lists that were folded so often beyond which at most `_TAIL` lies,
+    by Chernoff's bound.
+    """
+    longest = max(len(masses) for masses, _ in lists)
+    last = sum(n * (len(masses) - 1) for masses, n in lists)
     with np.errstate(all="ignore"):
         above, below = (
-            (sum(n * np.log(_moments(masses, sign / longest)) for masses, n in lists) + math.log(2 / _TAIL))
+            (
+                sum(n * np.log(_moments(masses, sign / longest)) for masses, n in lists)
+                + math.log(2 / _TAIL)
+            )
             * (longest / _CHERNOFF)
             for sign in (1, -1)
         )
-    high = min([last, *(math.ceil(place) + 1 for place in above if math.isfinite(place))])
+    high = min(
+        [last, *(math.ceil(place) + 1 for place in above if math.isfinite(place))]
+    )
     low = max([0, *(math.floor(-place) - 1 for place in below if math.isfinite(place))])
     return low, high
 
 
 def _moments(masses: Floats, by: float) -> Floats:
-    """Σ masses · e^(by · j · place) for each order j; in place, as a list of losses may be long."""
+    """Σ masses · e^(by · j · place) for each order j; in place, as a list of losses may
+    be long.
+    """
     step = np.exp(by * np.arange(len(masses)))
-    power, found = np.ones_like(masses), []
+    power = np.ones_like(masses)
+    found = []
     for _ in _CHERNOFF:
         power *= step
         found.append(power @ masses)
@@ -189,21 +263,31 @@ def least_epsilon(distribution: Any, delta: float) -> float:
 
 
 def _least_epsilon(losses: Any, delta: float) -> float:
-    """δ(ε) = P(loss is endless) + Σ p (1 − e^(ε − loss)) over losses above ε, from the largest down."""
+    """δ(ε) = P(loss is endless) + Σ p (1 − e^(ε − loss)) over losses above ε, from the
+    largest down.
+    """
     if losses._infinity_mass > delta:
         return math.inf
     if isinstance(losses, pld_pmf.DensePLDPmf):
-        places, masses = np.arange(losses._lower_loss, losses._lower_loss + losses.size), losses._probs
+        places = np.arange(losses._lower_loss, losses._lower_loss + losses.size)
+        masses = losses._probs
     else:
         places, masses = _listed(losses._loss_probs)
         order = places.argsort()
-        places, masses = places[order], masses[order]
+        places = places[order]
+        masses = masses[order]
     first = int(np.searchsorted(places, 0, "right"))
-    lost, masses = places[first:][::-1] * losses._discretization, masses[first:][::-1]
-    upper = np.cumsum(np.concatenate([[losses._infinity_mass], masses]))  # of the losses before each
+    lost = places[first:][::-1] * losses._discretization
+    masses = masses[first:][::-1]
+    # of the losses before each
+    upper = np.cumsum(np.concatenate([[losses._infinity_mass], masses]))
     lower = np.cumsum(np.concatenate([[0.0], np.exp(-lost) * masses]))
     with np.errstate(all="ignore"):
-        there = (upper > delta) & (lower > 0) & (np.log((upper - delta) / lower) >= np.append(lost, 0))
+        there = (
+            (upper > delta)
+            & (lower > 0)
+            & (np.log((upper - delta) / lower) >= np.append(lost, 0))
+        )
     last = int(there.argmax()) if there.any() else len(lost)
     # Where e^−loss is 0 the loss itself is a bound.
     unseen = (upper[1 : last + 1] >= delta) & (lower[1 : last + 1] == 0)
@@ -217,19 +301,26 @@ def _least_epsilon(losses: Any, delta: float) -> float:
 def largest_delta(distribution: Any) -> float:
     """δ at ε = 0: P(loss is endless) + Σ p (1 − e^−loss) over losses above 0."""
     sides = ("_pmf_remove",) if distribution._symmetric else ("_pmf_remove", "_pmf_add")
-    return max(float(getattr(distribution, side).get_delta_for_epsilon(0.0)) for side in sides)
+    return max(
+        float(getattr(distribution, side).get_delta_for_epsilon(0.0)) for side in sides
+    )
 
 
 def gaussian_distance(noise: float) -> float:
-    """The total variation of two normal distributions a distance of 1 apart: 2Φ(1/2σ) − 1."""
+    """The total variation of two normal distributions a distance of 1 apart: 2Φ(1/2σ) −
+    1.
+    """
     return float(2 * ndtr(0.5 / noise) - 1) * (1 + 1e-12)
 
 
 def converted(divergence: Floats, orders: Floats, delta: float) -> float:
-    """The least ε at δ > 0 by divergences ≥ 0 of these orders α: `compute_epsilon`, all orders at once. Canonne,
-    Kamath, Steinke 2020, Prop. 12; and 0 where δ ≥ √(1 − e^−KL) (α near 1 is left out, and of no use)."""
+    """The least ε at δ > 0 by divergences ≥ 0 of these orders α: `compute_epsilon`, all
+    orders at once. Canonne, Kamath, Steinke 2020, Prop. 12; and 0 where δ ≥ √(1 −
+    e^−KL) (α near 1 is left out, and of no use).
+    """
     large = orders > 1.01
-    alpha, lost = orders[large], divergence[large]
+    alpha = orders[large]
+    lost = divergence[large]
     if np.any(delta**2 + np.expm1(-divergence) > 0):
         return 0.0
     found = lost + np.log1p(-1 / alpha) - np.log(delta * alpha) / (alpha - 1)
@@ -237,24 +328,31 @@ def converted(divergence: Floats, orders: Floats, delta: float) -> float:
 
 
 def gaussian_epsilon(noise: float, delta: float) -> float:
-    """The ε of Gaussian noise at 0 < δ < 1 (Balle and Wang 2018, Thm 8): `get_epsilon_gaussian`, quickly."""
+    """The ε of Gaussian noise at 0 < δ < 1 (Balle and Wang 2018, Thm 8):
+    `get_epsilon_gaussian`, quickly.
+    """
     most = math.log(delta)
 
     def excess(epsilon: float) -> float:
         edge = epsilon * noise + 0.5 / noise
-        x, y = log_ndtr(1 / noise - edge), epsilon + log_ndtr(-edge)
+        x = log_ndtr(1 / noise - edge)
+        y = epsilon + log_ndtr(-edge)
         return float(x + np.log1p(-np.exp(y - x)) if y <= x else -np.inf) - most
 
     if excess(0.0) < 0:
         return 0.0
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     while excess(high) > 0:
-        low, high = high, high * 10
+        low = high
+        high = high * 10
     return float(brentq(excess, low, high, xtol=1e-12))
 
 
 def gaussian_bound(noise: float, delta: float) -> float:
-    """The analytic ε (Balle and Wang 2018); where its root finder is too coarse, that of zCDP (Bun, Steinke 2016)."""
+    """The analytic ε (Balle and Wang 2018); where its root finder is too coarse, that
+    of zCDP (Bun, Steinke 2016).
+    """
     if 1e-4 <= noise <= 1e8:
         with np.errstate(all="ignore"):
             return gaussian_epsilon(noise, delta) + 1e-12  # its root finder's tolerance
@@ -262,12 +360,16 @@ def gaussian_bound(noise: float, delta: float) -> float:
 
 
 def sampled_divergence(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
-    """The Rényi divergence of Gaussian noise on a Poisson sample, at orders α above 1 and a rate q between 0 and 1.
-    Mironov, Talwar, Zhang, "Rényi Differential Privacy of the Sampled Gaussian Mechanism" (2019), §3.3. Edges: an order
-    whose series does not end → infinity: it is left out, which only raises ε."""
-    alpha, found = np.array(orders), np.empty(len(orders))
+    """The Rényi divergence of Gaussian noise on a Poisson sample, at orders α above 1
+    and a rate q between 0 and 1. Mironov, Talwar, Zhang, "Rényi Differential Privacy of
+    the Sampled Gaussian Mechanism" (2019), §3.3. Edges: an order whose series does not
+    end → infinity: it is left out, which only raises ε.
+    """
+    alpha = np.array(orders)
+    found = np.empty(len(orders))
     broken = alpha != np.floor(alpha)
-    large = alpha > _FEW_TERMS  # all sums of a table are as long as that of its largest order
+    # all sums of a table are as long as that of its largest order
+    large = alpha > _FEW_TERMS
     parts = ((_series, broken), (_sums, ~broken & large), (_sums, ~broken & ~large))
     for part, some in parts:
         if some.any():
@@ -277,16 +379,22 @@ def sampled_divergence(rate: float, noise: float, orders: tuple[float, ...]) -> 
 
 def _sums(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
     """log Σ_k C(α, k) (1 − q)^(α−k) q^k e^((k² − k)/2σ²), for whole orders."""
-    alpha, k = np.array(orders)[:, None], np.arange(max(orders) + 1)
-    terms = _log_binomials(orders) + k * math.log(rate) + (alpha - k) * math.log1p(-rate)
+    alpha = np.array(orders)[:, None]
+    k = np.arange(max(orders) + 1)
+    terms = (
+        _log_binomials(orders) + k * math.log(rate) + (alpha - k) * math.log1p(-rate)
+    )
     terms += (k * k - k) / (2 * noise**2)
     most = terms.max(1)
     return np.asarray(most + np.log(np.exp(terms - most[:, None]).sum(1)))
 
 
 def _series(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
-    """The same for others: two series, of what lies below and above z₀, both of terms that all count as positive."""
-    alpha, found = np.array(orders), np.full(len(orders), np.inf)
+    """The same for others: two series, of what lies below and above z₀, both of terms
+    that all count as positive.
+    """
+    alpha = np.array(orders)
+    found = np.full(len(orders), np.inf)
     edge = noise**2 * math.log(1 / rate - 1) + 0.5
     below = above = last = before = np.full(len(orders), -np.inf)
     for i in range(_MOST_TERMS):
@@ -296,18 +404,23 @@ def _series(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
         low += (i * i - i) / (2 * noise**2) + log_ndtr((edge - i) / noise)
         high = binomial + j * math.log(rate) + i * math.log1p(-rate)
         high += (j * j - j) / (2 * noise**2) + log_ndtr((j - edge) / noise)
-        below, above = np.logaddexp(below, low), np.logaddexp(above, high)
+        below = np.logaddexp(below, low)
+        above = np.logaddexp(above, high)
         total = np.logaddexp(below, above)
         done = (low < last) & (high < before) & (np.maximum(low, high) < total - _SMALL)
         found = np.where(done & np.isinf(found), total, found)
         if np.isfinite(found).all():
             break
-        last, before = low, high
+        last = low
+        before = high
     return found
 
 
 @cache
 def _log_binomials(orders: tuple[float, ...]) -> Floats:
     """log C(α, k): (orders, most + 1), −∞ where k is above α."""
-    alpha, k = np.array(orders)[:, None], np.arange(max(orders) + 1)
-    return np.asarray(gammaln(alpha + 1) - gammaln(k + 1) - gammaln(np.maximum(alpha - k + 1, 0)))
+    alpha = np.array(orders)[:, None]
+    k = np.arange(max(orders) + 1)
+    return np.asarray(
+        gammaln(alpha + 1) - gammaln(k + 1) - gammaln(np.maximum(alpha - k + 1, 0))
+    )

@@ -1,8 +1,10 @@
-"""How the price of a run is to be read, as a holder knows it by itself; kept in its ledger when it first pays.
+"""How the price of a run is to be read, as a holder knows it by itself; kept in its
+ledger when it first pays.
 
-A statement's ε follows from the uses of rows, and from what these facts say: over which parties uses compose, what one
-person means, who is believed. A server writes the statement, so a holder that signs it compares it with its own record
-of them (`evidence.claims`).
+A statement's ε follows from the uses of rows, and from what these facts say: over which
+parties uses compose, what one person means, who is believed. A server writes the
+statement, so a holder that signs it compares it with its own record of them
+(`evidence.claims`).
 """
 
 from dataclasses import asdict, dataclass
@@ -14,9 +16,11 @@ from understudy.privacy.accounts.budget import ADJACENCY, Budget
 
 @dataclass(frozen=True, kw_only=True)
 class PriceTerms:
-    """The facts of one run at one holder, named as in `PrivacyStatement`. `budgets`: what the protocol may cost, and
-    what the run may cost with all that is bought for it, where that is more. `people`: how many this holder stated to
-    the run; None where it did not."""
+    """The facts of one run at one holder, named as in `PrivacyStatement`. `budgets`:
+    what the protocol may cost, and what the run may cost with all that is bought for
+    it, where that is more. `people`: how many this holder stated to the run; None where
+    it did not.
+    """
 
     protocol: str
     budgets: tuple[Budget, ...]
@@ -31,11 +35,14 @@ class PriceTerms:
     local: bool = False
     together: str = ""
     unguarded: tuple[str, ...] = ()
-    drafted: tuple[str, ...] = ()  # what the holder's schema says of having been drafted from rows
+    # what the holder's schema says of having been drafted from rows
+    drafted: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {
-            "budgets": [one.to_dict() | {"epsilon": finite(one.epsilon)} for one in self.budgets],
+            "budgets": [
+                one.to_dict() | {"epsilon": finite(one.epsilon)} for one in self.budgets
+            ],
             "rehearsal": list(self.rehearsal),
             "unguarded": list(self.unguarded),
             "drafted": list(self.drafted),

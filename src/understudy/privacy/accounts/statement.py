@@ -1,24 +1,30 @@
-"""What a run cost its people, in words and figures that a privacy officer can hold it to.
+"""What a run cost its people, in words and figures that a privacy officer can hold it
+to.
 
-Every ε stands beside its δ, against whom it holds, what "one person" means, and how often rows were used. Figures are
-rounded up. Where all uses are pure (local reports), ε stands there twice: the tight figure at the stated δ, and the
-plain sum over the uses, which holds at δ=0. A rehearsal, and noise that can be guessed, protect nobody: the statement
-says so before all else.
+Every ε stands beside its δ, against whom it holds, what "one person" means, and how
+often rows were used. Figures are rounded up. Where all uses are pure (local reports), ε
+stands there twice: the tight figure at the stated δ, and the plain sum over the uses,
+which holds at δ=0. A rehearsal, and noise that can be guessed, protect nobody: the
+statement says so before all else.
 
-Differs from the paper (Zhang 2022, Eq. 4.17, the maximum over parties): where parties hold the same people, a
-person's price is the composition of all parties' prices. Their uses are priced together at one stated δ, the
-largest of theirs; that is a guarantee in its own right, since the uses together have an ε at every δ.
-Against another party j, a person's price is that of all parties but j, which has its own rows anyway; the worst j is
-shown. Where the parties draw one sample for all of them in each step (`common_steps`), an outsider's price is that of
-the one sample with all parties' noise on it (`events.together`). Who knows the samples is priced without them.
+Differs from the paper (Zhang 2022, Eq. 4.17, the maximum over parties): where parties
+hold the same people, a person's price is the composition of all parties' prices. Their
+uses are priced together at one stated δ, the largest of theirs; that is a guarantee in
+its own right, since the uses together have an ε at every δ. Against another party j, a
+person's price is that of all parties but j, which has its own rows anyway; the worst j
+is shown. Where the parties draw one sample for all of them in each step
+(`common_steps`), an outsider's price is that of the one sample with all parties' noise
+on it (`events.together`). Who knows the samples is priced without them.
 
-Where the parties make one release together (`one_release`), each party's ledger holds the price of that release, for
-the whole of a person: those charges are for the same thing, and the person pays the largest of them once.
+Where the parties make one release together (`one_release`), each party's ledger holds
+the price of that release, for the whole of a person: those charges are for the same
+thing, and the person pays the largest of them once.
 
-Where parties hold rows of different people, that no person is with two of them is the holders' word: nobody checks it,
-and the statement says so. Where a person may be with `most_holders` of them, prices compose over so many: of each event
-the most uses that so many parties can have together. A joint release over rows is moved so many times as far by such a
-person, and its parties are charged for that.
+Where parties hold rows of different people, that no person is with two of them is the
+holders' word: nobody checks it, and the statement says so. Where a person may be with
+`most_holders` of them, prices compose over so many: of each event the most uses that so
+many parties can have together. A joint release over rows is moved so many times as far
+by such a person, and its parties are charged for that.
 """
 
 import math
@@ -48,17 +54,28 @@ from understudy.privacy.accounts.budget import (
     shown,
     unit_of,
 )
-from understudy.privacy.accounts.events import describe, event_from_json, event_to_json, spent_together
+from understudy.privacy.accounts.events import (
+    describe,
+    event_from_json,
+    event_to_json,
+    spent_together,
+)
 
 _version = cache(version)
-AGAINST = {"outsider": "an outsider who sees the release", "server": "the server", "another_party": "another party"}
+AGAINST = {
+    "outsider": "an outsider who sees the release",
+    "server": "the server",
+    "another_party": "another party",
+}
 EVERYBODY = "all others together"
 ALONE = "only one party holds each person"
 ELSEWHERE = (
-    f"that {ALONE}. The holders state this, and nobody has checked it: a person whom several of them hold "
-    "pays more than stated here"
+    f"that {ALONE}. The holders state this, and nobody has checked it: a person whom "
+    "several of them hold pays more than stated here"
 )
-SEVERAL = "a person with several {units}: all of them together cost up to as many times ε"
+SEVERAL = (
+    "a person with several {units}: all of them together cost up to as many times ε"
+)
 OUTSIDE = (
     "which people the parties share: alignment reveals the intersection",
     "the number of people",
@@ -69,11 +86,14 @@ OUTSIDE = (
 
 @dataclass(frozen=True, kw_only=True)
 class PartyPrivacy:
-    """One party's price for its person with the highest spend: uses of each event, as outsider and insider see them.
+    """One party's price for its person with the highest spend: uses of each event, as
+    outsider and insider see them.
 
-    `rounds` is how many rounds the uses were spread over, evenly (where cohorts are asked: the rounds that this
-    person took part in); `noise` names the generator of the noise; `people` is None where not disclosed, and 0 at an
-    aggregator; `rehearsal` are keys of `REHEARSED`."""
+    `rounds` is how many rounds the uses were spread over, evenly (where cohorts are
+    asked: the rounds that this person took part in); `noise` names the generator of the
+    noise; `people` is None where not disclosed, and 0 at an aggregator; `rehearsal` are
+    keys of `REHEARSED`.
+    """
 
     name: str
     budget: Budget
@@ -82,25 +102,41 @@ class PartyPrivacy:
     noise: str
     people: int | None
     rounds: int = 1
-    each: tuple[Spend, ...] = ()  # uses of every round, where they may differ: a round costs the dearest
+    # uses of every round, where they may differ: a round costs the dearest
+    each: tuple[Spend, ...] = ()
     rehearsal: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         whole(rounds=self.rounds)
 
     @classmethod
-    def stated(cls, name: str, info: Mapping[str, Any], spent: Mapping[str, Spend], **more: Any) -> "PartyPrivacy":
-        """What was `spent`, in each view, with what the party stated: budget (None: no limit), noise and people."""
-        budget = Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"])
+    def stated(
+        cls, name: str, info: Mapping[str, Any], spent: Mapping[str, Spend], **more: Any
+    ) -> "PartyPrivacy":
+        """What was `spent`, in each view, with what the party stated: budget (None: no
+        limit), noise and people.
+        """
+        budget = (
+            Budget(math.inf, 0.0)
+            if info["budget"] is None
+            else Budget(**info["budget"])
+        )
         return cls(
-            name=name, budget=budget, outsider=spent["outsider"], insider=spent["anyone"],
-            noise=info["noise"]["generator"], people=info.get("people"),
-            rehearsal=tuple(info["noise"]["rehearsal"]), **more,
-        )  # fmt: skip
+            name=name,
+            budget=budget,
+            outsider=spent["outsider"],
+            insider=spent["anyone"],
+            noise=info["noise"]["generator"],
+            people=info.get("people"),
+            rehearsal=tuple(info["noise"]["rehearsal"]),
+            **more,
+        )
 
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any]) -> "PartyPrivacy":
-        """What `PrivacyStatement.to_dict` wrote of a party, without the figures that follow from it."""
+        """What `PrivacyStatement.to_dict` wrote of a party, without the figures that
+        follow from it.
+        """
         budget = dict(stated["budget"])
         if budget["epsilon"] is None:
             budget["epsilon"] = math.inf
@@ -119,24 +155,36 @@ class PartyPrivacy:
         return self.outsider if against == "outsider" else self.insider
 
     def round(self, against: str) -> Spend:
-        """What the dearest round used; where rounds may differ, what was paid beside them counts as one."""
+        """What the dearest round used; where rounds may differ, what was paid beside
+        them counts as one.
+        """
         if self.each:
-            beside = Counter(self.spend(against)) - sum(map(Counter, self.each), Counter())
-            return max((*self.each, beside), key=lambda uses: epsilon(uses, self.budget.delta))
-        return {event: -(-count // self.rounds) for event, count in self.spend(against).items()}
+            beside = Counter(self.spend(against)) - sum(
+                map(Counter, self.each), Counter()
+            )
+            return max(
+                (*self.each, beside), key=lambda uses: epsilon(uses, self.budget.delta)
+            )
+        return {
+            event: -(-count // self.rounds)
+            for event, count in self.spend(against).items()
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyStatement:
     """The privacy of a run. `str` for people, `to_dict` for files.
 
-    `same_people`: the parties hold columns of the same people; otherwise at most `most_holders` of them hold a person,
-    as the holders state. `one_release`: the parties' charges are for one joint release, each for a whole person.
-    `common_steps`: the parties' samples are common ones, of at least so many steps; None: each party draws its own.
-    `adjacency` says what is protected, a person or less: two worlds that ε holds apart differ in that. `together`:
-    those against whom ε holds each alone, and does not hold where they pool what they know. `local`: it holds where
-    all others do, since each person's own device adds all of the noise. `outside` lists what ε does not cover,
-    `unguarded` what of the release has no formal guarantee."""
+    `same_people`: the parties hold columns of the same people; otherwise at most
+    `most_holders` of them hold a person, as the holders state. `one_release`: the
+    parties' charges are for one joint release, each for a whole person. `common_steps`:
+    the parties' samples are common ones, of at least so many steps; None: each party
+    draws its own. `adjacency` says what is protected, a person or less: two worlds that
+    ε holds apart differ in that. `together`: those against whom ε holds each alone, and
+    does not hold where they pool what they know. `local`: it holds where all others do,
+    since each person's own device adds all of the noise. `outside` lists what ε does
+    not cover, `unguarded` what of the release has no formal guarantee.
+    """
 
     parties: tuple[PartyPrivacy, ...]
     run: str = ""
@@ -155,20 +203,28 @@ class PrivacyStatement:
         whole(most_holders=self.most_holders)
         if not self.parties:
             raise ConfigError("a privacy statement needs at least one party.")
-        object.__setattr__(self, "delta", max(party.budget.delta for party in self.parties))
+        object.__setattr__(
+            self, "delta", max(party.budget.delta for party in self.parties)
+        )
 
     @property
     def unit(self) -> str:
-        """What ε protects: a person, or a row, an image, a series, a window, of which a person may have several."""
+        """What ε protects: a person, or a row, an image, a series, a window, of which a
+        person may have several.
+        """
         return unit_of(self.adjacency)
 
     @property
     def beyond(self) -> tuple[str, ...]:
-        """All that ε does not cover: `outside`, and people where less than a person is protected."""
+        """All that ε does not cover: `outside`, and people where less than a person is
+        protected.
+        """
         if self.unit == "person":
             return self.outside
         several = SEVERAL.format(units=PLURALS[self.unit])
-        outside = (in_units(text, self.unit) for text in self.outside if text != several)
+        outside = (
+            in_units(text, self.unit) for text in self.outside if text != several
+        )
         return (several, *outside)
 
     @property
@@ -176,7 +232,9 @@ class PrivacyStatement:
         return rehearsed({party.name: party.rehearsal for party in self.parties})
 
     def epsilon(self, party: str | None = None, against: str = "server") -> float:
-        """ε of one party at its own δ, or of a person over all; against a key of `AGAINST` (no other party → 0)."""
+        """ε of one party at its own δ, or of a person over all; against a key of
+        `AGAINST` (no other party → 0).
+        """
         one_of(AGAINST, against=against)
         if party is not None:
             (found,) = [one for one in self.parties if one.name == party]
@@ -184,39 +242,71 @@ class PrivacyStatement:
         return _dearest(self._of_person(against), self.delta)
 
     def guess(self, against: str = "server") -> Guess:
-        """How often, at most, whoever guesses whether a person took part is right, by the noise that was used."""
+        """How often, at most, whoever guesses whether a person took part is right, by
+        the noise that was used.
+        """
         one_of(AGAINST, against=against)
-        return best_guess(distance=max(map(distance, self._of_person(against)), default=0.0))
+        return best_guess(
+            distance=max(map(distance, self._of_person(against)), default=0.0)
+        )
 
     def _of_person(self, against: str) -> Iterator[Counter[DpEvent]]:
         """All that may have been spent on one person, of which the dearest counts."""
-        rest = [[other for other in self.parties if other is not party] for party in self.parties]
+        rest = [
+            [other for other in self.parties if other is not party]
+            for party in self.parties
+        ]
         for parties in rest if against == "another_party" else [[*self.parties]]:
             most = len(parties) if self.same_people else self.most_holders
-            groups = [parties] if most > 1 and not self.one_release else [[party] for party in parties]
-            yield from chain.from_iterable(self._seen(group, against, most) for group in groups)
+            groups = (
+                [parties]
+                if most > 1 and not self.one_release
+                else [[party] for party in parties]
+            )
+            yield from chain.from_iterable(
+                self._seen(group, against, most) for group in groups
+            )
 
     def per_party(self, against: str = "server") -> dict[str, float]:
         return {party.name: self.epsilon(party.name, against) for party in self.parties}
 
-    def _seen(self, parties: list[PartyPrivacy], against: str, most: int | None) -> list[Counter[DpEvent]]:
-        """Of all these parties, or any `most` of them; an insider's ε is at least an outsider's."""
-        return [self._joint_spend([party.spend(v) for party in parties], most) for v in {"outsider", against}]
+    def _seen(
+        self, parties: list[PartyPrivacy], against: str, most: int | None
+    ) -> list[Counter[DpEvent]]:
+        """Of all these parties, or any `most` of them; an insider's ε is at least an
+        outsider's.
+        """
+        return [
+            self._joint_spend([party.spend(v) for party in parties], most)
+            for v in {"outsider", against}
+        ]
 
-    def _price(self, party: PartyPrivacy, against: str, delta: float, *, rounds: bool = False) -> float:
-        seen = [[party.round(v) if rounds else party.spend(v)] for v in {"outsider", against}]
+    def _price(
+        self, party: PartyPrivacy, against: str, delta: float, *, rounds: bool = False
+    ) -> float:
+        seen = [
+            [party.round(v) if rounds else party.spend(v)]
+            for v in {"outsider", against}
+        ]
         return _dearest((self._joint_spend(spends, None) for spends in seen), delta)
 
     def _joint_spend(self, spends: list[Spend], most: int | None) -> Counter[DpEvent]:
-        """All uses; or of each event as many as any `most` of the parties have together."""
+        """All uses; or of each event as many as any `most` of the parties have
+        together.
+        """
         if self.common_steps is not None:
             return spent_together(spends, steps=self.common_steps)
         events = {event for spend in spends for event in spend}
-        uses = {event: sorted((spend.get(event, 0) for spend in spends), reverse=True) for event in events}
+        uses = {
+            event: sorted((spend.get(event, 0) for spend in spends), reverse=True)
+            for event in events
+        }
         return Counter({event: sum(counts[:most]) for event, counts in uses.items()})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for privacy.json. An ε that is not finite is null: no guarantee."""
+        """Plain values for privacy.json. An ε that is not finite is null: no
+        guarantee.
+        """
         return {
             "rehearsal": self.rehearsal or None,
             "run": self.run,
@@ -241,11 +331,17 @@ class PrivacyStatement:
 
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any]) -> "PrivacyStatement":
-        """The statement that uses, budgets and how prices compose make, by what `to_dict` wrote of them; every figure
-        is computed anew. Edges: KeyError, TypeError, ValueError, PrivacyError or ConfigError for anything else."""
+        """The statement that uses, budgets and how prices compose make, by what
+        `to_dict` wrote of them; every figure is computed anew. Edges: KeyError,
+        TypeError, ValueError, PrivacyError or ConfigError for anything else.
+        """
         person = stated["person"]
         pooled = [(str(who), price) for who, price in person["together"]]
-        unbounded = [who.removesuffix(" together") for who, price in pooled if price is None and who != EVERYBODY]
+        unbounded = [
+            who.removesuffix(" together")
+            for who, price in pooled
+            if price is None and who != EVERYBODY
+        ]
         return cls(
             parties=tuple(map(PartyPrivacy.from_dict, stated["parties"])),
             run=str(stated["run"]),
@@ -262,14 +358,15 @@ class PrivacyStatement:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        holders = [party for party in self.parties if party.people != 0]  # an aggregator holds nobody
+        # an aggregator holds nobody
+        holders = [party for party in self.parties if party.people != 0]
         if self.same_people or len(holders) == 1:
             return ()
         if self.most_holders == 1:
             return (in_units(ELSEWHERE, self.unit),)
         return (
-            f"that at most {self.most_holders} of the parties hold a {self.unit}. The holders state this, and nobody "
-            "has checked it",
+            f"that at most {self.most_holders} of the parties hold a {self.unit}. The "
+            "holders state this, and nobody has checked it",
         )
 
     def _party(self, party: PartyPrivacy) -> dict[str, Any]:
@@ -277,13 +374,21 @@ class PrivacyStatement:
         return {
             "name": party.name,
             "people": party.people,
-            "budget": party.budget.to_dict() | {"epsilon": finite(party.budget.epsilon)},
+            "budget": party.budget.to_dict()
+            | {"epsilon": finite(party.budget.epsilon)},
             "delta": delta,
             "epsilon": {who: finite(self.epsilon(party.name, who)) for who in AGAINST},
-            "epsilon_sum": {who: finite(self._price(party, who, 0.0)) for who in AGAINST},
-            "epsilon_round": {who: finite(self._price(party, who, delta, rounds=True)) for who in AGAINST},
+            "epsilon_sum": {
+                who: finite(self._price(party, who, 0.0)) for who in AGAINST
+            },
+            "epsilon_round": {
+                who: finite(self._price(party, who, delta, rounds=True))
+                for who in AGAINST
+            },
             "rounds": party.rounds,
-            "uses": {view: _uses(party.spend(view)) for view in ("outsider", "insider")},
+            "uses": {
+                view: _uses(party.spend(view)) for view in ("outsider", "insider")
+            },
             "uses_of_rounds": [_uses(uses) for uses in party.each],
             "noise": party.noise,
         }
@@ -298,11 +403,27 @@ class PrivacyStatement:
         title = f"Privacy of run {self.run}" if self.run else "Privacy"
         lines = [self.rehearsal, ""] if self.rehearsal else []
         protected = "one person" if self.unit == "person" else "protected"
-        lines += [title, f"  {protected:<10}   {self.adjacency}", f"  accountant   {self._accountant()}"]
+        lines += [
+            title,
+            f"  {protected:<10}   {self.adjacency}",
+            f"  accountant   {self._accountant()}",
+        ]
         lines += ["", "Each party", *aligned(self._rows())]
-        lines += ["", "Uses", *aligned([row for party in self.parties for row in _words(party)])]
-        lines += ["", in_units(f"A person over all parties, at δ={self.delta:g} ({self._reason()})", self.unit)]
-        prices = [[AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom()]
+        lines += [
+            "",
+            "Uses",
+            *aligned([row for party in self.parties for row in _words(party)]),
+        ]
+        lines += [
+            "",
+            in_units(
+                f"A person over all parties, at δ={self.delta:g} ({self._reason()})",
+                self.unit,
+            ),
+        ]
+        prices = [
+            [AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom()
+        ]
         prices += [[who, shown(price)] for who, price in self._pooled()]
         lines += aligned([["against", "ε"], *prices])
         guess = max(map(self.guess, self._whom()), key=lambda one: one.share)
@@ -311,36 +432,66 @@ class PrivacyStatement:
             lines += ["", "Assumed", *(f"  - {text}" for text in self.assumed)]
         lines += ["", "Outside ε", *(f"  - {text}" for text in self.beyond)]
         if self.unguarded:
-            lines += ["", "Without a formal guarantee", *(f"  - {text}" for text in self.unguarded)]
+            lines += [
+                "",
+                "Without a formal guarantee",
+                *(f"  - {text}" for text in self.unguarded),
+            ]
         return "\n".join(lines)
 
     def _reason(self) -> str:
         if not self.same_people and self.most_holders > 1:
-            many = f"up to {self.most_holders} of the parties hold a person, as the holders state"
-            how = "; the parties' charges are for one release" if self.one_release else ": prices compose"
+            many = (
+                f"up to {self.most_holders} of the parties hold a person, as the "
+                "holders state"
+            )
+            how = (
+                "; the parties' charges are for one release"
+                if self.one_release
+                else ": prices compose"
+            )
             return many + how
         if self.one_release:
             made = len(self.parties[0].each)
-            what, same = ("one release", "release") if made < 2 else (f"{made:,} joint releases", "ones")
+            what, same = (
+                ("one release", "release")
+                if made < 2
+                else (f"{made:,} joint releases", "ones")
+            )
             return f"{what}; the parties' charges are for the same {same}"
         if self.same_people and self.common_steps is not None and len(self.parties) > 1:
-            return "the parties hold the same people in common samples: their noise is combined before sampling counts"
+            return (
+                "the parties hold the same people in common samples: their noise is "
+                "combined before sampling counts"
+            )
         if self.same_people:
             return "the parties hold the same people, so their prices compose"
         return ALONE if len(self.parties) == 1 else f"assumed: {ALONE}"
 
     def _pooled(self) -> list[tuple[str, float]]:
-        """A person's ε against several who pool what they know, where something is known of it."""
+        """A person's ε against several who pool what they know, where something is
+        known of it.
+        """
         if self.together:
             return [(f"{self.together} together", math.inf)]
-        return [(EVERYBODY, max(self.epsilon(None, who) for who in AGAINST))] if self.local else []
+        return (
+            [(EVERYBODY, max(self.epsilon(None, who) for who in AGAINST))]
+            if self.local
+            else []
+        )
 
     def _whom(self) -> list[str]:
-        return [who for who in AGAINST if who != "another_party" or len(self.parties) > 1]
+        return [
+            who for who in AGAINST if who != "another_party" or len(self.parties) > 1
+        ]
 
     def _rows(self) -> list[list[str]]:
-        """Heads, and a row for each party and whom it holds against; ε at δ=0 where any use is pure."""
-        pure = any(math.isfinite(self._price(party, "server", 0.0)) for party in self.parties)
+        """Heads, and a row for each party and whom it holds against; ε at δ=0 where any
+        use is pure.
+        """
+        pure = any(
+            math.isfinite(self._price(party, "server", 0.0)) for party in self.parties
+        )
         heads = (
             "party",
             counted_in(self.adjacency),
@@ -354,9 +505,14 @@ class PrivacyStatement:
         )
         rows = [[head for head in heads if pure or head != "ε at δ=0"]]
         for party in self.parties:
-            people, delta = "not disclosed" if party.people is None else f"{party.people:,}", party.budget.delta
+            people = "not disclosed" if party.people is None else f"{party.people:,}"
+            delta = party.budget.delta
             for who in self._whom():
-                once = [party.name, people, f"{party.rounds:,}", str(party.budget)] if who == "outsider" else [""] * 4
+                once = (
+                    [party.name, people, f"{party.rounds:,}", str(party.budget)]
+                    if who == "outsider"
+                    else [""] * 4
+                )
                 prices = [shown(self.epsilon(party.name, who)), f"{delta:g}"]
                 prices += [shown(self._price(party, who, 0.0))] if pure else []
                 prices += [shown(self._price(party, who, delta, rounds=True))]
@@ -369,11 +525,16 @@ def _dearest(spends: Iterable[Spend], delta: float) -> float:
 
 
 def _uses(spend: Spend) -> list[dict[str, Any]]:
-    return [{"count": count, "event": event_to_json(event), "words": describe(event)} for event, count in spend.items()]
+    return [
+        {"count": count, "event": event_to_json(event), "words": describe(event)}
+        for event, count in spend.items()
+    ]
 
 
 def _spend(uses: Iterable[Mapping[str, Any]]) -> Spend:
-    """What `_uses` wrote. ValueError for an event that stands there twice, or a count that is none."""
+    """What `_uses` wrote. ValueError for an event that stands there twice, or a count
+    that is none.
+    """
     spend: dict[DpEvent, int] = {}
     for use in uses:
         event = event_from_json(str(use["event"]))
@@ -384,10 +545,15 @@ def _spend(uses: Iterable[Mapping[str, Any]]) -> Spend:
 
 
 def _words(party: PartyPrivacy) -> list[list[str]]:
-    """What was done, how often, with which noise; the insider's side only where it differs."""
+    """What was done, how often, with which noise; the insider's side only where it
+    differs.
+    """
     sides: Mapping[str, Spend] = {"": party.outsider}
     if Counter(party.outsider) != Counter(party.insider):
-        sides = {"to an outsider": party.outsider, "to the server and other parties": party.insider}
+        sides = {
+            "to an outsider": party.outsider,
+            "to the server and other parties": party.insider,
+        }
     return [
         [party.name, f"{count:,} ×", describe(event), side, f"noise: {party.noise}"]
         for side, spend in sides.items()

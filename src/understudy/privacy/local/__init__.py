@@ -1,3 +1,4 @@
-"""What one person sends by themselves under local privacy: choices of coordinates (`selection`), noisy values
-(`piecewise`), bits (`rappor`), one set of cells or one of many codewords (`naming`).
+"""What one person sends by themselves under local privacy: choices of coordinates
+(`selection`), noisy values (`piecewise`), bits (`rappor`), one set of cells or one of
+many codewords (`naming`).
 """

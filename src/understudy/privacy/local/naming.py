@@ -1,22 +1,29 @@
-"""A report names one of many options, or some of them, and more often than not what is the person's own.
+"""A report names one of many options, or some of them, and more often than not what is
+the person's own.
 
-*Subset selection*: of K cells a person names s. Ye, Barg, "Optimal schemes for discrete distribution estimation under
-locally differential privacy" (IEEE Trans. Inf. Theory 2018), §III: optimal in squared error at every ε. Paper → code:
-k → cells, d → size, e^ε d/(e^ε d + k − d) → the share `kept_reports`/2⁶² of reports that hold the person's own cell. At
-size 1 it is randomized response over K cells. A report is all subsets of one size, so that P(report | cell) ∝ 1 + (e^ε
-− 1)·[cell ∈ report]: a likelihood that any model of the cells can be fitted to. Sent are the numbers of the cells or a
-bit for each, whichever is shorter: at s = 1 one byte for up to 256 cells, two above.
+*Subset selection*: of K cells a person names s. Ye, Barg, "Optimal schemes for discrete
+distribution estimation under locally differential privacy" (IEEE Trans. Inf. Theory
+2018), §III: optimal in squared error at every ε. Paper → code: k → cells, d → size, e^ε
+d/(e^ε d + k − d) → the share `kept_reports`/2⁶² of reports that hold the person's own
+cell. At size 1 it is randomized response over K cells. A report is all subsets of one
+size, so that P(report | cell) ∝ 1 + (e^ε − 1)·[cell ∈ report]: a likelihood that any
+model of the cells can be fitted to. Sent are the numbers of the cells or a bit for
+each, whichever is shorter: at s = 1 one byte for up to 256 cells, two above.
 
-*Nearest codes*: of K random codewords a person names one, often one near the person's own vector. Isik, Chen, Özgür,
-Weissman, No, "Exact optimality of communication-privacy-utility tradeoffs in distributed mean estimation" (NeurIPS
-2023), §4: k-closest encoding with a random code, which estimates the mean of vectors of length 1 with the least squared
-error that ε allows, as PrivUnit does (Bhowmick et al. 2018). Paper → code: M → codes, k → near, r_k → `length`. Which
-codewords are near follows from the vector by arithmetic whose rounding does not matter to privacy: whatever set of
-`near` of them it is, each is named with the same chance, and each other one with e^−ε of it.
+*Nearest codes*: of K random codewords a person names one, often one near the person's
+own vector. Isik, Chen, Özgür, Weissman, No, "Exact optimality of
+communication-privacy-utility tradeoffs in distributed mean estimation" (NeurIPS 2023),
+§4: k-closest encoding with a random code, which estimates the mean of vectors of length
+1 with the least squared error that ε allows, as PrivUnit does (Bhowmick et al. 2018).
+Paper → code: M → codes, k → near, r_k → `length`. Which codewords are near follows from
+the vector by arithmetic whose rounding does not matter to privacy: whatever set of
+`near` of them it is, each is named with the same chance, and each other one with e^−ε
+of it.
 
-Differs from the papers: the share of reports that name a favoured option is a whole number of 2⁻⁶², rounded down, so
-that no float stands between ε and the law; codewords are normal in every direction (`Codebook`) and not the corners of
-a simplex, which for many dimensions is the same.
+Differs from the papers: the share of reports that name a favoured option is a whole
+number of 2⁻⁶², rounded down, so that no float stands between ε and the law; codewords
+are normal in every direction (`Codebook`) and not the corners of a simplex, which for
+many dimensions is the same.
 """
 
 import hashlib
@@ -41,14 +48,17 @@ GRAIN = 1 << 62  # of a share that no float may stand before
 MOST_CELLS = 1 << 16
 _DRAWN = 1 << 22  # keys in work at a time
 MOST_CODES = 1 << 10
-STEP = BLOCK // 2  # a codeword's dimensions are a multiple of it: they are two bytes each
+# a codeword's dimensions are a multiple of it: they are two bytes each
+STEP = BLOCK // 2
 _NEARLY = 0.97
 
 Array = NDArray[np.float32]
 
 
 class NamingMechanism(LocalMechanism, ABC):
-    """A report names one of many options, or some, of which a few are each e^ε times likelier than the others."""
+    """A report names one of many options, or some, of which a few are each e^ε times
+    likelier than the others.
+    """
 
     @property
     @abstractmethod
@@ -57,7 +67,9 @@ class NamingMechanism(LocalMechanism, ABC):
 
     @cached_property
     def kept_reports(self) -> int:
-        """How many of 2⁶² reports name a favoured option: rounded down, from two floats below `exp`, in case."""
+        """How many of 2⁶² reports name a favoured option: rounded down, from two floats
+        below `exp`, in case.
+        """
         named, options = self.favoured
         lift = Fraction(math.nextafter(math.nextafter(math.exp(self.epsilon), 0), 0))
         return math.floor(named * lift / (named * lift + options - named) * GRAIN)
@@ -73,9 +85,11 @@ class NamingMechanism(LocalMechanism, ABC):
 class SubsetSelection(NamingMechanism):
     """Reports on one of `cells` cells.
 
-    Guarantee: ε-LDP: whatever other cell stood in its place, no report is more than e^ε times likelier (`odds` is the
-    exact figure, at most e^ε). All randomness is whole numbers; the time a report takes does not depend on the cell.
-    Edges: nobody → no reports; a cell outside 0 … cells − 1 → ValueError before anything is drawn.
+    Guarantee: ε-LDP: whatever other cell stood in its place, no report is more than e^ε
+    times likelier (`odds` is the exact figure, at most e^ε). All randomness is whole
+    numbers; the time a report takes does not depend on the cell.
+    Edges: nobody → no reports; a cell outside 0 … cells − 1 → ValueError before
+    anything is drawn.
     """
 
     cells: int
@@ -96,32 +110,50 @@ class SubsetSelection(NamingMechanism):
 
     @property
     def lift(self) -> float:
-        """e^ε − 1 as it is drawn: a report that holds a share P of the people is 1 + lift·P times likelier."""
+        """e^ε − 1 as it is drawn: a report that holds a share P of the people is 1 +
+        lift·P times likelier.
+        """
         return float(self.odds - 1)
 
     @property
     def most_weight(self) -> float:
-        """By how much one report can move the unbiased estimate of a cell's count: 1/(P(in | own) − P(in | other))."""
+        """By how much one report can move the unbiased estimate of a cell's count:
+        1/(P(in | own) − P(in | other)).
+        """
         own = Fraction(self.kept_reports, GRAIN)
         other = (self.size - own) / (self.cells - 1)
         return float(1 / (own - other))
 
     def __call__(self, cells: Tensor, rng: Rng) -> Tensor:
         """The cells that each report names, in rising order: int64, (n, size)."""
-        if cells.ndim != 1 or cells.dtype != torch.int64 or bool(((cells < 0) | (cells >= self.cells)).any()):
-            raise ValueError(f"cells must be whole numbers below {self.cells}. Nothing was drawn.")
-        parts = [self._drawn(part, rng) for part in torch.split(cells, max(1, _DRAWN // self.cells))]
-        return torch.cat(parts) if parts else torch.zeros(0, self.size, dtype=torch.int64)
+        if (
+            cells.ndim != 1
+            or cells.dtype != torch.int64
+            or bool(((cells < 0) | (cells >= self.cells)).any())
+        ):
+            raise ValueError(
+                f"cells must be whole numbers below {self.cells}. Nothing was drawn."
+            )
+        parts = [
+            self._drawn(part, rng)
+            for part in torch.split(cells, max(1, _DRAWN // self.cells))
+        ]
+        return (
+            torch.cat(parts) if parts else torch.zeros(0, self.size, dtype=torch.int64)
+        )
 
     def _drawn(self, own: Tensor, rng: Rng) -> Tensor:
         kept = rng.integers(GRAIN, len(own)) < self.kept_reports
-        others = self._others(len(own), rng)  # numbers among the cells that are not the person's own
+        # numbers among the cells that are not the person's own
+        others = self._others(len(own), rng)
         named = others + (others >= own[:, None])
         named[:, -1] = torch.where(kept, own, named[:, -1])
         return named.sort(1).values
 
     def _others(self, n: int, rng: Rng) -> Tensor:
-        """`size` different numbers below cells − 1 for each report, every set of them alike, in a random order."""
+        """`size` different numbers below cells − 1 for each report, every set of them
+        alike, in a random order.
+        """
         if self.size == 1:
             return rng.integers(self.cells - 1, n, 1)
         keys = rng.integers(GRAIN, n, self.cells - 1)
@@ -146,7 +178,9 @@ class SubsetSelection(NamingMechanism):
         """Reports as bytes: uint8, (n, bytes)."""
         numbers = named.numpy()
         if self.by_number:
-            digits = numbers.astype(">u2").view(np.uint8).reshape(len(numbers), self.size, 2)
+            digits = (
+                numbers.astype(">u2").view(np.uint8).reshape(len(numbers), self.size, 2)
+            )
             sent = digits[:, :, 2 - self._digits :].reshape(len(numbers), self.bytes)
         else:
             bits = np.zeros((len(numbers), self.cells), dtype=np.bool_)
@@ -155,12 +189,18 @@ class SubsetSelection(NamingMechanism):
         return torch.from_numpy(np.ascontiguousarray(sent))
 
     def decode(self, sent: Tensor) -> tuple[Tensor, Tensor]:
-        """What `encode` wrote, and which are no reports (cells too few or many, twice, unknown): 0 … size − 1 there."""
+        """What `encode` wrote, and which are no reports (cells too few or many, twice,
+        unknown): 0 … size − 1 there.
+        """
         raw = sent.numpy()
         named = np.tile(np.arange(self.size), (len(raw), 1))
         if self.by_number:
             digits = raw.reshape(len(raw), self.size, self._digits).astype(np.int64)
-            found = digits[:, :, 0] if self._digits == 1 else digits[:, :, 0] * 256 + digits[:, :, 1]
+            found = (
+                digits[:, :, 0]
+                if self._digits == 1
+                else digits[:, :, 0] * 256 + digits[:, :, 1]
+            )
             good = (found < self.cells).all(1) & (np.diff(found, axis=1) > 0).all(1)
             named[good] = found[good]
         else:
@@ -172,10 +212,12 @@ class SubsetSelection(NamingMechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class NearestCodes(NamingMechanism):
-    """A report names one of `codes` codewords, of which `near` are nearest to a person's vector.
+    """A report names one of `codes` codewords, of which `near` are nearest to a
+    person's vector.
 
-    Guarantee: ε-LDP: whatever other vector stood in its place, no report is more than e^ε times likelier (`odds` is
-    the exact figure, at most e^ε). All randomness is whole numbers.
+    Guarantee: ε-LDP: whatever other vector stood in its place, no report is more than
+    e^ε times likelier (`odds` is the exact figure, at most e^ε). All randomness is
+    whole numbers.
     Edges: nobody → no reports; scores that are not numbers count as the lowest.
     """
 
@@ -191,9 +233,15 @@ class NearestCodes(NamingMechanism):
     @classmethod
     @cache
     def best(cls, epsilon: float) -> "NearestCodes":
-        """The fewest codewords, and as many near ones, as tell nearly all that a report can at this ε."""
+        """The fewest codewords, and as many near ones, as tell nearly all that a report
+        can at this ε.
+        """
         check_epsilon(epsilon)
-        sizes = [(1 << bits, near) for bits in range(4, 11) for near in _steps((1 << bits) // 2)]
+        sizes = [
+            (1 << bits, near)
+            for bits in range(4, 11)
+            for near in _steps((1 << bits) // 2)
+        ]
         tried = [cls(codes=codes, near=near, epsilon=epsilon) for codes, near in sizes]
         most = max(one.length for one in tried)
         return next(one for one in tried if one.length >= _NEARLY * most)
@@ -204,26 +252,38 @@ class NearestCodes(NamingMechanism):
 
     @cached_property
     def length(self) -> float:
-        """How long the named codeword is, on the mean, along the person's own vector of length 1."""
+        """How long the named codeword is, on the mean, along the person's own vector of
+        length 1.
+        """
         named = self.kept_reports / GRAIN
-        return _largest(self.codes, self.near) * (named - (1 - named) * self.near / (self.codes - self.near))
+        return _largest(self.codes, self.near) * (
+            named - (1 - named) * self.near / (self.codes - self.near)
+        )
 
     def __call__(self, scores: Tensor, rng: Rng) -> Tensor:
-        """The codeword that each report names: int64 (n,), for the codewords' scores (n, codes)."""
+        """The codeword that each report names: int64 (n,), for the codewords' scores
+        (n, codes).
+        """
         if scores.ndim != 2 or scores.shape[1] != self.codes:
-            raise ValueError(f"scores must be those of {self.codes} codewords. Nothing was drawn.")
+            raise ValueError(
+                f"scores must be those of {self.codes} codewords. Nothing was drawn."
+            )
         n = len(scores)
-        order = torch.nan_to_num(scores, nan=-torch.inf).argsort(dim=1, descending=True, stable=True)
+        order = torch.nan_to_num(scores, nan=-torch.inf).argsort(
+            dim=1, descending=True, stable=True
+        )
         hit = rng.integers(GRAIN, n) < self.kept_reports
-        near, far = rng.integers(self.near, n), self.near + rng.integers(self.codes - self.near, n)
+        near = rng.integers(self.near, n)
+        far = self.near + rng.integers(self.codes - self.near, n)
         return order[torch.arange(n), torch.where(hit, near, far)]
 
 
 @dataclass(frozen=True)
 class Codebook:
-    """Public codewords of each of many people: normal numbers, in `blocks` of `width` each. They follow from a text
-    that everybody knows and from the person's place, so that an aggregate of many people's reports has no bias of one
-    codebook. A person needs one block of all codewords, the reader all blocks of one.
+    """Public codewords of each of many people: normal numbers, in `blocks` of `width`
+    each. They follow from a text that everybody knows and from the person's place, so
+    that an aggregate of many people's reports has no bias of one codebook. A person
+    needs one block of all codewords, the reader all blocks of one.
     """
 
     about: str
@@ -248,12 +308,16 @@ class Codebook:
         counters = np.empty((*first.shape, step, 2), np.uint64)
         counters[..., 0] = places[:, None, None]
         counters[..., 1] = first[..., None] + np.arange(step)
-        return _normal(keystream_at(self._key, counters)).reshape(len(places), self.blocks, self.width)
+        return _normal(keystream_at(self._key, counters)).reshape(
+            len(places), self.blocks, self.width
+        )
 
 
 @cache
 def _largest(codes: int, near: int) -> float:
-    """Of K normal numbers the largest k are on the mean (K/k) ∫ x φ(x) P(at most k − 1 of the others are larger)."""
+    """Of K normal numbers the largest k are on the mean (K/k) ∫ x φ(x) P(at most k − 1
+    of the others are larger).
+    """
     grid = np.linspace(-9, 9, 2001)
     density = np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi)
     fewer = bdtr(near - 1, codes - 1, ndtr(-grid))

@@ -1,18 +1,23 @@
-"""RAPPOR bits: a person's row as Bloom filters, one per column, of which every bit may be flipped.
+"""RAPPOR bits: a person's row as Bloom filters, one per column, of which every bit may
+be flipped.
 
-Erlingsson, Pihur, Korolova, "RAPPOR" (CCS 2014), permanent randomized response (§3.1), as LoPub uses it for all
-columns of a row at once (Ren et al., IEEE TIFS 2018; Jiang, dissertation, TUM 2024, Eq. 4.7).
-Paper → code: H → hashes, w → columns of two levels and more, p_f → `flip_rate` (a bit is kept with probability
-1 − p_f and drawn evenly otherwise, so it is flipped with probability p = p_f/2 = `flips`/2³²).
+Erlingsson, Pihur, Korolova, "RAPPOR" (CCS 2014), permanent randomized response (§3.1),
+as LoPub uses it for all columns of a row at once (Ren et al., IEEE TIFS 2018; Jiang,
+dissertation, TUM 2024, Eq. 4.7).
+Paper → code: H → hashes, w → columns of two levels and more, p_f → `flip_rate` (a bit
+is kept with probability 1 − p_f and drawn evenly otherwise, so it is flipped with
+probability p = p_f/2 = `flips`/2³²).
 
-Price. Eq. 4.7 is ε = 2wH ln((2 − p_f)/p_f): two levels of a column have H bits each, so a row moves 2wH bits at
-most, and a bit's answer is (1 − p)/p times likelier at most. That is reached where two levels share no bit.
-`tight` is the exact figure: the largest distance between two signatures of a column takes the place of 2H, since a
-row's answer is a product over bits. `bound="exact"` sets p by it, and flips less at the same ε.
+Price. Eq. 4.7 is ε = 2wH ln((2 − p_f)/p_f): two levels of a column have H bits each, so
+a row moves 2wH bits at most, and a bit's answer is (1 − p)/p times likelier at most.
+That is reached where two levels share no bit. `tight` is the exact figure: the largest
+distance between two signatures of a column takes the place of 2H, since a row's answer
+is a product over bits. `bound="exact"` sets p by it, and flips less at the same ε.
 
-Differs from the papers: signatures of one column are drawn until they are linearly independent, so that the odds of
-the levels follow from the odds of the bits; their number is m = ⌈H·levels/ln 2⌉, where a Bloom filter errs least;
-a column of one level has no bits, since it tells nothing. Memoised answers and the instantaneous second
+Differs from the papers: signatures of one column are drawn until they are linearly
+independent, so that the odds of the levels follow from the odds of the bits; their
+number is m = ⌈H·levels/ln 2⌉, where a Bloom filter errs least; a column of one level
+has no bits, since it tells nothing. Memoised answers and the instantaneous second
 response of RAPPOR are for reports that repeat, and are not needed for one.
 """
 
@@ -43,9 +48,11 @@ _DRAWN = 1 << 24  # random words at a time
 class Rappor:
     """`sizes` are the levels of each column; the seed of the hash functions is public.
 
-    Guarantee: ε-LDP for a row: whatever other row stood in its place, no answer is more than e^ε times likelier,
-    and with `bound="exact"` one is so much likelier (up to the rounding of p to 2⁻³², which adds privacy).
-    Edges: no rows → no bits; codes outside their columns → ValueError before anything is drawn.
+    Guarantee: ε-LDP for a row: whatever other row stood in its place, no answer is more
+    than e^ε times likelier, and with `bound="exact"` one is so much likelier (up to the
+    rounding of p to 2⁻³², which adds privacy).
+    Edges: no rows → no bits; codes outside their columns → ValueError before anything
+    is drawn.
     """
 
     sizes: tuple[int, ...]
@@ -57,12 +64,21 @@ class Rappor:
     def __post_init__(self) -> None:
         positive(epsilon=self.epsilon)
         not_negative(seed=self.seed)
-        whole(hashes=self.hashes, **{f"sizes[{i}]": size for i, size in enumerate(self.sizes)})
+        whole(
+            hashes=self.hashes,
+            **{f"sizes[{i}]": size for i, size in enumerate(self.sizes)},
+        )
         one_of(BOUNDS, bound=self.bound)
         if max(self.sizes, default=1) < 2:
-            raise ConfigError("no column has two levels: there is nothing to report. Nothing was charged.")
+            raise ConfigError(
+                "no column has two levels: there is nothing to report. Nothing was "
+                "charged."
+            )
         if self.flips >= _ODDS // 2:
-            said = f"epsilon={self.epsilon:g} over {self.width} bits leaves nothing but noise"
+            said = (
+                f"epsilon={self.epsilon:g} over {self.width} bits leaves nothing but "
+                "noise"
+            )
             raise ConfigError(f"{said}. Nothing was charged.")
 
     @property
@@ -72,7 +88,10 @@ class Rappor:
     @cached_property
     def signatures(self) -> tuple[Bits, ...]:
         """For each column, each level's bits: (levels, bits)."""
-        return tuple(_signatures(size, self.hashes, self.seed, place) for place, size in enumerate(self.sizes))
+        return tuple(
+            _signatures(size, self.hashes, self.seed, place)
+            for place, size in enumerate(self.sizes)
+        )
 
     @property
     def width(self) -> int:
@@ -81,8 +100,14 @@ class Rappor:
     @cached_property
     def flips(self) -> int:
         """p · 2³², rounded up, so that the price stays below ε."""
-        moved = 2 * self.hashes * sum(size > 1 for size in self.sizes) if self.bound == "paper" else self.moved
-        least = max(1, math.ceil(_ODDS / (1 + math.exp(min(self.epsilon / moved, 700.0)))))
+        moved = (
+            2 * self.hashes * sum(size > 1 for size in self.sizes)
+            if self.bound == "paper"
+            else self.moved
+        )
+        least = max(
+            1, math.ceil(_ODDS / (1 + math.exp(min(self.epsilon / moved, 700.0))))
+        )
         return next(n for n in count(least) if moved * _log_odds(n) <= self.epsilon)
 
     @property
@@ -94,27 +119,44 @@ class Rappor:
     def moved(self) -> int:
         """How many bits two rows differ in at most."""
         # the columns are free of each other
-        return sum(int((one[:, None] != one).sum(-1).max(initial=0)) for one in self.signatures)
+        return sum(
+            int((one[:, None] != one).sum(-1).max(initial=0)) for one in self.signatures
+        )
 
     @property
     def tight(self) -> float:
-        """The exact ε: an answer that is e^`tight` times likelier for one row than for another exists."""
+        """The exact ε: an answer that is e^`tight` times likelier for one row than for
+        another exists.
+        """
         return self.moved * _log_odds(self.flips)
 
     def __call__(self, codes: Tensor, rng: Rng) -> Tensor:
         """Reports on rows of codes (n, columns): bool, (n, width)."""
         rows = codes.numpy()
-        if rows.ndim != 2 or rows.shape[1] != len(self.sizes) or ((rows < 0) | (rows >= self.sizes)).any():
-            raise ValueError(f"codes must be (rows, {len(self.sizes)}) within their levels. Nothing was drawn.")
-        bits = np.concatenate([one[rows[:, i]] for i, one in enumerate(self.signatures)], axis=1)
+        if (
+            rows.ndim != 2
+            or rows.shape[1] != len(self.sizes)
+            or ((rows < 0) | (rows >= self.sizes)).any()
+        ):
+            raise ValueError(
+                f"codes must be (rows, {len(self.sizes)}) within their levels. "
+                "Nothing was drawn."
+            )
+        bits = np.concatenate(
+            [one[rows[:, i]] for i, one in enumerate(self.signatures)], axis=1
+        )
         size = max(1, _DRAWN // self.width)
         for start in range(0, len(bits), size):
             part = bits[start : start + size]
-            part ^= (np.frombuffer(rng.bytes(4 * part.size), "<u4") < self.flips).reshape(part.shape)
+            part ^= (
+                np.frombuffer(rng.bytes(4 * part.size), "<u4") < self.flips
+            ).reshape(part.shape)
         return torch.from_numpy(bits)
 
     def unbiased(self, bits: Tensor) -> Tensor:
-        """What each bit stood for, on average: float64; bits that were flipped apart are independent."""
+        """What each bit stood for, on average: float64; bits that were flipped apart
+        are independent.
+        """
         p = self.flips / _ODDS
         return (bits.double() - p) / (1 - 2 * p)
 
@@ -131,7 +173,9 @@ def _log_odds(flips: int) -> float:
 
 
 def _signatures(levels: int, hashes: int, seed: int, column: int) -> Bits:
-    """`hashes` different bits for each level, by SHA-256, so that every party makes the same."""
+    """`hashes` different bits for each level, by SHA-256, so that every party makes the
+    same.
+    """
     if levels == 1:
         return np.zeros((1, 0), dtype=np.bool_)
     bits = math.ceil(hashes * levels / math.log(2))
@@ -145,7 +189,8 @@ def _signatures(levels: int, hashes: int, seed: int, column: int) -> Bits:
                 signature[next(numbers)] = True
             rest = signature - signature @ basis.T @ basis
             rest -= rest @ basis.T @ basis  # twice is enough (Kahan)
-            if (length := np.linalg.norm(rest)) > 1e-6:
+            length = np.linalg.norm(rest)
+            if length > 1e-6:
                 basis[level] = rest / length
     return signatures
 

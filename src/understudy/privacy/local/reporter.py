@@ -1,13 +1,17 @@
-"""What a cohort of clients sends under local privacy, what the server makes of it, and the exact draws behind it.
+"""What a cohort of clients sends under local privacy, what the server makes of it, and
+the exact draws behind it.
 
-A `Reporter` turns one update a client into one small message a client; the server adds the messages up. What
-chooses (`selection`) sends a sign and a few indices, what estimates a mean (`piecewise`) noisy
-values. Both are a `Report`, so a protocol takes either.
+A `Reporter` turns one update a client into one small message a client; the server adds
+the messages up. What chooses (`selection`) sends a sign and a few indices, what
+estimates a mean (`piecewise`) noisy values. Both are a `Report`, so a protocol takes
+either.
 
-SignDS-FL, Algorithm 1, lines 6–9: Δ̂[j] = s for j ∈ J, else 0; the mean over the N clients.
+SignDS-FL, Algorithm 1, lines 6–9: Δ̂[j] = s for j ∈ J, else 0; the mean over the N
+clients.
 
-Every draw refuses and draws again. Refusal looks at nothing but classes and collisions, so relabelling the
-members of a class relabels the result: all outcomes of one pattern are equally likely, exactly.
+Every draw refuses and draws again. Refusal looks at nothing but classes and collisions,
+so relabelling the members of a class relabels the result: all outcomes of one pattern
+are equally likely, exactly.
 """
 
 import math
@@ -23,17 +27,21 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.noise import Device, Rng
 
-LEAST_EPSILON = 1e-6  # 1 − e^−ε still has ten digits, and no answer is too large for a float32
+# 1 − e^−ε still has ten digits, and no answer is too large for a float32
+LEAST_EPSILON = 1e-6
 MOST_EPSILON = 50.0  # e⁻⁵⁰ is still far above 2⁻¹⁰⁶, the grain of `fine`
-LEAST_CLIP, MOST_CLIP = 1e-12, 1e12  # with dims up to 10⁹, all that is made of them is far from the ends of a float
+# with dims up to 10⁹, all that is made of them is far from the ends of a float
+LEAST_CLIP = 1e-12
+MOST_CLIP = 1e12
 _CHUNK = 2**24  # update values in work at a time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What n clients send: client i claims `scale · values[i]` at `indices[i]`, and 0 elsewhere. Guarantee: the tensors
-    are all that leaves the clients; `dims` and `scale` are public constants. Edges: no clients → a sum of 0; an index
-    that comes twice counts twice.
+    """What n clients send: client i claims `scale · values[i]` at `indices[i]`, and 0
+    elsewhere. Guarantee: the tensors are all that leaves the clients; `dims` and
+    `scale` are public constants. Edges: no clients → a sum of 0; an index that comes
+    twice counts twice.
     """
 
     dims: int
@@ -51,7 +59,9 @@ class Report:
 
 
 class Reporter(Protocol):
-    """A mechanism for updates of `dims` numbers. One call costs each client of the cohort one `event`."""
+    """A mechanism for updates of `dims` numbers. One call costs each client of the
+    cohort one `event`.
+    """
 
     @property
     def dims(self) -> int: ...
@@ -63,9 +73,15 @@ class Reporter(Protocol):
 def check_epsilon(epsilon: float) -> None:
     positive(epsilon=epsilon)
     if epsilon > MOST_EPSILON:
-        raise ConfigError(f"epsilon must be at most {MOST_EPSILON:g}, not {epsilon!r}. More means no privacy.")
+        raise ConfigError(
+            f"epsilon must be at most {MOST_EPSILON:g}, not {epsilon!r}. More means "
+            "no privacy."
+        )
     if epsilon < LEAST_EPSILON:
-        raise ConfigError(f"epsilon must be at least {LEAST_EPSILON:g}, not {epsilon!r}. Less means nothing but noise.")
+        raise ConfigError(
+            f"epsilon must be at least {LEAST_EPSILON:g}, not {epsilon!r}. Less means "
+            "nothing but noise."
+        )
 
 
 def check_clip(clip: float) -> None:
@@ -89,7 +105,9 @@ class LocalMechanism:
 
 @dataclass(frozen=True, kw_only=True)
 class MeanMechanism(LocalMechanism):
-    """A vector in [−clip, clip]^d: values outside are clipped, a non-finite update counts as zero (`cohort`)."""
+    """A vector in [−clip, clip]^d: values outside are clipped, a non-finite update
+    counts as zero (`cohort`).
+    """
 
     dims: int
     clip: float = 1.0
@@ -100,62 +118,90 @@ class MeanMechanism(LocalMechanism):
         check_clip(self.clip)
 
     def claims(self, values: Tensor, indices: Tensor, scale: float) -> Report:
-        values, indices = values.to(torch.float32), indices.to(torch.int32)
+        values = values.to(torch.float32)
+        indices = indices.to(torch.int32)
         return Report(dims=self.dims, values=values, indices=indices, scale=scale)
 
 
 def cohort(updates: Tensor, dims: int | None = None) -> Tensor:
     """The updates that a mechanism works on: one a row, and finite.
 
-    Guarantee: an update that holds a value that is not finite counts as zero in all its values, whoever else is in the
-    cohort. So every update has a report, of the same law as that of some finite one: to refuse it, or to let it
-    spoil a comparison or a cast, would tell of the rows that made it.
-    Edges: another shape, or no floats → ValueError before anything is drawn; these follow from settings alone.
+    Guarantee: an update that holds a value that is not finite counts as zero in all its
+    values, whoever else is in the cohort. So every update has a report, of the same law
+    as that of some finite one: to refuse it, or to let it spoil a comparison or a cast,
+    would tell of the rows that made it.
+    Edges: another shape, or no floats → ValueError before anything is drawn; these
+    follow from settings alone.
     """
-    if updates.ndim != 2 or not updates.is_floating_point() or updates.shape[1] != (dims or updates.shape[1]):
+    if (
+        updates.ndim != 2
+        or not updates.is_floating_point()
+        or updates.shape[1] != (dims or updates.shape[1])
+    ):
         wanted = f"(clients, {dims or 'dims'}) of floats"
-        raise ValueError(f"updates must be {wanted}, not {tuple(updates.shape)} of {updates.dtype}.")
+        raise ValueError(
+            f"updates must be {wanted}, not {tuple(updates.shape)} of {updates.dtype}."
+        )
     on_host = updates.device.type == "cpu"  # a GPU's would wait for the answer
-    if not updates.numel() or (on_host and all(map(math.isfinite, map(float, torch.aminmax(updates))))):
+    if not updates.numel() or (
+        on_host and all(map(math.isfinite, map(float, torch.aminmax(updates))))
+    ):
         return updates
     return updates.where(updates.isfinite().all(1, keepdim=True), 0)
 
 
 def within(values: Tensor, clip: float) -> Tensor:
-    """Finite values as shares of `clip`, in [−1, 1]: float64, in which no quotient of a float32 is 0/0."""
+    """Finite values as shares of `clip`, in [−1, 1]: float64, in which no quotient of a
+    float32 is 0/0.
+    """
     return (values.to(torch.float64) / clip).clamp_(-1, 1)
 
 
 def chunks(updates: Tensor, values: int = _CHUNK) -> Iterator[slice]:
-    """The cohort's rows in runs small enough to hold a few copies of. No rows → one empty run."""
+    """The cohort's rows in runs small enough to hold a few copies of. No rows → one
+    empty run.
+    """
     step = max(1, values // updates.shape[1])
-    return (slice(start, start + step) for start in range(0, max(len(updates), 1), step))
+    return (
+        slice(start, start + step) for start in range(0, max(len(updates), 1), step)
+    )
 
 
 def fine(rng: Rng, *shape: int, device: Device) -> Tensor:
-    """Uniform in [0, 1] with 106 random bits: `fine < p` is true with probability p also where p is tiny. With 53 bits,
-    what should happen once in e³⁶ draws never happens, and its absence tells.
+    """Uniform in [0, 1] with 106 random bits: `fine < p` is true with probability p
+    also where p is tiny. With 53 bits, what should happen once in e³⁶ draws never
+    happens, and its absence tells.
     """
-    return rng.uniform(*shape, device=device).add_(rng.uniform(*shape, device=device), alpha=2**-53)
+    return rng.uniform(*shape, device=device).add_(
+        rng.uniform(*shape, device=device), alpha=2**-53
+    )
 
 
 def categorical(law: Tensor, n: int, rng: Rng, device: Device) -> Tensor:
-    """n draws from {0, …, len(law) − 1} with the probabilities `law` (float64): (n,). The smallest probabilities lie
-    next to 0, where floats are dense, so that each holds to a relative len(law) · 2⁻⁵²; only those near 2⁻¹⁰⁶ do not.
+    """n draws from {0, …, len(law) − 1} with the probabilities `law` (float64): (n,).
+    The smallest probabilities lie next to 0, where floats are dense, so that each holds
+    to a relative len(law) · 2⁻⁵²; only those near 2⁻¹⁰⁶ do not.
     """
     order = law.argsort(stable=True)
-    steps = law[order].cumsum(0)[:-1].to(device)  # what lies above the last step is the likeliest outcome
-    return order.to(device)[torch.searchsorted(steps, fine(rng, n, device=device), right=True)]
+    # what lies above the last step is the likeliest outcome
+    steps = law[order].cumsum(0)[:-1].to(device)
+    return order.to(device)[
+        torch.searchsorted(steps, fine(rng, n, device=device), right=True)
+    ]
 
 
 def repeats(picks: Tensor) -> Tensor:
     """True where an entry equals an earlier one of its row."""
     ordered, place = picks.sort(dim=1, stable=True)
-    return torch.zeros_like(picks, dtype=torch.bool).scatter_(1, place[:, 1:], ordered[:, 1:] == ordered[:, :-1])
+    return torch.zeros_like(picks, dtype=torch.bool).scatter_(
+        1, place[:, 1:], ordered[:, 1:] == ordered[:, :-1]
+    )
 
 
 def distinct(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tensor:
-    """`size` of {0, …, high − 1} for every row, without repetition, in random order: (rows, size)."""
+    """`size` of {0, …, high − 1} for every row, without repetition, in random order:
+    (rows, size).
+    """
     picks = rng.integers(high, rows, size, device=device)
     while (again := repeats(picks)).any():
         picks[again] = rng.integers(high, int(again.sum()), device=device)
@@ -163,8 +209,9 @@ def distinct(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tenso
 
 
 def subset(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tensor:
-    """The same for a large `size`, in ascending order: time and memory grow with `high`, not with its sort. Each pass
-    throws as many darts as places are missing, so a row never gets one too many.
+    """The same for a large `size`, in ascending order: time and memory grow with
+    `high`, not with its sort. Each pass throws as many darts as places are missing, so
+    a row never gets one too many.
     """
     fewer = min(size, high - size)
     hit = torch.zeros(rows, high, dtype=torch.bool, device=device)
@@ -176,8 +223,9 @@ def subset(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tensor:
 
 @dataclass(frozen=True)
 class TopSets:
-    """The top-k set of every row, by its smaller side: the top set itself, or all others if those are fewer. Edges:
-    ties at the border fall to either side, but exactly k indices are in.
+    """The top-k set of every row, by its smaller side: the top set itself, or all
+    others if those are fewer. Edges: ties at the border fall to either side, but
+    exactly k indices are in.
     """
 
     few: Tensor  # (n, min(k, d − k)) indices
@@ -188,13 +236,20 @@ class TopSets:
     def from_scores(cls, scores: Tensor, top: int) -> "TopSets":
         dims = scores.shape[1]
         few_is_top = 2 * top <= dims
-        few = scores.topk(min(top, dims - top), dim=1, largest=few_is_top, sorted=False).indices
-        return cls(few, torch.zeros_like(scores, dtype=torch.bool).scatter_(1, few, True), few_is_top)
+        few = scores.topk(
+            min(top, dims - top), dim=1, largest=few_is_top, sorted=False
+        ).indices
+        return cls(
+            few,
+            torch.zeros_like(scores, dtype=torch.bool).scatter_(1, few, True),
+            few_is_top,
+        )
 
     def pick(self, inside: Tensor, rng: Rng, *, repeat: bool = False) -> Tensor:
-        """An index for each slot of `inside` (n, h): from the row's top set where True, else from outside. Guarantee:
-        uniform over all such rows, without an index twice unless `repeat`. Edges: the order of a row is that of
-        `inside`: who sends it as it is sends `inside` too. Time grows like k ln k as h nears k.
+        """An index for each slot of `inside` (n, h): from the row's top set where True,
+        else from outside. Guarantee: uniform over all such rows, without an index twice
+        unless `repeat`. Edges: the order of a row is that of `inside`: who sends it as
+        it is sends `inside` too. Time grows like k ln k as h nears k.
         """
         (dims, size), device = (self.in_few.shape[1], self.few.shape[1]), inside.device
         from_few = inside == self.few_is_top
@@ -203,7 +258,9 @@ class TopSets:
         while again.any():
             row = again.nonzero()[:, 0]
             listed = self.few[row, rng.integers(size, len(row), device=device)]
-            picks[again] = torch.where(from_few[again], listed, rng.integers(dims, len(row), device=device))
+            picks[again] = torch.where(
+                from_few[again], listed, rng.integers(dims, len(row), device=device)
+            )
             again = ~from_few & self.in_few.gather(1, picks)
             if not repeat:
                 again |= repeats(picks)

@@ -1,18 +1,22 @@
-"""Keystreams: AES-256-CTR (NIST SP 800-38A §6.5) on the host, by `cryptography`; ChaCha20 in tensor operations, so that
-noise for a GPU is made on the GPU.
+"""Keystreams: AES-256-CTR (NIST SP 800-38A §6.5) on the host, by `cryptography`;
+ChaCha20 in tensor operations, so that noise for a GPU is made on the GPU.
 
 Nir, Langley, "ChaCha20 and Poly1305 for IETF Protocols" (RFC 8439), §2.1–2.4.
-Paper → code: quarter round → `_quarter_rounds` (four at once), block function → `ChaCha20.words`.
-Differs from the RFC: the block counter has 64 bits (words 12 and 13, as in Bernstein's ChaCha), because
-2³² blocks of 64 bytes are too few for a long run; the nonce keeps words 14 and 15. The first 2³² blocks
-are those of RFC 8439 with a nonce whose first four bytes are zero.
+Paper → code: quarter round → `_quarter_rounds` (four at once), block function →
+`ChaCha20.words`.
+Differs from the RFC: the block counter has 64 bits (words 12 and 13, as in Bernstein's
+ChaCha), because 2³² blocks of 64 bytes are too few for a long run; the nonce keeps
+words 14 and 15. The first 2³² blocks are those of RFC 8439 with a nonce whose first
+four bytes are zero.
 
-Written by hand because no library makes a stream cipher's keystream on a CUDA device: `cryptography` and
-libsodium fill host memory, cuRAND's generators are not cryptographic, and torchcsprng is no longer built.
-Every step is an integer tensor operation of a fixed shape without a word to the host: the same code runs on
-any device and inside a captured CUDA graph, whose every replay moves the counter on, on the device. In tensor
-operations a draw is some 540 small kernels, whatever its size, and at a GPU's speed their launches are most of the time
-that noise takes: where Triton is there and can compile, a GPU does the same, word for word, in one kernel.
+Written by hand because no library makes a stream cipher's keystream on a CUDA device:
+`cryptography` and libsodium fill host memory, cuRAND's generators are not
+cryptographic, and torchcsprng is no longer built. Every step is an integer tensor
+operation of a fixed shape without a word to the host: the same code runs on any device
+and inside a captured CUDA graph, whose every replay moves the counter on, on the
+device. In tensor operations a draw is some 540 small kernels, whatever its size, and at
+a GPU's speed their launches are most of the time that noise takes: where Triton is
+there and can compile, a GPU does the same, word for word, in one kernel.
 """
 
 import struct
@@ -41,22 +45,27 @@ _ZEROS = memoryview(bytes(12 << 14))  # a piece that stays in a core's cache
 
 
 class NeverCopied:
-    """A stream of randomness that is in one place. Guarantee: copy, deepcopy and pickle are refused."""
+    """A stream of randomness that is in one place. Guarantee: copy, deepcopy and pickle
+    are refused.
+    """
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
-            f"a {type(self).__name__} cannot be copied or pickled: two under one key would make the same noise twice. "
-            "Nothing was drawn."
+            f"a {type(self).__name__} cannot be copied or pickled: two under one key "
+            "would make the same noise twice. Nothing was drawn."
         )
 
 
 def keystream(key: bytes, block: int, size: int) -> NDArray[np.uint8]:
-    """`size` bytes of the stream of this key, from `block` on. Guarantee: without the key, indistinguishable from
-    random while AES-256 is a pseudo-random permutation. Edges: a block that is used twice hides nothing; who uses which
-    is the caller's to count.
+    """`size` bytes of the stream of this key, from `block` on. Guarantee: without the
+    key, indistinguishable from random while AES-256 is a pseudo-random permutation.
+    Edges: a block that is used twice hides nothing; who uses which is the caller's to
+    count.
     """
     out = np.empty(size, np.uint8)
-    encryptor = Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(BLOCK, "big"))).encryptor()
+    encryptor = Cipher(
+        algorithms.AES(key), modes.CTR(block.to_bytes(BLOCK, "big"))
+    ).encryptor()
     for start in range(0, size, len(_ZEROS)):
         piece = out[start : start + len(_ZEROS)]
         encryptor.update_into(_ZEROS[: len(piece)], piece.data)
@@ -64,56 +73,82 @@ def keystream(key: bytes, block: int, size: int) -> NDArray[np.uint8]:
 
 
 def keystream_at(key: bytes, blocks: NDArray[np.uint64]) -> NDArray[np.uint8]:
-    """The blocks of that stream at these places, (…, 2) as their upper and lower half: (…, 16) bytes."""
+    """The blocks of that stream at these places, (…, 2) as their upper and lower half:
+    (…, 16) bytes.
+    """
     counters = blocks.astype(">u8").tobytes()
-    cipher = Cipher(algorithms.AES(key), modes.ECB())  # of counters that all differ, which is what CTR is
+    # of counters that all differ, which is what CTR is
+    cipher = Cipher(algorithms.AES(key), modes.ECB())
     stream = cipher.encryptor().update(counters)
     return np.frombuffer(stream, np.uint8).reshape(*blocks.shape[:-1], BLOCK)
 
 
 class Keystream(NeverCopied):
-    """The same stream for small reads (up to SMALL bytes) one after another, by one reader: the cipher goes on."""
+    """The same stream for small reads (up to SMALL bytes) one after another, by one
+    reader: the cipher goes on.
+    """
 
     def __init__(self) -> None:
         self._next: tuple[bytes, int] | None = None  # where the cipher stands
 
     def read(self, key: bytes, block: int, size: int) -> NDArray[np.uint8]:
-        """`size` bytes of the stream of this key, from `block` on; whole blocks are used up."""
+        """`size` bytes of the stream of this key, from `block` on; whole blocks are
+        used up.
+        """
         if self._next != (key, block):
-            self._encryptor = Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(BLOCK, "big"))).encryptor()
-        blocks, self._next = -(-size // BLOCK), None  # who is interrupted here sets a cipher up again
+            self._encryptor = Cipher(
+                algorithms.AES(key), modes.CTR(block.to_bytes(BLOCK, "big"))
+            ).encryptor()
+        # who is interrupted here sets a cipher up again
+        blocks = -(-size // BLOCK)
+        self._next = None
         stream = self._encryptor.update(_ZEROS[: blocks * BLOCK])
         self._next = key, block + blocks
         return np.frombuffer(bytearray(stream), np.uint8, size)
 
 
 class ChaCha20(NeverCopied):
-    """A ChaCha20 keystream on one device. Guarantee: the words are RFC 8439's keystream, each block is handed out once.
-    Edges: a draw takes whole blocks of 16 words and throws the rest away; the counter is `counter` (1,), int64, on the
-    device: write to it in place to move in the stream, also between replays of a graph.
+    """A ChaCha20 keystream on one device. Guarantee: the words are RFC 8439's
+    keystream, each block is handed out once.
+    Edges: a draw takes whole blocks of 16 words and throws the rest away; the counter
+    is `counter` (1,), int64, on the device: write to it in place to move in the stream,
+    also between replays of a graph.
     """
 
-    def __init__(self, key: bytes, *, nonce: int = 0, counter: int = 0, device: torch.device | str = "cpu"):
-        self._start = torch.empty(14, 1, dtype=torch.int32, device=device)  # the state without its counter
+    def __init__(
+        self,
+        key: bytes,
+        *,
+        nonce: int = 0,
+        counter: int = 0,
+        device: torch.device | str = "cpu",
+    ):
+        # the state without its counter
+        self._start = torch.empty(14, 1, dtype=torch.int32, device=device)
         self.counter = torch.empty(1, dtype=torch.int64, device=device)
         self.restart(key, nonce=nonce, counter=counter)
 
     def restart(self, key: bytes, *, nonce: int = 0, counter: int = 0) -> None:
         """Continue elsewhere, in the same tensors: a captured graph follows."""
-        words = struct.unpack("<14i", struct.pack("<16s32sq", b"expand 32-byte k", key, nonce))
+        words = struct.unpack(
+            "<14i", struct.pack("<16s32sq", b"expand 32-byte k", key, nonce)
+        )
         self._start.copy_(torch.tensor(words, dtype=torch.int32)[:, None])
         self.counter.fill_(counter)
 
     def words(self, n: int) -> Tensor:
         """The next n 32-bit words of the keystream: int32, (n,)."""
         blocks = -(-n // 16)
-        if (fill := fused(self.counter.device)) is not None:
-            fill(out := self._start.new_empty(16 * blocks), self._start, self.counter)
+        fill = fused(self.counter.device)
+        if fill is not None:
+            out = self._start.new_empty(16 * blocks)
+            fill(out, self._start, self.counter)
             self.counter += blocks
             return out[:n]
         ticks = self.counter + torch.arange(blocks, device=self.counter.device)
         self.counter += blocks
-        # An int64 seen as two int32 is the little-endian pair of words that the state wants.
+        # An int64 seen as two int32 is the little-endian pair of words that the state
+        # wants.
         start = torch.cat(
             [
                 self._start[:12].expand(12, blocks),
@@ -125,12 +160,18 @@ class ChaCha20(NeverCopied):
         for _ in range(10):
             a, b, c, d = _quarter_rounds(a, b, c, d)
             a, b, c, d = _quarter_rounds(a, b.roll(-1, 0), c.roll(-2, 0), d.roll(-3, 0))
-            b, c, d = b.roll(1, 0), c.roll(2, 0), d.roll(3, 0)
+            b = b.roll(1, 0)
+            c = c.roll(2, 0)
+            d = d.roll(3, 0)
         return (torch.cat([a, b, c, d]) + start).T.reshape(-1)[:n]
 
 
-def _quarter_rounds(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """RFC 8439 §2.1 on four columns (or diagonals) of every block at once. Each argument: (4, blocks)."""
+def _quarter_rounds(
+    a: Tensor, b: Tensor, c: Tensor, d: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """RFC 8439 §2.1 on four columns (or diagonals) of every block at once. Each
+    argument: (4, blocks).
+    """
     for left, right in ((16, 12), (8, 7)):
         a = a + b
         d = _rotate(d ^ a, left)
@@ -140,13 +181,17 @@ def _quarter_rounds(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor,
 
 
 def _rotate(x: Tensor, bits: int) -> Tensor:
-    """Rotate 32-bit words left. `>>` drags the sign along, so its copies are masked away."""
+    """Rotate 32-bit words left. `>>` drags the sign along, so its copies are masked
+    away.
+    """
     return (x << bits).bitwise_or_((x >> (32 - bits)).bitwise_and_((1 << bits) - 1))
 
 
 @cache
 def fused(device: torch.device) -> Fill | None:
-    """What fills `out` (16 · blocks,) int32 from the state's 14 fixed words and its counter; None: not here."""
+    """What fills `out` (16 · blocks,) int32 from the state's 14 fixed words and its
+    counter; None: not here.
+    """
     if triton is None or device.type != "cuda":
         return None
     try:
@@ -186,13 +231,15 @@ if triton is not None:
     def _word(start, place: tl.constexpr, like):  # type: ignore[no-untyped-def]
         return like * 0 + tl.load(start + place).to(tl.uint32, bitcast=True)
 
-    # no size is built in: one kernel for all of them, since a first run waits for the compiler
+    # no size is built in: one kernel for all of them, since a first run waits for the
+    # compiler
     @triton.jit(do_not_specialize=["blocks"])  # type: ignore[untyped-decorator, unused-ignore]
     def _chacha20(out, start, counter, blocks, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
         """RFC 8439 §2.3 with a 64-bit counter, one block of the cipher in each lane."""
         lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         tick = tl.load(counter) + lane
-        c12, c13 = (tick & 0xFFFFFFFF).to(tl.uint32), (tick >> 32).to(tl.uint32)
+        c12 = (tick & 0xFFFFFFFF).to(tl.uint32)
+        c13 = (tick >> 32).to(tl.uint32)
         s0 = _word(start, 0, c12)
         s1 = _word(start, 1, c12)
         s2 = _word(start, 2, c12)
@@ -205,9 +252,24 @@ if triton is not None:
         s9 = _word(start, 9, c12)
         s10 = _word(start, 10, c12)
         s11 = _word(start, 11, c12)
-        s14, s15 = _word(start, 12, c12), _word(start, 13, c12)
-        x0, x1, x2, x3, x4, x5, x6, x7 = s0, s1, s2, s3, s4, s5, s6, s7
-        x8, x9, x10, x11, x12, x13, x14, x15 = s8, s9, s10, s11, c12, c13, s14, s15
+        s14 = _word(start, 12, c12)
+        s15 = _word(start, 13, c12)
+        x0 = s0
+        x1 = s1
+        x2 = s2
+        x3 = s3
+        x4 = s4
+        x5 = s5
+        x6 = s6
+        x7 = s7
+        x8 = s8
+        x9 = s9
+        x10 = s10
+        x11 = s11
+        x12 = c12
+        x13 = c13
+        x14 = s14
+        x15 = s15
         for _ in range(10):
             x0, x4, x8, x12 = _quarter(x0, x4, x8, x12)
             x1, x5, x9, x13 = _quarter(x1, x5, x9, x13)
@@ -217,7 +279,8 @@ if triton is not None:
             x1, x6, x11, x12 = _quarter(x1, x6, x11, x12)
             x2, x7, x8, x13 = _quarter(x2, x7, x8, x13)
             x3, x4, x9, x14 = _quarter(x3, x4, x9, x14)
-        to, real = out + 16 * lane, lane < blocks
+        to = out + 16 * lane
+        real = lane < blocks
         tl.store(to + 0, (x0 + s0).to(tl.int32, bitcast=True), mask=real)
         tl.store(to + 1, (x1 + s1).to(tl.int32, bitcast=True), mask=real)
         tl.store(to + 2, (x2 + s2).to(tl.int32, bitcast=True), mask=real)

@@ -1,21 +1,25 @@
-"""Whole-number noise for counts (the discrete Laplace and the discrete Gaussian) and the exponential mechanism, drawn
-exactly.
+"""Whole-number noise for counts (the discrete Laplace and the discrete Gaussian) and
+the exponential mechanism, drawn exactly.
 
-Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy" (NeurIPS 2020), Algorithms 1–3.
-Floating-point noise leaks through its lowest bits (Mironov 2012); here every draw is made of comparisons of
-random whole numbers, so each outcome has exactly its probability and there are no lowest bits.
+Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy" (NeurIPS
+2020), Algorithms 1–3. Floating-point noise leaks through its lowest bits (Mironov
+2012); here every draw is made of comparisons of random whole numbers, so each outcome
+has exactly its probability and there are no lowest bits.
 
-    discrete Laplace, scale b     P(z) ∝ e^(−|z|/b)       the two-sided geometric distribution
-    discrete Gaussian, scale σ    P(z) ∝ e^(−z²/2σ²)      about the normal's tail, made of whole numbers
+    discrete Laplace, scale b    P(z) ∝ e^(−|z|/b)     two-sided geometric distribution
+    discrete Gaussian, scale σ   P(z) ∝ e^(−z²/2σ²)    about the normal's tail, made of
+                                                       whole numbers
 
 Paper → code: Alg. 2's scale t/s → `scale`, a fraction; Alg. 3's σ → `scale`.
-Differs from the paper: proposals are drawn in batches, of which the first that are kept count; Alg. 3 draws its
-proposals from the Laplace of scale σ itself instead of ⌊σ⌋ + 1, so that a proposal y is kept with probability
-exp(−(|y| − σ)²/2σ²) and 64 bits hold every number on the way.
+Differs from the paper: proposals are drawn in batches, of which the first that are kept
+count; Alg. 3 draws its proposals from the Laplace of scale σ itself instead of ⌊σ⌋ + 1,
+so that a proposal y is kept with probability exp(−(|y| − σ)²/2σ²) and 64 bits hold
+every number on the way.
 
-The exponential mechanism: McSherry, Talwar, "Mechanism design via differential privacy" (FOCS 2007): candidate i with
-probability ∝ exp(ε sᵢ/2Δ), where a person moves no score by more than Δ. Scores are whole numbers and ε is a fraction,
-so that a candidate can be proposed evenly and kept with probability exp(−ε(max s − sᵢ)/2Δ).
+The exponential mechanism: McSherry, Talwar, "Mechanism design via differential privacy"
+(FOCS 2007): candidate i with probability ∝ exp(ε sᵢ/2Δ), where a person moves no score
+by more than Δ. Scores are whole numbers and ε is a fraction, so that a candidate can be
+proposed evenly and kept with probability exp(−ε(max s − sᵢ)/2Δ).
 """
 
 import math
@@ -46,7 +50,9 @@ _FAR = 2**40  # times 2²⁰ is still a whole number of 64 bits
 
 @dataclass(frozen=True)
 class CountNoise(ABC):
-    """Noise for counts, of which a person moves one by at most `sensitivity`; `scale`: exact, see `rounded_up`."""
+    """Noise for counts, of which a person moves one by at most `sensitivity`; `scale`:
+    exact, see `rounded_up`.
+    """
 
     scale: Fraction
     sensitivity: int = 1
@@ -56,7 +62,10 @@ class CountNoise(ABC):
         whole(sensitivity=self.sensitivity)
         scale = Fraction(self.scale)
         if max(scale.numerator, scale.denominator) > _MOST:
-            raise ConfigError(f"scale must be a fraction of numbers up to 2^20, not {scale}; see `rounded_up`.")
+            raise ConfigError(
+                f"scale must be a fraction of numbers up to 2^20, not {scale}; see "
+                "`rounded_up`."
+            )
         object.__setattr__(self, "scale", scale)
 
     @property
@@ -71,7 +80,9 @@ class CountNoise(ABC):
 
     @abstractmethod
     def plain(self, n: int, rng: Rng, device: Device) -> Any:
-        """`draw`, plainly: for a few counts torch would take longer to be called than to compute."""
+        """`draw`, plainly: for a few counts torch would take longer to be called than
+        to compute.
+        """
 
     def draw(self, n: int, rng: Rng, *, device: Device = "cpu") -> Tensor:
         """n independent draws, int64: (n,)."""
@@ -82,28 +93,38 @@ class CountNoise(ABC):
         """P(noise ≥ least), for `least` of 1 and above: to a relative 10⁻⁹."""
 
     def __call__(self, counts: Tensor, rng: Rng) -> Tensor:
-        """The counts, each with noise of its own. Guarantee: for counts that differ in one person, `event`, given that
-        `rng` is a secure source. Edges: no counts → none, and nothing is drawn; counts that are not whole numbers →
-        ValueError.
+        """The counts, each with noise of its own. Guarantee: for counts that differ in
+        one person, `event`, given that `rng` is a secure source. Edges: no counts →
+        none, and nothing is drawn; counts that are not whole numbers → ValueError.
         """
         if counts.is_floating_point() or counts.is_complex():
-            raise ValueError(f"counts must be whole numbers, not {counts.dtype}. Nothing was drawn.")
+            raise ValueError(
+                f"counts must be whole numbers, not {counts.dtype}. Nothing was drawn."
+            )
         noise = self.draw(counts.numel(), rng, device=counts.device)
         return counts.to(torch.int64) + noise.view(counts.shape)
 
     def threshold(self, probability: float) -> int:
-        """The least k ≥ 1 with P(noise ≥ k) ≤ `probability`: what noise alone seldom reaches."""
+        """The least k ≥ 1 with P(noise ≥ k) ≤ `probability`: what noise alone seldom
+        reaches.
+        """
         if not 0 < probability < 1:
-            raise ConfigError(f"probability must lie between 0 and 1, not {probability!r}.")
-        # Both tails fall below e^(1 − k/scale): the Gaussian's a few scales out, long before the bracket ends.
+            raise ConfigError(
+                f"probability must lie between 0 and 1, not {probability!r}."
+            )
+        # Both tails fall below e^(1 − k/scale): the Gaussian's a few scales out, long
+        # before the bracket ends.
         last = math.ceil(self.scale * (5 - math.log(probability))) + 2
-        return 1 + bisect_left(range(1, last), True, key=lambda k: self.tail(k) <= probability)
+        return 1 + bisect_left(
+            range(1, last), True, key=lambda k: self.tail(k) <= probability
+        )
 
 
 @dataclass(frozen=True)
 class DiscreteLaplaceNoise(CountNoise):
-    """P(z) ∝ e^(−|z|/scale). Guarantee: ε-DP with ε = sensitivity/scale, at δ=0, and no less: a ratio of e^ε is
-    reached. Edges: a Laplace draw beyond 2⁶³, once in e^(2⁴³), would wrap around.
+    """P(z) ∝ e^(−|z|/scale). Guarantee: ε-DP with ε = sensitivity/scale, at δ=0, and no
+    less: a ratio of e^ε is reached. Edges: a Laplace draw beyond 2⁶³, once in e^(2⁴³),
+    would wrap around.
     """
 
     @property
@@ -115,21 +136,30 @@ class DiscreteLaplaceNoise(CountNoise):
     @property
     def variance(self) -> float:
         """2q/(1 − q)² with q = e^(−1/scale)."""
-        return 0.5 / math.sinh(0.5 / self.scale) ** 2 if self.scale > Fraction(1, 1000) else 0.0
+        return (
+            0.5 / math.sinh(0.5 / self.scale) ** 2
+            if self.scale > Fraction(1, 1000)
+            else 0.0
+        )
 
     def tail(self, least: int) -> float:
         return math.exp(-least / self.scale) / (1 + math.exp(-1 / self.scale))
 
     def plain(self, n: int, rng: Rng, device: Device) -> Any:
-        """Algorithm 2: |z| = ⌊x/s⌋ for x with P(x) ∝ e^(−x/t), a fair sign, and −0 refused."""
-        t, s = self.scale.numerator, self.scale.denominator
+        """Algorithm 2: |z| = ⌊x/s⌋ for x with P(x) ∝ e^(−x/t), a fair sign, and −0
+        refused.
+        """
+        t = self.scale.numerator
+        s = self.scale.denominator
 
         def propose(size: int) -> tuple[Any, Any]:
             below = rng.below(t, size, device)  # x mod t
             blocks = _successes(size, rng, device)  # x div t
             z = (below + t * blocks) // s
             minus = rng.below(2, size, device)
-            kept = _bernoulli_exp_below_one(size, below, t, rng, device) & ((minus == 0) | (z != 0))
+            kept = _bernoulli_exp_below_one(size, below, t, rng, device) & (
+                (minus == 0) | (z != 0)
+            )
             return z * (1 - 2 * minus), kept
 
         return _first_kept(n, propose)
@@ -137,8 +167,9 @@ class DiscreteLaplaceNoise(CountNoise):
 
 @dataclass(frozen=True)
 class DiscreteGaussianNoise(CountNoise):
-    """P(z) ∝ e^(−z²/2σ²) with σ = scale. Guarantee: sensitivity²/2σ²-zCDP, as Gaussian noise (Thm 4), and so (ε, δ)-DP
-    for every δ above 0. Edges: exact unless a proposal lies 2048 σ out, once in e²⁰⁴⁸. δ=0 has no finite ε.
+    """P(z) ∝ e^(−z²/2σ²) with σ = scale. Guarantee: sensitivity²/2σ²-zCDP, as Gaussian
+    noise (Thm 4), and so (ε, δ)-DP for every δ above 0. Edges: exact unless a proposal
+    lies 2048 σ out, once in e²⁰⁴⁸. δ=0 has no finite ε.
     """
 
     @property
@@ -149,7 +180,9 @@ class DiscreteGaussianNoise(CountNoise):
 
     @property
     def variance(self) -> float:
-        """A little below σ² (Cor. 9): from σ = 2 on by less than a float can tell (Poisson's summation)."""
+        """A little below σ² (Cor. 9): from σ = 2 on by less than a float can tell
+        (Poisson's summation).
+        """
         if self.scale >= 2:
             return float(self.scale**2)
         z, weight = self._weights(1)
@@ -161,7 +194,8 @@ class DiscreteGaussianNoise(CountNoise):
 
     def plain(self, n: int, rng: Rng, device: Device) -> Any:
         """Algorithm 3, with the proposal of the module's docstring."""
-        p, q = self.scale.numerator, self.scale.denominator
+        p = self.scale.numerator
+        q = self.scale.denominator
         proposals = DiscreteLaplaceNoise(self.scale)
 
         def propose(size: int) -> tuple[Any, Any]:
@@ -174,17 +208,21 @@ class DiscreteGaussianNoise(CountNoise):
         """z from `least` on, as far as it matters, and e^(−z²/2σ²)."""
         sigma = float(self.scale)
         # beyond z + 40σ²/z the weight is below e⁻⁴⁰ of the first
-        z = np.arange(least, least + min(10 * sigma, 40 * sigma**2 / least) + 10, dtype=np.float64)
+        z = np.arange(
+            least, least + min(10 * sigma, 40 * sigma**2 / least) + 10, dtype=np.float64
+        )
         return z, np.exp(-(z**2) / (2 * sigma**2))
 
 
 @dataclass(frozen=True)
 class Exponential:
-    """A choice at ε = 1/`scale`, where a person moves each score by at most `sensitivity`; see `rounded_up` for scales.
+    """A choice at ε = 1/`scale`, where a person moves each score by at most
+    `sensitivity`; see `rounded_up` for scales.
 
     Guarantee: ε-DP, given that `rng` is a secure source.
-    Edges: no candidates, or scores that are not whole numbers → ValueError before anything is drawn. A score that lies
-    2⁴⁰ below the highest counts as if it lay just there: max(sᵢ, max s − 2⁴⁰) moves by no more than s does.
+    Edges: no candidates, or scores that are not whole numbers → ValueError before
+    anything is drawn. A score that lies 2⁴⁰ below the highest counts as if it lay just
+    there: max(sᵢ, max s − 2⁴⁰) moves by no more than s does.
     """
 
     scale: Fraction
@@ -193,10 +231,17 @@ class Exponential:
     def __post_init__(self) -> None:
         positive(scale=float(self.scale))
         whole(sensitivity=self.sensitivity)
-        if (denominator := 2 * self.sensitivity * self.scale.numerator) > 2**40:
-            raise ConfigError(f"a choice this even cannot be drawn exactly: 1/{denominator} of a score.")
+        denominator = 2 * self.sensitivity * self.scale.numerator
+        if denominator > 2**40:
+            raise ConfigError(
+                f"a choice this even cannot be drawn exactly: 1/{denominator} of a "
+                "score."
+            )
         if self.scale.denominator > _MOST:
-            raise ConfigError(f"a choice this sure cannot be drawn exactly: scale = {float(self.scale):g}.")
+            raise ConfigError(
+                "a choice this sure cannot be drawn exactly: scale = "
+                f"{float(self.scale):g}."
+            )
 
     @property
     def event(self) -> "DpEvent":
@@ -211,23 +256,31 @@ class Exponential:
     def draw(self, scores: Tensor, n: int, rng: Rng) -> Tensor:
         """n independent choices, each at the whole price: int64, (n,)."""
         if scores.ndim != 1 or not len(scores) or scores.is_floating_point():
-            raise ValueError(f"scores must be whole numbers, one or more, not {scores.dtype} {scores.shape}.")
+            raise ValueError(
+                f"scores must be whole numbers, one or more, not {scores.dtype} "
+                f"{scores.shape}."
+            )
         scores = scores.long()
         gap = (scores.max() - scores).clamp_(max=_FAR) * self.scale.denominator
         chosen = torch.empty(0, dtype=torch.int64)
         while len(chosen) < n:
             proposed = rng.integers(len(scores), 2 * n * len(scores))
             gaps = plainly(gap[proposed])
-            kept = bernoulli_exp(gaps, 2 * self.sensitivity * self.scale.numerator, rng, proposed.device)
+            kept = bernoulli_exp(
+                gaps, 2 * self.sensitivity * self.scale.numerator, rng, proposed.device
+            )
             chosen = torch.cat([chosen, proposed[torch.as_tensor(kept)]])
         return chosen[:n]
 
 
 def bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) -> Any:
-    """True with probability exp(−numerator/denominator), each, exactly (Algorithm 1): by nothing but comparisons of
-    random whole numbers. For numerators of 0 or above and a denominator up to 2⁵⁷.
+    """True with probability exp(−numerator/denominator), each, exactly (Algorithm 1):
+    by nothing but comparisons of random whole numbers. For numerators of 0 or above and
+    a denominator up to 2⁵⁷.
     """
-    alive = _bernoulli_exp_below_one(len(numerator), numerator % denominator, denominator, rng, device)
+    alive = _bernoulli_exp_below_one(
+        len(numerator), numerator % denominator, denominator, rng, device
+    )
     wholes = numerator // denominator  # one factor e⁻¹ each
     while len(todo := _places(len(wholes), device)[alive & (wholes > 0)]):
         won = _tries(len(todo), rng, device)
@@ -237,20 +290,27 @@ def bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) ->
     return alive
 
 
-def _bernoulli_exp_below_one(n: int, numerator: Any, denominator: int, rng: Rng, device: Device, k: int = 1) -> Any:
-    """Algorithm 1 for each γ = numerator/denominator ≤ 1: the first failure among Bernoulli(γ/k) is at an odd k."""
+def _bernoulli_exp_below_one(
+    n: int, numerator: Any, denominator: int, rng: Rng, device: Device, k: int = 1
+) -> Any:
+    """Algorithm 1 for each γ = numerator/denominator ≤ 1: the first failure among
+    Bernoulli(γ/k) is at an odd k.
+    """
     todo = _places(n, device)
     odd = todo < 0 if k % 2 == 0 else todo >= 0
     while len(todo):
         hit = _true(rng.below(denominator * k, len(todo), device) < numerator)
         numerator = numerator if isinstance(numerator, int) else numerator[hit]
-        todo, k = todo[hit], k + 1
+        todo = todo[hit]
+        k = k + 1
         odd[todo] = k % 2 == 1
     return odd
 
 
 def _first_kept(n: int, propose: Callable[[int], tuple[Any, Any]]) -> Any:
-    """The first n proposals that are kept: each is kept or refused by itself, so those are independent."""
+    """The first n proposals that are kept: each is kept or refused by itself, so those
+    are independent.
+    """
     z, kept = propose(2 * n + 32 if n else 0)
     drawn = z[kept]
     while (missing := n - len(drawn)) > 0:
@@ -274,21 +334,32 @@ def _successes(n: int, rng: Rng, device: Device) -> Any:
 def _tries(n: int, rng: Rng, device: Device) -> Any:
     """Bernoulli(e⁻¹) for each of n, several times where n is small: (n, tries)."""
     tries = max(1, _AT_ONCE // n)
-    return _bernoulli_exp_below_one(n * tries, 1, 1, rng, device, k=2).reshape(n, tries)  # k = 1 never fails
+    # k = 1 never fails
+    return _bernoulli_exp_below_one(n * tries, 1, 1, rng, device, k=2).reshape(n, tries)
 
 
 def _places(n: int, device: Device) -> Any:
     """0, …, n − 1, plainly."""
-    return np.arange(n) if torch.device(device).type == "cpu" else torch.arange(n, device=device)
+    return (
+        np.arange(n)
+        if torch.device(device).type == "cpu"
+        else torch.arange(n, device=device)
+    )
 
 
 def _true(marks: Any) -> Any:
-    """The places of marks: to take these is quicker than to take by the marks themselves."""
-    return marks.nonzero()[0] if isinstance(marks, np.ndarray) else marks.nonzero()[:, 0]
+    """The places of marks: to take these is quicker than to take by the marks
+    themselves.
+    """
+    return (
+        marks.nonzero()[0] if isinstance(marks, np.ndarray) else marks.nonzero()[:, 0]
+    )
 
 
 def rounded_up(scale: float) -> Fraction:
-    """A short fraction from `scale` up by at most 2⁻¹⁰ of it; between 2⁻¹⁰ and 2²⁰ one that noise can be drawn by."""
+    """A short fraction from `scale` up by at most 2⁻¹⁰ of it; between 2⁻¹⁰ and 2²⁰ one
+    that noise can be drawn by.
+    """
     positive(scale=scale)
     unit = Fraction(2) ** (math.frexp(scale)[1] - 1 - _BITS)
     return math.ceil(Fraction(scale) / unit) * unit

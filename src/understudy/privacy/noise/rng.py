@@ -1,14 +1,18 @@
-"""Where randomness comes from: a stream cipher for noise that protects, torch's generator for the rest.
+"""Where randomness comes from: a stream cipher for noise that protects, torch's
+generator for the rest.
 
-Noise protects only while nobody can guess it: a 32-bit seed or a Mersenne twister, whose state follows from
-624 outputs, gives the sum under the noise away. `SecureRng` therefore reads the keystream of a cipher under a
-key from the operating system: AES-256-CTR on the host, ChaCha20 on a GPU (`ciphers.py`).
+Noise protects only while nobody can guess it: a 32-bit seed or a Mersenne twister,
+whose state follows from 624 outputs, gives the sum under the noise away. `SecureRng`
+therefore reads the keystream of a cipher under a key from the operating system:
+AES-256-CTR on the host, ChaCha20 on a GPU (`ciphers.py`).
 
-Normals: Box, Muller, "A note on the generation of random normal deviates" (1958). The radius takes 64 bits
-(63 on a GPU) and double precision, so that the tail reaches 9.4 σ and no radius near 0 is skipped: with 32
-bits noise would end at 6.7 σ, which 10⁹ coordinates would notice. The angle takes 32 bits.
+Normals: Box, Muller, "A note on the generation of random normal deviates" (1958). The
+radius takes 64 bits (63 on a GPU) and double precision, so that the tail reaches 9.4 σ
+and no radius near 0 is skipped: with 32 bits noise would end at 6.7 σ, which 10⁹
+coordinates would notice. The angle takes 32 bits.
 
-Cost of a float32 normal on one Neoverse-N1 core: 16 to 19 ns, of which 2.4 are AES; `torch.randn` takes 20.
+Cost of a float32 normal on one Neoverse-N1 core: 16 to 19 ns, of which 2.4 are AES;
+`torch.randn` takes 20.
 """
 
 import hashlib
@@ -26,7 +30,14 @@ from torch import Tensor
 
 from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError, PrivacyError
-from understudy.privacy.noise.ciphers import BLOCK, SMALL, ChaCha20, Keystream, NeverCopied, keystream
+from understudy.privacy.noise.ciphers import (
+    BLOCK,
+    SMALL,
+    ChaCha20,
+    Keystream,
+    NeverCopied,
+    keystream,
+)
 
 Device = torch.device | str
 
@@ -35,7 +46,9 @@ _ANGLE = np.float32(2 * math.pi / 2**32)
 
 
 def plainly(tensor: Tensor) -> Any:
-    """The tensor itself on a GPU, numpy's view of its memory on the host: a few numbers take a fraction of the time."""
+    """The tensor itself on a GPU, numpy's view of its memory on the host: a few numbers
+    take a fraction of the time.
+    """
     return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 
@@ -48,7 +61,9 @@ class Normals(Protocol):
 
 
 class Rng(ABC):
-    """What a mechanism draws from: uniforms and integers from 64-bit words. `name` goes into the model card."""
+    """What a mechanism draws from: uniforms and integers from 64-bit words. `name` goes
+    into the model card.
+    """
 
     name: str
     secure: bool  # outputs tell nothing about other outputs
@@ -56,13 +71,20 @@ class Rng(ABC):
 
     @property
     def seeded(self) -> bool:
-        """Whether a short seed repeats the draws: fit for tests, refused where a ledger is real."""
+        """Whether a short seed repeats the draws: fit for tests, refused where a ledger
+        is real.
+        """
         return self._seeded
 
     def require_secret(self, holder: str, *, nothing: str) -> None:
-        """PrivacyError where noise could be repeated or guessed: for a real ledger; `nothing` happened to rows."""
+        """PrivacyError where noise could be repeated or guessed: for a real ledger;
+        `nothing` happened to rows.
+        """
         if self.seeded or not self.secure:
-            said = f"noise from {self.name} could be repeated or guessed here, and this ledger is real"
+            said = (
+                f"noise from {self.name} could be repeated or guessed here, and this "
+                "ledger is real"
+            )
             raise PrivacyError(f"{holder}: {said}. {nothing}")
 
     @abstractmethod
@@ -83,23 +105,32 @@ class Rng(ABC):
     def uniform(self, *shape: int, device: Device = "cpu") -> Tensor:
         """Uniform in [0, 1), float64, 53 random bits each."""
         words = torch.as_tensor(self._words(math.prod(shape), torch.device(device)))
-        return (words >> 11).bitwise_and_(2**53 - 1).to(torch.float64).mul_(2**-53).view(shape)
+        return (
+            (words >> 11)
+            .bitwise_and_(2**53 - 1)
+            .to(torch.float64)
+            .mul_(2**-53)
+            .view(shape)
+        )
 
     def integers(self, high: int, *shape: int, device: Device = "cpu") -> Tensor:
         """Uniform in {0, …, high − 1}, int64, without bias."""
         drawn = self.below(high, math.prod(shape), device)
-        if not len(drawn):  # numpy's would be a tensor without a stride, which cannot be viewed as another type
+        # numpy's would be a tensor without a stride, which cannot be viewed as another
+        # type
+        if not len(drawn):
             return torch.empty(shape, dtype=torch.int64, device=device)
         return torch.as_tensor(drawn).view(shape)
 
     def below(self, high: int, n: int, device: Device) -> Any:
-        """`integers`, n of them, plainly: for mechanisms that compare them and go on, many times for one draw. Edges:
-        refuses words above the largest multiple of `high` and draws again, so a GPU waits here, unless `high` is a
-        power of two.
+        """`integers`, n of them, plainly: for mechanisms that compare them and go on,
+        many times for one draw. Edges: refuses words above the largest multiple of
+        `high` and draws again, so a GPU waits here, unless `high` is a power of two.
         """
         if not 1 <= high <= 2**63:
             raise ConfigError(f"high must lie between 1 and 2**63, not {high!r}.")
-        device, beyond = torch.device(device), 2**63 % high
+        device = torch.device(device)
+        beyond = 2**63 % high
         words = self._words(n, device)
         if not beyond:  # a power of two
             words &= high - 1
@@ -119,15 +150,18 @@ class Rng(ABC):
 class SecureRng(NeverCopied, Rng):
     """A cryptographic generator: AES-256-CTR on the host, ChaCha20 on a GPU.
 
-    Guarantee: no keystream block is used twice. A draw reserves its blocks under a lock and is from then on a
-    function of the key and its first block, so threads may share a generator, and neither the number of cores
-    nor earlier draws of other shapes change what a state yields.
-    Edges: a key given by hand is taken to be secret and used for one generator only; a seed is neither
-    (`from_seed`: for tests and rehearsals). A forked child takes a fresh key (a seeded one keeps its own),
-    and a generator cannot be copied or pickled: two with one key would make the same noise twice. The state
-    holds the key, and who reads it can subtract all noise, past and to come: keep it where the rows are. A
-    run continued from a state repeats the noise made after that state: it must then send the same answers.
-    Draw once on a GPU before a CUDA graph captures a draw; each replay then takes new blocks.
+    Guarantee: no keystream block is used twice. A draw reserves its blocks under a lock
+    and is from then on a function of the key and its first block, so threads may share
+    a generator, and neither the number of cores nor earlier draws of other shapes
+    change what a state yields.
+    Edges: a key given by hand is taken to be secret and used for one generator only; a
+    seed is neither (`from_seed`: for tests and rehearsals). A forked child takes a
+    fresh key (a seeded one keeps its own), and a generator cannot be copied or pickled:
+    two with one key would make the same noise twice. The state holds the key, and who
+    reads it can subtract all noise, past and to come: keep it where the rows are. A run
+    continued from a state repeats the noise made after that state: it must then send
+    the same answers. Draw once on a GPU before a CUDA graph captures a draw; each
+    replay then takes new blocks.
     """
 
     name = "AES-256-CTR (host), ChaCha20 (GPU)"
@@ -137,22 +171,27 @@ class SecureRng(NeverCopied, Rng):
         if key is not None and len(key) != 32:
             raise ConfigError(f"key must be 32 bytes, not {len(key)}.")
         self._lock = threading.Lock()
-        self._key, self._pid = key or os.urandom(32), os.getpid()
+        self._key = key or os.urandom(32)
+        self._pid = os.getpid()
         self._seeded = False
         self._block = 0  # the next AES block
         self._keystream = Keystream()
         self._streams: dict[str, ChaCha20] = {}  # one for each GPU that was drawn on
-        self._waiting: dict[str, int] = {}  # positions from a state, for GPUs not drawn on yet
+        # positions from a state, for GPUs not drawn on yet
+        self._waiting: dict[str, int] = {}
 
     @classmethod
     def from_seed(cls, seed: int) -> "SecureRng":
-        """A generator that anybody who guesses the seed can repeat: for tests and rehearsals."""
+        """A generator that anybody who guesses the seed can repeat: for tests and
+        rehearsals.
+        """
         rng = cls(hashlib.sha256(f"understudy seed {seed}".encode()).digest())
         rng._seeded = True
         return rng
 
     def normal(self, *shape: int, device: Device = "cpu") -> Tensor:
-        n, device = math.prod(shape), torch.device(device)
+        n = math.prod(shape)
+        device = torch.device(device)
         pairs = -(-n // 2)
         if device.type != "cpu":
             return _box_muller(self._stream(device).words(3 * pairs))[:n].view(shape)
@@ -165,9 +204,12 @@ class SecureRng(NeverCopied, Rng):
 
         def fill(start: int) -> None:
             piece = out[2 * start : 2 * (start + _CHUNK)]
-            _fill_normals(piece, keystream(key, first + start * 12 // BLOCK, 6 * len(piece)))
+            _fill_normals(
+                piece, keystream(key, first + start * 12 // BLOCK, 6 * len(piece))
+            )
 
-        starts, threads = range(0, pairs, _CHUNK), torch.get_num_threads()
+        starts = range(0, pairs, _CHUNK)
+        threads = torch.get_num_threads()
         if threads > 1:  # the cipher and the ufuncs let go of the interpreter lock
             with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(fill, starts))
@@ -178,7 +220,9 @@ class SecureRng(NeverCopied, Rng):
 
     def state_dict(self) -> dict[str, Tensor]:
         with self._lock:
-            gpus = self._waiting | {name: int(stream.counter) for name, stream in self._streams.items()}
+            gpus = self._waiting | {
+                name: int(stream.counter) for name, stream in self._streams.items()
+            }
             return {
                 "key": torch.tensor(list(self._key), dtype=torch.uint8),
                 "seeded": torch.tensor(self._seeded),
@@ -188,16 +232,29 @@ class SecureRng(NeverCopied, Rng):
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         with self._lock:
-            self._key, self._pid = bytes(state["key"].tolist()), os.getpid()
-            self._block, self._seeded = int(state["host"]), bool(state["seeded"])
-            self._waiting = {name: int(block) for name, block in state.items() if name.startswith("gpu")}
-            for name, stream in self._streams.items():  # in place: a captured graph may hold these tensors
-                stream.restart(_subkey(self._key, name), counter=self._waiting.pop(name, 0))
+            self._key = bytes(state["key"].tolist())
+            self._pid = os.getpid()
+            self._block = int(state["host"])
+            self._seeded = bool(state["seeded"])
+            self._waiting = {
+                name: int(block)
+                for name, block in state.items()
+                if name.startswith("gpu")
+            }
+            # in place: a captured graph may hold these tensors
+            for name, stream in self._streams.items():
+                stream.restart(
+                    _subkey(self._key, name), counter=self._waiting.pop(name, 0)
+                )
 
     def _reserve(self, size: int) -> tuple[bytes, int]:
-        """Take the blocks of `size` bytes out of the host's stream: the key, and the first of them. Under the lock."""
+        """Take the blocks of `size` bytes out of the host's stream: the key, and the
+        first of them. Under the lock.
+        """
         if os.getpid() != self._pid and not self._seeded:
-            self._key, self._pid, self._block = os.urandom(32), os.getpid(), 0
+            self._key = os.urandom(32)
+            self._pid = os.getpid()
+            self._block = 0
         first = self._block
         self._block += -(-size // BLOCK)
         return self._key, first
@@ -215,7 +272,9 @@ class SecureRng(NeverCopied, Rng):
         with self._lock:
             if name not in self._streams:
                 key = _subkey(self._key, name)
-                self._streams[name] = ChaCha20(key, counter=self._waiting.pop(name, 0), device=device)
+                self._streams[name] = ChaCha20(
+                    key, counter=self._waiting.pop(name, 0), device=device
+                )
             return self._streams[name]
 
     def _words(self, n: int, device: torch.device) -> Any:
@@ -225,8 +284,9 @@ class SecureRng(NeverCopied, Rng):
 
 
 class FastRng(Rng):
-    """torch's generator behind the same face: for latent draws, initial weights and tests. Edges: not for noise that
-    protects anybody, as later draws follow from earlier ones.
+    """torch's generator behind the same face: for latent draws, initial weights and
+    tests. Edges: not for noise that protects anybody, as later draws follow from
+    earlier ones.
     """
 
     name = "torch.Generator (not secure)"
@@ -234,21 +294,32 @@ class FastRng(Rng):
 
     def __init__(self, seed: int | None = None):
         self._seeded = seed is not None
-        self._seed = int.from_bytes(os.urandom(8), "little") >> 1 if seed is None else seed
+        self._seed = (
+            int.from_bytes(os.urandom(8), "little") >> 1 if seed is None else seed
+        )
         self._generators: dict[str, torch.Generator] = {}
 
     def normal(self, *shape: int, device: Device = "cpu") -> Tensor:
         return torch.randn(shape, generator=self._generator(device), device=device)
 
     def uniform(self, *shape: int, device: Device = "cpu") -> Tensor:
-        return torch.rand(shape, generator=self._generator(device), device=device, dtype=torch.float64)
+        return torch.rand(
+            shape, generator=self._generator(device), device=device, dtype=torch.float64
+        )
 
     def state_dict(self) -> dict[str, Tensor]:
-        states = {name: generator.get_state() for name, generator in self._generators.items()}
-        return {"seed": torch.tensor(self._seed), "seeded": torch.tensor(self._seeded), **states}
+        states = {
+            name: generator.get_state() for name, generator in self._generators.items()
+        }
+        return {
+            "seed": torch.tensor(self._seed),
+            "seeded": torch.tensor(self._seeded),
+            **states,
+        }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self._seed, self._seeded = int(state["seed"]), bool(state["seeded"])
+        self._seed = int(state["seed"])
+        self._seeded = bool(state["seeded"])
         self._generators = {}
         for name in state.keys() - {"seed", "seeded"}:
             self._generator(name).set_state(state[name])
@@ -266,13 +337,16 @@ class FastRng(Rng):
 
 
 def poisson_samples(rng: Rng, n: int, rate: float, times: int) -> list[Tensor]:
-    """Each of n people, independently, with probability `rate`, so many times over: each time the drawn, ascending.
+    """Each of n people, independently, with probability `rate`, so many times over:
+    each time the drawn, ascending.
 
-    All n · times yes/no draws form one sequence, and the gaps between two yes are geometric: as many random
-    numbers are needed as people are drawn, not as there are people (Fan, Muller, Rezucha 1962).
-    Guarantee: people are drawn independently of one another and of all rows (the Poisson sampling that
-    amplifies); the rate holds to 2⁻⁵³.
-    Edges: rate 0 draws nobody, rate 1 everybody. The number drawn is as secret as the rows.
+    All n · times yes/no draws form one sequence, and the gaps between two yes are
+    geometric: as many random numbers are needed as people are drawn, not as there are
+    people (Fan, Muller, Rezucha 1962).
+    Guarantee: people are drawn independently of one another and of all rows (the
+    Poisson sampling that amplifies); the rate holds to 2⁻⁵³.
+    Edges: rate 0 draws nobody, rate 1 everybody. The number drawn is as secret as the
+    rows.
     """
     in_range(0, 1, rate=rate)
     length = n * times
@@ -281,12 +355,19 @@ def poisson_samples(rng: Rng, n: int, rate: float, times: int) -> list[Tensor]:
     room = math.ceil(length * rate + 8 * math.sqrt(length * rate) + 8)
     drawn = torch.tensor([-1])
     while int(drawn[-1]) < length - 1:
-        # 1 − u is exact, as u is a multiple of 2⁻⁵³: log1p would gain nothing and is not vectorised.
-        gaps = (1 - rng.uniform(room)).log_().div_(math.log1p(-rate)).clamp_(max=length).long() + 1
+        # 1 − u is exact, as u is a multiple of 2⁻⁵³: log1p would gain nothing and is
+        # not vectorised.
+        gaps = (1 - rng.uniform(room)).log_().div_(math.log1p(-rate)).clamp_(
+            max=length
+        ).long() + 1
         drawn = torch.cat([drawn, drawn[-1] + gaps.cumsum(0)])
     drawn = drawn[1 : int(torch.searchsorted(drawn, length))]
     bounds = torch.searchsorted(drawn, torch.arange(1, times) * n)
-    return [part % n for part in torch.tensor_split(drawn, bounds)] if n else [drawn] * times
+    return (
+        [part % n for part in torch.tensor_split(drawn, bounds)]
+        if n
+        else [drawn] * times
+    )
 
 
 def _indexed(device: Device) -> torch.device:
@@ -315,9 +396,13 @@ def _fill_normals(out: NDArray[np.float32], stream: NDArray[np.uint8]) -> None:
 
 
 def _box_muller(words: Tensor) -> Tensor:
-    """Box–Muller on a device: three 32-bit words make two normals. There is no uint64, so 63 bits it is."""
+    """Box–Muller on a device: three 32-bit words make two normals. There is no uint64,
+    so 63 bits it is.
+    """
     pairs = len(words) // 3
-    uniform = words[: 2 * pairs].view(torch.int64).bitwise_and(2**63 - 1).to(torch.float64)
+    uniform = (
+        words[: 2 * pairs].view(torch.int64).bitwise_and(2**63 - 1).to(torch.float64)
+    )
     radius = uniform.add_(0.5).mul_(2.0**-63).log_().mul_(-2).sqrt_().to(torch.float32)
     angle = words[2 * pairs :].to(torch.float32).mul_(float(_ANGLE))
     return torch.cat([angle.cos().mul_(radius), angle.sin().mul_(radius)])

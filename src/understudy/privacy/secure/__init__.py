@@ -1,1 +1,3 @@
-"""Sums and products over holders' rows of which nobody sees the parts: pads, masks, channels, shares, matching."""
+"""Sums and products over holders' rows of which nobody sees the parts: pads, masks,
+channels, shares, matching.
+"""

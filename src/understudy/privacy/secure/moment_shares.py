@@ -1,22 +1,29 @@
-"""A person's class, vector and second moments in two shares, of which either alone tells nothing.
+"""A person's class, vector and second moments in two shares, of which either alone
+tells nothing.
 
-A person has a class and a vector q of whole numbers with ‖q‖ ≤ R = 2^(bits−1) − 1. Counted over people are
+A person has a class and a vector q of whole numbers with ‖q‖ ≤ R = 2^(bits−1) − 1.
+Counted over people are
 
-    e     a 1 at the class                                                  (classes,)
-    m     q in the line of the class, zeros in the others                   (classes, features)
-    s     the upper triangle of q qᵀ; with `by_class` in the line of the class, zeros in the others
+    e     a 1 at the class                                            (classes,)
+    m     q in the line of the class, zeros in the others        (classes, features)
+    s     the upper triangle of q qᵀ; with `by_class` in the line of the class, zeros in
+          the others
 
-The second aggregator's share of all of it is a stream of 32 bytes, the first's what is left. Beside what is counted lie
-the words that prove it (`sketch`). Numbers modulo p have no length, so that an entry of q comes as bits, too,
+The second aggregator's share of all of it is a stream of 32 bytes, the first's what is
+left. Beside what is counted lie the words that prove it (`sketch`). Numbers modulo p
+have no length, so that an entry of q comes as bits, too,
 
     q_i + 2^(bits−1) = Σ_b 2^b·bit_ib,        R² − ‖q‖² = Σ_b 2^b·slack_b,
 
-of which the lowest are not uploaded: each is what these lines leave, a linear function of what is, so that the lines
-hold by themselves. ‖q‖² is a trace of s. Bits are proven in groups of four, which takes their products; and everything
-that is squared in the check comes once more times each κ. Other groups are longer: four have five words for a bit.
+of which the lowest are not uploaded: each is what these lines leave, a linear function
+of what is, so that the lines hold by themselves. ‖q‖² is a trace of s. Bits are proven
+in groups of four, which takes their products; and everything that is squared in the
+check comes once more times each κ. Other groups are longer: four have five words for a
+bit.
 
-Guarantee: what an aggregator gets is indistinguishable from random, whatever the person's row, while AES-256 is a
-pseudo-random permutation. What two shares add up to is not proven by anything here: `sketch` does.
+Guarantee: what an aggregator gets is indistinguishable from random, whatever the
+person's row, while AES-256 is a pseudo-random permutation. What two shares add up to is
+not proven by anything here: `sketch` does.
 """
 
 from dataclasses import dataclass
@@ -30,7 +37,14 @@ from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError
 from understudy.privacy.noise.ciphers import BLOCK
 from understudy.privacy.secure.ring import FIELD, SEED, Field, Numbers
-from understudy.privacy.secure.table_shares import REPEATS, Bytes, Uploads, Words, deal_first, second_dealt
+from understudy.privacy.secure.table_shares import (
+    REPEATS,
+    Bytes,
+    Uploads,
+    Words,
+    deal_first,
+    second_dealt,
+)
 
 Whole = NDArray[np.int64]
 
@@ -43,7 +57,9 @@ _STREAM = 2  # of a seed: 1 is what is dealt
 
 @dataclass(frozen=True)
 class Vectors:
-    """What is counted of people with one of so many classes and a vector of so many whole numbers, and its words."""
+    """What is counted of people with one of so many classes and a vector of so many
+    whole numbers, and its words.
+    """
 
     classes: int
     features: int
@@ -54,7 +70,10 @@ class Vectors:
         whole(classes=self.classes, features=self.features, bits=self.bits)
         in_range(3, 9, bits=self.bits)
         if self.words > _MOST_WORDS:
-            said = f"an upload of {self.words:,} words is longer than {_MOST_WORDS:,}: take fewer features"
+            said = (
+                f"an upload of {self.words:,} words is longer than {_MOST_WORDS:,}: "
+                "take fewer features"
+            )
             raise ConfigError(f"{said}. Nothing was charged.")
 
     @property
@@ -90,20 +109,38 @@ class Vectors:
 
     @property
     def blocks(self) -> int:
-        """How many squares are checked: of all entries together, and of each group of bits."""
+        """How many squares are checked: of all entries together, and of each group of
+        bits.
+        """
         return 1 + self.groups
 
     @property
     def entries(self) -> int:
         """Of the large square."""
-        return self.classes * (1 + self.features) if self.by_class else self.classes + self.features
+        return (
+            self.classes * (1 + self.features)
+            if self.by_class
+            else self.classes + self.features
+        )
 
     @cached_property
     def parts(self) -> tuple[int, ...]:
-        """The words of each part: e, m, s; bits, the products of each group's, κ times the entries, κ times bits."""
-        own = (self.classes, self.classes * self.features, self.triangles * self.triangle)
+        """The words of each part: e, m, s; bits, the products of each group's, κ times
+        the entries, κ times bits.
+        """
+        own = (
+            self.classes,
+            self.classes * self.features,
+            self.triangles * self.triangle,
+        )
         told = self.all_bits - 1 - self.features
-        return (*own, told, self.groups * len(PAIRS), REPEATS * self.entries, REPEATS * self.all_bits)
+        return (
+            *own,
+            told,
+            self.groups * len(PAIRS),
+            REPEATS * self.entries,
+            REPEATS * self.all_bits,
+        )
 
     @property
     def words(self) -> int:
@@ -117,19 +154,32 @@ class Vectors:
         """The two places of each word of a triangle."""
         return np.triu_indices(self.features)
 
-    def squared(self, words: Numbers, *, first: bool, field: Field) -> tuple[Numbers, Numbers]:
-        """What is squared in the check, as shares, and all bits; `first`: whether constants are this side's to add."""
-        n, prime = len(words), np.uint64(field.prime)
+    def squared(
+        self, words: Numbers, *, first: bool, field: Field
+    ) -> tuple[Numbers, Numbers]:
+        """What is squared in the check, as shares, and all bits; `first`: whether
+        constants are this side's to add.
+        """
+        n = len(words)
+        prime = np.uint64(field.prime)
         e, m, s, told, *_ = self.cut(words)
         q = m.reshape(n, self.classes, self.features).sum(1) % prime
         ones = self.upper[0] == self.upper[1]
-        length = s.reshape(n, self.triangles, self.triangle)[:, :, ones].sum((1, 2)) % prime
+        length = (
+            s.reshape(n, self.triangles, self.triangle)[:, :, ones].sum((1, 2)) % prime
+        )
         slack = told[:, : self.slack - 1]
         high = told[:, self.slack - 1 :].reshape(n, self.features, self.bits - 1)
-        left = field.minus(np.full(n, self.radius**2 if first else 0, np.uint64), length)
+        left = field.minus(
+            np.full(n, self.radius**2 if first else 0, np.uint64), length
+        )
         left = field.minus(left, _weighed(slack) % prime)
-        low = field.minus(q + np.uint64(2 ** (self.bits - 1) if first else 0), _weighed(high) % prime)
-        bits = np.concatenate([low[:, :, None], high], axis=2).reshape(n, self.features * self.bits)
+        low = field.minus(
+            q + np.uint64(2 ** (self.bits - 1) if first else 0), _weighed(high) % prime
+        )
+        bits = np.concatenate([low[:, :, None], high], axis=2).reshape(
+            n, self.features * self.bits
+        )
         entries = np.hstack([e, m if self.by_class else q])
         return entries, np.hstack([left[:, None], slack, bits])
 
@@ -147,7 +197,12 @@ class Vectors:
         """All bits of these people, the lowest of each number first: (n, all bits)."""
         slack = self.radius**2 - np.square(q).sum(1)
         own = (q + 2 ** (self.bits - 1))[:, :, None] >> np.arange(self.bits) & 1
-        return np.hstack([slack[:, None] >> np.arange(self.slack) & 1, own.reshape(len(q), self.features * self.bits)])
+        return np.hstack(
+            [
+                slack[:, None] >> np.arange(self.slack) & 1,
+                own.reshape(len(q), self.features * self.bits),
+            ]
+        )
 
 
 @dataclass(frozen=True)
@@ -158,22 +213,31 @@ class MomentShare(Uploads):
 def split_moments(
     vectors: Vectors, classes: Whole, q: Whole, random: Bytes, field: Field = FIELD
 ) -> tuple[MomentShare, Bytes, Bytes, Bytes]:
-    """The first aggregator's share of some people, their public keys, its 32-byte seeds, and the second's. `classes`
-    (n,) and `q` (n, features) are theirs; `random` secret bytes of each, (n, `RANDOMNESS`), for one upload alone.
+    """The first aggregator's share of some people, their public keys, its 32-byte
+    seeds, and the second's. `classes` (n,) and `q` (n, features) are theirs; `random`
+    secret bytes of each, (n, `RANDOMNESS`), for one upload alone.
     Edges: a vector that is longer than R makes an upload that fails.
     """
     n = len(q)
-    keys, firsts, seconds = (np.ascontiguousarray(part) for part in np.split(random, np.cumsum([BLOCK, SEED]), axis=1))
+    keys, firsts, seconds = (
+        np.ascontiguousarray(part)
+        for part in np.split(random, np.cumsum([BLOCK, SEED]), axis=1)
+    )
     second = second_moments(vectors, seconds, field)
     kappa, dealt = deal_first(firsts, second.dealt, vectors.blocks, field)
-    bits, counted = vectors.bits_of(q), field.numbers(vectors.counted(classes, q))
-    told = np.delete(bits, [0, *range(vectors.slack, vectors.all_bits, vectors.bits)], axis=1)
+    bits = vectors.bits_of(q)
+    counted = field.numbers(vectors.counted(classes, q))
+    told = np.delete(
+        bits, [0, *range(vectors.slack, vectors.all_bits, vectors.bits)], axis=1
+    )
     groups = bits.reshape(n, vectors.groups, GROUP)
     products = np.stack([groups[:, :, i] * groups[:, :, j] for i, j in PAIRS], axis=2)
     products = products.reshape(n, vectors.parts[4])
     plain = np.hstack([counted, field.numbers(told), field.numbers(products)])
     blank = np.zeros((n, vectors.words - plain.shape[1]), np.uint64)
-    entries, bits_too = vectors.squared(np.hstack([plain, blank]), first=True, field=field)
+    entries, bits_too = vectors.squared(
+        np.hstack([plain, blank]), first=True, field=field
+    )
     each = np.repeat(kappa[:, 1:], GROUP, axis=1)  # (n, all bits, repeats)
     times = [field.times(kappa[:, 0, j, None], entries) for j in range(REPEATS)]
     times += [field.times(each[:, :, j], bits_too) for j in range(REPEATS)]
@@ -190,4 +254,8 @@ def second_moments(vectors: Vectors, seeds: Bytes, field: Field = FIELD) -> Mome
 
 def _weighed(bits: Numbers) -> Numbers:
     """Σ 2^b·bit_b over the last side, from b = 1 on."""
-    return np.asarray((bits * (np.uint64(2) ** np.arange(1, bits.shape[-1] + 1, dtype=np.uint64))).sum(-1))
+    return np.asarray(
+        (
+            bits * (np.uint64(2) ** np.arange(1, bits.shape[-1] + 1, dtype=np.uint64))
+        ).sum(-1)
+    )

@@ -1,46 +1,55 @@
-"""Moments of bounded whole-number vectors, summed over people: what is counted, by how much one person moves it, and
-what its release under noise costs.
+"""Moments of bounded whole-number vectors, summed over people: what is counted, by how
+much one person moves it, and what its release under noise costs.
 
-A row is a vector q of whole numbers with ‖q‖² ≤ R², in one of several cells (classes, or parts of them). Summed, cell
-by cell, are
+A row is a vector q of whole numbers with ‖q‖² ≤ R², in one of several cells (classes,
+or parts of them). Summed, cell by cell, are
 
     a count       w for each row
     a mean        q
     moments       the upper triangle of q qᵀ
 
-A person counts once: the average over the person's rows, each entry cut towards zero to a whole number. An average of
-vectors is no longer than the longest of them, and neither is one whose entries were cut.
+A person counts once: the average over the person's rows, each entry cut towards zero to
+a whole number. An average of vectors is no longer than the longest of them, and neither
+is one whose entries were cut.
 
-*Moments.* With noise of scale σ beside the diagonal and √2·σ on it, what counts is Σ_{i<j} (q_i q_j)² + Σ_i q_i⁴/2 =
-‖q‖⁴/2 ≤ R⁴/2: a person moves such a triangle by at most R²/√2 in terms of σ.
+*Moments.* With noise of scale σ beside the diagonal and √2·σ on it, what counts is
+Σ_{i<j} (q_i q_j)² + Σ_i q_i⁴/2 = ‖q‖⁴/2 ≤ R⁴/2: a person moves such a triangle by at
+most R²/√2 in terms of σ.
 
-*Price.* Discrete Gaussian noise of scale σ on whole numbers that one person moves by Δ in L2 costs no more than
-continuous noise of scale a = √(σ² − 9) would. For let Y = μ + N(0, a²) for a whole μ, and draw Z from the discrete
-Gaussian of scale 3 about Y. The normaliser θ(y) of the latter is 3√(2π)(1 ± η) for every y, with η < 2.1·e^(−18π²) <
-10⁻⁷⁶ (Poisson's formula), so that P(Z = z) is the density at z of N(μ, σ²) up to a factor of (1 ± η)^±1, and so
-is the probability of z under the discrete Gaussian of scale σ about μ. Over c cells the release is thus, but for
-e^±τ in every probability with τ < 10⁻⁷⁵ c, made of the output of the Gaussian mechanism with noise a, which is
-post-processing. The sum of shares of it that holders add is as near to one discrete Gaussian (`sums`).
-So Gaussian accounting is exact to more digits than any ε has, where zCDP would lose a twelfth of it.
+*Price.* Discrete Gaussian noise of scale σ on whole numbers that one person moves by Δ
+in L2 costs no more than continuous noise of scale a = √(σ² − 9) would. For let Y = μ +
+N(0, a²) for a whole μ, and draw Z from the discrete Gaussian of scale 3 about Y. The
+normaliser θ(y) of the latter is 3√(2π)(1 ± η) for every y, with η < 2.1·e^(−18π²) <
+10⁻⁷⁶ (Poisson's formula), so that P(Z = z) is the density at z of N(μ, σ²) up to a
+factor of (1 ± η)^±1, and so is the probability of z under the discrete Gaussian of
+scale σ about μ. Over c cells the release is thus, but for e^±τ in every probability
+with τ < 10⁻⁷⁵ c, made of the output of the Gaussian mechanism with noise a, which is
+post-processing. The sum of shares of it that holders add is as near to one discrete
+Gaussian (`sums`). So Gaussian accounting is exact to more digits than any ε has, where
+zCDP would lose a twelfth of it.
 
-*Several holders of the same people.* At holder h a person has a vector v_h of whole numbers with ‖v_h‖ ≤ R, whatever
-that person's row holds: the frequencies of an image about a mean, pulled in (`bounded`), or the one-hot levels of m
-columns, each `one` = ⌊R/√m⌋ in place of 1. Of several images v_h is the average, and v_h v_hᵀ below the average of
-theirs, each entry cut towards zero. The triangle of Σ v_h v_hᵀ, by h alone, moves by R²/√2 at most, as above; all cells
-of Σ v_h v_kᵀ, by both (`sums`), count as Σ_ij v_hi² v_kj² = ‖v_h‖² ‖v_k‖²: R² at most. By class (the product of what
-holds the triangle of w_h w_hᵀ with the class's one-hot row) a person moves the triangle of one class alone: R²/√2. With
-the same σ everywhere all blocks together would be the triangle of v vᵀ for v = (v_1, …, v_H), which moves by ‖v‖²/√2:
-nothing is counted twice.
+*Several holders of the same people.* At holder h a person has a vector v_h of whole
+numbers with ‖v_h‖ ≤ R, whatever that person's row holds: the frequencies of an image
+about a mean, pulled in (`bounded`), or the one-hot levels of m columns, each `one` =
+⌊R/√m⌋ in place of 1. Of several images v_h is the average, and v_h v_hᵀ below the
+average of theirs, each entry cut towards zero. The triangle of Σ v_h v_hᵀ, by h alone,
+moves by R²/√2 at most, as above; all cells of Σ v_h v_kᵀ, by both (`sums`), count as
+Σ_ij v_hi² v_kj² = ‖v_h‖² ‖v_k‖²: R² at most. By class (the product of what holds the
+triangle of w_h w_hᵀ with the class's one-hot row) a person moves the triangle of one
+class alone: R²/√2. With the same σ everywhere all blocks together would be the triangle
+of v vᵀ for v = (v_1, …, v_H), which moves by ‖v‖²/√2: nothing is counted twice.
 
-*One price.* Let block b move by Δ_b and have noise σ_b = Δ_b·z/√w_b, with weights w_b that add up to 1. Divided by its
-σ_b each, all blocks are one vector that a person moves by √(Σ Δ_b²/σ_b²) = 1/z under noise of scale 1: one
-Gaussian mechanism with multiplier z. That noise is discrete is dealt with block by block (`noise_for`). *Two holders*
-of a block add that noise each, so that σ_b is left against either of them and the server; what is released of it has
-the variance 2σ_b².
+*One price.* Let block b move by Δ_b and have noise σ_b = Δ_b·z/√w_b, with weights w_b
+that add up to 1. Divided by its σ_b each, all blocks are one vector that a person moves
+by √(Σ Δ_b²/σ_b²) = 1/z under noise of scale 1: one Gaussian mechanism with multiplier
+z. That noise is discrete is dealt with block by block (`noise_for`). *Two holders* of a
+block add that noise each, so that σ_b is left against either of them and the server;
+what is released of it has the variance 2σ_b².
 
-Guarantee: every function here returns whole numbers that one person, with all rows, moves by at most what `reach`
-says, whatever the rows hold: who would move them by more, or is not a number, counts as zeros. Whatever a server
-chooses, one person moves a block by at most `sensitivity`.
+Guarantee: every function here returns whole numbers that one person, with all rows,
+moves by at most what `reach` says, whatever the rows hold: who would move them by more,
+or is not a number, counts as zeros. Whatever a server chooses, one person moves a block
+by at most `sensitivity`.
 """
 
 import math
@@ -74,9 +83,9 @@ _ROOM = 1 + 2.0**-40
 
 
 def bounded(rows: Whole, radius: float, scale: int) -> Whole:
-    """Rows (n, d) in which `radius` becomes `scale`, as whole numbers; longer ones are pulled in to it. Guarantee:
-    every row that comes out has a norm of at most `scale`, and depends on that row alone. Edges: a row that is not
-    finite → zeros.
+    """Rows (n, d) in which `radius` becomes `scale`, as whole numbers; longer ones are
+    pulled in to it. Guarantee: every row that comes out has a norm of at most `scale`,
+    and depends on that row alone. Edges: a row that is not finite → zeros.
     """
     norms = np.sqrt(np.square(rows).sum(1))
     with np.errstate(all="ignore"):
@@ -93,7 +102,9 @@ def _within(rows: Whole, scale: int) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Crowd:
-    """Whose rows they are, person after person: of each row the person's place, and how many rows that person has."""
+    """Whose rows they are, person after person: of each row the person's place, and how
+    many rows that person has.
+    """
 
     owner: Places  # (rows,), rising
     sizes: Places  # (people,)
@@ -109,10 +120,15 @@ class Crowd:
         return bool((self.sizes <= 1).all())
 
     def groups(self, cells: Places) -> tuple[Places, Places, Places]:
-        """Rows of one person in one cell: the order that groups them, where each begins, its person's rows."""
+        """Rows of one person in one cell: the order that groups them, where each
+        begins, its person's rows.
+        """
         order = np.lexsort((cells, self.owner))
-        owner, cell = self.owner[order], cells[order]
-        fresh = np.concatenate([[True], (owner[1:] != owner[:-1]) | (cell[1:] != cell[:-1])])[: len(order)]
+        owner = self.owner[order]
+        cell = cells[order]
+        fresh = np.concatenate(
+            [[True], (owner[1:] != owner[:-1]) | (cell[1:] != cell[:-1])]
+        )[: len(order)]
         firsts = np.flatnonzero(fresh)
         return order, firsts, self.sizes[owner[firsts]]
 
@@ -121,7 +137,8 @@ def cell_sums(rows: Whole, cells: Places, count: int, crowd: Crowd) -> Tensor:
     """Σ over people of their rows' average, cell by cell: int64 (count, d)."""
     if not crowd.single:
         order, firsts, sizes = crowd.groups(cells)
-        rows, cells = np.trunc(np.add.reduceat(rows[order], firsts) / sizes[:, None]), cells[order][firsts]
+        rows = np.trunc(np.add.reduceat(rows[order], firsts) / sizes[:, None])
+        cells = cells[order][firsts]
     total = np.zeros((count, rows.shape[1]))
     for cell, here in _by_cell(rows, cells, count):
         total[cell] = here.sum(0)
@@ -129,14 +146,17 @@ def cell_sums(rows: Whole, cells: Places, count: int, crowd: Crowd) -> Tensor:
 
 
 def cell_moments(rows: Whole, cells: Places, count: int, crowd: Crowd) -> Tensor:
-    """Σ over people of the average of their rows' q qᵀ, cell by cell: int64 (count, d, d)."""
+    """Σ over people of the average of their rows' q qᵀ, cell by cell: int64 (count, d,
+    d).
+    """
     total = np.zeros((count, rows.shape[1], rows.shape[1]))
     if crowd.single:
         for cell, here in _by_cell(rows, cells, count):
             total[cell] = here.T @ here
         return torch.from_numpy(total.astype(np.int64))
     order, firsts, sizes = crowd.groups(cells)
-    rows, cells = rows[order], cells[order]
+    rows = rows[order]
+    cells = cells[order]
     for first, last, size in zip(firsts, [*firsts[1:], len(rows)], sizes, strict=True):
         here = rows[first:last]
         total[cells[first]] += np.trunc(here.T @ here / size)
@@ -160,14 +180,22 @@ def moments_event(multiplier: float) -> DpEvent:
 
 
 def noise_for(multiplier: float, reach: float) -> float:
-    """The σ at which a release that a person moves by `reach` costs no more than a Gaussian with this multiplier.
-    Edges: more noise than can be drawn, on the diagonal of second moments, too → ConfigError.
+    """The σ at which a release that a person moves by `reach` costs no more than a
+    Gaussian with this multiplier.
+    Edges: more noise than can be drawn, on the diagonal of second moments, too →
+    ConfigError.
     """
     if not multiplier:
         return 0.0
-    sigma = float(rounded_up(max(math.hypot(multiplier * reach * (1 + 2.0**-30), _SMOOTH), _LEAST)))
+    sigma = float(
+        rounded_up(
+            max(math.hypot(multiplier * reach * (1 + 2.0**-30), _SMOOTH), _LEAST)
+        )
+    )
     if sigma > LARGEST / 1.5:
-        raise ConfigError(f"noise of {sigma:g} is more than can be drawn. Nothing was charged.")
+        raise ConfigError(
+            f"noise of {sigma:g} is more than can be drawn. Nothing was charged."
+        )
     return sigma
 
 
@@ -178,27 +206,36 @@ def doubled(sigma: float) -> Fraction:
 
 @lru_cache(maxsize=64)
 def needed_multipliers(budget: Budget, shares: tuple[float, ...]) -> tuple[float, ...]:
-    """Noise multipliers of several Gaussian releases within the budget; shares are of Σ 1/multiplier², 0: none."""
+    """Noise multipliers of several Gaussian releases within the budget; shares are of Σ
+    1/multiplier², 0: none.
+    """
     positive(**{"the sum of shares": math.fsum(shares)})
-    found = calibrate(lambda z: {GaussianDpEvent(z): 1}, epsilon=budget.epsilon, delta=budget.delta)
+    found = calibrate(
+        lambda z: {GaussianDpEvent(z): 1}, epsilon=budget.epsilon, delta=budget.delta
+    )
     total = math.fsum(shares)
     return tuple(found / math.sqrt(share / total) if share else 0.0 for share in shares)
 
 
 def one_for(scale: int, columns: int) -> int:
-    """What a level counts in a row of so many columns of norm `scale`; 0 above scale² columns, which are refused."""
+    """What a level counts in a row of so many columns of norm `scale`; 0 above scale²
+    columns, which are refused.
+    """
     return math.isqrt(scale**2 // columns)
 
 
 def sensitivity(scale: int, *, across: bool) -> float:
-    """By how much a person with vectors of norm `scale` moves a block, in terms of its σ."""
+    """By how much a person with vectors of norm `scale` moves a block, in terms of its
+    σ.
+    """
     return scale**2 * (1.0 if across else math.sqrt(0.5)) * _ROOM
 
 
 def triangle(rows: Whole) -> Tensor:
     """The upper triangle of Σ v vᵀ, exactly: int64, (d(d+1)/2,)."""
     total = torch.zeros(rows.shape[1], rows.shape[1], dtype=torch.int64)
-    for start in range(0, len(rows), _CHUNK):  # a chunk's sums stay below 2⁵³, where doubles are exact
+    # a chunk's sums stay below 2⁵³, where doubles are exact
+    for start in range(0, len(rows), _CHUNK):
         part = rows[start : start + _CHUNK]
         total += torch.from_numpy((part.T @ part).astype(np.int64))
     at = torch.triu_indices(rows.shape[1], rows.shape[1])
@@ -212,7 +249,9 @@ def squares(rows: Whole) -> Whole:
 
 
 def averages(rows: Whole, starts: Places) -> Whole:
-    """Each person's average over rows starts[i] … starts[i + 1], cut towards zero to whole numbers: (people, d)."""
+    """Each person's average over rows starts[i] … starts[i + 1], cut towards zero to
+    whole numbers: (people, d).
+    """
     sizes = np.diff(starts)
     if (sizes == 1).all():
         return rows
@@ -220,7 +259,12 @@ def averages(rows: Whole, starts: Places) -> Whole:
 
 
 def block_multipliers(multiplier: float, weights: Mapping[B, float]) -> dict[B, float]:
-    """The noise multiplier of each block of a release that costs as much as one Gaussian with this multiplier."""
+    """The noise multiplier of each block of a release that costs as much as one
+    Gaussian with this multiplier.
+    """
     total = math.fsum(weights.values())
     positive(**{"the sum of weights": total})
-    return {block: multiplier / math.sqrt(weight / total) * _ROOM for block, weight in weights.items()}
+    return {
+        block: multiplier / math.sqrt(weight / total) * _ROOM
+        for block, weight in weights.items()
+    }

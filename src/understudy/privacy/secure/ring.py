@@ -1,17 +1,22 @@
-"""Whole numbers modulo 2³², 2⁶⁴ or a prime: uniform masks from a seed, and exact matrix products at speed.
+"""Whole numbers modulo 2³², 2⁶⁴ or a prime: uniform masks from a seed, and exact matrix
+products at speed.
 
-A uniform mask hides a number perfectly only where addition wraps around, so masked counts live here. Processors
-multiply matrices of doubles far faster than matrices of integers; a product is therefore cut into limbs so
-small that every partial sum stays below 2⁵³, where doubles are exact, and is put together modulo 2ᵇ.
+A uniform mask hides a number perfectly only where addition wraps around, so masked
+counts live here. Processors multiply matrices of doubles far faster than matrices of
+integers; a product is therefore cut into limbs so small that every partial sum stays
+below 2⁵³, where doubles are exact, and is put together modulo 2ᵇ.
 
-    b bits × 0/1     limbs of 32 bits       1 product of doubles for b = 32, 2 for b = 64
+    b bits × 0/1     limbs of 32 bits       1 product of doubles for b = 32, 2 for b =
+                                            64
     b bits × b bits  limbs of 16 bits       3 products for b = 32, 10 for b = 64
 
-Masks are the keystream of AES-256-CTR under a 32-byte seed, cut into 2⁶⁴ streams of 2⁶⁸ bytes by the upper half
-of the counter: whoever has the seed makes any stream again without the ones before it.
+Masks are the keystream of AES-256-CTR under a 32-byte seed, cut into 2⁶⁴ streams of 2⁶⁸
+bytes by the upper half of the counter: whoever has the seed makes any stream again
+without the ones before it.
 
-A check by random products (`sketch`) needs that no two numbers but zero multiply to zero, which 2³² does not give. A
-prime below 2³² (`Field`) keeps every product below 2⁶⁴; sums of up to 2²¹ products of limbs of 16 bits are exact.
+A check by random products (`sketch`) needs that no two numbers but zero multiply to
+zero, which 2³² does not give. A prime below 2³² (`Field`) keeps every product below
+2⁶⁴; sums of up to 2²¹ products of limbs of 16 bits are exact.
 """
 
 import math
@@ -36,7 +41,8 @@ SEED = 32  # bytes
 PRIME = 2**32 - 5  # the largest below 2³²
 _LIMB = 16  # bits
 _MOST = 1 << 21  # terms of a sum of products of limbs, below 2⁵³
-_BLOCK = 1 << 13  # rows multiplied at a time: 2¹³ · 2³² and 2¹³ · 2¹⁶ · 2¹⁶ stay below 2⁵³
+# rows multiplied at a time: 2¹³ · 2³² and 2¹³ · 2¹⁶ · 2¹⁶ stay below 2⁵³
+_BLOCK = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,9 @@ class Ring:
 
     @classmethod
     def holding(cls, largest: float) -> "Ring":
-        """The smaller ring in which every number from −largest to largest has a place of its own."""
+        """The smaller ring in which every number from −largest to largest has a place
+        of its own.
+        """
         return cls(32 if largest < 2**31 else 64)
 
     @property
@@ -64,22 +72,30 @@ class Ring:
         return array.astype(self.dtype)
 
     def signed(self, words: Words) -> Tensor:
-        """The numbers between −2^(bits−1) and 2^(bits−1) that these words stand for: int64."""
+        """The numbers between −2^(bits−1) and 2^(bits−1) that these words stand for:
+        int64.
+        """
         return torch.from_numpy(words.view(f"<i{self.bits // 8}").astype(np.int64))
 
     def to_bytes(self, words: Words) -> bytes:
         return words.astype(self.dtype, copy=False).tobytes()
 
     def from_bytes(self, data: bytes, *shape: int) -> Words:
-        """The inverse of `to_bytes`. Edges: another size than `shape` needs → MessageError."""
+        """The inverse of `to_bytes`. Edges: another size than `shape` needs →
+        MessageError.
+        """
         if len(data) != (size := math.prod(shape) * self.dtype.itemsize):
-            raise MessageError(f"{len(data):,} bytes came where {size:,} were due. Nothing was computed.")
+            raise MessageError(
+                f"{len(data):,} bytes came where {size:,} were due. Nothing was "
+                "computed."
+            )
         return np.frombuffer(data, dtype=self.dtype).reshape(shape)
 
     def uniform(self, seed: bytes, stream: int, *shape: int) -> Words:
-        """Uniform words: stream number `stream` of the seed. Guarantee: without the seed, indistinguishable from random
-        while AES-256 is a pseudo-random permutation. Edges: the same seed and stream give the same words, so a mask
-        must be used for one message alone.
+        """Uniform words: stream number `stream` of the seed. Guarantee: without the
+        seed, indistinguishable from random while AES-256 is a pseudo-random
+        permutation. Edges: the same seed and stream give the same words, so a mask must
+        be used for one message alone.
         """
         if len(seed) != SEED:
             raise ConfigError(f"a seed has {SEED} bytes, not {len(seed)}.")
@@ -87,7 +103,9 @@ class Ring:
         return data.view(self.dtype).reshape(shape)
 
     def product(self, a: Words, b: Words | Bits) -> Words:
-        """aᵀb modulo 2^bits, exactly, in bounded memory; `b`: words or booleans. (n, p), (n, q) → (p, q)."""
+        """aᵀb modulo 2^bits, exactly, in bounded memory; `b`: words or booleans. (n,
+        p), (n, q) → (p, q).
+        """
         total = np.zeros((a.shape[1], b.shape[1]), dtype=self.dtype)
         size = 32 if b.dtype == np.bool_ else 16
         for start in range(0, len(a), _BLOCK):
@@ -118,7 +136,9 @@ class Field:
 
     @property
     def limit(self) -> int:
-        """32 random bits below this are uniform modulo the prime; others are drawn again."""
+        """32 random bits below this are uniform modulo the prime; others are drawn
+        again.
+        """
         return 2**32 - 2**32 % self.prime
 
     def numbers(self, signed: NDArray[Any] | Tensor) -> Numbers:
@@ -129,7 +149,9 @@ class Field:
     def signed(self, numbers: Numbers) -> Tensor:
         """The whole numbers nearest to zero that these stand for: int64."""
         values = numbers.astype(np.int64)
-        return torch.from_numpy(np.where(values > self.prime // 2, values - self.prime, values))
+        return torch.from_numpy(
+            np.where(values > self.prime // 2, values - self.prime, values)
+        )
 
     def times(self, a: Numbers, b: Numbers) -> Numbers:
         return a * b % np.uint64(self.prime)
@@ -137,11 +159,18 @@ class Field:
     def minus(self, a: Numbers, b: Numbers) -> Numbers:
         return (a + (np.uint64(self.prime) - b)) % np.uint64(self.prime)
 
-    def dot(self, a: NDArray[np.unsignedinteger[Any]], b: NDArray[np.unsignedinteger[Any]]) -> Numbers:
-        """The matrix product, exactly: (n, k), (k, m) → (n, m). Edges: more than 2²¹ terms → ConfigError."""
+    def dot(
+        self, a: NDArray[np.unsignedinteger[Any]], b: NDArray[np.unsignedinteger[Any]]
+    ) -> Numbers:
+        """The matrix product, exactly: (n, k), (k, m) → (n, m). Edges: more than 2²¹
+        terms → ConfigError.
+        """
         if a.shape[1] > _MOST:
-            raise ConfigError(f"a sum of {a.shape[1]:,} products is longer than {_MOST:,}.")
-        width, prime = b.shape[1], np.uint64(self.prime)
+            raise ConfigError(
+                f"a sum of {a.shape[1]:,} products is longer than {_MOST:,}."
+            )
+        width = b.shape[1]
+        prime = np.uint64(self.prime)
         right = np.hstack([limb for _, limb in _limbs(b, 2 * _LIMB, _LIMB)])
         total = np.zeros((len(a), width), dtype=np.uint64)
         for shift, limb in _limbs(a, 2 * _LIMB, _LIMB):
@@ -151,23 +180,31 @@ class Field:
         return total % prime
 
     def uniform(self, seed: bytes, stream: int, *shape: int) -> Numbers:
-        """Uniform numbers: stream number `stream` of a 32-byte seed, as `Ring.uniform` has it. Guarantee: without the
-        seed, indistinguishable from random while AES-256 is a pseudo-random permutation: what does not fit the prime
-        evenly is left out, not wrapped around.
+        """Uniform numbers: stream number `stream` of a 32-byte seed, as `Ring.uniform`
+        has it. Guarantee: without the seed, indistinguishable from random while AES-256
+        is a pseudo-random permutation: what does not fit the prime evenly is left out,
+        not wrapped around.
         """
-        needed, block, found = math.prod(shape), stream << 64, [np.empty(0, np.uint32)]
+        needed = math.prod(shape)
+        block = stream << 64
+        found = [np.empty(0, np.uint32)]
         while needed > 0:
             blocks = -(-4 * needed // BLOCK)
             words = keystream(seed, block, blocks * BLOCK).view("<u4")
             found.append(words[words < self.limit][:needed])
-            needed, block = needed - len(found[-1]), block + blocks
-        return (np.concatenate(found).astype(np.uint64) % np.uint64(self.prime)).reshape(shape)
+            needed = needed - len(found[-1])
+            block = block + blocks
+        return (
+            np.concatenate(found).astype(np.uint64) % np.uint64(self.prime)
+        ).reshape(shape)
 
 
 FIELD = Field()
 
 
-def _limbs(a: Words | Bits, bits: int, size: int) -> Iterator[tuple[int, NDArray[np.float64]]]:
+def _limbs(
+    a: Words | Bits, bits: int, size: int
+) -> Iterator[tuple[int, NDArray[np.float64]]]:
     """a = Σ 2^shift · limb, with limbs of `size` bits as doubles."""
     if a.dtype == np.bool_:
         yield 0, a.astype(np.float64)

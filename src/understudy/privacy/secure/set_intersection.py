@@ -1,16 +1,22 @@
 """Alignment: find the people whom all parties hold, without showing anybody's ids.
 
-Meadows, "A more efficient cryptographic matchmaking protocol" (IEEE S&P 1986), and Huberman, Franklin, Hogg, "Enhancing
-privacy and trust in electronic communities" (EC 1999): x is masked as H(x)^k, masks commute, so two sets that carry the
-same keys can be compared. Group: the prime-order subgroup of Curve25519 (RFC 7748) through libsodium, in constant time.
-Paper → code: H → `_hash_to_curve`, k_i → `IdMask.key`, H(x)^k_i → `IdMask.own`, (…)^k_j → `IdMask.remask`.
-Differs from the papers: M ≥ 2 parties on a ring. The set of party i goes round i, i+1, …, so after h < M hops it
-carries the keys of i … i+h−1 and no two sets carry the same keys: only complete sets can be compared.
+Meadows, "A more efficient cryptographic matchmaking protocol" (IEEE S&P 1986), and
+Huberman, Franklin, Hogg, "Enhancing privacy and trust in electronic communities" (EC
+1999): x is masked as H(x)^k, masks commute, so two sets that carry the same keys can be
+compared. Group: the prime-order subgroup of Curve25519 (RFC 7748) through libsodium, in
+constant time.
+Paper → code: H → `_hash_to_curve`, k_i → `IdMask.key`, H(x)^k_i → `IdMask.own`, (…)^k_j
+→ `IdMask.remask`.
+Differs from the papers: M ≥ 2 parties on a ring. The set of party i goes round i, i+1,
+…, so after h < M hops it carries the keys of i … i+h−1 and no two sets carry the same
+keys: only complete sets can be compared.
 
-Who learns what, and why, stands in `docs/alignment.md`: a party which of its own people all parties hold, and how many
-people each has; the server, which relays everything, the number of people of each party and of every overlap, but no
-id: to test a guess y it would need H(y)^k_i, which only i can make. Assumes: decisional Diffie–Hellman in the group, H
-a random oracle. The intersection is a disclosure that no ε covers; the ledger names it as such.
+Who learns what, and why, stands in `docs/alignment.md`: a party which of its own people
+all parties hold, and how many people each has; the server, which relays everything, the
+number of people of each party and of every overlap, but no id: to test a guess y it
+would need H(y)^k_i, which only i can make. Assumes: decisional Diffie–Hellman in the
+group, H a random oracle. The intersection is a disclosure that no ε covers; the ledger
+names it as such.
 """
 
 import hashlib
@@ -37,7 +43,8 @@ from understudy.ground.errors import AlignmentError, ConfigError
 Masked: TypeAlias = NDArray[np.uint8]  # (n, 32): u-coordinates, little-endian
 Rows: TypeAlias = NDArray[np.int64]
 
-MOST_PEOPLE = 20_000_000  # a set above this is refused before any work (640 MB of masked ids)
+# a set above this is refused before any work (640 MB of masked ids)
+MOST_PEOPLE = 20_000_000
 SALT_BYTES = 32
 
 _TAG = b"understudy/alignment/v1/curve25519_sha512_elligator2"
@@ -48,7 +55,9 @@ _LOOK = 1 << 16  # ids that are objects of Python at a time
 
 @dataclass(frozen=True, eq=False)
 class Ids:
-    """Ids of one kind, "integer" or "text", as bytes one after the other: equal bytes if and only if the same id."""
+    """Ids of one kind, "integer" or "text", as bytes one after the other: equal bytes
+    if and only if the same id.
+    """
 
     kind: str
     data: bytes
@@ -58,27 +67,36 @@ class Ids:
         return len(self.starts) - 1
 
     def __getitem__(self, some: slice | Rows) -> list[bytes]:
-        spans = zip(self.starts[:-1][some].tolist(), self.starts[1:][some].tolist(), strict=True)
+        spans = zip(
+            self.starts[:-1][some].tolist(), self.starts[1:][some].tolist(), strict=True
+        )
         return [self.data[start:end] for start, end in spans]
 
 
 class IdMask:
     """One party's side: its ids under its secret key, for one alignment.
 
-    `salt` is public and the same for all parties of one alignment. `key` is 32 secret bytes, drawn afresh
-    unless given; give one only to resume, for two alignments under one key can be linked. `watch` is told after each
-    batch how many more ids were masked; what it raises ends the work, and nothing is returned.
+    `salt` is public and the same for all parties of one alignment. `key` is 32 secret
+    bytes, drawn afresh unless given; give one only to resume, for two alignments under
+    one key can be linked. `watch` is told after each batch how many more ids were
+    masked; what it raises ends the work, and nothing is returned.
 
-    Guarantee: what `own` and `remask` return tells nothing about an id to anyone without the key, beyond
-    equality with other sets that went through the same keys (module docstring).
-    Edges: no ids, a missing, repeated, fractional or ambiguous id → AlignmentError before anything is masked.
-    The message names one such id, so raise it at the holder and do not pass it on.
+    Guarantee: what `own` and `remask` return tells nothing about an id to anyone
+    without the key, beyond equality with other sets that went through the same keys
+    (module docstring).
+    Edges: no ids, a missing, repeated, fractional or ambiguous id → AlignmentError
+    before anything is masked. The message names one such id, so raise it at the holder
+    and do not pass it on.
     """
 
     def __init__(
-        self, ids: Ids | Iterable[object], *, salt: bytes, key: bytes | None = None,
+        self,
+        ids: Ids | Iterable[object],
+        *,
+        salt: bytes,
+        key: bytes | None = None,
         watch: Callable[[int], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if len(salt) != SALT_BYTES:
             raise ConfigError(f"salt must be {SALT_BYTES} bytes, not {len(salt)}.")
         if key is not None and len(key) != 32:
@@ -90,23 +108,39 @@ class IdMask:
         self._watch = watch
 
     def own(self) -> Masked:
-        """This party's ids under its key, sorted by masked value, so that a row's place in the table stays here."""
+        """This party's ids under its key, sorted by masked value, so that a row's place
+        in the table stays here.
+        """
         return self._own[0]
 
     def remask(self, masked: Masked, whose: str = "another party") -> Masked:
-        """Another party's masked ids, each under this party's key too, in the order they came.
+        """Another party's masked ids, each under this party's key too, in the order
+        they came.
 
-        Every canonical 32-byte string is a safe argument of X25519: it makes the key a multiple of the cofactor, and
-        the twist is as strong as the curve (RFC 7748, section 7), so a hostile set tells no bit of the key.
-        Edges: not (n, 32) bytes, too many, repeated, not canonical, of small order → AlignmentError.
+        Every canonical 32-byte string is a safe argument of X25519: it makes the key a
+        multiple of the cofactor, and the twist is as strong as the curve (RFC 7748,
+        section 7), so a hostile set tells no bit of the key.
+        Edges: not (n, 32) bytes, too many, repeated, not canonical, of small order →
+        AlignmentError.
         """
         points = _checked(masked, whose)
-        return self._mask(len(points), lambda batch: [point.tobytes() for point in points[batch]])
+        return self._mask(
+            len(points), lambda batch: [point.tobytes() for point in points[batch]]
+        )
 
     def positions_to_rows(self, positions: NDArray[np.integer[Any]]) -> Rows:
-        """The rows of the holder's table for positions in `own()`, in the order of the positions."""
-        if positions.ndim != 1 or not np.issubdtype(positions.dtype, np.integer) or not positions.size:
-            what = f"must be a vector of whole numbers, not {positions.dtype} {positions.shape}"
+        """The rows of the holder's table for positions in `own()`, in the order of the
+        positions.
+        """
+        if (
+            positions.ndim != 1
+            or not np.issubdtype(positions.dtype, np.integer)
+            or not positions.size
+        ):
+            what = (
+                f"must be a vector of whole numbers, not {positions.dtype} "
+                f"{positions.shape}"
+            )
         elif positions.min() < 0 or positions.max() >= self.people:
             what = f"must lie within this party's {self.people:,} people"
         elif np.unique(positions).size != positions.size:
@@ -114,23 +148,33 @@ class IdMask:
         else:
             rows: Rows = self._own[1][positions]
             return rows
-        raise AlignmentError(f"The positions of the shared people {what}. No row was used.")
+        raise AlignmentError(
+            f"The positions of the shared people {what}. No row was used."
+        )
 
     @cached_property
     def _own(self) -> tuple[Masked, Rows]:
         prefix = _TAG + self.salt + self.kind.encode() + b":"
         # (n, 32), by row
-        masked = self._mask(self.people, lambda batch: _hash_to_curve(prefix, self._ids[batch]))
+        masked = self._mask(
+            self.people, lambda batch: _hash_to_curve(prefix, self._ids[batch])
+        )
         order = np.argsort(_tags(masked))
         return masked[order], order
 
     def _mask(self, people: int, points: Callable[[slice], list[bytes]]) -> Masked:
         def work(batch: slice) -> bytes:
-            return b"".join([crypto_scalarmult(self.key, point) for point in points(batch)])
+            return b"".join(
+                [crypto_scalarmult(self.key, point) for point in points(batch)]
+            )
 
-        batches = [slice(start, min(start + _BATCH, people)) for start in range(0, people, _BATCH)]
+        batches = [
+            slice(start, min(start + _BATCH, people))
+            for start in range(0, people, _BATCH)
+        ]
         masked = np.empty((people, 32), dtype=np.uint8)
-        # PyNaCl lets go of the interpreter's lock while libsodium works, so threads use every core.
+        # PyNaCl lets go of the interpreter's lock while libsodium works, so threads use
+        # every core.
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             each = pool.map if len(batches) > 1 else map
             try:
@@ -139,22 +183,27 @@ class IdMask:
                     if self._watch is not None:
                         self._watch(batch.stop - batch.start)
             except SodiumError as error:
-                raise AlignmentError("A masked id has small order. The whole set was refused.") from error
+                raise AlignmentError(
+                    "A masked id has small order. The whole set was refused."
+                ) from error
             finally:
-                pool.shutdown(cancel_futures=True)  # the batches not begun, where one was refused or stopped
+                # the batches not begun, where one was refused or stopped
+                pool.shutdown(cancel_futures=True)
         return masked
 
 
 def match_grid(
     sets: Mapping[str, Masked], groups: Sequence[Sequence[str]]
 ) -> tuple[dict[str, Rows], dict[tuple[str, ...], int]]:
-    """The server's side: where in each party's complete set (under all M keys) the shared people stand.
+    """The server's side: where in each party's complete set (under all M keys) the
+    shared people stand.
 
-    A group of parties holds people together, each of them other people; a person is shared where every group has them.
-    All parties get them in one order, random to each of them: people who are with the same parties are a cell of the
-    grid; the order is by cell, then by masked value. Besides the positions: how many people each cell has.
-    Edges: fewer than two groups, nobody shared, a person with two parties of one group, or a party none of whose people
-    is shared → AlignmentError.
+    A group of parties holds people together, each of them other people; a person is
+    shared where every group has them. All parties get them in one order, random to each
+    of them: people who are with the same parties are a cell of the grid; the order is
+    by cell, then by masked value. Besides the positions: how many people each cell has.
+    Edges: fewer than two groups, nobody shared, a person with two parties of one group,
+    or a party none of whose people is shared → AlignmentError.
     """
     if len(groups) < 2:
         raise AlignmentError(f"Alignment needs two parties or more, not {len(groups)}.")
@@ -163,69 +212,106 @@ def match_grid(
         tags = [_tags(_checked(sets[name], name)) for name in group]
         everyone.append(tags[0] if len(tags) == 1 else np.concatenate(tags))
         if len(tags) > 1 and _repeats(everyone[-1]):
-            said = f"Two of {', '.join(group)} hold the same person, who would be counted twice"
+            said = (
+                f"Two of {', '.join(group)} hold the same person, who would be "
+                "counted twice"
+            )
             raise AlignmentError(f"{said}. No row was used.")
     by_tag = np.argsort(everyone[0])
-    people, places = everyone[0][by_tag], [by_tag]
+    people = everyone[0][by_tag]
+    places = [by_tag]
     for others in everyone[1:]:
         at = np.searchsorted(people, others)
         at[at == len(people)] = 0
         here = np.flatnonzero(people[at] == others)
         places.append(np.full(len(people), -1))
         places[-1][at[here]] = here
-    common = np.stack(places)  # (groups, people): where each is among those of every group, or −1
+    # (groups, people): where each is among those of every group, or −1
+    common = np.stack(places)
     common = common[:, (common >= 0).all(axis=0)]
     if not common.size:
-        raise AlignmentError(f"No person is held by all of {', '.join(sets)}. No row was used.")
+        raise AlignmentError(
+            f"No person is held by all of {', '.join(sets)}. No row was used."
+        )
     starts = [[0, *accumulate(len(sets[name]) for name in group)] for group in groups]
-    where = np.stack([np.searchsorted(own[1:], at, side="right") for own, at in zip(starts, common, strict=True)])
-    order = np.lexsort(where[::-1])  # stable: within a cell the masked values stay in order
-    common, where = common[:, order], where[:, order]
+    where = np.stack(
+        [
+            np.searchsorted(own[1:], at, side="right")
+            for own, at in zip(starts, common, strict=True)
+        ]
+    )
+    # stable: within a cell the masked values stay in order
+    order = np.lexsort(where[::-1])
+    common = common[:, order]
+    where = where[:, order]
     positions = {}
     for number, group in enumerate(groups):
         for place, name in enumerate(group):
-            positions[name] = common[number, where[number] == place] - starts[number][place]
+            positions[name] = (
+                common[number, where[number] == place] - starts[number][place]
+            )
             if not positions[name].size:
-                raise AlignmentError(f"None of the people of {name} is shared. No row was used.")
+                raise AlignmentError(
+                    f"None of the people of {name} is shared. No row was used."
+                )
     cells, sizes = np.unique(where, axis=1, return_counts=True)
     return positions, {
-        tuple(group[place] for group, place in zip(groups, cell, strict=True)): int(size)
+        tuple(group[place] for group, place in zip(groups, cell, strict=True)): int(
+            size
+        )
         for cell, size in zip(cells.T, sizes, strict=True)
     }
 
 
 def ring(names: Sequence[str]) -> list[dict[str, str]]:
-    """The M − 1 hops: in hop h the set of party i is remasked by party i + h. Each party is busy once a hop.
+    """The M − 1 hops: in hop h the set of party i is remasked by party i + h. Each
+    party is busy once a hop.
 
-    >>> ring(["a", "b", "c"]) [{'a': 'b', 'b': 'c', 'c': 'a'}, {'a': 'c', 'b': 'a', 'c': 'b'}]
+    >>> ring(["a", "b", "c"])
+    [{'a': 'b', 'b': 'c', 'c': 'a'}, {'a': 'c', 'b': 'a', 'c': 'b'}]
     """
-    return [dict(zip(names, (*names[hop:], *names[:hop]), strict=True)) for hop in range(1, len(names))]
+    return [
+        dict(zip(names, (*names[hop:], *names[:hop]), strict=True))
+        for hop in range(1, len(names))
+    ]
 
 
 def agree_on_kind(kinds: Mapping[str, str]) -> None:
     """All parties have ids of one kind, or none of them could ever match."""
     if len(set(kinds.values())) > 1:
         stated = ", ".join(f"{name} has {kind} ids" for name, kind in kinds.items())
-        raise AlignmentError(f"{stated}: these never match. Give all parties one kind. Nothing was sent.")
+        raise AlignmentError(
+            f"{stated}: these never match. Give all parties one kind. Nothing was sent."
+        )
 
 
 def canonical_ids(ids: Iterable[object]) -> Ids:
-    """The ids, of whichever form, as bytes; few of them are objects of Python at a time.
+    """The ids, of whichever form, as bytes; few of them are objects of Python at a
+    time.
 
-    Integers (Python's or numpy's, of any width) are written in decimal. Text is taken as it stands, case and
-    inner spaces and leading zeros included, in Unicode's composed form (NFC): "é" is "é" however typed.
-    Nothing is stripped or guessed: what two holders could easily write differently is refused.
+    Integers (Python's or numpy's, of any width) are written in decimal. Text is taken
+    as it stands, case and inner spaces and leading zeros included, in Unicode's
+    composed form (NFC): "é" is "é" however typed. Nothing is stripped or guessed: what
+    two holders could easily write differently is refused.
     """
-    parts, sizes, marks, found = list[bytes](), list[Rows](), list[Rows](), Counter[str]()
+    parts = list[bytes]()
+    sizes = list[Rows]()
+    marks = list[Rows]()
+    found = Counter[str]()
     for values in _lists(ids):
         before = found.total()
         kinds = {type_: _kind(type_) for type_ in set(map(type, values))}
         if "" in kinds.values():
-            _refuse_first(values, [kinds[type(value)] == "" for value in values], before)
+            _refuse_first(
+                values, [kinds[type(value)] == "" for value in values], before
+            )
         found.update(kinds[type(value)] for value in values)
-        if any(odd := [isinstance(value, str) and not _plain(value) for value in values]):
+        odd = [isinstance(value, str) and not _plain(value) for value in values]
+        if any(odd):
             _refuse_first(values, odd, before)
-        texts = (value if isinstance(value, str) else str(int(value)) for value in values)
+        texts = (
+            value if isinstance(value, str) else str(int(value)) for value in values
+        )
         written = [unicodedata.normalize("NFC", text).encode() for text in texts]
         parts.append(b"".join(written))
         sizes.append(np.fromiter(map(len, written), np.int64))
@@ -234,15 +320,20 @@ def canonical_ids(ids: Iterable[object]) -> Ids:
         raise AlignmentError("There are no ids to align. Nothing was sent.")
     if len(found) > 1:
         raise AlignmentError(
-            f"The ids are of two kinds, {found['integer']:,} integer and {found['text']:,} text: "
+            f"The ids are of two kinds, {found['integer']:,} integer and "
+            f"{found['text']:,} text: "
             '7 and "7" never match. Make the column one kind. Nothing was sent.'
         )
     everyone = Ids(next(iter(found)), b"".join(parts), starts_of(np.concatenate(sizes)))
     if _repeats(np.concatenate(marks)):  # or two that differ have one mark
-        (example, times), repeated = (counts := Counter(everyone[:])).most_common(1)[0], len(everyone) - len(counts)
+        (example, times), repeated = (
+            (counts := Counter(everyone[:])).most_common(1)[0],
+            len(everyone) - len(counts),
+        )
         if times > 1:
             raise AlignmentError(
-                f"{repeated:,} of {len(everyone):,} rows repeat the id of another row, for instance "
+                f"{repeated:,} of {len(everyone):,} rows repeat the id of another "
+                "row, for instance "
                 f"{example.decode()}: a person takes one row. Nothing was sent."
             )
     return everyone
@@ -250,7 +341,9 @@ def canonical_ids(ids: Iterable[object]) -> Ids:
 
 def _lists(ids: Iterable[object]) -> Iterator[list[Any]]:
     if isinstance(ids, np.ndarray):
-        yield from (ids[start : start + _LOOK].tolist() for start in range(0, len(ids), _LOOK))
+        yield from (
+            ids[start : start + _LOOK].tolist() for start in range(0, len(ids), _LOOK)
+        )
         return
     each = iter(ids)
     while values := list(islice(each, _LOOK)):
@@ -260,7 +353,9 @@ def _lists(ids: Iterable[object]) -> Iterator[list[Any]]:
 def _kind(type_: type) -> str:
     if issubclass(type_, str):
         return "text"
-    return "integer" if issubclass(type_, Integral) and not issubclass(type_, bool) else ""
+    return (
+        "integer" if issubclass(type_, Integral) and not issubclass(type_, bool) else ""
+    )
 
 
 def _plain(text: str) -> bool:
@@ -268,13 +363,20 @@ def _plain(text: str) -> bool:
 
 
 def _refuse_first(values: list[Any], bad: list[bool], before: int) -> NoReturn:
-    row, value = before + bad.index(True), values[bad.index(True)]
+    row = before + bad.index(True)
+    value = values[bad.index(True)]
     if pd.api.types.is_scalar(value) and pd.isna(value):
         why = "is missing: every person needs an id"
     elif isinstance(value, str):
-        why = "is empty, begins or ends with a space, or holds an invisible character: write it without"
+        why = (
+            "is empty, begins or ends with a space, or holds an invisible character: "
+            "write it without"
+        )
     elif isinstance(value, float):
-        why = "is a float, as a column with gaps is read: read it as whole numbers or as text"
+        why = (
+            "is a float, as a column with gaps is read: read it as whole numbers or "
+            "as text"
+        )
     else:
         why = f"is a {type(value).__name__}: ids are whole numbers or text"
     raise AlignmentError(f"ids[{row}] = {value!r} {why}. Nothing was sent.")
@@ -283,22 +385,32 @@ def _refuse_first(values: list[Any], bad: list[bool], before: int) -> NoReturn:
 def _hash_to_curve(prefix: bytes, ids: list[bytes]) -> list[bytes]:
     """H: ids → the prime-order subgroup of Curve25519, as u-coordinates.
 
-    SHA-512, Elligator 2 and times the cofactor (`from_uniform`), u = (1 + y)/(1 − y) (RFC 7748, section 4.1).
-    The curve and never its twist: a mask keeps a point where it is, so a u drawn at large would carry one bit
-    of its id through every mask. One Elligator map, not the sum of two as in RFC 9380, misses about
-    half of the points; the proof only needs a simulator that samples H(x) = g^r with r known, which it
-    can, for Elligator is invertible: draw r until g^r has a preimage.
+    SHA-512, Elligator 2 and times the cofactor (`from_uniform`), u = (1 + y)/(1 − y)
+    (RFC 7748, section 4.1). The curve and never its twist: a mask keeps a point where
+    it is, so a u drawn at large would carry one bit of its id through every mask. One
+    Elligator map, not the sum of two as in RFC 9380, misses about half of the points;
+    the proof only needs a simulator that samples H(x) = g^r with r known, which it can,
+    for Elligator is invertible: draw r until g^r has a preimage.
     """
     hashes = [hashlib.sha512(prefix + id_).digest()[:32] for id_ in ids]
-    ys = [int.from_bytes(crypto_core_ed25519_from_uniform(hash_), "little") % 2**255 for hash_ in hashes]
+    ys = [
+        int.from_bytes(crypto_core_ed25519_from_uniform(hash_), "little") % 2**255
+        for hash_ in hashes
+    ]
     inverses = _inverses([1 - y for y in ys])
-    return [((1 + y) * inverse % _P).to_bytes(32, "little") for y, inverse in zip(ys, inverses, strict=True)]
+    return [
+        ((1 + y) * inverse % _P).to_bytes(32, "little")
+        for y, inverse in zip(ys, inverses, strict=True)
+    ]
 
 
 def _inverses(values: list[int]) -> list[int]:
     """1/v mod p for all values with a single inversion (Montgomery's trick)."""
-    products = list(accumulate(values, lambda left, right: left * right % _P, initial=1))
-    inverse, inverses = pow(products[-1], -1, _P), []
+    products = list(
+        accumulate(values, lambda left, right: left * right % _P, initial=1)
+    )
+    inverse = pow(products[-1], -1, _P)
+    inverses = []
     for value, before in zip(reversed(values), reversed(products[:-1]), strict=True):
         inverses.append(inverse * before % _P)
         inverse = inverse * value % _P
@@ -306,7 +418,9 @@ def _inverses(values: list[int]) -> list[int]:
 
 
 def _checked(masked: Masked, whose: str) -> Masked:
-    """A set from outside: the right shape, not too large, canonical u-coordinates, each once."""
+    """A set from outside: the right shape, not too large, canonical u-coordinates, each
+    once.
+    """
     if masked.dtype != np.uint8 or masked.ndim != 2 or masked.shape[1] != 32:
         what = f"must be bytes of shape (n, 32), not {masked.dtype} {masked.shape}"
     elif not 1 <= len(masked) <= MOST_PEOPLE:
@@ -317,7 +431,9 @@ def _checked(masked: Masked, whose: str) -> Masked:
         what = "hold a value twice"
     else:
         return masked
-    raise AlignmentError(f"The masked ids of {whose} {what}. The whole set was refused.")
+    raise AlignmentError(
+        f"The masked ids of {whose} {what}. The whole set was refused."
+    )
 
 
 def _repeats(values: NDArray[Any]) -> bool:
@@ -327,10 +443,16 @@ def _repeats(values: NDArray[Any]) -> bool:
 
 def _not_canonical(masked: Masked) -> NDArray[np.bool_]:
     """Which u are 2^255 − 19 or above, in little-endian bytes."""
-    low, middle, top = masked[:, 0], masked[:, 1:31], masked[:, 31]
-    return np.asarray((top > 0x7F) | (top == 0x7F) & (middle == 0xFF).all(axis=1) & (low >= 0xED))
+    low = masked[:, 0]
+    middle = masked[:, 1:31]
+    top = masked[:, 31]
+    return np.asarray(
+        (top > 0x7F) | (top == 0x7F) & (middle == 0xFF).all(axis=1) & (low >= 0xED)
+    )
 
 
 def _tags(masked: Masked) -> NDArray[np.bytes_]:
-    """One sortable value a row. All have 32 bytes, so that numpy's padding with zeros merges none."""
+    """One sortable value a row. All have 32 bytes, so that numpy's padding with zeros
+    merges none.
+    """
     return np.ascontiguousarray(masked).view("S32").ravel()

@@ -1,45 +1,55 @@
-"""Sums of which the server sees the total alone, products in two shares, and the sealed lines between holders for both.
+"""Sums of which the server sees the total alone, products in two shares, and the sealed
+lines between holders for both.
 
-*Channels*: messages from one holder to another that the server relays and cannot read. Every holder draws an X25519 key
-(RFC 7748) for the run; the server passes the public halves on. Two holders derive, by HKDF-SHA256 (RFC 5869), a key for
-each direction and a seed for pads that only they share. Messages are sealed by ChaCha20-Poly1305 (RFC 8439) under a
-random nonce; sender, receiver, run and number in the row are authenticated with them. All of it is `cryptography`'s;
-nothing here is our own but the order of the calls.
-Guarantee: a message that was changed, repeated, left out, reordered, or made for another run, direction or context is
-refused.
-Edges: a server that hands out keys of its own making sits in the middle and reads everything. It would then not be
-honest-but-curious, and holders who fear it compare `fingerprint`s, which stand in their ledgers, by telephone.
-`seal` and `unseal` are for one short message to a key, from somebody who has none: X25519 with a key for that message,
-HKDF, ChaCha20-Poly1305. The steps are those of HPKE's base mode (RFC 9180). Who sealed it is not proven: an upload is
-from anybody whom the server let in.
+*Channels*: messages from one holder to another that the server relays and cannot read.
+Every holder draws an X25519 key (RFC 7748) for the run; the server passes the public
+halves on. Two holders derive, by HKDF-SHA256 (RFC 5869), a key for each direction and a
+seed for pads that only they share. Messages are sealed by ChaCha20-Poly1305 (RFC 8439)
+under a random nonce; sender, receiver, run and number in the row are authenticated with
+them. All of it is `cryptography`'s; nothing here is our own but the order of the calls.
+Guarantee: a message that was changed, repeated, left out, reordered, or made for
+another run, direction or context is refused.
+Edges: a server that hands out keys of its own making sits in the middle and reads
+everything. It would then not be honest-but-curious, and holders who fear it compare
+`fingerprint`s, which stand in their ledgers, by telephone. `seal` and `unseal` are for
+one short message to a key, from somebody who has none: X25519 with a key for that
+message, HKDF, ChaCha20-Poly1305. The steps are those of HPKE's base mode (RFC 9180).
+Who sealed it is not proven: an upload is from anybody whom the server let in.
 
-*Sums and products.* Step by step, and who sees what: docs/secure_products.md. Bonawitz et al., "Practical secure
-aggregation for privacy-preserving machine learning" (CCS 2017), §4.0.1, for the pads; Kairouz, Liu, Steinke, "The
-distributed discrete Gaussian mechanism" (ICML 2021), Thm 9 and Cor. 10, for the noise; Beaver, "Efficient multiparty
+*Sums and products.* Step by step, and who sees what: docs/secure_products.md. Bonawitz
+et al., "Practical secure aggregation for privacy-preserving machine learning" (CCS
+2017), §4.0.1, for the pads; Kairouz, Liu, Steinke, "The distributed discrete Gaussian
+mechanism" (ICML 2021), Thm 9 and Cor. 10, for the noise; Beaver, "Efficient multiparty
 protocols using circuit randomization" (CRYPTO 1991), for a matrix product.
-Paper → code: PRG(s_uv) → `Channel.pad`; n → parties; R, S → `Ring.uniform(seed, chunk)`; C₁ → the last stream of the
-first seed; C₂ → `Dealer.correction`.
-Differs from the papers: no shares of keys are kept for the case that a holder goes away; R, S and C₁ are expanded from
-32-byte seeds, people come in chunks whose masks are made when they are needed, and C₂ alone is sent as numbers, so that
-memory and the dealer's messages do not grow with people.
+Paper → code: PRG(s_uv) → `Channel.pad`; n → parties; R, S → `Ring.uniform(seed,
+chunk)`; C₁ → the last stream of the first seed; C₂ → `Dealer.correction`.
+Differs from the papers: no shares of keys are kept for the case that a holder goes
+away; R, S and C₁ are expanded from 32-byte seeds, people come in chunks whose masks are
+made when they are needed, and C₂ alone is sent as numbers, so that memory and the
+dealer's messages do not grow with people.
 
-*Noise.* Of M holders up to t (`colluding`) may pool what they know. Each holder adds a discrete Gaussian of scale σ/√(M
-− t). The M − t others' shares then add up to variance σ², and their sum is a discrete Gaussian of scale σ but for a
-factor of e^±τ in every probability, with τ ≤ 10 Σ_{k<n} exp(−2π²s²k/(k+1)) for n shares of scale s (Cor. 10; Thm 9
-alone gives half of it: 5 for each of the n − 1 additions). Further shares are independent noise on top.
-*Price.* One person moves each of c cells by 1, and no other. Let P, Q be the c moved cells with and without that person
-under one discrete Gaussian of scale σ each, and P′, Q′ under sums of shares. As P′ ≤ e^(cτ)P, Q′ ≥ e^(−cτ)Q,
+*Noise.* Of M holders up to t (`colluding`) may pool what they know. Each holder adds a
+discrete Gaussian of scale σ/√(M − t). The M − t others' shares then add up to variance
+σ², and their sum is a discrete Gaussian of scale σ but for a factor of e^±τ in every
+probability, with τ ≤ 10 Σ_{k<n} exp(−2π²s²k/(k+1)) for n shares of scale s (Cor. 10;
+Thm 9 alone gives half of it: 5 for each of the n − 1 additions). Further shares are
+independent noise on top. *Price.* One person moves each of c cells by 1, and no other.
+Let P, Q be the c moved cells with and without that person under one discrete Gaussian
+of scale σ each, and P′, Q′ under sums of shares. As P′ ≤ e^(cτ)P, Q′ ≥ e^(−cτ)Q,
 
     P′(S) − e^(ε+2cτ) Q′(S) ≤ e^(cτ) (P(S) − e^ε Q(S)) ≤ e^(cτ) δ:
 
-the sum is (ε + 2cτ, e^(cτ) δ)-DP where c discrete Gaussians are (ε, δ)-DP. With s ≥ 4 the exponents are below 10⁻⁵⁵ for
-a million cells and 100,000 holders: far below the rounding of any ε that is printed. Where t = M − 1, each share is the
-whole σ and no such term arises.
+the sum is (ε + 2cτ, e^(cτ) δ)-DP where c discrete Gaussians are (ε, δ)-DP. With s ≥ 4
+the exponents are below 10⁻⁵⁵ for a million cells and 100,000 holders: far below the
+rounding of any ε that is printed. Where t = M − 1, each share is the whole σ and no
+such term arises.
 
-Guarantee: what a holder gets from the dealer and from the other is uniform and independent of the other's matrix.
-Edges: the dealer could unmask X − R and Y − S, so these travel over a channel whose key it does not have; a share alone
-tells the dealer RᵀY, so a share leaves its holder only blinded (`blind`). A dealer that pools what it knows with one
-holder learns the other's rows.
+Guarantee: what a holder gets from the dealer and from the other is uniform and
+independent of the other's matrix.
+Edges: the dealer could unmask X − R and Y − S, so these travel over a channel whose key
+it does not have; a share alone tells the dealer RᵀY, so a share leaves its holder only
+blinded (`blind`). A dealer that pools what it knows with one holder learns the other's
+rows.
 """
 
 import hashlib
@@ -54,7 +64,10 @@ from typing import Any
 import numpy as np
 import torch
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import (
+    X25519PrivateKey,
+    X25519PublicKey,
+)
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -64,12 +77,15 @@ from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.noise import rounded_up
 from understudy.privacy.secure.ring import SEED, Bits, Ring, Words
 
-_NONCE, _KEY = 12, 32
+_NONCE = 12
+_KEY = 32
 OVERHEAD = 48  # bytes of a sealed message: a public key and a tag
 
 
 class KeyPair:
-    """A holder's X25519 key of one run. `secret` is for the holder's own memory and never sent."""
+    """A holder's X25519 key of one run. `secret` is for the holder's own memory and
+    never sent.
+    """
 
     def __init__(self, secret: bytes | None = None) -> None:
         self.secret = secret or os.urandom(_KEY)
@@ -85,49 +101,71 @@ class KeyPair:
 
 
 def fingerprint(names_and_keys: Mapping[str, bytes]) -> str:
-    """Eight groups of four characters that two people can read to each other: equal when all keys are. Guarantee: to
-    find two sets of keys with one fingerprint, which a server in the middle would need, takes 2⁶⁴ trials.
+    """Eight groups of four characters that two people can read to each other: equal
+    when all keys are. Guarantee: to find two sets of keys with one fingerprint, which a
+    server in the middle would need, takes 2⁶⁴ trials.
     """
-    text = json.dumps({name: key.hex() for name, key in names_and_keys.items()}, sort_keys=True)
+    text = json.dumps(
+        {name: key.hex() for name, key in names_and_keys.items()}, sort_keys=True
+    )
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
 
 
 class Channel:
-    """The line between two holders, from one end. `context` holds whatever both must agree on, such as the run."""
+    """The line between two holders, from one end. `context` holds whatever both must
+    agree on, such as the run.
+    """
 
-    def __init__(self, own: str, pair: KeyPair, peer: str, public: bytes, *, context: bytes) -> None:
-        self.own, self.peer = own, peer
-        self.first = own < peer  # of the two: whose pad is added, the other's being taken off
+    def __init__(
+        self, own: str, pair: KeyPair, peer: str, public: bytes, *, context: bytes
+    ) -> None:
+        self.own = own
+        self.peer = peer
+        # of the two: whose pad is added, the other's being taken off
+        self.first = own < peer
         ends = sorted([[own, pair.public.hex()], [peer, public.hex()]])
         self._context = json.dumps([ends, context.hex()]).encode()
         salt = hashlib.sha256(self._context).digest()
-        keys = HKDF(SHA256(), 3 * _KEY, salt, b"understudy channel 1").derive(pair.agree(public))
-        low, high, self._pad = keys[:_KEY], keys[_KEY : 2 * _KEY], keys[2 * _KEY :]
-        self._out, self._in = map(ChaCha20Poly1305, (low, high) if self.first else (high, low))
+        keys = HKDF(SHA256(), 3 * _KEY, salt, b"understudy channel 1").derive(
+            pair.agree(public)
+        )
+        low = keys[:_KEY]
+        high = keys[_KEY : 2 * _KEY]
+        self._pad = keys[2 * _KEY :]
+        self._out, self._in = map(
+            ChaCha20Poly1305, (low, high) if self.first else (high, low)
+        )
         self.sent = self.received = 0
         self._said = self._heard = bytes(32)  # which messages these were
 
     def seal(self, data: bytes) -> bytes:
         """The next message, readable by the peer alone."""
         nonce = self._nonce()
-        sealed = self._out.encrypt(nonce, data, self._header(self.own, self.peer, self.sent))
+        sealed = self._out.encrypt(
+            nonce, data, self._header(self.own, self.peer, self.sent)
+        )
         self.sent, self._said = self.sent + 1, _after(self._said, data)
         return nonce + sealed
 
     def _nonce(self) -> bytes:
-        """Not a counter: an end that comes back from an old state must not repeat one."""
+        """Not a counter: an end that comes back from an old state must not repeat
+        one.
+        """
         return os.urandom(_NONCE)
 
     def open(self, sealed: bytes) -> bytes:
-        """The peer's next message. Edges: any other → MessageError, and the right one may still come."""
+        """The peer's next message. Edges: any other → MessageError, and the right one
+        may still come.
+        """
         header = self._header(self.peer, self.own, self.received)
         try:
             data = self._in.decrypt(sealed[:_NONCE], sealed[_NONCE:], header)
         except (InvalidTag, ValueError):
             raise MessageError(
-                f"{self.own}: this is not message {self.received + 1} of {self.peer} in this run: it was changed, "
-                "repeated or put out of order, or the two were told different things. Nothing was computed."
+                f"{self.own}: this is not message {self.received + 1} of {self.peer} "
+                "in this run: it was changed, repeated or put out of order, or the two "
+                "were told different things. Nothing was computed."
             ) from None
         self.received, self._heard = self.received + 1, _after(self._heard, data)
         return data
@@ -135,13 +173,21 @@ class Channel:
     def pad(self, ring: Ring, stream: int, *shape: int, about: bytes = b"") -> Words:
         """Uniform words that cancel: this end's and the peer's add up to zero.
 
-        `about`: what both must have been told of the message; where they were not, nothing cancels. Nor does it where
-        one end has read other messages than the other has sent, since that one went back to an old state: masked rows
-        of one question, multiplied with the masks of another, would be in the sum.
-        Guarantee: for everybody else they are random. Edges: a stream is for one message alone.
+        `about`: what both must have been told of the message; where they were not,
+        nothing cancels. Nor does it where one end has read other messages than the
+        other has sent, since that one went back to an old state: masked rows of one
+        question, multiplied with the masks of another, would be in the sum.
+        Guarantee: for everybody else they are random. Edges: a stream is for one
+        message alone.
         """
-        said, heard = (self._said, self._heard) if self.first else (self._heard, self._said)
-        seed = hmac.digest(self._pad, json.dumps([said.hex(), heard.hex(), about.hex()]).encode(), "sha256")
+        said, heard = (
+            (self._said, self._heard) if self.first else (self._heard, self._said)
+        )
+        seed = hmac.digest(
+            self._pad,
+            json.dumps([said.hex(), heard.hex(), about.hex()]).encode(),
+            "sha256",
+        )
         words = ring.uniform(seed, stream, *shape)
         return words if self.first else -words  # modulo 2^bits
 
@@ -149,11 +195,18 @@ class Channel:
         return json.dumps([self._context.decode(), sender, receiver, number]).encode()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sent": self.sent, "received": self.received, "said": self._said, "heard": self._heard}
+        return {
+            "sent": self.sent,
+            "received": self.received,
+            "said": self._said,
+            "heard": self._heard,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.sent, self.received = int(state["sent"]), int(state["received"])
-        self._said, self._heard = state["said"], state["heard"]
+        self.sent = int(state["sent"])
+        self.received = int(state["received"])
+        self._said = state["said"]
+        self._heard = state["heard"]
 
 
 def _after(before: bytes, data: bytes) -> bytes:
@@ -164,17 +217,28 @@ def _after(before: bytes, data: bytes) -> bytes:
 
 
 def connect(
-    own: str, pair: KeyPair, keys: Mapping[str, bytes], *, context: bytes, shared: Mapping[str, bytes] | None = None
+    own: str,
+    pair: KeyPair,
+    keys: Mapping[str, bytes],
+    *,
+    context: bytes,
+    shared: Mapping[str, bytes] | None = None,
 ) -> dict[str, Channel]:
-    """A channel to every other holder; `shared`: what this end and one other must agree on besides. Edges: keys in
-    which the own one is missing or another → MessageError.
+    """A channel to every other holder; `shared`: what this end and one other must agree
+    on besides. Edges: keys in which the own one is missing or another → MessageError.
     """
     if keys.get(own) != pair.public:
-        raise MessageError(f"{own}: the list of keys does not hold the key of {own}. Nothing was sent.")
+        raise MessageError(
+            f"{own}: the list of keys does not hold the key of {own}. Nothing was sent."
+        )
     if len(set(keys.values())) < len(keys):
-        raise MessageError(f"{own}: two holders are listed with one key. Nothing was sent.")
+        raise MessageError(
+            f"{own}: two holders are listed with one key. Nothing was sent."
+        )
     return {
-        peer: Channel(own, pair, peer, public, context=context + (shared or {}).get(peer, b""))
+        peer: Channel(
+            own, pair, peer, public, context=context + (shared or {}).get(peer, b"")
+        )
         for peer, public in keys.items()
         if peer != own
     }
@@ -184,12 +248,15 @@ _ONCE = bytes(_NONCE)  # a key is for one message alone
 
 
 def seal(public: bytes, data: bytes, context: bytes, secret: bytes) -> bytes:
-    """The message for the owner of this key: 32 bytes of a public key, the message, 16 bytes of a tag. Guarantee:
-    whoever has neither the receiver's key nor `secret` learns the length alone; a changed message, or one that was
-    sealed under another `context`, is refused. Edges: `secret`, 32 random bytes, is for one message alone.
+    """The message for the owner of this key: 32 bytes of a public key, the message, 16
+    bytes of a tag. Guarantee: whoever has neither the receiver's key nor `secret`
+    learns the length alone; a changed message, or one that was sealed under another
+    `context`, is refused. Edges: `secret`, 32 random bytes, is for one message alone.
     """
     pair = KeyPair(secret)
-    return pair.public + _cipher(pair.agree(public), pair.public, public).encrypt(_ONCE, data, context)
+    return pair.public + _cipher(pair.agree(public), pair.public, public).encrypt(
+        _ONCE, data, context
+    )
 
 
 def unseal(pair: KeyPair, sealed: bytes, context: bytes) -> bytes:
@@ -198,7 +265,9 @@ def unseal(pair: KeyPair, sealed: bytes, context: bytes) -> bytes:
         cipher = _cipher(pair.agree(sealed[:32]), sealed[:32], pair.public)
         return cipher.decrypt(_ONCE, sealed[32:], context)
     except (InvalidTag, ValueError):
-        raise MessageError("a sealed message does not open. Nothing was computed.") from None
+        raise MessageError(
+            "a sealed message does not open. Nothing was computed."
+        ) from None
 
 
 def _cipher(shared: bytes, sender: bytes, receiver: bytes) -> ChaCha20Poly1305:
@@ -206,14 +275,25 @@ def _cipher(shared: bytes, sender: bytes, receiver: bytes) -> ChaCha20Poly1305:
     return ChaCha20Poly1305(key)
 
 
-_CORRECTION = 2**64 - 1  # the stream of C₁; the streams from 0 on are the masks of the chunks
-_LEAST = 4.0  # of a share's scale, where several shares must look like one discrete Gaussian
+# the stream of C₁; the streams from 0 on are the masks of the chunks
+_CORRECTION = 2**64 - 1
+# of a share's scale, where several shares must look like one discrete Gaussian
+_LEAST = 4.0
 
 
-def blind(words: Words, channels: Iterable[Channel], ring: Ring, *, stream: int, about: bytes = b"") -> Words:
-    """The words under a pad with each peer; over all ends that were told the same `about` them, pads add up to zero.
-    Guarantee: with at least one channel whose peer does not help the onlooker, the result is uniform to it, whatever
-    the words. Edges: no channels → the words as they are; a stream is for one message alone.
+def blind(
+    words: Words,
+    channels: Iterable[Channel],
+    ring: Ring,
+    *,
+    stream: int,
+    about: bytes = b"",
+) -> Words:
+    """The words under a pad with each peer; over all ends that were told the same
+    `about` them, pads add up to zero.
+    Guarantee: with at least one channel whose peer does not help the onlooker, the
+    result is uniform to it, whatever the words. Edges: no channels → the words as they
+    are; a stream is for one message alone.
     """
     for channel in channels:
         words = words + channel.pad(ring, stream, *words.shape, about=about)
@@ -221,25 +301,36 @@ def blind(words: Words, channels: Iterable[Channel], ring: Ring, *, stream: int,
 
 
 def noise_share(sigma: Fraction, parties: int, *, colluding: int = 1) -> Fraction:
-    """The scale of one holder's noise, so that σ remains against any `colluding` of the `parties`. Guarantee: see the
-    module. Edges: a single holder adds σ; of no noise each adds none; colluding ≥ parties → ConfigError.
+    """The scale of one holder's noise, so that σ remains against any `colluding` of the
+    `parties`. Guarantee: see the module. Edges: a single holder adds σ; of no noise
+    each adds none; colluding ≥ parties → ConfigError.
     """
     whole(parties=parties, colluding=colluding)
     if parties > 1 and colluding >= parties:
         raise ConfigError(
-            f"colluding must be below the number of parties, {parties}, not {colluding}: against all others "
+            f"colluding must be below the number of parties, {parties}, not "
+            f"{colluding}: against all others "
             f"together it is {parties - 1}. Nothing was charged."
         )
-    if (honest := parties - colluding) <= 1 or not sigma:
+    honest = parties - colluding
+    if honest <= 1 or not sigma:
         return sigma
     return rounded_up(max(float(sigma) / math.sqrt(honest) * (1 + 1e-12), _LEAST))
 
 
 class Dealer:
-    """Correlated randomness for one product: `seeds` for the two holders, then the second one's `correction`."""
+    """Correlated randomness for one product: `seeds` for the two holders, then the
+    second one's `correction`.
+    """
 
-    def __init__(self, ring: Ring, widths: tuple[int, int], seeds: tuple[bytes, bytes] | None = None) -> None:
-        self.ring, self.widths = ring, widths
+    def __init__(
+        self,
+        ring: Ring,
+        widths: tuple[int, int],
+        seeds: tuple[bytes, bytes] | None = None,
+    ) -> None:
+        self.ring = ring
+        self.widths = widths
         self.seeds = seeds or (os.urandom(SEED), os.urandom(SEED))
         self._product = np.zeros(widths, dtype=ring.dtype)
         self._chunks = 0
@@ -255,18 +346,26 @@ class Dealer:
 
     def correction(self) -> Words:
         """C₂ = RᵀS − C₁, over the chunks so far."""
-        return self._product - self.ring.uniform(self.seeds[0], _CORRECTION, *self.widths)
+        return self._product - self.ring.uniform(
+            self.seeds[0], _CORRECTION, *self.widths
+        )
 
 
 class Factor:
-    """One holder's side of a product: mask each chunk for the other, take the other's, and end with a share. Guarantee:
-    see the module; the masks of a chunk are used once, since chunks are counted here. Edges: a chunk of another shape,
-    or one taken before the own one was masked → MessageError, nothing changes.
+    """One holder's side of a product: mask each chunk for the other, take the other's,
+    and end with a share. Guarantee: see the module; the masks of a chunk are used once,
+    since chunks are counted here. Edges: a chunk of another shape, or one taken before
+    the own one was masked → MessageError, nothing changes.
     """
 
-    def __init__(self, ring: Ring, seed: bytes, *, first: bool, width: int, peer_width: int) -> None:
-        self.ring, self.seed, self.first = ring, seed, first
-        self.width, self.peer_width = width, peer_width
+    def __init__(
+        self, ring: Ring, seed: bytes, *, first: bool, width: int, peer_width: int
+    ) -> None:
+        self.ring = ring
+        self.seed = seed
+        self.first = first
+        self.width = width
+        self.peer_width = peer_width
         self.masked = self.taken = 0  # chunks
         shape = (width, peer_width) if first else (peer_width, width)
         self._total = np.zeros(shape, dtype=ring.dtype)
@@ -274,37 +373,57 @@ class Factor:
     def mask(self, x: Bits | Words) -> Words:
         """X − R of the next chunk: (n, width)."""
         if x.ndim != 2 or x.shape[1] != self.width:
-            raise MessageError(f"a chunk of {self.width} columns was due, not {x.shape}. Nothing was sent.")
-        masked = self.ring.words(x) - self.ring.uniform(self.seed, self.masked, *x.shape)
+            raise MessageError(
+                f"a chunk of {self.width} columns was due, not {x.shape}. Nothing was "
+                "sent."
+            )
+        masked = self.ring.words(x) - self.ring.uniform(
+            self.seed, self.masked, *x.shape
+        )
         self.masked += 1
         return masked
 
     def take(self, other: Words, x: Bits | Words) -> None:
         """Multiply the other's masked chunk with the same people here."""
         if other.shape != (len(x), self.peer_width) or self.taken >= self.masked:
-            said = f"a masked chunk of {(len(x), self.peer_width)} was due, not {other.shape}"
+            said = (
+                f"a masked chunk of {(len(x), self.peer_width)} was due, not "
+                f"{other.shape}"
+            )
             raise MessageError(f"{said}. Nothing was computed.")
         if self.first:
-            self._total += self.ring.product(self.ring.uniform(self.seed, self.taken, *x.shape), other)
+            self._total += self.ring.product(
+                self.ring.uniform(self.seed, self.taken, *x.shape), other
+            )
         else:
             self._total += self.ring.product(other, x)
         self.taken += 1
 
     def share(self, correction: Words | None = None) -> Words:
-        """This side's share of XᵀY: (first's width, second's width). The second holder brings the correction."""
+        """This side's share of XᵀY: (first's width, second's width). The second holder
+        brings the correction.
+        """
         if (correction is None) != self.first or self.taken != self.masked:
             raise MessageError("the product is not complete. Nothing was sent.")
         if correction is None:
             correction = self.ring.uniform(self.seed, _CORRECTION, *self._total.shape)
         elif correction.shape != self._total.shape:
             due = self._total.shape
-            raise MessageError(f"a correction of {due} was due, not {correction.shape}. Nothing was sent.")
+            raise MessageError(
+                f"a correction of {due} was due, not {correction.shape}. Nothing was "
+                "sent."
+            )
         return self._total + correction
 
     def state_dict(self) -> dict[str, Any]:
-        return {"masked": self.masked, "taken": self.taken, "total": self.ring.signed(self._total)}
+        return {
+            "masked": self.masked,
+            "taken": self.taken,
+            "total": self.ring.signed(self._total),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.masked, self.taken = int(state["masked"]), int(state["taken"])
+        self.masked = int(state["masked"])
+        self.taken = int(state["taken"])
         total: torch.Tensor = state["total"]
         self._total = self.ring.words(total)

@@ -1,23 +1,29 @@
-"""A person's one- and two-way tables in two short shares, of which either alone tells nothing.
+"""A person's one- and two-way tables in two short shares, of which either alone tells
+nothing.
 
-Boyle, Gilboa, Ishai, "Function secret sharing" (EUROCRYPT 2015), §3.2: the table of a point needs no share as long as
-itself. Here a column with K levels and all columns after it are a strip: K lines, a line for each level of the column,
-with a cell for itself and one for every level of the others, W in all. Only the line of the person's level holds
-anything. The two aggregators get K seeds and K bits each, equal but for that one line, and one common line of
-corrections:
+Boyle, Gilboa, Ishai, "Function secret sharing" (EUROCRYPT 2015), §3.2: the table of a
+point needs no share as long as itself. Here a column with K levels and all columns
+after it are a strip: K lines, a line for each level of the column, with a cell for
+itself and one for every level of the others, W in all. Only the line of the person's
+level holds anything. The two aggregators get K seeds and K bits each, equal but for
+that one line, and one common line of corrections:
 
-    second: G(s_u) + t_u·c        first: −G(s′_u) − t′_u·c        together: 0, and on the person's line what it holds
+    second: G(s_u) + t_u·c        first: −G(s′_u) − t′_u·c
+    together: 0, and on the person's line what it holds
 
-since there s, s′ and t, t′ differ, and c = ±(line − G(s) + G(s′)). All of the second's seeds and bits follow from 32
-bytes. An upload grows with Σ W instead of Σ K·W: on 15 columns with 151 levels 14 kB, where masked cells were 132.
-Paper → code: G → `_lines` (the hash of fixed-key AES of Guo, Katz, Wang, Yu, S&P 2020, §7, under a key that
-belongs to the upload), t → bits, CW → corrections.
+since there s, s′ and t, t′ differ, and c = ±(line − G(s) + G(s′)). All of the second's
+seeds and bits follow from 32 bytes. An upload grows with Σ W instead of Σ K·W: on 15
+columns with 151 levels 14 kB, where masked cells were 132.
+Paper → code: G → `_lines` (the hash of fixed-key AES of Guo, Katz, Wang, Yu, S&P 2020,
+§7, under a key that belongs to the upload), t → bits, CW → corrections.
 
-Next to each cell x lie κ₁x and κ₂x, for the check that cells are 0/1 (`sketch`), with a κ for every table and
-repetition that neither aggregator knows; a, b and C are what the check takes besides.
+Next to each cell x lie κ₁x and κ₂x, for the check that cells are 0/1 (`sketch`), with a
+κ for every table and repetition that neither aggregator knows; a, b and C are what the
+check takes besides.
 
-Guarantee: what an aggregator gets is indistinguishable from random, whatever the person's levels, while AES is an ideal
-cipher. What two shares add up to is not proven by anything here: a liar's is any table at all, and `sketch` sees it.
+Guarantee: what an aggregator gets is indistinguishable from random, whatever the
+person's levels, while AES is an ideal cipher. What two shares add up to is not proven
+by anything here: a liar's is any table at all, and `sketch` sees it.
 Edges: a level of −1 stands for none, and its tables stay empty.
 """
 
@@ -47,7 +53,9 @@ PLANES = 1 + REPEATS  # a cell, and it times each κ
 
 
 class Strip(NamedTuple):
-    """A column and those after it (`others`, each with its place on a line); where its own begin among all."""
+    """A column and those after it (`others`, each with its place on a line); where its
+    own begin among all.
+    """
 
     column: int
     levels: int
@@ -65,23 +73,41 @@ class Strip(NamedTuple):
 
 @dataclass(frozen=True)
 class Cells:
-    """All one- and two-way tables of columns with so many levels. Columns of more levels come first: it is shorter."""
+    """All one- and two-way tables of columns with so many levels. Columns of more
+    levels come first: it is shorter.
+    """
 
     sizes: tuple[int, ...]
 
     @cached_property
     def strips(self) -> tuple[Strip, ...]:
         order = sorted(range(len(self.sizes)), key=lambda column: -self.sizes[column])
-        strips, level, word, cell, block = [], 0, 0, 0, 0
+        strips = []
+        level = 0
+        word = 0
+        cell = 0
+        block = 0
         for place, column in enumerate(order):
-            others, width = [(column, slice(0, 1))], 1
+            others = [(column, slice(0, 1))]
+            width = 1
             for other in order[place + 1 :]:
                 others.append((other, slice(width, width + self.sizes[other])))
                 width += self.sizes[other]
-            strip = Strip(column, self.sizes[column], width, level, word, cell, block, tuple(others))
+            strip = Strip(
+                column,
+                self.sizes[column],
+                width,
+                level,
+                word,
+                cell,
+                block,
+                tuple(others),
+            )
             strips.append(strip)
-            level, word = level + strip.levels, word + strip.words
-            cell, block = cell + strip.levels * width, block + len(others)
+            level = level + strip.levels
+            word = word + strip.words
+            cell = cell + strip.levels * width
+            block = block + len(others)
         return tuple(strips)
 
     @cached_property
@@ -104,15 +130,21 @@ class Cells:
         return len(self.sizes) * (len(self.sizes) + 1) // 2
 
     def tables(self, flat: NDArray[_T]) -> Iterator[tuple[int, int, NDArray[_T]]]:
-        """Two columns, or one twice, and their table: a view of that part of all cells."""
+        """Two columns, or one twice, and their table: a view of that part of all
+        cells.
+        """
         for strip in self.strips:
-            lines = flat[strip.cell : strip.cell + strip.levels * strip.width].reshape(strip.levels, -1)
+            lines = flat[strip.cell : strip.cell + strip.levels * strip.width].reshape(
+                strip.levels, -1
+            )
             for other, place in strip.others:
                 yield strip.column, other, lines[:, place]
 
 
 class Dealt(NamedTuple):
-    """What the check takes besides the cells, of some people: (n, tables, repeats) each."""
+    """What the check takes besides the cells, of some people: (n, tables, repeats)
+    each.
+    """
 
     kappa: Numbers
     a: Numbers
@@ -122,7 +154,9 @@ class Dealt(NamedTuple):
 
 @dataclass(frozen=True)
 class Uploads:
-    """One aggregator's side of the uploads of some people, as far as the last step of the check goes."""
+    """One aggregator's side of the uploads of some people, as far as the last step of
+    the check goes.
+    """
 
     first: bool
     dealt: Dealt
@@ -131,8 +165,14 @@ class Uploads:
         return len(self.dealt.a)
 
     def only(self, people: NDArray[np.intp] | slice) -> Self:
-        parts = {name: part[people] for name, part in vars(self).items() if name not in ("first", "dealt")}
-        return replace(self, dealt=Dealt(*(part[people] for part in self.dealt)), **parts)
+        parts = {
+            name: part[people]
+            for name, part in vars(self).items()
+            if name not in ("first", "dealt")
+        }
+        return replace(
+            self, dealt=Dealt(*(part[people] for part in self.dealt)), **parts
+        )
 
 
 @dataclass(frozen=True)
@@ -145,13 +185,19 @@ class Share(Uploads):
     corrections: Words  # (n, words)
 
     def expand(self, cells: Cells, field: Field) -> Iterator[tuple[Strip, Words]]:
-        """Strip by strip the shares of its cells and of κ times them, with the sign left out: (n, K, planes, W)."""
+        """Strip by strip the shares of its cells and of κ times them, with the sign
+        left out: (n, K, planes, W).
+        """
         ciphers = [_cipher(key) for key in self.keys]
         for strip in cells.strips:
             here = slice(strip.level, strip.level + strip.levels)
             lines = _lines(ciphers, self.seeds[:, here], strip.words, field)
-            # adding c is taking p − c off, and p on again where that was too much: 32 bits suffice
-            off = np.uint32(field.prime) - self.corrections[:, None, strip.word : strip.word + strip.words]
+            # adding c is taking p − c off, and p on again where that was too much: 32
+            # bits suffice
+            off = (
+                np.uint32(field.prime)
+                - self.corrections[:, None, strip.word : strip.word + strip.words]
+            )
             off = off * self.bits[:, here, None]
             short = lines < off
             lines -= off
@@ -164,20 +210,39 @@ def randomness(cells: Cells) -> int:
     return BLOCK + 2 * SEED + BLOCK * len(cells.sizes)
 
 
-def split(cells: Cells, codes: Codes, random: Bytes, field: Field | None = None) -> tuple[Share, Bytes, Bytes]:
-    """The first's share of tables with these levels, its seeds, the second's seeds; `random`: for one upload alone."""
-    n, field, ends = len(codes), field or Field(), np.cumsum([BLOCK, SEED, SEED])
-    keys, firsts, seconds, fresh = (np.ascontiguousarray(part) for part in np.split(random, ends, axis=1))
-    second = second_share(cells, keys, seconds, np.zeros((n, cells.words), np.uint32), field)
+def split(
+    cells: Cells, codes: Codes, random: Bytes, field: Field | None = None
+) -> tuple[Share, Bytes, Bytes]:
+    """The first's share of tables with these levels, its seeds, the second's seeds;
+    `random`: for one upload alone.
+    """
+    n = len(codes)
+    field = field or Field()
+    ends = np.cumsum([BLOCK, SEED, SEED])
+    keys, firsts, seconds, fresh = (
+        np.ascontiguousarray(part) for part in np.split(random, ends, axis=1)
+    )
+    second = second_share(
+        cells, keys, seconds, np.zeros((n, cells.words), np.uint32), field
+    )
     kappa, dealt = deal_first(firsts, second.dealt, cells.blocks, field)
-    seeds, bits, corrections = second.seeds.copy(), second.bits.copy(), second.corrections.copy()
-    ciphers, people = [_cipher(key) for key in keys], np.arange(n)
+    seeds = second.seeds.copy()
+    bits = second.bits.copy()
+    corrections = second.corrections.copy()
+    ciphers = [_cipher(key) for key in keys]
+    people = np.arange(n)
     new = fresh.view("<u8").reshape(n, len(cells.strips), 2)
     for place, strip in enumerate(cells.strips):
         at = strip.level + np.maximum(codes[:, strip.column], 0)
         both = np.stack([seeds[people, at], new[:, place]], axis=1)  # (n, 2, 2)
-        mine, other = _lines(ciphers, both, strip.words, field).astype(np.uint64).transpose(1, 0, 2)
-        line = field.minus(_line(strip, codes, kappa).reshape(n, strip.words) + other, mine)
+        mine, other = (
+            _lines(ciphers, both, strip.words, field)
+            .astype(np.uint64)
+            .transpose(1, 0, 2)
+        )
+        line = field.minus(
+            _line(strip, codes, kappa).reshape(n, strip.words) + other, mine
+        )
         minus = ~bits[people, at]
         line[minus] = field.minus(np.zeros_like(line[minus]), line[minus])
         corrections[:, strip.word : strip.word + strip.words] = line
@@ -186,20 +251,31 @@ def split(cells: Cells, codes: Codes, random: Bytes, field: Field | None = None)
     return Share(True, dealt, keys, seeds, bits, corrections), firsts, seconds
 
 
-def second_share(cells: Cells, keys: Bytes, seeds: Bytes, corrections: Words, field: Field) -> Share:
-    n, size = len(keys), BLOCK * cells.levels
+def second_share(
+    cells: Cells, keys: Bytes, seeds: Bytes, corrections: Words, field: Field
+) -> Share:
+    n = len(keys)
+    size = BLOCK * cells.levels
     drawn = np.empty((n, size + -(-cells.levels // 8)), np.uint8)
     for row, seed in zip(drawn, seeds, strict=True):
         row[:] = keystream(seed.tobytes(), 0, len(row))
-    lines = np.ascontiguousarray(drawn[:, :size]).view("<u8").reshape(n, cells.levels, 2)
+    lines = (
+        np.ascontiguousarray(drawn[:, :size]).view("<u8").reshape(n, cells.levels, 2)
+    )
     bits = np.unpackbits(drawn[:, size:], axis=1, count=cells.levels).astype(np.bool_)
-    return Share(False, second_dealt(seeds, cells.blocks, field), keys, lines, bits, corrections)
+    return Share(
+        False, second_dealt(seeds, cells.blocks, field), keys, lines, bits, corrections
+    )
 
 
-def deal_first(seeds: Bytes, second: Dealt, blocks: int, field: Field) -> tuple[Numbers, Dealt]:
+def deal_first(
+    seeds: Bytes, second: Dealt, blocks: int, field: Field
+) -> tuple[Numbers, Dealt]:
     """κ, and what the first gets beside what the second has: C = a² − κa + b."""
     one, two, three = own = _dealt_numbers(seeds, 3, blocks, field)
-    kappa, a, b = ((x + y) % np.uint64(field.prime) for x, y in zip(own, second, strict=False))
+    kappa, a, b = (
+        (x + y) % np.uint64(field.prime) for x, y in zip(own, second, strict=False)
+    )
     c = field.minus(field.times(a, a) + b, field.times(kappa, a))
     return kappa, Dealt(one, two, three, field.minus(c, second.c))
 
@@ -214,21 +290,31 @@ def second_dealt(seeds: Bytes, blocks: int, field: Field) -> Dealt:
     return Dealt(*_dealt_numbers(seeds, 4, blocks, field))
 
 
-def _dealt_numbers(seeds: Bytes, count: int, blocks: int, field: Field) -> Sequence[Numbers]:
-    """κ, a, b and, for the second, C: `count` arrays of (n, blocks, repeats); of tables, a block is one of them."""
+def _dealt_numbers(
+    seeds: Bytes, count: int, blocks: int, field: Field
+) -> Sequence[Numbers]:
+    """κ, a, b and, for the second, C: `count` arrays of (n, blocks, repeats); of
+    tables, a block is one of them.
+    """
     shape = (count, blocks, REPEATS)
     each = [field.uniform(seed.tobytes(), 1, *shape) for seed in seeds]
-    return list(np.stack(each, axis=1)) if each else [np.empty((0, *shape[1:]), np.uint64)] * count
+    return (
+        list(np.stack(each, axis=1))
+        if each
+        else [np.empty((0, *shape[1:]), np.uint64)] * count
+    )
 
 
 def _line(strip: Strip, codes: Codes, kappa: Numbers) -> Numbers:
     """What the line of each person's own level holds: (n, planes, W)."""
-    n, people = len(codes), np.arange(len(codes))
+    n = len(codes)
+    people = np.arange(len(codes))
     line = np.zeros((n, PLANES, strip.width), np.uint64)
     for place, (other, columns) in enumerate(strip.others):
         at = columns.start + (codes[:, other] if place else np.zeros(n, np.int64))
         held = (codes[:, strip.column] >= 0) & (codes[:, other] >= 0)
-        who, at = people[held], at[held]
+        who = people[held]
+        at = at[held]
         line[who, 0, at] = 1
         line[who, 1:, at] = kappa[who, strip.block + place]
     return line
@@ -239,30 +325,45 @@ def _cipher(key: Bytes) -> Update:
 
 
 def _lines(ciphers: Sequence[Update], seeds: Seeds, words: int, field: Field) -> Words:
-    """G: so many numbers of the field from each seed and key: (n, k, 2) → (n, k, words); what is none is drawn anew."""
+    """G: so many numbers of the field from each seed and key: (n, k, 2) → (n, k,
+    words); what is none is drawn anew.
+    """
     blocks = -(-words // 4)
     counters = np.arange(blocks, dtype=np.uint64)
-    drawn = _hashed(ciphers, seeds, counters).view("<u4").reshape(*seeds.shape[:2], 4 * blocks)[:, :, :words]
+    drawn = (
+        _hashed(ciphers, seeds, counters)
+        .view("<u4")
+        .reshape(*seeds.shape[:2], 4 * blocks)[:, :, :words]
+    )
     for person, line, word in zip(*np.nonzero(drawn >= field.limit), strict=True):
-        stream, one = np.uint64(word // 4), seeds[person : person + 1, line : line + 1]
+        stream = np.uint64(word // 4)
+        one = seeds[person : person + 1, line : line + 1]
         while drawn[person, line, word] >= field.limit:
             stream += np.uint64(2**32)
-            again = _hashed(ciphers[person : person + 1], one, np.array([stream])).view("<u4")
+            again = _hashed(ciphers[person : person + 1], one, np.array([stream])).view(
+                "<u4"
+            )
             drawn[person, line, word] = again.flat[word % 4]
     return drawn if field.prime > 2**31 else drawn % np.uint32(field.prime)
 
 
 def _hashed(ciphers: Sequence[Update], seeds: Seeds, counters: Seeds) -> Seeds:
-    """π(σ(s ⊕ i)) ⊕ σ(s ⊕ i) for every seed and counter, σ(l, h) = (h, h ⊕ l): (n, k, blocks, 2)."""
+    """π(σ(s ⊕ i)) ⊕ σ(s ⊕ i) for every seed and counter, σ(l, h) = (h, h ⊕ l): (n, k,
+    blocks, 2).
+    """
     inputs = np.empty((*seeds.shape[:2], len(counters), 2), dtype="<u8")
     low = seeds[:, :, None, 0] ^ counters
     inputs[..., 0] = seeds[:, :, None, 1]
     inputs[..., 1] = seeds[:, :, None, 1] ^ low
     size = math.prod(inputs.shape[1:]) * 8
     plain = inputs.view(np.uint8).reshape(len(ciphers), size)
-    out = np.empty(plain.size + BLOCK, np.uint8)  # a block more: the library asks for that room
+    # a block more: the library asks for that room
+    out = np.empty(plain.size + BLOCK, np.uint8)
     for person, update in enumerate(ciphers):
-        update(plain[person].data, out[person * size : (person + 1) * size + BLOCK - 1].data)
+        update(
+            plain[person].data,
+            out[person * size : (person + 1) * size + BLOCK - 1].data,
+        )
     hashed: Seeds = out[: plain.size].view("<u8").reshape(inputs.shape)
     hashed ^= inputs
     return hashed

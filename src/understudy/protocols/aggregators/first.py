@@ -1,6 +1,8 @@
-"""The server as the first aggregator: it has uploads made, checks them with the second, and adds up its own part.
+"""The server as the first aggregator: it has uploads made, checks them with the second,
+and adds up its own part.
 
-Guarantee: what it keeps of the run is the sum that both released, with the noise of both, and who took part.
+Guarantee: what it keeps of the run is the sum that both released, with the noise of
+both, and who took part.
 """
 
 from collections.abc import Mapping
@@ -22,10 +24,37 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.aggregators.host import CollectingParty, UploadParty
-from understudy.protocols.aggregators.second import Check, Open, Release, SecondAggregator, Take
-from understudy.protocols.aggregators.terms import Begin, Tally, Terms, Upload, as_tensor
-from understudy.protocols.core import VIEWS, Ask, Parties, Party, Watcher, public_values, settled
-from understudy.protocols.core.loop import Checkpoint, Outcome, Present, card_of, remarks, two_steps
+from understudy.protocols.aggregators.second import (
+    Check,
+    Open,
+    Release,
+    SecondAggregator,
+    Take,
+)
+from understudy.protocols.aggregators.terms import (
+    Begin,
+    Tally,
+    Terms,
+    Upload,
+    as_tensor,
+)
+from understudy.protocols.core import (
+    VIEWS,
+    Ask,
+    Parties,
+    Party,
+    Watcher,
+    public_values,
+    settled,
+)
+from understudy.protocols.core.loop import (
+    Checkpoint,
+    Outcome,
+    Present,
+    card_of,
+    remarks,
+    two_steps,
+)
 from understudy.protocols.people.host import left_out
 from understudy.protocols.protocol import Protocol
 
@@ -39,13 +68,18 @@ OUTSIDE = (
 
 
 def protocol_of(terms: type[Terms], **more: Any) -> Protocol:
-    """The protocol of such terms: hosts upload, a party without rows is the second aggregator, or collects uploads."""
+    """The protocol of such terms: hosts upload, a party without rows is the second
+    aggregator, or collects uploads.
+    """
 
     def party(name: str, rows: Any, ledger: Ledger, **given: Any) -> Party:
         if not isinstance(rows, NoRows):
             return UploadParty(name, rows, ledger, terms=terms, **given)
         if rows.box is not None and not hasattr(terms.form, "decodes"):
-            raise ConfigError(f"{name}: uploads of tables alone are collected from devices. Nothing was charged.")
+            raise ConfigError(
+                f"{name}: uploads of tables alone are collected from devices. Nothing "
+                "was charged."
+            )
         kind = SecondAggregator if rows.box is None else CollectingParty
         return kind(name, rows, ledger, terms=terms, **given)
 
@@ -54,46 +88,81 @@ def protocol_of(terms: type[Terms], **more: Any) -> Protocol:
         return planned_gaussians(config.epsilon, config.delta)
 
     return Protocol(
-        name=terms.protocol, config=terms.settings, party=party, spends=spends,
-        parties=(UploadParty, SecondAggregator, CollectingParty), train=partial(train_by, terms), same_people=False,
-        audit="aggregators", **more,
-    )  # fmt: skip
+        name=terms.protocol,
+        config=terms.settings,
+        party=party,
+        spends=spends,
+        parties=(UploadParty, SecondAggregator, CollectingParty),
+        train=partial(train_by, terms),
+        same_people=False,
+        audit="aggregators",
+        **more,
+    )
 
 
 def train_by(
-    terms: type[Terms], config: Any, parties: Parties, schemas: Mapping[str, Any], *,
-    checkpoint: Path | None = None, resume: bool = False, watch: Watcher | None = None,
-) -> Outcome:  # fmt: skip
-    """Collect everybody's upload, release once what the terms count, and fit a generator to it. With a `checkpoint`
-    folder what was released is saved before it is fitted; `resume=True` continues from there. Over a network, where
-    parties repeat what they have answered, a run that is resumed collects nothing twice; in one process, what was paid
-    by then is lost."""
+    terms: type[Terms],
+    config: Any,
+    parties: Parties,
+    schemas: Mapping[str, Any],
+    *,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+) -> Outcome:
+    """Collect everybody's upload, release once what the terms count, and fit a
+    generator to it. With a `checkpoint` folder what was released is saved before it is
+    fitted; `resume=True` continues from there. Over a network, where parties repeat
+    what they have answered, a run that is resumed collects nothing twice; in one
+    process, what was paid by then is lost.
+    """
     plan = terms.joint(config, {name: schemas[name] for name in parties.names})
     schema = plan.drawn(schemas)
     saved, privacy = _collected(plan, parties, schemas, checkpoint, resume=resume)
     look = two_steps(watch, privacy.per_party)
     look(1)
-    hosts = {name: info for name, info in saved["begun"].items() if name != plan.aggregator}
+    hosts = {
+        name: info for name, info in saved["begun"].items() if name != plan.aggregator
+    }
     told = {key: saved[key] for key in ("gone", "people", "refused")}
     card = card_of(
-        plan.protocol, config, 1, "after the one release", privacy, **told, left_out=left_out(hosts),
+        plan.protocol,
+        config,
+        1,
+        "after the one release",
+        privacy,
+        **told,
+        left_out=left_out(hosts),
         upload_bytes=plan.format.size,
-    )  # fmt: skip
+    )
     generator = plan.fit(saved, card, schema, partial(look, 1))
     look(2)
     return Outcome(generator, privacy, saved["people"])
 
 
 def _collected(
-    plan: Terms, parties: Parties, schemas: Mapping[str, Any], checkpoint: Path | None, *, resume: bool
+    plan: Terms,
+    parties: Parties,
+    schemas: Mapping[str, Any],
+    checkpoint: Path | None,
+    *,
+    resume: bool,
 ) -> tuple[dict[str, Any], PrivacyStatement]:
-    """What was released, saved before anything is fitted to it or taken from there, and what it cost."""
-    store, told = None if checkpoint is None else Checkpoint(checkpoint, parties), asdict(plan.config)
+    """What was released, saved before anything is fitted to it or taken from there, and
+    what it cost.
+    """
+    store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+    told = asdict(plan.config)
     saved = store.noted(RELEASED) if store is not None and resume else None
     if saved is not None and saved["config"] != told:
-        raise ConfigError("The saved run has other settings: resume it as it was. Nothing was charged.")
+        raise ConfigError(
+            "The saved run has other settings: resume it as it was. Nothing was "
+            "charged."
+        )
     if saved is None:
-        saved = FirstAggregator.open(plan, parties, schemas).released() | {"config": told}
+        saved = FirstAggregator.open(plan, parties, schemas).released() | {
+            "config": told
+        }
         if store is not None:
             store.note(RELEASED, saved)
     there = [name for name in saved["begun"] if name not in saved["gone"]]
@@ -104,13 +173,17 @@ def _collected(
 class FirstAggregator(Tally):
     def __init__(self, plan: Terms, parties: Parties) -> None:
         super().__init__(plan)
-        self.parties, self.hosts = parties, Present(parties, plan.config.at_least, besides=plan.aggregator)
+        self.parties = parties
+        self.hosts = Present(parties, plan.config.at_least, besides=plan.aggregator)
         self.begun: dict[str, dict[str, Any]] = {}
         self.refused = 0
 
     @classmethod
-    def open(cls, plan: Terms, parties: Parties, schemas: Mapping[str, Any]) -> "FirstAggregator":
-        first, known = cls(plan, parties), {name: schemas[name].to_dict() for name in parties.names}
+    def open(
+        cls, plan: Terms, parties: Parties, schemas: Mapping[str, Any]
+    ) -> "FirstAggregator":
+        first = cls(plan, parties)
+        known = {name: schemas[name].to_dict() for name in parties.names}
         told: dict[str, Any] = {"config": asdict(plan.config), "schemas": known}
         opened = public_values({plan.aggregator: first._second(Open(**told))})
         opened[plan.aggregator]["people"] = 0
@@ -119,33 +192,57 @@ class FirstAggregator(Tally):
         return first
 
     def released(self) -> dict[str, Value]:
-        """Everybody's uploads, batch by batch, and the sum of all who passed, with the noise of both aggregators."""
+        """Everybody's uploads, batch by batch, and the sum of all who passed, with the
+        noise of both aggregators.
+        """
         size = self.plan.config.batch
         hosted = {name: int(self.begun[name]["people"]) for name in self.hosts.names}
-        if (most := self.plan.most_people) is not None and sum(hosted.values()) > most:
+        most = self.plan.most_people
+        if most is not None and sum(hosted.values()) > most:
             raise ConfigError(
-                f"{sum(hosted.values()):,} people are more than {most:,}, whom a sum of numbers of this length can "
+                f"{sum(hosted.values()):,} people are more than {most:,}, whom a sum "
+                "of numbers of this length can "
                 "hold: take fewer bits. Nothing was charged or sent."
             )
         for start in range(0, max(hosted.values(), default=0), size):
-            here = {name: people for name, people in hosted.items() if start < people and name in self.hosts.names}
-            places = {name: torch.arange(start, min(start + size, people)) for name, people in here.items()}
-            replies = self.hosts.ask({name: Upload(round=1, people=who) for name, who in places.items()})
+            here = {
+                name: people
+                for name, people in hosted.items()
+                if start < people and name in self.hosts.names
+            }
+            places = {
+                name: torch.arange(start, min(start + size, people))
+                for name, people in here.items()
+            }
+            replies = self.hosts.ask(
+                {name: Upload(round=1, people=who) for name, who in places.items()}
+            )
             for name, reply in replies.items():
                 self._take(reply.reports.value, len(places[name]))
             self.hosts.round = 1
         sums = self._second(Release(people=self.people, mark=self.mark)).sums.value
         theirs = self.plan.numbers(sums, (self.plan.cells.count,), self.plan.aggregator)
         # secure, unless all of it is a rehearsal that is to be repeatable
-        seeded = all("seed" in info["noise"]["rehearsal"] for info in self.begun.values())
-        rng, field = SecureRng.from_seed(self.plan.config.seed) if seeded else SecureRng(), self.plan.field
+        seeded = all(
+            "seed" in info["noise"]["rehearsal"] for info in self.begun.values()
+        )
+        rng = SecureRng.from_seed(self.plan.config.seed) if seeded else SecureRng()
+        field = self.plan.field
         total = (self.plan.noisy(self.total, rng) + theirs) % np.uint64(field.prime)
-        found: dict[str, Value] = {"sums": field.signed(total), "people": self.people, "refused": self.refused}
+        found: dict[str, Value] = {
+            "sums": field.signed(total),
+            "people": self.people,
+            "refused": self.refused,
+        }
         return {**found, "begun": self.begun, "gone": self.hosts.gone}
 
     def _take(self, uploads: Any, people: int) -> None:
-        """A host's batch. Edges: not so many uploads → all of it is left out and counted, and the others' stay."""
-        plan, prime, other = self.plan, np.uint64(self.plan.field.prime), self.plan.aggregator
+        """A host's batch. Edges: not so many uploads → all of it is left out and
+        counted, and the others' stay.
+        """
+        plan = self.plan
+        prime = np.uint64(self.plan.field.prime)
+        other = self.plan.aggregator
         try:
             rows = plan.format.checked(uploads, people, plan.format.size)
         except MessageError:
@@ -157,15 +254,28 @@ class FirstAggregator(Tally):
         sketch = plan.sketch(taken.coin.value)
         *mine, sums = sketch.look(share)
         shape = mine[0].shape
-        z, y = ((own + plan.numbers(theirs.value, shape, other)) % prime
-                for own, theirs in zip(mine, (taken.z, taken.y), strict=True))  # fmt: skip
+        z, y = (
+            (own + plan.numbers(theirs.value, shape, other)) % prime
+            for own, theirs in zip(mine, (taken.z, taken.y), strict=True)
+        )
         sigma = sketch.judge(share, z, y)
-        said = dict(zip(("z", "y", "sigma"), map(as_tensor, (*mine, sigma)), strict=True))
+        said = dict(
+            zip(("z", "y", "sigma"), map(as_tensor, (*mine, sigma)), strict=True)
+        )
         checked = self._second(Check(batch=self.batches, **said))
         opened = taken.opened.value
-        if not isinstance(opened, Tensor) or opened.dtype != torch.bool or opened.shape != shape[:1]:
-            raise MessageError(f"{other}: it did not say which uploads open. The run ends.")
-        passed = sketch.passed(sigma, plan.numbers(checked.sigma.value, shape, other)) & opened.numpy()
+        if (
+            not isinstance(opened, Tensor)
+            or opened.dtype != torch.bool
+            or opened.shape != shape[:1]
+        ):
+            raise MessageError(
+                f"{other}: it did not say which uploads open. The run ends."
+            )
+        passed = (
+            sketch.passed(sigma, plan.numbers(checked.sigma.value, shape, other))
+            & opened.numpy()
+        )
         self.add(rows, share, sums, sketch, passed)
         self.refused += int((~passed).sum())
 
@@ -174,12 +284,27 @@ class FirstAggregator(Tally):
         return self.parties.ask({name: ask})[name]
 
 
-def statement_of(plan: Terms, saved: Mapping[str, Any], spends: Mapping[str, Mapping[str, Spend]]) -> PrivacyStatement:
-    """What the run cost, by the hosts' and the second aggregator's ledgers: all for the one release."""
+def statement_of(
+    plan: Terms, saved: Mapping[str, Any], spends: Mapping[str, Mapping[str, Spend]]
+) -> PrivacyStatement:
+    """What the run cost, by the hosts' and the second aggregator's ledgers: all for the
+    one release.
+    """
     asked = dict.fromkeys(VIEWS, plan.price)
-    silent = [name for name in saved["begun"] if name not in spends and name not in saved["gone"]]
+    silent = [
+        name
+        for name in saved["begun"]
+        if name not in spends and name not in saved["gone"]
+    ]
     said = "it was away at the end, and its price is what was asked"
     away = tuple(f"what the ledger of {name} says: {said}" for name in silent)
-    parties = tuple(PartyPrivacy.stated(name, info, spends.get(name, asked)) for name, info in saved["begun"].items())
-    gone = {name: note for name, note in saved["gone"].items() if name in saved["begun"]}
-    return PrivacyStatement(parties=parties, outside=OUTSIDE + away + remarks(gone), **plan.composition())
+    parties = tuple(
+        PartyPrivacy.stated(name, info, spends.get(name, asked))
+        for name, info in saved["begun"].items()
+    )
+    gone = {
+        name: note for name, note in saved["gone"].items() if name in saved["begun"]
+    }
+    return PrivacyStatement(
+        parties=parties, outside=OUTSIDE + away + remarks(gone), **plan.composition()
+    )

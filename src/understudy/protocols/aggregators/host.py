@@ -1,12 +1,14 @@
-"""A host of people who upload to two aggregators, or a single phone; and who passes on what people's devices uploaded.
+"""A host of people who upload to two aggregators, or a single phone; and who passes on
+what people's devices uploaded.
 
-Guarantee: a person has one upload in a run, and pays before a row is touched: the price of one release under the noise
-that either aggregator adds in full. Which of several rows it is about is drawn in secret. An upload follows from a
-secret of the run and from the person: a host that goes back to an earlier state, or lost an answer, makes the same one
-again, at a new price, and the second aggregator counts it once.
-Unless the settings name the key of the second one, it comes from the server: its fingerprint stands in the ledger
-beside the price, to be compared with the aggregator's own. The state is not saved on the server's word (`Keep`); a host
-that lost it has no second try at the run.
+Guarantee: a person has one upload in a run, and pays before a row is touched: the price
+of one release under the noise that either aggregator adds in full. Which of several
+rows it is about is drawn in secret. An upload follows from a secret of the run and from
+the person: a host that goes back to an earlier state, or lost an answer, makes the same
+one again, at a new price, and the second aggregator counts it once. Unless the settings
+name the key of the second one, it comes from the server: its fingerprint stands in the
+ledger beside the price, to be compared with the aggregator's own. The state is not
+saved on the server's word (`Keep`); a host that lost it has no second try at the run.
 """
 
 import hashlib
@@ -28,14 +30,22 @@ from understudy.privacy.secure.sums import fingerprint
 from understudy.protocols.aggregators.terms import Begin, Terms, Upload
 from understudy.protocols.aggregators.upload import SEED, context_of
 from understudy.protocols.core import Ask, Keep, Opening, Reply
-from understudy.protocols.people.host import Begun, Hosting, HostParty, PassingOn, elsewhere
+from understudy.protocols.people.host import (
+    Begun,
+    Hosting,
+    HostParty,
+    PassingOn,
+    elsewhere,
+)
 
 
 class UploadParty(HostParty):
     begin_type = Begin
     round_type = Upload
 
-    def __init__(self, name: str, data: Any, ledger: Ledger, *, terms: type[Terms], **more: Any) -> None:
+    def __init__(
+        self, name: str, data: Any, ledger: Ledger, *, terms: type[Terms], **more: Any
+    ) -> None:
         super().__init__(name, data, ledger, **more)
         self.terms = terms
 
@@ -46,23 +56,35 @@ class UploadParty(HostParty):
 
     def open(self, ask: Begin) -> Hosting:
         if not self.terms.family.holds(self.data):
-            raise ConfigError(f"{self.name}: these uploads are of {self.terms.rows_are}. Nothing was charged.")
+            raise ConfigError(
+                f"{self.name}: these uploads are of {self.terms.rows_are}. Nothing "
+                "was charged."
+            )
         plan = self.terms_told(ask, self.data.schema)
         return Hosting(population_of(self.data), plan.event, 1)
 
     def terms_told(self, ask: Begin, schema: AnySchema) -> Terms:
         """What the run is about, by the server's word, held to what is known here."""
-        self.plan = plan = self.terms.as_told(ask.config, ask.schemas, self.name, schema)
+        self.plan = plan = self.terms.as_told(
+            ask.config, ask.schemas, self.name, schema
+        )
         if len(ask.key) != 32 or plan.aggregator == self.name:
-            raise PartyError(f"{self.name}: this is no aggregator, or its key is none. Nothing was charged or sent.")
+            raise PartyError(
+                f"{self.name}: this is no aggregator, or its key is none. Nothing was "
+                "charged or sent."
+            )
         if plan.config.key not in ("", ask.key.hex()):
             raise PartyError(
-                f"{self.name}: this is another key than the run's settings name. Nothing was charged or sent."
+                f"{self.name}: this is another key than the run's settings name. "
+                "Nothing was charged or sent."
             )
         self.key = ask.key
         self.context = context_of(self.run, ask.config, ask.schemas, ask.key)
         mark = fingerprint({plan.aggregator: ask.key})
-        self.what = f"one upload each, in two shares: for the server, and for {plan.aggregator}, key {mark}"
+        self.what = (
+            "one upload each, in two shares: for the server, and for "
+            f"{plan.aggregator}, key {mark}"
+        )
         return plan
 
     def composition(self) -> dict[str, Any]:
@@ -70,42 +92,62 @@ class UploadParty(HostParty):
 
     def reports(self, ask: Upload) -> Value:
         own = self.uploaded(ask.people).numpy()
-        made: Tensor = self.plan.format.write(own, self.randomness(ask.people, own), self.key, self.context)
+        made: Tensor = self.plan.format.write(
+            own, self.randomness(ask.people, own), self.key, self.context
+        )
         return made
 
     def uploaded(self, people: Tensor) -> Tensor:
         return self.plan.lines_of(self.data, self.population, *self.drawn(people))
 
     def randomness(self, people: Tensor, own: NDArray[Any]) -> NDArray[np.uint8]:
-        """The secret bytes of these people's uploads, which are about the lines of `own`: uint8, (people, …)."""
+        """The secret bytes of these people's uploads, which are about the lines of
+        `own`: uint8, (people, …).
+        """
         random = np.empty((len(own), self.plan.format.randomness), np.uint8)
         for row, person, line in zip(random, people.tolist(), own, strict=True):
-            # With what it is about: other rows under the same bytes would show what has changed in them.
-            seed = hashlib.sha256(self.secret + person.to_bytes(8, "big") + line.tobytes()).digest()
+            # With what it is about: other rows under the same bytes would show what has
+            # changed in them.
+            seed = hashlib.sha256(
+                self.secret + person.to_bytes(8, "big") + line.tobytes()
+            ).digest()
             row[:] = keystream(seed, 0, len(row))
         return random
 
     def _begin(self, ask: Opening) -> Begun:
         if self.ledger.spend(against="anyone", run=self.run):
             raise PartyError(
-                f"{self.name}: people here have uploaded in this run, and a second upload would count them twice. "
-                "Nothing was charged or sent."
+                f"{self.name}: people here have uploaded in this run, and a second "
+                "upload would count them twice. Nothing was charged or sent."
             )
         begun = super()._begin(ask)
         self.secret = self.rng.bytes(SEED)
         return begun
 
     def drawn(self, people: Tensor) -> tuple[Tensor, Tensor]:
-        """The place of one row of each, drawn in secret, the same whenever asked, and who has one; else 0."""
+        """The place of one row of each, drawn in secret, the same whenever asked, and
+        who has one; else 0.
+        """
         starts = self.population.starts
         sizes = starts.diff()[people]
-        # 64 bits of a stream of each: one of up to 2³² rows with equal chances, but for less than 2⁻³²
-        words = [keystream(self.secret, person << 64, 8).view("<u8")[0] for person in people.tolist()]
-        chosen = [int(word) % max(size, 1) for word, size in zip(words, sizes.tolist(), strict=True)]
-        return torch.where(sizes > 0, starts[people] + torch.tensor(chosen, dtype=torch.int64), 0), sizes > 0
+        # 64 bits of a stream of each: one of up to 2³² rows with equal chances, but for
+        # less than 2⁻³²
+        words = [
+            keystream(self.secret, person << 64, 8).view("<u8")[0]
+            for person in people.tolist()
+        ]
+        chosen = [
+            int(word) % max(size, 1)
+            for word, size in zip(words, sizes.tolist(), strict=True)
+        ]
+        return torch.where(
+            sizes > 0, starts[people] + torch.tensor(chosen, dtype=torch.int64), 0
+        ), sizes > 0
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | ({} if self.begun is None else {"secret": self.secret})
+        return super().state_dict() | (
+            {} if self.begun is None else {"secret": self.secret}
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
@@ -114,17 +156,26 @@ class UploadParty(HostParty):
 
 
 class CollectingParty(PassingOn, UploadParty):
-    """A party that collects people's uploads and passes them on: it holds no rows, and could make no upload itself.
-    Guarantee: what it passes on was made and paid for by the people themselves, and is bound to this run, these
-    settings and the second aggregator's key. Its own ledger holds the same price for each of them first.
-    Edges: a run that costs more than it may here is refused before anybody is told of it. Who uploaded and has too
-    little left in this party's ledger is left out, and counted as that."""
+    """A party that collects people's uploads and passes them on: it holds no rows, and
+    could make no upload itself.
+    Guarantee: what it passes on was made and paid for by the people themselves, and is
+    bound to this run, these settings and the second aggregator's key. Its own ledger
+    holds the same price for each of them first.
+    Edges: a run that costs more than it may here is refused before anybody is told of
+    it. Who uploaded and has too little left in this party's ledger is left out, and
+    counted as that.
+    """
 
     def open(self, ask: Begin) -> Hosting:
         schema: Any = self.schema
         plan = self.terms_told(ask, schema)
         self._within(plan.event, 1)
-        ticket = {"run": self.run, "config": ask.config, "schemas": ask.schemas, "key": ask.key.hex()}
+        ticket = {
+            "run": self.run,
+            "config": ask.config,
+            "schemas": ask.schemas,
+            "key": ask.key.hex(),
+        }
         ticket |= {"sizes": list(plan.cells.sizes)}
         people = self.box.gather(ticket, self.context, plan.format)
         return Hosting(elsewhere(schema, people), plan.event, 1)

@@ -1,24 +1,29 @@
-"""Two aggregators: all one- and two-way tables of people of whom nobody sees a row, and a mixture fitted to them.
+"""Two aggregators: all one- and two-way tables of people of whom nobody sees a row, and
+a mixture fitted to them.
 
-Each person splits their tables into two shares (`secure.table_shares`), one for the server, one for a second aggregator
-that does not collude with it. Each of the two adds up what it has and adds its own full noise, and only the two sums
-together can be read. Corrigan-Gibbs, Boneh, "Prio" (NSDI 2017), for the model; Boneh et al. (S&P 2021) for the check
-that a person's tables are tables (`secure.sketch`); Canonne, Kamath, Steinke (NeurIPS 2020) for the noise; the fit is
-that of `gram` (`models/tables/fit_gram.py`).
+Each person splits their tables into two shares (`secure.table_shares`), one for the
+server, one for a second aggregator that does not collude with it. Each of the two adds
+up what it has and adds its own full noise, and only the two sums together can be read.
+Corrigan-Gibbs, Boneh, "Prio" (NSDI 2017), for the model; Boneh et al. (S&P 2021) for
+the check that a person's tables are tables (`secure.sketch`); Canonne, Kamath, Steinke
+(NeurIPS 2020) for the noise; the fit is that of `gram` (`models/tables/fit_gram.py`).
 
-Guarantee: (ε, δ)-DP for the content of a person's upload, or nothing, against an outsider, the server, and the second
-aggregator, in one price that the person's ledger and the second aggregator's hold. A liar has the weight of one person
-in each table. Against both aggregators together there is no guarantee, and the statement says so.
-Edges: who takes part is known to both; that a liar's tables agree with each other is not checked; either aggregator can
-spoil the sum. A person uploads once; who goes away before that costs the others nothing.
+Guarantee: (ε, δ)-DP for the content of a person's upload, or nothing, against an
+outsider, the server, and the second aggregator, in one price that the person's ledger
+and the second aggregator's hold. A liar has the weight of one person in each table.
+Against both aggregators together there is no guarantee, and the statement says so.
+Edges: who takes part is known to both; that a liar's tables agree with each other is
+not checked; either aggregator can spoil the sum. A person uploads once; who goes away
+before that costs the others nothing.
 
-One release of all one- and two-way tables of m columns: a person moves a cell of each of m(m + 1)/2 tables by 1, or by
-`most_holders` where so many hosts may hold them. Each aggregator adds discrete Gaussian noise to every cell, the least
-that (ε, δ) needs, so that it is that much against the other one, who can take its own off.
+One release of all one- and two-way tables of m columns: a person moves a cell of each
+of m(m + 1)/2 tables by 1, or by `most_holders` where so many hosts may hold them. Each
+aggregator adds discrete Gaussian noise to every cell, the least that (ε, δ) needs, so
+that it is that much against the other one, who can take its own off.
 
-Tables need not have the same noise: of Gaussian noise Σ 1/σ² over the tables is all that counts. Of the others a table
-of c cells has noise in proportion to c to the power −1/8: what is wrong in many cells adds up (benchmarks/aggregators
-has other powers).
+Tables need not have the same noise: of Gaussian noise Σ 1/σ² over the tables is all
+that counts. Of the others a table of c cells has noise in proportion to c to the power
+−1/8: what is wrong in many cells adds up (benchmarks/aggregators has other powers).
 """
 
 import math
@@ -44,7 +49,15 @@ from understudy.models.network import pick_device
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
-from understudy.privacy.secure.counts import Moved, mirrored, movable, noise_on, scaled, shared_noise, spend_of
+from understudy.privacy.secure.counts import (
+    Moved,
+    mirrored,
+    movable,
+    noise_on,
+    scaled,
+    shared_noise,
+    spend_of,
+)
 from understudy.privacy.secure.sketch import Sketch
 from understudy.privacy.secure.table_shares import Cells
 from understudy.protocols.aggregators.first import protocol_of
@@ -76,10 +89,14 @@ class Plan(Terms):
     @staticmethod
     def bare(config: Config, schema: Schema) -> Schema:
         if config.target is not None and config.target not in schema.names:
-            raise ConfigError(f'nobody has a column "{config.target}". Nothing was charged.')
+            raise ConfigError(
+                f'nobody has a column "{config.target}". Nothing was charged.'
+            )
         return Schema(columns=schema.columns)
 
-    def lines_of(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
+    def lines_of(
+        self, data: Any, population: Population, places: Tensor, some: Tensor
+    ) -> Tensor:
         """The levels of a row: in a table everybody has one."""
         return population.rows[places].to(torch.int32)
 
@@ -89,12 +106,17 @@ class Plan(Terms):
 
     @cached_property
     def sigma(self) -> float:
-        """The noise that each aggregator adds to a cell, without the target, of a table of middling size."""
+        """The noise that each aggregator adds to a cell, without the target, of a table
+        of middling size.
+        """
         return self._sigma(tuple(Counter(self._factors).items()))
 
     @cached_property
     def kinds(self) -> list[tuple[float, int]]:
-        return [(scaled(self.sigma, factor), many) for factor, many in Counter(self._factors).items()]
+        return [
+            (scaled(self.sigma, factor), many)
+            for factor, many in Counter(self._factors).items()
+        ]
 
     @cached_property
     def scales(self) -> NDArray[np.float64]:
@@ -112,52 +134,86 @@ class Plan(Terms):
     def noise(self, rng: Rng) -> Tensor:
         drawn = torch.zeros(self.cells.count, dtype=torch.int64)
         for scale in np.unique(self.scales).tolist():
-            drawn += noise_on(torch.from_numpy(self.scales == scale), Fraction(scale), rng)
+            drawn += noise_on(
+                torch.from_numpy(self.scales == scale), Fraction(scale), rng
+            )
         return drawn
 
     @cached_property
     def spread(self) -> NDArray[np.float64]:
         """The standard deviation of both noises together on each cell, (cells,)."""
         found, place = np.unique(self.scales, return_inverse=True)
-        both = [math.sqrt(2 * DiscreteGaussianNoise(Fraction(scale)).variance) for scale in found.tolist()]
+        both = [
+            math.sqrt(2 * DiscreteGaussianNoise(Fraction(scale)).variance)
+            for scale in found.tolist()
+        ]
         return np.array(both)[place]
 
     def matrix(self, flat: NDArray[Any]) -> Tensor:
-        """What belongs to each cell, as one matrix of all levels: (width, width), upper triangle."""
+        """What belongs to each cell, as one matrix of all levels: (width, width), upper
+        triangle.
+        """
         blocks = Codec(self.schema).blocks
-        gram = torch.zeros(self.cells.levels, self.cells.levels, dtype=torch.from_numpy(flat).dtype)
+        gram = torch.zeros(
+            self.cells.levels, self.cells.levels, dtype=torch.from_numpy(flat).dtype
+        )
         for one, other, table in self.cells.tables(flat):
             cells = torch.from_numpy(table)
-            cells = cells[:, 0].diag() if one == other else cells if one < other else cells.T
+            cells = (
+                cells[:, 0].diag()
+                if one == other
+                else cells
+                if one < other
+                else cells.T
+            )
             gram[blocks[min(one, other)], blocks[max(one, other)]] = cells
         return gram
 
     @cached_property
     def _factors(self) -> list[float]:
-        """The noise of each table over `sigma`. Over those without the target the mean of 1/σ² is that of `sigma`."""
-        names, target = self.schema.names, self.config.target
-        near, power = [], []
+        """The noise of each table over `sigma`. Over those without the target the mean
+        of 1/σ² is that of `sigma`.
+        """
+        names = self.schema.names
+        target = self.config.target
+        near = []
+        power = []
         for one, other, table in self.cells.tables(np.zeros(self.cells.count)):
             near.append(one != other and target in (names[one], names[other]))
             # few different numbers, the same on every machine
-            power.append(round(2**16 * math.exp2(-_POWER * round(math.log2(table.size)))) / 2**16)
-        far = [each**-2 for each, with_target in zip(power, near, strict=True) if not with_target]
+            power.append(
+                round(2**16 * math.exp2(-_POWER * round(math.log2(table.size)))) / 2**16
+            )
+        far = [
+            each**-2
+            for each, with_target in zip(power, near, strict=True)
+            if not with_target
+        ]
         middle = math.sqrt(math.fsum(far) / len(far))
-        return [self._factor if flag else each * middle for each, flag in zip(power, near, strict=True)]
+        return [
+            self._factor if flag else each * middle
+            for each, flag in zip(power, near, strict=True)
+        ]
 
     @cached_property
     def _factor(self) -> float:
         """The noise of pairs with the target over that of the others."""
-        with_target = 0 if self.config.target is None else len(self.schema.names) - 1  # tables
+        # tables
+        with_target = 0 if self.config.target is None else len(self.schema.names) - 1
         if not with_target:
             return 1.0
-        config, again = self.config, 0.2
+        config = self.config
+        again = 0.2
         if config.scouting is not None:
             again = 1 - config.scouting
         elif config.public_people is not None:
-            again = again_share(config.public_people, math.sqrt(2) * self._sigma(((1.0, self.cells.blocks),)))
+            again = again_share(
+                config.public_people,
+                math.sqrt(2) * self._sigma(((1.0, self.cells.blocks),)),
+            )
         # 1/σ² of all tables, and what that of these has besides
-        alike, more = (1 - again) / self.cells.blocks, again / with_target
+        alike = (1 - again) / self.cells.blocks
+        more = again / with_target
         return math.sqrt(alike / (alike + more))
 
     def _sigma(self, moved: Moved) -> float:
@@ -167,36 +223,61 @@ class Plan(Terms):
     def drawn(self, schemas: Mapping[str, Schema]) -> Schema:
         from understudy.answers.rules import with_rules
 
-        return with_rules(self.schema, dict.fromkeys(rule for one in schemas.values() for rule in one.rules))
+        return with_rules(
+            self.schema,
+            dict.fromkeys(rule for one in schemas.values() for rule in one.rules),
+        )
 
-    def fit(self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Look) -> GeneratorParts:
+    def fit(
+        self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Look
+    ) -> GeneratorParts:
         from understudy.answers.rule_boxes import rule_ties
         from understudy.models.tables.fit_gram import fit_gram
 
-        config, sizes, device = self.config, self.cells.sizes, pick_device(self.config.device)
-        gram, spread = self.matrix(saved["sums"].numpy()), mirrored(self.matrix(self.spread))
+        config = self.config
+        sizes = self.cells.sizes
+        device = pick_device(self.config.device)
+        gram = self.matrix(saved["sums"].numpy())
+        spread = mirrored(self.matrix(self.spread))
         network = fit_gram(
-            gram.to(device), sizes, noise=torch.where(movable(sizes), spread, torch.inf).float().to(device),
-            people=saved["people"], ties=rule_ties(Codec(schema)),
+            gram.to(device),
+            sizes,
+            noise=torch.where(movable(sizes), spread, torch.inf).float().to(device),
+            people=saved["people"],
+            ties=rule_ties(Codec(schema)),
             target=None if config.target is None else schema.names.index(config.target),
-            components=config.components, steps=config.steps, rate=config.rate, seed=config.seed,
+            components=config.components,
+            steps=config.steps,
+            rate=config.rate,
+            seed=config.seed,
             watch=lambda step, residual: look(),
-        )  # fmt: skip
+        )
         card["levels"] = dict(zip(self.schema.names, sizes, strict=True))
-        least, most = float(self.spread.min()), float(self.spread.max())
+        least = float(self.spread.min())
+        most = float(self.spread.max())
         card["noise"] = {"of each aggregator, in tables of middling size": self.sigma}
         card["noise"] |= {"of a cell, at least": least, "of a cell, at most": most}
         found = self._release(gram, spread, card)
         card["release"] = found.card
         return GeneratorParts(network.cpu().eval(), schema, card, None, found)
 
-    def _release(self, gram: Tensor, spread: Tensor, card: Mapping[str, Any]) -> "TableRelease":
+    def _release(
+        self, gram: Tensor, spread: Tensor, card: Mapping[str, Any]
+    ) -> "TableRelease":
         from understudy.answers.release import Release, tables_of
 
-        stated, sizes = card["privacy"], self.cells.sizes
+        stated = card["privacy"]
+        sizes = self.cells.sizes
         person = stated["person"]
-        about = {"adjacency": stated["adjacency"], "epsilon": person["epsilon"]["outsider"], "delta": person["delta"]}
-        about |= {"releases": [list(kind) for kind in self.kinds], "people": card["people"]}
+        about = {
+            "adjacency": stated["adjacency"],
+            "epsilon": person["epsilon"]["outsider"],
+            "delta": person["delta"],
+        }
+        about |= {
+            "releases": [list(kind) for kind in self.kinds],
+            "people": card["people"],
+        }
         every = torch.ones(len(sizes), len(sizes), dtype=torch.bool)
         kept = tables_of(gram, spread, every, sizes, "pairs")
         kept["sizes"] = torch.tensor(sizes, dtype=torch.int32)

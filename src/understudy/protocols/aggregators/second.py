@@ -1,16 +1,20 @@
-"""The second aggregator: a party without rows, which adds up shares, checks them with the server, and releases once.
+"""The second aggregator: a party without rows, which adds up shares, checks them with
+the server, and releases once.
 
-Guarantee: its share of a sum leaves it with discrete Gaussian noise in full on every cell, over at least `least_people`
-whose uploads both aggregators found to be tables, each once, and the same ones at both. The release stands in its
-ledger first, with the mark of who is in it; a run has one. What it says before that is uniform to the server
-(`secure.sketch`), whatever the server says, but for who passes. All uploads of a run are checked by one r, which
-follows from the aggregator's secret and which only the two know. So one that is checked twice, since the aggregator was
-put back to an earlier state, says the same of it twice, and nothing of its masks; and whether a sum was released stands
-in the ledger, which no state puts back.
-Edges: an upload that does not open, that came before, or that is not well formed is left out; another ask than the one
-that is due → an error, and nothing is sent. The state is not saved on the server's word (`Keep`). A release is on the
-disk, with its noise, before it is charged: one that was charged and lost, by a crash between the two, is said again to
-the bit, and no other sum is.
+Guarantee: its share of a sum leaves it with discrete Gaussian noise in full on every
+cell, over at least `least_people` whose uploads both aggregators found to be tables,
+each once, and the same ones at both. The release stands in its ledger first, with the
+mark of who is in it; a run has one. What it says before that is uniform to the server
+(`secure.sketch`), whatever the server says, but for who passes. All uploads of a run
+are checked by one r, which follows from the aggregator's secret and which only the two
+know. So one that is checked twice, since the aggregator was put back to an earlier
+state, says the same of it twice, and nothing of its masks; and whether a sum was
+released stands in the ledger, which no state puts back.
+Edges: an upload that does not open, that came before, or that is not well formed is
+left out; another ask than the one that is due → an error, and nothing is sent. The
+state is not saved on the server's word (`Keep`). A release is on the disk, with its
+noise, before it is charged: one that was charged and lost, by a crash between the two,
+is said again to the bit, and no other sum is.
 """
 
 import hmac
@@ -32,7 +36,16 @@ from understudy.privacy.secure.sums import KeyPair, fingerprint
 from understudy.privacy.secure.table_shares import REPEATS
 from understudy.protocols.aggregators.terms import Tally, Terms, as_tensor
 from understudy.protocols.aggregators.upload import context_of
-from understudy.protocols.core import Ask, Assembly, Keep, Message, Paid, Party, Public, Reply
+from understudy.protocols.core import (
+    Ask,
+    Assembly,
+    Keep,
+    Message,
+    Paid,
+    Party,
+    Public,
+    Reply,
+)
 
 RELEASE = "release.bin"  # in the party's folder, until the run is over
 UNIFORM = "uniform under masks that the person dealt: it tells nothing of the upload"
@@ -43,7 +56,9 @@ class Open(Assembly, kind="aggregators.open"):
 
 
 class Opened(Reply, kind="aggregators.opened"):
-    """The second aggregator's public key of the run, what it allows, and whose noise it adds."""
+    """The second aggregator's public key of the run, what it allows, and whose noise it
+    adds.
+    """
 
     key: Public
     budget: Public
@@ -51,14 +66,18 @@ class Opened(Reply, kind="aggregators.opened"):
 
 
 class Take(Ask, kind="aggregators.take"):
-    """A batch of uploads, as far as they are for the second aggregator: bytes, (n, size)."""
+    """A batch of uploads, as far as they are for the second aggregator: bytes, (n,
+    size).
+    """
 
     batch: int
     uploads: Tensor
 
 
 class Taken(Reply, kind="aggregators.taken"):
-    """What the second aggregator drew for the check, which uploads it could open, and its Z and Y of all."""
+    """What the second aggregator drew for the check, which uploads it could open, and
+    its Z and Y of all.
+    """
 
     coin: Public
     opened: Public
@@ -82,7 +101,9 @@ class Checked(Reply, kind="aggregators.checked"):
 
 
 class Release(Ask, kind="aggregators.release"):
-    """Release the sum over all who passed: so many people, and the mark of who they are."""
+    """Release the sum over all who passed: so many people, and the mark of who they
+    are.
+    """
 
     people: int
     mark: bytes
@@ -96,14 +117,32 @@ class Released(Reply, kind="aggregators.released"):
 
 class SecondAggregator(Party):
     messages: ClassVar[tuple[type[Message], ...]] = (
-        *Party.messages, Open, Opened, Take, Taken, Check, Checked, Release, Released,
-    )  # fmt: skip
+        *Party.messages,
+        Open,
+        Opened,
+        Take,
+        Taken,
+        Check,
+        Checked,
+        Release,
+        Released,
+    )
 
     def __init__(
-        self, name: str, data: NoRows, ledger: Ledger, *, terms: type[Terms], budget: Budget, **more: Any
+        self,
+        name: str,
+        data: NoRows,
+        ledger: Ledger,
+        *,
+        terms: type[Terms],
+        budget: Budget,
+        **more: Any,
     ) -> None:
         super().__init__(name, ledger, **more)
-        self.terms, self.schema, self.budget, self.secret = terms, data.schema, budget, data.secret
+        self.terms = terms
+        self.schema = data.schema
+        self.budget = budget
+        self.secret = data.secret
         self.begun: Open | None = None
         self.pair: KeyPair | None = None  # until the release
         self.batch: dict[str, Any] | None = None  # between `Take` and `Check`
@@ -118,9 +157,15 @@ class SecondAggregator(Party):
         match ask:
             case Open() if self.begun is None:
                 return self._open(ask)
-            case Take() if self.pair is not None and self.batch is None and ask.batch == self.tally.batches:
+            case Take() if (
+                self.pair is not None
+                and self.batch is None
+                and ask.batch == self.tally.batches
+            ):
                 return self._take(ask, self.pair)
-            case Check() if self.pair and self.batch and ask.batch == self.batch["number"]:
+            case Check() if (
+                self.pair and self.batch and ask.batch == self.batch["number"]
+            ):
                 return self._check(ask, self.pair, self.batch)
             case Release() if self.pair is not None and self.batch is None:
                 return self._release(ask, self.pair)
@@ -130,16 +175,23 @@ class SecondAggregator(Party):
         plan = self._plan(ask)
         self.budget.warn_of_delta(self.name, plan.config.least_people)
         self.ledger.afford(plan.event)
-        pair = KeyPair(self.secret if plan.config.key and self.secret else self.rng.bytes(32))
+        pair = KeyPair(
+            self.secret if plan.config.key and self.secret else self.rng.bytes(32)
+        )
         if plan.config.key not in ("", pair.public.hex()):
-            raise PartyError(f"{self.name}: the run's settings name another key than this one's. Nothing was sent.")
-        self.begun, self.pair = ask, pair
+            raise PartyError(
+                f"{self.name}: the run's settings name another key than this one's. "
+                "Nothing was sent."
+            )
+        self.begun = ask
+        self.pair = pair
         key = Public(pair.public, "a public key: fresh, or this aggregator's own")
         budget = Public(asdict(self.budget), "the aggregator's own choice")
         return Opened(key=key, budget=budget, noise=self.stated_noise())
 
     def _take(self, ask: Take, pair: KeyPair) -> Taken:
-        form, people = self.plan.format, len(ask.uploads) if ask.uploads.ndim else 0
+        form = self.plan.format
+        people = len(ask.uploads) if ask.uploads.ndim else 0
         rows = form.checked(ask.uploads, people, form.head)
         share, opened = form.second(rows, pair, self.context(pair))
         for place, key in enumerate(form.keys(rows)):
@@ -150,45 +202,72 @@ class SecondAggregator(Party):
         self.batch = {"number": ask.batch, "uploads": ask.uploads, "opened": known}
         self.batch |= {"z": z, "y": y, "total": total}
         return Taken(
-            coin=Public(self._coin(pair), "random: by what the uploads are checked; people do not know it"),
-            opened=Public(known, "which uploads open: a person's own doing, or the server's"),
+            coin=Public(
+                self._coin(pair),
+                "random: by what the uploads are checked; people do not know it",
+            ),
+            opened=Public(
+                known, "which uploads open: a person's own doing, or the server's"
+            ),
             z=Public(z, UNIFORM),
             y=Public(y, UNIFORM),
         )
 
     def _check(self, ask: Check, pair: KeyPair, batch: Mapping[str, Any]) -> Checked:
-        plan, rows, sketch = self.plan, batch["uploads"].numpy(), self.plan.sketch(self._coin(pair))
-        due, prime = (len(rows), plan.cells.blocks, REPEATS), np.uint64(plan.field.prime)
-        *others, theirs = (plan.numbers(part, due, self.name) for part in (ask.z, ask.y, ask.sigma))
+        plan = self.plan
+        rows = batch["uploads"].numpy()
+        sketch = self.plan.sketch(self._coin(pair))
+        due = (len(rows), plan.cells.blocks, REPEATS)
+        prime = np.uint64(plan.field.prime)
+        *others, theirs = (
+            plan.numbers(part, due, self.name) for part in (ask.z, ask.y, ask.sigma)
+        )
         share, _ = plan.format.second(rows, pair, self.context(pair))
-        z, y = ((mine.numpy().astype(np.uint64) + other) % prime
-                for mine, other in zip((batch["z"], batch["y"]), others, strict=True))  # fmt: skip
+        z, y = (
+            (mine.numpy().astype(np.uint64) + other) % prime
+            for mine, other in zip((batch["z"], batch["y"]), others, strict=True)
+        )
         sigma = sketch.judge(share, z, y)
         passed = sketch.passed(theirs, sigma) & batch["opened"].numpy()
-        self.tally.add(rows, share, batch["total"].numpy().astype(np.uint64), sketch, passed)
+        self.tally.add(
+            rows, share, batch["total"].numpy().astype(np.uint64), sketch, passed
+        )
         self.batch = None
-        why = "zero with the server's share where an upload is what it is to be; else random"
+        why = (
+            "zero with the server's share where an upload is what it is to be; else "
+            "random"
+        )
         return Checked(sigma=Public(as_tensor(sigma), why))
 
     def _release(self, ask: Release, pair: KeyPair) -> Released:
-        plan, people, mark = self.plan, self.tally.people, self.tally.mark
+        plan = self.plan
+        people = self.tally.people
+        mark = self.tally.mark
         if (ask.people, ask.mark) != (people, mark):
             raise MessageError(
-                f"{self.name}: the server adds up other people than passed here. Nothing was charged or sent."
+                f"{self.name}: the server adds up other people than passed here. "
+                "Nothing was charged or sent."
             )
         if people < (least := plan.config.least_people):
             raise PartyError(
-                f"{self.name}: {people:,} people passed, and {least:,} are the least. Nothing was charged or sent."
+                f"{self.name}: {people:,} people passed, and {least:,} are the least. "
+                "Nothing was charged or sent."
             )
         key = fingerprint({self.name: pair.public})
-        what = f"the sum over {people:,} people, once: batch {mark.hex()[:16]}, key {key}"
+        what = (
+            f"the sum over {people:,} people, once: batch {mark.hex()[:16]}, key {key}"
+        )
         if self.ledger.spend(against="anyone", run=self.run):
             sums = self._released_before()
-            receipt = self.charge(plan.event, what=f"again, to the bit: {what}", people=())
+            receipt = self.charge(
+                plan.event, what=f"again, to the bit: {what}", people=()
+            )
         else:
             sums = as_tensor(plan.noisy(self.tally.total, self.rng))
             if self.folder is not None:
-                replace(self.folder / RELEASE, pack({"mark": mark, "sums": sums}), sync=True)
+                replace(
+                    self.folder / RELEASE, pack({"mark": mark, "sums": sums}), sync=True
+                )
             receipt = self.charge(plan.event, what=what)
         self.pair = None  # no further batch can be opened
         self.seen, self.tally.total = set(), np.zeros_like(self.tally.total)
@@ -202,7 +281,10 @@ class SecondAggregator(Party):
         file = None if self.folder is None else self.folder / RELEASE
         kept = unpack(file.read_bytes()) if file is not None and file.exists() else None
         if not isinstance(kept, dict) or kept["mark"] != self.tally.mark:
-            raise PartyError(f"{self.name}: a sum of this run was released. Nothing was charged or sent.")
+            raise PartyError(
+                f"{self.name}: a sum of this run was released. Nothing was charged or "
+                "sent."
+            )
         sums: Tensor = kept["sums"]
         return sums
 
@@ -213,21 +295,38 @@ class SecondAggregator(Party):
     def _plan(self, ask: Open) -> Terms:
         self.plan = self.terms.as_told(ask.config, ask.schemas, self.name, self.schema)
         if self.plan.aggregator != self.name:
-            raise PartyError(f"{self.name}: {self.plan.aggregator} is to aggregate. Nothing was sent.")
+            raise PartyError(
+                f"{self.name}: {self.plan.aggregator} is to aggregate. Nothing was "
+                "sent."
+            )
         self.tally = Tally(self.plan)
         return self.plan
 
     def _coin(self, pair: KeyPair) -> bytes:
-        return hmac.digest(pair.secret, b"understudy sketch " + self.context(pair), "sha256")
+        return hmac.digest(
+            pair.secret, b"understudy sketch " + self.context(pair), "sha256"
+        )
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
         if self.begun is not None:
-            seen, tally = np.frombuffer(b"".join(sorted(self.seen)), np.uint8), self.tally
+            seen = np.frombuffer(b"".join(sorted(self.seen)), np.uint8)
+            tally = self.tally
             secret = None if self.pair is None else self.pair.secret
-            state |= {"begun": asdict(self.begun), "secret": secret, "batch": self.batch}
-            state |= {"batches": tally.batches, "people": tally.people, "mark": tally.mark}
-            state |= {"seen": torch.from_numpy(seen.copy()), "total": as_tensor(tally.total)}
+            state |= {
+                "begun": asdict(self.begun),
+                "secret": secret,
+                "batch": self.batch,
+            }
+            state |= {
+                "batches": tally.batches,
+                "people": tally.people,
+                "mark": tally.mark,
+            }
+            state |= {
+                "seen": torch.from_numpy(seen.copy()),
+                "total": as_tensor(tally.total),
+            }
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -238,6 +337,8 @@ class SecondAggregator(Party):
             self.pair = None if state["secret"] is None else KeyPair(state["secret"])
             self.batch = state["batch"]
             tally = self.tally
-            tally.batches, tally.people, tally.mark = state["batches"], state["people"], state["mark"]
+            tally.batches = state["batches"]
+            tally.people = state["people"]
+            tally.mark = state["mark"]
             tally.total = state["total"].numpy().astype(np.uint64)
             self.seen = {key.tobytes() for key in state["seen"].numpy().reshape(-1, 16)}

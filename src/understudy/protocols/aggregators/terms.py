@@ -1,7 +1,9 @@
-"""What all sides of a run of two aggregators share: settings, what follows from these, and how hosts are asked.
+"""What all sides of a run of two aggregators share: settings, what follows from these,
+and how hosts are asked.
 
-The server, the first aggregator, says `Open` to the second, `Begin` to the hosts with its key; batch by batch `Upload`
-to the hosts, `Take` and `Check` to the second; `Release` to it, once.
+The server, the first aggregator, says `Open` to the second, `Begin` to the hosts with
+its key; batch by batch `Upload` to the hosts, `Take` and `Check` to the second;
+`Release` to it, once.
 """
 
 import hashlib
@@ -39,46 +41,72 @@ Look = Callable[[], None]
 
 
 class Begin(Assembly, kind="aggregators.begin"):
-    """The run's settings, every party's schema, and the key that the second aggregator's part is to be sealed to."""
+    """The run's settings, every party's schema, and the key that the second
+    aggregator's part is to be sealed to.
+    """
 
     key: bytes
 
 
 class Upload(Call, kind="aggregators.upload"):
-    """Which of the party's people are to upload their tables, in two shares: their places, (n,)."""
+    """Which of the party's people are to upload their tables, in two shares: their
+    places, (n,).
+    """
 
 
 def _check_key(key: Any) -> None:
     if not isinstance(key, str) or (key and not re.fullmatch("[0-9a-f]{64}", key)):
-        raise ConfigError(f"key must be 32 bytes in hex, not {key!r}. Nothing was charged.")
+        raise ConfigError(
+            f"key must be 32 bytes in hex, not {key!r}. Nothing was charged."
+        )
 
 
-PARTY = Takes("a party's name", lambda name: plain_name(aggregator=name, nothing="Nothing was charged."))
+PARTY = Takes(
+    "a party's name",
+    lambda name: plain_name(aggregator=name, nothing="Nothing was charged."),
+)
 KEY = Takes("32 bytes in hex", _check_key)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(PeopleApart):
-    """Hosts seal to the aggregator's `key` and to no other, whatever a server passes on. `epsilon` and `delta` are
-    against an outsider, and against either aggregator alone."""
+    """Hosts seal to the aggregator's `key` and to no other, whatever a server passes
+    on. `epsilon` and `delta` are against an outsider, and against either aggregator
+    alone.
+    """
 
-    aggregator: str = setting("aggregator", PARTY, "the second aggregator: it holds no rows, all others host people")
-    key: str = setting("", KEY, "its public key in hex, as `understudy aggregate` prints it")
+    aggregator: str = setting(
+        "aggregator",
+        PARTY,
+        "the second aggregator: it holds no rows, all others host people",
+    )
+    key: str = setting(
+        "", KEY, "its public key in hex, as `understudy aggregate` prints it"
+    )
     epsilon: float = setting(1.0, POSITIVE, "price of a person's whole report")
     delta: float = setting(1e-6, POSITIVE, "δ of the price")
-    least_people: int = setting(100, WHOLE, "if fewer people pass the check, nothing is released")
-    batch: int = setting(1000, whole_to(MOST_BATCH), "people whose shares are added up at a time")
+    least_people: int = setting(
+        100, WHOLE, "if fewer people pass the check, nothing is released"
+    )
+    batch: int = setting(
+        1000, whole_to(MOST_BATCH), "people whose shares are added up at a time"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         Budget(self.epsilon, self.delta)
 
 
-ADJACENCY = "replace the content of one person's upload by nothing; that the person took part is public"
+ADJACENCY = (
+    "replace the content of one person's upload by nothing; that the person took part "
+    "is public"
+)
 
 
 class Terms(ABC):
-    """A run's settings with what is counted (`cells`), the noise on it, its price, and the form of an upload."""
+    """A run's settings with what is counted (`cells`), the noise on it, its price, and
+    the form of an upload.
+    """
 
     protocol: ClassVar[str]
     settings: ClassVar[type[Settings]]
@@ -90,47 +118,74 @@ class Terms(ABC):
     protects: str = "person"  # the unit of the hosts' rows
 
     def __init__(self, config: Any, schema: Any) -> None:
-        self.config, self.schema = config, schema
+        self.config = config
+        self.schema = schema
 
     @classmethod
     def as_told(
-        cls, config: Mapping[str, Any], schemas: Mapping[str, Mapping[str, Any]], name: str, own: AnySchema
+        cls,
+        config: Mapping[str, Any],
+        schemas: Mapping[str, Mapping[str, Any]],
+        name: str,
+        own: AnySchema,
     ) -> Self:
-        """By what a party was told. Edges: settings that are none, another schema than its own → an error."""
-        told: dict[str, Any] = {party: schema_from(dict(schema)) for party, schema in schemas.items()}
-        fits = name in told and cls.family.describes(own) and cls.family.describes(told[name])
+        """By what a party was told. Edges: settings that are none, another schema than
+        its own → an error.
+        """
+        told: dict[str, Any] = {
+            party: schema_from(dict(schema)) for party, schema in schemas.items()
+        }
+        fits = (
+            name in told
+            and cls.family.describes(own)
+            and cls.family.describes(told[name])
+        )
         if not fits or _described(told[name]) != _described(own):
-            raise SchemaError(f"{name}: the run is about another schema. Nothing was charged or sent.")
+            raise SchemaError(
+                f"{name}: the run is about another schema. Nothing was charged or sent."
+            )
         return cls.joint(cls.settings(**config), told)
 
     @classmethod
     def joint(cls, config: Any, schemas: Mapping[str, Any]) -> Self:
-        """The terms of all parties. Edges: no aggregator, no host, other rows at one of them → ConfigError."""
+        """The terms of all parties. Edges: no aggregator, no host, other rows at one of
+        them → ConfigError.
+        """
         one_of(schemas, aggregator=config.aggregator)
         if len(schemas) < 2:
-            raise ConfigError("there is an aggregator, and nobody who uploads. Nothing was charged.")
+            raise ConfigError(
+                "there is an aggregator, and nobody who uploads. Nothing was charged."
+            )
         if config.most_holders >= len(schemas):
             raise ConfigError(
-                f"most_holders={config.most_holders}, and there are {len(schemas) - 1} hosts. Nothing was charged."
+                f"most_holders={config.most_holders}, and there are "
+                f"{len(schemas) - 1} hosts. Nothing was charged."
             )
         for name, schema in schemas.items():
             if not cls.family.describes(schema):
-                raise ConfigError(f"{name}: these uploads are of {cls.rows_are}. Nothing was charged.")
+                raise ConfigError(
+                    f"{name}: these uploads are of {cls.rows_are}. Nothing was charged."
+                )
         all_alike({name: _described(schema) for name, schema in schemas.items()})
         made = cls(config, cls.bare(config, next(iter(schemas.values()))))
-        made.protects = protected_unit({name: one for name, one in schemas.items() if name != config.aggregator})
+        made.protects = protected_unit(
+            {name: one for name, one in schemas.items() if name != config.aggregator}
+        )
         return made
 
     def composition(self) -> dict[str, Any]:
-        """How the price is to be read (`PriceTerms`): one release, which both aggregators together could undo."""
+        """How the price is to be read (`PriceTerms`): one release, which both
+        aggregators together could undo.
+        """
         names = f"the server and {self.aggregator}"
         both = (
-            f"everything against both aggregators together: {names} could put any upload together, and so could "
+            f"everything against both aggregators together: {names} could put any "
+            "upload together, and so could "
             f"{self.aggregator} with a party that collected it"
         )
         whose = (
-            "who the second aggregator is: people seal their part to a key that the server passes on; ledgers hold its "
-            "fingerprint"
+            "who the second aggregator is: people seal their part to a key that the "
+            "server passes on; ledgers hold its fingerprint"
         )
         return {
             "same_people": False,
@@ -144,7 +199,9 @@ class Terms(ABC):
     @staticmethod
     @abstractmethod
     def bare(config: Any, schema: Any) -> Any:
-        """The schema without what a holder may call or note as it likes. Edges: nothing to count → ConfigError."""
+        """The schema without what a holder may call or note as it likes. Edges: nothing
+        to count → ConfigError.
+        """
 
     @property
     def aggregator(self) -> str:
@@ -162,8 +219,12 @@ class Terms(ABC):
         return self.sketched(self.cells, coin, self.field)
 
     @abstractmethod
-    def lines_of(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
-        """What uploads are about, of people with the rows at these places, if they have `some`: a line each."""
+    def lines_of(
+        self, data: Any, population: Population, places: Tensor, some: Tensor
+    ) -> Tensor:
+        """What uploads are about, of people with the rows at these places, if they have
+        `some`: a line each.
+        """
 
     @property
     @abstractmethod
@@ -172,7 +233,9 @@ class Terms(ABC):
 
     @cached_property
     def event(self) -> DpEvent:
-        return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in self.price.items()])
+        return ComposedDpEvent(
+            [SelfComposedDpEvent(event, count) for event, count in self.price.items()]
+        )
 
     @abstractmethod
     def noise(self, rng: Rng) -> Tensor:
@@ -180,11 +243,15 @@ class Terms(ABC):
 
     @property
     def weights(self) -> Tensor:
-        """What each number that is counted is multiplied by before it is released: int64, (count,), or one for all."""
+        """What each number that is counted is multiplied by before it is released:
+        int64, (count,), or one for all.
+        """
         return torch.ones(1, dtype=torch.int64)
 
     def noisy(self, total: Numbers, rng: Rng) -> Numbers:
-        """An aggregator's share of what is released, from its share of the sum: with its noise, in full."""
+        """An aggregator's share of what is released, from its share of the sum: with
+        its noise, in full.
+        """
         field = self.field
         drawn = field.numbers(self.noise(rng))
         noisy: Numbers = field.times(total, field.numbers(self.weights)) + drawn
@@ -196,19 +263,33 @@ class Terms(ABC):
         return None
 
     def numbers(self, part: Any, shape: tuple[int, ...], whose: str) -> Numbers:
-        """What the other aggregator said. Edges: not numbers of the field, of that shape → MessageError."""
-        good = isinstance(part, Tensor) and part.dtype == torch.int64 and part.shape == shape
+        """What the other aggregator said. Edges: not numbers of the field, of that
+        shape → MessageError.
+        """
+        good = (
+            isinstance(part, Tensor)
+            and part.dtype == torch.int64
+            and part.shape == shape
+        )
         if not good or bool(((part < 0) | (part >= self.field.prime)).any()):
-            raise MessageError(f"{whose}: {shape} numbers of the field were due. Nothing was added up.")
+            raise MessageError(
+                f"{whose}: {shape} numbers of the field were due. Nothing was added up."
+            )
         return np.asarray(part.numpy().astype(np.uint64))
 
     def drawn(self, schemas: Mapping[str, Any]) -> Any:
-        """The schema of what is drawn. Edges: one that nobody can keep to → ConfigError, before anybody is asked."""
+        """The schema of what is drawn. Edges: one that nobody can keep to →
+        ConfigError, before anybody is asked.
+        """
         return self.schema
 
     @abstractmethod
-    def fit(self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Look) -> GeneratorParts:
-        """The generator of what was released; the card gets what else is to be said, and `look` is called meanwhile."""
+    def fit(
+        self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Look
+    ) -> GeneratorParts:
+        """The generator of what was released; the card gets what else is to be said,
+        and `look` is called meanwhile.
+        """
 
 
 def _described(schema: Any) -> Any:
@@ -216,14 +297,23 @@ def _described(schema: Any) -> Any:
 
 
 class Tally:
-    """An aggregator's share of the sum over all who passed so far, how many they are, and the mark of who."""
+    """An aggregator's share of the sum over all who passed so far, how many they are,
+    and the mark of who.
+    """
 
     def __init__(self, plan: Terms) -> None:
-        self.plan, self.total = plan, np.zeros(plan.cells.count, np.uint64)
-        self.mark, self.people, self.batches = bytes(32), 0, 0
+        self.plan = plan
+        self.total = np.zeros(plan.cells.count, np.uint64)
+        self.mark = bytes(32)
+        self.people = 0
+        self.batches = 0
 
-    def add(self, rows: Any, share: Any, sums: Numbers, sketch: Any, passed: Any) -> None:
-        """A batch, of which `sums` is this side's share over all, but for those who did not pass."""
+    def add(
+        self, rows: Any, share: Any, sums: Numbers, sketch: Any, passed: Any
+    ) -> None:
+        """A batch, of which `sums` is this side's share over all, but for those who did
+        not pass.
+        """
         field = self.plan.field
         *_, failed = sketch.look(share.only(np.flatnonzero(~passed)))
         self.total = (self.total + field.minus(sums, failed)) % np.uint64(field.prime)

@@ -1,4 +1,6 @@
-"""What every protocol is written in: messages, parties, alignment, and the loop of rounds with what is saved of it."""
+"""What every protocol is written in: messages, parties, alignment, and the loop of
+rounds with what is saved of it.
+"""
 
 from understudy.protocols.core.base import VIEWS as VIEWS
 from understudy.protocols.core.base import Ask as Ask

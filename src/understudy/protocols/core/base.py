@@ -1,10 +1,11 @@
 """The server asks, parties answer: the types that every protocol is written in.
 
-A protocol file holds a `Config`, its asks and replies (frozen dataclasses), a `Party` that answers them, and
-`train(config, parties, …)` that asks.
+A protocol file holds a `Config`, its asks and replies (frozen dataclasses), a `Party`
+that answers them, and `train(config, parties, …)` that asks.
 
-Guarantee: a `Reply` can be built only from `Paid` and `Public` values, so that whatever a party says either bears the
-receipt of a ledger entry made first, or states why it is public.
+Guarantee: a `Reply` can be built only from `Paid` and `Public` values, so that whatever
+a party says either bears the receipt of a ledger entry made first, or states why it is
+public.
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +17,12 @@ from typing import Any, ClassVar, Literal, Protocol, dataclass_transform
 from dp_accounting import DpEvent
 
 from understudy.ground.durable import own_folder, replace
-from understudy.ground.errors import ArtefactError, BareReplyError, MessageError, PrivacyError
+from understudy.ground.errors import (
+    ArtefactError,
+    BareReplyError,
+    MessageError,
+    PrivacyError,
+)
 from understudy.ground.pack import Value, pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import Spend, event_from_json, event_to_json
@@ -29,7 +35,9 @@ VIEWS = ("outsider", "anyone")
 
 @dataclass(frozen=True)
 class Paid:
-    """A value computed from rows, with the receipt of what was written into the ledger before."""
+    """A value computed from rows, with the receipt of what was written into the ledger
+    before.
+    """
 
     value: Value
     receipt: Receipt
@@ -37,7 +45,9 @@ class Paid:
 
 @dataclass(frozen=True)
 class Public:
-    """A value that no row has touched, or that is disclosed outside ε, and why that is so."""
+    """A value that no row has touched, or that is disclosed outside ε, and why that is
+    so.
+    """
 
     value: Value
     reason: str
@@ -50,13 +60,16 @@ class Public:
 @dataclass(frozen=True, kw_only=True)
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Message:
-    """One ask or reply: a frozen dataclass of plain values and tensors. `kind`, written out, is its wire name."""
+    """One ask or reply: a frozen dataclass of plain values and tensors. `kind`, written
+    out, is its wire name.
+    """
 
     _kind: ClassVar[str] = ""
 
     def __init_subclass__(cls, *, kind: str = "") -> None:
         super().__init_subclass__()
-        cls._kind = kind  # not inherited: two classes of one kind could not be told apart
+        # not inherited: two classes of one kind could not be told apart
+        cls._kind = kind
         dataclass(frozen=True, kw_only=True)(cls)
 
     @classmethod
@@ -72,19 +85,25 @@ class Message:
 
 
 class Ask(Message):
-    """From the server to a party. It holds nothing that a party did not release before."""
+    """From the server to a party. It holds nothing that a party did not release
+    before.
+    """
 
 
 class Opening(Ask):
-    """An ask by which a run begins at a party: all settings of the run. Under a contract they are the contract's, or
-    the party never sees the ask (`runtime.session`). No other ask bears settings: what a server may choose between two
-    asks is typed, field by field, and the party's to check."""
+    """An ask by which a run begins at a party: all settings of the run. Under a
+    contract they are the contract's, or the party never sees the ask
+    (`runtime.session`). No other ask bears settings: what a server may choose between
+    two asks is typed, field by field, and the party's to check.
+    """
 
     config: dict[str, Any]
 
 
 class Assembly(Opening):
-    """An opening that names all parties with what is public of their rows; under a contract those are its own, too."""
+    """An opening that names all parties with what is public of their rows; under a
+    contract those are its own, too.
+    """
 
     schemas: dict[str, dict[str, Any]]
 
@@ -96,7 +115,8 @@ class Reply(Message):
         for field in fields(self):
             if not isinstance(getattr(self, field.name), Paid | Public):
                 raise BareReplyError(
-                    f"{self.kind()}.{field.name} has neither a receipt nor a public reason. Nothing was sent."
+                    f"{self.kind()}.{field.name} has neither a receipt nor a public "
+                    "reason. Nothing was sent."
                 )
 
 
@@ -129,34 +149,61 @@ class Settled(Reply, kind="run.settled"):
 
 
 class Party(ABC):
-    """One holder: its rows, its ledger, its secret randomness, and the answers it gives. A party is rebuilt by its
-    constructor and `load_state_dict`; nothing else is needed to go on. The state of its randomness is part of that only
-    in a rehearsal: outside one, a party that comes back draws fresh noise, since the same noise under two different
-    questions would reveal their difference."""
+    """One holder: its rows, its ledger, its secret randomness, and the answers it
+    gives. A party is rebuilt by its constructor and `load_state_dict`; nothing else is
+    needed to go on. The state of its randomness is part of that only in a rehearsal:
+    outside one, a party that comes back draws fresh noise, since the same noise under
+    two different questions would reveal their difference.
+    """
 
-    messages: ClassVar[tuple[type[Message], ...]] = (Keep, Return, Done, Settle, Settled)
+    messages: ClassVar[tuple[type[Message], ...]] = (
+        Keep,
+        Return,
+        Done,
+        Settle,
+        Settled,
+    )
     protocol: str = ""  # by name: `Protocol.build` says it
-    drafted: tuple[str, ...] = ()  # what the schema of its rows says of having been drafted from rows
+    # what the schema of its rows says of having been drafted from rows
+    drafted: tuple[str, ...] = ()
     budget: Budget  # what the run may cost here
 
     def __init__(
-        self, name: str, ledger: Ledger, *, run: str, rng: Rng | None = None, folder: Path | None = None
+        self,
+        name: str,
+        ledger: Ledger,
+        *,
+        run: str,
+        rng: Rng | None = None,
+        folder: Path | None = None,
     ) -> None:
-        self.name, self.ledger, self.run, self.folder = name, ledger, run, folder
+        self.name = name
+        self.ledger = ledger
+        self.run = run
+        self.folder = folder
         self.rng = rng if rng is not None else SecureRng()
         if self.rng.seeded and ledger.real:
             raise PrivacyError(
-                f"{name}: seeded noise can be repeated by anyone who knows the seed, so it is for rehearsals; "
+                f"{name}: seeded noise can be repeated by anyone who knows the seed, "
+                "so it is for rehearsals; "
                 "this ledger is real. Nothing was charged or sent."
             )
 
     def charge(self, event: DpEvent, *, what: str, **more: Any) -> Receipt:
         """`Ledger.charge` for this run, with how its price is to be read."""
-        return self.ledger.charge(event, run=self.run, what=what, terms=self.price_terms(), **more)
+        return self.ledger.charge(
+            event, run=self.run, what=what, terms=self.price_terms(), **more
+        )
 
     def price_terms(self) -> PriceTerms | None:
-        """How the price of this run is to be read, by what this party knows itself. None where another says it."""
-        limits = [self.budget] if self.ledger.limit is None else [self.budget, self.ledger.limit]
+        """How the price of this run is to be read, by what this party knows itself.
+        None where another says it.
+        """
+        limits = (
+            [self.budget]
+            if self.ledger.limit is None
+            else [self.budget, self.ledger.limit]
+        )
         return PriceTerms(
             protocol=self.protocol,
             budgets=tuple(dict.fromkeys(limits)),
@@ -169,22 +216,34 @@ class Party(ABC):
 
     @property
     def stated_people(self) -> int | None:
-        """How many people this party states to the run; None where their number stays here."""
+        """How many people this party states to the run; None where their number stays
+        here.
+        """
         return None
 
     @abstractmethod
     def composition(self) -> dict[str, Any]:
-        """What `PriceTerms` says of this run: over whom prices compose, what one person means, who is believed."""
+        """What `PriceTerms` says of this run: over whom prices compose, what one person
+        means, who is believed.
+        """
 
     def stated_noise(self) -> Public:
-        """What the run's statement says of this party's noise, and whether it is of a rehearsal."""
+        """What the run's statement says of this party's noise, and whether it is of a
+        rehearsal.
+        """
         stated: Value = {"generator": self.rng.name, "rehearsal": list(self.rehearsal)}
         return Public(stated, "the kind of generator, not its state")
 
     @property
     def rehearsal(self) -> tuple[str, ...]:
-        """Why what this party does protects nobody (keys of `REHEARSED`); nothing where it is the real thing."""
-        why = {"seed": self.rng.seeded, "fast": not self.rng.secure, "ledger": not self.ledger.real}
+        """Why what this party does protects nobody (keys of `REHEARSED`); nothing where
+        it is the real thing.
+        """
+        why = {
+            "seed": self.rng.seeded,
+            "fast": not self.rng.secure,
+            "ledger": not self.ledger.real,
+        }
         return tuple(key for key, true in why.items() if true)
 
     def answer(self, ask: Ask) -> Reply:
@@ -193,25 +252,42 @@ class Party(ABC):
             case Keep():
                 file = self._file(ask.round)
                 replace(file, pack(self.state_dict()))
-                # The server writes after its parties: until it has, it may still return to the round before.
+                # The server writes after its parties: until it has, it may still return
+                # to the round before.
                 states = sorted(file.parent.glob("state-*.safetensors"), key=_round_of)
-                for old in [state for state in states if _round_of(state) < ask.round][:-1]:
+                for old in [state for state in states if _round_of(state) < ask.round][
+                    :-1
+                ]:
                     old.unlink()
                 return Done(round=Public(ask.round, "the server's own number"))
             case Return():
-                if not (file := self._file(ask.round)).exists():
-                    raise ArtefactError(f"{self.name}: no state was saved for round {ask.round}.")
+                file = self._file(ask.round)
+                if not file.exists():
+                    raise ArtefactError(
+                        f"{self.name}: no state was saved for round {ask.round}."
+                    )
                 state = unpack(file.read_bytes())
                 if not isinstance(state, dict):
-                    raise ArtefactError(f"{self.name}: {file.name} does not hold a party's state.")
+                    raise ArtefactError(
+                        f"{self.name}: {file.name} does not hold a party's state."
+                    )
                 self.load_state_dict(state)
                 return Done(round=Public(ask.round, "the server's own number"))
             case Settle():
                 uses: dict[str, Value] = {}
                 for view in VIEWS:
                     spend = self.ledger.spend(against=view, run=self.run)
-                    uses[view] = {event_to_json(event): count for event, count in spend.items() if count}
-                return Settled(spend=Public(uses, "prices: they follow from the settings and from what was asked"))
+                    uses[view] = {
+                        event_to_json(event): count
+                        for event, count in spend.items()
+                        if count
+                    }
+                return Settled(
+                    spend=Public(
+                        uses,
+                        "prices: they follow from the settings and from what was asked",
+                    )
+                )
         return self.respond(ask)
 
     @abstractmethod
@@ -224,21 +300,28 @@ class Party(ABC):
         return kept | {"rng": self.rng.state_dict()} if self.rng.seeded else kept
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state_dict`. A rehearsal's state at a real ledger, or the reverse → ArtefactError."""
+        """The inverse of `state_dict`. A rehearsal's state at a real ledger, or the
+        reverse → ArtefactError.
+        """
         if state.get("real", self.ledger.real) != self.ledger.real:
             raise ArtefactError(
-                f"{self.name}: a rehearsal is resumed as a rehearsal, and a run with a real ledger with that ledger. "
-                "Nothing was charged."
+                f"{self.name}: a rehearsal is resumed as a rehearsal, and a run with a "
+                "real ledger with that ledger. Nothing was charged."
             )
         if "rng" in state and self.rng.seeded:
             self.rng.load_state_dict(state["rng"])
 
     def unexpected(self, ask: Ask) -> MessageError:
-        return MessageError(f"{self.name}: {ask.kind()} was not expected here. Nothing was computed or sent.")
+        return MessageError(
+            f"{self.name}: {ask.kind()} was not expected here. Nothing was computed "
+            "or sent."
+        )
 
     def _file(self, round: int) -> Path:
         if self.folder is None:
-            raise ArtefactError(f"{self.name}: this party has no folder to keep its state in.")
+            raise ArtefactError(
+                f"{self.name}: this party has no folder to keep its state in."
+            )
         return own_folder(self.folder) / f"state-{round}.safetensors"
 
 
@@ -247,20 +330,27 @@ def _round_of(file: Path) -> int:
 
 
 class Parties(Protocol):
-    """The other side of the line, as the server sees it. Implemented by each runtime."""
+    """The other side of the line, as the server sees it. Implemented by each
+    runtime.
+    """
 
     @property
     def names(self) -> tuple[str, ...]:
         """The parties, in a fixed order."""
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        """Ask all the same, or each its own. A refusal is raised; so is PartyAway, unless `at_least` have answered."""
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
+        """Ask all the same, or each its own. A refusal is raised; so is PartyAway,
+        unless `at_least` have answered.
+        """
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress bar may show: rounds (or by `stage` ids that are aligned, parts that are counted), and prices,
-    which take long."""
+    """What a progress bar may show: rounds (or by `stage` ids that are aligned, parts
+    that are counted), and prices, which take long.
+    """
 
     done: int
     rounds: int
@@ -274,16 +364,28 @@ Watcher = Callable[[Progress], None]
 def settled(
     parties: Parties, names: Iterable[str] | None = None, *, at_least: int | None = None
 ) -> dict[str, dict[str, Spend]]:
-    """What the ledgers of the parties (of these, where named) say of this run, to an outsider and to anyone."""
+    """What the ledgers of the parties (of these, where named) say of this run, to an
+    outsider and to anyone.
+    """
     ask = Settle() if names is None else dict.fromkeys(names, Settle())
-    replies = parties.ask(ask) if at_least is None else parties.ask(ask, at_least=at_least)
+    replies = (
+        parties.ask(ask) if at_least is None else parties.ask(ask, at_least=at_least)
+    )
 
     def read(uses: Mapping[str, int]) -> Spend:
         return {event_from_json(event): count for event, count in uses.items()}
 
-    return {name: {view: read(uses) for view, uses in reply.spend.value.items()} for name, reply in replies.items()}
+    return {
+        name: {view: read(uses) for view, uses in reply.spend.value.items()}
+        for name, reply in replies.items()
+    }
 
 
 def public_values(replies: Mapping[str, Reply]) -> dict[str, dict[str, Any]]:
-    """What each party stated in its reply, plain, by the names of the reply's fields."""
-    return {name: {key: stated.value for key, stated in vars(reply).items()} for name, reply in replies.items()}
+    """What each party stated in its reply, plain, by the names of the reply's
+    fields.
+    """
+    return {
+        name: {key: stated.value for key, stated in vars(reply).items()}
+        for name, reply in replies.items()
+    }

@@ -1,7 +1,8 @@
-"""What a run will release, how uncertain that will be, and what it will take: said before anything is spent.
+"""What a run will release, how uncertain that will be, and what it will take: said
+before anything is spent.
 
-Guarantee: made of settings, public schemas, budgets and a stated number of people. No row is read for it, and nothing
-is charged.
+Guarantee: made of settings, public schemas, budgets and a stated number of people. No
+row is read for it, and nothing is charged.
 Edges: without a number of people, errors are in people alone.
 """
 
@@ -14,12 +15,20 @@ from understudy.privacy.accounts.budget import Budget, shown
 from understudy.privacy.accounts.statement import aligned
 
 _HALF = 0.4  # half of the mean size of noise with a deviation of 1
-_OF_COLUMNS, _OF_PAIRS = 4.0, 7.0  # deviations of a count by which shares of a column, and of a pair, are off
+# deviations of a count by which shares of a column, and of a pair, are off
+_OF_COLUMNS = 4.0
+_OF_PAIRS = 7.0
 MORE = "More people, fewer columns or a larger ε would help."
-_POOR, _NOISE = 0.1, 0.15  # columns that are further off are poor, and pairs mostly noise
+# columns that are further off are poor, and pairs mostly noise
+_POOR = 0.1
+_NOISE = 0.15
 
-# Seconds for one number's noise, a column's fine cells, and a value that is read and drawn; bytes of the libraries
-DRAW, TREE, READ, BASE = 4e-6, 0.2, 8e-7, 4e8
+# Seconds for one number's noise, a column's fine cells, and a value that is read and
+# drawn; bytes of the libraries
+DRAW = 4e-6
+TREE = 0.2
+READ = 8e-7
+BASE = 4e8
 _MASK = 1e-4  # seconds to mask an id once
 
 CUTS = {
@@ -31,7 +40,9 @@ CUTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One release: its share of the budget, cells that a person moves, and each count's deviation, by who holds it."""
+    """One release: its share of the budget, cells that a person moves, and each count's
+    deviation, by who holds it.
+    """
 
     what: str
     share: float
@@ -41,7 +52,9 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Error:
-    """The noise on a kind of count, as standard deviations in people: the least and the largest of such counts."""
+    """The noise on a kind of count, as standard deviations in people: the least and the
+    largest of such counts.
+    """
 
     what: str
     least: float
@@ -52,12 +65,17 @@ class Error:
         counts = _between(self.least, self.largest, "")
         if people is None:
             return f"±{counts} people"
-        return f"±{_between(100 * self.least / people, 100 * self.largest / people, '')} points (±{counts} people)"
+        return (
+            f"±{_between(100 * self.least / people, 100 * self.largest / people, '')} "
+            f"points (±{counts} people)"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """What people, columns and noise let one expect; `single`, `pair`: deviations of counts, `levels` of columns."""
+    """What people, columns and noise let one expect; `single`, `pair`: deviations of
+    counts, `levels` of columns.
+    """
 
     people: int
     epsilon: float
@@ -67,13 +85,17 @@ class Expectation:
 
     @property
     def of_columns(self) -> float:
-        """How far the shares of a single column will be off, about: half the summed difference."""
+        """How far the shares of a single column will be off, about: half the summed
+        difference.
+        """
         each = [min(_OF_COLUMNS, _HALF * levels) for levels in self.levels]
         return math.fsum(each) / len(each) * self.single / max(1, self.people)
 
     @property
     def of_pairs(self) -> float:
-        mean = math.fsum(min(levels, _OF_PAIRS) for levels in self.levels) / len(self.levels)
+        mean = math.fsum(min(levels, _OF_PAIRS) for levels in self.levels) / len(
+            self.levels
+        )
         return min(_OF_PAIRS, _HALF * mean**2) * self.pair / max(1, self.people)
 
     @property
@@ -91,26 +113,36 @@ class Expectation:
 
     @property
     def hopeless(self) -> bool:
-        """Whether nothing can come of it: in single columns the noise is as large as all people together."""
+        """Whether nothing can come of it: in single columns the noise is as large as
+        all people together.
+        """
         return self.of_columns >= 1
 
     def __str__(self) -> str:
         columns = f"{self.columns} column{'s' * (self.columns > 1)}"
         single = "single columns are mostly noise"
         if self.of_columns <= 2 * _NOISE:
-            single = f"single columns to within about {max(1, math.ceil(100 * self.of_columns))} %"
+            single = (
+                "single columns to within about "
+                f"{max(1, math.ceil(100 * self.of_columns))} %"
+            )
         pairs = "pairs are mostly noise"
         if self.of_pairs <= _NOISE:
             pairs = f"pairs to within about {max(1, math.ceil(100 * self.of_pairs))} %"
         said = f"{single}; {pairs}" if self.columns > 1 else single
-        return f"{self.people:,} people and {columns} at ε = {shown(self.epsilon)}: {said}."
+        return (
+            f"{self.people:,} people and {columns} at ε = {shown(self.epsilon)}: "
+            f"{said}."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What a run will do. `str` for people. `price` is each holder's ε at its own δ, and `person` says what a person
-    pays over all holders. `levels` are columns with what will become of them, and `too_fine` those whose levels cannot
-    be told from noise. `takes` are seconds, by what they go into, and `memory` is in bytes."""
+    """What a run will do. `str` for people. `price` is each holder's ε at its own δ,
+    and `person` says what a person pays over all holders. `levels` are columns with
+    what will become of them, and `too_fine` those whose levels cannot be told from
+    noise. `takes` are seconds, by what they go into, and `memory` is in bytes.
+    """
 
     protocol: str
     cut: str
@@ -136,10 +168,21 @@ class Forecast:
         return pre(self)
 
     def __str__(self) -> str:
-        holders = "1 holder" if len(self.budgets) == 1 else f"{len(self.budgets)} holders with {CUTS[self.cut]}"
-        lines = [f"Plan of {self.protocol}: {holders}. No row was read, and nothing was charged."]
+        holders = (
+            "1 holder"
+            if len(self.budgets) == 1
+            else f"{len(self.budgets)} holders with {CUTS[self.cut]}"
+        )
+        lines = [
+            f"Plan of {self.protocol}: {holders}. No row was read, and nothing was "
+            "charged."
+        ]
         prices = [
-            (name, f"ε = {shown(self.price[name])} at δ = {one.delta:g}", f"of {one.epsilon:g} that the run may cost")
+            (
+                name,
+                f"ε = {shown(self.price[name])} at δ = {one.delta:g}",
+                f"of {one.epsilon:g} that the run may cost",
+            )
             for name, one in self.budgets.items()
         ]
         lines += ["", "Price", *aligned(prices), f"  {self.person}"]
@@ -149,26 +192,47 @@ class Forecast:
         if self.errors:
             many = "" if self.people is None else f" with {self.people:,} people"
             lines += ["", f"Expected error{many}, one standard deviation of the noise"]
-            lines += aligned([[error.what, error.in_words(self.people)] for error in self.errors])
+            lines += aligned(
+                [[error.what, error.in_words(self.people)] for error in self.errors]
+            )
             if self.expected is not None:
                 lines.append(f"  {self.expected}")
             if self.people is None:
-                lines.append("  As a share it is that over the number of people: state it (people = …).")
+                lines.append(
+                    "  As a share it is that over the number of people: state it "
+                    "(people = …)."
+                )
         if self.levels:
-            lines += ["", "Columns", *aligned([[name, said] for name, said in self.levels.items()])]
+            lines += [
+                "",
+                "Columns",
+                *aligned([[name, said] for name, said in self.levels.items()]),
+            ]
         if self.too_fine:
-            lines += ["", "Too fine", *aligned([[name, said] for name, said in self.too_fine.items()])]
+            lines += [
+                "",
+                "Too fine",
+                *aligned([[name, said] for name, said in self.too_fine.items()]),
+            ]
         if self.seconds is not None and self.memory is not None:
-            parts = ", ".join(f"{what} {_seconds(seconds)}" for what, seconds in self.takes.items())
+            parts = ", ".join(
+                f"{what} {_seconds(seconds)}" for what, seconds in self.takes.items()
+            )
             less = "; less with few people" if self.people is None else ""
-            lines += ["", f"Takes about {_seconds(self.seconds)} ({parts}{less}) and {self.memory / 1e9:.1f} GB."]
+            lines += [
+                "",
+                f"Takes about {_seconds(self.seconds)} ({parts}{less}) and "
+                f"{self.memory / 1e9:.1f} GB.",
+            ]
         if self.warnings:
             lines += ["", *(f"! {warning}" for warning in self.warnings)]
         return "\n".join(lines)
 
 
 def alignment_seconds(people: int | None, holders: int) -> float:
-    """About how long holders of the same people take to find them: each masks everybody's ids."""
+    """About how long holders of the same people take to find them: each masks
+    everybody's ids.
+    """
     return (people or 0) * holders**2 * _MASK
 
 
@@ -178,13 +242,18 @@ def figure(value: float) -> str:
 
 def _row(stage: Stage) -> list[str]:
     noise = _between(min(stage.noise.values()), max(stage.noise.values()), "no noise")
-    return [stage.what, f"{100 * stage.share:.3g} % of the budget", f"noise of ±{noise} on every count"]
+    return [
+        stage.what,
+        f"{100 * stage.share:.3g} % of the budget",
+        f"noise of ±{noise} on every count",
+    ]
 
 
 def _between(least: float, largest: float, nothing: str) -> str:
     if not largest and nothing:
         return nothing
-    one, other = figure(least), figure(largest)
+    one = figure(least)
+    other = figure(largest)
     return one if one == other else f"{one} to {other}"
 
 

@@ -1,11 +1,21 @@
-"""A run at the server: its rounds, who is still there, what is saved on the way, and what comes out.
+"""A run at the server: its rounds, who is still there, what is saved on the way, and
+what comes out.
 
     parties, store = Present(parties, config.at_least), Checkpoint(folder, parties)
-    ended = run_rounds(config.rounds, step, done=self.done, save=self.save, every=100, watch=watch, spent=prices)
+    ended = run_rounds(
+        config.rounds,
+        step,
+        done=self.done,
+        save=self.save,
+        every=100,
+        watch=watch,
+        spent=prices,
+    )
     return Outcome(trained, privacy, people)
 
-A protocol says what a round is (`step`) and what is kept of it (`save`); nothing else differs between their loops. One
-without rounds is watched in two steps (`two_steps`): what is released, and what is fitted to it.
+A protocol says what a round is (`step`) and what is kept of it (`save`); nothing else
+differs between their loops. One without rounds is watched in two steps (`two_steps`):
+what is released, and what is fitted to it.
 """
 
 import os
@@ -30,27 +40,45 @@ ALL = "after all rounds"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What `train` gives: what a generator or a classifier is made of, its price, and how many people took part."""
+    """What `train` gives: what a generator or a classifier is made of, its price, and
+    how many people took part.
+    """
 
     trained: "GeneratorParts | ClassifierParts"
     privacy: "PrivacyStatement"
     people: int
 
 
-def card_of(protocol: str, config: Any, rounds: int, ended: str, privacy: Any, **more: Any) -> dict[str, Any]:
+def card_of(
+    protocol: str, config: Any, rounds: int, ended: str, privacy: Any, **more: Any
+) -> dict[str, Any]:
     """What every card says of a run, and what else is to be said."""
-    told = {"protocol": protocol, "config": asdict(config), "rounds": rounds, "ended": ended}
+    told = {
+        "protocol": protocol,
+        "config": asdict(config),
+        "rounds": rounds,
+        "ended": ended,
+    }
     return {**told, **more, "privacy": privacy.to_dict()}
 
 
 def run_rounds(
-    total: int, step: Callable[[int], None], *, done: int, save: Callable[[], None], every: int, watch: Watcher | None,
+    total: int,
+    step: Callable[[int], None],
+    *,
+    done: int,
+    save: Callable[[], None],
+    every: int,
+    watch: Watcher | None,
     spent: Callable[[], Mapping[str, float]],
-) -> str:  # fmt: skip
-    """Take the rounds that are left; how it ended, in the words of a card. `step` asks and learns, and notes its round
-    as done when it is: its numbers go from `done` + 1 to `total`. `save` is called `every` so many rounds, at the end,
-    and when the run is interrupted, which is raised again.
-    Edges: a budget that is spent ends the run with what it has, none at all if it was in the first round."""
+) -> str:
+    """Take the rounds that are left; how it ended, in the words of a card. `step` asks
+    and learns, and notes its round as done when it is: its numbers go from `done` + 1
+    to `total`. `save` is called `every` so many rounds, at the end, and when the run is
+    interrupted, which is raised again.
+    Edges: a budget that is spent ends the run with what it has, none at all if it was
+    in the first round.
+    """
     ended = ALL
     try:
         while done < total:
@@ -69,8 +97,12 @@ def run_rounds(
     return ended
 
 
-def two_steps(watch: Watcher | None, spent: Callable[[], Mapping[str, float]]) -> Callable[[int], None]:
-    """What such a protocol calls with 1 when all is released, as often as it fits on, and with 2 at the end."""
+def two_steps(
+    watch: Watcher | None, spent: Callable[[], Mapping[str, float]]
+) -> Callable[[int], None]:
+    """What such a protocol calls with 1 when all is released, as often as it fits on,
+    and with 2 at the end.
+    """
 
     def look(done: int) -> None:
         if watch is not None:
@@ -80,32 +112,51 @@ def two_steps(watch: Watcher | None, spent: Callable[[], Mapping[str, float]]) -
 
 
 class Present:
-    """`Parties` without those who went away: a protocol over rows continues without one that stays away. Where every
-    person is with one party, an absence touches neither what the others' people report nor what it costs them. Who has
-    missed an ask is asked nothing more in this run, also after a restart: it has not kept the rounds since.
-    Guarantee: a party is left out only when it is away (the runtime's word), never for what it says: a refusal is
-    raised.
-    Edges: without `at_least` all have to stay, until all has been said. Fewer left than `at_least` → PartyAway; what
-    was saved stays, and the run can be resumed. What a party that is gone has charged stands in its own ledger; who
-    states a price for it counts all that it was asked."""
+    """`Parties` without those who went away: a protocol over rows continues without one
+    that stays away. Where every person is with one party, an absence touches neither
+    what the others' people report nor what it costs them. Who has missed an ask is
+    asked nothing more in this run, also after a restart: it has not kept the rounds
+    since.
+    Guarantee: a party is left out only when it is away (the runtime's word), never for
+    what it says: a refusal is raised.
+    Edges: without `at_least` all have to stay, until all has been said. Fewer left than
+    `at_least` → PartyAway; what was saved stays, and the run can be resumed. What a
+    party that is gone has charged stands in its own ledger; who states a price for it
+    counts all that it was asked.
+    """
 
-    def __init__(self, parties: Parties, at_least: int | None, *, besides: str = "") -> None:
+    def __init__(
+        self, parties: Parties, at_least: int | None, *, besides: str = ""
+    ) -> None:
         """`besides`: a party that is asked by itself."""
         self.all = tuple(name for name in parties.names if name != besides)
         if at_least is not None:
             whole(at_least=at_least)
             if at_least > len(self.all):
-                raise ConfigError(f"at_least={at_least}, and there are {len(self.all)} parties. Nothing was charged.")
-        self.parties, self.at_least, self.round = parties, at_least, 0
+                raise ConfigError(
+                    f"at_least={at_least}, and there are {len(self.all)} parties. "
+                    "Nothing was charged."
+                )
+        self.parties = parties
+        self.at_least = at_least
+        self.round = 0
         self.gone: dict[str, dict[str, Any]] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(name for name in self.all if name not in self.gone)
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        """Ask those still there; who is silent is gone. `at_least`: so many suffice this once, 0 at the end."""
-        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
+        """Ask those still there; who is silent is gone. `at_least`: so many suffice
+        this once, 0 at the end.
+        """
+        asks = (
+            dict.fromkeys(self.names, message)
+            if isinstance(message, Ask)
+            else dict(message)
+        )
         asks = {name: ask for name, ask in asks.items() if name not in self.gone}
         if at_least is None:
             if self.at_least is None:
@@ -113,36 +164,48 @@ class Present:
             at_least = max(0, len(asks) - (len(self.names) - self.at_least))
         replies = self.parties.ask(asks, at_least=at_least)
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        self.gone |= {name: {"rounds": self.round, "at": at} for name in asks if name not in replies}
+        self.gone |= {
+            name: {"rounds": self.round, "at": at}
+            for name in asks
+            if name not in replies
+        }
         return replies
 
 
 def remarks(gone: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
     """What a privacy statement says of those who went away."""
     return tuple(
-        f"what {name} has charged in its own ledger: it went away after {note['rounds']} rounds, and its price here "
-        "counts all that it was asked"
+        f"what {name} has charged in its own ledger: it went away after "
+        f"{note['rounds']} rounds, and its price here counts all that it was asked"
         for name, note in gone.items()
     )
 
 
 class Checkpoint:
-    """A run that can be taken up again: the server's folder of saved rounds. Only the newest is kept. The parties save
-    first (`Keep`), the server last: a server state on disk therefore always has its counterpart at every party that is
-    still there. What a protocol cannot ask its parties to save halfway, such as the first of two releases, the server
-    notes by itself.
-    Guarantee: what is saved or noted is on the disk, whole, before the next ask."""
+    """A run that can be taken up again: the server's folder of saved rounds. Only the
+    newest is kept. The parties save first (`Keep`), the server last: a server state on
+    disk therefore always has its counterpart at every party that is still there. What a
+    protocol cannot ask its parties to save halfway, such as the first of two releases,
+    the server notes by itself.
+    Guarantee: what is saved or noted is on the disk, whole, before the next ask.
+    """
 
     def __init__(self, folder: str | Path, parties: Parties) -> None:
-        self.folder, self.parties = Path(folder), parties
+        self.folder = Path(folder)
+        self.parties = parties
 
     @property
     def round(self) -> int | None:
-        rounds = [int(file.stem.removeprefix("server-")) for file in self.folder.glob("server-*.safetensors")]
+        rounds = [
+            int(file.stem.removeprefix("server-"))
+            for file in self.folder.glob("server-*.safetensors")
+        ]
         return max(rounds, default=None)
 
     def save(self, round: int, state: dict[str, Any]) -> None:
-        """Parties first, then the server, each atomically; older rounds go away last."""
+        """Parties first, then the server, each atomically; older rounds go away
+        last.
+        """
         self.parties.ask(Keep(round=round))
         if isinstance(self.parties, Present):
             state = state | {"gone": self.parties.gone}
@@ -153,8 +216,11 @@ class Checkpoint:
                 old.unlink()
 
     def load(self) -> tuple[int, dict[str, Any]] | None:
-        """The newest saved round, with every party returned to it; None if there is none."""
-        if (round := self.round) is None or (state := self.noted(f"server-{round}")) is None:
+        """The newest saved round, with every party returned to it; None if there is
+        none.
+        """
+        round = self.round
+        if round is None or (state := self.noted(f"server-{round}")) is None:
             return None
         if isinstance(self.parties, Present):
             self.parties.gone, self.parties.round = state.pop("gone", {}), round
@@ -162,11 +228,14 @@ class Checkpoint:
         return round, state
 
     def note(self, name: str, state: dict[str, Any]) -> None:
-        """Save what was paid for and received, before anything else is asked. The parties are asked nothing."""
+        """Save what was paid for and received, before anything else is asked. The
+        parties are asked nothing.
+        """
         self._write(self._file(name), pack(state))
 
     def noted(self, name: str) -> dict[str, Any] | None:
-        if not (file := self._file(name)).exists():
+        file = self._file(name)
+        if not file.exists():
             return None
         state = unpack(file.read_bytes())
         if not isinstance(state, dict):
@@ -174,23 +243,30 @@ class Checkpoint:
         return state
 
     def measured(self, name: str, plan: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What was noted under that name with its `plan`, if anything was. Edges: another plan → ConfigError."""
-        if (saved := self.noted(name)) is not None and saved.pop("plan", None) != plan:
+        """What was noted under that name with its `plan`, if anything was. Edges:
+        another plan → ConfigError.
+        """
+        saved = self.noted(name)
+        if saved is not None and saved.pop("plan", None) != plan:
             raise ConfigError(
-                "what was measured is not what these settings ask for: resume with those of the run. "
-                "Nothing was charged."
+                "what was measured is not what these settings ask for: resume with "
+                "those of the run. Nothing was charged."
             )
         return saved
 
     def secret(self, *, resume: bool) -> bytes:
-        """What this server draws its secrets from, the same when resumed, so that parties can repeat their answers."""
+        """What this server draws its secrets from, the same when resumed, so that
+        parties can repeat their answers.
+        """
         file = self.folder / "server.key"
         if not (resume and file.exists()):
             self._write(file, os.urandom(32))
         return file.read_bytes()
 
     def over(self, *notes: str) -> None:
-        """Nothing will be asked again: these notes and the secret are not needed any more."""
+        """Nothing will be asked again: these notes and the secret are not needed any
+        more.
+        """
         for file in (*map(self._file, notes), self.folder / "server.key"):
             file.unlink(missing_ok=True)
 

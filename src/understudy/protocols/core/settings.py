@@ -3,18 +3,34 @@
 from dataclasses import dataclass
 
 from understudy.data.rules import read_rules
-from understudy.ground.settings import COLUMN, SEED, TEXT, TRUTH, WHOLE, Declared, Takes, setting
+from understudy.ground.settings import (
+    COLUMN,
+    SEED,
+    TEXT,
+    TRUTH,
+    WHOLE,
+    Declared,
+    Takes,
+    setting,
+)
 
-RULES = Takes("a list", kept=lambda rules: tuple(rule.to_dict() for rule in read_rules(rules)))
+RULES = Takes(
+    "a list", kept=lambda rules: tuple(rule.to_dict() for rule in read_rules(rules))
+)
 
 
 def seed() -> int:
-    words = "seed of what is public (initial weights, batches of synthetic rows), never of noise"
+    words = (
+        "seed of what is public (initial weights, batches of synthetic rows), never "
+        "of noise"
+    )
     return setting(0, SEED, words)
 
 
 def device() -> str:
-    return setting("auto", Takes("auto, cpu, cuda", named=TEXT.named), "where the server computes")
+    return setting(
+        "auto", Takes("auto, cpu, cuda", named=TEXT.named), "where the server computes"
+    )
 
 
 def private() -> bool:
@@ -27,13 +43,21 @@ def target() -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class PeopleApart(Declared):
-    """Where holders of the same columns have people of their own; a person may be with `most_holders` of them."""
+    """Where holders of the same columns have people of their own; a person may be with
+    `most_holders` of them.
+    """
 
     at_least: int | None = setting(
-        None, WHOLE, "over rows: the run continues while at least this many holders are there; without it all must stay"
+        None,
+        WHOLE,
+        "over rows: the run continues while at least this many holders are there; "
+        "without it all must stay",
     )
     most_holders: int = setting(
-        1, WHOLE, "how many holders of the same columns may hold the same person, as the holders state it"
+        1,
+        WHOLE,
+        "how many holders of the same columns may hold the same person, as the "
+        "holders state it",
     )
     seed: int = seed()
 
@@ -56,4 +80,8 @@ class OverColumns(JointConfig):
 class OverRows(JointConfig, PeopleApart):
     """Where holders of the same columns may have people of their own."""
 
-    colluding: int = setting(1, WHOLE, "ε still holds if this many holders share with each other all that they know")
+    colluding: int = setting(
+        1,
+        WHOLE,
+        "ε still holds if this many holders share with each other all that they know",
+    )

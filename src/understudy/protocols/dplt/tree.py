@@ -1,4 +1,6 @@
-"""The pieces of a latent tree over binary attributes, and its releases: groups, which a holder chooses, and tables."""
+"""The pieces of a latent tree over binary attributes, and its releases: groups, which a
+holder chooses, and tables.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +22,17 @@ from understudy.privacy.noise import Exponential, Rng, rounded_up
 from understudy.privacy.secure.counts import gram_matrix
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.joint.pricing import BlockSpec
-from understudy.protocols.joint.stage import Choice, Multiplied, Product, Shares, block_name
+from understudy.protocols.joint.stage import (
+    Choice,
+    Multiplied,
+    Product,
+    Shares,
+    block_name,
+)
 
 Edge = tuple[int, int]
-Choose = Callable[[Tensor, int], int]  # scores and their sensitivity → the place of the chosen one
+# scores and their sensitivity → the place of the chosen one
+Choose = Callable[[Tensor, int], int]
 Array = NDArray[np.float64]
 Groups = list[list[int]]  # of a holder's attributes; the first of each is at its centre
 
@@ -34,8 +43,13 @@ def digits(levels: int) -> int:
 
 
 def to_bits(codes: Codes, sizes: Sequence[int]) -> Bits:
-    """Levels in binary, the highest digit first, column after column: (rows, all digits)."""
-    columns = [(codes[:, [column]] >> np.arange(digits(size))[::-1]) & 1 for column, size in enumerate(sizes)]
+    """Levels in binary, the highest digit first, column after column: (rows, all
+    digits).
+    """
+    columns = [
+        (codes[:, [column]] >> np.arange(digits(size))[::-1]) & 1
+        for column, size in enumerate(sizes)
+    ]
     return np.concatenate(columns, axis=1).astype(np.bool_)
 
 
@@ -45,13 +59,17 @@ def both(bits: Bits) -> Bits:
 
 
 def association(bits: Bits) -> Tensor:
-    """⌊n·|cov|⌋ of every two bits, from n₁₁, n₁ and m₁: int64, (bits, bits), 0 on the diagonal.
-    Guarantee: one person moves each by at most 1 (add/remove). Write f = (n₁₁n₀₀ − n₁₀n₀₁)/n. As n₁₁ grows, f changes
-    at the rate (n₀₀ − f)/n = (1 − p)(1 − q) with p, q the shares of ones; at n₀₀ at pq, at n₁₀ at −(1 − p)q, at n₀₁ at
-    −p(1 − q). All these lie within [−1, 1], so f moves by at most 1 where a cell moves by 1; so does |f|; and two
-    numbers at most 1 apart have whole parts at most 1 apart.
-    Edges: nobody → 0, as for one person."""
-    n, together = len(bits), _met(bits)[:, 1, :, 1]
+    """⌊n·|cov|⌋ of every two bits, from n₁₁, n₁ and m₁: int64, (bits, bits), 0 on the
+    diagonal.
+    Guarantee: one person moves each by at most 1 (add/remove). Write f = (n₁₁n₀₀ −
+    n₁₀n₀₁)/n. As n₁₁ grows, f changes at the rate (n₀₀ − f)/n = (1 − p)(1 − q) with p,
+    q the shares of ones; at n₀₀ at pq, at n₁₀ at −(1 − p)q, at n₀₁ at −p(1 − q). All
+    these lie within [−1, 1], so f moves by at most 1 where a cell moves by 1; so does
+    |f|; and two numbers at most 1 apart have whole parts at most 1 apart.
+    Edges: nobody → 0, as for one person.
+    """
+    n = len(bits)
+    together = _met(bits)[:, 1, :, 1]
     ones = together.diagonal()
     scores = np.abs(together * n - np.outer(ones, ones)) // max(1, n)
     np.fill_diagonal(scores, 0)
@@ -59,28 +77,42 @@ def association(bits: Bits) -> Tensor:
 
 
 def group(scores: Tensor, size: int, choose: Choose) -> list[list[int]]:
-    """All bits in groups of `size`, the last perhaps smaller; the first of each group is its latent attribute. A
-    group's first is chosen by the sum of its size − 1 highest scores with bits that are left, then its others by their
-    score with it. Scores of sensitivity 1 make such a sum one of sensitivity size − 1."""
-    left, groups = list(range(len(scores))), list[list[int]]()
+    """All bits in groups of `size`, the last perhaps smaller; the first of each group
+    is its latent attribute. A group's first is chosen by the sum of its size − 1
+    highest scores with bits that are left, then its others by their score with it.
+    Scores of sensitivity 1 make such a sum one of sensitivity size − 1.
+    """
+    left = list(range(len(scores)))
+    groups = list[list[int]]()
     while left:
         others = min(size, len(left)) - 1
         among = scores[left][:, left].topk(others).values.sum(1)
         new = [left.pop(choose(among, others) if others else 0)]
         while len(new) < size and left:
             # Where all that is left goes into the group there is no choice to make.
-            new.append(left.pop(choose(scores[new[0], left], 1) if len(left) > size - len(new) else 0))
+            new.append(
+                left.pop(
+                    choose(scores[new[0], left], 1)
+                    if len(left) > size - len(new)
+                    else 0
+                )
+            )
         groups.append(new)
     return groups
 
 
 def index_tree(scores: Tensor, choose: Choose) -> list[Edge]:
-    """A spanning tree of latent attributes with these scores (Prim), from the first on; each edge is a choice."""
-    joined, left, edges = [0], list(range(1, len(scores))), list[Edge]()
+    """A spanning tree of latent attributes with these scores (Prim), from the first on;
+    each edge is a choice.
+    """
+    joined = [0]
+    left = list(range(1, len(scores)))
+    edges = list[Edge]()
     while left:
         among = scores[joined][:, left].flatten()
         place = choose(among, 1) if len(among) > 1 else 0
-        one, other = joined[place // len(left)], left[place % len(left)]
+        one = joined[place // len(left)]
+        other = left[place % len(left)]
         edges.append((min(one, other), max(one, other)))
         joined.append(other)
         left.remove(other)
@@ -88,8 +120,11 @@ def index_tree(scores: Tensor, choose: Choose) -> list[Edge]:
 
 
 def choices(bits: int, size: int, *, index: bool) -> int:
-    """How often `group`, and `index_tree` with `index`, choose among several: this depends on public sizes alone."""
-    count, width = 0, -(-bits // size)
+    """How often `group`, and `index_tree` with `index`, choose among several: this
+    depends on public sizes alone.
+    """
+    count = 0
+    width = -(-bits // size)
 
     def choose(scores: Tensor, sensitivity: int) -> int:
         nonlocal count
@@ -103,7 +138,9 @@ def choices(bits: int, size: int, *, index: bool) -> int:
 
 
 def information(tables: Array) -> Array:
-    """Mutual information, in nats, of noisy tables of counts: (…, 2, 2) → (…). A negative count is taken as 0."""
+    """Mutual information, in nats, of noisy tables of counts: (…, 2, 2) → (…). A
+    negative count is taken as 0.
+    """
     counts = np.maximum(tables, 0)
     share = counts / np.maximum(counts.sum((-2, -1), keepdims=True), 1)
     apart = share.sum(-1, keepdims=True) * share.sum(-2, keepdims=True)
@@ -111,15 +148,22 @@ def information(tables: Array) -> Array:
 
 
 def spanning_tree(weights: Array) -> list[Edge]:
-    """A maximum spanning tree; −∞ is no edge. Edges from the first node outwards: (known, new)."""
-    # A weight of 0 is an edge, too, and to scipy it is none: no weight is negative, so below −1 there is none.
-    heavy = csgraph.minimum_spanning_tree(csgraph.csgraph_from_dense(-1 - weights, null_value=np.inf))
+    """A maximum spanning tree; −∞ is no edge. Edges from the first node outwards:
+    (known, new).
+    """
+    # A weight of 0 is an edge, too, and to scipy it is none: no weight is negative, so
+    # below −1 there is none.
+    heavy = csgraph.minimum_spanning_tree(
+        csgraph.csgraph_from_dense(-1 - weights, null_value=np.inf)
+    )
     order, origin = csgraph.breadth_first_order(heavy, 0, directed=False)
     return [(int(origin[new]), int(new)) for new in order[1:]]
 
 
 def is_tree(edges: Sequence[Edge], nodes: int) -> bool:
-    """Whether these edges, each from a node that was reached to a new one, beginning at 0, reach every node once."""
+    """Whether these edges, each from a node that was reached to a new one, beginning at
+    0, reach every node once.
+    """
     reached = {0}
     for known, new in edges:
         if known not in reached or new in reached or not 0 <= new < nodes:
@@ -128,15 +172,26 @@ def is_tree(edges: Sequence[Edge], nodes: int) -> bool:
     return len(reached) == nodes
 
 
-def network_of(sizes: Sequence[int], tables: Mapping[Edge, Array], root: int) -> BayesNet:
-    """The tree with these noisy tables of counts, by (parent, child): rows are the parent's values."""
+def network_of(
+    sizes: Sequence[int], tables: Mapping[Edge, Array], root: int
+) -> BayesNet:
+    """The tree with these noisy tables of counts, by (parent, child): rows are the
+    parent's values.
+    """
     starts = list(accumulate(map(digits, sizes), initial=0))
-    columns = [Coded(size, tuple(range(at, at + digits(size)))) for size, at in zip(sizes, starts, strict=False)]
+    columns = [
+        Coded(size, tuple(range(at, at + digits(size))))
+        for size, at in zip(sizes, starts, strict=False)
+    ]
     parents: list[tuple[int, ...]] = [()] * starts[-1]
     for parent, child in tables:
         parents[child] = (parent,)
     net = BayesNet([2] * starts[-1], parents, columns)
-    around = [table if a == root else table.T for (a, b), table in tables.items() if root in (a, b)]
+    around = [
+        table if a == root else table.T
+        for (a, b), table in tables.items()
+        if root in (a, b)
+    ]
     net.table(root).copy_(torch.from_numpy(odds(np.sum(around, axis=0).sum(1)[None])))
     for (_, child), table in tables.items():
         net.table(child).copy_(torch.from_numpy(odds(table)))
@@ -144,7 +199,9 @@ def network_of(sizes: Sequence[int], tables: Mapping[Edge, Array], root: int) ->
 
 
 def odds(table: Array) -> Array:
-    """Noisy counts as odds, row by row: (rows, 2). Where a row has none above 0, those of all rows, or even ones."""
+    """Noisy counts as odds, row by row: (rows, 2). Where a row has none above 0, those
+    of all rows, or even ones.
+    """
     counts = np.maximum(table, 0)
     everyone = np.maximum(table.sum(0), 0)
     rest = everyone if everyone.sum() > 0 else np.ones_like(everyone)
@@ -156,7 +213,9 @@ def odds(table: Array) -> Array:
 
 @dataclass(frozen=True)
 class Rows:
-    """A holder's group, and the binary attributes of the shared people, in the common order: (people, bits)."""
+    """A holder's group, and the binary attributes of the shared people, in the common
+    order: (people, bits).
+    """
 
     group: int
     bits: Callable[[], Bits]
@@ -164,14 +223,17 @@ class Rows:
 
 @dataclass(frozen=True)
 class Grouping(Choice[Rows]):
-    """Step 1: each holder groups its attributes, and in DPLT+ chooses its index, by the exponential mechanism."""
+    """Step 1: each holder groups its attributes, and in DPLT+ chooses its index, by the
+    exponential mechanism.
+    """
 
     size: int
     plus: bool
 
     def choose(self, rows: Rows, noise: float, rng: Rng) -> dict[str, list[list[int]]]:
         """`association` moves by 1 at most; a choice is at ε of 1/noise."""
-        scores, choose = association(rows.bits()), partial(_choose, noise, rng)
+        scores = association(rows.bits())
+        choose = partial(_choose, noise, rng)
         groups = group(scores, self.size, choose)
         first = [members[0] for members in groups]
         index = index_tree(scores[first][:, first], choose) if self.plus else []
@@ -179,13 +241,20 @@ class Grouping(Choice[Rows]):
 
 
 def _choose(noise: float, rng: Rng, scores: Tensor, sensitivity: int) -> int:
-    return Exponential(rounded_up(noise), sensitivity)(scores, rng) if noise else int(scores.argmax())
+    return (
+        Exponential(rounded_up(noise), sensitivity)(scores, rng)
+        if noise
+        else int(scores.argmax())
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Tables(Multiplied[Rows]):
-    """Two-way tables of pairs of latent attributes, by the two holders that they are of.
-    Guarantee: a person is in one cell of each table, so that a block of n tables moves by n in L1."""
+    """Two-way tables of pairs of latent attributes, by the two holders that they are
+    of.
+    Guarantee: a person is in one cell of each table, so that a block of n tables moves
+    by n in L1.
+    """
 
     groups: Mapping[str, Groups]
     pairs: Mapping[tuple[str, str], list[Edge]]  # of latent attributes
@@ -197,14 +266,19 @@ class Tables(Multiplied[Rows]):
 
     @cached_property
     def latent(self) -> dict[str, list[int]]:
-        return {name: [members[0] for members in groups] for name, groups in self.groups.items()}
+        return {
+            name: [members[0] for members in groups]
+            for name, groups in self.groups.items()
+        }
 
     def _leaves(self, name: str) -> list[Edge]:
         return leaves_of(self.groups[name]) if self.along_tree else []
 
     def _own(self, name: str) -> list[Edge]:
         latent = self.latent[name]
-        return [(latent[a], latent[b]) for a, b in self.pairs[name, name]] + self._leaves(name)
+        return [
+            (latent[a], latent[b]) for a, b in self.pairs[name, name]
+        ] + self._leaves(name)
 
     def _block(self, one: str, other: str) -> Block:
         return self.names.index(one), self.names.index(other)
@@ -215,14 +289,23 @@ class Tables(Multiplied[Rows]):
             self._block(one, other): len(self._own(one) if one == other else some)
             for (one, other), some in self.pairs.items()
         }
-        return {block_name(at): BlockSpec(at, (n, 2, 2), float(n)) for at, n in counts.items() if n}
+        return {
+            block_name(at): BlockSpec(at, (n, 2, 2), float(n))
+            for at, n in counts.items()
+            if n
+        }
 
     @property
     def product(self) -> Product | None:
-        return None if self.along_tree else Product.of_all([2 * len(own) for own in self.latent.values()])
+        return (
+            None
+            if self.along_tree
+            else Product.of_all([2 * len(own) for own in self.latent.values()])
+        )
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
-        if not (own := self._own(self.names[rows.group])):
+        own = self._own(self.names[rows.group])
+        if not own:
             return {}
         return {block_name((rows.group, rows.group)): pair_tables(rows.bits(), own)}
 
@@ -232,15 +315,26 @@ class Tables(Multiplied[Rows]):
     def across(self, shares: Shares) -> dict[str, Tensor]:
         found = {}
         for (g, h), share in shares.get("pairs", {}).items():
-            if some := self.pairs[self.names[g], self.names[h]]:
+            some = self.pairs[self.names[g], self.names[h]]
+            if some:
                 one, other = map(torch.from_numpy, _columns(some))
                 cells = share.reshape(share.shape[0] // 2, 2, share.shape[1] // 2, 2)
                 found[block_name((g, h))] = cells[one, :, other]
         return found
 
-    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[Any, Array]:
-        """By the two latent attributes, numbered over all holders, the first has the rows; leaves by (holder, edge)."""
-        starts = dict(zip(self.names, accumulate(map(len, self.latent.values()), initial=0), strict=False))
+    def read(
+        self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
+    ) -> dict[Any, Array]:
+        """By the two latent attributes, numbered over all holders, the first has the
+        rows; leaves by (holder, edge).
+        """
+        starts = dict(
+            zip(
+                self.names,
+                accumulate(map(len, self.latent.values()), initial=0),
+                strict=False,
+            )
+        )
         tables: dict[Any, Array] = {}
         for (one, other), some in self.pairs.items():
             released = sums.get(block_name(self._block(one, other)))
@@ -273,9 +367,15 @@ def leaves_of(groups: Groups) -> list[Edge]:
     return [(members[0], leaf) for members in groups for leaf in members[1:]]
 
 
-def split_edges(edges: Sequence[Edge], widths: Mapping[str, int]) -> dict[tuple[str, str], list[Edge]]:
-    """Edges of latent attributes by their two parties, in order; attributes are then counted within their party."""
-    whose = [(party, place) for party, width in widths.items() for place in range(width)]
+def split_edges(
+    edges: Sequence[Edge], widths: Mapping[str, int]
+) -> dict[tuple[str, str], list[Edge]]:
+    """Edges of latent attributes by their two parties, in order; attributes are then
+    counted within their party.
+    """
+    whose = [
+        (party, place) for party, width in widths.items() for place in range(width)
+    ]
     parts = {two: list[Edge]() for two in combinations_with_replacement(widths, 2)}
     for edge in edges:
         (one, place), (other, there) = (whose[node] for node in sorted(edge))

@@ -1,1 +1,3 @@
-"""The vertical GANs: one generator at the server, critics or teachers at the holders of columns."""
+"""The vertical GANs: one generator at the server, critics or teachers at the holders of
+columns.
+"""

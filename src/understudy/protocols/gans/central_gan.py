@@ -1,10 +1,12 @@
 """Central GAN: one holder has all columns, and one critic sees them together.
 
-The reference that VertiGAN (`verti_gan.py`) is held against: generator, private critic steps, accounting and messages
-are the same, so that what differs is what the split between parties costs. `private=False` is the "fully centralised
-setting" of Jiang et al., "VertiGAN" (PoPETs 2023(2)), §6.2 and Table 4, without a guarantee.
+The reference that VertiGAN (`verti_gan.py`) is held against: generator, private critic
+steps, accounting and messages are the same, so that what differs is what the split
+between parties costs. `private=False` is the "fully centralised setting" of Jiang et
+al., "VertiGAN" (PoPETs 2023(2)), §6.2 and Table 4, without a guarantee.
 Guarantee: (ε, δ)-DP for a person with all columns, since one party holds them all.
-Edges: two parties or more, whose columns one critic cannot see → ConfigError, nothing is charged.
+Edges: two parties or more, whose columns one critic cannot see → ConfigError, nothing
+is charged.
 """
 
 from collections.abc import Mapping
@@ -28,7 +30,9 @@ class Config(verti_gan.Config):
 
 
 class CentralParty(VertiGanParty):
-    """The one holder. Its people need not be matched with anybody's, so no id is masked."""
+    """The one holder. Its people need not be matched with anybody's, so no id is
+    masked.
+    """
 
     config_type = Config
 
@@ -37,17 +41,34 @@ class CentralParty(VertiGanParty):
         self.ids = ROW_NUMBER
 
 
-def train(config: Config, parties: Parties, schemas: Mapping[str, AnySchema], **more: Any) -> Outcome:
-    """Train one generator on the one party's columns, as `verti_gan.train` does on several parties'."""
+def train(
+    config: Config, parties: Parties, schemas: Mapping[str, AnySchema], **more: Any
+) -> Outcome:
+    """Train one generator on the one party's columns, as `verti_gan.train` does on
+    several parties'.
+    """
     if len(parties.names) != 1:
         raise ConfigError(
-            f"central-gan is for one party that holds all columns, not for {len(parties.names)}: take verti-gan. "
-            "Nothing was charged."
+            "central-gan is for one party that holds all columns, not for "
+            f"{len(parties.names)}: take verti-gan. Nothing was charged."
         )
-    return verti_gan.train(config, parties, schemas, align=lambda parties: parties.ask(Found(positions=None)), **more)
+    return verti_gan.train(
+        config,
+        parties,
+        schemas,
+        align=lambda parties: parties.ask(Found(positions=None)),
+        **more,
+    )
 
 
 PROTOCOL = Protocol(
-    name="central-gan", paper=__doc__, config=Config, party=CentralParty, train=train, same_people=True,
-    kinds=("table", "series", "image"), audit="critic", spends=verti_gan.spends,
-)  # fmt: skip
+    name="central-gan",
+    paper=__doc__,
+    config=Config,
+    party=CentralParty,
+    train=train,
+    same_people=True,
+    kinds=("table", "series", "image"),
+    audit="critic",
+    spends=verti_gan.spends,
+)

@@ -1,20 +1,26 @@
-"""What ties one party's columns to another's in VertiGAN: their joint two-way tables, measured once, as a second loss.
+"""What ties one party's columns to another's in VertiGAN: their joint two-way tables,
+measured once, as a second loss.
 
-VertiGAN's critics each see one party, so any coupling of the parties' distributions is optimal to them. Here the blocks
-X_iᵀX_k of the Gram matrix across parties (`gram/stages.py`) are released once, before the first round, and in every
-round the generator's gradient is the critics' plus that of a distance between the two-way tables of its own outputs and
-the released ones.
+VertiGAN's critics each see one party, so any coupling of the parties' distributions is
+optimal to them. Here the blocks X_iᵀX_k of the Gram matrix across parties
+(`gram/stages.py`) are released once, before the first round, and in every round the
+generator's gradient is the critics' plus that of a distance between the two-way tables
+of its own outputs and the released ones.
 
-    d = Σ (PᵀP/n − target)² · precision over the cells across parties, P (n, width) the generator's odds on n latents
+    d = Σ (PᵀP/n − target)² · precision over the cells across parties,
+    P (n, width) the generator's odds on n latents
 
-Target and precision are those of `models/tables/fit_gram.read_tables`, in its basis: noisy cells, drawn to what is
-likely. The second gradient is scaled to `weight` times the length of the critics' one, and fades out as the mean square
-residual, in units of the noise, comes down to 1, what noise alone would leave.
+Target and precision are those of `models/tables/fit_gram.read_tables`, in its basis:
+noisy cells, drawn to what is likely. The second gradient is scaled to `weight` times
+the length of the critics' one, and fades out as the mean square residual, in units of
+the noise, comes down to 1, what noise alone would leave.
 
-Budget. `share` of a party's ε goes into the release, which alone costs (share·ε, δ); the critic's noise is then the
-least with which both together stay within (ε, δ). The release is one for all parties and every ledger holds it, so a
-person's price over all parties counts it once for each of them: more than it is.
-Guarantee: the release is that of `joint.party`, with its edges: the server deals the masks of products.
+Budget. `share` of a party's ε goes into the release, which alone costs (share·ε, δ);
+the critic's noise is then the least with which both together stay within (ε, δ). The
+release is one for all parties and every ledger holds it, so a person's price over all
+parties counts it once for each of them: more than it is.
+Guarantee: the release is that of `joint.party`, with its edges: the server deals the
+masks of products.
 """
 
 from collections.abc import Mapping
@@ -49,7 +55,9 @@ from understudy.protocols.joint.stage import DEALT as DEALT
 
 
 class AcrossTables(Gram):
-    """The blocks of the joint Gram matrix across parties, as a part of a run of VertiGAN, whose settings it is told."""
+    """The blocks of the joint Gram matrix across parties, as a part of a run of
+    VertiGAN, whose settings it is told.
+    """
 
     family: ClassVar[str] = "verti-gan"
     settings: ClassVar[type[Any]] = Config
@@ -57,8 +65,12 @@ class AcrossTables(Gram):
     across: ClassVar[bool] = True
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
-        if other := sorted(schemas.keys() - TABLE.among(schemas).keys()):
-            raise ConfigError(f'{other[0]} holds no table, and coupling="gram" counts columns. Nothing was charged.')
+        other = sorted(schemas.keys() - TABLE.among(schemas).keys())
+        if other:
+            raise ConfigError(
+                f'{other[0]} holds no table, and coupling="gram" counts columns. '
+                "Nothing was charged."
+            )
         super().__init__(GramConfig(fine=0.0, private=config.private), schemas)
         self.whole_run = config
 
@@ -67,11 +79,15 @@ class AcrossTables(Gram):
 
 
 class CoupledParty(VertiGanParty):
-    """A holder who agreed to a coupling: before its critic begins, a `JointParty` over the same rows has its part in
-    the release of the joint tables, for a share of the budget.
-    Guarantee: that of both; the critic's noise is the least with which they stay within the budget together.
-    Edges: only a holder who agreed builds this party, since a server that deals masks to a party it made up could read
-    the rows. After `Begin` of the critic no release is begun: its noise is fixed, and leaves nothing for one."""
+    """A holder who agreed to a coupling: before its critic begins, a `JointParty` over
+    the same rows has its part in the release of the joint tables, for a share of the
+    budget.
+    Guarantee: that of both; the critic's noise is the least with which they stay within
+    the budget together.
+    Edges: only a holder who agreed builds this party, since a server that deals masks
+    to a party it made up could read the rows. After `Begin` of the critic no release is
+    begun: its noise is fixed, and leaves nothing for one.
+    """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
         *dict.fromkeys((*VertiGanParty.messages, Couple, *AlignedJointParty.messages)),
@@ -83,7 +99,11 @@ class CoupledParty(VertiGanParty):
         self.share = 0.0
 
     def answer(self, ask: Ask) -> Reply:
-        if isinstance(ask, Keep) and self.side is not None and self.side.pair is not None:
+        if (
+            isinstance(ask, Keep)
+            and self.side is not None
+            and self.side.pair is not None
+        ):
             raise self.unexpected(ask)  # as in `JointParty`
         return super().answer(ask)
 
@@ -94,7 +114,8 @@ class CoupledParty(VertiGanParty):
                     self.share = Config(**ask.config).coupling_share
                     return Done(round=Public(0, "the server's own number"))
                 case joint.Begin() if self.share:
-                    paid, self.side = self.paid_before(), self._side()
+                    paid = self.paid_before()
+                    self.side = self._side()
                     self.side.paid = paid
                     return self.side.answer(ask)
                 case joint.Agree() | Swap() | joint.Release() if self.side is not None:
@@ -103,11 +124,20 @@ class CoupledParty(VertiGanParty):
 
     def _side(self) -> AlignedJointParty:
         if not TABLE.holds(self.rows):
-            raise PartyError(f"{self.name}: {self.rows.source} is no table, and columns are to be counted.")
+            raise PartyError(
+                f"{self.name}: {self.rows.source} is no table, and columns are to be "
+                "counted."
+            )
         side = AlignedJointParty(
-            AcrossTables, self.name, self.rows, self.ledger, run=self.run, rng=self.rng, folder=self.folder,
+            AcrossTables,
+            self.name,
+            self.rows,
+            self.ledger,
+            run=self.run,
+            rng=self.rng,
+            folder=self.folder,
             budget=replace(self.budget, epsilon=self.share * self.budget.epsilon),
-        )  # fmt: skip
+        )
         side.price_terms = lambda: None  # type: ignore[method-assign]  # the critic's charges say it for both
         side.load_state_dict({"alignment": AlignedParty.state_dict(self)["alignment"]})
         return side
@@ -124,14 +154,19 @@ class CoupledParty(VertiGanParty):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self.share, self.side = state["share"], None
+        self.share = state["share"]
+        self.side = None
         if "side" in state:
             self.side = self._side()
             self.side.load_state_dict(state["side"])
 
 
-def release_tables(config: Config, server: Server, resume: bool, parties: Parties) -> None:
-    """The parties align their people and release their joint tables, which the server holds from then on."""
+def release_tables(
+    config: Config, server: Server, resume: bool, parties: Parties
+) -> None:
+    """The parties align their people and release their joint tables, which the server
+    holds from then on.
+    """
     parties.ask(Couple(config=asdict(config)))
     secret = None if server.store is None else server.store.secret(resume=resume)
     found = measure(AcrossTables(config, server.schemas), parties, secret=secret)
@@ -140,38 +175,62 @@ def release_tables(config: Config, server: Server, resume: bool, parties: Partie
 
 class Coupling:
     def __init__(
-        self, measured: Measured, schemas: Mapping[str, Schema], *, weight: float, device: torch.device
+        self,
+        measured: Measured,
+        schemas: Mapping[str, Schema],
+        *,
+        weight: float,
+        device: torch.device,
     ) -> None:
         sizes = [size for schema in schemas.values() for size in Codec(schema).sizes]
         noise = torch.where(measured.measured, measured.noise, torch.inf)
         tables = read_tables(measured.gram.double(), sizes, noise=noise)
         self.weight = weight
-        self.target, self.measured = (t.float().to(device) for t in (tables.target, tables.measured))
-        self.precision, self.noise_weight = (t.float().to(device) for t in (tables.precision, tables.weight))
+        self.target, self.measured = (
+            t.float().to(device) for t in (tables.target, tables.measured)
+        )
+        self.precision, self.noise_weight = (
+            t.float().to(device) for t in (tables.precision, tables.weight)
+        )
         self.basis = tables.basis.float().to(device)
         self.cells = max(int(torch.count_nonzero(tables.weight)), 1)
 
     @classmethod
     def from_held(cls, config: Config, server: Server) -> "Coupling":
-        """From what the server holds since the release, in this run or in one that is resumed."""
+        """From what the server holds since the release, in this run or in one that is
+        resumed.
+        """
         study = AcrossTables(config, server.schemas)
-        measured = Measured.from_releases(Found(study, Record(**server.held["measured"])))
+        measured = Measured.from_releases(
+            Found(study, Record(**server.held["measured"]))
+        )
         tables = cast(dict[str, Schema], server.schemas)
-        return cls(measured, tables, weight=config.coupling_weight, device=server.device)
+        return cls(
+            measured, tables, weight=config.coupling_weight, device=server.device
+        )
 
     def add_gradient(self, network: BranchedGenerator, seed: int, batch: int) -> None:
-        """Add the second gradient to the critics', which is in the parameters already. No host waits for a number."""
+        """Add the second gradient to the critics', which is in the parameters already.
+        No host waits for a number.
+        """
         device = self.target.device
         odds = network.rows(FastRng(seed).normal(batch, network.latent, device=device))
         with torch.no_grad():
             turned = odds @ self.basis
             pairs = turned.T @ turned / batch
-            residual = ((pairs - self.measured).square() * self.noise_weight).sum() / self.cells
+            residual = (
+                (pairs - self.measured).square() * self.noise_weight
+            ).sum() / self.cells
             slope = turned @ ((pairs - self.target) * self.precision) @ self.basis.T
         parameters = [p for p in network.parameters() if p.grad is not None]
         own = torch.autograd.grad(along([odds], [slope]), parameters)
         critics = _length([p.grad for p in parameters if p.grad is not None])
-        scale = self.weight * (residual - 1).clamp(0, 1) * critics / _length(own).clamp_min(1e-30)
+        scale = (
+            self.weight
+            * (residual - 1).clamp(0, 1)
+            * critics
+            / _length(own).clamp_min(1e-30)
+        )
         for parameter, part in zip(parameters, own, strict=True):
             assert parameter.grad is not None
             parameter.grad = parameter.grad + scale * part

@@ -1,19 +1,22 @@
-"""VDGAN with PATE: each party has thousands of teacher critics, which vote on the synthetic rows under noise.
+"""VDGAN with PATE: each party has thousands of teacher critics, which vote on the
+synthetic rows under noise.
 
-Zhang, "GAN-Based Differentially Private Publication of Vertically Partitioned Data" (thesis, TUM 2022),
-§4.4.2, Algorithm 4 in place of step 3 of Algorithm 3; the server and the messages are in `vd_gan.py`, the vote
-in `privacy/gradients/pate.py`.
-Paper → code: E → teachers, K → top, c → clip, β → threshold, m → rows (synthetic) and batch (real ones of one
-teacher), s → critic_steps.
-Differs from the paper: see the vote; people are dealt to teachers by secret draws, each independently; all
-teachers start from one critic.
+Zhang, "GAN-Based Differentially Private Publication of Vertically Partitioned Data"
+(thesis, TUM 2022), §4.4.2, Algorithm 4 in place of step 3 of Algorithm 3; the server
+and the messages are in `vd_gan.py`, the vote in `privacy/gradients/pate.py`.
+Paper → code: E → teachers, K → top, c → clip, β → threshold, m → rows (synthetic) and
+batch (real ones of one teacher), s → critic_steps.
+Differs from the paper: see the vote; people are dealt to teachers by secret draws, each
+independently; all teachers start from one critic.
 
-What it costs: every row of every round is a vote that is paid for, since nothing is sampled and so nothing is
-amplified. Few rounds of few rows leave the least noise; what a teacher does before it votes costs nothing.
+What it costs: every row of every round is a vote that is paid for, since nothing is
+sampled and so nothing is amplified. Few rounds of few rows leave the least noise; what
+a teacher does before it votes costs nothing.
 
-Teachers are trained as one batch: parameters have a leading teacher axis, and the gradient of WGAN-GP is written out as
-in `gradients/critic.py`, three outer products a row, summed over a teacher's batch in one product. They do not meet
-before the vote, so a chunk of them runs through all its steps while its parameters are in the cache.
+Teachers are trained as one batch: parameters have a leading teacher axis, and the
+gradient of WGAN-GP is written out as in `gradients/critic.py`, three outer products a
+row, summed over a teacher's batch in one product. They do not meet before the vote, so
+a chunk of them runs through all its steps while its parameters are in the cache.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,68 +45,120 @@ from understudy.protocols.gans.party import Begin
 from understudy.protocols.gans.vd_gan import Settings, VdGanParty, train
 from understudy.protocols.protocol import Protocol
 
-Layers = Sequence[tuple[Tensor, Tensor]]  # weights (teachers, out, in) and biases (teachers, out)
+# weights (teachers, out, in) and biases (teachers, out)
+Layers = Sequence[tuple[Tensor, Tensor]]
 
-WORKING_SET = {"cpu": 16 << 20, "cuda": 1 << 30}  # bytes that a chunk of teachers may fill
+# bytes that a chunk of teachers may fill
+WORKING_SET = {"cpu": 16 << 20, "cuda": 1 << 30}
 
 
 class Teachers:
-    """The critics of one party. All start as `critic`; teacher j sees the rows with `assigned` = j, and no others.
-    Guarantee: a teacher's parameters are a function of its own rows, of public rows, and of random numbers that no
-    other teacher sees. Adding or removing a row changes the teacher that it is assigned to and leaves all others
-    distributed as they were.
-    Edges: a teacher without rows stays as it began. One whose weights or gradients are no longer finite abstains: that
-    follows from its own rows, and its vote is bounded as any other."""
+    """The critics of one party. All start as `critic`; teacher j sees the rows with
+    `assigned` = j, and no others.
+    Guarantee: a teacher's parameters are a function of its own rows, of public rows,
+    and of random numbers that no other teacher sees. Adding or removing a row changes
+    the teacher that it is assigned to and leaves all others distributed as they were.
+    Edges: a teacher without rows stays as it began. One whose weights or gradients are
+    no longer finite abstains: that follows from its own rows, and its vote is bounded
+    as any other.
+    """
 
     def __init__(
-        self, critic: Critic, rows: Tensor, assigned: Tensor, teachers: int, *, batch: int, penalty: float,
+        self,
+        critic: Critic,
+        rows: Tensor,
+        assigned: Tensor,
+        teachers: int,
+        *,
+        batch: int,
+        penalty: float,
         learning_rate: float,
-    ) -> None:  # fmt: skip
-        self.batch, self.penalty, self.learning_rate, self.slope = batch, penalty, learning_rate, critic.slope
+    ) -> None:
+        self.batch = batch
+        self.penalty = penalty
+        self.learning_rate = learning_rate
+        self.slope = critic.slope
         assigned = assigned.to(rows.device)
         self.rows = rows[assigned.argsort(stable=True)]  # teacher by teacher
         self.counts = assigned.bincount(minlength=teachers)[:, None]
-        self.starts = (self.counts.cumsum(0) - self.counts).clamp_max(max(0, len(rows) - 1))
+        self.starts = (self.counts.cumsum(0) - self.counts).clamp_max(
+            max(0, len(rows) - 1)
+        )
         plain = [(weight.detach(), bias.detach()) for weight, bias in critic.layers]
-        self.layers = [(weight.repeat(teachers, 1, 1), bias.repeat(teachers, 1)) for weight, bias in plain]
-        self.squares = [(torch.zeros_like(weight), torch.zeros_like(bias)) for weight, bias in self.layers]
+        self.layers = [
+            (weight.repeat(teachers, 1, 1), bias.repeat(teachers, 1))
+            for weight, bias in plain
+        ]
+        self.squares = [
+            (torch.zeros_like(weight), torch.zeros_like(bias))
+            for weight, bias in self.layers
+        ]
 
     def train(self, synthetic: Tensor, steps: int, rng: Rng) -> None:
-        """So many critic steps of every teacher, on its own rows against these synthetic ones."""
+        """So many critic steps of every teacher, on its own rows against these
+        synthetic ones.
+        """
         size = sum(weight[0].numel() for weight, _ in self.layers)
-        floats = 4 * size + 16 * self.batch * synthetic.shape[1] + 6 * steps * self.batch
+        floats = (
+            4 * size + 16 * self.batch * synthetic.shape[1] + 6 * steps * self.batch
+        )
         for part in self._chunks(floats):
-            layers, squares, counts = _part(self.layers, part), _part(self.squares, part), self.counts[part]
-            drawn = rng.uniform(3, steps, len(counts), self.batch, device=self.rows.device)
-            places = self.starts[part] + (drawn[0] * counts).long()  # with replacement, within the teacher
-            partners, mixes = (drawn[1] * len(synthetic)).long(), drawn[2].to(synthetic.dtype)
+            layers = _part(self.layers, part)
+            squares = _part(self.squares, part)
+            counts = self.counts[part]
+            drawn = rng.uniform(
+                3, steps, len(counts), self.batch, device=self.rows.device
+            )
+            # with replacement, within the teacher
+            places = self.starts[part] + (drawn[0] * counts).long()
+            partners = (drawn[1] * len(synthetic)).long()
+            mixes = drawn[2].to(synthetic.dtype)
             share = (counts > 0).to(synthetic.dtype) / self.batch
             for place, partner, mix in zip(places, partners, mixes, strict=True):
                 gradient = critic_gradients(
-                    layers, self.rows[place], synthetic[partner], mix, share, penalty=self.penalty, slope=self.slope
+                    layers,
+                    self.rows[place],
+                    synthetic[partner],
+                    mix,
+                    share,
+                    penalty=self.penalty,
+                    slope=self.slope,
                 )
                 self._descend(layers, squares, gradient)
 
     def gradients(self, synthetic: Tensor) -> Iterator[Tensor]:
-        """Eq. 4.7: ∇ of −D(x̃) for every teacher and row, some teachers at a time: (n, rows, width)."""
+        """Eq. 4.7: ∇ of −D(x̃) for every teacher and row, some teachers at a time: (n,
+        rows, width).
+        """
         rows, width = synthetic.shape
         hidden = sum(bias.shape[1] for _, bias in self.layers)
         for part in self._chunks(rows * (3 * width + 2 * hidden)):
             yield -slopes(_part(self.layers, part), synthetic, self.slope)
 
     def _descend(self, layers: Layers, squares: Layers, gradients: Layers) -> None:
-        for pair, square_pair, gradient_pair in zip(layers, squares, gradients, strict=True):
-            for parameter, square, gradient in zip(pair, square_pair, gradient_pair, strict=True):
+        for pair, square_pair, gradient_pair in zip(
+            layers, squares, gradients, strict=True
+        ):
+            for parameter, square, gradient in zip(
+                pair, square_pair, gradient_pair, strict=True
+            ):
                 square.mul_(DECAY).addcmul_(gradient, gradient, value=1 - DECAY)
-                parameter.addcdiv_(gradient, square.sqrt().add_(TINY), value=-self.learning_rate)
+                parameter.addcdiv_(
+                    gradient, square.sqrt().add_(TINY), value=-self.learning_rate
+                )
 
     def _chunks(self, floats: int) -> Iterator[slice]:
         room = WORKING_SET["cpu" if self.rows.device.type == "cpu" else "cuda"]
         size = max(1, room // (4 * floats))
-        return (slice(first, first + size) for first in range(0, len(self.counts), size))
+        return (
+            slice(first, first + size) for first in range(0, len(self.counts), size)
+        )
 
     def state_dict(self) -> dict[str, Any]:
-        return {"layers": [list(pair) for pair in self.layers], "squares": [list(pair) for pair in self.squares]}
+        return {
+            "layers": [list(pair) for pair in self.layers],
+            "squares": [list(pair) for pair in self.squares],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name in ("layers", "squares"):
@@ -114,15 +169,25 @@ class Teachers:
 
 @torch.no_grad()
 def critic_gradients(
-    layers: Layers, real: Tensor, fake: Tensor, mix: Tensor, share: Tensor, *, penalty: float, slope: float
+    layers: Layers,
+    real: Tensor,
+    fake: Tensor,
+    mix: Tensor,
+    share: Tensor,
+    *,
+    penalty: float,
+    slope: float,
 ) -> list[tuple[Tensor, Tensor]]:
-    """Each teacher's gradient of Σ share · (D(x̃) − D(x) + λ(‖∇D(x̂)‖ − 1)²) over its rows. `real` and `fake` are
-    (teachers, rows, width), `mix` (teachers, rows), `share` (teachers, 1)."""
+    """Each teacher's gradient of Σ share · (D(x̃) − D(x) + λ(‖∇D(x̂)‖ − 1)²) over its
+    rows. `real` and `fake` are (teachers, rows, width), `mix` (teachers, rows), `share`
+    (teachers, 1).
+    """
     n = real.shape[1]
     (first, offset), *deeper, (last, _) = layers
     inputs = [torch.cat([fake, real], 1)]
     z = _linear(inputs[0], first, offset)
-    hidden = [torch.cat([z, torch.lerp(z[:, :n], z[:, n:], mix[..., None])], 1)]  # fake, real, x̂
+    # fake, real, x̂
+    hidden = [torch.cat([z, torch.lerp(z[:, :n], z[:, n:], mix[..., None])], 1)]
     for weight, bias in deeper:
         inputs.append(functional.leaky_relu(hidden[-1], slope))
         hidden.append(_linear(inputs[-1], weight, bias))
@@ -133,13 +198,22 @@ def critic_gradients(
     rights = [torch.cat([inputs[0], tangent], 1)]
     steepness = tangent.norm(dim=2)
     for (weight, _), z, a in zip(layers, hidden, inputs[1:], strict=False):
-        tangent = through_activation(times_transposed(tangent, weight), z[:, 2 * n :], slope)
+        tangent = through_activation(
+            times_transposed(tangent, weight), z[:, 2 * n :], slope
+        )
         rights.append(torch.cat([a[:, : 2 * n], tangent], 1))
     pull = torch.where(steepness > FLAT, 2 * penalty * (1 - 1 / steepness), 0)
-    signs = (torch.cat([torch.ones_like(pull), -torch.ones_like(pull), pull], 1) * share)[..., None]
+    signs = (
+        torch.cat([torch.ones_like(pull), -torch.ones_like(pull), pull], 1) * share
+    )[..., None]
     each = zip([left * signs for left in lefts], rights, strict=False)
-    gradients = [(torch.bmm(left.mT, right), left[:, : 2 * n].sum(1)) for left, right in each]
-    return [*gradients, ((rights[-1] * signs).sum(1, keepdim=True), signs[:, : 2 * n].sum(1))]
+    gradients = [
+        (torch.bmm(left.mT, right), left[:, : 2 * n].sum(1)) for left, right in each
+    ]
+    return [
+        *gradients,
+        ((rights[-1] * signs).sum(1, keepdim=True), signs[:, : 2 * n].sum(1)),
+    ]
 
 
 @torch.no_grad()
@@ -148,14 +222,20 @@ def slopes(layers: Layers, rows: Tensor, slope: float) -> Tensor:
     (first, offset), *deeper, (last, _) = layers
     teachers, out, width = first.shape
     # one product for all teachers, since they share the input
-    z = functional.linear(rows, first.reshape(-1, width), offset.reshape(-1)).view(len(rows), teachers, out)
+    z = functional.linear(rows, first.reshape(-1, width), offset.reshape(-1)).view(
+        len(rows), teachers, out
+    )
     hidden = [z.transpose(0, 1).contiguous()]
     for weight, bias in deeper:
         hidden.append(_linear(functional.leaky_relu(hidden[-1], slope), weight, bias))
-    return torch.bmm(_backward([weight for weight, _ in deeper], last, hidden, slope)[0], first)
+    return torch.bmm(
+        _backward([weight for weight, _ in deeper], last, hidden, slope)[0], first
+    )
 
 
-def _backward(deeper: Sequence[Tensor], last: Tensor, hidden: Sequence[Tensor], slope: float) -> list[Tensor]:
+def _backward(
+    deeper: Sequence[Tensor], last: Tensor, hidden: Sequence[Tensor], slope: float
+) -> list[Tensor]:
     """The score's gradient before each activation, first layer first."""
     lefts = [through_activation(last.expand_as(hidden[-1]), hidden[-1], slope)]
     for weight, z in zip(reversed(deeper), reversed(hidden[:-1]), strict=True):
@@ -176,7 +256,9 @@ __all__ = ["PROTOCOL", "Config", "PateParty", "train"]
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """2000 teachers as the thesis has (§5.5.2), a majority for the threshold; `warm_up`: steps before (§4.3.2)."""
+    """2000 teachers as the thesis has (§5.5.2), a majority for the threshold;
+    `warm_up`: steps before (§4.3.2).
+    """
 
     protocol: ClassVar[str] = "vd-gan-pate"
 
@@ -184,7 +266,9 @@ class Config(Settings):
     critic_steps: int = 5
     batch: int = setting(10, within_limits("batch"), "people of a teacher in a step")
     rows: int = 64
-    teachers: int = setting(2000, within_limits("teachers"), "teachers, on disjoint people")
+    teachers: int = setting(
+        2000, within_limits("teachers"), "teachers, on disjoint people"
+    )
     top: int = setting(10, within_limits("top"), "coordinates that a teacher votes on")
     clip: float = setting(0.01, within_limits("clip"), "bound of a teacher's vote")
     threshold: float = setting(0.5, between(0, 1), "share of teachers who must agree")
@@ -198,39 +282,52 @@ class Config(Settings):
 
     def vote(self, noise_multiplier: float) -> GradientVote:
         return GradientVote(
-            teachers=self.teachers, top=self.top, clip=self.clip, threshold=self.threshold,
+            teachers=self.teachers,
+            top=self.top,
+            clip=self.clip,
+            threshold=self.threshold,
             noise_multiplier=noise_multiplier,
-        )  # fmt: skip
+        )
 
 
 class PateParty(VdGanParty):
     """Teachers on disjoint people. Of them nothing leaves but their votes.
-    Guarantee: each person is dealt to one teacher by a secret draw that depends on nothing, and stays there for the
-    run, restarts included. So one person more or less changes one teacher alone; hold the draws of all others fixed, as
-    they are distributed alike in both worlds, and every row's vote is the Gaussian mechanism that was charged
-    (`GradientVote`), whatever was held fixed.
-    Edges: more teachers than people, or a `top` above the width → PartyError, nothing is charged. A teacher whom nobody
-    was dealt votes as it began."""
+    Guarantee: each person is dealt to one teacher by a secret draw that depends on
+    nothing, and stays there for the run, restarts included. So one person more or less
+    changes one teacher alone; hold the draws of all others fixed, as they are
+    distributed alike in both worlds, and every row's vote is the Gaussian mechanism
+    that was charged (`GradientVote`), whatever was held fixed.
+    Edges: more teachers than people, or a `top` above the width → PartyError, nothing
+    is charged. A teacher whom nobody was dealt votes as it began.
+    """
 
     config_type = Config
     config: Config
 
     def check(self) -> None:
         super().check()
-        people, width, config = self.aligned.rows, self.width, self.config
+        people = self.aligned.rows
+        width = self.width
+        config = self.config
         if config.teachers > people:
             raise PartyError(
-                f"{self.name}: {config.teachers:,} teachers are more than the {people:,} shared people. "
-                "Nothing was charged."
+                f"{self.name}: {config.teachers:,} teachers are more than the "
+                f"{people:,} shared people. Nothing was charged."
             )
         if config.top > width:
             raise PartyError(
-                f"{self.name}: top = {config.top} is more than the {width} one-hot columns. Nothing was charged."
+                f"{self.name}: top = {config.top} is more than the {width} one-hot "
+                "columns. Nothing was charged."
             )
-        size = 8 * config.teachers * sum(p.numel() for p in self.initial_critic().parameters())
+        size = (
+            8
+            * config.teachers
+            * sum(p.numel() for p in self.initial_critic().parameters())
+        )
         if self.folder is not None and size > LIMIT:
             raise PartyError(
-                f"{self.name}: {config.teachers:,} teachers are {size:,} bytes of state, and {LIMIT:,} can be "
+                f"{self.name}: {config.teachers:,} teachers are {size:,} bytes of "
+                f"state, and {LIMIT:,} can be "
                 "saved: take fewer or smaller ones. Nothing was charged."
             )
 
@@ -239,7 +336,8 @@ class PateParty(VdGanParty):
 
     # Algorithm 3, step 2, and Algorithm 4
     def judge(self, synthetic: Tensor) -> Tensor:
-        config, vote = self.config, self.config.vote(self.noise_multiplier)
+        config = self.config
+        vote = self.config.vote(self.noise_multiplier)
         steps = config.critic_steps * (1 if self.answered else 1 + config.warm_up)
         self.teachers.train(synthetic, steps, self.rng)
         votes = synthetic.new_zeros(synthetic.shape)
@@ -259,12 +357,18 @@ class PateParty(VdGanParty):
 
     @cached_property
     def teachers(self) -> Teachers:
-        config, critic = self.config, self.initial_critic()
+        config = self.config
+        critic = self.initial_critic()
         assert isinstance(critic, Critic)  # of a table
         return Teachers(
-            critic, self.encoded(), self.assigned, config.teachers, batch=config.batch, penalty=config.penalty,
+            critic,
+            self.encoded(),
+            self.assigned,
+            config.teachers,
+            batch=config.batch,
+            penalty=config.penalty,
             learning_rate=config.learning_rate,
-        )  # fmt: skip
+        )
 
     def work_state(self) -> dict[str, Any]:
         held = {"assigned": self.assigned, "teachers": self.teachers.state_dict()}
@@ -282,5 +386,11 @@ def _spends(config: Config, budget: Budget) -> Spend | None:
 
 
 PROTOCOL = Protocol(
-    name="vd-gan-pate", paper=__doc__, config=Config, party=PateParty, train=train, same_people=True, spends=_spends
+    name="vd-gan-pate",
+    paper=__doc__,
+    config=Config,
+    party=PateParty,
+    train=train,
+    same_people=True,
+    spends=_spends,
 )

@@ -1,5 +1,5 @@
-"""What the server makes of gram's releases: all of them as one matrix, which pairs and tables to measure once more, and
-the mixture. All of it is free.
+"""What the server makes of gram's releases: all of them as one matrix, which pairs and
+tables to measure once more, and the mixture. All of it is free.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,19 @@ from understudy.models.network import pick_device
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.given_rules import Ruled
 from understudy.models.tables.loss import Triple
-from understudy.models.tables.merged_levels import all_that_was_counted, levels_of_none, never_drawn
+from understudy.models.tables.merged_levels import (
+    all_that_was_counted,
+    levels_of_none,
+    never_drawn,
+)
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import Tables, read_tables
-from understudy.models.tables.strongest import halves, strongest_pairs, strongest_threes, strongest_triples
+from understudy.models.tables.strongest import (
+    halves,
+    strongest_pairs,
+    strongest_threes,
+    strongest_triples,
+)
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.secure.counts import scaled
 from understudy.protocols.gram.forecast import expectation
@@ -36,9 +45,11 @@ from understudy.protocols.joint.found import Found
 
 @dataclass(frozen=True)
 class Measured(Counts):
-    """The joint Gram matrix of all releases; what was released twice is the mean, weighted by 1/variance. `releases`:
-    the (σ, moved cells) that ε is made of. `people`: their number where it is disclosed. `levels`: those that were
-    bought, with fine tables as diagonal. `kept`: all counts as they came (`answers.release`)."""
+    """The joint Gram matrix of all releases; what was released twice is the mean,
+    weighted by 1/variance. `releases`: the (σ, moved cells) that ε is made of.
+    `people`: their number where it is disclosed. `levels`: those that were bought, with
+    fine tables as diagonal. `kept`: all counts as they came (`answers.release`).
+    """
 
     releases: list[list[float]]
     people: int | None
@@ -47,95 +58,185 @@ class Measured(Counts):
 
     @property
     def loudness(self) -> Tensor:
-        """The noise of each cell as the fit takes it: infinite where nothing was released."""
+        """The noise of each cell as the fit takes it: infinite where nothing was
+        released.
+        """
         return torch.where(self.measured, self.noise, torch.inf)
 
     @classmethod
     def from_releases(cls, found: Found) -> "Measured":
         study: Any = found.study  # Gram, which chooses by this
         releases = [
-            [scaled(found.noise(name), factor), cells] for name in found for factor, cells in study.spreads[name].moved
+            [scaled(found.noise(name), factor), cells]
+            for name in found
+            for factor, cells in study.spreads[name].moved
         ]
-        matrices, raw, levels = list[Counts](), dict[str, Tensor](), None
+        matrices = list[Counts]()
+        raw = dict[str, Tensor]()
+        levels = None
         if "fine" in found:
-            tables, levels = study.fine_tables(found), study.levels(found)
+            tables = study.fine_tables(found)
+            levels = study.levels(found)
             counts, spread = tables.diagonal(levels)
             only = torch.eye(len(counts), dtype=torch.bool)
             matrices.append(Counts(counts.diag(), spread.diag(), only, []))
-            raw |= tensors_of("fine", torch.arange(study.layout.columns)[:, None], tables.noise, tables.kept)
-        for name, kind in (("pairs", "pairs"), ("threes", "pairs_third"), ("again", "pairs_again")):
+            raw |= tensors_of(
+                "fine",
+                torch.arange(study.layout.columns)[:, None],
+                tables.noise,
+                tables.kept,
+            )
+        for name, kind in (
+            ("pairs", "pairs"),
+            ("threes", "pairs_third"),
+            ("again", "pairs_again"),
+        ):
             if name in found and isinstance(stage := found.stage(name), Pairs):
                 counted = found[name]
                 matrices.append(counted)
-                raw |= tables_of(counted.gram, counted.noise, stage.wanted, stage.layout.sizes, kind)
+                raw |= tables_of(
+                    counted.gram, counted.noise, stage.wanted, stage.layout.sizes, kind
+                )
                 raw |= _kept_tables(counted.triples)
         whole = vars(reduce(_mean, matrices))
-        return cls(**whole, releases=releases, people=found.record.people, levels=levels, kept=raw)
+        return cls(
+            **whole,
+            releases=releases,
+            people=found.record.people,
+            levels=levels,
+            kept=raw,
+        )
 
 
 def _mean(a: Counts, b: Counts) -> Counts:
-    """Two measurements as one: where both were made their mean, weighted by 1/variance."""
+    """Two measurements as one: where both were made their mean, weighted by
+    1/variance.
+    """
     both = a.measured & b.measured
     weight = a.noise**2 / (a.noise**2 + b.noise**2).clamp(min=1e-300)
-    weight = torch.where(both, torch.where(b.noise == 0, 1.0, weight), b.measured.double())
+    weight = torch.where(
+        both, torch.where(b.noise == 0, 1.0, weight), b.measured.double()
+    )
     noise = torch.sqrt(((1 - weight) * a.noise) ** 2 + (weight * b.noise) ** 2)
-    return Counts((1 - weight) * a.gram + weight * b.gram, noise, a.measured | b.measured, a.triples + b.triples)
+    return Counts(
+        (1 - weight) * a.gram + weight * b.gram,
+        noise,
+        a.measured | b.measured,
+        a.triples + b.triples,
+    )
 
 
 def _kept_tables(triples: list[dict[str, Any]]) -> dict[str, Tensor]:
-    """Three-way tables as they were released, the axes of each in the order of its columns."""
+    """Three-way tables as they were released, the axes of each in the order of its
+    columns.
+    """
     order = [sorted(range(3), key=one["columns"].__getitem__) for one in triples]
-    columns = [[one["columns"][axis] for axis in axes] for one, axes in zip(triples, order, strict=True)]
-    tables = [one["table"].permute(axes) for one, axes in zip(triples, order, strict=True)]
-    return tensors_of("triples", torch.tensor(columns), [one["noise"] for one in triples], tables)
+    columns = [
+        [one["columns"][axis] for axis in axes]
+        for one, axes in zip(triples, order, strict=True)
+    ]
+    tables = [
+        one["table"].permute(axes) for one, axes in zip(triples, order, strict=True)
+    ]
+    return tensors_of(
+        "triples", torch.tensor(columns), [one["noise"] for one in triples], tables
+    )
 
 
 class Chooser:
-    """By what was released so far, and the settings of the fit. `codec`: levels on which pairs were counted, with all
-    rules."""
+    """By what was released so far, and the settings of the fit. `codec`: levels on
+    which pairs were counted, with all rules.
+    """
 
     def __init__(self, config: Config, layout: Layout, measured: Measured) -> None:
-        self.config, self.measured, levels = config, measured, measured.levels
-        schema = with_rules(layout.joint if levels is None else levels.schema, config.rules)
-        self.codec = Codec(schema) if levels is None else Levels.from_tensors(schema, levels.tensors())
+        self.config = config
+        self.measured = measured
+        levels = measured.levels
+        schema = with_rules(
+            layout.joint if levels is None else levels.schema, config.rules
+        )
+        self.codec = (
+            Codec(schema)
+            if levels is None
+            else Levels.from_tensors(schema, levels.tensors())
+        )
         self.sizes, self.ties = self.codec.sizes, rule_ties(self.codec)
-        self.target = None if config.target is None else schema.names.index(config.target)
-        self.listed = [frozenset(map(schema.names.index, triple)) for triple in config.triples]
+        self.target = (
+            None if config.target is None else schema.names.index(config.target)
+        )
+        self.listed = [
+            frozenset(map(schema.names.index, triple)) for triple in config.triples
+        ]
 
     def fit(self, **more: Any) -> MixtureOfProducts:
-        config, measured, device = self.config, self.measured, pick_device(self.config.device)
+        config = self.config
+        measured = self.measured
+        device = pick_device(self.config.device)
         if measured.triples:
-            more["triples"] = [Triple(**{**one, "table": one["table"].to(device)}) for one in measured.triples]
+            more["triples"] = [
+                Triple(**{**one, "table": one["table"].to(device)})
+                for one in measured.triples
+            ]
         return fit_gram(
-            measured.gram.to(device), self.sizes, noise=measured.loudness.to(device), people=measured.people,
-            ties=self.ties, target=self.target, components=config.components, steps=config.steps, rate=config.rate,
-            seed=config.seed, **more,
-        )  # fmt: skip
+            measured.gram.to(device),
+            self.sizes,
+            noise=measured.loudness.to(device),
+            people=measured.people,
+            ties=self.ties,
+            target=self.target,
+            components=config.components,
+            steps=config.steps,
+            rate=config.rate,
+            seed=config.seed,
+            **more,
+        )
 
     @cached_property
     def known(self) -> Tables:
         told = self.measured
-        return read_tables(told.gram, self.sizes, noise=told.loudness, people=told.people, ties=self.ties)
+        return read_tables(
+            told.gram,
+            self.sizes,
+            noise=told.loudness,
+            people=told.people,
+            ties=self.ties,
+        )
 
     def pairs(self, besides: Tensor) -> Tensor:
         """The strongest pairs of columns besides these, (n, 2)."""
-        return strongest_pairs(self.fit(), self.config.refined, besides=besides, ties=self.ties)
+        return strongest_pairs(
+            self.fit(), self.config.refined, besides=besides, ties=self.ties
+        )
 
     def tables(self, among: Tensor, most: int, noise: float) -> Tensor:
-        """Among pairs of columns (n, 2) at most so many whose three-way tables with the target tell the most."""
+        """Among pairs of columns (n, 2) at most so many whose three-way tables with the
+        target tell the most.
+        """
         assert self.target is not None
         told = (self.known, self.sizes, self.target, most)
-        return strongest_triples(*told, among=among.tolist(), noise=noise, besides=self.listed)
+        return strongest_triples(
+            *told, among=among.tolist(), noise=noise, besides=self.listed
+        )
 
     def halves(self) -> Tensor:
         """Which levels of each column are in its upper half."""
         return halves(self.known, self.sizes)
 
     def threes(self, found: Found, most: int, noise: float) -> Tensor:
-        """The columns, (n, 3), that go together beyond their pairs; `noise`: of a cell of their tables."""
-        if not isinstance(stage := found.stage("threes"), Threes):
+        """The columns, (n, 3), that go together beyond their pairs; `noise`: of a cell
+        of their tables.
+        """
+        stage = found.stage("threes")
+        if not isinstance(stage, Threes):
             return torch.empty(0, 3, dtype=torch.int64)
-        told = (self.known, self.sizes, stage.upper, *found["threes"], self.measured.noise, most)
+        told = (
+            self.known,
+            self.sizes,
+            stage.upper,
+            *found["threes"],
+            self.measured.noise,
+            most,
+        )
         chosen = strongest_threes(*told, cells_noise=noise, besides=self.listed)
         self.listed += map(frozenset, chosen.tolist())
         return chosen
@@ -154,13 +255,18 @@ def fitted(
     study: Any, found: Found, privacy: PrivacyStatement, look: Callable[..., None]
 ) -> tuple[GeneratorParts, int]:
     """The mixture of all that was released, and how many people there are."""
-    measured, record = Measured.from_releases(found), found.record
+    measured = Measured.from_releases(found)
+    record = found.record
     if measured.levels is not None:
         beside = measured.loudness.fill_diagonal_(torch.inf)
         by_pairs = all_that_was_counted(measured.gram, beside, measured.levels.sizes)
-        measured = replace(measured, levels=study.read_again(found, measured.levels, *by_pairs))
+        measured = replace(
+            measured, levels=study.read_again(found, measured.levels, *by_pairs)
+        )
     chooser = study.chooser(measured)
-    network, codec, schema = chooser.fit(watch=look), chooser.codec, chooser.codec.schema
+    network = chooser.fit(watch=look)
+    codec = chooser.codec
+    schema = chooser.codec.schema
     # their number: disclosed by alignment, or what the noisy one-way tables say
     counted = max(1, round(float(measured.gram.diagonal().sum()) / len(schema.columns)))
     people = counted if measured.people is None else measured.people
@@ -169,23 +275,39 @@ def fitted(
     levels = dict(zip(schema.names, codec.sizes, strict=True))
     card: dict[str, Any] = {"releases": measured.releases, "levels": levels}
     card["noise"] = {_WORDS[name]: found.noise(name) for name in found}
-    law = Ruled.of(network.odds().detach().cpu().double(), codec.sizes, chooser.ties).gram()
+    law = Ruled.of(
+        network.odds().detach().cpu().double(), codec.sizes, chooser.ties
+    ).gram()
     if "threes" in found:
-        names = [[schema.names[column] for column in one["columns"]] for one in measured.triples]
-        few = "not searched, for so few people: their part went to pairs with the target"
+        names = [
+            [schema.names[column] for column in one["columns"]]
+            for one in measured.triples
+        ]
+        few = (
+            "not searched, for so few people: their part went to pairs with the target"
+        )
         card["threes"] = names if isinstance(found.stage("threes"), Threes) else few
     card |= Missed.of(people * law, measured.gram, measured.loudness, codec.sizes).card
     released = measured.gram, measured.loudness
-    quality = PublicQuality.from_release(schema.names, codec.sizes, seen, released, people * law)
+    quality = PublicQuality.from_release(
+        schema.names, codec.sizes, seen, released, people * law
+    )
     card |= quality.card
-    noise, bought = record.noise[bool(study.layout.unbounded) : record.made], measured.levels is not None
+    noise = record.noise[bool(study.layout.unbounded) : record.made]
+    bought = measured.levels is not None
     card |= expectation(schema, people, privacy.epsilon(), noise, bought, quality)
     if study.grid.partition != "rows":
         first = study.grid.one_each(study.schemas)
-        card["owners"] = {column: name for name, held in first.items() for column in held.names}
+        card["owners"] = {
+            column: name for name, held in first.items() for column in held.names
+        }
     epsilon = privacy.to_dict()["person"]["epsilon"]["outsider"]
     about = {"adjacency": privacy.adjacency, "epsilon": epsilon, "delta": privacy.delta}
-    about |= {"releases": measured.releases, "partition": study.grid.partition, "people": people}
+    about |= {
+        "releases": measured.releases,
+        "partition": study.grid.partition,
+        "people": people,
+    }
     if study.layout.unbounded:
         about["found"] = [column.name for column in study.layout.unbounded]
     sizes = torch.tensor(codec.sizes, dtype=torch.int32)

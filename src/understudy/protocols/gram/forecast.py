@@ -1,7 +1,9 @@
-"""What a joint Gram matrix will be, before anything is asked: its releases, and what can be told by them.
+"""What a joint Gram matrix will be, before anything is asked: its releases, and what
+can be told by them.
 
 Guarantee: reads no row.
-Edges: levels that are bought follow from what will be released; here stands what the rule gives for so many people.
+Edges: levels that are bought follow from what will be released; here stands what the
+rule gives for so many people.
 """
 
 import math
@@ -14,7 +16,11 @@ from understudy.data.column import Column
 from understudy.data.encoding.fine import has_many_bins, is_bought, is_tree
 from understudy.data.schema import Block, Schema
 from understudy.models.tables import fit_gram
-from understudy.models.tables.merged_levels import fitted_width, level_count, most_levels
+from understudy.models.tables.merged_levels import (
+    fitted_width,
+    level_count,
+    most_levels,
+)
 from understudy.privacy.accounts.budget import shown
 from understudy.protocols.core.forecast import (
     BASE,
@@ -36,31 +42,45 @@ if TYPE_CHECKING:
     from understudy.answers.public_quality import PublicQuality
 
 _CLEAR = 2.0  # deviations of its noise: a count of fewer people tells nothing
-_FEW = 4.0  # so many deviations: people who are no more than that cannot be told from noise
-_COUNT, _PRODUCT = 3e-11, 1e-9  # seconds for a person and a cell of a block: of one holder, of two
-_CELL, _FITTED_CELL = 60, 210  # bytes of memory for a cell of the joint matrix, and for one that is fitted
+# so many deviations: people who are no more than that cannot be told from noise
+_FEW = 4.0
+# seconds for a person and a cell of a block: of one holder, of two
+_COUNT = 3e-11
+_PRODUCT = 1e-9
+# bytes of memory for a cell of the joint matrix, and for one that is fitted
+_CELL = 60
+_FITTED_CELL = 210
 _VALUE = 40  # bytes for a value of a table
 
 
 def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     """What a forecast of these releases says besides what all say."""
-    config, layout, people = study.config, study.layout, said.people
+    config = study.config
+    layout = study.layout
+    people = said.people
     noise = [study.deviations(ahead, name) for name in study.releases]
     before = [*study.releases].index("pairs")
-    first, pair = noise[max(before - 1, 0)], max(noise[before].values())
-    known, third = people if said.cut == "columns" else None, math.inf
+    first = noise[max(before - 1, 0)]
+    pair = max(noise[before].values())
+    known = people if said.cut == "columns" else None
+    third = math.inf
     searched = None if people is None else study.is_searched(people, ahead)
-    if study.searched and searched is False:  # pairs with the target in its place, as many as were agreed on
+    # pairs with the target in its place, as many as were agreed on
+    if study.searched and searched is False:
         third = study.pricing.deviation(ahead.noise("threes"), len(layout.schemas))
         noise[-2] = dict.fromkeys(noise[-2], third)
     least = min(said.budgets.values(), key=lambda budget: budget.epsilon)
     expected = None
     if people is not None and pair:
         expected = Expectation(
-            people=people, epsilon=least.epsilon, single=max(first.values()), pair=pair,
+            people=people,
+            epsilon=least.epsilon,
+            single=max(first.values()),
+            pair=pair,
             levels=_levels(layout.joint.columns, layout.buys),
-        )  # fmt: skip
-    widths, too_fine = _widths(layout, people, pair), _too_fine(layout, people, first, pair)
+        )
+    widths = _widths(layout, people, pair)
+    too_fine = _too_fine(layout, people, first, pair)
     takes, memory = _takes(config, layout, widths, people)
     largest = max(max(each.values()) for each in noise)
     return {
@@ -70,93 +90,152 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
         "too_fine": too_fine,
         "takes": takes,
         "memory": memory,
-        "warnings": tuple(_warnings(study, people, largest, expected, too_fine, memory)),
+        "warnings": tuple(
+            _warnings(study, people, largest, expected, too_fine, memory)
+        ),
         "expected": expected,
     }
 
 
 def expectation(
-    schema: Schema, people: int, spent: float, sigmas: Sequence[float], buys: bool, quality: "PublicQuality"
+    schema: Schema,
+    people: int,
+    spent: float,
+    sigmas: Sequence[float],
+    buys: bool,
+    quality: "PublicQuality",
 ) -> dict[str, str]:
-    """What a card says of what can be expected of a run with this noise, of fine tables and pairs, or of pairs, and a
-    warning where that is poor. The words are those of the worst column that was released, not of an average."""
+    """What a card says of what can be expected of a run with this noise, of fine tables
+    and pairs, or of pairs, and a warning where that is poor. The words are those of the
+    worst column that was released, not of an average.
+    """
     pair = sigmas[min(int(buys), len(sigmas) - 1)]
     if not pair:
         return {}
     levels = _levels(schema.columns, buys)
-    expected = Expectation(people=people, epsilon=spent, single=sigmas[0], pair=pair, levels=levels)
+    expected = Expectation(
+        people=people, epsilon=spent, single=sigmas[0], pair=pair, levels=levels
+    )
     said = quality.headline(people, shown(spent), expected.pairs_are_noise)
     return {"expected": said} | ({"warning": f"{said} {MORE}"} if expected.poor else {})
 
 
 def _levels(columns: Iterable[Column], buys: bool) -> tuple[float, ...]:
     """How many levels each column has, infinity where they are bought."""
-    return tuple(math.inf if buys and is_tree(column) else column.size for column in columns)
+    return tuple(
+        math.inf if buys and is_tree(column) else column.size for column in columns
+    )
 
 
 def _stages(
-    study: Any, shares: Sequence[float], noise: Sequence[Mapping[Block, float]], searched: bool | None
+    study: Any,
+    shares: Sequence[float],
+    noise: Sequence[Mapping[Block, float]],
+    searched: bool | None,
 ) -> tuple[Stage, ...]:
-    """What each release is of: its share of the budget, the cells that a person moves, and its noise by holders."""
+    """What each release is of: its share of the budget, the cells that a person moves,
+    and its noise by holders.
+    """
     grid = study.grid
 
     def whose(block: Block) -> str:
-        return " × ".join(" + ".join(grid.groups[group]) for group in sorted(set(block)))
+        return " × ".join(
+            " + ".join(grid.groups[group]) for group in sorted(set(block))
+        )
 
-    blocks = {"reach": [(g, g) for g in study.layout.tops], "fine": [(g, g) for g in range(len(grid.groups))]}
+    blocks = {
+        "reach": [(g, g) for g in study.layout.tops],
+        "fine": [(g, g) for g in range(len(grid.groups))],
+    }
     stages = []
-    for what, share, name, each in zip(_words(study, searched), shares, study.releases, noise, strict=True):
+    for what, share, name, each in zip(
+        _words(study, searched), shares, study.releases, noise, strict=True
+    ):
         moved = sum(cells for _, cells in study.spreads[name].moved)
-        by_holders = {whose(block): each[block] for block in blocks.get(name, grid.blocks)}
+        by_holders = {
+            whose(block): each[block] for block in blocks.get(name, grid.blocks)
+        }
         stages.append(Stage(what=what, share=share, moved=moved, noise=by_holders))
     return tuple(stages)
 
 
 def _words(study: Any, searched: bool | None) -> list[str]:
-    layout, config = study.layout, study.config
+    layout = study.layout
+    config = study.config
     pairs = f"{math.comb(layout.columns, 2):,} pairs"
     columns = f"{layout.columns} column{'s' if layout.columns > 1 else ''}"
     words = [f"{columns} and {pairs}"]
     if layout.buys:
         ended = [own.name for trees in layout.trees for own in trees.ended.values()]
         words = [
-            f"fine tables of {columns}" + (f", and the ends of {', '.join(ended)}" if ended else ""),
+            f"fine tables of {columns}"
+            + (f", and the ends of {', '.join(ended)}" if ended else ""),
             f"all {pairs}" if layout.columns > 1 else "the column on its levels",
         ]
         words[-1] += ", and digits of numbers that many share" if study.spiky else ""
     if layout.unbounded:
-        words.insert(0, f"where {', '.join(column.name for column in layout.unbounded)} lie")
+        words.insert(
+            0, f"where {', '.join(column.name for column in layout.unbounded)} lie"
+        )
     if study.searched:
-        threes, few = f"{math.comb(layout.columns, 3):,} threes of columns, in halves", f"pairs with {config.target}"
-        words.append({True: threes, False: few, None: f"{threes}, or of few people {few}"}[searched])
-    twice = [f"{layout.columns - 1:,} with {config.target}"] if config.target and layout.columns > 1 else []
+        threes = f"{math.comb(layout.columns, 3):,} threes of columns, in halves"
+        few = f"pairs with {config.target}"
+        words.append(
+            {True: threes, False: few, None: f"{threes}, or of few people {few}"}[
+                searched
+            ]
+        )
+    twice = (
+        [f"{layout.columns - 1:,} with {config.target}"]
+        if config.target and layout.columns > 1
+        else []
+    )
     twice += [f"the {config.refined:,} strongest"] if config.refined else []
     second = [f"pairs once more: {', '.join(twice)}"] if twice else []
     if study.searched and searched is not False:
         second.append(f"up to {study.searched} three-way tables that go beyond pairs")
     words += [", and ".join(second)] if second else []
-    words[-1] += f", and {len(config.triples)} three-way tables" if config.triples else ""
+    words[-1] += (
+        f", and {len(config.triples)} three-way tables" if config.triples else ""
+    )
     if study.most_triples:
         chosen = f"{study.most_triples} three-way tables with {config.target}"
         words[-1] += f", and up to {chosen}, the strongest by what was released"
     return words
 
 
-def _errors(layout: Layout, config: Any, noise: Sequence[Mapping[Block, float]], third: float) -> tuple[Error, ...]:
-    """Of counts of one column and of cells of a pair; those with the target are the mean of two measurements or three,
-    before tables that are found take a part."""
-    inside = [(g, g) for g, schema in enumerate(layout.groups) if len(schema.columns) > 1]
+def _errors(
+    layout: Layout, config: Any, noise: Sequence[Mapping[Block, float]], third: float
+) -> tuple[Error, ...]:
+    """Of counts of one column and of cells of a pair; those with the target are the
+    mean of two measurements or three, before tables that are found take a part.
+    """
+    inside = [
+        (g, g) for g, schema in enumerate(layout.groups) if len(schema.columns) > 1
+    ]
     across = [block for block in layout.grid.blocks if block[0] != block[1]]
     pairs = noise[int(layout.buys)]
-    found = {"a count of one column": [noise[0][g, g] for g in range(len(layout.groups))]}
-    found[f"a cell of a pair{' at one holder' if len(layout.groups) > 1 else ''}"] = [pairs[b] for b in inside]
+    found = {
+        "a count of one column": [noise[0][g, g] for g in range(len(layout.groups))]
+    }
+    found[f"a cell of a pair{' at one holder' if len(layout.groups) > 1 else ''}"] = [
+        pairs[b] for b in inside
+    ]
     found["a cell of a pair across holders"] = [pairs[b] for b in across]
     if config.target is not None and layout.columns > 1:
-        own = next(g for g, schema in enumerate(layout.groups) if config.target in schema.names)
+        own = next(
+            g for g, schema in enumerate(layout.groups) if config.target in schema.names
+        )
         with_target = [b for b in (*inside, *across) if own in b]
         both = [_mean(pairs[b], noise[-1][b]) for b in with_target]
-        found[f"a cell of a pair with {config.target}"] = [_mean(each, third) for each in both]
-    return tuple(Error(what=what, least=min(each), largest=max(each)) for what, each in found.items() if each)
+        found[f"a cell of a pair with {config.target}"] = [
+            _mean(each, third) for each in both
+        ]
+    return tuple(
+        Error(what=what, least=min(each), largest=max(each))
+        for what, each in found.items()
+        if each
+    )
 
 
 def _mean(one: float, other: float) -> float:
@@ -171,7 +250,11 @@ def _widths(layout: Layout, people: int | None, noise: float) -> dict[str, int]:
         return {column.name: column.size for column in columns}
     most = most_levels(columns)
     levels = most if people is None else level_count(people, noise, most)
-    many = most if people is None or not noise else min(most, int(people / (_CLEAR * noise)) + 1)
+    many = (
+        most
+        if people is None or not noise
+        else min(most, int(people / (_CLEAR * noise)) + 1)
+    )
 
     def width(column: Column) -> int:
         if not is_bought(column):
@@ -182,7 +265,9 @@ def _widths(layout: Layout, people: int | None, noise: float) -> dict[str, int]:
     return {column.name: width(column) for column in columns}
 
 
-def _bought(layout: Layout, widths: Mapping[str, int], people: int | None, noise: float) -> dict[str, str]:
+def _bought(
+    layout: Layout, widths: Mapping[str, int], people: int | None, noise: float
+) -> dict[str, str]:
     """What becomes of the columns whose levels are bought."""
     if not layout.buys:
         return {}
@@ -191,15 +276,24 @@ def _bought(layout: Layout, widths: Mapping[str, int], people: int | None, noise
         if is_tree(column):
             levels = widths[column.name] - column.nullable
             about = "at most" if people is None else "about"
-            said[column.name] = f"finely by itself; in pairs cut into {about} {levels} levels"
+            said[column.name] = (
+                f"finely by itself; in pairs cut into {about} {levels} levels"
+            )
         elif is_bought(column):
-            few = f"those of fewer than about {figure(_CLEAR * noise)} people are one level"
+            few = (
+                f"those of fewer than about {figure(_CLEAR * noise)} people are one "
+                "level"
+            )
             said[column.name] = f"{column.levels:,} categories; in pairs {few}"
     return said
 
 
-def _too_fine(layout: Layout, people: int | None, first: Mapping[Block, float], pair: float) -> dict[str, str]:
-    """The columns whose declared levels are so many that an average one, or its cells, cannot be told from noise."""
+def _too_fine(
+    layout: Layout, people: int | None, first: Mapping[Block, float], pair: float
+) -> dict[str, str]:
+    """The columns whose declared levels are so many that an average one, or its cells,
+    cannot be told from noise.
+    """
     found: dict[str, str] = {}
     if people is None:
         return found
@@ -208,34 +302,55 @@ def _too_fine(layout: Layout, people: int | None, first: Mapping[Block, float], 
         for column in schema.columns:
             if layout.buys and is_bought(column):
                 continue
-            each, said = people / column.size, ""
+            each = people / column.size
+            said = ""
             if column.size > 2 and each < _CLEAR * noise:
-                said = f"an average one has {figure(each)} people, and each count is uncertain by ±{figure(noise)}"
+                said = (
+                    f"an average one has {figure(each)} people, and each count is "
+                    f"uncertain by ±{figure(noise)}"
+                )
             elif column.size > 2 and each / column.size < pair / _CLEAR:
                 few = f"an average cell has {figure(each / column.size)} people"
-                said = f"with another such column {few}, and each is uncertain by ±{figure(pair)}"
+                said = (
+                    f"with another such column {few}, and each is uncertain by "
+                    f"±{figure(pair)}"
+                )
             if said:
                 found[column.name] = f"{column.size:,} levels: {said}"
     return found
 
 
 def _warnings(
-    study: Any, people: int | None, largest: float, expected: Expectation | None, too_fine: Mapping[str, str],
+    study: Any,
+    people: int | None,
+    largest: float,
+    expected: Expectation | None,
+    too_fine: Mapping[str, str],
     memory: float,
-) -> Iterable[str]:  # fmt: skip
+) -> Iterable[str]:
     config = study.config
     if expected is not None and expected.poor:
         yield f"{expected} {MORE}"
     if too_fine and people is not None and people > _FEW * largest:
         yield (
-            f"Too fine for so many people: {', '.join(too_fine)}. Declare fewer levels or bins; a number without "
-            "`bins` gets levels that fit (fine above 0)."
+            f"Too fine for so many people: {', '.join(too_fine)}. Declare fewer levels "
+            "or bins; a number without `bins` gets levels that fit (fine above 0)."
         )
     if memory > (there := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
-        yield f"It takes about {memory / 1e9:.0f} GB, and this machine has {there / 1e9:.0f}."
+        yield (
+            f"It takes about {memory / 1e9:.0f} GB, and this machine has "
+            f"{there / 1e9:.0f}."
+        )
     told = (config.scouting, people, config.public_people)
-    if config.target is not None and told == (None, None, None) and study.grid.partition == "columns":
-        yield f"With few people the pairs with {config.target} take more of the budget: say how many there are."
+    if (
+        config.target is not None
+        and told == (None, None, None)
+        and study.grid.partition == "columns"
+    ):
+        yield (
+            f"With few people the pairs with {config.target} take more of the budget: "
+            "say how many there are."
+        )
 
 
 def _takes(
@@ -243,15 +358,32 @@ def _takes(
 ) -> tuple[dict[str, float], float]:
     """Seconds by what they go into, and bytes."""
     groups = [sum(widths[name] for name in schema.names) for schema in layout.groups]
-    width, holders, many = sum(groups), len(layout.schemas), people or 0
+    width = sum(groups)
+    holders = len(layout.schemas)
+    many = people or 0
     nodes = sum(trees.nodes for trees in layout.trees) if layout.buys else 0
     takes = {}
     if layout.grid.partition != "rows" and many:
         takes["alignment"] = alignment_seconds(people, holders)
-    across, own = sum(a * b for a, b in combinations(groups, 2)), sum(g**2 for g in groups)
-    takes["counting"] = many * (across * _PRODUCT + own * _COUNT) + (width**2 / 2 + nodes) * holders * DRAW
-    takes["counting"] += TREE * sum(map(is_tree, layout.joint.columns)) * layout.buys + READ * many * layout.columns
+    across = sum(a * b for a, b in combinations(groups, 2))
+    own = sum(g**2 for g in groups)
+    takes["counting"] = (
+        many * (across * _PRODUCT + own * _COUNT)
+        + (width**2 / 2 + nodes) * holders * DRAW
+    )
+    takes["counting"] += (
+        TREE * sum(map(is_tree, layout.joint.columns)) * layout.buys
+        + READ * many * layout.columns
+    )
     fitted = fitted_width(list(widths.values()))
     levels = 1 if config.target is None else widths[config.target]
-    takes["the fit"] = fit_gram.seconds_of(fitted, config.steps, config.components, levels)
-    return takes, BASE + _CELL * width**2 + _FITTED_CELL * fitted**2 + _VALUE * many * layout.columns
+    takes["the fit"] = fit_gram.seconds_of(
+        fitted, config.steps, config.components, levels
+    )
+    return (
+        takes,
+        BASE
+        + _CELL * width**2
+        + _FITTED_CELL * fitted**2
+        + _VALUE * many * layout.columns,
+    )

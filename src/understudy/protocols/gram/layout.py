@@ -1,8 +1,9 @@
-"""The joint Gram matrix as server and holders see it alike: its columns and their levels, its blocks, and what is
-marked of it for a release.
+"""The joint Gram matrix as server and holders see it alike: its columns and their
+levels, its blocks, and what is marked of it for a release.
 
-Holders with the same columns are a group (`data.grid`). A block of the matrix belongs to two groups, or twice to one: a
-sum of parts, one of every holder in them. Over rows there is one block, over columns each has one holder or two.
+Holders with the same columns are a group (`data.grid`). A block of the matrix belongs
+to two groups, or twice to one: a sum of parts, one of every holder in them. Over rows
+there is one block, over columns each has one holder or two.
 """
 
 import math
@@ -18,10 +19,22 @@ from torch import Tensor
 
 from understudy.data.column import Binned, is_unbounded
 from understudy.data.encoding.codec import Codec, Levels
-from understudy.data.encoding.fine import Run, end_cells, fine_schema, is_bought, is_tree, reach, within
+from understudy.data.encoding.fine import (
+    Run,
+    end_cells,
+    fine_schema,
+    is_bought,
+    is_tree,
+    reach,
+    within,
+)
 from understudy.data.schema import Block, Grid, Schema
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
-from understudy.models.tables.merged_levels import MOST_CELLS, is_worth_buying, most_width
+from understudy.models.tables.merged_levels import (
+    MOST_CELLS,
+    is_worth_buying,
+    most_width,
+)
 from understudy.models.tables.trees import Trees, named_runs
 from understudy.privacy.secure.counts import movable
 
@@ -31,7 +44,9 @@ Names = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a three-way table is counted: its block, and of each of its columns the group and the number in it."""
+    """Where a three-way table is counted: its block, and of each of its columns the
+    group and the number in it.
+    """
 
     block: Block
     columns: tuple[tuple[int, int], ...]
@@ -48,10 +63,12 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """`told`: the schemas as all were told them. `fine`: the share of the budget for fine tables, which are released
-    first where levels are to be chosen (`data.encoding.fine`). `levels`: those that were chosen; before that, and
-    without it, they are as declared. `runs`: where numbers without bounds are, by what was released before all
-    (`data.encoding.fine`); before that they may be anywhere."""
+    """`told`: the schemas as all were told them. `fine`: the share of the budget for
+    fine tables, which are released first where levels are to be chosen
+    (`data.encoding.fine`). `levels`: those that were chosen; before that, and without
+    it, they are as declared. `runs`: where numbers without bounds are, by what was
+    released before all (`data.encoding.fine`); before that they may be anywhere.
+    """
 
     told: Mapping[str, Schema]
     fine: float = 0.0
@@ -63,7 +80,8 @@ class Layout:
         """With bounds in every column: those that were found, or the widest."""
         if self.unbounded and not self.fine:
             raise self.unbounded[0].error(
-                "has no bounds. Declare low and high, or let them be found (`fine` above 0). Nothing was charged."
+                "has no bounds. Declare low and high, or let them be found (`fine` "
+                "above 0). Nothing was charged."
             )
         return {name: within(schema, self.runs) for name, schema in self.told.items()}
 
@@ -71,7 +89,9 @@ class Layout:
     def unbounded(self) -> list[Binned]:
         """The columns of which no bounds are declared."""
         told = self.grid.one_each(self.told).values()
-        return [column for one in told for column in one.columns if is_unbounded(column)]
+        return [
+            column for one in told for column in one.columns if is_unbounded(column)
+        ]
 
     @cached_property
     def grid(self) -> Grid:
@@ -98,22 +118,48 @@ class Layout:
     @cached_property
     def trees(self) -> tuple[Trees, ...]:
         """What is counted of each group's columns for the fine tables."""
-        fine, unbounded = fine_schema(self.joint), bool(self.unbounded)
-        # How finely any column is cut depends on all of them together, so on those whose bounds are found.
-        found = frozenset(column.name for column in self.joint.columns if unbounded and is_tree(column))
-        return tuple(Trees(one, fine.select(one.names), found.intersection(one.names)) for one in self.groups)
+        fine = fine_schema(self.joint)
+        unbounded = bool(self.unbounded)
+        # How finely any column is cut depends on all of them together, so on those
+        # whose bounds are found.
+        found = frozenset(
+            column.name
+            for column in self.joint.columns
+            if unbounded and is_tree(column)
+        )
+        return tuple(
+            Trees(one, fine.select(one.names), found.intersection(one.names))
+            for one in self.groups
+        )
 
     @cached_property
     def tops(self) -> dict[int, Trees]:
-        """What is counted of each group's columns without bounds, of the groups that have some: their public cells."""
+        """What is counted of each group's columns without bounds, of the groups that
+        have some: their public cells.
+        """
         groups = enumerate(self.grid.one_each(self.told).values())
-        found = {g: tuple(reach(c) for c in schema.columns if is_unbounded(c)) for g, schema in groups}
-        schemas = {g: Schema(columns=columns) for g, columns in found.items() if columns}
-        return {g: Trees(schema, schema, frozenset(schema.names), paid=1) for g, schema in schemas.items()}
+        found = {
+            g: tuple(reach(c) for c in schema.columns if is_unbounded(c))
+            for g, schema in groups
+        }
+        schemas = {
+            g: Schema(columns=columns) for g, columns in found.items() if columns
+        }
+        return {
+            g: Trees(schema, schema, frozenset(schema.names), paid=1)
+            for g, schema in schemas.items()
+        }
 
     def on_runs(self, runs: Any) -> "Layout":
-        """The same where numbers without bounds lie in these runs of their public cells (`named_runs`)."""
-        return replace(self, runs=named_runs({column.name: reach(column).levels for column in self.unbounded}, runs))
+        """The same where numbers without bounds lie in these runs of their public cells
+        (`named_runs`).
+        """
+        return replace(
+            self,
+            runs=named_runs(
+                {column.name: reach(column).levels for column in self.unbounded}, runs
+            ),
+        )
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -133,44 +179,76 @@ class Layout:
         return tuple(map(sum, self.group_sizes))
 
     def on_levels(self, groups: Any) -> "Layout":
-        """The same with levels of all columns, told as the level of every fine cell, by column number.
-        Edges: levels that do not fit the schema, or are too many → MessageError."""
+        """The same with levels of all columns, told as the level of every fine cell, by
+        column number.
+        Edges: levels that do not fit the schema, or are too many → MessageError.
+        """
         columns = self.joint.columns
         due = [str(place) for place in range(len(columns))]
-        dtypes = {key: getattr(group, "dtype", None) for key, group in dict(groups).items()}
+        dtypes = {
+            key: getattr(group, "dtype", None) for key, group in dict(groups).items()
+        }
         if dtypes != dict.fromkeys(due, torch.int32):
-            raise MessageError(f"levels of {len(due)} columns were due. Nothing was charged or sent.")
+            raise MessageError(
+                f"levels of {len(due)} columns were due. Nothing was charged or sent."
+            )
         cells = [groups[key].numpy() for key in due]
         try:
-            ends = {j: np.zeros(many) for j, many in enumerate(map(end_cells, columns)) if many}
-            levels = Levels(self.joint, cells, [np.zeros(part.shape) for part in cells], ends)
+            ends = {
+                j: np.zeros(many)
+                for j, many in enumerate(map(end_cells, columns))
+                if many
+            }
+            levels = Levels(
+                self.joint, cells, [np.zeros(part.shape) for part in cells], ends
+            )
         except SchemaError as error:
             raise MessageError(f"{error} Nothing was charged or sent.") from None
-        bought = [size for column, size in zip(columns, levels.sizes, strict=True) if is_bought(column)]
+        bought = [
+            size
+            for column, size in zip(columns, levels.sizes, strict=True)
+            if is_bought(column)
+        ]
         if sum(bought) > most_width(len(bought)):
-            raise MessageError(f"{sum(bought):,} levels are too many. Nothing was charged or sent.")
+            raise MessageError(
+                f"{sum(bought):,} levels are too many. Nothing was charged or sent."
+            )
         return replace(self, levels=levels)
 
     def check_width(self) -> None:
-        """Refuse a matrix that no machine would fit: declared levels are as many as they are, bought ones are few."""
-        bought = [column for column in self.joint.columns if self.buys and is_bought(column)]
-        sizes = {column.name: column.size for column in self.joint.columns if column not in bought}
-        if (width := sum(sizes.values()) + (most_width(len(bought)) if bought else 0)) > WIDEST:
+        """Refuse a matrix that no machine would fit: declared levels are as many as
+        they are, bought ones are few.
+        """
+        bought = [
+            column for column in self.joint.columns if self.buys and is_bought(column)
+        ]
+        sizes = {
+            column.name: column.size
+            for column in self.joint.columns
+            if column not in bought
+        }
+        width = sum(sizes.values()) + (most_width(len(bought)) if bought else 0)
+        if width > WIDEST:
             largest = max(sizes.items(), key=lambda one: one[1], default=None)
             most = "" if largest is None else f", {largest[0]} {largest[1]:,} of them"
             raise ConfigError(
-                f"the columns have {width:,} levels together{most}, and a joint table of more than {WIDEST:,} cannot "
-                "be fitted. Declare fewer, or let levels be bought: `fine` above 0, and no `bins`. "
-                "Nothing was read or charged."
+                f"the columns have {width:,} levels together{most}, and a joint table "
+                f"of more than {WIDEST:,} cannot be fitted. Declare fewer, or let "
+                "levels be bought: `fine` above 0, and no `bins`. Nothing was read or "
+                "charged."
             )
 
-    # What is marked of it: columns (the diagonal) and pairs of columns, (m, m), upper triangle
+    # What is marked of it: columns (the diagonal) and pairs of columns, (m, m), upper
+    # triangle
 
     def all_pairs(self, *, across: bool = False) -> Tensor:
-        """All columns and all their pairs, or the pairs `across` groups alone. After fine tables of the columns it is
-        the pairs alone, unless there are none."""
+        """All columns and all their pairs, or the pairs `across` groups alone. After
+        fine tables of the columns it is the pairs alone, unless there are none.
+        """
         group = torch.repeat_interleave(torch.tensor(self._columns))
-        return ((group[:, None] != group) | (not across)).triu(int(self.buys and self.columns > 1))
+        return ((group[:, None] != group) | (not across)).triu(
+            int(self.buys and self.columns > 1)
+        )
 
     def pairs_with(self, target: str | None) -> Tensor:
         """All pairs with this column, the lower first: (m − 1, 2); none for None."""
@@ -179,32 +257,50 @@ class Layout:
         if target not in self.joint.names:
             raise ConfigError(f'nobody has a column "{target}". Nothing was charged.')
         place = self.joint.names.index(target)
-        others = torch.tensor([n for n in range(self.columns) if n != place], dtype=torch.int64)
+        others = torch.tensor(
+            [n for n in range(self.columns) if n != place], dtype=torch.int64
+        )
         return torch.stack([others.clamp(max=place), others.clamp(min=place)], dim=1)
 
     def marked(self, pairs: Any, expected: int, target: str | None = None) -> Tensor:
         """These pairs of columns, (pairs, 2), marked.
         Edges: not so many pairs, or one with the target is missing → MessageError."""
         wanted = torch.zeros(self.columns, self.columns, dtype=torch.bool)
-        good = isinstance(pairs, Tensor) and pairs.dtype == torch.int64 and pairs.shape == (expected, 2)
+        good = (
+            isinstance(pairs, Tensor)
+            and pairs.dtype == torch.int64
+            and pairs.shape == (expected, 2)
+        )
         if good and bool(((pairs >= 0) & (pairs < self.columns)).all()):
             wanted[pairs[:, 0], pairs[:, 1]] = True
         if not good or int(wanted.triu(1).sum()) != expected:
             raise MessageError(
-                f"{expected} different pairs of columns were due, the lower first. Nothing was charged or sent."
+                f"{expected} different pairs of columns were due, the lower first. "
+                "Nothing was charged or sent."
             )
         if not bool(wanted[tuple(self.pairs_with(target).T)].all()):
-            raise MessageError(f"all pairs with {target} were due. Nothing was charged or sent.")
+            raise MessageError(
+                f"all pairs with {target} were due. Nothing was charged or sent."
+            )
         return wanted
 
     def marked_in(self, block: Block, wanted: Tensor) -> int:
-        """How many columns and pairs of a block are marked: so many of its cells a person moves."""
-        rows, columns = (slice(self._starts[group], self._starts[group + 1]) for group in block)
+        """How many columns and pairs of a block are marked: so many of its cells a
+        person moves.
+        """
+        rows, columns = (
+            slice(self._starts[group], self._starts[group + 1]) for group in block
+        )
         return int(wanted[rows, columns].sum())
 
     def cells(self, block: Block, wanted: Tensor) -> Tensor:
-        """Which cells of the block are marked, (rows, columns). Within a group: the upper triangle."""
-        rows, columns = (torch.repeat_interleave(torch.tensor(self.group_sizes[group])) for group in block)
+        """Which cells of the block are marked, (rows, columns). Within a group: the
+        upper triangle.
+        """
+        rows, columns = (
+            torch.repeat_interleave(torch.tensor(self.group_sizes[group]))
+            for group in block
+        )
         of_group = self._starts[block[0]], self._starts[block[1]]
         marked = wanted[rows[:, None] + of_group[0], columns[None, :] + of_group[1]]
         if block[0] == block[1]:
@@ -219,33 +315,69 @@ class Layout:
     # Three-way tables
 
     def tables_beside(self, target: str) -> Tensor:
-        """The pairs of columns, (n, 2), the lower first, that are with the target in no more than two groups."""
-        place, group = self.joint.names.index(target), torch.repeat_interleave(torch.tensor(self._columns))
-        others = torch.tensor([n for n in range(self.columns) if n != place], dtype=torch.int64)
+        """The pairs of columns, (n, 2), the lower first, that are with the target in no
+        more than two groups.
+        """
+        place = self.joint.names.index(target)
+        group = torch.repeat_interleave(torch.tensor(self._columns))
+        others = torch.tensor(
+            [n for n in range(self.columns) if n != place], dtype=torch.int64
+        )
         pairs = torch.combinations(others).reshape(-1, 2)
         of = group[pairs]
         return pairs[(of[:, 0] == of[:, 1]) | (of == group[place]).any(1)]
 
-    def named_tables(self, chosen: Any, most: int, target: str | None = None) -> tuple[Names, ...]:
-        """The three-way tables of these columns, (n, 3), in rising order; or of pairs of them, (n, 2), and `target`.
-        Edges: more than `most`, one twice, columns of three groups, or too many cells → MessageError."""
+    def named_tables(
+        self, chosen: Any, most: int, target: str | None = None
+    ) -> tuple[Names, ...]:
+        """The three-way tables of these columns, (n, 3), in rising order; or of pairs
+        of them, (n, 2), and `target`.
+        Edges: more than `most`, one twice, columns of three groups, or too many cells →
+        MessageError.
+        """
         last = () if target is None else (self.joint.names.index(target),)
-        good = isinstance(chosen, Tensor) and chosen.dtype == torch.int64 and chosen.ndim == 2
-        good = good and chosen.shape[1] == 3 - len(last) and bool((chosen.diff(dim=1) > 0).all())
+        good = (
+            isinstance(chosen, Tensor)
+            and chosen.dtype == torch.int64
+            and chosen.ndim == 2
+        )
+        good = (
+            good
+            and chosen.shape[1] == 3 - len(last)
+            and bool((chosen.diff(dim=1) > 0).all())
+        )
         good = good and bool(((chosen >= 0) & (chosen < self.columns)).all())
         rows = [(*row, *last) for row in chosen.tolist()] if good else []
-        named = [(self.joint.names[a], self.joint.names[b], self.joint.names[c]) for a, b, c in rows]
-        few = all(math.prod(self.sizes[column] for column in row) <= MOST_CELLS for row in rows)
-        if not good or not few or not len(set(named)) == len(named) <= most or None in map(self.place, named):
+        named = [
+            (self.joint.names[a], self.joint.names[b], self.joint.names[c])
+            for a, b, c in rows
+        ]
+        few = all(
+            math.prod(self.sizes[column] for column in row) <= MOST_CELLS
+            for row in rows
+        )
+        if (
+            not good
+            or not few
+            or not len(set(named)) == len(named) <= most
+            or None in map(self.place, named)
+        ):
             raise MessageError(
-                f"at most {most} different tables of three columns, in two groups of holders or one, and of up to "
+                f"at most {most} different tables of three columns, in two groups of "
+                "holders or one, and of up to "
                 f"{MOST_CELLS:,} cells were due. Nothing was charged or sent."
             )
         return tuple(named)
 
     def place(self, names: Sequence[str]) -> Place | None:
-        """Where the three-way table of these columns is counted; None where they are of three groups, or unknown."""
-        every = ((name, (g, n)) for g, schema in enumerate(self.groups) for n, name in enumerate(schema.names))
+        """Where the three-way table of these columns is counted; None where they are of
+        three groups, or unknown.
+        """
+        every = (
+            (name, (g, n))
+            for g, schema in enumerate(self.groups)
+            for n, name in enumerate(schema.names)
+        )
         found = {name: at for name, at in every if name in names}
         groups = sorted({group for group, _ in found.values()})
         if len(found) != 3 or len(groups) > 2:

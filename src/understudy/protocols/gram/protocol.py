@@ -1,17 +1,23 @@
-"""Gram: holders measure all two-way tables of their joint data once, privately, and a generator is fitted to them.
+"""Gram: holders measure all two-way tables of their joint data once, privately, and a
+generator is fitted to them.
 
-The Gram matrix G = Σ x xᵀ of one-hot rows x holds every one-way table (on its diagonal) and every two-way table, across
-holders too. Over rows it adds up; over columns its blocks are products X_iᵀX_k; over a grid (`data.grid`) sums of such.
-It is released once, under whole-number noise, and a mixture is fitted to it for free (`models/tables/fit_gram.py`).
+The Gram matrix G = Σ x xᵀ of one-hot rows x holds every one-way table (on its diagonal)
+and every two-way table, across holders too. Over rows it adds up; over columns its
+blocks are products X_iᵀX_k; over a grid (`data.grid`) sums of such. It is released
+once, under whole-number noise, and a mixture is fitted to it for free
+(`models/tables/fit_gram.py`).
 
-Sources: the measurements of McKenna, Miklau, Sheldon, "Winning the NIST contest" (JPC 2021), all pairs at once;
-products by Beaver 1991 and sums by Bonawitz et al. 2017 (`privacy/secure/sums.py`), noise by Canonne, Kamath, Steinke
+Sources: the measurements of McKenna, Miklau, Sheldon, "Winning the NIST contest" (JPC
+2021), all pairs at once; products by Beaver 1991 and sums by Bonawitz et al. 2017
+(`privacy/secure/sums.py`), noise by Canonne, Kamath, Steinke
 2020. The protocol that joins them is our own.
 
-Guarantee: (ε, δ)-DP for a person with all their columns at all parties, in one price, against the server, against any
-party, and against an outsider. Each party's ledger is charged that whole price; a person pays it once.
-Edges: the server deals the masks of products, so where columns are split it must not pool what it knows with a holder;
-over rows it may, with up to `colluding` of them. docs/secure_products.md says who sees what.
+Guarantee: (ε, δ)-DP for a person with all their columns at all parties, in one price,
+against the server, against any party, and against an outsider. Each party's ledger is
+charged that whole price; a person pays it once.
+Edges: the server deals the masks of products, so where columns are split it must not
+pool what it knows with a holder; over rows it may, with up to `colluding` of them.
+docs/secure_products.md says who sees what.
 """
 
 import math
@@ -36,7 +42,15 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.gram.layout import Layout, Names
-from understudy.protocols.gram.settings import AGAIN, LEAST_FINE, SEARCH, SEARCHED, SHOWN, SPIKES, again_share
+from understudy.protocols.gram.settings import (
+    AGAIN,
+    LEAST_FINE,
+    SEARCH,
+    SEARCHED,
+    SHOWN,
+    SPIKES,
+    again_share,
+)
 from understudy.protocols.gram.settings import Config as Config
 from understudy.protocols.gram.stages import FineTables, Pairs, Rows, Threes
 from understudy.protocols.joint import run
@@ -45,13 +59,18 @@ from understudy.protocols.joint.pricing import BlockSpec, CellPricing, Spread
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 
 MOST_COLUMNS = 64  # among which three are searched
-_FAR, _MORE = 64, 32  # noise beyond so many σ would wrap around: once in e^2048; digits may have so many times as much
+# noise beyond so many σ would wrap around: once in e^2048; digits may have so many
+# times as much
+_FAR = 64
+_MORE = 32
 
 
 @dataclass(frozen=True)
 class GramPricing(CellPricing):
-    """Each release's share of the budget: of the fine tables, of all pairs, and of some once more. `bins`: the most of
-    a column, where levels are chosen of declared bins alone: people enough for all of these need no such choice."""
+    """Each release's share of the budget: of the fine tables, of all pairs, and of some
+    once more. `bins`: the most of a column, where levels are chosen of declared bins
+    alone: people enough for all of these need no such choice.
+    """
 
     config: Config = field(default_factory=Config)
     buys: bool = False
@@ -60,11 +79,15 @@ class GramPricing(CellPricing):
     bins: int = 0
 
     def shares(self, budget: Budget, people: int | None) -> Sequence[float]:
-        config, known = self.config, people or self.config.public_people
-        fine, scouting = config.fine, 1 - AGAIN if config.scouting is None else config.scouting
+        config = self.config
+        known = people or self.config.public_people
+        fine = config.fine
+        scouting = 1 - AGAIN if config.scouting is None else config.scouting
         if known is not None and config.private:
             # of all pairs, with that part of the budget
-            noise = self.noise_within(budget, self._split(scouting, fine))[-1 - self.again - self.searches]
+            noise = self.noise_within(budget, self._split(scouting, fine))[
+                -1 - self.again - self.searches
+            ]
             if self.bins and level_count(known, noise) >= self.bins:
                 fine = LEAST_FINE
             if config.scouting is None and config.target is not None and self.again:
@@ -78,24 +101,43 @@ class GramPricing(CellPricing):
         if not self.buys:
             return pairs
         # All that is counted of single columns has the same noise.
-        each = [math.fsum(cells / factor**2 for factor, cells in moved) for moved in self.moved[: -len(pairs)]]
-        return [*(fine * own / math.fsum(each) for own in each), *((1 - fine) * share for share in pairs)]
+        each = [
+            math.fsum(cells / factor**2 for factor, cells in moved)
+            for moved in self.moved[: -len(pairs)]
+        ]
+        return [
+            *(fine * own / math.fsum(each) for own in each),
+            *((1 - fine) * share for share in pairs),
+        ]
 
 
 class Gram(Study[Rows]):
-    """Over rows, columns or a grid. "reach": where numbers without bounds are, in public cells of all numbers. "fine":
-    tables by which, and by nothing else, levels are chosen where they are bought (`data.encoding.fine`). "pairs": on
-    these levels, and digits of numbers that many share (`spiky`). "threes": by which tables of any three columns are
-    found. "again": pairs with a `target`, the strongest, and three-way tables, at a price fixed before the choice."""
+    """Over rows, columns or a grid. "reach": where numbers without bounds are, in
+    public cells of all numbers. "fine": tables by which, and by nothing else, levels
+    are chosen where they are bought (`data.encoding.fine`). "pairs": on these levels,
+    and digits of numbers that many share (`spiky`). "threes": by which tables of any
+    three columns are found. "again": pairs with a `target`, the strongest, and
+    three-way tables, at a price fixed before the choice.
+    """
 
     family: ClassVar[str] = "gram"
     settings: ClassVar[type[Any]] = Config
     settled: ClassVar[tuple[str, ...]] = (
-        "private", "fine", "target", "refined", "scouting", "public_people", "triples", "chosen_triples",
-        "searched_triples", "colluding", "most_holders",
-    )  # fmt: skip
+        "private",
+        "fine",
+        "target",
+        "refined",
+        "scouting",
+        "public_people",
+        "triples",
+        "chosen_triples",
+        "searched_triples",
+        "colluding",
+        "most_holders",
+    )
     lasting: ClassVar[tuple[str, ...]] = ("fine", "pairs")
-    across: ClassVar[bool] = False  # only the pairs of columns that are with different groups
+    # only the pairs of columns that are with different groups
+    across: ClassVar[bool] = False
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
@@ -104,23 +146,37 @@ class Gram(Study[Rows]):
         if self.layout.unbounded:
             self.least = 2  # where numbers are tells nothing of them
         for names in config.triples:
-            if (place := self.layout.place(names)) is None or place.across:
-                raise ConfigError(f"{', '.join(names)} are not three columns of one holder. Nothing was charged.")
+            place = self.layout.place(names)
+            if place is None or place.across:
+                raise ConfigError(
+                    f"{', '.join(names)} are not three columns of one holder. Nothing "
+                    "was charged."
+                )
         self.layout.check_width()
         self.grid.check_most_holders(config.most_holders)
         self.twice = config.refined + len(self.layout.pairs_with(config.target))
-        beside = 0 if config.target is None else len(self.layout.tables_beside(config.target))
+        beside = (
+            0
+            if config.target is None
+            else len(self.layout.tables_beside(config.target))
+        )
         self.most_triples = min(config.most_triples, beside)
-        searchable = len(self.grid.groups) == 1 and 3 <= self.layout.columns <= MOST_COLUMNS
+        searchable = (
+            len(self.grid.groups) == 1 and 3 <= self.layout.columns <= MOST_COLUMNS
+        )
         default = SEARCHED if searchable and config.target is not None else 0
-        self.searched = default if config.searched_triples is None else config.searched_triples
+        self.searched = (
+            default if config.searched_triples is None else config.searched_triples
+        )
         if self.searched and not searchable:
             raise ConfigError(
-                f"three-way tables are searched among 3 to {MOST_COLUMNS} columns that every holder has. "
-                "Nothing was charged."
+                f"three-way tables are searched among 3 to {MOST_COLUMNS} columns that "
+                "every holder has. Nothing was charged."
             )
-        self.second = bool(self.twice or self.searched)  # whether something is measured after all pairs were
-        self._chooses = bool(config.refined or self.most_triples)  # else what it is follows from the settings
+        # whether something is measured after all pairs were
+        self.second = bool(self.twice or self.searched)
+        # else what it is follows from the settings
+        self._chooses = bool(config.refined or self.most_triples)
         _ = self.spreads
 
     @property
@@ -129,35 +185,55 @@ class Gram(Study[Rows]):
 
     @cached_property
     def releases(self) -> Mapping[str, str]:
-        words = {"pairs": "one joint Gram matrix" + ", and digits of numbers that many share" * self.spiky}
+        words = {
+            "pairs": "one joint Gram matrix"
+            + ", and digits of numbers that many share" * self.spiky
+        }
         if self.layout.buys:
             words = {"fine": "the fine tables of all columns"} | words
         if self.layout.unbounded:
             words = {"reach": "where numbers without bounds are"} | words
         if self.searched:
-            words |= {"threes": "which three columns go together, or of few people some pairs once more"}
-        return words | ({"again": "some pairs of the joint Gram matrix once more"} if self.second else {})
+            words |= {
+                "threes": (
+                    "which three columns go together, or of few people some pairs "
+                    "once more"
+                )
+            }
+        return words | (
+            {"again": "some pairs of the joint Gram matrix once more"}
+            if self.second
+            else {}
+        )
 
     @cached_property
     def spreads(self) -> dict[str, Spread]:
-        """The noise of each release, by what is public. Pairs that are measured again all have the same noise, and
-        three-way tables with them: the price is agreed on before some are chosen, and with noise by block it would
-        depend on how many of them lie across holders.
-        Edges: nothing to release, or more to refine than there are pairs → ConfigError."""
-        layout, triples, colluding = self.layout, self.config.triples, self.config.colluding
+        """The noise of each release, by what is public. Pairs that are measured again
+        all have the same noise, and three-way tables with them: the price is agreed on
+        before some are chosen, and with noise by block it would depend on how many of
+        them lie across holders.
+        Edges: nothing to release, or more to refine than there are pairs → ConfigError.
+        """
+        layout = self.layout
+        triples = self.config.triples
+        colluding = self.config.colluding
         if self.twice > (pairs := math.comb(layout.columns, 2)):
             raise ConfigError(
-                f"there are {pairs:,} pairs of columns, those with a target among them, and no more can be measured "
-                "twice. Nothing was charged."
+                f"there are {pairs:,} pairs of columns, those with a target among "
+                "them, and no more can be measured twice. Nothing was charged."
             )
         wanted = layout.all_pairs(across=self.across)
-        cells = Counter({block: layout.marked_in(block, wanted) for block in layout.grid.blocks})
+        cells = Counter(
+            {block: layout.marked_in(block, wanted) for block in layout.grid.blocks}
+        )
         for names in triples if not self.second else ():
             place = layout.place(names)
             assert place is not None
             cells[place.block] += 1
         if not +cells:
-            raise ConfigError("no pair of columns lies across holders. Nothing was charged.")
+            raise ConfigError(
+                "no pair of columns lies across holders. Nothing was charged."
+            )
         again = self.twice + len(triples) + self.most_triples or self.searched
 
         def of_columns(trees: Mapping[int, Trees]) -> Spread | None:
@@ -167,73 +243,148 @@ class Gram(Study[Rows]):
         found = {
             "reach": of_columns(layout.tops),
             "fine": of_columns(dict(enumerate(layout.trees))) if layout.buys else None,
-            "pairs": Spread.least(self.grid, cells, colluding).with_room(SPIKES * self.spiky),
-            "threes": Spread.even(self.grid, max(1, self.twice)) if self.searched else None,
+            "pairs": Spread.least(self.grid, cells, colluding).with_room(
+                SPIKES * self.spiky
+            ),
+            "threes": Spread.even(self.grid, max(1, self.twice))
+            if self.searched
+            else None,
             "again": Spread.even(self.grid, again) if self.second else None,
         }
         return {name: spread for name, spread in found.items() if spread is not None}
 
     @cached_property
     def pricing(self) -> GramPricing:
-        config, moved = self.config, tuple(spread.moved for spread in self.spreads.values())
-        which = (self.layout.buys, self.second, self.searched > 0, most_bins(self.layout.joint.columns))
+        config = self.config
+        moved = tuple(spread.moved for spread in self.spreads.values())
+        which = (
+            self.layout.buys,
+            self.second,
+            self.searched > 0,
+            most_bins(self.layout.joint.columns),
+        )
         return GramPricing(config.colluding, config.most_holders, moved, config, *which)
 
     def check_noise(self, noise: Sequence[float], parties: int) -> None:
         for number, (name, sigma) in enumerate(zip(self.spreads, noise, strict=True)):
-            self.pricing.check(number, self._blocks(name, sigma), sigma, self.grid, parties)
-            _ = DiscreteGaussianNoise(Fraction(sigma)) if sigma else None  # a scale that nobody has to round
+            self.pricing.check(
+                number, self._blocks(name, sigma), sigma, self.grid, parties
+            )
+            # a scale that nobody has to round
+            _ = DiscreteGaussianNoise(Fraction(sigma)) if sigma else None
 
     def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
         most = _MORE * max(1.0, *noise) if self.spiky else max(noise)
-        return Ring(64) if people is None else Ring.holding(people + len(self.schemas) * _FAR * most)
+        return (
+            Ring(64)
+            if people is None
+            else Ring.holding(people + len(self.schemas) * _FAR * most)
+        )
 
     def rows(self, holding: Holding) -> Rows:
         table = holding.rows if holding.aligned is None else holding.aligned
         return Rows(table, self.layout, self.grid.group_of(holding.name))
 
-    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Stage[Rows]:
-        spread, layout = self.spreads[name], self.layout
+    def stage(
+        self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]
+    ) -> Stage[Rows]:
+        spread = self.spreads[name]
+        layout = self.layout
         if name == "reach":
             expect(terms)
             return FineTables(layout, spread, reach=True)
         if name == "fine":
             expect(terms, *(["runs"] if layout.unbounded else []))
-            return FineTables(layout.on_runs(terms["runs"]) if layout.unbounded else layout, spread)
+            return FineTables(
+                layout.on_runs(terms["runs"]) if layout.unbounded else layout, spread
+            )
         if name == "pairs":
-            expect(terms, *(["groups"] if layout.buys else []), *(["spikes"] if self.spiky else []))
+            expect(
+                terms,
+                *(["groups"] if layout.buys else []),
+                *(["spikes"] if self.spiky else []),
+            )
             if layout.buys:
                 fine = before["fine"]
                 assert isinstance(fine, FineTables)
                 layout = fine.layout.on_levels(terms["groups"])
             spikes = named_spikes(layout.trees, terms["spikes"]) if self.spiky else ()
             tables = () if self.second else self.config.triples
-            loud = spread.in_place(sum(own.shape[0] for own in spikes), noise).factors[0, 0]
-            made = Pairs(layout, layout.all_pairs(across=self.across), tables, spread, spikes=spikes, loud=loud)
-            self.pricing.check([*self.releases].index(name), made.blocks, noise, self.grid, len(self.schemas))
+            loud = spread.in_place(sum(own.shape[0] for own in spikes), noise).factors[
+                0, 0
+            ]
+            made = Pairs(
+                layout,
+                layout.all_pairs(across=self.across),
+                tables,
+                spread,
+                spikes=spikes,
+                loud=loud,
+            )
+            self.pricing.check(
+                [*self.releases].index(name),
+                made.blocks,
+                noise,
+                self.grid,
+                len(self.schemas),
+            )
             return made
         first = before["pairs"]
         assert isinstance(first, Pairs)
-        layout, target, tables = first.layout, self.config.target, self.config.triples
+        layout = first.layout
+        target = self.config.target
+        tables = self.config.triples
         if name == "threes":
             expect(terms, "upper")
-            if self.config.searched_triples is None and isinstance(terms["upper"], Tensor) and not len(terms["upper"]):
-                return self._again(name, noise, layout, layout.marked(layout.pairs_with(target), layout.columns - 1))
+            if (
+                self.config.searched_triples is None
+                and isinstance(terms["upper"], Tensor)
+                and not len(terms["upper"])
+            ):
+                return self._again(
+                    name,
+                    noise,
+                    layout,
+                    layout.marked(layout.pairs_with(target), layout.columns - 1),
+                )
             return Threes(layout, terms["upper"], self._spread(name, noise))
-        expect(terms, *(["pairs", "tables"] if self._chooses else []), *(["threes"] if self.searched else []))
+        expect(
+            terms,
+            *(["pairs", "tables"] if self._chooses else []),
+            *(["threes"] if self.searched else []),
+        )
         pairs = terms["pairs"] if self._chooses else layout.pairs_with(target)
         wanted = layout.marked(pairs, self.twice, target)
         if self.searched:
             tables += layout.named_tables(terms["threes"], self.searched)
         if self.most_triples and target is not None:
             tables += layout.named_tables(terms["tables"], self.most_triples, target)
-        elif self._chooses and not (isinstance(terms["tables"], Tensor) and not len(terms["tables"])):
-            raise MessageError("no three-way table was due. Nothing was charged or sent.")
+        elif self._chooses and not (
+            isinstance(terms["tables"], Tensor) and not len(terms["tables"])
+        ):
+            raise MessageError(
+                "no three-way table was due. Nothing was charged or sent."
+            )
         if len({*map(frozenset, tables)}) < len(tables):
-            raise MessageError("a three-way table was named twice. Nothing was charged or sent.")
-        return self._again(name, noise, layout, wanted if len(pairs) or tables else layout.all_pairs(), tables)
+            raise MessageError(
+                "a three-way table was named twice. Nothing was charged or sent."
+            )
+        return self._again(
+            name,
+            noise,
+            layout,
+            wanted if len(pairs) or tables else layout.all_pairs(),
+            tables,
+        )
 
-    def _again(self, name: str, noise: float, layout: Layout, wanted: Tensor, tables: tuple[Names, ...] = ()) -> Pairs:
+    def _again(
+        self,
+        name: str,
+        noise: float,
+        layout: Layout,
+        wanted: Tensor,
+        tables: tuple[Names, ...] = (),
+    ) -> Pairs:
         """These pairs and tables, at the price that was agreed on for that release."""
         spread = self.spreads[name].in_place(int(wanted.sum()) + len(tables), noise)
         return Pairs(layout, wanted, tables, spread, again=True)
@@ -243,38 +394,63 @@ class Gram(Study[Rows]):
     def terms(self, name: str, found: Found) -> Terms:
         if name == "fine" and self.layout.unbounded:
             sums, noise = found["reach"]
-            return {"runs": runs_of([*self.layout.tops.values()], sums, noise, found.record.people)}
+            return {
+                "runs": runs_of(
+                    [*self.layout.tops.values()], sums, noise, found.record.people
+                )
+            }
         if name == "pairs" and self.layout.buys:
             groups = self.levels(found).groups
-            levels: Terms = {"groups": {str(place): torch.from_numpy(group) for place, group in enumerate(groups)}}
+            levels: Terms = {
+                "groups": {
+                    str(place): torch.from_numpy(group)
+                    for place, group in enumerate(groups)
+                }
+            }
             if self.spiky:
                 one = found.noise(name) * self.spreads[name].moved[-1][0]
-                levels["spikes"] = chosen_spikes(self.within(found).trees, self.fine_tables(found), one)
+                levels["spikes"] = chosen_spikes(
+                    self.within(found).trees, self.fine_tables(found), one
+                )
             return levels
         if name not in ("threes", "again") or not (self._chooses or self.searched):
             return {}
         from understudy.protocols.gram.fit import Measured
 
-        layout, target, chooser = self.layout, self.config.target, self.chooser(Measured.from_releases(found))
+        layout = self.layout
+        target = self.config.target
+        chooser = self.chooser(Measured.from_releases(found))
         if name == "threes":
             worth = self.is_searched(float(chooser.known.people), found)
-            return {"upper": chooser.halves() if worth else torch.empty(0, dtype=torch.bool)}
+            return {
+                "upper": chooser.halves() if worth else torch.empty(0, dtype=torch.bool)
+            }
         terms: Terms = {}
         if self.searched:
-            terms["threes"] = chooser.threes(found, self.searched, self.loudest(found, "again"))
+            terms["threes"] = chooser.threes(
+                found, self.searched, self.loudest(found, "again")
+            )
         if not self._chooses:
             return terms
-        pairs, tables = layout.pairs_with(target), torch.empty(0, 2, dtype=torch.int64)
+        pairs = layout.pairs_with(target)
+        tables = torch.empty(0, 2, dtype=torch.int64)
         if self.config.refined:
             pairs = torch.cat([pairs, chooser.pairs(pairs)])
         if self.most_triples and target is not None:
-            among, noise = layout.tables_beside(target), self.loudest(found, "again")
+            among = layout.tables_beside(target)
+            noise = self.loudest(found, "again")
             tables = chooser.tables(among, self.most_triples, noise)
         return terms | {"pairs": pairs, "tables": tables}
 
     def is_searched(self, people: float, found: Found) -> bool:
-        """Whether three-way tables are, among so many people: where it was asked for, or may show an effect."""
-        least = 0.0 if self.config.searched_triples or not self.searched else self.loudest(found, "threes")
+        """Whether three-way tables are, among so many people: where it was asked for,
+        or may show an effect.
+        """
+        least = (
+            0.0
+            if self.config.searched_triples or not self.searched
+            else self.loudest(found, "threes")
+        )
         return self.searched > 0 and people >= SHOWN * least
 
     def fine_tables(self, found: Found) -> TreesRead:
@@ -284,17 +460,28 @@ class Gram(Study[Rows]):
         made: TreesRead = found.once("fine tables", lambda: TreesRead.of(*told))
         return made
 
-    def read_again(self, found: Found, levels: Levels, counts: Tensor, deviations: Tensor) -> Levels:
-        """The same levels, and where people are in each, by what pairs say of levels, too: (width,)."""
+    def read_again(
+        self, found: Found, levels: Levels, counts: Tensor, deviations: Tensor
+    ) -> Levels:
+        """The same levels, and where people are in each, by what pairs say of levels,
+        too: (width,).
+        """
         trees, (sums, noise) = self.within(found).trees, found["fine"]
         also = levels_counted(levels, counts, deviations)
         read = TreesRead.of(trees, sums, noise, found.record.people, also)
         spikes = {}
         if "pairs" in found and isinstance(pairs := found.stage("pairs"), Pairs):
-            told, loud = found.record.sums["pairs"], found.deviations("pairs")
+            told = found.record.sums["pairs"]
+            loud = found.deviations("pairs")
             every = ((own, str(own.number)) for own in pairs.spikes)
-            spikes = {own.number: one for own, at in every if len(one := own.numbers(told[at], loud[at], read))}
-        return replace(levels, weights=[table.numpy() for table in read.tables], spikes=spikes)
+            spikes = {
+                own.number: one
+                for own, at in every
+                if len(one := own.numbers(told[at], loud[at], read))
+            }
+        return replace(
+            levels, weights=[table.numpy() for table in read.tables], spikes=spikes
+        )
 
     def within(self, found: Found) -> Layout:
         """The layout with the bounds that were found."""
@@ -304,28 +491,42 @@ class Gram(Study[Rows]):
 
     def levels(self, found: Found) -> Levels:
         """Those that the fine tables, and the noise of a pair's cells, allow."""
-        return self.fine_tables(found).levels(self.within(found).joint, self.loudest(found, "pairs"))
+        return self.fine_tables(found).levels(
+            self.within(found).joint, self.loudest(found, "pairs")
+        )
 
     def loudest(self, found: Found, name: str) -> float:
-        """The largest standard deviation of a block's noise, in a release that may still be due."""
+        """The largest standard deviation of a block's noise, in a release that may
+        still be due.
+        """
         return max(self.deviations(found, name).values())
 
     def deviations(self, found: Found, name: str) -> dict[Block, float]:
-        """The standard deviation of the noise in each block of a release, which may still be due."""
+        """The standard deviation of the noise in each block of a release, which may
+        still be due.
+        """
         return found.deviations_of(name, self._blocks(name, found.noise(name)))
 
     def _blocks(self, name: str, noise: float) -> dict[Any, BlockSpec]:
-        """Every block with the noise that it has in a release, whatever will be chosen of it."""
+        """Every block with the noise that it has in a release, whatever will be chosen
+        of it.
+        """
         factors = self._spread(name, noise).factors.items()
         return {block: BlockSpec(block, (), 0.0, factor=own) for block, own in factors}
 
     def _spread(self, name: str, noise: float) -> Spread:
         """As agreed on; of sums of three, so many in place of pairs."""
         agreed = self.spreads[name]
-        return agreed.in_place(math.comb(self.layout.columns, 3), noise) if name == "threes" else agreed
+        return (
+            agreed.in_place(math.comb(self.layout.columns, 3), noise)
+            if name == "threes"
+            else agreed
+        )
 
     def chooser(self, measured: Any) -> Any:
-        """What names pairs and tables by what was released, and fits: the server's alone."""
+        """What names pairs and tables by what was released, and fits: the server's
+        alone.
+        """
         from understudy.protocols.gram.fit import Chooser
 
         return Chooser(self.config, self.layout, measured)
@@ -335,7 +536,9 @@ class Gram(Study[Rows]):
 
         with_rules(self.layout.joint, self.config.rules)
 
-    def fit(self, found: Found, privacy: Any, look: Callable[..., None], **more: Any) -> Any:
+    def fit(
+        self, found: Found, privacy: Any, look: Callable[..., None], **more: Any
+    ) -> Any:
         from understudy.protocols.gram.fit import fitted
 
         return fitted(self, found, privacy, look)
@@ -347,4 +550,5 @@ class Gram(Study[Rows]):
 
 
 PROTOCOL = run.family(Gram, paper=__doc__, same_people=None, audit="gram")
-train, forecast = PROTOCOL.train, partial(run.forecast, Gram)
+train = PROTOCOL.train
+forecast = partial(run.forecast, Gram)

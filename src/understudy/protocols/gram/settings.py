@@ -1,4 +1,6 @@
-"""The settings of gram: declared once, told to every holder, and checked alike by all of them."""
+"""The settings of gram: declared once, told to every holder, and checked alike by all
+of them.
+"""
 
 import math
 from dataclasses import dataclass
@@ -6,29 +8,54 @@ from typing import Any
 
 from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError
-from understudy.ground.settings import NONE_OR_MORE, POSITIVE, WHOLE, Declared, Takes, between, setting
+from understudy.ground.settings import (
+    NONE_OR_MORE,
+    POSITIVE,
+    WHOLE,
+    Declared,
+    Takes,
+    between,
+    setting,
+)
 from understudy.protocols.core import settings as usual
 
-LEAST_FINE, MOST_FINE = 0.02, 0.9  # of the budget, for fine tables: towards 0 and 1 noise grows without end
-_CHOSEN, _MANY = 4, 10_000  # three-way tables with the target, where so many people or more are public
+# of the budget, for fine tables: towards 0 and 1 noise grows without end
+LEAST_FINE = 0.02
+MOST_FINE = 0.9
+# three-way tables with the target, where so many people or more are public
+_CHOSEN = 4
+_MANY = 10_000
 SEARCHED = 8  # three-way tables at most, where a search is the default
 SEARCH = 0.2  # of the part for pairs once more, for that search
-SHOWN = 40.0  # people for each that a search's noise is of: an effect of a tenth is four deviations, or it is not made
+# people for each that a search's noise is of: an effect of a tenth is four deviations,
+# or it is not made
+SHOWN = 40.0
 SPIKES = 0.04  # of what pairs cost, for the digits of numbers that many share
-AGAIN, _MOST_AGAIN = 0.2, 0.9  # of the pairs' budget, for those that are measured twice
-_FEW = 4.0  # that share is so much over the root of how many deviations of the noise the people are
+# of the pairs' budget, for those that are measured twice
+AGAIN = 0.2
+_MOST_AGAIN = 0.9
+# that share is so much over the root of how many deviations of the noise the people are
+_FEW = 4.0
 
 
 def _check_triples(triples: Any) -> None:
-    if isinstance(triples, tuple | list) and all(isinstance(names, tuple | list) for names in triples):
+    if isinstance(triples, tuple | list) and all(
+        isinstance(names, tuple | list) for names in triples
+    ):
         named = all(isinstance(name, str) for names in triples for name in names)
-        different = len({tuple(names) for names in triples}) == len(triples) if named else False
+        different = (
+            len({tuple(names) for names in triples}) == len(triples) if named else False
+        )
         if different and all(len(names) == len({*names}) == 3 for names in triples):
             return
     raise ConfigError("triples must be different sets of three columns.")
 
 
-TRIPLES = Takes("a list of lists of three columns", _check_triples, lambda triples: tuple(map(tuple, triples)))
+TRIPLES = Takes(
+    "a list of lists of three columns",
+    _check_triples,
+    lambda triples: tuple(map(tuple, triples)),
+)
 
 
 def _fine(**named: Any) -> None:
@@ -42,18 +69,24 @@ FINE = Takes(f"0, or between {LEAST_FINE} and {MOST_FINE}", named=_fine)
 
 @dataclass(frozen=True, kw_only=True)
 class PairsOfAll(Declared):
-    """All pairs are measured, those with a `target` better, and a mixture is fitted to them. `scouting` is the share of
-    the budget that all pairs take alike: by default .8, and less where people are few beside the noise (`again_share`).
-    How many there are is known where columns are split; elsewhere `public_people` says it."""
+    """All pairs are measured, those with a `target` better, and a mixture is fitted to
+    them. `scouting` is the share of the budget that all pairs take alike: by default
+    .8, and less where people are few beside the noise (`again_share`). How many there
+    are is known where columns are split; elsewhere `public_people` says it.
+    """
 
     target: str | None = usual.target()
     scouting: float | None = setting(
         None,
         between(0.05, 0.95),
-        "share of the budget for all pairs, where some are measured twice; by default .8, less for few people",
+        "share of the budget for all pairs, where some are measured twice; by "
+        "default .8, less for few people",
     )
     public_people: int | None = setting(
-        None, WHOLE, "about how many people there are, if that is public; for few, a target's pairs get more budget"
+        None,
+        WHOLE,
+        "about how many people there are, if that is public; for few, a target's "
+        "pairs get more budget",
     )
     components: int = setting(512, WHOLE, "products in the mixture that is fitted")
     steps: int = setting(1200, WHOLE, "the most steps of the fit")
@@ -63,48 +96,72 @@ class PairsOfAll(Declared):
 
 @dataclass(frozen=True, kw_only=True)
 class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
-    """`fine`: where a number has no declared bins, or more than a dozen, or a list of categories is long, this share of
-    the budget buys fine tables of all columns, and by them the levels on which pairs are measured
-    (`data/encoding/fine.py`, `tables/merged_levels.py`). Bounds may then be far too wide.
-    `target`: all pairs with it are measured a second time. What a classifier learns gains much by it, most on wide
-    tables, and other pairs hardly suffer (benchmarks/joint). The fit is drawn to tables of three columns with it that
-    have no more than the pairs say, and rows draw it by their other columns (`tables/target.py`).
-    `refined` (`tables/strongest.py`): by default none: of tables with up to 561 columns a choice gained on one alone.
-    `triples` share the second release's part of the budget, where pairs are measured twice.
-    `chosen_triples` (`tables/strongest.py`): of one holder's columns, or of two holders' (`gram/stages.py`). By default
-    four where `public_people` are 10,000 or more, else none: they make all of that release noisier, by a sixth with 13
-    columns, which costs few people more than it tells.
-    `searched_triples` (`tables/strongest.py`): effects of three columns that no pair shows, found by a 25th of the
-    pairs' budget (benchmarks/scale). By default up to eight, where all holders have the same columns, a target is named
-    and people are many (`SHOWN`) by what was released; of fewer the target's pairs have that part of the budget.
-    `rules`: what is fitted is the law given the rules, and what is drawn keeps them; nothing is measured for them.
-    `most_holders`: nobody can check it over rows without an alignment, so the holders state it; noise is for a person
-    who moves every count by so much. Over a grid it is for holders who fear a server that departs from the protocol."""
+    """`fine`: where a number has no declared bins, or more than a dozen, or a list of
+    categories is long, this share of the budget buys fine tables of all columns, and by
+    them the levels on which pairs are measured (`data/encoding/fine.py`,
+    `tables/merged_levels.py`). Bounds may then be far too wide. `target`: all pairs
+    with it are measured a second time. What a classifier learns gains much by it, most
+    on wide tables, and other pairs hardly suffer (benchmarks/joint). The fit is drawn
+    to tables of three columns with it that have no more than the pairs say, and rows
+    draw it by their other columns (`tables/target.py`). `refined`
+    (`tables/strongest.py`): by default none: of tables with up to 561 columns a choice
+    gained on one alone. `triples` share the second release's part of the budget, where
+    pairs are measured twice. `chosen_triples` (`tables/strongest.py`): of one holder's
+    columns, or of two holders' (`gram/stages.py`). By default four where
+    `public_people` are 10,000 or more, else none: they make all of that release
+    noisier, by a sixth with 13 columns, which costs few people more than it tells.
+    `searched_triples` (`tables/strongest.py`): effects of three columns that no pair
+    shows, found by a 25th of the pairs' budget (benchmarks/scale). By default up to
+    eight, where all holders have the same columns, a target is named and people are
+    many (`SHOWN`) by what was released; of fewer the target's pairs have that part of
+    the budget. `rules`: what is fitted is the law given the rules, and what is drawn
+    keeps them; nothing is measured for them. `most_holders`: nobody can check it over
+    rows without an alignment, so the holders state it; noise is for a person who moves
+    every count by so much. Over a grid it is for holders who fear a server that departs
+    from the protocol.
+    """
 
     fine: float = setting(
         0.3,
         FINE,
-        "share of the budget for fine tables, by which levels are chosen where none are declared; 0: even bins",
+        "share of the budget for fine tables, by which levels are chosen where "
+        "none are declared; 0: even bins",
     )
     refined: int = setting(
-        0, NONE_OR_MORE, "how many other pairs are measured a second time: the strongest by the first release"
+        0,
+        NONE_OR_MORE,
+        "how many other pairs are measured a second time: the strongest by the "
+        "first release",
     )
     triples: tuple[tuple[str, str, str], ...] = setting(
-        (), TRIPLES, "further three-way tables to measure, each with columns of one holder only"
+        (),
+        TRIPLES,
+        "further three-way tables to measure, each with columns of one holder only",
     )
     chosen_triples: int | None = setting(
-        None, NONE_OR_MORE, "three-way tables of the target, chosen by the first release; 4 with many public people"
+        None,
+        NONE_OR_MORE,
+        "three-way tables of the target, chosen by the first release; 4 with many "
+        "public people",
     )
     searched_triples: int | None = setting(
-        None, NONE_OR_MORE, "three-way tables of any columns, found by a release of all threes in halves; 8 by default"
+        None,
+        NONE_OR_MORE,
+        "three-way tables of any columns, found by a release of all threes in "
+        "halves; 8 by default",
     )
     rules: tuple[dict[str, Any], ...] = setting(
-        (), usual.RULES, "what every row keeps across holders, besides the rules of their schemas (`data/rules.py`)"
+        (),
+        usual.RULES,
+        "what every row keeps across holders, besides the rules of their schemas "
+        "(`data/rules.py`)",
     )
 
     @property
     def most_triples(self) -> int:
-        """How many three-way tables with the target are chosen at most: as is set, and else by public numbers."""
+        """How many three-way tables with the target are chosen at most: as is set, and
+        else by public numbers.
+        """
         if self.chosen_triples is not None:
             return self.chosen_triples
         many = self.public_people is not None and self.public_people >= _MANY
@@ -112,7 +169,9 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
 
 
 def again_share(people: int, noise: float) -> float:
-    """Which part of the pairs' budget goes to the pairs with a target, once more. `noise` is that of a cell if all
-    pairs had all of it. A fifth, where people are many. Where they are few beside the noise, no pair by itself tells
-    much, and m − 1 of m(m − 1)/2 are cheap: they have up to nine tenths. Public numbers alone decide."""
+    """Which part of the pairs' budget goes to the pairs with a target, once more.
+    `noise` is that of a cell if all pairs had all of it. A fifth, where people are
+    many. Where they are few beside the noise, no pair by itself tells much, and m − 1
+    of m(m − 1)/2 are cheap: they have up to nine tenths. Public numbers alone decide.
+    """
     return min(_MOST_AGAIN, max(AGAIN, _FEW * math.sqrt(noise / min(people, 1 << 53))))

@@ -1,14 +1,18 @@
-"""The releases of gram, and a holder's rows for them: fine tables of all columns, the joint Gram matrix, a sum of every
-three columns, and some pairs of the matrix once more with three-way tables.
+"""The releases of gram, and a holder's rows for them: fine tables of all columns, the
+joint Gram matrix, a sum of every three columns, and some pairs of the matrix once more
+with three-way tables.
 
-Over rows the matrix Σ x xᵀ of one-hot rows adds up, across columns its blocks are products X_gᵀX_h. A three-way table
-of one group's columns is counted by its holders. Of three columns in two groups a holder of two forms one column of
-them, of all pairs of their levels, and multiplies its 0/1 rows with the third column of a holder of the other group.
-All such tables of a run go in one product, of which each table's cells alone are released.
+Over rows the matrix Σ x xᵀ of one-hot rows adds up, across columns its blocks are
+products X_gᵀX_h. A three-way table of one group's columns is counted by its holders. Of
+three columns in two groups a holder of two forms one column of them, of all pairs of
+their levels, and multiplies its 0/1 rows with the third column of a holder of the other
+group. All such tables of a run go in one product, of which each table's cells alone are
+released.
 
-Guarantee: a person moves one cell by 1 for every column, pair of columns and three-way table that is marked, for every
-layer of every column's tree, and for each digit (`models.tables.spikes`); and every sum of three by 1. Which levels,
-cells, halves, pairs and tables a server chose does not change that.
+Guarantee: a person moves one cell by 1 for every column, pair of columns and three-way
+table that is marked, for every layer of every column's tree, and for each digit
+(`models.tables.spikes`); and every sum of three by 1. Which levels, cells, halves,
+pairs and tables a server chose does not change that.
 """
 
 import math
@@ -28,38 +32,61 @@ from understudy.data.schema import Block
 from understudy.ground.errors import MessageError, PartyError, SchemaError
 from understudy.models.tables.spikes import Spikes
 from understudy.models.tables.trees import Trees
-from understudy.privacy.secure.counts import gram_matrix, mirrored, one_hot, sums_of_threes, triple_table
+from understudy.privacy.secure.counts import (
+    gram_matrix,
+    mirrored,
+    one_hot,
+    sums_of_threes,
+    triple_table,
+)
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.gram.layout import Layout, Names, Place
 from understudy.protocols.joint.pricing import BlockSpec, Spread
-from understudy.protocols.joint.stage import Multiplied, Product, Shares, Stage, block_name
+from understudy.protocols.joint.stage import (
+    Multiplied,
+    Product,
+    Shares,
+    Stage,
+    block_name,
+)
 
 if TYPE_CHECKING:
     from understudy.data.table import Table
 
-_ROWS = 1 << 18  # that are looked at together: sums of so many signs are exact in float32
+# that are looked at together: sums of so many signs are exact in float32
+_ROWS = 1 << 18
 
 
 class Rows:
-    """Rows in the common order, counted in batches that add up. What is held, and whatever is multiplied, is encoded
-    here, before anything is charged: SchemaError where a row does not fit. Of a long one its cells are held then, in a
-    byte or two each; one that is only counted is encoded at each count anew, and any where bounds were found since.
-    Edges: rows of a long table that fit no more, or a person who comes twice → PartyError, which names neither."""
+    """Rows in the common order, counted in batches that add up. What is held, and
+    whatever is multiplied, is encoded here, before anything is charged: SchemaError
+    where a row does not fit. Of a long one its cells are held then, in a byte or two
+    each; one that is only counted is encoded at each count anew, and any where bounds
+    were found since.
+    Edges: rows of a long table that fit no more, or a person who comes twice →
+    PartyError, which names neither.
+    """
 
     def __init__(self, table: "Table", layout: Layout, group: int) -> None:
-        self._table, self.group = table, group
-        # Of bought levels the fine cell of every value, and ends where they are counted (`Trees.cells`).
+        self._table = table
+        self.group = group
+        # Of bought levels the fine cell of every value, and ends where they are counted
+        # (`Trees.cells`).
         self._held: tuple[Trees | None, Codes] | None = None
         if not table.long:
             self._cells(layout.tops.get(group) or self._trees(layout))
         self._counted: tuple[Layout, Tensor] | None = None
 
     def codes(self, layout: Layout, start: int, stop: int) -> Codes:
-        """The level of every cell of these people, (people, columns): of rows that are held."""
+        """The level of every cell of these people, (people, columns): of rows that are
+        held.
+        """
         return self._on_levels(self._cells(self._trees(layout))[start:stop], layout)
 
     def matrix(self, layout: Layout) -> Tensor:
-        """Σ x xᵀ over one-hot rows: counted once on the same levels, however many releases are made of it."""
+        """Σ x xᵀ over one-hot rows: counted once on the same levels, however many
+        releases are made of it.
+        """
         if self._counted is None or self._counted[0].levels is not layout.levels:
             sizes = layout.group_sizes[self.group]
             total = torch.zeros(sum(sizes), sum(sizes), dtype=torch.int64)
@@ -87,8 +114,8 @@ class Rows:
             yield from whole or map(encode, self._table.code_batches())
         except SchemaError as error:
             raise PartyError(
-                "the table cannot be read again as it was when it was opened. The release is paid for, and nothing "
-                "was sent."
+                "the table cannot be read again as it was when it was opened. The "
+                "release is paid for, and nothing was sent."
             ) from error
 
     def _trees(self, layout: Layout) -> Trees | None:
@@ -96,26 +123,40 @@ class Rows:
 
     def _cells(self, trees: Trees | None) -> Codes:
         """Of rows that are held: encoded once for the same cells."""
-        if self._held is None or (trees and trees.schema) != (self._held[0] and self._held[0].schema):
+        if self._held is None or (trees and trees.schema) != (
+            self._held[0] and self._held[0].schema
+        ):
             sizes = Codec(self._table.schema).sizes if trees is None else trees.sizes
             few = np.min_scalar_type(max(sizes))
-            self._held = trees, self._table.encoded(lambda rows: self._encode(rows, trees).astype(few))
+            self._held = (
+                trees,
+                self._table.encoded(lambda rows: self._encode(rows, trees).astype(few)),
+            )
         return self._held[1]
 
     def _encode(self, frame: Any, trees: Trees | None) -> Codes:
-        return Codec(self._table.schema).codes(frame) if trees is None else trees.cells(frame)
+        return (
+            Codec(self._table.schema).codes(frame)
+            if trees is None
+            else trees.cells(frame)
+        )
 
     def _on_levels(self, cells: Codes, layout: Layout) -> Codes:
         if layout.levels is None:
             return cells
-        names, groups = layout.joint.names, layout.levels.groups
-        return merged(cells, [groups[names.index(name)] for name in self._table.schema.names])
+        names = layout.joint.names
+        groups = layout.levels.groups
+        return merged(
+            cells, [groups[names.index(name)] for name in self._table.schema.names]
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class FineTables(Stage[Rows]):
-    """The trees of all columns, by which levels are chosen (`trees`): of each group all nodes in a row. `reach`: before
-    them, the public cells of columns without bounds (`data.encoding.fine`)."""
+    """The trees of all columns, by which levels are chosen (`trees`): of each group all
+    nodes in a row. `reach`: before them, the public cells of columns without bounds
+    (`data.encoding.fine`).
+    """
 
     layout: Layout
     spread: Spread
@@ -128,26 +169,37 @@ class FineTables(Stage[Rows]):
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        own = {g: (trees.nodes, math.sqrt(trees.moved), self.spread.factors[g, g]) for g, trees in self.trees.items()}
-        return {str(g): BlockSpec((g, g), (n,), moved, factor=factor) for g, (n, moved, factor) in own.items()}
+        own = {
+            g: (trees.nodes, math.sqrt(trees.moved), self.spread.factors[g, g])
+            for g, trees in self.trees.items()
+        }
+        return {
+            str(g): BlockSpec((g, g), (n,), moved, factor=factor)
+            for g, (n, moved, factor) in own.items()
+        }
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
-        if (trees := self.trees.get(rows.group)) is None:
+        trees = self.trees.get(rows.group)
+        if trees is None:
             return {}
         nodes = torch.zeros(trees.nodes, dtype=torch.int64)
         for cells in rows.cell_batches(trees):
             nodes += trees.count(cells)
         return {str(rows.group): nodes}
 
-    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> tuple[list[Tensor], list[float]]:
+    def read(
+        self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
+    ) -> tuple[list[Tensor], list[float]]:
         """Every group's nodes, and the deviation of their noise."""
         return [sums[key] for key in self.blocks], [noise[key] for key in self.blocks]
 
 
 @dataclass(frozen=True)
 class Counts:
-    """A released matrix (width, width), the deviation of its noise, 0 where none is, which cells were released, and
-    three-way tables, each with its columns' numbers, its counts, and the deviation of their noise."""
+    """A released matrix (width, width), the deviation of its noise, 0 where none is,
+    which cells were released, and three-way tables, each with its columns' numbers, its
+    counts, and the deviation of their noise.
+    """
 
     gram: Tensor
     noise: Tensor
@@ -157,8 +209,10 @@ class Counts:
 
 @dataclass(frozen=True, eq=False)
 class Pairs(Multiplied[Rows]):
-    """Columns and pairs of columns that are `wanted` (m, m), three-way `tables`, and digits of `spikes`, under `loud`
-    times the noise. `again`: after all pairs were. A block holds its marked cells, of a group the upper triangle."""
+    """Columns and pairs of columns that are `wanted` (m, m), three-way `tables`, and
+    digits of `spikes`, under `loud` times the noise. `again`: after all pairs were. A
+    block holds its marked cells, of a group the upper triangle.
+    """
 
     layout: Layout
     wanted: Tensor
@@ -171,32 +225,55 @@ class Pairs(Multiplied[Rows]):
     @cached_property
     def marks(self) -> dict[Block, Tensor]:
         """Which cells of each block are released, of those that have any."""
-        layout, blocks = self.layout, self.layout.grid.blocks
-        return {b: layout.cells(b, self.wanted) for b in blocks if layout.marked_in(b, self.wanted)}
+        layout = self.layout
+        blocks = self.layout.grid.blocks
+        return {
+            b: layout.cells(b, self.wanted)
+            for b in blocks
+            if layout.marked_in(b, self.wanted)
+        }
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
         """Where each three-way table is counted."""
-        return tuple(place for names in self.tables if (place := self.layout.place(names)) is not None)
+        return tuple(
+            place
+            for names in self.tables
+            if (place := self.layout.place(names)) is not None
+        )
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        found, layout, factors = dict[str, BlockSpec](), self.layout, self.spread.factors
+        found = dict[str, BlockSpec]()
+        layout = self.layout
+        factors = self.spread.factors
         for block, marked in self.marks.items():
             moved = math.sqrt(layout.marked_in(block, self.wanted))
-            found[block_name(block)] = BlockSpec(block, (int(marked.sum()),), moved, factor=factors[block])
+            found[block_name(block)] = BlockSpec(
+                block, (int(marked.sum()),), moved, factor=factors[block]
+            )
         for n, place in enumerate(self.places):
-            found[self._table(n)] = BlockSpec(place.block, layout.shape_of(place), 1.0, factor=factors[place.block])
+            found[self._table(n)] = BlockSpec(
+                place.block, layout.shape_of(place), 1.0, factor=factors[place.block]
+            )
         for own in self.spikes:
-            found[str(own.number)] = BlockSpec((own.group,) * 2, own.shape, math.sqrt(own.shape[0]), factor=self.loud)
+            found[str(own.number)] = BlockSpec(
+                (own.group,) * 2, own.shape, math.sqrt(own.shape[0]), factor=self.loud
+            )
         return found
 
     @cached_property
     def product(self) -> Product | None:
         if not self.again:
-            return Product.of_all(self.layout.widths) if len(self.layout.widths) > 1 else None
+            return (
+                Product.of_all(self.layout.widths)
+                if len(self.layout.widths) > 1
+                else None
+            )
         blocks = dict.fromkeys(place.block for place in self.places if place.across)
-        widths = {g: sum(self._table_sizes(g).values()) for block in blocks for g in block}
+        widths = {
+            g: sum(self._table_sizes(g).values()) for block in blocks for g in block
+        }
         return Product(widths, tuple(blocks)) if blocks else None
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
@@ -206,15 +283,25 @@ class Pairs(Multiplied[Rows]):
             parts[block_name(own)] = rows.matrix(self.layout)[self.marks[own]]
         held = {n: place for n, place in enumerate(self.places) if place.block == own}
         for n, place in held.items():
-            parts[self._table(n)] = torch.zeros(self.layout.shape_of(place), dtype=torch.int64)
+            parts[self._table(n)] = torch.zeros(
+                self.layout.shape_of(place), dtype=torch.int64
+            )
         for codes in rows.code_batches(self.layout) if held else ():
             for n, place in held.items():
                 columns = [column for _, column in place.columns]
-                parts[self._table(n)] += triple_table(codes, self.layout.group_sizes[rows.group], columns)
+                parts[self._table(n)] += triple_table(
+                    codes, self.layout.group_sizes[rows.group], columns
+                )
         spikes = [own for own in self.spikes if own.group == rows.group]
-        for batch in rows.batches(lambda some: np.stack([own.codes(some) for own in spikes], 1)) if spikes else ():
+        for batch in (
+            rows.batches(lambda some: np.stack([own.codes(some) for own in spikes], 1))
+            if spikes
+            else ()
+        ):
             for one, codes in zip(spikes, batch.T, strict=True):
-                parts[str(one.number)] = parts.get(str(one.number), torch.tensor(0)) + one.count(codes)
+                parts[str(one.number)] = parts.get(
+                    str(one.number), torch.tensor(0)
+                ) + one.count(codes)
         return parts
 
     def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[Any]:
@@ -225,18 +312,25 @@ class Pairs(Multiplied[Rows]):
 
     def across(self, shares: Shares) -> dict[str, Tensor]:
         held = shares.get("pairs", {})
-        parts = {block_name(b): held[b][marked] for b, marked in self.marks.items() if b in held}
+        parts = {
+            block_name(b): held[b][marked]
+            for b, marked in self.marks.items()
+            if b in held
+        }
         for n, place in enumerate(self.places):
             if place.across and place.block in shares.get("again", {}):
                 low, high = (self._table_spans(side)[n] for side in place.block)
                 axes = [axis for side in place.block for axis in place.axes(side)]
                 shape = [self.layout.shape_of(place)[axis] for axis in axes]
                 table = shares["again"][place.block][low, high].reshape(shape)
-                parts[self._table(n)] = table.permute(*map(axes.index, range(3))).contiguous()
+                parts[self._table(n)] = table.permute(
+                    *map(axes.index, range(3))
+                ).contiguous()
         return parts
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Counts:
-        layout, width = self.layout, sum(self.layout.widths)
+        layout = self.layout
+        width = sum(self.layout.widths)
         gram = torch.zeros(width, width, dtype=torch.int64)
         loud = torch.zeros(width, width, dtype=torch.float64)
         released = torch.zeros(width, width, dtype=torch.bool)
@@ -247,17 +341,23 @@ class Pairs(Multiplied[Rows]):
             released[at] = marked
         tables = []
         for n, triple in enumerate(self.tables):
-            columns, key = [layout.joint.names.index(column) for column in triple], self._table(n)
+            columns = [layout.joint.names.index(column) for column in triple]
+            key = self._table(n)
             tables.append({"columns": columns, "table": sums[key], "noise": noise[key]})
         return Counts(mirrored(gram), mirrored(loud), released | released.T, tables)
 
-    # Three-way tables across groups: a group's rows for the product of all of them, and where each table is in it
+    # Three-way tables across groups: a group's rows for the product of all of them, and
+    # where each table is in it
 
     def _table_rows(self, codes: Codes, group: int) -> Bits:
         """Of each table the pair of levels, or the level, as 0/1."""
-        sizes, columns = self._table_sizes(group), []
+        sizes = self._table_sizes(group)
+        columns = []
         for n in sizes:
-            own = tuple(codes[:, self.places[n].columns[axis][1]] for axis in self.places[n].axes(group))
+            own = tuple(
+                codes[:, self.places[n].columns[axis][1]]
+                for axis in self.places[n].axes(group)
+            )
             columns.append(np.ravel_multi_index(own, self._table_shape(n, group)))
         return one_hot(np.stack(columns, axis=1), list(sizes.values()))
 
@@ -270,20 +370,29 @@ class Pairs(Multiplied[Rows]):
 
     def _table_sizes(self, group: int) -> dict[int, int]:
         """How many levels, or pairs of them, the group's part of each table has."""
-        own = (n for n, place in enumerate(self.places) if place.across and group in place.block)
+        own = (
+            n
+            for n, place in enumerate(self.places)
+            if place.across and group in place.block
+        )
         return {n: math.prod(self._table_shape(n, group)) for n in own}
 
     def _table_spans(self, group: int) -> dict[int, slice]:
         sizes = self._table_sizes(group)
         ends = accumulate(sizes.values())
-        return {n: slice(end - size, end) for (n, size), end in zip(sizes.items(), ends, strict=True)}
+        return {
+            n: slice(end - size, end)
+            for (n, size), end in zip(sizes.items(), ends, strict=True)
+        }
 
 
 @dataclass(frozen=True, eq=False)
 class Threes(Stage[Rows]):
-    """One sum of every three columns, Σ s·s·s over people, of signs by two halves of each column's levels: by it those
-    are found that go together beyond their pairs (`models.tables.strongest`). `upper`: which levels of all columns, one
-    after the other, are in their column's upper half."""
+    """One sum of every three columns, Σ s·s·s over people, of signs by two halves of
+    each column's levels: by it those are found that go together beyond their pairs
+    (`models.tables.strongest`). `upper`: which levels of all columns, one after the
+    other, are in their column's upper half.
+    """
 
     layout: Layout
     upper: Any
@@ -292,12 +401,19 @@ class Threes(Stage[Rows]):
     def __post_init__(self) -> None:
         good = isinstance(self.upper, Tensor) and self.upper.dtype == torch.bool
         if not good or self.upper.shape != (sum(self.layout.sizes),):
-            raise MessageError("a half for every level of every column was due. Nothing was charged or sent.")
+            raise MessageError(
+                "a half for every level of every column was due. Nothing was charged "
+                "or sent."
+            )
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
         many = math.comb(self.layout.columns, 3)
-        return {"threes": BlockSpec((0, 0), (many,), math.sqrt(many), factor=self.spread.factors[0, 0])}
+        return {
+            "threes": BlockSpec(
+                (0, 0), (many,), math.sqrt(many), factor=self.spread.factors[0, 0]
+            )
+        }
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
         starts = np.cumsum([0, *self.layout.sizes[:-1]])
@@ -305,9 +421,13 @@ class Threes(Stage[Rows]):
         total = torch.zeros(math.comb(self.layout.columns, 3), dtype=torch.int64)
         for codes in rows.code_batches(self.layout):
             for first in range(0, len(codes), _ROWS):
-                total += sums_of_threes(torch.from_numpy(sign[codes[first : first + _ROWS] + starts]))
+                total += sums_of_threes(
+                    torch.from_numpy(sign[codes[first : first + _ROWS] + starts])
+                )
         return {"threes": total}
 
-    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> tuple[Tensor, float]:
+    def read(
+        self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
+    ) -> tuple[Tensor, float]:
         """The sums, and the deviation of their noise."""
         return sums["threes"], noise["threes"]

@@ -1,4 +1,6 @@
-"""What a run of joint releases knows so far, as it is saved, and as it is read. All of it is public, or paid for."""
+"""What a run of joint releases knows so far, as it is saved, and as it is read. All of
+it is public, or paid for.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,11 +16,14 @@ Begun = dict[str, dict[str, Any]]  # what each party stated
 
 @dataclass(frozen=True)
 class Record:
-    """What was released so far, as it is saved: plain values, which are public, or paid for.
-    `begun`: what each party that takes part stated. `noise`: of each release, as it was agreed on. `cells`: where
-    columns are split, [how many people, the holders who share them]. `terms` and `sums`: by stage, what it was asked
-    with, and every block as whole numbers; of choices, what each holder chose. `ended`: why a further release did not
-    take place, if one was due; `lost` that holders were asked for it, and may have paid; `gone` who went away then."""
+    """What was released so far, as it is saved: plain values, which are public, or paid
+    for. `begun`: what each party that takes part stated. `noise`: of each release, as
+    it was agreed on. `cells`: where columns are split, [how many people, the holders
+    who share them]. `terms` and `sums`: by stage, what it was asked with, and every
+    block as whole numbers; of choices, what each holder chose. `ended`: why a further
+    release did not take place, if one was due; `lost` that holders were asked for it,
+    and may have paid; `gone` who went away then.
+    """
 
     begun: Begun
     noise: list[float]
@@ -44,10 +49,13 @@ class Record:
 
 
 class Found(Mapping[str, Any]):
-    """What a run has found so far, stage by stage: `found["means"]` is what `Stage.read` makes of that release."""
+    """What a run has found so far, stage by stage: `found["means"]` is what
+    `Stage.read` makes of that release.
+    """
 
     def __init__(self, study: Study[Any], record: Record) -> None:
-        self.study, self.record = study, record
+        self.study = study
+        self.record = record
         self._stages: dict[str, Stage[Any]] = {}
         self._made: dict[str, Any] = {}
 
@@ -59,7 +67,10 @@ class Found(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         sums = self.record.sums[name]
-        return self.once(f"release {name}", lambda: self.stage(name).read(sums, self.deviations(name)))
+        return self.once(
+            f"release {name}",
+            lambda: self.stage(name).read(sums, self.deviations(name)),
+        )
 
     def stage(self, name: str) -> Stage[Any]:
         if name not in self._stages:
@@ -83,25 +94,42 @@ class Found(Mapping[str, Any]):
         return self.record.noise[[*self.study.releases].index(name)]
 
     def deviations(self, name: str) -> dict[str, float]:
-        """The standard deviation of the noise in each block of a release, beside a diagonal."""
+        """The standard deviation of the noise in each block of a release, beside a
+        diagonal.
+        """
         return self.deviations_of(name, self.stage(name).blocks)
 
-    def deviations_of(self, name: str, blocks: Mapping[Any, BlockSpec]) -> dict[Any, float]:
+    def deviations_of(
+        self, name: str, blocks: Mapping[Any, BlockSpec]
+    ) -> dict[Any, float]:
         """The same of such blocks, also in a release that is still due."""
-        study, pricing = self.study, self.study.pricing
+        study = self.study
+        pricing = self.study.pricing
         sigmas = pricing.sigmas([*study.releases].index(name), blocks, self.noise(name))
-        return {key: pricing.deviation(sigmas[key], len(self.holders(block))) for key, block in blocks.items()}
+        return {
+            key: pricing.deviation(sigmas[key], len(self.holders(block)))
+            for key, block in blocks.items()
+        }
 
     def holders(self, block: BlockSpec) -> list[str]:
         """Who takes part and has a part in the block."""
-        return [name for name in self.study.grid.holders(block.groups) if name in self.record.begun]
+        return [
+            name
+            for name in self.study.grid.holders(block.groups)
+            if name in self.record.begun
+        ]
 
 
 def noise_facts(ahead: Found) -> list[str]:
-    """What a forecast says of each release's noise and share, where its price is that of one Gaussian mechanism."""
+    """What a forecast says of each release's noise and share, where its price is that
+    of one Gaussian mechanism.
+    """
     study = ahead.study
     shares = study.pricing.shares  # type: ignore[attr-defined]
     return [
-        f"{what}: noise {figure(ahead.noise(name))} times what a person moves, {share / sum(shares):.0%} of the budget"
+        (
+            f"{what}: noise {figure(ahead.noise(name))} times what a person moves, "
+            f"{share / sum(shares):.0%} of the budget"
+        )
         for (name, what), share in zip(study.releases.items(), shares, strict=True)
     ]

@@ -1,12 +1,17 @@
-"""What the server and the holders of a joint release say to each other, whatever the family.
+"""What the server and the holders of a joint release say to each other, whatever the
+family.
 
-    begin, agree        the settings and everybody's schema; everybody's keys, and the noise of each release
-    propose             what the server has chosen for the next stage, where it chooses anything
-    swap                where columns are split: masked rows for the other holders, chunk by chunk
+    begin, agree        the settings and everybody's schema; everybody's keys, and the
+                        noise of each release
+    propose             what the server has chosen for the next stage, where it chooses
+                        anything
+    swap                where columns are split: masked rows for the other holders,
+                        chunk by chunk
     release             the stage's sums, paid for
 
-The last three come again for every stage. Whatever holders tell each other (that they were told the same keys, or the
-same terms) comes to them in the `inbox` of the next ask.
+The last three come again for every stage. Whatever holders tell each other (that they
+were told the same keys, or the same terms) comes to them in the `inbox` of the next
+ask.
 """
 
 from typing import Any
@@ -17,13 +22,16 @@ from understudy.protocols.core import Ask, Assembly, Message, Paid, Public, Repl
 
 
 class Begin(Assembly, kind="joint.begin"):
-    """Every party's schema, by which all see how rows are split, and the settings of a run of this family."""
+    """Every party's schema, by which all see how rows are split, and the settings of a
+    run of this family.
+    """
 
     family: str
 
 
 class Begun(Reply, kind="joint.begun"):
-    """The noise that this party's budget needs in each release, and its public key of the run.
+    """The noise that this party's budget needs in each release, and its public key of
+    the run.
 
     `people`: how many are shared, where columns are split; None over rows.
     """
@@ -36,10 +44,12 @@ class Begun(Reply, kind="joint.begun"):
 
 
 class Agree(Ask, kind="joint.agree"):
-    """Who takes part, with which keys, the noise of each release, and how products with others are made.
+    """Who takes part, with which keys, the noise of each release, and how products with
+    others are made.
 
-    `bits`: of the numbers that are sent. `chunk`: people per message, at most. `seeds`: of this party's masks, by the
-    other holder. `cells`: this party's people in their order, as [number, the other holders of them]; none over rows.
+    `bits`: of the numbers that are sent. `chunk`: people per message, at most. `seeds`:
+    of this party's masks, by the other holder. `cells`: this party's people in their
+    order, as [number, the other holders of them]; none over rows.
     """
 
     keys: dict[str, bytes]
@@ -51,7 +61,9 @@ class Agree(Ask, kind="joint.agree"):
 
 
 class Agreed(Reply, kind="joint.agreed"):
-    """The fingerprint of all keys as this party was told them, and a sealed greeting for every other party."""
+    """The fingerprint of all keys as this party was told them, and a sealed greeting
+    for every other party.
+    """
 
     fingerprint: Public
     outbox: Public
@@ -64,9 +76,11 @@ class Delivery(Ask):
 
 
 class Propose(Delivery, kind="joint.propose"):
-    """The next stage is to be of these terms, which the server chose by what was released: tell the others which.
+    """The next stage is to be of these terms, which the server chose by what was
+    released: tell the others which.
 
-    `terms` are plain values and tensors; the stage of this name says what they are, and checks them.
+    `terms` are plain values and tensors; the stage of this name says what they are, and
+    checks them.
     """
 
     stage: str
@@ -80,7 +94,9 @@ class Proposed(Reply, kind="joint.proposed"):
 
 
 class Swap(Delivery, kind="joint.swap"):
-    """The others' messages about the chunk before; mask and seal the next one for each who holds these people."""
+    """The others' messages about the chunk before; mask and seal the next one for each
+    who holds these people.
+    """
 
     chunk: int
 
@@ -92,14 +108,17 @@ class Swapped(Reply, kind="joint.swapped"):
 
 
 class Release(Delivery, kind="joint.release"):
-    """Release the sums of this stage. With it come the others' last messages, and the dealer's corrections."""
+    """Release the sums of this stage. With it come the others' last messages, and the
+    dealer's corrections.
+    """
 
     stage: str
     corrections: dict[str, Tensor]
 
 
 class Released(Reply, kind="joint.released"):
-    """This party's part of every block that it has one in, with its noise, under pads where others have one, too.
+    """This party's part of every block that it has one in, with its noise, under pads
+    where others have one, too.
 
     Of a stage of choices, what it chose.
     """
@@ -107,4 +126,13 @@ class Released(Reply, kind="joint.released"):
     parts: Paid
 
 
-MESSAGES: tuple[type[Message], ...] = (Begin, Begun, Agree, Agreed, Propose, Proposed, Release, Released)
+MESSAGES: tuple[type[Message], ...] = (
+    Begin,
+    Begun,
+    Agree,
+    Agreed,
+    Propose,
+    Proposed,
+    Release,
+    Released,
+)

@@ -1,11 +1,14 @@
-"""Partial counts: what a stage counts over a part of a holder's rows, without noise. Parts add up before the noise.
+"""Partial counts: what a stage counts over a part of a holder's rows, without noise.
+Parts add up before the noise.
 
-Who has the parts, and how what they count is sealed and opened, is for `data/reading/spread.py`. A `Job` says what is
-counted: run, family, settings, schemas, and the stage with its terms. The party adds all parts up, and only then
-charges its ledger and draws noise, once.
+Who has the parts, and how what they count is sealed and opened, is for
+`data/reading/spread.py`. A `Job` says what is counted: run, family, settings, schemas,
+and the stage with its terms. The party adds all parts up, and only then charges its
+ledger and draws noise, once.
 
-Guarantee: what is released is what one process would have counted, or nothing. Besides what `spread` refuses, ids that
-are in two parts or twice in one, and other rows than were opened, are refused, in words, before anything is charged.
+Guarantee: what is released is what one process would have counted, or nothing. Besides
+what `spread` refuses, ids that are in two parts or twice in one, and other rows than
+were opened, are refused, in words, before anything is charged.
 """
 
 import hashlib
@@ -38,38 +41,71 @@ class Job:
     config: dict[str, Any]
     schemas: dict[str, Any]  # as the server told them
     schema: dict[str, Any]  # as the holder knows its own: it says who the rows are of
-    stages: list[Any]  # [name, terms, noise], the one that is due last; before it those that it looks at
+    # [name, terms, noise], the one that is due last; before it those that it looks at
+    stages: list[Any]
 
     def of_table(self, table: "StreamedTable", key: bytes) -> "Task":
         """What parts of the table are asked for, and give back under this key."""
-        schema = hashlib.sha256(json.dumps([self.schemas, self.schema], sort_keys=True).encode()).hexdigest()
-        about = {"run": self.run, "holder": self.holder, "stage": str(self.stages[-1][0]), "schema": schema}
+        schema = hashlib.sha256(
+            json.dumps([self.schemas, self.schema], sort_keys=True).encode()
+        ).hexdigest()
+        about = {
+            "run": self.run,
+            "holder": self.holder,
+            "stage": str(self.stages[-1][0]),
+            "schema": schema,
+        }
         from understudy.data.reading.spread import task_of
 
-        return task_of(table, "understudy.protocols.joint.parts:counted_part", asdict(self), about, key)
+        return task_of(
+            table,
+            "understudy.protocols.joint.parts:counted_part",
+            asdict(self),
+            about,
+            key,
+        )
 
 
-def counted_in_parts(party: Any, session: Session, stage: Stage[Any]) -> dict[str, Tensor] | None:
-    """A `JointParty`'s sums of the stage that is due, where a long table is counted in parts; else None."""
-    kind, spread = type(session.study), getattr(party.held, "spread", None)
-    if spread is None or party.split or isinstance(stage, Choice) or party.begun is None or party.pair is None:
+def counted_in_parts(
+    party: Any, session: Session, stage: Stage[Any]
+) -> dict[str, Tensor] | None:
+    """A `JointParty`'s sums of the stage that is due, where a long table is counted in
+    parts; else None.
+    """
+    kind = type(session.study)
+    spread = getattr(party.held, "spread", None)
+    if (
+        spread is None
+        or party.split
+        or isinstance(stage, Choice)
+        or party.begun is None
+        or party.pair is None
+    ):
         return None
     from understudy.data.reading.spread import Cores
 
     if isinstance(spread, Cores) and not kind.__module__.startswith("understudy."):
         return None  # another process would not find it
-    begun, noise = party.begun, dict(zip(session.study.releases, session.agree.noise, strict=True))
+    begun = party.begun
+    noise = dict(zip(session.study.releases, session.agree.noise, strict=True))
     job = Job(
-        party.run, party.name, f"{kind.__module__}:{kind.__qualname__}", begun.config, begun.schemas,
-        party.held.schema.to_dict(), [[one, terms, noise[one]] for one, terms in session.terms.items()],
-    )  # fmt: skip
+        party.run,
+        party.name,
+        f"{kind.__module__}:{kind.__qualname__}",
+        begun.config,
+        begun.schemas,
+        party.held.schema.to_dict(),
+        [[one, terms, noise[one]] for one, terms in session.terms.items()],
+    )
     key = hmac.digest(party.pair.secret, b"understudy parts " + session.about, "sha256")
     return merged(job.of_table(party.held, key), party.held)
 
 
 def counted_part(told: dict[str, Any]) -> "Callable[[Piece], dict[str, Any]]":
     """What a part has of a job.
-    Edges: rows that do not fit the schema, or a person who is in it twice → PartyError, which names neither."""
+    Edges: rows that do not fit the schema, or a person who is in it twice → PartyError,
+    which names neither.
+    """
     from understudy.data.reading.spread import with_people
     from understudy.data.table import StreamedTable
 
@@ -84,8 +120,8 @@ def counted_part(told: dict[str, Any]) -> "Callable[[Piece], dict[str, Any]]":
             sums = stage.count(rows)
         except (PartyError, SchemaError):  # which may quote rows, and speak of a charge
             raise PartyError(
-                f"{job.holder}: its rows cannot be read again as they were when the table was opened. Nothing was "
-                "charged or sent."
+                f"{job.holder}: its rows cannot be read again as they were when the "
+                "table was opened. Nothing was charged or sent."
             ) from None
         return with_people(table.marks, sums=sums)
 
@@ -110,7 +146,9 @@ def _nothing_is_drawn() -> Any:
 
 
 def merged(task: "Task", table: "StreamedTable") -> dict[str, Tensor]:
-    """The sums over all parts of the table; in each are those who were there when it was opened, none of them twice."""
+    """The sums over all parts of the table; in each are those who were there when it
+    was opened, none of them twice.
+    """
     from understudy.data.reading.spread import found_by
 
     sums: dict[str, Tensor] = {}
@@ -124,9 +162,12 @@ def merged(task: "Task", table: "StreamedTable") -> dict[str, Tensor]:
         for key, part in found["sums"].items():
             sums[key] += part
 
-    # A server hears these words: how many people there are, and in which part one of them changed, is not for it.
+    # A server hears these words: how many people there are, and in which part one of
+    # them changed, is not for it.
     if table.repeated:
-        raise task.refusal("an id is in two parts, or twice in one: a person counts once.")
+        raise task.refusal(
+            "an id is in two parts, or twice in one: a person counts once."
+        )
     assert table.spread is not None
     now = found_by(table.spread, task, added).parts
     if any(now[number] != table.parts.get(number) for number in range(task.of)):

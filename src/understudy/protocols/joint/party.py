@@ -1,23 +1,32 @@
-"""A holder's side of a joint release, of whatever family: it checks, masks, multiplies, pays, counts, adds noise, pads.
+"""A holder's side of a joint release, of whatever family: it checks, masks, multiplies,
+pays, counts, adds noise, pads.
 
-    Begin     the settings and everybody's schema: it checks them, states what its budget needs, and draws a key
-    Agree     everybody's keys and the noise: it checks them, and seals a greeting for every other party
-    …         for each stage what the server chose (`Propose`), masked rows for the others (`Swap`), and the `Release`
+    Begin     the settings and everybody's schema: it checks them, states what its
+              budget needs, and draws a key
+    Agree     everybody's keys and the noise: it checks them, and seals a greeting for
+              every other party
+    …         for each stage what the server chose (`Propose`), masked rows for the
+              others (`Swap`), and the `Release`
 
-Guarantee: before a release a party charges its ledger for what one person, with all rows at all holders, moves in it
-(`Stage.blocks`), under noise of the scale that this party computes (`pricing`) from the noise that was agreed on, which
-is never below what its own budget needs. To every block that its rows are in it adds its share of that noise, so that ε
-holds against the server, an outsider, and up to `colluding` other holders who pool what they know. Nothing is charged
-before every other holder has shown that it was told the same (`session`); what a server chooses between two releases is
-checked by the stage and told likewise, before rows are masked for it or anything is charged. Pads and masks are for one
-stage of these terms and this noise alone (`stage.digest`). A release is charged once under its keys, whatever state the
-party is put back to: two under the same pads would differ by one party's own sums. With the last one the keys are
-dropped; from `Begin` until then the state is not saved on the server's word (`Keep`). What leaves before a release,
-masked and sealed, is uniform to whoever can read it and enters the ledger at no price.
-Edges: an ask that is repeated or out of turn, another schema, other settings than agreed, terms that the stage refuses,
-a message of a wrong shape → an error, and nothing is charged or sent; a session that is lost begins again with `Begin`,
-new keys, and a new price. Where columns are split the server deals the masks, so it must not pool
-what it knows with a holder (docs/secure_products.md).
+Guarantee: before a release a party charges its ledger for what one person, with all
+rows at all holders, moves in it (`Stage.blocks`), under noise of the scale that this
+party computes (`pricing`) from the noise that was agreed on, which is never below what
+its own budget needs. To every block that its rows are in it adds its share of that
+noise, so that ε holds against the server, an outsider, and up to `colluding` other
+holders who pool what they know. Nothing is charged before every other holder has shown
+that it was told the same (`session`); what a server chooses between two releases is
+checked by the stage and told likewise, before rows are masked for it or anything is
+charged. Pads and masks are for one stage of these terms and this noise alone
+(`stage.digest`). A release is charged once under its keys, whatever state the party is
+put back to: two under the same pads would differ by one party's own sums. With the last
+one the keys are dropped; from `Begin` until then the state is not saved on the server's
+word (`Keep`). What leaves before a release, masked and sealed, is uniform to whoever
+can read it and enters the ledger at no price.
+Edges: an ask that is repeated or out of turn, another schema, other settings than
+agreed, terms that the stage refuses, a message of a wrong shape → an error, and nothing
+is charged or sent; a session that is lost begins again with `Begin`, new keys, and a
+new price. Where columns are split the server deals the masks, so it must not pool what
+it knows with a holder (docs/secure_products.md).
 """
 
 import hmac
@@ -44,28 +53,53 @@ from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.joint import messages as said
 from understudy.protocols.joint.parts import counted_in_parts
 from understudy.protocols.joint.products import Chunk, Products, chunks_of, products_of
-from understudy.protocols.joint.session import Session, check_noise, refusing, told_alike, told_study
-from understudy.protocols.joint.stage import Choice, Holding, Multiplied, Stage, Study, Terms
+from understudy.protocols.joint.session import (
+    Session,
+    check_noise,
+    refusing,
+    told_alike,
+    told_study,
+)
+from understudy.protocols.joint.stage import (
+    Choice,
+    Holding,
+    Multiplied,
+    Stage,
+    Study,
+    Terms,
+)
 
 if TYPE_CHECKING:
     from understudy.data.table import Table
 
 
 class JointParty(Party):
-    """One holder of rows of its own people. `agreed`: settings that it knows by itself, whatever a server says."""
+    """One holder of rows of its own people. `agreed`: settings that it knows by itself,
+    whatever a server says.
+    """
 
     messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, *said.MESSAGES)
-    sure: ClassVar[float] = 0.99  # of what the run may cost: all of it is Gaussian noise, or pure
+    # of what the run may cost: all of it is Gaussian noise, or pure
+    sure: ClassVar[float] = 0.99
 
     def __init__(
-        self, study: type[Study[Any]], name: str, rows: Any, ledger: Ledger, *, budget: Budget,
-        agreed: Mapping[str, Any] | None = None, **more: Any,
-    ) -> None:  # fmt: skip
+        self,
+        study: type[Study[Any]],
+        name: str,
+        rows: Any,
+        ledger: Ledger,
+        *,
+        budget: Budget,
+        agreed: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(*(name, *self._roster(study, rows), ledger), **more)
         rows.schema.require_public(f"the schema of {name}")
         rows.schema.require_unit(f"the schema of {name}")
-        self.budget, self.agreed = budget, dict(agreed or {})
-        self.kind_of_study, self.held = study, rows
+        self.budget = budget
+        self.agreed = dict(agreed or {})
+        self.kind_of_study = study
+        self.held = rows
         self.paid: Spend = {}  # over all sessions
         self.forget()
 
@@ -95,11 +129,15 @@ class JointParty(Party):
             case said.Propose() if session is not None and ask.stage == session.due:
                 if session.due not in session.terms:
                     return self._propose(ask, session)
-            case said.Swap() if session is not None and (products := self._products(session)) is not None:
+            case said.Swap() if (
+                session is not None
+                and (products := self._products(session)) is not None
+            ):
                 if not products.done and ask.chunk == products.swapped:
                     return self._swap(ask, session, products)
             case said.Release() if session is not None and ask.stage == session.due:
-                if (products := self._products(session)) is None or products.done:
+                products = self._products(session)
+                if products is None or products.done:
                     return self._release(ask, session, products)
         raise self.unexpected(ask)
 
@@ -114,51 +152,86 @@ class JointParty(Party):
 
     @property
     def split(self) -> bool:
-        """Whether columns are split: then holders have the same people, who are aligned."""
+        """Whether columns are split: then holders have the same people, who are
+        aligned.
+        """
         return len(self.study.grid.groups) > 1
 
     def _begin(self, ask: said.Begin) -> said.Begun:
         self._take_up(ask)
-        study, people = self.study, self._people
-        if people is not None and people < 2:  # over rows their number is within ε: a refusal would tell it
-            raise PartyError(f"{self.name}: {people} people are too few to count. Nothing was charged.")
+        study = self.study
+        people = self._people
+        # over rows their number is within ε: a refusal would tell it
+        if people is not None and people < 2:
+            raise PartyError(
+                f"{self.name}: {people} people are too few to count. Nothing was "
+                "charged."
+            )
         _ = self.rows
-        self.budget.warn_of_delta(self.name, study.people_at(self.held) if people is None else people)
+        self.budget.warn_of_delta(
+            self.name, study.people_at(self.held) if people is None else people
+        )
         # Over columns all holders have the same people, and know them.
         known = people if study.grid.partition == "columns" else None
         private = bool(study.config.private)
-        self.needed = study.pricing.needed(self.budget, known) if private else [0.0] * len(study.releases)
+        self.needed = (
+            study.pricing.needed(self.budget, known)
+            if private
+            else [0.0] * len(study.releases)
+        )
         study.check_noise(self.needed, len(study.schemas))
-        self.ledger.afford(ComposedDpEvent([*map(study.pricing.event, count(), self.needed)]))
+        self.ledger.afford(
+            ComposedDpEvent([*map(study.pricing.event, count(), self.needed)])
+        )
         self.pair = KeyPair(self.rng.bytes(32) if self.rng.seeded else None)
         return said.Begun(
             people=Public(
-                self.stated_people, "the size of the intersection, outside ε; over rows the number stays here"
+                self.stated_people,
+                "the size of the intersection, outside ε; over rows the number "
+                "stays here",
             ),
-            needed=Public(self.needed, "by the budget, public settings, and how many people all share"),
-            budget=Public(asdict(self.budget) if private else None, "the holder's own choice"),
+            needed=Public(
+                self.needed,
+                "by the budget, public settings, and how many people all share",
+            ),
+            budget=Public(
+                asdict(self.budget) if private else None, "the holder's own choice"
+            ),
             noise=self.stated_noise(),
             key=Public(self.pair.public, "a fresh public key"),
         )
 
     def _take_up(self, ask: said.Begin) -> None:
-        """Begin anew with this ask, if its settings and schemas are what the holder knows of them."""
-        study = told_study(self.kind_of_study, ask, self.name, self.held.schema, self.agreed)
+        """Begin anew with this ask, if its settings and schemas are what the holder
+        knows of them.
+        """
+        study = told_study(
+            self.kind_of_study, ask, self.name, self.held.schema, self.agreed
+        )
         self.forget()
-        self.begun, self.study = ask, study
+        self.begun = ask
+        self.study = study
 
     def _agree(self, ask: said.Agree) -> said.Agreed:
         self.agreement = self._open(ask)
         word = Public(self.agreement.greet(), "a word about public keys, sealed")
-        return said.Agreed(fingerprint=Public(fingerprint(ask.keys), "a hash of public keys"), outbox=word)
+        return said.Agreed(
+            fingerprint=Public(fingerprint(ask.keys), "a hash of public keys"),
+            outbox=word,
+        )
 
     def _open(self, ask: said.Agree) -> Session:
-        """Check what is to be agreed on, and derive a line to every other holder, under all that this one was told and
-        what it has in common with that one."""
-        known, told = self.study.schemas.keys(), ask.keys.keys()
-        if self.name not in told or (told != known if self.split else not told <= known):
+        """Check what is to be agreed on, and derive a line to every other holder, under
+        all that this one was told and what it has in common with that one.
+        """
+        known = self.study.schemas.keys()
+        told = ask.keys.keys()
+        if self.name not in told or (
+            told != known if self.split else not told <= known
+        ):
             raise MessageError(
-                f"{self.name}: a key is of a party that was not named, or one is missing. Nothing was sent."
+                f"{self.name}: a key is of a party that was not named, or one is "
+                "missing. Nothing was sent."
             )
         check_noise(self.name, ask.noise, self.needed)
         with refusing(self.name):
@@ -168,107 +241,192 @@ class JointParty(Party):
             Ring(ask.bits)
         if self.begun is None or self.pair is None:
             raise self.unexpected(ask)
-        self._drawn_by = hmac.digest(self.pair.secret, b"understudy rows that count", "sha256")
+        self._drawn_by = hmac.digest(
+            self.pair.secret, b"understudy rows that count", "sha256"
+        )
         groups = self.study.grid.groups if self.split else ()
         chunks = chunks_of(self.name, groups, ask.cells, ask.chunk, self._people or 0)
         peers = {peer for _, _, held in chunks for peer in held}
         if ask.seeds.keys() != peers or len(set(ask.seeds.values())) < len(peers):
-            raise MessageError(f"{self.name}: a party's seed is missing or new. Nothing was sent.")
+            raise MessageError(
+                f"{self.name}: a party's seed is missing or new. Nothing was sent."
+            )
         context = told_alike(self.run, self.begun, ask)
-        lines = connect(self.name, self.pair, ask.keys, context=context, shared=self._shared_with(chunks))
+        lines = connect(
+            self.name,
+            self.pair,
+            ask.keys,
+            context=context,
+            shared=self._shared_with(chunks),
+        )
         return Session(self.study, ask, lines)
 
     # A stage: what it is of, and the rows that are multiplied for it
 
     def _stage(self, session: Session, terms: Terms | None = None) -> Stage[Any]:
-        """The stage that is due, of these terms, or as it was proposed; where nothing was, without terms."""
+        """The stage that is due, of these terms, or as it was proposed; where nothing
+        was, without terms.
+        """
         name = session.due
         if name not in session.stages:
             with refusing(self.name):
-                stage = self.study.stage(name, terms or {}, session.noise, session.lasting)
+                stage = self.study.stage(
+                    name, terms or {}, session.noise, session.lasting
+                )
             session.begin(name, terms or {}, stage)
         return session.stages[name]
 
     def _propose(self, ask: said.Propose, session: Session) -> said.Proposed:
-        """Tell the others what it will be of: a server that tells each something else gets nothing."""
+        """Tell the others what it will be of: a server that tells each something else
+        gets nothing.
+        """
         session.hear(ask)
         self._stage(session, ask.terms)
         told = session.say(session.about)
-        return said.Proposed(outbox=Public(told, "what the server chose, sealed; no row is in it"))
+        return said.Proposed(
+            outbox=Public(told, "what the server chose, sealed; no row is in it")
+        )
 
     def _products(self, session: Session) -> Products | None:
         """This side of the products for the stage that is due, if there are any."""
         stage = self._stage(session)
-        if session.products is None and isinstance(stage, Multiplied) and (product := stage.product) is not None:
+        if (
+            session.products is None
+            and isinstance(stage, Multiplied)
+            and (product := stage.product) is not None
+        ):
             rows = self.rows
             session.products = products_of(
-                self.name, self.study.grid, session.agree, session.channels, product,
+                self.name,
+                self.study.grid,
+                session.agree,
+                session.channels,
+                product,
                 lambda start, stop: stage.vectors(rows, start, stop),
-                self._people or 0, session.about,
-            )  # fmt: skip
+                self._people or 0,
+                session.about,
+            )
         return session.products
 
-    def _swap(self, ask: said.Swap, session: Session, products: Products) -> said.Swapped:
+    def _swap(
+        self, ask: said.Swap, session: Session, products: Products
+    ) -> said.Swapped:
         ask = session.hear(ask)
         if not products.swapped:
-            peers = ", ".join(peer for peer in session.agree.keys if peer in products.factors)
-            where = "; which of them hold a person is disclosed" if len(session.agree.cells) > 1 else ""
-            release, keys = self.study.releases[session.due], fingerprint(session.agree.keys)
-            what = f"masked rows for {peers}, sealed: they tell nothing, outside ε{where}; for {release}; keys {keys}"
+            peers = ", ".join(
+                peer for peer in session.agree.keys if peer in products.factors
+            )
+            where = (
+                "; which of them hold a person is disclosed"
+                if len(session.agree.cells) > 1
+                else ""
+            )
+            release = self.study.releases[session.due]
+            keys = fingerprint(session.agree.keys)
+            what = (
+                f"masked rows for {peers}, sealed: they tell nothing, outside "
+                f"ε{where}; for {release}; keys {keys}"
+            )
             self.ledger.charge(NoOpDpEvent(), run=self.run, what=what)
         return products.swap(ask)
 
     # The release
 
-    def _release(self, ask: said.Release, session: Session, products: Products | None) -> said.Released:
+    def _release(
+        self, ask: said.Release, session: Session, products: Products | None
+    ) -> said.Released:
         """Charge, and only then count, add noise, and let it leave."""
-        name, stage, about = session.due, self._stage(session), session.about
-        number, noise, pricing = session.released, session.noise, self.study.pricing
+        name = session.due
+        stage = self._stage(session)
+        about = session.about
+        number = session.released
+        noise = session.noise
+        pricing = self.study.pricing
         ask = session.hear(ask)
         if products is not None:
             session.shares[name] = products.shares(ask.inbox, ask.corrections)
         elif ask.inbox or ask.corrections:
-            raise MessageError(f"{self.name}: a message came that was not due. Nothing was charged or sent.")
+            raise MessageError(
+                f"{self.name}: a message came that was not due. Nothing was charged "
+                "or sent."
+            )
         sigmas = pricing.sigmas(number, stage.blocks, noise)
-        counted = counted_in_parts(self, session, stage)  # refused before anything is charged, or None
+        # refused before anything is charged, or None
+        counted = counted_in_parts(self, session, stage)
         receipt = self._pay(session)
         if isinstance(stage, Choice):
-            return said.Released(parts=Paid({"chosen": stage.choose(self.rows, noise, self.rng)}, receipt))
+            return said.Released(
+                parts=Paid(
+                    {"chosen": stage.choose(self.rows, noise, self.rng)}, receipt
+                )
+            )
         own = self.study.grid.group_of(self.name)
-        parts = (stage.count(self.rows) if counted is None else counted) | stage.across(session.shares)
-        due = {key: block.shape for key, block in stage.blocks.items() if own in block.groups}
+        parts = (stage.count(self.rows) if counted is None else counted) | stage.across(
+            session.shares
+        )
+        due = {
+            key: block.shape
+            for key, block in stage.blocks.items()
+            if own in block.groups
+        }
         if {key: tuple(part.shape) for key, part in parts.items()} != due:
-            raise PrivacyError(f"{self.name}: what was counted is not what the stage says. Nothing was sent.")
-        ring, released = session.ring, dict[str, Tensor]()
+            raise PrivacyError(
+                f"{self.name}: what was counted is not what the stage says. Nothing "
+                "was sent."
+            )
+        ring = session.ring
+        released = dict[str, Tensor]()
         for place, (key, block) in enumerate(stage.blocks.items()):
             if key in due:
-                holders = [one for one in self.study.grid.holders(block.groups) if one in session.agree.keys]
-                noisy = parts[key] + pricing.noise(block, sigmas[key], len(holders), self.rng)
+                holders = [
+                    one
+                    for one in self.study.grid.holders(block.groups)
+                    if one in session.agree.keys
+                ]
+                noisy = parts[key] + pricing.noise(
+                    block, sigmas[key], len(holders), self.rng
+                )
                 lines = [session.channels[one] for one in holders if one != self.name]
-                released[key] = ring.signed(blind(ring.words(noisy), lines, ring, stream=place, about=about))
+                released[key] = ring.signed(
+                    blind(ring.words(noisy), lines, ring, stream=place, about=about)
+                )
         return said.Released(parts=Paid(released, receipt))
 
     def _pay(self, session: Session) -> Receipt:
         """Charge the release that is due, and end the session with the last one."""
         if session.word:
             raise MessageError(
-                f"{self.name}: the others have not shown what they were told. Nothing was charged or sent."
+                f"{self.name}: the others have not shown what they were told. Nothing "
+                "was charged or sent."
             )
-        study, number, noise = self.study, session.released, session.noise
-        what = f"{study.releases[session.due]} with {session.peers or 'nobody'}; keys {fingerprint(session.agree.keys)}"
-        # Once, also for a server that puts this party back to before it: pads are for one release.
+        study = self.study
+        number = session.released
+        noise = session.noise
+        what = (
+            f"{study.releases[session.due]} with {session.peers or 'nobody'}; keys "
+            f"{fingerprint(session.agree.keys)}"
+        )
+        # Once, also for a server that puts this party back to before it: pads are for
+        # one release.
         receipt = self.charge(study.pricing.event(number, noise), what=what, once=True)
-        session.released, session.products = number + 1, None
+        session.released = number + 1
+        session.products = None
         self.paid = Counter(self.paid) + study.pricing.spend(number, noise)
         if session.released == len(study.releases):
-            self.agreement = self.pair = None  # a further release takes new keys, and is charged again
+            # a further release takes new keys, and is charged again
+            self.agreement = self.pair = None
         return receipt
 
     @property
     def rows(self) -> Any:
         """This holder's rows as its family sees them, for this session."""
         if self._counted_rows is None:
-            held = Holding(self.name, self.held, self._shared_people(), lambda: SecureRng(self._drawn_by))
+            held = Holding(
+                self.name,
+                self.held,
+                self._shared_people(),
+                lambda: SecureRng(self._drawn_by),
+            )
             self._counted_rows = self.study.rows(held)
         return self._counted_rows
 
@@ -294,9 +452,15 @@ class JointParty(Party):
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
-        state["paid"] = {event_to_json(event): count for event, count in self.paid.items()}
+        state["paid"] = {
+            event_to_json(event): count for event, count in self.paid.items()
+        }
         if self.begun is not None and self.pair is not None:
-            state["begun"] = {"ask": asdict(self.begun), "secret": self.pair.secret, "needed": self.needed}
+            state["begun"] = {
+                "ask": asdict(self.begun),
+                "secret": self.pair.secret,
+                "needed": self.needed,
+            }
         if self.agreement is not None:
             state["agreement"] = self.agreement.state_dict()
         return state
@@ -304,22 +468,38 @@ class JointParty(Party):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.forget()
-        self.paid = {event_from_json(event): count for event, count in state.get("paid", {}).items()}
-        if (begun := state.get("begun")) is None:
+        self.paid = {
+            event_from_json(event): count
+            for event, count in state.get("paid", {}).items()
+        }
+        begun = state.get("begun")
+        if begun is None:
             return
         self._take_up(said.Begin(**begun["ask"]))
-        self.pair, self.needed = KeyPair(begun["secret"]), list(begun["needed"])
-        if (held := state.get("agreement")) is not None:
+        self.pair = KeyPair(begun["secret"])
+        self.needed = list(begun["needed"])
+        held = state.get("agreement")
+        if held is not None:
             self.agreement = session = self._open(said.Agree(**held["ask"]))
             session.load_state_dict(held)
-            if held["products"] is not None and (products := self._products(session)) is not None:
+            if (
+                held["products"] is not None
+                and (products := self._products(session)) is not None
+            ):
                 products.load_state_dict(held["products"])
 
 
 class AlignedJointParty(JointParty, AlignedParty):
-    """The same where holders may have other columns of the same people: the schemas show it."""
+    """The same where holders may have other columns of the same people: the schemas
+    show it.
+    """
 
-    messages: ClassVar[tuple[type[Message], ...]] = (*AlignedParty.messages, *said.MESSAGES, said.Swap, said.Swapped)
+    messages: ClassVar[tuple[type[Message], ...]] = (
+        *AlignedParty.messages,
+        *said.MESSAGES,
+        said.Swap,
+        said.Swapped,
+    )
 
     @staticmethod
     def _roster(study: type[Study[Any]], rows: Any) -> tuple[Any, ...]:

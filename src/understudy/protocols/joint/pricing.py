@@ -1,13 +1,17 @@
-"""What a release costs, and which noise it has: two ways to price sums, of which a study takes one.
+"""What a release costs, and which noise it has: two ways to price sums, of which a
+study takes one.
 
-`VectorPricing`: all blocks of a release are one Gaussian mechanism. A release's noise is its multiplier z; block b,
-which a person moves by Δ_b, has σ_b = Δ_b·z/√w_b with weights that add up to 1 (`privacy.secure.tied`), never below
-16, where whole-number noise is as good as continuous (`privacy.secure.moments`).
+`VectorPricing`: all blocks of a release are one Gaussian mechanism. A release's noise
+is its multiplier z; block b, which a person moves by Δ_b, has σ_b = Δ_b·z/√w_b with
+weights that add up to 1 (`privacy.secure.tied`), never below 16, where whole-number
+noise is as good as continuous (`privacy.secure.moments`).
 
-`CellPricing`: every cell that a person moves by 1 is one use of the discrete Gaussian, of any σ (`secure.counts`). A
-release's noise is its σ; block b has σ times its `factor`. What is paid is fixed before the server chooses.
+`CellPricing`: every cell that a person moves by 1 is one use of the discrete Gaussian,
+of any σ (`secure.counts`). A release's noise is its σ; block b has σ times its
+`factor`. What is paid is fixed before the server chooses.
 
-Whoever has a part in a block adds a share of its noise (`privacy.secure.sums`): paid is what `colluding` others leave.
+Whoever has a part in a block adds a share of its noise (`privacy.secure.sums`): paid is
+what `colluding` others leave.
 Guarantee: noise of a larger number is never less noise, and never costs more.
 """
 
@@ -28,19 +32,36 @@ from understudy.ground.errors import PrivacyError
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
-from understudy.privacy.secure.counts import Moved, composed, noise_on, scaled, shared_noise, spend_of
-from understudy.privacy.secure.moments import block_multipliers, doubled, moments_event, needed_multipliers, noise_for
+from understudy.privacy.secure.counts import (
+    Moved,
+    composed,
+    noise_on,
+    scaled,
+    shared_noise,
+    spend_of,
+)
+from understudy.privacy.secure.moments import (
+    block_multipliers,
+    doubled,
+    moments_event,
+    needed_multipliers,
+    noise_for,
+)
 from understudy.privacy.secure.sums import noise_share
 
-_SMOOTH = 9.0  # of a variance: by so much whole numbers and continuous ones differ, and more
+# of a variance: by so much whole numbers and continuous ones differ, and more
+_SMOOTH = 9.0
 
 
 @dataclass(frozen=True)
 class BlockSpec:
-    """One block of a stage: what it is of, and by how much one person moves it, whatever the rows and terms are.
-    `groups`: the two groups of holders whose vectors it multiplies, the lower first, or twice the same. `sensitivity`:
-    in L2, in terms of σ, where the cells that `diagonal` marks have √2·σ. `weight`: its weight in a release's price
-    (`VectorPricing`); `factor`: its σ over the release's (`CellPricing`)."""
+    """One block of a stage: what it is of, and by how much one person moves it,
+    whatever the rows and terms are. `groups`: the two groups of holders whose vectors
+    it multiplies, the lower first, or twice the same. `sensitivity`: in L2, in terms of
+    σ, where the cells that `diagonal` marks have √2·σ. `weight`: its weight in a
+    release's price (`VectorPricing`); `factor`: its σ over the release's
+    (`CellPricing`).
+    """
 
     groups: Groups
     shape: tuple[int, ...]
@@ -52,26 +73,36 @@ class BlockSpec:
 
 @dataclass(frozen=True)
 class Pricing(ABC):
-    """See the module. `moves`: with how many holders of the same columns a person may be, and count at each."""
+    """See the module. `moves`: with how many holders of the same columns a person may
+    be, and count at each.
+    """
 
     colluding: int = 1
     moves: int = 1
 
     @abstractmethod
     def needed(self, budget: Budget, people: int | None) -> list[float]:
-        """The noise of every release that this budget needs; `people`: how many are shared, where all know it."""
+        """The noise of every release that this budget needs; `people`: how many are
+        shared, where all know it.
+        """
 
     @abstractmethod
     def spend(self, release: int, noise: float) -> Counter[DpEvent]:
         """What a release of this noise costs."""
 
     @abstractmethod
-    def sigmas(self, release: int, blocks: Mapping[str, BlockSpec], noise: float) -> dict[str, float]:
-        """The scale of noise that has to be left in each block, so that the release costs that.
-        Edges: more noise than can be drawn → ConfigError."""
+    def sigmas(
+        self, release: int, blocks: Mapping[str, BlockSpec], noise: float
+    ) -> dict[str, float]:
+        """The scale of noise that has to be left in each block, so that the release
+        costs that.
+        Edges: more noise than can be drawn → ConfigError.
+        """
 
     def check_parties(self, parties: int) -> None:
-        """ConfigError unless, of so many, somebody is left whose noise hides the others."""
+        """ConfigError unless, of so many, somebody is left whose noise hides the
+        others.
+        """
         if parties > 1:
             in_range(1, parties - 1, colluding=self.colluding)
 
@@ -85,18 +116,35 @@ class Pricing(ABC):
         return noise_share(Fraction(sigma), holders, colluding=colluding)
 
     def deviation(self, sigma: float, holders: int) -> float:
-        """The standard deviation of all their noise together, beside a diagonal; 0 for none."""
+        """The standard deviation of all their noise together, beside a diagonal; 0 for
+        none.
+        """
         share = self.share(sigma, holders)
-        return math.sqrt(holders * DiscreteGaussianNoise(share).variance) if share else 0.0
+        return (
+            math.sqrt(holders * DiscreteGaussianNoise(share).variance) if share else 0.0
+        )
 
     def noise(self, block: BlockSpec, sigma: float, holders: int, rng: Rng) -> Tensor:
         """One holder's noise on a block: int64, of its shape."""
-        diagonal = torch.zeros(block.shape, dtype=torch.bool) if block.diagonal is None else block.diagonal
+        diagonal = (
+            torch.zeros(block.shape, dtype=torch.bool)
+            if block.diagonal is None
+            else block.diagonal
+        )
         beside = noise_on(~diagonal, self.share(sigma, holders), rng)
         return beside + noise_on(diagonal, self.share(doubled(sigma), holders), rng)
 
-    def check(self, release: int, blocks: Mapping[str, BlockSpec], noise: float, grid: Grid, parties: int) -> None:
-        """Refuse noise that cannot be drawn, in every share that so many parties may have of it."""
+    def check(
+        self,
+        release: int,
+        blocks: Mapping[str, BlockSpec],
+        noise: float,
+        grid: Grid,
+        parties: int,
+    ) -> None:
+        """Refuse noise that cannot be drawn, in every share that so many parties may
+        have of it.
+        """
         for name, sigma in self.sigmas(release, blocks, noise).items():
             holders = min(parties, len(grid.holders(blocks[name].groups)))
             for scale in {Fraction(sigma), self.share(sigma, holders)} - {Fraction(0)}:
@@ -115,16 +163,25 @@ class VectorPricing(Pricing):
     def spend(self, release: int, noise: float) -> Counter[DpEvent]:
         return Counter([moments_event(noise)])
 
-    def sigmas(self, release: int, blocks: Mapping[str, BlockSpec], noise: float) -> dict[str, float]:
+    def sigmas(
+        self, release: int, blocks: Mapping[str, BlockSpec], noise: float
+    ) -> dict[str, float]:
         each = dict.fromkeys(blocks, noise)
         if len(blocks) > 1:
-            each = block_multipliers(noise, {name: block.weight for name, block in blocks.items()})
-        return {name: noise_for(each[name], self.moves * block.sensitivity) for name, block in blocks.items()}
+            each = block_multipliers(
+                noise, {name: block.weight for name, block in blocks.items()}
+            )
+        return {
+            name: noise_for(each[name], self.moves * block.sensitivity)
+            for name, block in blocks.items()
+        }
 
 
 @dataclass(frozen=True)
 class CellPricing(Pricing):
-    """One discrete Gaussian for each cell that a person moves; `moved`: those of each release, which are paid for."""
+    """One discrete Gaussian for each cell that a person moves; `moved`: those of each
+    release, which are paid for.
+    """
 
     moved: tuple[Moved, ...] = ()
 
@@ -137,38 +194,64 @@ class CellPricing(Pricing):
 
     def noise_within(self, budget: Budget, shares: Sequence[float]) -> list[float]:
         """The σ of each release, with these shares."""
-        return [*shared_noise(tuple(zip(self.moved, shares, strict=True)), budget, self.moves)]
+        return [
+            *shared_noise(
+                tuple(zip(self.moved, shares, strict=True)), budget, self.moves
+            )
+        ]
 
     def spend(self, release: int, noise: float) -> Counter[DpEvent]:
-        return spend_of(((scaled(noise, factor), cells) for factor, cells in self.moved[release]), self.moves)
+        return spend_of(
+            ((scaled(noise, factor), cells) for factor, cells in self.moved[release]),
+            self.moves,
+        )
 
-    def sigmas(self, release: int, blocks: Mapping[str, BlockSpec], noise: float) -> dict[str, float]:
-        """Edges: blocks of which a person moves more than is paid for → PrivacyError."""
+    def sigmas(
+        self, release: int, blocks: Mapping[str, BlockSpec], noise: float
+    ) -> dict[str, float]:
+        """Edges: blocks of which a person moves more than is paid for →
+        PrivacyError.
+        """
         paid = math.fsum(cells / factor**2 for factor, cells in self.moved[release])
-        if math.fsum((each.sensitivity / each.factor) ** 2 for each in blocks.values()) > paid * (1 + 1e-9):
-            raise PrivacyError("more would be released than was agreed on. Nothing was charged or sent.")
+        if math.fsum(
+            (each.sensitivity / each.factor) ** 2 for each in blocks.values()
+        ) > paid * (1 + 1e-9):
+            raise PrivacyError(
+                "more would be released than was agreed on. Nothing was charged or "
+                "sent."
+            )
         return {name: scaled(noise, block.factor) for name, block in blocks.items()}
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How a release's noise is spread: each block's σ over the release's, and the cells that a person moves. *Blocks
-    differ in σ.* Every holder of a block adds noise, so that σ is left against those who pool theirs: with M holders of
-    whom up to t do, what is released has the variance r·σ², r = M/(M − t) or M (`secure.sums`). A person moves n_b
-    cells of block b, and pays Σ n_b/σ_b², whatever the r_b. At that price the variance of all that is released, Σ
-    n_b·r_b·σ_b², is least for σ_b ∝ r_b^(−¼) (Lagrange: n_b·r_b·σ_b ∝ n_b/σ_b³): across two holders of columns σ is
-    2^(−¼) of that within one, and the released deviation 2^¼ of it. With one r, as over rows, this is one σ."""
+    """How a release's noise is spread: each block's σ over the release's, and the cells
+    that a person moves. *Blocks differ in σ.* Every holder of a block adds noise, so
+    that σ is left against those who pool theirs: with M holders of whom up to t do,
+    what is released has the variance r·σ², r = M/(M − t) or M (`secure.sums`). A person
+    moves n_b cells of block b, and pays Σ n_b/σ_b², whatever the r_b. At that price the
+    variance of all that is released, Σ n_b·r_b·σ_b², is least for σ_b ∝ r_b^(−¼)
+    (Lagrange: n_b·r_b·σ_b ∝ n_b/σ_b³): across two holders of columns σ is 2^(−¼) of
+    that within one, and the released deviation 2^¼ of it. With one r, as over rows,
+    this is one σ.
+    """
 
     factors: Mapping[Groups, float]
     moved: Moved
 
     @classmethod
     def least(cls, grid: Grid, cells: Counter[Groups], colluding: int) -> "Spread":
-        """The least noise in all for a person who moves so many cells of each block; the largest factor is 1."""
+        """The least noise in all for a person who moves so many cells of each block;
+        the largest factor is 1.
+        """
         shares = {block: len(grid.holders(block)) for block in grid.blocks}
-        ratio = {block: count / max(1, count - colluding) for block, count in shares.items()}  # r
+        # r
+        ratio = {
+            block: count / max(1, count - colluding) for block, count in shares.items()
+        }
         least = min(ratio[block] for block in +cells)
-        # Two square roots: the same to the last bit on every machine, as a power need not be.
+        # Two square roots: the same to the last bit on every machine, as a power need
+        # not be.
         factors = {block: math.sqrt(math.sqrt(least / r)) for block, r in ratio.items()}
         moved = Counter[float]()
         for block, count in (+cells).items():
@@ -176,22 +259,36 @@ class Spread:
         return cls(factors, tuple(sorted(moved.items())))
 
     def with_room(self, share: float) -> "Spread":
-        """And room for cells that are chosen later (`in_place`): together they cost so much of what the others do."""
+        """And room for cells that are chosen later (`in_place`): together they cost so
+        much of what the others do.
+        """
         paid = share * math.fsum(cells / factor**2 for factor, cells in self.moved)
-        return replace(self, moved=(*self.moved, (1 / math.sqrt(paid), 1))) if share else self
+        return (
+            replace(self, moved=(*self.moved, (1 / math.sqrt(paid), 1)))
+            if share
+            else self
+        )
 
     @classmethod
     def even(cls, grid: Grid, cells: int) -> "Spread":
-        """The same noise everywhere: for what is chosen after the price was agreed on."""
+        """The same noise everywhere: for what is chosen after the price was
+        agreed on.
+        """
         return cls(dict.fromkeys(grid.blocks, 1.0), ((1.0, cells),))
 
     def in_place(self, cells: int, noise: float) -> "Spread":
-        """For `cells` in place of the last n that were agreed on in a release of this σ: at no higher price.
-        Guarantee: of cells with noise s one makes those with continuous noise √(s² + 9), for s of 3 or above, and of
-        these at √(s² − 9) those with s (`privacy.secure.moments`). So at s² = 9 + (σ² + 9)·cells/n they are made of
-        continuous noise that costs no more than what is paid for; σ counts as 3 at least, which costs less."""
+        """For `cells` in place of the last n that were agreed on in a release of this
+        σ: at no higher price.
+        Guarantee: of cells with noise s one makes those with continuous noise √(s² +
+        9), for s of 3 or above, and of these at √(s² − 9) those with s
+        (`privacy.secure.moments`). So at s² = 9 + (σ² + 9)·cells/n they are made of
+        continuous noise that costs no more than what is paid for; σ counts as 3 at
+        least, which costs less.
+        """
         own, agreed = self.moved[-1]
-        found = math.sqrt(_SMOOTH + (max(scaled(noise, own) ** 2, _SMOOTH) + _SMOOTH) * cells / agreed)
+        found = math.sqrt(
+            _SMOOTH + (max(scaled(noise, own) ** 2, _SMOOTH) + _SMOOTH) * cells / agreed
+        )
         factor = found / noise if noise else own * math.sqrt(cells / agreed)
         factor = factor if cells > agreed else min(own, factor)
         return Spread(dict.fromkeys(self.factors, factor), self.moved)

@@ -1,12 +1,15 @@
-"""Products between holders, chunk by chunk: a holder's side and the server's, by masks that the server deals.
+"""Products between holders, chunk by chunk: a holder's side and the server's, by masks
+that the server deals.
 
-This is all that the engine knows of how products are made. Another way to make them (rows under encryption, with nobody
-who deals) would have the same three parts: what a holder sends chunk by chunk and ends with (`Products`), what the
-server sends with `Agree` (`seeds_for`), and its relay (`multiply`). The arithmetic and its guarantees stand in
-`privacy/secure/sums.py`; docs/secure_products.md says who learns what.
+This is all that the engine knows of how products are made. Another way to make them
+(rows under encryption, with nobody who deals) would have the same three parts: what a
+holder sends chunk by chunk and ends with (`Products`), what the server sends with
+`Agree` (`seeds_for`), and its relay (`multiply`). The arithmetic and its guarantees
+stand in `privacy/secure/sums.py`; docs/secure_products.md says who learns what.
 
-Guarantee: masks follow from the seeds that were dealt, all keys, how people are cut into messages, and what the stage
-is (`stage.digest`): no two messages to one holder differ by rows alone, whatever a server tells in between.
+Guarantee: masks follow from the seeds that were dealt, all keys, how people are cut
+into messages, and what the stage is (`stage.digest`): no two messages to one holder
+differ by rows alone, whatever a server tells in between.
 """
 
 import hmac
@@ -31,10 +34,14 @@ from understudy.protocols.core import Parties, Public
 from understudy.protocols.joint.messages import Agree, Swap, Swapped
 from understudy.protocols.joint.stage import Product
 
-SEALED = "rows under one-time masks, sealed for another holder: uniform to it, unreadable to the server"
+SEALED = (
+    "rows under one-time masks, sealed for another holder: uniform to it, unreadable "
+    "to the server"
+)
 _MESSAGE = 1 << 27  # bytes, at most
 Chunk = tuple[int, int, tuple[str, ...]]  # people from, to, and who else holds them
-Cells = Mapping[tuple[str, ...], int]  # how many people the holders of a cell of the grid share
+# how many people the holders of a cell of the grid share
+Cells = Mapping[tuple[str, ...], int]
 Inboxes = dict[str, dict[str, Tensor]]  # what each holder is sent, by sender
 
 
@@ -46,13 +53,16 @@ def sealed(channel: Channel, data: bytes) -> Tensor:
 @dataclass
 class Products:
     """One holder's side. People go chunk by chunk, and each chunk is masked once.
-    Edges: a message that is missing, changed, repeated or of a wrong shape → MessageError, and nothing is sent."""
+    Edges: a message that is missing, changed, repeated or of a wrong shape →
+    MessageError, and nothing is sent.
+    """
 
     ring: Ring
     channels: Mapping[str, Channel]
     factors: Mapping[str, Factor]
     groups: Mapping[str, Groups]  # its own and the other holder's, the lower first
-    rows: Callable[[int, int], Bits | Words]  # people from, to, in the common order: (people, own width)
+    # people from, to, in the common order: (people, own width)
+    rows: Callable[[int, int], Bits | Words]
     chunks: Sequence[Chunk]
     swapped: int = 0  # chunks
 
@@ -61,34 +71,57 @@ class Products:
         return self.swapped == len(self.chunks)
 
     def swap(self, ask: Swap) -> Swapped:
-        """Take the others' messages about the chunk before, and make those about the next."""
+        """Take the others' messages about the chunk before, and make those about the
+        next.
+        """
         self._take(ask.inbox)
         start, stop, peers = self.chunks[self.swapped]
         rows = self.rows(start, stop)
-        masked = {peer: self.ring.to_bytes(self.factors[peer].mask(rows)) for peer in peers}
+        masked = {
+            peer: self.ring.to_bytes(self.factors[peer].mask(rows)) for peer in peers
+        }
         self.swapped += 1
-        outbox = {peer: sealed(self.channels[peer], data) for peer, data in masked.items()}
+        outbox = {
+            peer: sealed(self.channels[peer], data) for peer, data in masked.items()
+        }
         return Swapped(outbox=Public(outbox, SEALED))
 
-    def shares(self, inbox: Mapping[str, Tensor], corrections: Mapping[str, Tensor]) -> dict[Groups, Tensor]:
-        """Take the last messages: its share of Σ v_g v_hᵀ with each other group, over all its holders."""
-        if corrections.keys() != {peer for peer, factor in self.factors.items() if not factor.first}:
-            raise MessageError("a correction is missing or too many. Nothing was charged or sent.")
+    def shares(
+        self, inbox: Mapping[str, Tensor], corrections: Mapping[str, Tensor]
+    ) -> dict[Groups, Tensor]:
+        """Take the last messages: its share of Σ v_g v_hᵀ with each other group, over
+        all its holders.
+        """
+        if corrections.keys() != {
+            peer for peer, factor in self.factors.items() if not factor.first
+        }:
+            raise MessageError(
+                "a correction is missing or too many. Nothing was charged or sent."
+            )
         self._take(inbox)
         found: dict[Groups, Tensor] = {}
         for peer, factor in self.factors.items():
-            share = factor.share(None if factor.first else self.ring.words(corrections[peer]))
-            groups, part = self.groups[peer], self.ring.signed(share)
+            share = factor.share(
+                None if factor.first else self.ring.words(corrections[peer])
+            )
+            groups = self.groups[peer]
+            part = self.ring.signed(share)
             found[groups] = found[groups] + part if groups in found else part
         return found
 
     def _take(self, inbox: Mapping[str, Tensor]) -> None:
-        start, stop, peers = self.chunks[self.swapped - 1] if self.swapped else (0, 0, ())
+        start, stop, peers = (
+            self.chunks[self.swapped - 1] if self.swapped else (0, 0, ())
+        )
         if inbox.keys() != set(peers):
-            raise MessageError("a message of another holder is missing or too many. Nothing was computed.")
+            raise MessageError(
+                "a message of another holder is missing or too many. Nothing was "
+                "computed."
+            )
         rows = self.rows(start, stop)
         for peer in peers:
-            factor, data = self.factors[peer], self.channels[peer].open(inbox[peer].numpy().tobytes())
+            factor = self.factors[peer]
+            data = self.channels[peer].open(inbox[peer].numpy().tobytes())
             factor.take(self.ring.from_bytes(data, len(rows), factor.peer_width), rows)
 
     def state_dict(self) -> dict[str, Any]:
@@ -103,24 +136,42 @@ class Products:
 
 
 def products_of(
-    name: str, grid: Grid, agree: Agree, channels: Mapping[str, Channel], product: Product,
-    vectors: Callable[[int, int], NDArray[Any]], people: int, about: bytes,
-) -> Products:  # fmt: skip
-    """A holder's side of a product: with whoever holds some of its people in a group that its own multiplies with."""
-    ring, own = Ring(agree.bits), grid.group_of(name)
+    name: str,
+    grid: Grid,
+    agree: Agree,
+    channels: Mapping[str, Channel],
+    product: Product,
+    vectors: Callable[[int, int], NDArray[Any]],
+    people: int,
+    about: bytes,
+) -> Products:
+    """A holder's side of a product: with whoever holds some of its people in a group
+    that its own multiplies with.
+    """
+    ring = Ring(agree.bits)
+    own = grid.group_of(name)
     step = _step(product, grid, agree)
     groups = {peer: _groups(grid, name, peer) for peer in agree.keys if peer != name}
     cut = chunks_of(name, grid.groups, agree.cells, step, people)
     chunks = [
-        (start, stop, tuple(peer for peer in peers if groups[peer] in product.pairs)) for start, stop, peers in cut
+        (start, stop, tuple(peer for peer in peers if groups[peer] in product.pairs))
+        for start, stop, peers in cut
     ]
     chunks = [chunk for chunk in chunks if chunk[2]]
     told = cut_as(agree.bits, agree.chunk, agree.cells) + about
-    factors, width = dict[str, Factor](), product.widths.get(own, 0)
+    factors = dict[str, Factor]()
+    width = product.widths.get(own, 0)
     for peer in agree.keys:
         if any(peer in peers for _, _, peers in chunks):
-            seed, theirs = mask_seed(agree.seeds[peer], agree.keys, told), grid.group_of(peer)
-            factors[peer] = Factor(ring, seed, first=own < theirs, width=width, peer_width=product.widths[theirs])
+            seed = mask_seed(agree.seeds[peer], agree.keys, told)
+            theirs = grid.group_of(peer)
+            factors[peer] = Factor(
+                ring,
+                seed,
+                first=own < theirs,
+                width=width,
+                peer_width=product.widths[theirs],
+            )
 
     def rows(start: int, stop: int) -> Any:
         if start == stop:
@@ -132,40 +183,63 @@ def products_of(
 
 
 def mask_seed(seed: bytes, keys: Mapping[str, bytes], about: bytes = b"") -> bytes:
-    """What the masks of a product follow from: the seed that was dealt, all holders' keys, and what it is `about`.
-    Guarantee: masks are independent wherever one of these differs. A holder's own key is fresh in every session: a seed
-    that is dealt again, in another session or about other rows in this one, makes no two messages to one holder that
-    differ by rows alone. So `about` has whatever a server could still change of the rows that are masked under these
-    keys: what it told after the last thing that is paid for once."""
-    return hmac.digest(seed, f"understudy masks {fingerprint(keys)} ".encode() + about, "sha256")
+    """What the masks of a product follow from: the seed that was dealt, all holders'
+    keys, and what it is `about`.
+    Guarantee: masks are independent wherever one of these differs. A holder's own key
+    is fresh in every session: a seed that is dealt again, in another session or about
+    other rows in this one, makes no two messages to one holder that differ by rows
+    alone. So `about` has whatever a server could still change of the rows that are
+    masked under these keys: what it told after the last thing that is paid for once.
+    """
+    return hmac.digest(
+        seed, f"understudy masks {fingerprint(keys)} ".encode() + about, "sha256"
+    )
 
 
 def cut_as(*told: Any) -> bytes:
-    """How a holder's people are cut into messages, by what it was told of that: a part of what masks are `about`."""
+    """How a holder's people are cut into messages, by what it was told of that: a part
+    of what masks are `about`.
+    """
     return json.dumps(told).encode()
 
 
 def chunks_of(
-    name: str, groups: Iterable[Sequence[str]], cells: Iterable[Any], chunk: int, aligned: int
+    name: str,
+    groups: Iterable[Sequence[str]],
+    cells: Iterable[Any],
+    chunk: int,
+    aligned: int,
 ) -> list[Chunk]:
-    """The chunks in which this holder's people are swapped, with whom: so many at most, and of one cell each. `cells`:
-    its people in their order, as [number, the other holders of them]. There are none over rows.
-    Edges: other people than were aligned, or not one holder of each other group → an error, and nothing is sent."""
-    others, told = [set(group) for group in groups if name not in group], [_cell(cell) for cell in cells]
+    """The chunks in which this holder's people are swapped, with whom: so many at most,
+    and of one cell each. `cells`: its people in their order, as [number, the other
+    holders of them]. There are none over rows.
+    Edges: other people than were aligned, or not one holder of each other group → an
+    error, and nothing is sent.
+    """
+    others = [set(group) for group in groups if name not in group]
+    told = [_cell(cell) for cell in cells]
     for people, peers in told:
-        if len(peers) != len(others) or any(len(group.intersection(peers)) != 1 for group in others):
-            raise MessageError(f"{name}: one holder of each group must hold each person. Nothing was sent.")
+        if len(peers) != len(others) or any(
+            len(group.intersection(peers)) != 1 for group in others
+        ):
+            raise MessageError(
+                f"{name}: one holder of each group must hold each person. Nothing was "
+                "sent."
+            )
         whole(people=people)
     total = sum(int(people) for people, _ in told)
     if total != aligned:  # before a list is made of them: a server may name any number
         raise MessageError(
-            f"{name}: the run is about {total:,} people, but {aligned:,} were aligned. Nothing was sent."
+            f"{name}: the run is about {total:,} people, but {aligned:,} were "
+            "aligned. Nothing was sent."
         )
     chunks: list[Chunk] = []
     start = 0
     for people, peers in told:
         stop = start + int(people)
-        chunks += [(a, min(a + chunk, stop), tuple(peers)) for a in range(start, stop, chunk)]
+        chunks += [
+            (a, min(a + chunk, stop), tuple(peers)) for a in range(start, stop, chunk)
+        ]
         start = stop
     return chunks
 
@@ -174,18 +248,27 @@ def _cell(told: Any) -> tuple[Any, list[str]]:
     match told:
         case [people, [*peers]] if all(isinstance(peer, str) for peer in peers):
             return people, peers
-    raise MessageError("a number of people and their other holders were due. Nothing was sent.")
+    raise MessageError(
+        "a number of people and their other holders were due. Nothing was sent."
+    )
 
 
 def _step(product: Product, grid: Grid, agree: Agree) -> int:
-    """How many people go into one message: as many as fit, and no more than was agreed."""
-    row = max(product.widths.values()) * Ring(agree.bits).dtype.itemsize * max(1, len(grid.groups) - 1)
+    """How many people go into one message: as many as fit, and no more than was
+    agreed.
+    """
+    row = (
+        max(product.widths.values())
+        * Ring(agree.bits).dtype.itemsize
+        * max(1, len(grid.groups) - 1)
+    )
     return max(1, min(agree.chunk, _MESSAGE // max(1, row)))
 
 
 def _groups(grid: Grid, one: str, other: str) -> Groups:
     """Of two holders, the lower group first."""
-    a, b = grid.group_of(one), grid.group_of(other)
+    a = grid.group_of(one)
+    b = grid.group_of(other)
     return min(a, b), max(a, b)
 
 
@@ -193,46 +276,78 @@ def _groups(grid: Grid, one: str, other: str) -> Groups:
 
 
 def cells_of(name: str, cells: Cells) -> list[list[Any]]:
-    """The cells of a holder's people, in their order, as it is told them: [number, the other holders of them]."""
-    return [[cells[c], [peer for peer in c if peer != name]] for c in cells if name in c]
+    """The cells of a holder's people, in their order, as it is told them: [number, the
+    other holders of them].
+    """
+    return [
+        [cells[c], [peer for peer in c if peer != name]] for c in cells if name in c
+    ]
 
 
-def seeds_for(name: str, cells: Cells, keys: Mapping[str, bytes], secret: bytes) -> dict[str, bytes]:
-    """What is dealt to a holder for its masks, for all products of a session, by the other holder."""
+def seeds_for(
+    name: str, cells: Cells, keys: Mapping[str, bytes], secret: bytes
+) -> dict[str, bytes]:
+    """What is dealt to a holder for its masks, for all products of a session, by the
+    other holder.
+    """
     pairs = (pair for cell in cells for pair in combinations(cell, 2) if name in pair)
     return {pair[pair[0] == name]: _dealt(secret, keys, *pair, name) for pair in pairs}
 
 
 def _dealt(secret: bytes, keys: Mapping[str, bytes], *whose: str) -> bytes:
-    """Of the first and the second of two holders, the seed of one of them. It follows from the server's `secret` and
-    the holders' fresh keys: a server that comes back deals the same to the same session, which asks for nothing new of
-    it, and never the same to another."""
-    return hmac.digest(secret, json.dumps([fingerprint(keys), *whose]).encode(), "sha256")
+    """Of the first and the second of two holders, the seed of one of them. It follows
+    from the server's `secret` and the holders' fresh keys: a server that comes back
+    deals the same to the same session, which asks for nothing new of it, and never the
+    same to another.
+    """
+    return hmac.digest(
+        secret, json.dumps([fingerprint(keys), *whose]).encode(), "sha256"
+    )
 
 
 def multiply(
-    parties: Parties, grid: Grid, product: Product, cells: Cells, agree: Mapping[str, Agree], secret: bytes,
-    about: bytes, words: Inboxes,
-) -> tuple[Inboxes, Inboxes]:  # fmt: skip
-    """Relay what the holders of each cell send each other, chunk by chunk, and deal their masks. `words` come with the
-    first ask of each holder. Returned are inboxes and corrections for the ask that is due next."""
+    parties: Parties,
+    grid: Grid,
+    product: Product,
+    cells: Cells,
+    agree: Mapping[str, Agree],
+    secret: bytes,
+    about: bytes,
+    words: Inboxes,
+) -> tuple[Inboxes, Inboxes]:
+    """Relay what the holders of each cell send each other, chunk by chunk, and deal
+    their masks. `words` come with the first ask of each holder. Returned are inboxes
+    and corrections for the ask that is due next.
+    """
     first = next(iter(agree.values()))
-    ring, keys, step = Ring(first.bits), first.keys, _step(product, grid, first)
+    ring = Ring(first.bits)
+    keys = first.keys
+    step = _step(product, grid, first)
     widths = {name: product.widths.get(grid.group_of(name), 0) for name in agree}
-    pairs = {cell: [two for two in combinations(cell, 2) if _groups(grid, *two) in product.pairs] for cell in cells}
+    pairs = {
+        cell: [
+            two for two in combinations(cell, 2) if _groups(grid, *two) in product.pairs
+        ]
+        for cell in cells
+    }
 
     def seed(i: str, k: str, own: str) -> bytes:
         told = cut_as(agree[own].bits, agree[own].chunk, agree[own].cells) + about
         return mask_seed(_dealt(secret, keys, i, k, own), keys, told)
 
     every = dict.fromkeys(two for some in pairs.values() for two in some)
-    dealers = {(i, k): Dealer(ring, (widths[i], widths[k]), (seed(i, k, i), seed(i, k, k))) for i, k in every}
+    dealers = {
+        (i, k): Dealer(ring, (widths[i], widths[k]), (seed(i, k, i), seed(i, k, k)))
+        for i, k in every
+    }
     inbox = {name: dict(words.get(name, {})) for name in agree}
     swapped = dict.fromkeys(agree, 0)
     for cell, people in cells.items():
         active = [name for name in cell if any(name in two for two in pairs[cell])]
         for start in range(0, people if active else 0, step):
-            replies = parties.ask({name: Swap(chunk=swapped[name], inbox=inbox[name]) for name in active})
+            replies = parties.ask(
+                {name: Swap(chunk=swapped[name], inbox=inbox[name]) for name in active}
+            )
             for name in active:
                 inbox[name], swapped[name] = {}, swapped[name] + 1
             for two in pairs[cell]:
@@ -254,6 +369,8 @@ def relayed(replies: Mapping[str, Any]) -> Inboxes:
             if receiver == sender:
                 continue
             if not isinstance(box, dict) or not isinstance(box.get(receiver), Tensor):
-                raise MessageError(f"{sender} sent nothing for {receiver}. Nothing was released.")
+                raise MessageError(
+                    f"{sender} sent nothing for {receiver}. Nothing was released."
+                )
             inboxes[receiver][sender] = box[receiver]
     return inboxes

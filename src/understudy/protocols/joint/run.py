@@ -1,4 +1,6 @@
-"""A run of a family of joint releases, from its plan to what comes out of it: what no family says for itself."""
+"""A run of a family of joint releases, from its plan to what comes out of it: what no
+family says for itself.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,9 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon, planned_gaussians
+from understudy.privacy.accounts.accounting import (
+    DpEvent,
+    Spend,
+    epsilon,
+    planned_gaussians,
+)
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
+from understudy.privacy.accounts.statement import (
+    OUTSIDE,
+    PartyPrivacy,
+    PrivacyStatement,
+)
 from understudy.protocols.core import VIEWS, Parties, Watcher, settled
 from understudy.protocols.core.forecast import Forecast
 from understudy.protocols.core.loop import Outcome, card_of, two_steps
@@ -25,19 +36,26 @@ OUTSIDE_ROWS = (
 )
 OUTSIDE_GRID = (
     *OUTSIDE,
-    "which parties hold a person: alignment reveals it to the parties that hold this person, and to the server how "
-    "many people each combination of parties has",
+    "which parties hold a person: alignment reveals it to the parties that hold this "
+    "person, and to the server how many people each combination of parties has",
 )
 
 
 def family(study: type[Study[Any]], *, aligned: bool = True, **more: Any) -> Protocol:
-    """The protocol of a study. `aligned`: columns may be split, so that people are aligned."""
+    """The protocol of a study. `aligned`: columns may be split, so that people are
+    aligned.
+    """
     kind = AlignedJointParty if aligned else JointParty
     return Protocol(
-        name=study.family, config=study.settings, party=partial(kind, study), parties=(kind,),
-        train=partial(train, study), agreed=agree_on(study.settled), study=study,
+        name=study.family,
+        config=study.settings,
+        party=partial(kind, study),
+        parties=(kind,),
+        train=partial(train, study),
+        agreed=agree_on(study.settled),
+        study=study,
         **{"forecast": partial(forecast, study), "spends": _spends, **more},
-    )  # fmt: skip
+    )
 
 
 def _spends(config: Any, budget: Budget) -> Spend | None:
@@ -46,80 +64,148 @@ def _spends(config: Any, budget: Budget) -> Spend | None:
 
 
 def forecast(
-    kind: type[Study[Any]], config: Any, schemas: Mapping[str, Any], budgets: Mapping[str, Budget],
+    kind: type[Study[Any]],
+    config: Any,
+    schemas: Mapping[str, Any],
+    budgets: Mapping[str, Budget],
     people: int | None = None,
-) -> Forecast:  # fmt: skip
-    """What a run with these settings will release, and under which noise, with so many `people`: over rows those of all
-    holders together, over columns those whom all share.
-    Guarantee: made of settings, schemas, budgets and a stated number of people; no row is read. The noise is what both
-    sides come to, by the same functions; of several holders the strictest budget decides.
-    Edges: whatever a run refuses by its settings and schemas → the same error."""
+) -> Forecast:
+    """What a run with these settings will release, and under which noise, with so many
+    `people`: over rows those of all holders together, over columns those whom all
+    share.
+    Guarantee: made of settings, schemas, budgets and a stated number of people; no row
+    is read. The noise is what both sides come to, by the same functions; of several
+    holders the strictest budget decides.
+    Edges: whatever a run refuses by its settings and schemas → the same error.
+    """
     study = kind(config, schemas)
-    pricing, known = study.pricing, people if study.grid.partition == "columns" else None
+    pricing = study.pricing
+    known = people if study.grid.partition == "columns" else None
     pricing.check_parties(len(schemas))
     nothing = [0.0] * len(study.releases)
-    needed = [pricing.needed(budget, known) if config.private else nothing for budget in budgets.values()]
+    needed = [
+        pricing.needed(budget, known) if config.private else nothing
+        for budget in budgets.values()
+    ]
     noise = [max(each) for each in zip(*needed, strict=True)]
     study.check_noise(noise, len(schemas))
     spend = sum(map(pricing.spend, range(len(noise)), noise), Counter[DpEvent]())
     once = study.grid.partition != "rows" or pricing.moves > 1
-    pays = "this once, for all holders together" if once else "at the holder who has them"
+    pays = (
+        "this once, for all holders together" if once else "at the holder who has them"
+    )
     made = Forecast(
-        protocol=study.family, cut=study.grid.partition, budgets=budgets, people=people,
-        price={name: epsilon(spend, budget.delta) for name, budget in budgets.items()}, person=f"A person pays {pays}.",
-    )  # fmt: skip
-    made = replace(made, **study.foreseen(Found(study, Record({name: {} for name in schemas}, noise)), made))
-    warnings = [] if any(noise) else ["private = false: no noise at all. Only a rehearsal on public rows may do that."]
+        protocol=study.family,
+        cut=study.grid.partition,
+        budgets=budgets,
+        people=people,
+        price={name: epsilon(spend, budget.delta) for name, budget in budgets.items()},
+        person=f"A person pays {pays}.",
+    )
+    made = replace(
+        made,
+        **study.foreseen(
+            Found(study, Record({name: {} for name in schemas}, noise)), made
+        ),
+    )
+    warnings = (
+        []
+        if any(noise)
+        else [
+            "private = false: no noise at all. Only a rehearsal on public rows may do "
+            "that."
+        ]
+    )
     for name, budget in budgets.items():
         if people is not None and any(noise) and budget.delta * people >= 1:
-            warnings.append(f"{name}: δ = {budget.delta:g} is not below 1/{people:,}. Choose a smaller δ.")
+            warnings.append(
+                f"{name}: δ = {budget.delta:g} is not below 1/{people:,}. Choose a "
+                "smaller δ."
+            )
     return replace(made, warnings=(*warnings, *made.warnings))
 
 
 def train(
-    kind: type[Study[Any]], config: Any, parties: Parties, schemas: Mapping[str, Any], *,
-    checkpoint: Path | None = None, resume: bool = False, watch: Watcher | None = None, **more: Any,
-) -> Outcome:  # fmt: skip
-    """Make all releases, and fit to them what the study says. With a `checkpoint` folder each release is saved before
-    anything else is asked or fitted; `resume=True` continues from there: nothing is measured, or charged, twice. Where
-    a further release does not take place, what there is is fitted, and card and statement say so. `more`: what else the
-    fit takes."""
+    kind: type[Study[Any]],
+    config: Any,
+    parties: Parties,
+    schemas: Mapping[str, Any],
+    *,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+    **more: Any,
+) -> Outcome:
+    """Make all releases, and fit to them what the study says. With a `checkpoint`
+    folder each release is saved before anything else is asked or fitted; `resume=True`
+    continues from there: nothing is measured, or charged, twice. Where a further
+    release does not take place, what there is is fitted, and card and statement say so.
+    `more`: what else the fit takes.
+    """
     study = kind(config, {name: schemas[name] for name in parties.names})
     study.check_fit(**more)
-    settings = {key: getattr(config, key) for key in ("at_least", "chunk") if hasattr(config, key)}
+    settings = {
+        key: getattr(config, key)
+        for key in ("at_least", "chunk")
+        if hasattr(config, key)
+    }
     found = measure(study, parties, checkpoint=checkpoint, resume=resume, **settings)
-    record, privacy = found.record, statement(found, parties)
+    record = found.record
+    privacy = statement(found, parties)
     look = two_steps(watch, privacy.per_party)
     look(1)
     parts, people = study.fit(found, privacy, lambda *_: look(1), **more)
     look(2)
-    told = {"partition": study.grid.partition, "people": people, "noise": {name: found.noise(name) for name in found}}
+    told = {
+        "partition": study.grid.partition,
+        "people": people,
+        "noise": {name: found.noise(name) for name in found},
+    }
     away = [name for name in parties.names if name not in record.begun]
-    card = card_of(study.family, config, record.made, _ended(found), privacy, left_out=away, **told)
+    card = card_of(
+        study.family, config, record.made, _ended(found), privacy, left_out=away, **told
+    )
     return Outcome(replace(parts, card=card | dict(parts.card)), privacy, people)
 
 
 def statement(found: Found, parties: Parties) -> PrivacyStatement:
-    """What the run cost, by the parties' ledgers; of a party that went away, the price of all it was asked for."""
-    record, study = found.record, found.study
+    """What the run cost, by the parties' ledgers; of a party that went away, the price
+    of all it was asked for.
+    """
+    record = found.record
+    study = found.study
     there = [name for name in record.begun if name not in record.gone]
     releases = record.made + record.lost
-    spends = [study.pricing.spend(number, record.noise[number]) for number in range(releases)]
+    spends = [
+        study.pricing.spend(number, record.noise[number]) for number in range(releases)
+    ]
     at_least = 0 if record.ended else getattr(study.config, "at_least", None)
-    paid, gone = settled(parties, there, at_least=at_least), dict.fromkeys(VIEWS, sum(spends, Counter()))
-    outside = {"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[study.grid.partition]
+    paid = settled(parties, there, at_least=at_least)
+    gone = dict.fromkeys(VIEWS, sum(spends, Counter()))
+    outside = {"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[
+        study.grid.partition
+    ]
     parts = tuple(
-        PartyPrivacy.stated(name, info, paid.get(name, gone), rounds=max(1, releases), each=tuple(spends))
+        PartyPrivacy.stated(
+            name,
+            info,
+            paid.get(name, gone),
+            rounds=max(1, releases),
+            each=tuple(spends),
+        )
         for name, info in record.begun.items()
     )
     return PrivacyStatement(
-        parties=parts, outside=outside + _missing(found), **study.composition(),
-    )  # fmt: skip
+        parties=parts,
+        outside=outside + _missing(found),
+        **study.composition(),
+    )
 
 
 def _ended(found: Found) -> str:
     """How the releases ended, for a card."""
-    made, due = found.record.made, len(found.study.releases)
+    made = found.record.made
+    due = len(found.study.releases)
     if found.record.ended:
         return f"after {made} of {due} releases: {found.record.ended}"
     return "after the one release" if due == 1 else "after all releases"
@@ -130,8 +216,14 @@ def _missing(found: Found) -> tuple[str, ...]:
     record = found.record
     if not record.ended:
         return ()
-    paid = "a party that had answered by then has paid for it; for a party that is gone, the price here counts it"
+    paid = (
+        "a party that had answered by then has paid for it; for a party that is gone, "
+        "the price here counts it"
+    )
     return (
-        f"release {record.made + 1} of {len(found.study.releases)}, which did not take place ({record.ended}): "
+        (
+            f"release {record.made + 1} of {len(found.study.releases)}, which did not "
+            f"take place ({record.ended}): "
+        )
         + (paid if record.lost else "nobody was asked for it"),
     )

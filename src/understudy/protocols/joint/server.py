@@ -1,7 +1,9 @@
-"""The server's side of a joint release, of whatever family: it aligns, relays, adds up, and asks with what it found.
+"""The server's side of a joint release, of whatever family: it aligns, relays, adds up,
+and asks with what it found.
 
-Of a part that several holders have a share in it sees uniform numbers; what it can put together are the sums with the
-noise of all of them. Whatever it does with them is post-processing.
+Of a part that several holders have a share in it sees uniform numbers; what it can put
+together are the sums with the noise of all of them. Whatever it does with them is
+post-processing.
 """
 
 import json
@@ -21,39 +23,65 @@ from understudy.protocols.core.alignment import align_grid
 from understudy.protocols.core.loop import Checkpoint, Present
 from understudy.protocols.joint.found import Begun, Found, Record
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
-from understudy.protocols.joint.products import Cells, Inboxes, cells_of, multiply, relayed, seeds_for
+from understudy.protocols.joint.products import (
+    Cells,
+    Inboxes,
+    cells_of,
+    multiply,
+    relayed,
+    seeds_for,
+)
 from understudy.protocols.joint.stage import Choice, Stage, Study, digest
 
 SAVED = "released"
 
 
 def measure(
-    study: Study[Any], parties: Parties, *, at_least: int | None = None, chunk: int = 1 << 15,
-    checkpoint: Path | None = None, resume: bool = False, secret: bytes | None = None,
-) -> Found:  # fmt: skip
-    """All releases, at the noise that the strictest budget needs. With a `checkpoint` folder each release is saved
-    before anything else is asked; `resume=True` continues from there: nothing is measured, or charged, twice. `secret`:
-    what masks are dealt by, for a server that may have to deal the same ones again and has no folder of its own here.
-    Edges: over rows, who goes away before the first release is left out while `at_least` remain, and who goes during it
-    ends the run, as does whoever goes before the study's `least` releases are made: nothing can be unmasked without one
-    of them, and who has released by then has paid. Who goes away later, or has too little left, leaves what was
-    released, which says so (`Record.ended`). A refusal is raised; of parties that have begun anew since, which hold
-    nothing that a further release could be made of, it leaves what was released, too."""
+    study: Study[Any],
+    parties: Parties,
+    *,
+    at_least: int | None = None,
+    chunk: int = 1 << 15,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    secret: bytes | None = None,
+) -> Found:
+    """All releases, at the noise that the strictest budget needs. With a `checkpoint`
+    folder each release is saved before anything else is asked; `resume=True` continues
+    from there: nothing is measured, or charged, twice. `secret`: what masks are dealt
+    by, for a server that may have to deal the same ones again and has no folder of its
+    own here.
+    Edges: over rows, who goes away before the first release is left out while
+    `at_least` remain, and who goes during it ends the run, as does whoever goes before
+    the study's `least` releases are made: nothing can be unmasked without one of them,
+    and who has released by then has paid. Who goes away later, or has too little left,
+    leaves what was released, which says so (`Record.ended`). A refusal is raised; of
+    parties that have begun anew since, which hold nothing that a further release could
+    be made of, it leaves what was released, too.
+    """
     study.pricing.check_parties(len(parties.names))
     config = study.told_settings()
     plan = json.loads(json.dumps({key: config[key] for key in study.settled}))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     saved = store.measured(SAVED, plan) if store is not None and resume else None
     if saved is not None and len(saved["sums"]) < study.least:
-        saved = None  # nothing is fitted to less: the same is asked again, and recorded answers are repeated
+        # nothing is fitted to less: the same is asked again, and recorded answers are
+        # repeated
+        saved = None
     split = len(study.grid.groups) > 1
     if secret is None:
-        secret = store.secret(resume=resume) if store is not None and split else os.urandom(32)
+        secret = (
+            store.secret(resume=resume)
+            if store is not None and split
+            else os.urandom(32)
+        )
     server = _Server(study, parties, chunk, secret)
     if saved is None:
         schemas = {name: schema.to_dict() for name, schema in study.schemas.items()}
         begin = Begin(family=study.family, config=config, schemas=schemas)
-        record = server.over_columns(begin) if split else server.over_rows(begin, at_least)
+        record = (
+            server.over_columns(begin) if split else server.over_rows(begin, at_least)
+        )
     else:
         record = Record(**saved)
     found = Found(study, record)
@@ -65,7 +93,9 @@ def measure(
             if record.made < study.least or not ends:
                 raise
             gone = refusal.names if isinstance(refusal, _Gone) else []
-            found.record = replace(record, ended=str(refusal), lost=server.releasing, gone=gone)
+            found.record = replace(
+                record, ended=str(refusal), lost=server.releasing, gone=gone
+            )
         if store is not None:
             store.note(SAVED, dict(vars(found.record)) | {"plan": plan})
     if store is not None:
@@ -80,11 +110,19 @@ class _Gone(PartyError):  # noqa: N818  (a state, not a fault)
 
 
 class _Server:
-    """One stage after the other. `releasing`: whether the last ask was one for a release."""
+    """One stage after the other. `releasing`: whether the last ask was one for a
+    release.
+    """
 
-    def __init__(self, study: Study[Any], parties: Parties, chunk: int, secret: bytes) -> None:
-        self.study, self.parties, self.chunk, self.secret = study, parties, chunk, secret
-        self.words: Inboxes = {}  # what the holders told each other, for the next ask of each
+    def __init__(
+        self, study: Study[Any], parties: Parties, chunk: int, secret: bytes
+    ) -> None:
+        self.study = study
+        self.parties = parties
+        self.chunk = chunk
+        self.secret = secret
+        # what the holders told each other, for the next ask of each
+        self.words: Inboxes = {}
         self.releasing = self.staying = False
 
     def over_rows(self, begin: Begin, at_least: int | None) -> Record:
@@ -96,7 +134,9 @@ class _Server:
         bits = self.study.ring(None, noise).bits
         while True:
             keys = {name: info["key"] for name, info in begun.items()}
-            agree = Agree(keys=keys, noise=noise, bits=bits, chunk=1, seeds={}, cells=[])
+            agree = Agree(
+                keys=keys, noise=noise, bits=bits, chunk=1, seeds={}, cells=[]
+            )
             told = present.ask(dict.fromkeys(begun, agree))
             if told.keys() == begun.keys():
                 self.words = relayed(told)
@@ -114,38 +154,74 @@ class _Server:
         return record
 
     def _agreements(self, record: Record) -> dict[str, Agree]:
-        cells, keys = record.shared, {name: info["key"] for name, info in record.begun.items()}
+        cells = record.shared
+        keys = {name: info["key"] for name, info in record.begun.items()}
         bits = self.study.ring(record.people, record.noise).bits
-        same: dict[str, Any] = {"keys": keys, "noise": record.noise, "bits": bits, "chunk": self.chunk}
+        same: dict[str, Any] = {
+            "keys": keys,
+            "noise": record.noise,
+            "bits": bits,
+            "chunk": self.chunk,
+        }
         return {
-            name: Agree(**same, seeds=seeds_for(name, cells, keys, self.secret), cells=cells_of(name, cells))
+            name: Agree(
+                **same,
+                seeds=seeds_for(name, cells, keys, self.secret),
+                cells=cells_of(name, cells),
+            )
             for name in record.begun
         }
 
     def next(self, found: Found) -> Record:
         """The release after these."""
-        record, study = found.record, self.study
-        self.releasing, self.staying = False, record.made >= study.least
-        name, holders = [*study.releases][record.made], [*record.begun]
+        record = found.record
+        study = self.study
+        self.releasing = False
+        self.staying = record.made >= study.least
+        name = [*study.releases][record.made]
+        holders = [*record.begun]
         terms = study.terms(name, found)
         stage = found.next(name, terms)
         if terms:
-            asks = {one: Propose(stage=name, terms=terms, inbox=self._inbox(one)) for one in holders}
+            asks = {
+                one: Propose(stage=name, terms=terms, inbox=self._inbox(one))
+                for one in holders
+            }
             self.words = relayed(self.ask(asks))
         corrections: dict[str, dict[str, Tensor]] = {}
         if stage.product is not None:
             about = digest(record.made, name, record.noise[record.made], terms)
             self.words, corrections = multiply(
-                self, study.grid, stage.product, record.shared, self._agreements(record), self.secret, about, self.words
+                self,
+                study.grid,
+                stage.product,
+                record.shared,
+                self._agreements(record),
+                self.secret,
+                about,
+                self.words,
             )
         self.releasing = True
         replies = self.ask(
-            {one: Release(stage=name, inbox=self._inbox(one), corrections=corrections.get(one, {})) for one in holders}
+            {
+                one: Release(
+                    stage=name,
+                    inbox=self._inbox(one),
+                    corrections=corrections.get(one, {}),
+                )
+                for one in holders
+            }
         )
         self.words = {}
         sent = {one: reply.parts.value for one, reply in replies.items()}
-        sums = _chosen(sent) if isinstance(stage, Choice) else self._sums(found, stage, sent)
-        return replace(record, terms=record.terms | {name: terms}, sums=record.sums | {name: sums})
+        sums = (
+            _chosen(sent)
+            if isinstance(stage, Choice)
+            else self._sums(found, stage, sent)
+        )
+        return replace(
+            record, terms=record.terms | {name: terms}, sums=record.sums | {name: sums}
+        )
 
     def _inbox(self, name: str) -> dict[str, Tensor]:
         return dict(self.words.get(name, {}))
@@ -154,25 +230,44 @@ class _Server:
     def names(self) -> tuple[str, ...]:
         return self.parties.names
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(
+        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+    ) -> dict[str, Any]:
         """All who take part; without one of them nothing can be unmasked."""
         if not self.staying:
             return self.parties.ask(message)
-        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        asks = (
+            dict.fromkeys(self.names, message)
+            if isinstance(message, Ask)
+            else dict(message)
+        )
         replies = self.parties.ask(asks, at_least=0)
-        if gone := [name for name in asks if name not in replies]:
+        gone = [name for name in asks if name not in replies]
+        if gone:
             raise _Gone(gone)
         return replies
 
-    def _sums(self, found: Found, stage: Stage[Any], sent: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Every block: the pads cancel, and the noise of all who have a part in it is left."""
-        ring, sums = self.study.ring(found.record.people, found.record.noise), dict[str, Tensor]()
+    def _sums(
+        self, found: Found, stage: Stage[Any], sent: Mapping[str, Any]
+    ) -> dict[str, Tensor]:
+        """Every block: the pads cancel, and the noise of all who have a part in it is
+        left.
+        """
+        ring = self.study.ring(found.record.people, found.record.noise)
+        sums = dict[str, Tensor]()
         for key, block in stage.blocks.items():
             total = np.zeros(block.shape, dtype=ring.dtype)
             for name in found.holders(block):
                 part = sent[name].get(key) if isinstance(sent[name], dict) else None
-                if not isinstance(part, Tensor) or part.dtype != torch.int64 or part.shape != block.shape:
-                    raise MessageError(f"{name}: a part is not {block.shape} whole numbers. It was discarded.")
+                if (
+                    not isinstance(part, Tensor)
+                    or part.dtype != torch.int64
+                    or part.shape != block.shape
+                ):
+                    raise MessageError(
+                        f"{name}: a part is not {block.shape} whole numbers. It was "
+                        "discarded."
+                    )
                 total += ring.words(part)
             sums[key] = ring.signed(total)
         return sums
@@ -180,17 +275,34 @@ class _Server:
 
 def _most_noise(begun: Begun) -> list[float]:
     """Of each release the most noise that a party needs."""
-    return [max(each) for each in zip(*(info["needed"] for info in begun.values()), strict=True)]
+    return [
+        max(each)
+        for each in zip(*(info["needed"] for info in begun.values()), strict=True)
+    ]
 
 
 def _same_number(begun: Begun, cells: Cells | None) -> None:
-    """Refuse parties that share other people than they were aligned on, or state a number over rows (None)."""
+    """Refuse parties that share other people than they were aligned on, or state a
+    number over rows (None).
+    """
     for name, info in begun.items():
-        if info["people"] != (None if cells is None else sum(cells[cell] for cell in cells if name in cell)):
-            raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
+        if info["people"] != (
+            None
+            if cells is None
+            else sum(cells[cell] for cell in cells if name in cell)
+        ):
+            raise PartyError(
+                "The parties do not agree on how many people they share. Nothing was "
+                "charged."
+            )
 
 
 def _chosen(sent: Mapping[str, Any]) -> dict[str, Any]:
-    if odd := [name for name, value in sent.items() if not isinstance(value, dict) or "chosen" not in value]:
+    odd = [
+        name
+        for name, value in sent.items()
+        if not isinstance(value, dict) or "chosen" not in value
+    ]
+    if odd:
         raise MessageError(f"{odd[0]} has chosen nothing. All was discarded.")
     return {name: value["chosen"] for name, value in sent.items()}

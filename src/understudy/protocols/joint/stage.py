@@ -1,15 +1,19 @@
 """What a family of joint releases says of itself: a study, and its stages.
 
-A *stage* is one release: blocks of sums over people, Σ v_h v_kᵀ or Σ v, of whole-number vectors whose norm is bounded
-whatever the server chose. It is public, and the same object at the server and at every holder: which blocks there are
-and by how much a person moves each (`blocks`), how rows become sums and vectors at a holder (`count`, `vectors`,
-`across`), and what noisy sums say (`read`). A *study* says which stages a run has, what each costs, and what the server
-chooses for the next one by what was released (`terms`).
+A *stage* is one release: blocks of sums over people, Σ v_h v_kᵀ or Σ v, of whole-number
+vectors whose norm is bounded whatever the server chose. It is public, and the same
+object at the server and at every holder: which blocks there are and by how much a
+person moves each (`blocks`), how rows become sums and vectors at a holder (`count`,
+`vectors`, `across`), and what noisy sums say (`read`). A *study* says which stages a
+run has, what each costs, and what the server chooses for the next one by what was
+released (`terms`).
 
-Neither knows of keys, messages, ledgers or noise that is drawn: `party` and `server` see to that.
+Neither knows of keys, messages, ledgers or noise that is drawn: `party` and `server`
+see to that.
 
-Guarantee: that a person moves a block by no more than its `sensitivity` is the stage's own promise, and all that a
-price rests on besides. It must hold for every row and for all terms that the study accepts.
+Guarantee: that a person moves a block by no more than its `sensitivity` is the stage's
+own promise, and all that a price rests on besides. It must hold for every row and for
+all terms that the study accepts.
 """
 
 import hashlib
@@ -37,13 +41,16 @@ if TYPE_CHECKING:
     from understudy.data.table import Table
 
 Terms = dict[str, Any]  # what the server chose for a stage: plain values and tensors
-Shares = Mapping[str, Mapping[Groups, Tensor]]  # of products: by the stage that made them, and by two groups
+# of products: by the stage that made them, and by two groups
+Shares = Mapping[str, Mapping[Groups, Tensor]]
 R = TypeVar("R")  # a holder's rows, as its family sees them
 
 
 @dataclass(frozen=True)
 class Product:
-    """Vectors of the same people that groups of holders multiply: how long each group's are, and who with whom."""
+    """Vectors of the same people that groups of holders multiply: how long each group's
+    are, and who with whom.
+    """
 
     widths: Mapping[int, int]
     pairs: tuple[Groups, ...]  # the lower group first
@@ -60,38 +67,53 @@ class Stage(ABC, Generic[R]):
     @property
     @abstractmethod
     def blocks(self) -> Mapping[str, BlockSpec]:
-        """What is released, by names of the stage's own; whoever is in a block's groups has a part in it."""
+        """What is released, by names of the stage's own; whoever is in a block's groups
+        has a part in it.
+        """
 
     @property
     def product(self) -> Product | None:
-        """What holders multiply before this release, if anything. It is kept: a later stage may read it again."""
+        """What holders multiply before this release, if anything. It is kept: a later
+        stage may read it again.
+        """
         return None
 
     @abstractmethod
     def count(self, rows: R) -> dict[str, Tensor]:
-        """This holder's sums, int64, of every block that its group is in alone. Sums of parts of the rows add up."""
+        """This holder's sums, int64, of every block that its group is in alone. Sums of
+        parts of the rows add up.
+        """
 
     def across(self, shares: Shares) -> dict[str, Tensor]:
-        """This holder's parts of the blocks of two groups, from its shares of products: Σ v_g v_hᵀ, g below h. By
-        default all of the last product, where there was one."""
+        """This holder's parts of the blocks of two groups, from its shares of products:
+        Σ v_g v_hᵀ, g below h. By default all of the last product, where there was one.
+        """
         last = [*shares.values()][-1] if self.product is not None else {}
         return {block_name(groups): part for groups, part in last.items()}
 
     @abstractmethod
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Any:
-        """What was released, in units of its own. `noise`: the deviation in each block, beside a diagonal."""
+        """What was released, in units of its own. `noise`: the deviation in each block,
+        beside a diagonal.
+        """
 
 
 class Multiplied(Stage[R]):
-    """A stage for which holders of the same people multiply, where its `product` says so."""
+    """A stage for which holders of the same people multiply, where its `product` says
+    so.
+    """
 
     @abstractmethod
     def vectors(self, rows: R, start: int, stop: int) -> NDArray[Any]:
-        """Of these people, in the common order, the vectors of the product: whole numbers, or 0/1 as booleans."""
+        """Of these people, in the common order, the vectors of the product: whole
+        numbers, or 0/1 as booleans.
+        """
 
 
 class Choice(Stage[R]):
-    """A stage without sums: every holder chooses by itself, by a mechanism that is priced as the study says."""
+    """A stage without sums: every holder chooses by itself, by a mechanism that is
+    priced as the study says.
+    """
 
     blocks: ClassVar[Mapping[str, BlockSpec]] = {}
 
@@ -109,10 +131,12 @@ class Choice(Stage[R]):
 
 @dataclass(frozen=True)
 class Holding:
-    """What a holder has: its name and its rows, the shared people where columns are split, and a generator. `aligned`:
-    the table (or the roster, `data.kinds`) of the shared people in the common order; None over rows. `drawing`: of a
-    session. What draws among rows draws by it, when it counts: the same ones under the same masks, whatever state the
-    party is put back to."""
+    """What a holder has: its name and its rows, the shared people where columns are
+    split, and a generator. `aligned`: the table (or the roster, `data.kinds`) of the
+    shared people in the common order; None over rows. `drawing`: of a session. What
+    draws among rows draws by it, when it counts: the same ones under the same masks,
+    whatever state the party is put back to.
+    """
 
     name: str
     rows: Any
@@ -129,15 +153,19 @@ class Holding:
 
 
 DEALT = (
-    "rows against the server together with a holder: the server deals the masks, so together they could remove them",
+    "rows against the server together with a holder: the server deals the masks, "
+    "so together they could remove them",
 )
 
 
 class Study(ABC, Generic[R]):
-    """One per family, and one object per run on either side: what follows from its settings and all schemas. `least`:
-    without so many releases nothing can be fitted, so that who goes away before them ends the run. `lasting`: the
-    stages that later ones look at, by `before` or by the products that were made for them. Of all others a holder keeps
-    nothing once they are released. `any_kind`: rows may be of every kind (`data.kinds`), not tables alone."""
+    """One per family, and one object per run on either side: what follows from its
+    settings and all schemas. `least`: without so many releases nothing can be fitted,
+    so that who goes away before them ends the run. `lasting`: the stages that later
+    ones look at, by `before` or by the products that were made for them. Of all others
+    a holder keeps nothing once they are released. `any_kind`: rows may be of every kind
+    (`data.kinds`), not tables alone.
+    """
 
     family: ClassVar[str]
     settings: ClassVar[type[Any]]  # its Config: the same checks at both sides
@@ -147,8 +175,11 @@ class Study(ABC, Generic[R]):
     any_kind: ClassVar[bool] = False
 
     def __init__(self, config: Any, schemas: Mapping[str, Any]) -> None:
-        """Edges: what cannot be measured → ConfigError or SchemaError, before anything is charged."""
-        self.config, self.schemas = config, schemas
+        """Edges: what cannot be measured → ConfigError or SchemaError, before anything
+        is charged.
+        """
+        self.config = config
+        self.schemas = schemas
 
     @classmethod
     def schema_of(cls, told: dict[str, Any]) -> Any:
@@ -170,15 +201,20 @@ class Study(ABC, Generic[R]):
 
     @property
     def grid(self) -> Grid:
-        """Who holds the same columns: one group over rows, else several, whose people are aligned."""
+        """Who holds the same columns: one group over rows, else several, whose people
+        are aligned.
+        """
         return Grid((tuple(self.schemas),))
 
     def composition(self) -> dict[str, Any]:
-        """How the price is to be read (`PriceTerms`): holders of columns share their people, and one release is theirs
-        together; so it is over rows where a person may be with several holders, who are all charged for that."""
+        """How the price is to be read (`PriceTerms`): holders of columns share their
+        people, and one release is theirs together; so it is over rows where a person
+        may be with several holders, who are all charged for that.
+        """
         from understudy.data.kinds import protected_unit
 
-        split, moves = len(self.grid.groups) > 1, self.pricing.moves
+        split = len(self.grid.groups) > 1
+        moves = self.pricing.moves
         return {
             "same_people": split,
             "most_holders": moves,
@@ -190,7 +226,9 @@ class Study(ABC, Generic[R]):
     @property
     @abstractmethod
     def releases(self) -> Mapping[str, str]:
-        """The stages in their order, by name, with what a ledger says of each. No two are called alike."""
+        """The stages in their order, by name, with what a ledger says of each. No two
+        are called alike.
+        """
 
     @property
     @abstractmethod
@@ -199,27 +237,44 @@ class Study(ABC, Generic[R]):
 
     @abstractmethod
     def rows(self, holding: Holding) -> R:
-        """A holder's rows. Edges: what cannot be counted is refused here; what takes long may wait for a count."""
+        """A holder's rows. Edges: what cannot be counted is refused here; what takes
+        long may wait for a count.
+        """
 
     @abstractmethod
-    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[R]]) -> Stage[R]:
-        """The stage of this name and these terms, which were checked. `before`: those of `lasting` that were released.
-        Edges: terms that are not what the stage needs → MessageError or ConfigError, and nothing is charged."""
+    def stage(
+        self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[R]]
+    ) -> Stage[R]:
+        """The stage of this name and these terms, which were checked. `before`: those
+        of `lasting` that were released.
+        Edges: terms that are not what the stage needs → MessageError or ConfigError,
+        and nothing is charged.
+        """
 
     def terms(self, name: str, found: Any) -> Terms:
-        """What the server chooses for this stage, by what was released (`found.Found`) and by nothing else."""
+        """What the server chooses for this stage, by what was released (`found.Found`)
+        and by nothing else.
+        """
         return {}
 
     def check_fit(self, **more: Any) -> None:
-        """Refuse, before anything is paid for, what the fit would refuse; `more`: what else it takes."""
+        """Refuse, before anything is paid for, what the fit would refuse; `more`: what
+        else it takes.
+        """
 
     @abstractmethod
-    def fit(self, found: Any, privacy: Any, look: Callable[..., None], **more: Any) -> tuple[Any, int]:
-        """What is fitted to the releases (`generators.parts`), with what its card says of it besides what all say; and
-        how many people there are. `look`: called now and then."""
+    def fit(
+        self, found: Any, privacy: Any, look: Callable[..., None], **more: Any
+    ) -> tuple[Any, int]:
+        """What is fitted to the releases (`generators.parts`), with what its card says
+        of it besides what all say; and how many people there are. `look`: called now
+        and then.
+        """
 
     def foreseen(self, ahead: Any, said: Any) -> dict[str, Any]:
-        """Further fields of a forecast, `ahead` being a `Found` of which nothing was released yet."""
+        """Further fields of a forecast, `ahead` being a `Found` of which nothing was
+        released yet.
+        """
         return {}
 
     def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
@@ -227,9 +282,13 @@ class Study(ABC, Generic[R]):
         return Ring(64)
 
     def check_noise(self, noise: Sequence[float], parties: int) -> None:
-        """Refuse noise that cannot be drawn, as far as it is known before anything was released: of the first stage."""
+        """Refuse noise that cannot be drawn, as far as it is known before anything was
+        released: of the first stage.
+        """
         name = next(iter(self.releases))
-        self.pricing.check(0, self.stage(name, {}, noise[0], {}).blocks, noise[0], self.grid, parties)
+        self.pricing.check(
+            0, self.stage(name, {}, noise[0], {}).blocks, noise[0], self.grid, parties
+        )
 
     def people_at(self, rows: Any) -> int:
         """How many people a holder over rows has, for its own eyes."""
@@ -241,24 +300,36 @@ class Study(ABC, Generic[R]):
 
 
 def public_part(schema: Any) -> dict[str, Any]:
-    """What of a schema has to be as a holder knows it: all but what it calls the person, and its note. Whether people
-    or rows are protected is among it, as the statement says so."""
+    """What of a schema has to be as a holder knows it: all but what it calls the
+    person, and its note. Whether people or rows are protected is among it, as the
+    statement says so.
+    """
     own = ("person", "rows_are_people", "note")
-    return {key: value for key, value in schema.to_dict().items() if key not in own} | {"unit": schema.unit}
+    return {key: value for key, value in schema.to_dict().items() if key not in own} | {
+        "unit": schema.unit
+    }
 
 
-def settings_of(kind: type[Any], told: Mapping[str, Any], settled: Sequence[str] = ()) -> Any:
-    """The settings that were told, held to the same checks as where they were written; those settled are all there."""
+def settings_of(
+    kind: type[Any], told: Mapping[str, Any], settled: Sequence[str] = ()
+) -> Any:
+    """The settings that were told, held to the same checks as where they were written;
+    those settled are all there.
+    """
     names = [one.name for one in fields(kind)]
-    if missing := [key for key in settled if key not in told]:
+    missing = [key for key in settled if key not in told]
+    if missing:
         raise MessageError(f"the settings lack {missing[0]}.")
-    if odd := [key for key in told if key not in names]:
+    odd = [key for key in told if key not in names]
+    if odd:
         raise ConfigError(f"there is no setting {odd[0]!r}.{nearest(odd[0], names)}")
     return kind(**told)
 
 
 def block_name(groups: Groups, table: int | None = None) -> str:
-    """What a block of these groups is called: "0×1"; of several such, by the number of its table: "0×1 table 2"."""
+    """What a block of these groups is called: "0×1"; of several such, by the number of
+    its table: "0×1 table 2".
+    """
     return f"{groups[0]}×{groups[1]}" + ("" if table is None else f" table {table}")
 
 
@@ -266,12 +337,18 @@ def expect(terms: Mapping[str, Any], *names: str) -> None:
     """Terms of these names, and of no other. Edges: any other → MessageError."""
     if terms.keys() != set(names):
         due = f"terms of {', '.join(names)}" if names else "no terms"
-        raise MessageError(f"{due} were due, not {', '.join(map(str, terms)) or 'none'}. Nothing was charged.")
+        raise MessageError(
+            f"{due} were due, not {', '.join(map(str, terms)) or 'none'}. Nothing was "
+            "charged."
+        )
 
 
 def digest(release: int, name: str, noise: float, terms: Mapping[str, Any]) -> bytes:
-    """What holders tell each other of a stage, and what its pads and masks are for: 32 bytes.
-    Guarantee: two stages differ in it wherever what is counted of the same rows may differ."""
+    """What holders tell each other of a stage, and what its pads and masks are for: 32
+    bytes.
+    Guarantee: two stages differ in it wherever what is counted of the same rows may
+    differ.
+    """
     told = hashlib.sha256(b"understudy stage ")
 
     def plain(value: Any) -> Any:
@@ -282,7 +359,11 @@ def digest(release: int, name: str, noise: float, terms: Mapping[str, Any]) -> b
             return {key: plain(value[key]) for key in sorted(value)}
         if isinstance(value, bytes):
             return ["bytes", value.hex()]
-        return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return (
+            [plain(item) for item in value]
+            if isinstance(value, list | tuple)
+            else value
+        )
 
     told.update(json.dumps([release, name, noise, plain(terms)]).encode())
     return told.digest()

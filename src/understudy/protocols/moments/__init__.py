@@ -1,1 +1,3 @@
-"""Moments: counts, means and second moments of images or series in a public frame, and Gaussians fitted to them."""
+"""Moments: counts, means and second moments of images or series in a public frame, and
+Gaussians fitted to them.
+"""

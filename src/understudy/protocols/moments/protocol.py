@@ -1,17 +1,22 @@
-"""Moments: holders of images or series release means and second moments, privately, and Gaussians are fitted to them.
+"""Moments: holders of images or series release means and second moments, privately, and
+Gaussians are fitted to them.
 
-What Gram is for tables, this is for what has no columns. Rows become vectors of whole numbers by a public transform
-(`data.encoding.frame`); three small sets of sums over people are released, each about what the one before it gave
-(`stages`); everything after is free (`models/moments/fit.py`). Labels beside the rows are optional: one, or several,
+What Gram is for tables, this is for what has no columns. Rows become vectors of whole
+numbers by a public transform (`data.encoding.frame`); three small sets of sums over
+people are released, each about what the one before it gave (`stages`); everything after
+is free (`models/moments/fit.py`). Labels beside the rows are optional: one, or several,
 which are drawn with the row (`models/moments/released.py`).
 
-Sources: private moments in a basis that no row chose are the idea of DP-MERF (Harder, Adamczewski, Park, AISTATS 2021);
-noise by Canonne, Kamath, Steinke 2020; sums by Bonawitz et al. 2017 (`privacy/secure/sums.py`); noise on second moments
-as in Dwork et al., "Analyze Gauss" (STOC 2014).
+Sources: private moments in a basis that no row chose are the idea of DP-MERF (Harder,
+Adamczewski, Park, AISTATS 2021); noise by Canonne, Kamath, Steinke 2020; sums by
+Bonawitz et al. 2017 (`privacy/secure/sums.py`); noise on second moments as in Dwork et
+al., "Analyze Gauss" (STOC 2014).
 
-Guarantee: (ε, δ)-DP for a person with all rows at a holder (or at up to `most_holders` of them), against the server, an
-outsider, and up to `colluding` other holders, who may pool what they know with the server.
-Edges: a person counts once, by the average of the person's rows. docs/secure_products.md says who sees what.
+Guarantee: (ε, δ)-DP for a person with all rows at a holder (or at up to `most_holders`
+of them), against the server, an outsider, and up to `colluding` other holders, who may
+pool what they know with the server.
+Edges: a person counts once, by the average of the person's rows.
+docs/secure_products.md says who sees what.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,52 +47,83 @@ def _norms(norms: Any) -> None:
 
 
 def three_shares(least: float, *, last: bool) -> Takes:
-    """Parts of the budget, one for each release; `last`: whether the third must have one, too."""
+    """Parts of the budget, one for each release; `last`: whether the third must have
+    one, too.
+    """
 
     def check(shares: Any) -> None:
         if not isinstance(shares, tuple | list) or len(shares) != 3:
-            raise ConfigError(f"shares are three, one for each release, not {shares!r}.")
+            raise ConfigError(
+                f"shares are three, one for each release, not {shares!r}."
+            )
         due = shares if last or shares[2] else shares[:2]
-        in_range(least, 0.9, **{f"share {place}": share for place, share in enumerate(due, 1)})
+        in_range(
+            least,
+            0.9,
+            **{f"share {place}": share for place, share in enumerate(due, 1)},
+        )
 
     return Takes("a list of three", check, lambda shares: tuple(map(float, shares)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameConfig(usual.JointConfig):
-    features: int = setting(300, whole_to(MOST_FEATURES), "the most coefficients to measure, the slowest first")
+    features: int = setting(
+        300,
+        whole_to(MOST_FEATURES),
+        "the most coefficients to measure, the slowest first",
+    )
     norms: float = setting(
-        0.0, Takes("0, or between 0.01 and 0.5", _norms), "share of the budget for a bound on norms; 0: the declared"
+        0.0,
+        Takes("0, or between 0.01 and 0.5", _norms),
+        "share of the budget for a bound on norms; 0: the declared",
     )
     seed: int = usual.seed()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(FrameConfig, usual.OverRows):
-    """`upright` is for what leans and lies each in its own way, as handwriting does (`data/encoding/frame.py`)."""
+    """`upright` is for what leans and lies each in its own way, as handwriting does
+    (`data/encoding/frame.py`).
+    """
 
-    upright: bool = setting(False, TRUTH, "images are first turned upright and centred, each by itself")
+    upright: bool = setting(
+        False, TRUTH, "images are first turned upright and centred, each by itself"
+    )
     shares: tuple[float, float, float] = setting(
         (0.3, 0.3, 0.4),
         three_shares(0.05, last=False),
-        "budget of counts and means, second moments, and those by class; if that is 0, classes share a covariance",
+        "budget of counts and means, second moments, and those by class; if that "
+        "is 0, classes share a covariance",
     )
     bits: int | None = setting(
-        None, between(0, MOST_BITS), "signs of so many directions cut classes into cells; without it by the noise"
+        None,
+        between(0, MOST_BITS),
+        "signs of so many directions cut classes into cells; without it by the noise",
     )
 
 
 class Moments(Study[Callable[[], Iterable[Rows]]]):
     family: ClassVar = "moments"
     settings: ClassVar = Config
-    settled: ClassVar = ("features", "upright", "norms", "shares", "colluding", "most_holders", "private")
+    settled: ClassVar = (
+        "features",
+        "upright",
+        "norms",
+        "shares",
+        "colluding",
+        "most_holders",
+        "private",
+    )
     any_kind: ClassVar = True
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
         self.schema = _common_schema(schemas)
         self.grid.check_most_holders(config.most_holders)
-        self.frame = Frame.declared(self.schema, config.features, upright=config.upright)
+        self.frame = Frame.declared(
+            self.schema, config.features, upright=config.upright
+        )
         self.labels = Labels(self.schema.label_sizes or (1,))
 
     @cached_property
@@ -109,9 +145,16 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
 
     def check_noise(self, noise: Any, parties: int) -> None:
         for number, name in enumerate(self.releases):
-            if name in ("norms", "means"):  # the others take a scale whose noise can be drawn
-                stage = Lengths(self.frame) if name == "norms" else stages.first_of(self.frame, self.labels)
-                self.pricing.check(number, stage.blocks, noise[number], self.grid, parties)
+            # the others take a scale whose noise can be drawn
+            if name in ("norms", "means"):
+                stage = (
+                    Lengths(self.frame)
+                    if name == "norms"
+                    else stages.first_of(self.frame, self.labels)
+                )
+                self.pricing.check(
+                    number, stage.blocks, noise[number], self.grid, parties
+                )
 
     def same_rows(self, told: Any, own: Any) -> bool:
         return type(told) is type(own) and public_of(told) == public_of(own)
@@ -120,15 +163,21 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
         return len(rows.ids)
 
     def rows(self, holding: Holding) -> Callable[[], Iterable[Rows]]:
-        """In the frame: made at the first count, and kept; of a long folder part by part, at each count anew."""
+        """In the frame: made at the first count, and kept; of a long folder part by
+        part, at each count anew.
+        """
 
         def parts() -> Iterator[Rows]:
             return (Rows.framed(part, self.frame) for part in holding.rows.parts())
 
         return parts if holding.rows.long else cache(lambda: [*parts()])
 
-    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Any]]) -> Sums:
-        """Whatever is told, a person moves the sums by as much: terms are held to what rows can have."""
+    def stage(
+        self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Any]]
+    ) -> Sums:
+        """Whatever is told, a person moves the sums by as much: terms are held to what
+        rows can have.
+        """
         scale = stages.finest(noise, self.config.most_holders)
         match name:
             case "norms":
@@ -151,10 +200,16 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
         return stages.Within(**terms, scale=scale, each=self.labels.each)
 
     def _pulled(self, terms: Terms) -> Frame:
-        return stages.pulled(self.frame, terms["norm"]) if self.config.norms else self.frame
+        return (
+            stages.pulled(self.frame, terms["norm"])
+            if self.config.norms
+            else self.frame
+        )
 
     def _check(self, terms: Terms) -> None:
-        stages.check_means(terms["means"], self.labels.combinations, self.frame.features)
+        stages.check_means(
+            terms["means"], self.labels.combinations, self.frame.features
+        )
         stages.check_radius(terms["radius"])
 
     # What the server makes of releases
@@ -164,19 +219,41 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
             return {}
         if name == "means":
             # what the release of norms says, at the noise that the means will have
-            noise = found.deviations_of("means", stages.first_of(self.frame, self.labels).blocks)["sums"] / SCALE
-            classes = self.labels.combinations if self.labels.joint else self.labels.levels
+            noise = (
+                found.deviations_of(
+                    "means", stages.first_of(self.frame, self.labels).blocks
+                )["sums"]
+                / SCALE
+            )
+            classes = (
+                self.labels.combinations if self.labels.joint else self.labels.levels
+            )
             many = {"numbers": classes * self.frame.features, "classes": classes}
-            return {"norm": self.frame.norm * bought_norm(found["norms"], **many, noise=noise)}
+            return {
+                "norm": self.frame.norm
+                * bought_norm(found["norms"], **many, noise=noise)
+            }
         centre = self.centres(found)
         if name == "pooled":
-            return {"means": centre.whole_means, "radius": centre.radius, "features": self.frame.features}
-        kept, bits = self.directions(found), self.config.bits
+            return {
+                "means": centre.whole_means,
+                "radius": centre.radius,
+                "features": self.frame.features,
+            }
+        kept = self.directions(found)
+        bits = self.config.bits
         if bits is None:
-            bits = kept.bits(centre.groups, found.noise(name) * self.config.most_holders, MOST_BITS)
+            bits = kept.bits(
+                centre.groups, found.noise(name) * self.config.most_holders, MOST_BITS
+            )
         bits = min(bits, len(kept.values), self.labels.most_bits)
         basis = (kept.basis * UNIT).round().long()
-        return {"means": centre.whole_means, "basis": basis, "radius": kept.radius, "bits": bits}
+        return {
+            "means": centre.whole_means,
+            "basis": basis,
+            "radius": kept.radius,
+            "bits": bits,
+        }
 
     def framed(self, found: Found) -> Frame:
         return self._pulled(found.record.terms["means"])
@@ -184,7 +261,9 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
     def centres(self, found: Found) -> Any:
         from understudy.models.moments.fit import centres
 
-        return found.once("centres", lambda: centres(found["means"], self.framed(found), self.labels))
+        return found.once(
+            "centres", lambda: centres(found["means"], self.framed(found), self.labels)
+        )
 
     def directions(self, found: Found) -> Any:
         from understudy.models.moments.fit import directions
@@ -198,31 +277,59 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
 
         if "pooled" not in found:
             words = "counts and means" if "means" in found else "norms"
-            raise ConfigError(f"only {words} were released ({found.record.ended}): nothing can be drawn from them.")
-        centre, kept, first = self.centres(found), self.directions(found), found["means"]
+            raise ConfigError(
+                f"only {words} were released ({found.record.ended}): nothing can be "
+                "drawn from them."
+            )
+        centre = self.centres(found)
+        kept = self.directions(found)
+        first = found["means"]
         bits = int(found.record.terms["cells"]["bits"]) if "cells" in found else 0
         network = fit_cells(self.frame, centre, kept, found.get("cells"), bits=bits)
         there = float(centre.people.sum())
-        matched = match_shades(network, first["shades"], float(first["shades_noise"]), there)
-        card: dict[str, Any] = {"norm": self.framed(found).norm, "directions": len(kept.values)}
+        matched = match_shades(
+            network, first["shades"], float(first["shades_noise"]), there
+        )
+        card: dict[str, Any] = {
+            "norm": self.framed(found).norm,
+            "directions": len(kept.values),
+        }
         card |= {"cells": network.cells, "histograms": matched}
         if self.frame.sides == 1 and self.frame.shape[0] > 1:
             card["expected"] = memory(network, found["pooled"], centre).sentence
         return GeneratorParts(network.eval(), self.schema, card), max(1, round(there))
 
     def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
-        schema, labels, whose = self.schema, self.labels, "a class"
+        schema = self.schema
+        labels = self.labels
+        whose = "a class"
         facts = noise_facts(ahead)
         if not self.config.norms:
             part = "" if schema.norm is None else f"{schema.norm:g} of "
-            facts.append(f"the bound on a row's norm: {part}the largest possible{', as declared' if part else ''}")
+            facts.append(
+                f"the bound on a row's norm: {part}the largest "
+                f"possible{', as declared' if part else ''}"
+            )
         if len(labels.sizes) > 1:
             whose = "a combination of classes"
-            counted = "the sums of each label's classes, and the table of every two labels"
+            counted = (
+                "the sums of each label's classes, and the table of every two labels"
+            )
             if labels.joint:
-                counted = f"{labels.combinations} combinations of classes, each with a count and a mean"
-            facts.append(f"{len(labels.sizes)} labels: {counted}; second moments by {schema.label}")
-        off = ahead.deviations_of("means", stages.first_of(self.frame, labels).blocks)["sums"] / COUNT
+                counted = (
+                    f"{labels.combinations} combinations of classes, each with a "
+                    "count and a mean"
+                )
+            facts.append(
+                f"{len(labels.sizes)} labels: {counted}; second moments by "
+                f"{schema.label}"
+            )
+        off = (
+            ahead.deviations_of("means", stages.first_of(self.frame, labels).blocks)[
+                "sums"
+            ]
+            / COUNT
+        )
         error = Error(what=f"how many people {whose} has", least=off, largest=off)
         return {"facts": tuple(facts), "errors": (error,)}
 
@@ -231,17 +338,26 @@ def _common_schema(schemas: Mapping[str, Any]) -> Any:
     for name, schema in schemas.items():
         if getattr(schema, "kind", "table") not in ("image", "series"):
             raise ConfigError(
-                f"{name} holds no images and no series, and moments takes nothing else: gram is for tables. "
-                "Nothing was charged."
+                f"{name} holds no images and no series, and moments takes nothing "
+                "else: gram is for tables. Nothing was charged."
             )
     (first, own), *others = schemas.items()
     for name, schema in others:
         if public_of(schema) != public_of(own):
-            raise SchemaError(f"{first} and {name} describe their rows differently. Nothing was charged.")
+            raise SchemaError(
+                f"{first} and {name} describe their rows differently. Nothing was "
+                "charged."
+            )
     return own
 
 
 PROTOCOL = run.family(
-    Moments, aligned=False, paper=__doc__, same_people=False, kinds=("image", "series"), audit="joint"
+    Moments,
+    aligned=False,
+    paper=__doc__,
+    same_people=False,
+    kinds=("image", "series"),
+    audit="joint",
 )
-train, forecast = PROTOCOL.train, PROTOCOL.forecast
+train = PROTOCOL.train
+forecast = PROTOCOL.forecast

@@ -1,14 +1,18 @@
-"""The three releases of moments: what a holder counts in each, by how much a person moves it, and how it is read.
+"""The three releases of moments: what a holder counts in each, by how much a person
+moves it, and how it is read.
 
-Before them, where a bound on norms is bought: `Lengths`. `First`: of every class, or combination of several
-labels' levels, a count and the mean of its rows; of all rows the energy, which is their squared norm, and a histogram
-of their values, channel by channel. `Levels` in its place where combinations are many. `Pooled`: second moments of all
-rows about the means that the first release gave. `Within`: second moments of every class, or of every cell of a class,
-in a subspace that the second gave; a cell is a class with the signs of the first directions of that subspace, and then
-has a count and a mean, too. Of several labels a class is here a level of the first.
+Before them, where a bound on norms is bought: `Lengths`. `First`: of every class, or
+combination of several labels' levels, a count and the mean of its rows; of all rows the
+energy, which is their squared norm, and a histogram of their values, channel by
+channel. `Levels` in its place where combinations are many. `Pooled`: second moments of
+all rows about the means that the first release gave. `Within`: second moments of every
+class, or of every cell of a class, in a subspace that the second gave; a cell is a
+class with the signs of the first directions of that subspace, and then has a count and
+a mean, too. Of several labels a class is here a level of the first.
 
-What the server chooses between two releases (means, radii, directions) cannot change by how much a person moves them:
-rows are pulled in to a norm in whole numbers after all of that (`secure.moments.bounded`).
+What the server chooses between two releases (means, radii, directions) cannot change by
+how much a person moves them: rows are pulled in to a norm in whole numbers after all of
+that (`secure.moments.bounded`).
 
 Everything but rows and their sums is public.
 """
@@ -30,12 +34,23 @@ from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
 from understudy.models.moments import released
 from understudy.models.moments.released import Labels
-from understudy.privacy.secure.moments import LARGEST, Crowd, Places, Whole, bounded, cell_moments, cell_sums
+from understudy.privacy.secure.moments import (
+    LARGEST,
+    Crowd,
+    Places,
+    Whole,
+    bounded,
+    cell_moments,
+    cell_sums,
+)
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Stage
 
-SCALES = (181, 128, 90, 64, 45, 32, 16, 8)  # of second moments: the finest whose noise can be drawn
-MEAN, CELL = 0.7, 0.25  # of the moments' scale squared: a cell's mean, and its count
+# of second moments: the finest whose noise can be drawn
+SCALES = (181, 128, 90, 64, 45, 32, 16, 8)
+# of the moments' scale squared: a cell's mean, and its count
+MEAN = 0.7
+CELL = 0.25
 MOST_BITS = 6  # directions whose signs cut a class into cells
 MOST_DIRECTIONS = 256
 _MOST_RADIUS = 1 << 20
@@ -56,12 +71,20 @@ class Rows:
         none = np.zeros(table.rows, dtype=np.int64)
         classes = none if table.classes is None else table.classes
         shades = frame.histograms(table.values, released.bins_of(frame))
-        return cls(frame.coefficients(table.values), shades, classes, Crowd.from_starts(table.starts))
+        return cls(
+            frame.coefficients(table.values),
+            shades,
+            classes,
+            Crowd.from_starts(table.starts),
+        )
 
 
 class Sums(Stage[Callable[[], Iterable[Rows]]]):
-    """A release of one block, by all holders alike: sums over rows, in parts which are made when they are counted.
-    Guarantee: one person, with all rows, moves `sums` by at most `sensitivity` (`BlockSpec`)."""
+    """A release of one block, by all holders alike: sums over rows, in parts which are
+    made when they are counted.
+    Guarantee: one person, with all rows, moves `sums` by at most `sensitivity`
+    (`BlockSpec`).
+    """
 
     @property
     @abstractmethod
@@ -77,13 +100,19 @@ class Sums(Stage[Callable[[], Iterable[Rows]]]):
 
     @property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        return {"sums": BlockSpec((0, 0), (self.size,), self.sensitivity, diagonal=self.diagonal)}
+        return {
+            "sums": BlockSpec(
+                (0, 0), (self.size,), self.sensitivity, diagonal=self.diagonal
+            )
+        }
 
     def count(self, rows: Callable[[], Iterable[Rows]]) -> dict[str, Tensor]:
         return {"sums": reduce(torch.add, map(self.sums, rows()))}
 
     def sums(self, rows: Rows) -> Tensor:
-        """For some rows at a time where everybody has one: so memory does not grow with people."""
+        """For some rows at a time where everybody has one: so memory does not grow with
+        people.
+        """
         if not rows.crowd.single or len(rows.classes) <= _PIECE:
             return self._sums_of(rows)
         total = torch.zeros(self.size, dtype=torch.int64)
@@ -91,13 +120,17 @@ class Sums(Stage[Callable[[], Iterable[Rows]]]):
             some = slice(start, start + _PIECE)
             coefficients = rows.coefficients[some]
             alone = Crowd.from_starts(np.arange(len(coefficients) + 1))
-            total += self._sums_of(Rows(coefficients, rows.histograms[some], rows.classes[some], alone))
+            total += self._sums_of(
+                Rows(coefficients, rows.histograms[some], rows.classes[some], alone)
+            )
         return total
 
     @abstractmethod
     def _sums_of(self, rows: Rows) -> Tensor: ...
 
-    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> released.Released:
+    def read(
+        self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
+    ) -> released.Released:
         return self.read_sums(sums["sums"], noise["sums"])
 
     @abstractmethod
@@ -106,16 +139,23 @@ class Sums(Stage[Callable[[], Iterable[Rows]]]):
 
 @dataclass(frozen=True)
 class Lengths(Sums):
-    """How many people's rows have a norm in each even cell; what is longer, or no number, is in the last one."""
+    """How many people's rows have a norm in each even cell; what is longer, or no
+    number, is in the last one.
+    """
 
     frame: Frame
 
-    sensitivity, size = float(released.COUNT), released.CELLS
+    sensitivity = float(released.COUNT)
+    size = released.CELLS
 
     def _sums_of(self, rows: Rows) -> Tensor:
         with np.errstate(all="ignore"):
-            norms = np.sqrt(np.square(rows.coefficients).sum(1)) * (released.CELLS / self.frame.reach)
-        cells = np.where(norms < released.CELLS, norms, released.CELLS - 1).astype(np.int64)
+            norms = np.sqrt(np.square(rows.coefficients).sum(1)) * (
+                released.CELLS / self.frame.reach
+            )
+        cells = np.where(norms < released.CELLS, norms, released.CELLS - 1).astype(
+            np.int64
+        )
         ones = np.full((len(cells), 1), float(released.COUNT))
         return cell_sums(ones, cells, released.CELLS, rows.crowd).flatten()
 
@@ -126,13 +166,19 @@ class Lengths(Sums):
 
 
 def _of_all(frame: Frame, q: Whole, rows: Rows) -> Tensor:
-    """The energy of rows q within `SCALE`, and histograms of their values: int64, at most `ENERGY` and `SHADES`."""
+    """The energy of rows q within `SCALE`, and histograms of their values: int64, at
+    most `ENERGY` and `SHADES`.
+    """
     # the norm of the histograms of a row whose every channel is constant
     most = math.prod(frame.shape) / math.sqrt(frame.channels)
-    energy = bounded(np.square(q).sum(1, keepdims=True), float(released.SCALE**2), released.ENERGY)
+    energy = bounded(
+        np.square(q).sum(1, keepdims=True), float(released.SCALE**2), released.ENERGY
+    )
     shades = bounded(rows.histograms, most, released.SHADES)
     nowhere = np.zeros(len(q), dtype=np.int64)
-    return cell_sums(np.concatenate([energy, shades], 1), nowhere, 1, rows.crowd).flatten()
+    return cell_sums(
+        np.concatenate([energy, shades], 1), nowhere, 1, rows.crowd
+    ).flatten()
 
 
 @dataclass(frozen=True)
@@ -151,7 +197,9 @@ class First(Sums):
     def _sums_of(self, rows: Rows) -> Tensor:
         q = bounded(rows.coefficients, self.frame.reach, released.SCALE)
         ones = np.full((len(q), 1), float(released.COUNT))
-        sums = cell_sums(np.concatenate([ones, q], 1), rows.classes, self.classes, rows.crowd)
+        sums = cell_sums(
+            np.concatenate([ones, q], 1), rows.classes, self.classes, rows.crowd
+        )
         return torch.cat([sums.flatten(), _of_all(self.frame, q, rows)])
 
     def read_sums(self, total: Tensor, noise: float) -> released.Released:
@@ -160,10 +208,12 @@ class First(Sums):
 
 @dataclass(frozen=True)
 class Levels(Sums):
-    """The same where several labels have more combinations than can be counted one by one: of every label the sums of
-    its levels' rows, of every two the table of their people. A row q with ‖q‖ ≤ `SCALE` stands once under its level of
-    every label, `COUNT` in one cell of the table of every two labels, and energy and histograms beside: the squares of
-    these lengths add up."""
+    """The same where several labels have more combinations than can be counted one by
+    one: of every label the sums of its levels' rows, of every two the table of their
+    people. A row q with ‖q‖ ≤ `SCALE` stands once under its level of every label,
+    `COUNT` in one cell of the table of every two labels, and energy and histograms
+    beside: the squares of these lengths add up.
+    """
 
     frame: Frame
     labels: Labels
@@ -171,22 +221,40 @@ class Levels(Sums):
     @property
     def sensitivity(self) -> float:
         """With the coefficients once for every label, and once in every table."""
-        coefficients, counts = len(self.labels.sizes) * released.SCALE**2, len(self.labels.pairs) * released.COUNT**2
-        return math.sqrt(coefficients + counts + released.ENERGY**2 + released.SHADES**2) * (1 + 2.0**-40)
+        coefficients = len(self.labels.sizes) * released.SCALE**2
+        counts = len(self.labels.pairs) * released.COUNT**2
+        return math.sqrt(
+            coefficients + counts + released.ENERGY**2 + released.SHADES**2
+        ) * (1 + 2.0**-40)
 
     @property
     def size(self) -> int:
-        frame, sizes = self.frame, self.labels.sizes
+        frame = self.frame
+        sizes = self.labels.sizes
         tables = sum(sizes[a] * sizes[b] for a, b in self.labels.pairs)
-        return self.labels.levels * frame.features + tables + 1 + frame.channels * released.bins_of(frame)
+        return (
+            self.labels.levels * frame.features
+            + tables
+            + 1
+            + frame.channels * released.bins_of(frame)
+        )
 
     def _sums_of(self, rows: Rows) -> Tensor:
         q = bounded(rows.coefficients, self.frame.reach, released.SCALE)
-        ones, sizes = np.full((len(q), 1), float(released.COUNT)), self.labels.sizes
-        places = [np.asarray(one, dtype=np.int64) for one in np.unravel_index(rows.classes, sizes)]
-        sums = [cell_sums(q, place, size, rows.crowd).flatten() for place, size in zip(places, sizes, strict=True)]
+        ones = np.full((len(q), 1), float(released.COUNT))
+        sizes = self.labels.sizes
+        places = [
+            np.asarray(one, dtype=np.int64)
+            for one in np.unravel_index(rows.classes, sizes)
+        ]
+        sums = [
+            cell_sums(q, place, size, rows.crowd).flatten()
+            for place, size in zip(places, sizes, strict=True)
+        ]
         tables = [
-            cell_sums(ones, places[a] * sizes[b] + places[b], sizes[a] * sizes[b], rows.crowd).flatten()
+            cell_sums(
+                ones, places[a] * sizes[b] + places[b], sizes[a] * sizes[b], rows.crowd
+            ).flatten()
             for a, b in self.labels.pairs
         ]
         return torch.cat([*sums, *tables, _of_all(self.frame, q, rows)])
@@ -196,13 +264,17 @@ class Levels(Sums):
 
 
 def first_of(frame: Frame, labels: Labels) -> First | Levels:
-    """The first release of rows with these labels: of combinations, or, where these are many, of levels."""
+    """The first release of rows with these labels: of combinations, or, where these are
+    many, of levels.
+    """
     return First(frame, labels.combinations) if labels.joint else Levels(frame, labels)
 
 
 @dataclass(frozen=True)
 class Pooled(Sums):
-    """Second moments of all rows about the means of their classes, in the first so many features."""
+    """Second moments of all rows about the means of their classes, in the first so many
+    features.
+    """
 
     means: Tensor  # int64 (classes, features), in steps
     radius: int  # in steps: who is farther from the mean is pulled in
@@ -222,24 +294,36 @@ class Pooled(Sums):
         return on_diagonal(self.features)
 
     def _sums_of(self, rows: Rows) -> Tensor:
-        q = bounded(_about(self.means, rows)[:, : self.features], float(self.radius), self.scale)
-        return packed(cell_moments(q, np.zeros(len(q), dtype=np.int64), 1, rows.crowd)[0])
+        q = bounded(
+            _about(self.means, rows)[:, : self.features], float(self.radius), self.scale
+        )
+        return packed(
+            cell_moments(q, np.zeros(len(q), dtype=np.int64), 1, rows.crowd)[0]
+        )
 
     def read_sums(self, total: Tensor, noise: float) -> released.Released:
-        """`moments`, the sum over people in squared steps, (features, features); the deviation of its noise."""
-        return released.read_moments(total, self.features, self.radius, self.scale, noise)
+        """`moments`, the sum over people in squared steps, (features, features); the
+        deviation of its noise.
+        """
+        return released.read_moments(
+            total, self.features, self.radius, self.scale, noise
+        )
 
 
 @dataclass(frozen=True)
 class Within(Sums):
-    """Second moments of each cell in the subspace of `basis`, and with `bits` its count and mean."""
+    """Second moments of each cell in the subspace of `basis`, and with `bits` its count
+    and mean.
+    """
 
     means: Tensor  # int64 (classes, features), in steps
     basis: Tensor  # int64 (features, directions), in steps of 1/4096
     radius: int
     bits: int
     scale: int
-    each: int = 1  # classes that share second moments, one after the other: those with one level of the first label
+    # classes that share second moments, one after the other: those with one level of
+    # the first label
+    each: int = 1
 
     @property
     def cells(self) -> int:
@@ -269,25 +353,47 @@ class Within(Sums):
         u = turned(y, self.basis)
         signs = (u[:, : self.bits] > 0) @ (1 << np.arange(self.bits))
         cells = (rows.classes // self.each << self.bits) + signs.astype(np.int64)
-        moments = packed(cell_moments(bounded(u, float(self.radius), self.scale), cells, self.cells, rows.crowd))
+        moments = packed(
+            cell_moments(
+                bounded(u, float(self.radius), self.scale),
+                cells,
+                self.cells,
+                rows.crowd,
+            )
+        )
         if not self.bits:
             return moments.flatten()
         ones = np.full((len(u), 1), float(self._count))
         means = np.concatenate([ones, bounded(u, float(self.radius), self._mean)], 1)
-        return torch.cat([cell_sums(means, cells, self.cells, rows.crowd).flatten(), moments.flatten()])
+        return torch.cat(
+            [
+                cell_sums(means, cells, self.cells, rows.crowd).flatten(),
+                moments.flatten(),
+            ]
+        )
 
     def read_sums(self, total: Tensor, noise: float) -> released.Released:
-        """`moments` (cells, directions, directions) in squared steps; with `bits`, the `people` and `sums` of cells."""
-        k, head = self.directions, self._head
-        found = released.read_moments(total[head:].view(self.cells, -1), k, self.radius, self.scale, noise)
+        """`moments` (cells, directions, directions) in squared steps; with `bits`, the
+        `people` and `sums` of cells.
+        """
+        k = self.directions
+        head = self._head
+        found = released.read_moments(
+            total[head:].view(self.cells, -1), k, self.radius, self.scale, noise
+        )
         if not self.bits:
             return found
-        units = torch.tensor([1 / self._count] + [self.radius / self._mean] * k, dtype=torch.float64)
-        table, beside = total[:head].double().view(self.cells, 1 + k) * units, noise * units
+        units = torch.tensor(
+            [1 / self._count] + [self.radius / self._mean] * k, dtype=torch.float64
+        )
+        table = total[:head].double().view(self.cells, 1 + k) * units
+        beside = noise * units
         return found | {
-            "people": table[:, 0].clone(), "sums": table[:, 1:].clone(),
-            "people_noise": beside[0].clone(), "sums_noise": beside[1].clone(),
-        }  # fmt: skip
+            "people": table[:, 0].clone(),
+            "sums": table[:, 1:].clone(),
+            "people_noise": beside[0].clone(),
+            "sums_noise": beside[1].clone(),
+        }
 
     @property
     def _head(self) -> int:
@@ -303,45 +409,74 @@ class Within(Sums):
 
 
 def finest(multiplier: float, most_holders: int) -> int:
-    """The scale of second moments under noise of this multiplier: the finest whose noise can be drawn."""
-    drawn = (scale for scale in SCALES if 1.5 * multiplier * most_holders * 1.03 * scale**2 <= LARGEST)
+    """The scale of second moments under noise of this multiplier: the finest whose
+    noise can be drawn.
+    """
+    drawn = (
+        scale
+        for scale in SCALES
+        if 1.5 * multiplier * most_holders * 1.03 * scale**2 <= LARGEST
+    )
     return next(drawn, SCALES[-1])
 
 
 def pulled(frame: Frame, norm: Any) -> Frame:
-    """The frame with a norm that was bought: refused, before anything is charged, where it cannot be one."""
+    """The frame with a norm that was bought: refused, before anything is charged, where
+    it cannot be one.
+    """
     in_range(0.0, frame.norm, norm=norm)
     return replace(frame, norm=float(norm))
 
 
 def check_radius(radius: Any) -> None:
-    """How far from a mean rows are left as they are, in steps: refused before anything is charged."""
+    """How far from a mean rows are left as they are, in steps: refused before anything
+    is charged.
+    """
     in_range(1, _MOST_RADIUS, radius=radius)
     whole(radius=radius)
 
 
 def check_means(means: Any, classes: int, features: int) -> None:
-    """Means that rows can have, as whole numbers: refused before anything is charged."""
+    """Means that rows can have, as whole numbers: refused before anything is
+    charged.
+    """
     _whole("means", means, (classes, features), _FAR // 2)
 
 
 def check_basis(basis: Any, features: int) -> None:
     shape = tuple(getattr(basis, "shape", ()))
-    if len(shape) != 2 or not 1 <= shape[1] <= min(shape[0], MOST_DIRECTIONS) or shape[0] > features:
-        raise MessageError(f"these are not directions in {features} features. Nothing was charged.")
+    if (
+        len(shape) != 2
+        or not 1 <= shape[1] <= min(shape[0], MOST_DIRECTIONS)
+        or shape[0] > features
+    ):
+        raise MessageError(
+            f"these are not directions in {features} features. Nothing was charged."
+        )
     _whole("directions", basis, shape, 2 * UNIT)
 
 
 def _whole(what: str, value: Any, shape: tuple[int, ...], most: int) -> None:
-    good = isinstance(value, Tensor) and value.dtype == torch.int64 and tuple(value.shape) == shape
+    good = (
+        isinstance(value, Tensor)
+        and value.dtype == torch.int64
+        and tuple(value.shape) == shape
+    )
     if not good or bool((value.abs() > most).any()) or bool((value < -most).any()):
-        raise MessageError(f"{what} are whole numbers of the shape {shape}, up to {most:,}. Nothing was charged.")
+        raise MessageError(
+            f"{what} are whole numbers of the shape {shape}, up to {most:,}. Nothing "
+            "was charged."
+        )
 
 
 def turned(rows: Whole, basis: Tensor) -> Whole:
     """In directions in steps of 1/4096, as whole numbers."""
-    return np.asarray(np.clip(np.rint(rows @ basis.numpy().astype(np.float64) / UNIT), -_FAR, _FAR))
+    return np.asarray(
+        np.clip(np.rint(rows @ basis.numpy().astype(np.float64) / UNIT), -_FAR, _FAR)
+    )
 
 
 def _about(means: Tensor, rows: Rows) -> Whole:
-    return np.asarray(rows.coefficients - means.numpy().astype(np.float64)[rows.classes])
+    return np.asarray(
+        rows.coefficients - means.numpy().astype(np.float64)[rows.classes]
+    )

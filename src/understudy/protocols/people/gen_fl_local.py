@@ -1,15 +1,20 @@
-"""What a DP-GenFL client computes for itself, for many clients at once: synthetic rows, and a local model.
+"""What a DP-GenFL client computes for itself, for many clients at once: synthetic rows,
+and a local model.
 
-Li, Wei, Ma, Shu, "DP-GenFL" (supplementary file), Algorithm B1 (`fit_gan`, `draw`) and Algorithm B2, lines 5–12
-(`local_models`). Paper → code: γ → share, D̃_i → synthetic rows, C → clip_norm, q_m → `ratio`.
-Differs from the paper: real rows are clipped and noised one by one, in secret Poisson batches (its Algorithm A1 clips
-one gradient a round); the two kinds of rows are two sums, weighted 1 − γ and γ, so that noise stands on the real one
-alone; the critic of the GAN can be trained the same way.
+Li, Wei, Ma, Shu, "DP-GenFL" (supplementary file), Algorithm B1 (`fit_gan`, `draw`) and
+Algorithm B2, lines 5–12 (`local_models`). Paper → code: γ → share, D̃_i → synthetic
+rows, C → clip_norm, q_m → `ratio`.
+Differs from the paper: real rows are clipped and noised one by one, in secret Poisson
+batches (its Algorithm A1 clips one gradient a round); the two kinds of rows are two
+sums, weighted 1 − γ and γ, so that noise stands on the real one alone; the critic of
+the GAN can be trained the same way.
 
-Guarantee: rows enter through `private_sums` alone (and `ratio`'s counts), each with a chance of `rate` to be in a
-batch. The divisor is the expected batch, a public number: how many rows a client has changes neither.
-Edges: a client without rows gets noise alone; with `noise_multiplier` 0 nothing is private. A cohort's batches are
-padded to its largest, so that a sum's rounding, far below the noise on it, can tell the size of another's batch.
+Guarantee: rows enter through `private_sums` alone (and `ratio`'s counts), each with a
+chance of `rate` to be in a batch. The divisor is the expected batch, a public number:
+how many rows a client has changes neither.
+Edges: a client without rows gets noise alone; with `noise_multiplier` 0 nothing is
+private. A cohort's batches are padded to its largest, so that a sum's rounding, far
+below the noise on it, can tell the size of another's batch.
 """
 
 import math
@@ -31,7 +36,9 @@ BETAS = (0.5, 0.999)  # Radford, Metz, Chintala (2016), §4
 
 
 def poisson_batches(mask: Tensor, rate: float, rng: Rng) -> tuple[Tensor, Tensor]:
-    """Each real row with chance `rate`: places and mask, (clients, most), from `mask` (clients, rows)."""
+    """Each real row with chance `rate`: places and mask, (clients, most), from `mask`
+    (clients, rows).
+    """
     drawn = mask & (rng.uniform(*mask.shape) < rate)
     room = max(1, int(drawn.sum(1).max())) if drawn.numel() else 1
     places = drawn.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :room]
@@ -39,9 +46,12 @@ def poisson_batches(mask: Tensor, rate: float, rng: Rng) -> tuple[Tensor, Tensor
 
 
 def ratio(y: Tensor, mask: Tensor, classes: int, noise: float, rng: Rng) -> Tensor:
-    """The share of each class among a client's rows, from noisy counts (Algorithm B1, line 2): (clients, classes).
-    Guarantee: a row moves one whole number by 1; each gets discrete Gaussian noise of parameter `noise`. Edges: counts
-    below 0 become 0; where none is left, all classes are as likely."""
+    """The share of each class among a client's rows, from noisy counts (Algorithm B1,
+    line 2): (clients, classes).
+    Guarantee: a row moves one whole number by 1; each gets discrete Gaussian noise of
+    parameter `noise`. Edges: counts below 0 become 0; where none is left, all classes
+    are as likely.
+    """
     counts = (functional.one_hot(y, classes) * mask[..., None]).sum(1)
     if noise:
         drawn = DiscreteGaussianNoise(Fraction(noise)).draw(counts.numel(), rng)
@@ -59,7 +69,9 @@ def labels(shares: Tensor, rows: int, rng: Rng) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Descent:
-    """So many steps, each over a batch that has each real row with chance `rate`, by a gradient over `batch` rows."""
+    """So many steps, each over a batch that has each real row with chance `rate`, by a
+    gradient over `batch` rows.
+    """
 
     steps: int
     batch: int
@@ -68,23 +80,48 @@ class Descent:
     noise_multiplier: float
     learning_rate: float
 
-    def real_sums(self, losses: Tensor, taps: Taps, mask: Tensor, rng: Rng) -> list[Tensor]:
-        """The sums of the gradients over real rows: clipped and noised, where there is noise."""
+    def real_sums(
+        self, losses: Tensor, taps: Taps, mask: Tensor, rng: Rng
+    ) -> list[Tensor]:
+        """The sums of the gradients over real rows: clipped and noised, where there is
+        noise.
+        """
         clip = self.clip_norm if self.noise_multiplier else math.inf
-        return private_sums(losses, taps, mask=mask, rng=rng, clip_norm=clip, noise_multiplier=self.noise_multiplier)
+        return private_sums(
+            losses,
+            taps,
+            mask=mask,
+            rng=rng,
+            clip_norm=clip,
+            noise_multiplier=self.noise_multiplier,
+        )
 
 
 def fit_gan(
-    gan: ConditionalGan, x: Tensor, y: Tensor, mask: Tensor, shares: Tensor, descent: Descent, rng: Rng
+    gan: ConditionalGan,
+    x: Tensor,
+    y: Tensor,
+    mask: Tensor,
+    shares: Tensor,
+    descent: Descent,
+    rng: Rng,
 ) -> None:
-    """Train in place on the host's rows x (clients, rows, features). Noise is for the critic's real part alone."""
+    """Train in place on the host's rows x (clients, rows, features). Noise is for the
+    critic's real part alone.
+    """
     device = gan.generator[0].device
-    x, y = on_device(x, device), on_device(y, device)
-    batch, rate = descent.batch, descent.learning_rate
-    critic, generator = (Adam(part, lr=rate, betas=BETAS) for part in (gan.critic, gan.generator))
+    x = on_device(x, device)
+    y = on_device(y, device)
+    batch = descent.batch
+    rate = descent.learning_rate
+    critic, generator = (
+        Adam(part, lr=rate, betas=BETAS) for part in (gan.critic, gan.generator)
+    )
     real = functional.one_hot(y, gan.classes).float()
     for _ in range(descent.steps):
-        places, drawn = (on_device(part, device) for part in poisson_batches(mask, descent.rate, rng))
+        places, drawn = (
+            on_device(part, device) for part in poisson_batches(mask, descent.rate, rng)
+        )
         z, fake_y = _latent(gan, shares, batch, rng, device)
         taps = Taps()
         losses = gan.real_losses(_rows(x, places), _rows(real, places), taps)
@@ -92,46 +129,82 @@ def fit_gan(
         with torch.no_grad():
             fake = gan.generate(z, fake_y, Taps())
         taps = Taps()
-        others = clipped_sums(gan.fake_losses(fake, fake_y, taps), taps, clip_norm=math.inf)
-        critic.step([(one + other) / batch for one, other in zip(sums, others, strict=True)])
+        others = clipped_sums(
+            gan.fake_losses(fake, fake_y, taps), taps, clip_norm=math.inf
+        )
+        critic.step(
+            [(one + other) / batch for one, other in zip(sums, others, strict=True)]
+        )
         z, fake_y = _latent(gan, shares, batch, rng, device)
         taps = Taps()
-        sums = clipped_sums(gan.generator_losses(z, fake_y, taps), taps, clip_norm=math.inf)
+        sums = clipped_sums(
+            gan.generator_losses(z, fake_y, taps), taps, clip_norm=math.inf
+        )
         generator.step([one / batch for one in sums])
 
 
-def draw(gan: ConditionalGan, shares: Tensor, rows: int, rng: Rng) -> tuple[Tensor, Tensor]:
-    """Algorithm B1, lines 3–6: rows (clients, rows, features) in the clients' class ratios, and their classes."""
+def draw(
+    gan: ConditionalGan, shares: Tensor, rows: int, rng: Rng
+) -> tuple[Tensor, Tensor]:
+    """Algorithm B1, lines 3–6: rows (clients, rows, features) in the clients' class
+    ratios, and their classes.
+    """
     device = gan.generator[0].device
     y = labels(shares, rows, rng)
     z = rng.normal(gan.clients, rows, gan.latent, device=device)
     with torch.no_grad():
-        x = gan.generate(z, functional.one_hot(y, gan.classes).float().to(device), Taps())
+        x = gan.generate(
+            z, functional.one_hot(y, gan.classes).float().to(device), Taps()
+        )
     return x.cpu(), y
 
 
 def local_models(
-    network: Dense, weights: Tensor, real: tuple[Tensor, Tensor, Tensor] | None,
-    synthetic: tuple[Tensor, Tensor] | None, share: float, descent: Descent, rng: Rng,
-) -> Tensor:  # fmt: skip
-    """What local steps change for each client: (clients, d); `real` or `synthetic` None where `share` leaves it out."""
+    network: Dense,
+    weights: Tensor,
+    real: tuple[Tensor, Tensor, Tensor] | None,
+    synthetic: tuple[Tensor, Tensor] | None,
+    share: float,
+    descent: Descent,
+    rng: Rng,
+) -> Tensor:
+    """What local steps change for each client: (clients, d); `real` or `synthetic` None
+    where `share` leaves it out.
+    """
     device = weights.device
-    rows = None if real is None else (on_device(real[0], device), on_device(real[1], device), real[2])
-    clients = len(real[0]) if real is not None else len(synthetic[0]) if synthetic is not None else 0
+    rows = (
+        None
+        if real is None
+        else (on_device(real[0], device), on_device(real[1], device), real[2])
+    )
+    clients = (
+        len(real[0])
+        if real is not None
+        else len(synthetic[0])
+        if synthetic is not None
+        else 0
+    )
     local = weights.expand(clients, -1).clone()
     for _ in range(descent.steps):
         change = torch.zeros_like(local)
         if rows is not None:
             x, y, mask = rows
-            places, drawn = (on_device(part, device) for part in poisson_batches(mask, descent.rate, rng))
+            places, drawn = (
+                on_device(part, device)
+                for part in poisson_batches(mask, descent.rate, rng)
+            )
             taps = Taps()
-            losses = _losses(network, local, _rows(x, places), y.gather(1, places), taps)
+            losses = _losses(
+                network, local, _rows(x, places), y.gather(1, places), taps
+            )
             change += (1 - share) * _flat(descent.real_sums(losses, taps, drawn, rng))
         if synthetic is not None:
             x, y = synthetic
             places = on_device(rng.integers(x.shape[1], clients, descent.batch), device)
             taps = Taps()
-            losses = _losses(network, local, _rows(x, places), y.gather(1, places), taps)
+            losses = _losses(
+                network, local, _rows(x, places), y.gather(1, places), taps
+            )
             change += share * _flat(clipped_sums(losses, taps, clip_norm=math.inf))
         local -= descent.learning_rate * change / descent.batch
     return local - weights
@@ -144,7 +217,9 @@ def _losses(network: Dense, local: Tensor, x: Tensor, y: Tensor, taps: Taps) -> 
     for weight, bias in hidden:
         x = taps.dense(x, weight, bias).relu()
     scores = taps.dense(x, *last)
-    return functional.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
+    return functional.cross_entropy(
+        scores.flatten(0, 1), y.flatten(), reduction="none"
+    ).view(y.shape)
 
 
 def _flat(sums: list[Tensor]) -> Tensor:
@@ -152,10 +227,16 @@ def _flat(sums: list[Tensor]) -> Tensor:
 
 
 def _rows(x: Tensor, places: Tensor) -> Tensor:
-    """Each client's rows at its own places: (clients, rows, width), (clients, n) → (clients, n, width)."""
+    """Each client's rows at its own places: (clients, rows, width), (clients, n) →
+    (clients, n, width).
+    """
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 
-def _latent(gan: ConditionalGan, shares: Tensor, rows: int, rng: Rng, device: torch.device) -> tuple[Tensor, Tensor]:
-    y = on_device(functional.one_hot(labels(shares, rows, rng), gan.classes).float(), device)
+def _latent(
+    gan: ConditionalGan, shares: Tensor, rows: int, rng: Rng, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    y = on_device(
+        functional.one_hot(labels(shares, rows, rng), gan.classes).float(), device
+    )
     return rng.normal(gan.clients, rows, gan.latent, device=device), y

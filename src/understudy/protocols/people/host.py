@@ -1,14 +1,18 @@
-"""What the protocols over rows share: parties that host people, cohorts of them, and what it costs each.
+"""What the protocols over rows share: parties that host people, cohorts of them, and
+what it costs each.
 
-A person is with one party, or with `most_holders` of them where the settings say so. In each round the server asks a
-cohort, drawn over all parties from public randomness; a party charges each asked person one use before it touches a
-row, and answers for nobody beyond the cap that the run promised or beyond the ledger's budget.
+A person is with one party, or with `most_holders` of them where the settings say so. In
+each round the server asks a cohort, drawn over all parties from public randomness; a
+party charges each asked person one use before it touches a row, and answers for nobody
+beyond the cap that the run promised or beyond the ledger's budget.
 
-Guarantee: a person's reports at a party together cost at most `cap` uses of the run's event, and the ledger holds each.
-Drawing a cohort amplifies nothing: who reports, and when, is known to the server, and nothing else is claimed.
-Edges: a person without rows reports like any other, since silence would tell. A party that goes back to a saved state
-(`Return`) counts towards the cap from there: what is asked again is charged again, so that the ledger, and over a
-network the contract's price, bound such reports, not the cap.
+Guarantee: a person's reports at a party together cost at most `cap` uses of the run's
+event, and the ledger holds each. Drawing a cohort amplifies nothing: who reports, and
+when, is known to the server, and nothing else is claimed.
+Edges: a person without rows reports like any other, since silence would tell. A party
+that goes back to a saved state (`Return`) counts towards the cap from there: what is
+asked again is charged again, so that the ledger, and over a network the contract's
+price, bound such reports, not the cap.
 """
 
 import hashlib
@@ -28,14 +32,23 @@ from understudy.data.encoding.features import Slots
 from understudy.data.encoding.population import Population
 from understudy.data.kinds import NoRows, Rows, protected_unit
 from understudy.data.schema import Schema
-from understudy.ground.errors import ArtefactError, BudgetExceeded, LedgerError, PartyError, PrivacyError
+from understudy.ground.errors import (
+    ArtefactError,
+    BudgetExceeded,
+    LedgerError,
+    PartyError,
+    PrivacyError,
+)
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import DpEvent, epsilon, flatten
 from understudy.privacy.accounts.budget import Budget, in_units, shown
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.protocols.core import Ask, Message, Opening, Paid, Party, Public, Reply
 
-ADJACENCY = "replace the content of all reports of one person; that the person reported, and when, is public"
+ADJACENCY = (
+    "replace the content of all reports of one person; that the person reported, and "
+    "when, is public"
+)
 OUTSIDE = (
     "who takes part, and in which rounds: the server draws the cohorts",
     "the number of people",
@@ -52,7 +65,9 @@ class Begin(Opening, kind="people.begin"):
 
 
 class Begun(Reply, kind="people.begun"):
-    """How many people can take part and how many have too little left, what the run may cost, and whose noise."""
+    """How many people can take part and how many have too little left, what the run may
+    cost, and whose noise.
+    """
 
     people: Public
     left_out: Public
@@ -61,14 +76,17 @@ class Begun(Reply, kind="people.begun"):
 
 
 class Call(Ask):
-    """Which of the party's people are to report in a round: their places, (n,). What on is the protocol's to say."""
+    """Which of the party's people are to report in a round: their places, (n,). What on
+    is the protocol's to say.
+    """
 
     round: int
     people: Tensor
 
 
 class Round(Call, kind="people.round"):
-    """The global model, and which of the party's people are to report on it: their places, (n,).
+    """The global model, and which of the party's people are to report on it: their
+    places, (n,).
 
     `rate` is γ, by which the server is to multiply the mean of what it gets.
     """
@@ -84,7 +102,9 @@ class Reported(Reply, kind="people.reported"):
 
 
 class Hosting(NamedTuple):
-    """What a host has opened: its people, a report's price, how often at most, and what else each pays once."""
+    """What a host has opened: its people, a report's price, how often at most, and what
+    else each pays once.
+    """
 
     population: Population
     event: DpEvent
@@ -99,9 +119,11 @@ class Hosting(NamedTuple):
 
 class HostParty(Party):
     """A holder of many people, or a single phone. Subclasses say what a report is.
-    Edges: an ask for an unknown person, for one twice, or for one who has reported `cap` times → PartyError. Who has
-    too little left for `cap` reports stays out of the run, which says how many do; a party without anybody left does
-    not begin: BudgetExceeded. Nobody is charged then."""
+    Edges: an ask for an unknown person, for one twice, or for one who has reported
+    `cap` times → PartyError. Who has too little left for `cap` reports stays out of the
+    run, which says how many do; a party without anybody left does not begin:
+    BudgetExceeded. Nobody is charged then.
+    """
 
     begin_type: ClassVar[type[Opening]] = Begin
     round_type: ClassVar[type[Call]] = Round
@@ -111,22 +133,42 @@ class HostParty(Party):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.messages = (*Party.messages, cls.begin_type, Begun, cls.round_type, Reported, *cls.beside)
+        cls.messages = (
+            *Party.messages,
+            cls.begin_type,
+            Begun,
+            cls.round_type,
+            Reported,
+            *cls.beside,
+        )
 
-    def __init__(self, name: str, data: Rows | Population, ledger: Ledger, *, budget: Budget, **more: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        data: Rows | Population,
+        ledger: Ledger,
+        *,
+        budget: Budget,
+        **more: Any,
+    ) -> None:
         super().__init__(name, ledger, **more)
         if not isinstance(data, Population):
             data.schema.require_public(f"the schema of {name}")
             data.schema.require_unit(f"the schema of {name}")
-        self.data, self.budget = data, budget
+        self.data = data
+        self.budget = budget
         self.begun: Opening | None = None
 
     @abstractmethod
     def open(self, ask: Any) -> Hosting:
-        """Build what the settings say: the same from a fresh `Begin` and from a saved state."""
+        """Build what the settings say: the same from a fresh `Begin` and from a saved
+        state.
+        """
 
     def check(self, ask: Any) -> None:
-        """Refuse a round that nobody can answer, by what the server sent alone: before anybody is charged."""
+        """Refuse a round that nobody can answer, by what the server sent alone: before
+        anybody is charged.
+        """
 
     @abstractmethod
     def reports(self, ask: Any) -> Value:
@@ -134,39 +176,50 @@ class HostParty(Party):
 
     def respond(self, ask: Ask) -> Reply:
         if isinstance(ask, self.begin_type) and self.begun is None:
-            return self._begin(ask)  # a second one would forget who has reported how often
+            # a second one would forget who has reported how often
+            return self._begin(ask)
         if isinstance(ask, self.round_type) and self.begun is not None:
             return self._round(ask)
         raise self.unexpected(ask)
 
     def _begin(self, ask: Opening) -> Begun:
         self._open(ask)
-        whole, budget = self.hosting.whole, self.budget
+        whole = self.hosting.whole
+        budget = self.budget
         self._within(whole, self.hosting.cap)
         try:
             self.ledger.afford(whole)
-        except BudgetExceeded as refusal:  # somebody has spent too much, perhaps nobody who is here
-            self._seat(able := self.ledger.able(whole, people=self.population.ids))
+        except BudgetExceeded as refusal:
+            # somebody has spent too much, perhaps nobody who is here
+            able = self.ledger.able(whole, people=self.population.ids)
+            self._seat(able)
             if not able.any():
                 raise BudgetExceeded(
-                    f"{self.name}: none of {len(able):,} people has enough left for {self.before}{self.hosting.cap} "
-                    "reports. Nothing was sent."
+                    f"{self.name}: none of {len(able):,} people has enough left for "
+                    f"{self.before}{self.hosting.cap} reports. Nothing was sent."
                 ) from refusal
         self.begun = ask
         limit = None if budget.epsilon == math.inf else asdict(budget)
         return Begun(
-            people=Public(self.stated_people, f"how many people can take part; {WHO_REPORTS}"),
-            left_out=Public(self.population.people - len(self.places), f"whose budgets are too small; {WHO_REPORTS}"),
+            people=Public(
+                self.stated_people, f"how many people can take part; {WHO_REPORTS}"
+            ),
+            left_out=Public(
+                self.population.people - len(self.places),
+                f"whose budgets are too small; {WHO_REPORTS}",
+            ),
             budget=Public(limit, "the holder's own choice"),
             noise=self.stated_noise(),
         )
 
     def _within(self, whole: DpEvent, cap: int) -> None:
         budget = self.budget
-        if (price := epsilon(flatten(whole), budget.delta)) > budget.epsilon:
+        price = epsilon(flatten(whole), budget.delta)
+        if price > budget.epsilon:
             cost = shown(price, endless="inf")
             raise BudgetExceeded(
-                f"{self.name}: {self.before}{cap} reports of one person cost ε={cost} at δ={budget.delta:g}, "
+                f"{self.name}: {self.before}{cap} reports of one person cost ε={cost} "
+                f"at δ={budget.delta:g}, "
                 f"but this run may cost {budget}. Nothing was sent."
             )
 
@@ -176,7 +229,9 @@ class HostParty(Party):
         people = self.places[ask.people]
         receipt = self.pay(ask, self.population.ids[people.numpy()])
         self.participations[ask.people] += 1
-        return Reported(reports=Paid(self.reports(replace(ask, people=people)), receipt))
+        return Reported(
+            reports=Paid(self.reports(replace(ask, people=people)), receipt)
+        )
 
     def pay(self, ask: Call, people: NDArray[Any]) -> Receipt:
         """Charge each of these people one use, before a row of theirs is touched."""
@@ -190,19 +245,35 @@ class HostParty(Party):
     def composition(self) -> dict[str, Any]:
         settings = {} if self.begun is None else self.begun.config
         most_holders = int(settings.get("most_holders", 1))
-        described = self.data.features if isinstance(self.data, Population) else self.data.schema
+        described = (
+            self.data.features
+            if isinstance(self.data, Population)
+            else self.data.schema
+        )
         adjacency = in_units(ADJACENCY, protected_unit({self.name: described}))
-        return {"same_people": False, "most_holders": most_holders, "adjacency": adjacency, "local": True}
+        return {
+            "same_people": False,
+            "most_holders": most_holders,
+            "adjacency": adjacency,
+            "local": True,
+        }
 
     def _admit(self, people: Tensor) -> None:
-        once = people.ndim == 1 and people.dtype == torch.int64 and len(np.unique(people)) == len(people)
+        once = (
+            people.ndim == 1
+            and people.dtype == torch.int64
+            and len(np.unique(people)) == len(people)
+        )
         if not once or not bool(((people >= 0) & (people < len(self.places))).all()):
             raise PartyError(
-                f"{self.name}: the ask names a person twice, or one who is not here. Nothing was charged or sent."
+                f"{self.name}: the ask names a person twice, or one who is not here. "
+                "Nothing was charged or sent."
             )
-        if over := int((self.participations[people] >= self.hosting.cap).sum()):
+        over = int((self.participations[people] >= self.hosting.cap).sum())
+        if over:
             raise PartyError(
-                f"{self.name}: {over:,} of {len(people):,} asked people have reported {self.hosting.cap} times, "
+                f"{self.name}: {over:,} of {len(people):,} asked people have reported "
+                f"{self.hosting.cap} times, "
                 "which is the cap of this run. Nothing was charged or sent."
             )
 
@@ -229,26 +300,35 @@ class HostParty(Party):
             self._open(self.begun)
             if state["people"] != self.population.people:
                 raise ArtefactError(
-                    f"{self.name}: the saved state is about {state['people']:,} people, and there "
+                    f"{self.name}: the saved state is about {state['people']:,} "
+                    "people, and there "
                     f"are {self.population.people:,}. Nothing was computed or sent."
                 )
-            self.places, self.participations = state["places"], state["participations"]
+            self.places = state["places"]
+            self.participations = state["participations"]
 
 
 class PassingOn(HostParty):
-    """A party without rows that passes on what people's own devices made. Guarantee: its ledger holds the price of each
-    person whose upload it passes on, before that. What is asked for again, after a crash or at an earlier state, is the
-    same to the bit and charged once; uploads that were made for another ask are others, and are charged as such."""
+    """A party without rows that passes on what people's own devices made. Guarantee:
+    its ledger holds the price of each person whose upload it passes on, before that.
+    What is asked for again, after a crash or at an earlier state, is the same to the
+    bit and charged once; uploads that were made for another ask are others, and are
+    charged as such.
+    """
 
     context: bytes  # what the uploads were made for
 
     def __init__(self, name: str, data: NoRows, ledger: Ledger, **more: Any) -> None:
         super().__init__(name, data, ledger, **more)  # type: ignore[arg-type]  # of rows, a schema is all it asks for
-        self.schema, self.box = data.schema, data.box
+        self.schema = data.schema
+        self.box = data.box
 
     def pay(self, ask: Call, people: NDArray[Any]) -> Receipt:
         lines = "\n".join([self.context.hex(), *sorted(people.tolist())])
-        what = f"round {ask.round}: {self.what}, batch {hashlib.sha256(lines.encode()).hexdigest()[:16]}"
+        what = (
+            f"round {ask.round}: {self.what}, batch "
+            f"{hashlib.sha256(lines.encode()).hexdigest()[:16]}"
+        )
         try:
             return self.charge(self.hosting.event, people=people, what=what, once=True)
         except (BudgetExceeded, LedgerError):
@@ -259,9 +339,16 @@ class PassingOn(HostParty):
 
 
 def elsewhere(schema: Schema, people: NDArray[Any]) -> Population:
-    nothing, codes = torch.zeros(len(people), 0), torch.zeros(len(people), dtype=torch.int64)
-    return Population(Slots(schema), people, nothing, codes, torch.arange(len(people) + 1))
+    nothing = torch.zeros(len(people), 0)
+    codes = torch.zeros(len(people), dtype=torch.int64)
+    return Population(
+        Slots(schema), people, nothing, codes, torch.arange(len(people) + 1)
+    )
 
 
 def left_out(begun: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    return {name: int(info["left_out"]) for name, info in begun.items() if info.get("left_out")}
+    return {
+        name: int(info["left_out"])
+        for name, info in begun.items()
+        if info.get("left_out")
+    }

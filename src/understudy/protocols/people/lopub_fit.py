@@ -1,22 +1,29 @@
-"""From randomized bits to a distribution: what the server of LoPub and LoCop does with people's reports.
+"""From randomized bits to a distribution: what the server of LoPub and LoCop does with
+people's reports.
 
-LoPub: Ren et al., "LoPub: high-dimensional crowdsourced data publication with local differential privacy" (IEEE TIFS
-2018); LoCop: Wang et al., "Locally private high-dimensional crowdsourced data release based on copula functions" (IEEE
-TSC 2019); both as Jiang's dissertation (TUM 2024, §4.6.1) compares them.
+LoPub: Ren et al., "LoPub: high-dimensional crowdsourced data publication with local
+differential privacy" (IEEE TIFS 2018); LoCop: Wang et al., "Locally private
+high-dimensional crowdsourced data release based on copula functions" (IEEE TSC 2019);
+both as Jiang's dissertation (TUM 2024, §4.6.1) compares them.
 
-For column j with signatures S (levels × bits), unbiased bits z have E[z] = Sᵀe for a person's one-hot level e. With Sᵀ
-= QR, u = Qᵀz has E[u] = Re: as many numbers as levels, and nothing of z is lost that tells of e. Bits of different
-columns are flipped apart, so that the mean of u_j ⊗ u_k (⊗ …) has the mean (R_j ⊗ R_k ⊗ …) p for the joint table p, and
-p is found by the lasso, p ≥ 0. Its penalty is the noise's own: λ = σ‖x‖√(2 ln cells), at which noise alone leaves no
-cell (Donoho, Johnstone 1994). What p lacks to 1 was not told from noise: it is spread evenly in a one-way table, and as
-if the columns were independent in a joint one.
+For column j with signatures S (levels × bits), unbiased bits z have E[z] = Sᵀe for a
+person's one-hot level e. With Sᵀ = QR, u = Qᵀz has E[u] = Re: as many numbers as
+levels, and nothing of z is lost that tells of e. Bits of different columns are flipped
+apart, so that the mean of u_j ⊗ u_k (⊗ …) has the mean (R_j ⊗ R_k ⊗ …) p for the joint
+table p, and p is found by the lasso, p ≥ 0. Its penalty is the noise's own: λ = σ‖x‖√(2
+ln cells), at which noise alone leaves no cell (Donoho, Johnstone 1994). What p lacks to
+1 was not told from noise: it is spread evenly in a one-way table, and as if the columns
+were independent in a joint one.
 
-LoPub: columns j, k depend on each other where their mutual information is at least min(levels − 1)·φ²/2 (Ren et al.,
-after Chen et al. 2015). Columns are drawn in the order of a maximum cardinality search over this graph, each given its
-neighbours that came before. On a chordal graph that is the junction tree of the paper (Tarjan, Yannakakis 1984); on
-others it stands for the triangulation, and a column keeps its strongest neighbours, at most `clique` − 1. LoCop: the
-correlation of the normals of each pair is the one at which a Gaussian copula with these one-way tables has the pair's
-covariance of normal scores; Mehler's formula gives that covariance as a power series in it.
+LoPub: columns j, k depend on each other where their mutual information is at least
+min(levels − 1)·φ²/2 (Ren et al., after Chen et al. 2015). Columns are drawn in the
+order of a maximum cardinality search over this graph, each given its neighbours that
+came before. On a chordal graph that is the junction tree of the paper (Tarjan,
+Yannakakis 1984); on others it stands for the triangulation, and a column keeps its
+strongest neighbours, at most `clique` − 1. LoCop: the correlation of the normals of
+each pair is the one at which a Gaussian copula with these one-way tables has the pair's
+covariance of normal scores; Mehler's formula gives that covariance as a power series in
+it.
 """
 
 import math
@@ -41,20 +48,28 @@ _MOST = 0.995  # of a correlation, so that the series has converged
 
 
 class Estimates:
-    """Joint tables of columns, from the reports' bits: uint8, (reports, ⌈width/8⌉), packed."""
+    """Joint tables of columns, from the reports' bits: uint8, (reports, ⌈width/8⌉),
+    packed.
+    """
 
     def __init__(self, rappor: Rappor, packed: Tensor) -> None:
-        self.rappor, self.reports = rappor, len(packed)
+        self.rappor = rappor
+        self.reports = len(packed)
         self.sizes = rappor.sizes
         parts = [np.linalg.qr(one.T.astype(np.float64)) for one in rappor.signatures]
-        self._factors = [r for _, r in parts]  # (levels, levels); of a column of one level (0, 1)
-        self._numbers: list[NDArray[np.float32]] = [np.empty((self.reports, len(r)), np.float32) for _, r in parts]
+        # (levels, levels); of a column of one level (0, 1)
+        self._factors = [r for _, r in parts]
+        self._numbers: list[NDArray[np.float32]] = [
+            np.empty((self.reports, len(r)), np.float32) for _, r in parts
+        ]
         cuts = np.cumsum([one.shape[1] for one in rappor.signatures])[:-1]
         for start in range(0, self.reports, _PEOPLE):
             rows = slice(start, start + _PEOPLE)
             bits = np.unpackbits(packed[rows].numpy(), axis=1, count=rappor.width)
             z = rappor.unbiased(torch.from_numpy(bits)).numpy()
-            for numbers, part, (q, _) in zip(self._numbers, np.split(z, cuts, axis=1), parts, strict=True):
+            for numbers, part, (q, _) in zip(
+                self._numbers, np.split(z, cuts, axis=1), parts, strict=True
+            ):
                 numbers[rows] = part @ q
 
     @cached_property
@@ -62,11 +77,17 @@ class Estimates:
         """Every column's one-way table; even where nothing is known."""
         even = [np.full(size, 1 / size) for size in self.sizes]
         found = [self._lasso([column]) for column in range(len(self.sizes))]
-        return [rest if seen is None else _filled(seen, rest) for seen, rest in zip(found, even, strict=True)]
+        return [
+            rest if seen is None else _filled(seen, rest)
+            for seen, rest in zip(found, even, strict=True)
+        ]
 
     def joint(self, columns: Sequence[int]) -> Array | None:
-        """The joint table of these columns, summing up to 1; None where noise covers all of it."""
-        if (table := self._lasso(columns)) is None or len(columns) == 1:
+        """The joint table of these columns, summing up to 1; None where noise covers
+        all of it.
+        """
+        table = self._lasso(columns)
+        if table is None or len(columns) == 1:
             return None if table is None else self.ones[columns[0]]
         apart = reduce(np.multiply.outer, (self.ones[column] for column in columns))
         return _filled(table.reshape(apart.shape), apart)
@@ -76,18 +97,26 @@ class Estimates:
         if not told:
             return np.ones(1)
         design = reduce(np.kron, (self._factors[column] for column in told))
-        # A number u varies by its flips and by the levels (H bits over as many numbers); of this the levels' part
-        # alone is no noise.
+        # A number u varies by its flips and by the levels (H bits over as many
+        # numbers); of this the levels' part alone is no noise.
         level = [self.rappor.hashes / self.sizes[column] for column in told]
-        spread = math.prod(self.rappor.variance + part for part in level) - math.prod(level)
-        return lasso(design, self._moments(told), math.sqrt(spread / max(1, self.reports)))
+        spread = math.prod(self.rappor.variance + part for part in level) - math.prod(
+            level
+        )
+        return lasso(
+            design, self._moments(told), math.sqrt(spread / max(1, self.reports))
+        )
 
     def _moments(self, columns: Sequence[int]) -> Array:
         """The mean of u_j ⊗ u_k ⊗ …, flat."""
         total: Array = np.zeros(math.prod(self.sizes[column] for column in columns))
         for start in range(0, self.reports, _PEOPLE):
-            *first, last = (self._numbers[column][start : start + _PEOPLE] for column in columns)
-            ahead = reduce(_outer, first) if first else np.ones((len(last), 1), np.float32)
+            *first, last = (
+                self._numbers[column][start : start + _PEOPLE] for column in columns
+            )
+            ahead = (
+                reduce(_outer, first) if first else np.ones((len(last), 1), np.float32)
+            )
             total += (ahead.T @ last).ravel()
         return total / max(1, self.reports)
 
@@ -104,7 +133,14 @@ def lasso(design: Array, moments: Array, noise: float) -> Array | None:
         return None
     from sklearn.linear_model import Lasso
 
-    fit = Lasso(penalty / len(moments), fit_intercept=False, positive=True, max_iter=20_000, tol=1e-6, copy_X=False)
+    fit = Lasso(
+        penalty / len(moments),
+        fit_intercept=False,
+        positive=True,
+        max_iter=20_000,
+        tol=1e-6,
+        copy_X=False,
+    )
     return np.asarray(fit.fit(np.asfortranarray(design), moments).coef_)
 
 
@@ -113,9 +149,14 @@ def _filled(table: Array, rest: Array) -> Array:
     return np.asarray(whole / whole.sum())
 
 
-def fit_lopub(estimates: Estimates, *, threshold: float, clique: int, cells: int) -> BayesNet:
-    """Dependency graph, order, and each column's odds given its neighbours that come before it."""
-    sizes, ones = estimates.sizes, estimates.ones
+def fit_lopub(
+    estimates: Estimates, *, threshold: float, clique: int, cells: int
+) -> BayesNet:
+    """Dependency graph, order, and each column's odds given its neighbours that come
+    before it.
+    """
+    sizes = estimates.sizes
+    ones = estimates.ones
     strength = np.zeros((len(sizes), len(sizes)))
     for j, k in combinations([c for c, size in enumerate(sizes) if size > 1], 2):
         table = estimates.joint((j, k))
@@ -142,17 +183,33 @@ def mutual_information(table: Array) -> float:
     return float((table[here] * np.log(table[here] / apart[here])).sum())
 
 
-def parents_by_search(strength: Array, sizes: Sequence[int], *, clique: int, cells: int) -> list[tuple[int, ...]]:
-    """Each column's neighbours that a maximum cardinality search visits before it, strongest first. `strength` is 0
-    where two columns are no neighbours. A column has `clique` − 1 parents at most, and its table `cells` cells. Ties go
-    to the strongest tie with what was visited, then to the strongest column, then to the first."""
-    left, visited = list(range(len(sizes))), list[int]()
+def parents_by_search(
+    strength: Array, sizes: Sequence[int], *, clique: int, cells: int
+) -> list[tuple[int, ...]]:
+    """Each column's neighbours that a maximum cardinality search visits before it,
+    strongest first. `strength` is 0 where two columns are no neighbours. A column has
+    `clique` − 1 parents at most, and its table `cells` cells. Ties go to the strongest
+    tie with what was visited, then to the strongest column, then to the first.
+    """
+    left = list(range(len(sizes)))
+    visited = list[int]()
     parents: list[tuple[int, ...]] = [()] * len(sizes)
     while left:
         ties = strength[:, visited]
-        column = max(left, key=lambda c: (int((ties[c] > 0).sum()), ties[c].sum(), strength[c].sum(), -c))
+        column = max(
+            left,
+            key=lambda c: (
+                int((ties[c] > 0).sum()),
+                ties[c].sum(),
+                strength[c].sum(),
+                -c,
+            ),
+        )
         room = cells // sizes[column]
-        for other in sorted((v for v in visited if strength[column, v] > 0), key=lambda v: -strength[column, v]):
+        for other in sorted(
+            (v for v in visited if strength[column, v] > 0),
+            key=lambda v: -strength[column, v],
+        ):
             if len(parents[column]) < clique - 1 and sizes[other] <= room:
                 parents[column] += (other,)
                 room //= sizes[other]
@@ -162,20 +219,27 @@ def parents_by_search(strength: Array, sizes: Sequence[int], *, clique: int, cel
 
 
 def conditional(joint: Array, fallback: Array) -> Array:
-    """The odds of the last axis given the others: (combinations, levels); `fallback` where nothing was seen."""
+    """The odds of the last axis given the others: (combinations, levels); `fallback`
+    where nothing was seen.
+    """
     flat = joint.reshape(-1, joint.shape[-1])
     return np.where(flat.sum(1, keepdims=True) > 0, flat, fallback)
 
 
 def fit_locop(estimates: Estimates) -> GaussianCopula:
     """One-way tables, and for each pair the normals' correlation."""
-    sizes, ones = estimates.sizes, estimates.ones
+    sizes = estimates.sizes
+    ones = estimates.ones
     scores, series = zip(*(_scores(odds) for odds in ones), strict=True)
     pairs = list(combinations([c for c, size in enumerate(sizes) if size > 1], 2))
     wanted = []
     for j, k in pairs:
         table = estimates.joint((j, k))
-        across = 0.0 if table is None else scores[j] @ (table - np.outer(table.sum(1), table.sum(0))) @ scores[k]
+        across = (
+            0.0
+            if table is None
+            else scores[j] @ (table - np.outer(table.sum(1), table.sum(0))) @ scores[k]
+        )
         wanted.append(across)
     correlation = np.eye(len(sizes))
     if pairs:
@@ -185,23 +249,32 @@ def fit_locop(estimates: Estimates) -> GaussianCopula:
         correlation[one, other] = correlation[other, one] = found
     network = GaussianCopula(sizes)
     network.odds.copy_(torch.from_numpy(np.concatenate(ones)))
-    # a correlation matrix near this one, with no eigenvalue below 10⁻⁶ before its diagonal is made 1
+    # a correlation matrix near this one, with no eigenvalue below 10⁻⁶ before its
+    # diagonal is made 1
     values, vectors = np.linalg.eigh(correlation)
     fixed = (vectors * np.maximum(values, 1e-6)) @ vectors.T
     scale = 1 / np.sqrt(np.diag(fixed))
-    network.factor.copy_(torch.from_numpy(np.linalg.cholesky(fixed * np.outer(scale, scale))))
+    network.factor.copy_(
+        torch.from_numpy(np.linalg.cholesky(fixed * np.outer(scale, scale)))
+    )
     return network
 
 
 def _scores(odds: Array) -> tuple[Array, Array]:
-    """Each level's mean of the normals that stand for it, and this step function's Hermite coefficients 1, 2, …"""
+    """Each level's mean of the normals that stand for it, and this step function's
+    Hermite coefficients 1, 2, …
+    """
     cuts = ndtri(np.clip(np.cumsum(odds)[:-1], 0, 1))
     inner = np.where(np.isfinite(cuts), cuts, 0.0)
-    density = np.where(np.isfinite(cuts), np.exp(-(inner**2) / 2) / math.sqrt(2 * math.pi), 0.0)
+    density = np.where(
+        np.isfinite(cuts), np.exp(-(inner**2) / 2) / math.sqrt(2 * math.pi), 0.0
+    )
     mass = -np.diff(density, prepend=0, append=0)
     scores = np.divide(mass, odds, out=np.zeros_like(odds), where=odds > 0)
     # ∫ h_k φ over a step is h_{k−1}φ/√k at its ends; the h_k are orthonormal.
-    before, now, coefficients = np.zeros_like(density), density, []
+    before = np.zeros_like(density)
+    now = density
+    coefficients = []
     for k in range(1, _TERMS + 1):
         coefficients.append(float((np.diff(scores) * now).sum()) / math.sqrt(k))
         before, now = now, (inner * now - math.sqrt(k - 1) * before) / math.sqrt(k)
@@ -209,12 +282,16 @@ def _scores(odds: Array) -> tuple[Array, Array]:
 
 
 def _solve(products: Array, wanted: Array) -> Array:
-    """ρ with Σ_k products_k ρ^k = wanted, by bisection: the covariance of rising functions rises with ρ."""
-    low, high = np.full(len(wanted), -_MOST), np.full(len(wanted), _MOST)
+    """ρ with Σ_k products_k ρ^k = wanted, by bisection: the covariance of rising
+    functions rises with ρ.
+    """
+    low = np.full(len(wanted), -_MOST)
+    high = np.full(len(wanted), _MOST)
     for _ in range(40):
         middle = (low + high) / 2
         value = np.zeros_like(middle)
         for term in products.T[::-1]:
             value = (value + term) * middle
-        low, high = np.where(value < wanted, middle, low), np.where(value < wanted, high, middle)
+        low = np.where(value < wanted, middle, low)
+        high = np.where(value < wanted, high, middle)
     return np.where(wanted == 0, 0.0, (low + high) / 2)

@@ -1,11 +1,15 @@
-"""Rounds of reports on updates: what the protocols over people's models share, on both sides of the line.
+"""Rounds of reports on updates: what the protocols over people's models share, on both
+sides of the line.
 
-Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Algorithm 1, which DP-Fed-WAE (Algorithm 5) and FedSTDG (Algorithm
-8; Jiang, dissertation, TUM 2024, chapters 4 and 5) repeat with other networks and mechanisms.
-Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → rate, M_t → weights, Δ_t^i → `updates`.
+Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Algorithm 1, which DP-Fed-WAE
+(Algorithm 5) and FedSTDG (Algorithm 8; Jiang, dissertation, TUM 2024, chapters 4 and 5)
+repeat with other networks and mechanisms.
+Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → rate, M_t →
+weights, Δ_t^i → `updates`.
 
-The server's side is a `Rounds`, which asks a cohort in each round and takes a step along the mean of what they claim;
-`ReportRounds` where reports come from a local mechanism.
+The server's side is a `Rounds`, which asks a cohort in each round and takes a step
+along the mean of what they claim; `ReportRounds` where reports come from a local
+mechanism.
 """
 
 import math
@@ -23,7 +27,12 @@ from understudy.data.encoding.population import Population, population_of
 from understudy.data.kinds import TABLE
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.check import in_range, whole
-from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, PrivacyError
+from understudy.ground.errors import (
+    BudgetExceeded,
+    ConfigError,
+    PartyError,
+    PrivacyError,
+)
 from understudy.ground.pack import Value
 from understudy.models.network import pick_device
 from understudy.privacy.accounts.accounting import Spend
@@ -32,28 +41,41 @@ from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Parties
 from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.people.host import Begin, Hosting, HostParty, Round
-from understudy.protocols.people.reporting import RATES, Settings, form_of, from_message, to_message
+from understudy.protocols.people.reporting import (
+    RATES,
+    Settings,
+    form_of,
+    from_message,
+    to_message,
+)
 from understudy.protocols.people.run import Run
 
 CHUNK = 2**26  # update values in work at a time
-Answer = tuple[Any, int]  # what a party's people reported in a round, and how many they are
+# what a party's people reported in a round, and how many they are
+Answer = tuple[Any, int]
 
 
 class LearningParty(HostParty):
-    """A host of people who train the global model on their own rows. Their models and rows stay with it.
-    Guarantee: a report is ε-LDP in the content of the person's rows (`privacy/local`), and stands in the ledger before
-    a row is touched. It depends on nobody else's rows, not even by rounding: people train in batches whose shapes are
-    nobody else's doing (`Population.apart`).
-    Edges: a person without rows, or whose update is not finite, reports on a zero update, which is noise alone: a
-    server may send weights at which that depends on the rows. Weights that are not finite, or not of this network →
-    PartyError, and nobody is charged. People who would lie to a real ledger → PrivacyError."""
+    """A host of people who train the global model on their own rows. Their models and
+    rows stay with it.
+    Guarantee: a report is ε-LDP in the content of the person's rows (`privacy/local`),
+    and stands in the ledger before a row is touched. It depends on nobody else's rows,
+    not even by rounding: people train in batches whose shapes are nobody else's doing
+    (`Population.apart`).
+    Edges: a person without rows, or whose update is not finite, reports on a zero
+    update, which is noise alone: a server may send weights at which that depends on the
+    rows. Weights that are not finite, or not of this network → PartyError, and nobody
+    is charged. People who would lie to a real ledger → PrivacyError.
+    """
 
     settings: ClassVar[type[Settings]]
     config: Any
 
     @abstractmethod
     def local(self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-        """What training from `weights` on their rows (`Population.gather`) changes for each: (people, d)."""
+        """What training from `weights` on their rows (`Population.gather`) changes for
+        each: (people, d).
+        """
 
     def own_people(self) -> Population:
         return population_of(self.data)
@@ -67,12 +89,17 @@ class LearningParty(HostParty):
         population = self.own_people()
         self.network = config.network_for(population.features)
         if self.network.describe() != ask.network:
-            raise PartyError(f"{self.name}: the server's network does not fit these rows. Nothing was charged.")
-        self.poison, self.device = config.poison, pick_device(config.device)
+            raise PartyError(
+                f"{self.name}: the server's network does not fit these rows. Nothing "
+                "was charged."
+            )
+        self.poison = config.poison
+        self.device = pick_device(config.device)
         if self.poison is not None:
             if self.ledger.real:
                 raise PrivacyError(
-                    f"{self.name}: poisoned clients are for rehearsals; this ledger is real. Nothing was sent."
+                    f"{self.name}: poisoned clients are for rehearsals; this ledger "
+                    "is real. Nothing was sent."
                 )
             self.liars = self.poison.liars(population.people, config.seed)
         dims = config.dims(self.network)
@@ -81,16 +108,25 @@ class LearningParty(HostParty):
 
     def check(self, ask: Round) -> None:
         weights = ask.weights
-        if weights.dtype != torch.float32 or weights.shape != (self.size,) or not weights.isfinite().all():
+        if (
+            weights.dtype != torch.float32
+            or weights.shape != (self.size,)
+            or not weights.isfinite().all()
+        ):
             raise PartyError(
-                f"{self.name}: the weights are not {self.size:,} finite numbers of 32 bits. "
-                "Nothing was charged or sent."
+                f"{self.name}: the weights are not {self.size:,} finite numbers of 32 "
+                "bits. Nothing was charged or sent."
             )
         in_range(*RATES, rate=ask.rate)
 
     def reports(self, ask: Round) -> Value:
         parts = torch.split(ask.people, max(1, CHUNK // len(ask.weights)))
-        return to_message([self.reporter.report(self.told_updates(part, ask.weights), self.rng) for part in parts])
+        return to_message(
+            [
+                self.reporter.report(self.told_updates(part, ask.weights), self.rng)
+                for part in parts
+            ]
+        )
 
     def told_updates(self, people: Tensor, weights: Tensor) -> Tensor:
         """The updates that the mechanism gets: finite, and lies where people lie."""
@@ -100,12 +136,18 @@ class LearningParty(HostParty):
         return updates
 
     def updates(self, people: Tensor, weights: Tensor) -> Tensor:
-        """What training from `weights` on their own rows changes for each of these people: (people, d)."""
+        """What training from `weights` on their own rows changes for each of these
+        people: (people, d).
+        """
         out = torch.zeros(len(people), self.reporter.dims, device=self.device)
         most = getattr(self.config, "most_rows", None)
         for here, batch in self.population.apart(people, most=most, rng=self.rng):
             update = self.local(weights, *batch)
-            out = update if bool(here.all()) else torch.where(here.to(out.device)[:, None], update, out)
+            out = (
+                update
+                if bool(here.all())
+                else torch.where(here.to(out.device)[:, None], update, out)
+            )
         return out
 
 
@@ -114,58 +156,95 @@ def with_classes(party: HostParty, target: str | None) -> Population:
     if isinstance(party.data, Population):
         return party.data
     if target is None or not TABLE.holds(party.data):
-        raise PartyError(f"{party.name}: rows need a class, and no target is named. Nothing was charged.")
+        raise PartyError(
+            f"{party.name}: rows need a class, and no target is named. Nothing was "
+            "charged."
+        )
     return Population.from_table(party.data, target)
 
 
 class Cohorts:
-    """Who is asked in each round, at random among those below the cap, and how often so far (`asked`).
-    Differs from the papers: people near their cap are kept for later where a plain draw would leave a last round
-    without enough of them.
-    Guarantee: nobody is asked more than `cap` times, and every round finds a full cohort. The draw follows from the
-    seed, the round and who was asked before; how people are spread over parties does not matter.
-    Edges: too few people for so many reports → ConfigError, which says how many are missing. A party that `leave`s
-    takes its people along: they are drawn no more, and a later round may find too few → BudgetExceeded."""
+    """Who is asked in each round, at random among those below the cap, and how often so
+    far (`asked`).
+    Differs from the papers: people near their cap are kept for later where a plain draw
+    would leave a last round without enough of them.
+    Guarantee: nobody is asked more than `cap` times, and every round finds a full
+    cohort. The draw follows from the seed, the round and who was asked before; how
+    people are spread over parties does not matter.
+    Edges: too few people for so many reports → ConfigError, which says how many are
+    missing. A party that `leave`s takes its people along: they are drawn no more, and a
+    later round may find too few → BudgetExceeded.
+    """
 
-    def __init__(self, hosted: Mapping[str, int], *, rounds: int, cohort: int, cap: int, seed: int) -> None:
+    def __init__(
+        self,
+        hosted: Mapping[str, int],
+        *,
+        rounds: int,
+        cohort: int,
+        cap: int,
+        seed: int,
+    ) -> None:
         whole(rounds=rounds, cohort=cohort, cap=cap)
-        self.hosted, self.rounds, self.cohort, self.cap, self.seed = dict(hosted), rounds, cohort, cap, seed
+        self.hosted = dict(hosted)
+        self.rounds = rounds
+        self.cohort = cohort
+        self.cap = cap
+        self.seed = seed
         people = sum(self.hosted.values())
-        if (needed := math.ceil(rounds * cohort / min(cap, rounds))) > people:
+        needed = math.ceil(rounds * cohort / min(cap, rounds))
+        if needed > people:
             least = math.ceil(rounds * cohort / people) if people >= cohort else None
             advice = f"Raise cap to {least}, or ask fewer." if least else "Ask fewer."
             raise ConfigError(
-                f"rounds={rounds} of cohort={cohort} need {rounds * cohort:,} reports, and nobody gives more than "
-                f"cap={cap}: that takes {needed:,} people, and there are {people:,}. Missing: {needed - people:,}. "
-                f"{advice} Nothing was charged."
+                f"rounds={rounds} of cohort={cohort} need {rounds * cohort:,} reports, "
+                f"and nobody gives more than cap={cap}: that takes {needed:,} people, "
+                f"and there are {people:,}. Missing: {needed - people:,}. {advice} "
+                "Nothing was charged."
             )
         self.asked = np.zeros(people, dtype=np.int32)
         self._here = np.ones(people, dtype=np.bool_)
 
     def pick(self, round: int) -> dict[str, Tensor]:
-        """The cohort of this round, counted from 1, by party. Too few people below the cap → BudgetExceeded."""
-        rng, later = np.random.default_rng((self.seed, round)), self.rounds - round
+        """The cohort of this round, counted from 1, by party. Too few people below the
+        cap → BudgetExceeded.
+        """
+        rng = np.random.default_rng((self.seed, round))
+        later = self.rounds - round
         left = np.where(self._here, self.cap - self.asked, 0)
         able = np.flatnonzero(left > 0)
         if len(able) < self.cohort:
             raise BudgetExceeded(
-                f"{len(able):,} people are below the cap of {self.cap} reports, and a cohort is {self.cohort}. "
-                "Nothing was sent."
+                f"{len(able):,} people are below the cap of {self.cap} reports, and a "
+                f"cohort is {self.cohort}. Nothing was sent."
             )
         drawn = rng.choice(able, self.cohort, replace=False)
-        # Whoever has no more reports left than rounds follow is missed later: so many of them can be spared now.
-        spare = max(0, int(np.minimum(left, later).sum(dtype=np.int64)) - later * self.cohort)
+        # Whoever has no more reports left than rounds follow is missed later: so many
+        # of them can be spared now.
+        spare = max(
+            0, int(np.minimum(left, later).sum(dtype=np.int64)) - later * self.cohort
+        )
         if np.count_nonzero(left[drawn] <= later) > spare:
-            scarce, plenty = able[left[able] <= later], able[left[able] > later]
+            scarce = able[left[able] <= later]
+            plenty = able[left[able] > later]
             many = min(len(plenty), self.cohort - spare)
             parts = ((plenty, many), (scarce, self.cohort - many))
-            drawn = np.concatenate([rng.choice(part, size, replace=False) for part, size in parts if size])
+            drawn = np.concatenate(
+                [rng.choice(part, size, replace=False) for part, size in parts if size]
+            )
         drawn.sort()
         self.asked[drawn] += 1
         bounds = np.cumsum([0, *self.hosted.values()])
         cuts = np.searchsorted(drawn, bounds)
-        local = {name: drawn[cuts[i] : cuts[i + 1]] - bounds[i] for i, name in enumerate(self.hosted)}
-        return {name: torch.from_numpy(places) for name, places in local.items() if len(places)}
+        local = {
+            name: drawn[cuts[i] : cuts[i + 1]] - bounds[i]
+            for i, name in enumerate(self.hosted)
+        }
+        return {
+            name: torch.from_numpy(places)
+            for name, places in local.items()
+            if len(places)
+        }
 
     def leave(self, name: str) -> None:
         """This party is gone. What its people were asked stays counted."""
@@ -176,21 +255,36 @@ class Cohorts:
         return self._split(self.asked)
 
     def _split(self, people: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        return dict(zip(self.hosted, np.split(people, np.cumsum(list(self.hosted.values()))[:-1]), strict=True))
+        return dict(
+            zip(
+                self.hosted,
+                np.split(people, np.cumsum(list(self.hosted.values()))[:-1]),
+                strict=True,
+            )
+        )
 
     def most(self) -> dict[str, int]:
-        return {name: int(part.max(initial=0)) for name, part in self.by_party().items()}
+        return {
+            name: int(part.max(initial=0)) for name, part in self.by_party().items()
+        }
 
 
 class Rounds(Run):
-    """The global model, γ, and who was asked how often. `notes` go on the card, `memory` does not; both are saved."""
+    """The global model, γ, and who was asked how often. `notes` go on the card,
+    `memory` does not; both are saved.
+    """
 
-    def __init__(self, config: Any, parties: Parties, network: Any, weights: Tensor) -> None:
+    def __init__(
+        self, config: Any, parties: Parties, network: Any, weights: Tensor
+    ) -> None:
         super().__init__(config, parties)
-        self.network, self.weights, self.rate = network, weights, config.step
+        self.network = network
+        self.weights = weights
+        self.rate = config.step
         self.notes = self.first_notes()
         self.memory: dict[str, Tensor] = {}
-        self.rounds, self.every = config.rounds, config.checkpoint_every
+        self.rounds = config.rounds
+        self.every = config.checkpoint_every
 
     def first_notes(self) -> dict[str, Any]:
         return {}
@@ -199,7 +293,10 @@ class Rounds(Run):
         return Begin(config=asdict(self.config), network=self.network.describe())
 
     def plan_rounds(self) -> None:
-        told = {key: getattr(self.config, key) for key in ("rounds", "cohort", "cap", "seed")}
+        told = {
+            key: getattr(self.config, key)
+            for key in ("rounds", "cohort", "cap", "seed")
+        }
         self.cohorts = Cohorts(self.hosted, **told)
 
     def step(self, round: int) -> None:
@@ -209,10 +306,22 @@ class Rounds(Run):
                 self.cohorts.leave(name)
             cohort = self.cohorts.pick(round)
             self.prepare(round, cohort)
-            told: dict[str, Any] = {"round": round, "weights": self.weights, "rate": self.rate}
-            replies = self.parties.ask({name: Round(**told, people=who) for name, who in cohort.items()})
+            told: dict[str, Any] = {
+                "round": round,
+                "weights": self.weights,
+                "rate": self.rate,
+            }
+            replies = self.parties.ask(
+                {name: Round(**told, people=who) for name, who in cohort.items()}
+            )
         self.answered = sum(len(cohort[name]) for name in replies)
-        self.learn(round, [(reply.reports.value, len(cohort[name])) for name, reply in replies.items()])
+        self.learn(
+            round,
+            [
+                (reply.reports.value, len(cohort[name]))
+                for name, reply in replies.items()
+            ],
+        )
         self.done = self.parties.round = round
 
     def prepare(self, round: int, cohort: Mapping[str, Tensor]) -> None:
@@ -223,10 +332,14 @@ class Rounds(Run):
 
     @abstractmethod
     def total(self, reports: Any, people: int) -> Tensor:
-        """The sum of what so many people of a party claim, as the server reads it: (d,)."""
+        """The sum of what so many people of a party claim, as the server reads it:
+        (d,).
+        """
 
     def move(self, totals: list[Tensor]) -> None:
-        """The global model a step of γ along the mean of all claims, from their sum at each party."""
+        """The global model a step of γ along the mean of all claims, from their sum at
+        each party.
+        """
         mean = torch.stack(totals).sum(0) / self.answered
         self.weights = self.weights + self.rate * mean.to(self.weights.dtype)
 
@@ -234,20 +347,30 @@ class Rounds(Run):
         return self.weights
 
     def to_save(self) -> dict[str, Any]:
-        state = {"weights": self.weights, "rate": self.rate, "notes": self.notes, "memory": self.memory}
+        state = {
+            "weights": self.weights,
+            "rate": self.rate,
+            "notes": self.notes,
+            "memory": self.memory,
+        }
         return state | {"asked": torch.from_numpy(self.cohorts.asked)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.weights, self.rate = state["weights"], state["rate"]
-        self.notes, self.memory = state["notes"], state["memory"]
+        self.weights = state["weights"]
+        self.rate = state["rate"]
+        self.notes = state["notes"]
+        self.memory = state["memory"]
         self.cohorts.asked = state["asked"].numpy()
 
 
 class ReportRounds(Rounds):
-    def __init__(self, config: Any, parties: Parties, network: Any, weights: Tensor) -> None:
+    def __init__(
+        self, config: Any, parties: Parties, network: Any, weights: Tensor
+    ) -> None:
         super().__init__(config, parties, network, weights)
         dims = config.dims(network)
-        self.reporter, self.event = config.local(dims), config.event(dims)
+        self.reporter = config.local(dims)
+        self.event = config.event(dims)
         self.form = form_of(self.reporter)
 
     def total(self, reports: Any, people: int) -> Tensor:
@@ -255,7 +378,9 @@ class ReportRounds(Rounds):
 
     @property
     def asked_spend(self) -> dict[str, Spend]:
-        return {name: {self.event: times} for name, times in self.cohorts.most().items()}
+        return {
+            name: {self.event: times} for name, times in self.cohorts.most().items()
+        }
 
     def card_extra(self) -> dict[str, Any]:
         asked = self.cohorts.asked
@@ -264,13 +389,20 @@ class ReportRounds(Rounds):
 
 
 class Classifying(Rounds):
-    """Rounds that train a classifier; `holdout` are public rows to test on meanwhile, and the card says the outcome."""
+    """Rounds that train a classifier; `holdout` are public rows to test on meanwhile,
+    and the card says the outcome.
+    """
 
     def __init__(
-        self, config: Any, parties: Parties, schemas: Mapping[str, Any], holdout: Population | None = None
+        self,
+        config: Any,
+        parties: Parties,
+        schemas: Mapping[str, Any],
+        holdout: Population | None = None,
     ) -> None:
         tested = {} if holdout is None else {"the holdout": holdout.features}
-        self.features, self.holdout = common_features({**schemas, **tested}, config.target), holdout
+        self.features = common_features({**schemas, **tested}, config.target)
+        self.holdout = holdout
         network = config.network_for(self.features)
         super().__init__(config, parties, network, network.init(FastRng(config.seed)))
 
@@ -280,9 +412,15 @@ class Classifying(Rounds):
     def learn(self, round: int, answers: list[Answer]) -> None:
         super().learn(round, answers)
         config = self.config
-        if self.holdout is not None and (round % config.evaluate_every == 0 or round == config.rounds):
-            accuracy = ClassifierParts(self.network, self.weights, self.features, {}).accuracy(self.holdout)
+        if self.holdout is not None and (
+            round % config.evaluate_every == 0 or round == config.rounds
+        ):
+            accuracy = ClassifierParts(
+                self.network, self.weights, self.features, {}
+            ).accuracy(self.holdout)
             self.notes["history"].append({"round": round, "accuracy": accuracy})
 
-    def parts(self, found: Tensor, card: dict[str, Any]) -> ClassifierParts | GeneratorParts:
+    def parts(
+        self, found: Tensor, card: dict[str, Any]
+    ) -> ClassifierParts | GeneratorParts:
         return ClassifierParts(self.network, found, self.features, card)

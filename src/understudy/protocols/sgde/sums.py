@@ -1,23 +1,30 @@
-"""Offers that are sums over people: that their noise is worth the ε on the card, that people can have such sums, and a
-figure of quality beside them.
+"""Offers that are sums over people: that their noise is worth the ε on the card, that
+people can have such sums, and a figure of quality beside them.
 
-The σ of every release stand in the description. One person moves each release by a known length, so that they give a
-Gaussian mechanism, and its ε at the card's δ is known in closed form (Balle, Wang, ICML 2018, Theorem 8): it must be
-the one on the card. That the noise was drawn is the silo's word. Sums of n people lie within n times what one person
-adds, and noise beside it is within `FAR` deviations (one draw in 10³² is not).
+The σ of every release stand in the description. One person moves each release by a
+known length, so that they give a Gaussian mechanism, and its ε at the card's δ is known
+in closed form (Balle, Wang, ICML 2018, Theorem 8): it must be the one on the card. That
+the noise was drawn is the silo's word. Sums of n people lie within n times what one
+person adds, and noise beside it is within `FAR` deviations (one draw in 10³² is not).
 
-A figure of quality says how often a classifier made of the offer alone is right about the silo's people: two counts
-under whole-number noise, of the people whose class is said right, and of all. A person counts with one row, the first,
-and moves each count by 1 at most. The card's `quality` has
+A figure of quality says how often a classifier made of the offer alone is right about
+the silo's people: two counts under whole-number noise, of the people whose class is
+said right, and of all. A person counts with one row, the first, and moves each count by
+1 at most. The card's `quality` has
 
-    right, people     the counts, as released          noise        the σ of each
-    epsilon, delta    what they cost by themselves     accuracy     right / people, within 0 and 1
-    low, high         where the accuracy without noise is in 95 of 100 cases (Fieller 1954): the noise alone
+    right, people     the counts, as released
+    noise             the σ of each
+    epsilon, delta    what they cost by themselves
+    accuracy          right / people, within 0 and 1
+    low, high         where the accuracy without noise is in 95 of 100 cases (Fieller
+                      1954): the noise alone
 
-The card's own ε is the price of the offer and its figure together. Where noise hides how many people there are, the
-interval is 0 to 1; that the figure is true is the silo's word.
+The card's own ε is the price of the offer and its figure together. Where noise hides
+how many people there are, the interval is 0 to 1; that the figure is true is the silo's
+word.
 
-Guarantee: reads what was offered alone; loads no accountant, so that the process that looks at offers starts fast.
+Guarantee: reads what was offered alone; loads no accountant, so that the process that
+looks at offers starts fast.
 """
 
 import math
@@ -28,17 +35,32 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.frame import on_diagonal
-from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, UnderstudyError
-from understudy.models.moments.released import COUNT, ENERGY, FIRST, SCALE, SHADES, moments_sensitivity
+from understudy.ground.errors import (
+    ArtefactError,
+    ConfigError,
+    PrivacyError,
+    UnderstudyError,
+)
+from understudy.models.moments.released import (
+    COUNT,
+    ENERGY,
+    FIRST,
+    SCALE,
+    SHADES,
+    moments_sensitivity,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from understudy.models.offered import OfferedGram, OfferedMoments
 
-ADDED = ("moments", "gram")  # kinds that are sums over people, of all classes: a pool adds them
+# kinds that are sums over people, of all classes: a pool adds them
+ADDED = ("moments", "gram")
 FAR = 12.0  # deviations
-LEAST, MOST = 1e-3, 100.0  # of a figure's ε: with less, noise is thousands of people
+# of a figure's ε: with less, noise is thousands of people
+LEAST = 1e-3
+MOST = 100.0
 MOVED = 2  # counts of a figure that a person moves by 1
 _NEAR = 0.02  # of ε: accountants round
 _MOST = 1 << 52  # of a sum: doubles hold it, and many are added
@@ -49,53 +71,80 @@ _Z = 1.96
 _DIGITS = 4
 
 
-def require(good: bool, said: str, error: type[UnderstudyError] = ArtefactError) -> None:
+def require(
+    good: bool, said: str, error: type[UnderstudyError] = ArtefactError
+) -> None:
     """Refuse an offer, in words."""
     if not good:
         raise error(f"{said} Nothing was exchanged.")
 
 
 def check_noise(card: Mapping[str, Any]) -> None:
-    """PrivacyError unless the noise of the sums on this card is worth its ε, at its δ. Other offers state no noise."""
+    """PrivacyError unless the noise of the sums on this card is worth its ε, at its δ.
+    Other offers state no noise.
+    """
     network = card["network"]
     if network["kind"] == "moments":
         reaches = (FIRST, *map(moments_sensitivity, network["scales"]))
-        moved = [(reach, sigma**2 - _SMOOTH, 1) for reach, sigma in zip(reaches, network["noise"], strict=True)]
+        moved = [
+            (reach, sigma**2 - _SMOOTH, 1)
+            for reach, sigma in zip(reaches, network["noise"], strict=True)
+        ]
     elif network["kind"] == "gram":
         m = len(network["sizes"])
         cells = (m, m * (m - 1) // 2)  # of the class, and others
-        moved = [(1.0, sigma**2, count) for sigma, count in zip(network["noise"], cells, strict=True)]
+        moved = [
+            (1.0, sigma**2, count)
+            for sigma, count in zip(network["noise"], cells, strict=True)
+        ]
     else:
         return
     if "quality" in card:
         moved.append((1.0, card["quality"]["noise"] ** 2, MOVED))
-    _require_worth(moved, card["epsilon"], card["delta"], "the noise that the offer states")
+    _require_worth(
+        moved, card["epsilon"], card["delta"], "the noise that the offer states"
+    )
 
 
-def _require_worth(moved: Iterable[tuple[float, float, int]], price: float, delta: float, what: str) -> None:
-    """Of all releases together: of each what a person moves, the variance, and how often."""
+def _require_worth(
+    moved: Iterable[tuple[float, float, int]], price: float, delta: float, what: str
+) -> None:
+    """Of all releases together: of each what a person moves, the variance, and how
+    often.
+    """
     total = 0.0
     for reach, variance, times in moved:
         if times:
             total += times * reach**2 / variance if variance > 0 else math.inf
     worth = gaussian_epsilon(1 / math.sqrt(total), delta)
-    said = f"{what} is worth ε={worth:.4g} at δ={delta:g}, and its card says ε={price:.4g}."
-    require(worth < math.inf and abs(worth - price) <= _NEAR * worth, said, PrivacyError)
+    said = (
+        f"{what} is worth ε={worth:.4g} at δ={delta:g}, and its card says "
+        f"ε={price:.4g}."
+    )
+    require(
+        worth < math.inf and abs(worth - price) <= _NEAR * worth, said, PrivacyError
+    )
 
 
 def gaussian_epsilon(multiplier: float, delta: float) -> float:
-    """The ε of a Gaussian mechanism with this noise multiplier, at δ; infinity where it is above `_LARGEST`."""
-    low, high = 0.0, _LARGEST
+    """The ε of a Gaussian mechanism with this noise multiplier, at δ; infinity where it
+    is above `_LARGEST`.
+    """
+    low = 0.0
+    high = _LARGEST
     if not multiplier or not 0 < delta < 1 or _delta(multiplier, high) > delta:
         return math.inf
     for _ in range(100):
         between = (low + high) / 2
-        low, high = (between, high) if _delta(multiplier, between) > delta else (low, between)
+        low, high = (
+            (between, high) if _delta(multiplier, between) > delta else (low, between)
+        )
     return high
 
 
 def _delta(multiplier: float, epsilon: float) -> float:
-    a, b = 0.5 / multiplier, epsilon * multiplier
+    a = 0.5 / multiplier
+    b = epsilon * multiplier
     return _normal(a - b) - math.exp(epsilon) * _normal(-a - b)
 
 
@@ -106,20 +155,29 @@ def _normal(x: float) -> float:
 # A figure of quality
 
 
-def quality_of(right: int, people: int, *, noise: float, epsilon: float, delta: float) -> dict[str, Any]:
+def quality_of(
+    right: int, people: int, *, noise: float, epsilon: float, delta: float
+) -> dict[str, Any]:
     low, high = _interval(right, people, _Z * noise)
     said = {"accuracy": _share(right / max(people, 1)), "low": low, "high": high}
     return {
-        "right": right, "people": people, "noise": noise, "epsilon": epsilon, "delta": delta,
+        "right": right,
+        "people": people,
+        "noise": noise,
+        "epsilon": epsilon,
+        "delta": delta,
         **{name: round(value, _DIGITS) for name, value in said.items()},
-    }  # fmt: skip
+    }
 
 
 def _interval(right: int, people: int, far: float) -> tuple[float, float]:
-    """All shares a for which right − a · people is within `far` · √(1 + a²), from 0 to 1."""
+    """All shares a for which right − a · people is within `far` · √(1 + a²), from 0 to
+    1.
+    """
     if people <= far:
         return 0.0, 1.0
-    middle, size = float(right) * people, float(people) ** 2 - far**2
+    middle = float(right) * people
+    size = float(people) ** 2 - far**2
     beside = far * math.sqrt(float(right) ** 2 + size)
     return _share((middle - beside) / size), _share((middle + beside) / size)
 
@@ -129,59 +187,99 @@ def _share(value: float) -> float:
 
 
 def check_quality(card: Mapping[str, Any]) -> None:
-    """Whether a card's figure can be, and its noise is worth its ε. The rest of the card was checked. Edges: no figure
-    is fine; other keys, or a figure of an offer that can have none → ConfigError; a price that is not that of the noise
-    → PrivacyError; counts that people cannot have, or another accuracy than theirs → ArtefactError."""
+    """Whether a card's figure can be, and its noise is worth its ε. The rest of the
+    card was checked. Edges: no figure is fine; other keys, or a figure of an offer that
+    can have none → ConfigError; a price that is not that of the noise → PrivacyError;
+    counts that people cannot have, or another accuracy than theirs → ArtefactError.
+    """
     if "quality" not in card:
         return
     stated = card["quality"]
     known = isinstance(stated, Mapping) and set(stated) == set(_KEYS)
     require(known, f"an offer's quality has {', '.join(_KEYS)}.", ConfigError)
     of_sums = card["network"]["kind"] in ADDED
-    require(of_sums, f"a figure of quality is for sums alone ({', '.join(ADDED)}).", ConfigError)
+    require(
+        of_sums,
+        f"a figure of quality is for sums alone ({', '.join(ADDED)}).",
+        ConfigError,
+    )
     for name in _KEYS:
         kinds = int if name in ("right", "people") else (int, float)
-        number = isinstance(value := stated[name], kinds) and not isinstance(value, bool)
-        require(number and -_MOST <= value <= _MOST, f"{name}={value!r:.60} is no figure of quality.")
-    noise, price, delta = stated["noise"], stated["epsilon"], stated["delta"]
+        value = stated[name]
+        number = isinstance(value, kinds) and not isinstance(value, bool)
+        require(
+            number and -_MOST <= value <= _MOST,
+            f"{name}={value!r:.60} is no figure of quality.",
+        )
+    noise = stated["noise"]
+    price = stated["epsilon"]
+    delta = stated["delta"]
     variance = noise**2 if noise > 0 else 0.0
-    _require_worth([(1.0, variance, MOVED)], price, delta, "the noise of the offer's figure")
-    costs, whole = f"ε={price:.4g} at δ={delta:g}", f"ε={card['epsilon']:.4g} at δ={card['delta']:g}"
+    _require_worth(
+        [(1.0, variance, MOVED)], price, delta, "the noise of the offer's figure"
+    )
+    costs = f"ε={price:.4g} at δ={delta:g}"
+    whole = f"ε={card['epsilon']:.4g} at δ={card['delta']:g}"
     within = delta == card["delta"] and price <= card["epsilon"]
-    require(within, f"the offer's figure costs {costs}, and the whole offer {whole}.", PrivacyError)
-    right, people, far = stated["right"], stated["people"], FAR * noise
-    said = f"an offer's classifier is right about {right} of {people} people: nobody can have counted that."
+    require(
+        within,
+        f"the offer's figure costs {costs}, and the whole offer {whole}.",
+        PrivacyError,
+    )
+    right = stated["right"]
+    people = stated["people"]
+    far = FAR * noise
+    said = (
+        f"an offer's classifier is right about {right} of {people} people: nobody can "
+        "have counted that."
+    )
     require(min(right, people) >= -far and right <= people + math.sqrt(2) * far, said)
     own = quality_of(**{name: stated[name] for name in _KEYS[:5]})
     for name in _KEYS[5:]:
         near = abs(stated[name] - own[name]) <= 2 * 10**-_DIGITS
-        require(near, f"an offer's {name} is {stated[name]}, and its counts give {own[name]}.")
+        require(
+            near,
+            f"an offer's {name} is {stated[name]}, and its counts give {own[name]}.",
+        )
 
 
 # Sums that people can have
 
 
-def check_sums(card: Mapping[str, Any], offer: "OfferedGram | OfferedMoments", said: str) -> None:
-    """ArtefactError unless people can have these sums, as many as the figure beside them says, if there is one."""
+def check_sums(
+    card: Mapping[str, Any], offer: "OfferedGram | OfferedMoments", said: str
+) -> None:
+    """ArtefactError unless people can have these sums, as many as the figure beside
+    them says, if there is one.
+    """
     sums = offer.state_dict().values()
     held = all(bool(((part <= _MOST) & (part >= -_MOST)).all()) for part in sums)
     require(held, f"{said}: a number beyond 2⁵² is no sum over people.")
     if _of_moments(offer):
         _check_moments(offer, said)
-        first = offer.first[: offer.classes * (1 + offer.frame.features)].view(offer.classes, -1)[:, 0]
-        counts, sigma = first.double() / COUNT, offer.noise[0] / COUNT
+        first = offer.first[: offer.classes * (1 + offer.frame.features)].view(
+            offer.classes, -1
+        )[:, 0]
+        counts = first.double() / COUNT
+        sigma = offer.noise[0] / COUNT
         lost = offer.classes / COUNT  # of a person: averages are cut towards zero
     else:
         _check_counts(offer, said)
         start = sum(offer.sizes[: offer.target])
-        counts = offer.counts.diagonal()[start : start + offer.sizes[offer.target]].double()
-        sigma, lost = offer.noise[0], 0.0
+        counts = offer.counts.diagonal()[
+            start : start + offer.sizes[offer.target]
+        ].double()
+        sigma = offer.noise[0]
+        lost = 0.0
     if "quality" not in card:
         return
     people = card["quality"]["people"]
     far = FAR * math.hypot(card["quality"]["noise"], sigma * math.sqrt(len(counts)))
     near = abs(float(counts.sum()) - people) <= far + abs(people) * lost
-    require(near, f"{said}: its figure of quality is of another number of people than its sums.")
+    require(
+        near,
+        f"{said}: its figure of quality is of another number of people than its sums.",
+    )
 
 
 def _of_moments(offer: "OfferedGram | OfferedMoments") -> "TypeIs[OfferedMoments]":
@@ -189,41 +287,74 @@ def _of_moments(offer: "OfferedGram | OfferedMoments") -> "TypeIs[OfferedMoments
 
 
 def _check_moments(offer: "OfferedMoments", said: str) -> None:
-    frame, classes, noise = offer.frame, offer.classes, [FAR * sigma for sigma in offer.noise]
+    frame = offer.frame
+    classes = offer.classes
+    noise = [FAR * sigma for sigma in offer.noise]
     at = classes * (1 + frame.features)
     table = offer.first[:at].view(classes, -1).double()
     most = table[:, 0] + noise[0]  # in units of COUNT: no class has more people
     everybody = float(table[:, 0].sum()) + noise[0] * math.sqrt(classes)
-    energy, shades = offer.first[at : at + 1].double(), offer.first[at + 1 :].double()
+    energy = offer.first[at : at + 1].double()
+    shades = offer.first[at + 1 :].double()
     diagonal = torch.where(on_diagonal(frame.features), math.sqrt(2), 1.0)
     of_class = (most / COUNT * offer.scales[1] ** 2)[:, None] + noise[2] * diagonal
     bounds: list[tuple[str, Tensor, Tensor | float]] = [
         ("sums", table[:, 1:], (most * SCALE / COUNT + noise[0])[:, None]),
         ("energy", energy, everybody * ENERGY / COUNT + noise[0]),
         ("histograms", shades, everybody * SHADES / COUNT + noise[0]),
-        ("second moments", offer.pooled.double(), everybody / COUNT * offer.scales[0] ** 2 + noise[1] * diagonal),
+        (
+            "second moments",
+            offer.pooled.double(),
+            everybody / COUNT * offer.scales[0] ** 2 + noise[1] * diagonal,
+        ),
         ("second moments of a class", offer.cells.double(), of_class),
-        ("centre", offer.centre.double().norm()[None], float(frame.reach + frame.features)),
+        (
+            "centre",
+            offer.centre.double().norm()[None],
+            float(frame.reach + frame.features),
+        ),
         ("radius", offer.radius.double(), 2.0 * frame.reach),
-    ]  # fmt: skip
+    ]
     require(bool((most >= 0).all()), f"{said}: a class has fewer people than none.")
     for name, found, limit in bounds:
-        require(bool((found.abs() <= limit).all()), f"{said}: the {name} are more than its people can have.")
-    above = int(offer.radius) >= 1 and float(torch.minimum(energy.min(), shades.min())) >= -noise[0]
-    require(above, f"{said}: the radius, the energy or a histogram is below what there can be.")
+        require(
+            bool((found.abs() <= limit).all()),
+            f"{said}: the {name} are more than its people can have.",
+        )
+    above = (
+        int(offer.radius) >= 1
+        and float(torch.minimum(energy.min(), shades.min())) >= -noise[0]
+    )
+    require(
+        above,
+        f"{said}: the radius, the energy or a histogram is below what there can be.",
+    )
 
 
 def _check_counts(offer: "OfferedGram", said: str) -> None:
-    counts, far = offer.counts.double(), FAR * offer.deviations
+    counts = offer.counts.double()
+    far = FAR * offer.deviations
     column = torch.repeat_interleave(torch.tensor(offer.sizes))
     same = (column[:, None] == column) & ~torch.eye(len(column), dtype=torch.bool)
-    require(bool((counts[same] == 0).all()), f"{said}: somebody has two levels of one column.")
+    require(
+        bool((counts[same] == 0).all()),
+        f"{said}: somebody has two levels of one column.",
+    )
     require(bool((counts >= -far).all()), f"{said}: a cell has fewer people than none.")
     one_way = counts.diagonal()
-    most = torch.minimum(one_way[:, None] + far.diagonal()[:, None], one_way + far.diagonal()) + far
+    most = (
+        torch.minimum(
+            one_way[:, None] + far.diagonal()[:, None], one_way + far.diagonal()
+        )
+        + far
+    )
     within = bool((counts <= most)[~same].all())
     require(within, f"{said}: a pair of levels has more people than one of them.")
-    totals = torch.zeros(len(offer.sizes), dtype=torch.float64).index_add_(0, column, one_way)
-    near = torch.zeros_like(totals).index_add_(0, column, far.diagonal().square()).sqrt()
+    totals = torch.zeros(len(offer.sizes), dtype=torch.float64).index_add_(
+        0, column, one_way
+    )
+    near = (
+        torch.zeros_like(totals).index_add_(0, column, far.diagonal().square()).sqrt()
+    )
     alike = float((totals - near).max()) <= float((totals + near).min())
     require(alike, f"{said}: two columns have different numbers of people.")

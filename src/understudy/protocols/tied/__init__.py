@@ -1,1 +1,3 @@
-"""Tied: tables, images and series of the same people at different holders, drawn together from second moments."""
+"""Tied: tables, images and series of the same people at different holders, drawn
+together from second moments.
+"""

@@ -1,20 +1,25 @@
-"""Tied: one party has images, another a table, a third series of the same people; all are measured together, once.
+"""Tied: one party has images, another a table, a third series of the same people; all
+are measured together, once.
 
-What a table says about images and series that others hold is in the second moments of the joint vector of a person: the
-levels of the tables, and the frequencies of the rest in a public frame. Within a holder they are sums, across holders
-products (`privacy/secure/sums.py`). They are released under whole-number noise at one price, and everything after is
-free: a mixture is fitted to the tables, and Gaussians given its levels to the rest (`models/tied`).
+What a table says about images and series that others hold is in the second moments of
+the joint vector of a person: the levels of the tables, and the frequencies of the rest
+in a public frame. Within a holder they are sums, across holders products
+(`privacy/secure/sums.py`). They are released under whole-number noise at one price, and
+everything after is free: a mixture is fitted to the tables, and Gaussians given its
+levels to the rest (`models/tied`).
 
-A label among the tables' columns has its classes' own covariances, too: the triangle of w wᵀ is a vector that an
-array's holder makes alone, so that its sums by class are a product of two holders, not of three.
+A label among the tables' columns has its classes' own covariances, too: the triangle of
+w wᵀ is a vector that an array's holder makes alone, so that its sums by class are a
+product of two holders, not of three.
 
-Sources: products by Beaver 1991, noise by Canonne, Kamath, Steinke 2020, noise on second moments as in Dwork et al.,
-"Analyze Gauss" (STOC 2014), the frame as `moments`.
+Sources: products by Beaver 1991, noise by Canonne, Kamath, Steinke 2020, noise on
+second moments as in Dwork et al., "Analyze Gauss" (STOC 2014), the frame as `moments`.
 
-Guarantee: (ε, δ)-DP for a person with the rows at all parties, in one price, against the server, against any party, and
-against an outsider. Each party's ledger is charged that whole price; a person pays it once.
-Edges: the server deals the masks of products, so it must not pool what it knows with a holder. docs/secure_products.md
-says who sees what, docs/tied.md what is fitted.
+Guarantee: (ε, δ)-DP for a person with the rows at all parties, in one price, against
+the server, against any party, and against an outsider. Each party's ledger is charged
+that whole price; a person pays it once.
+Edges: the server deals the masks of products, so it must not pool what it knows with a
+holder. docs/secure_products.md says who sees what, docs/tied.md what is fitted.
 """
 
 from collections.abc import Mapping
@@ -34,46 +39,87 @@ from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.settings import WHOLE, setting, whole_to
 from understudy.models.moments.released import SCALE, bought_norm
-from understudy.privacy.secure.moments import block_multipliers, noise_for, one_for, sensitivity
+from understudy.privacy.secure.moments import (
+    block_multipliers,
+    noise_for,
+    one_for,
+    sensitivity,
+)
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.forecast import figure
 from understudy.protocols.joint import run
 from understudy.protocols.joint.found import Found, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
-from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, block_name, expect
+from understudy.protocols.joint.stage import (
+    Holding,
+    Stage,
+    Study,
+    Terms,
+    block_name,
+    expect,
+)
 from understudy.protocols.moments import stages as moments
 from understudy.protocols.moments.protocol import FrameConfig, three_shares
 from understudy.protocols.moments.stages import MOST_DIRECTIONS
-from understudy.protocols.tied.stages import Alone, ArrayPeople, Classes, Joint, Label, People, TablePeople
+from understudy.protocols.tied.stages import (
+    Alone,
+    ArrayPeople,
+    Classes,
+    Joint,
+    Label,
+    People,
+    TablePeople,
+)
 
-# Of the joint release: a table's own pairs need little, since counts are large beside their noise.
-_ARRAY, _ARRAYS, _TIE, _TABLE, _TABLES = 1.0, 1.0, 0.8, 0.1, 0.2
+# Of the joint release: a table's own pairs need little, since counts are large beside
+# their noise.
+_ARRAY = 1.0
+_ARRAYS = 1.0
+_TIE = 0.8
+_TABLE = 0.1
+_TABLES = 0.2
 _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(FrameConfig, usual.OverColumns):
-    """The levels of a `target` are classes: of each array every class has its own covariance then."""
+    """The levels of a `target` are classes: of each array every class has its own
+    covariance then.
+    """
 
     target: str | None = usual.target()
-    directions: int = setting(24, whole_to(MOST_DIRECTIONS // 4), "the most directions; bytes grow by their square")
+    directions: int = setting(
+        24,
+        whole_to(MOST_DIRECTIONS // 4),
+        "the most directions; bytes grow by their square",
+    )
     shares: tuple[float, float, float] = setting(
         (0.08, 0.57, 0.35),
         three_shares(0.02, last=True),
-        "budget of the means, second moments, and those by class; without a target the first two have it",
+        "budget of the means, second moments, and those by class; without a "
+        "target the first two have it",
     )
     components: int = setting(128, WHOLE, "products in the mixture that is fitted")
     steps: int = setting(600, WHOLE, "the most steps of the fit")
 
 
 class TiedStudy(Study[People]):
-    """Holders of a table, of images or of series of the same people, each a group of its own. What the server chooses
-    between two releases (norms, centres, radii, directions) changes no sensitivity."""
+    """Holders of a table, of images or of series of the same people, each a group of
+    its own. What the server chooses between two releases (norms, centres, radii,
+    directions) changes no sensitivity.
+    """
 
     family: ClassVar = "tied"
     settings: ClassVar = Config
-    settled: ClassVar = ("features", "norms", "directions", "shares", "target", "private")
+    settled: ClassVar = (
+        "features",
+        "norms",
+        "directions",
+        "shares",
+        "target",
+        "private",
+    )
     any_kind: ClassVar = True
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
@@ -81,27 +127,41 @@ class TiedStudy(Study[People]):
 
         super().__init__(config, schemas)
         if len(schemas) < 2:
-            raise ConfigError("tied needs two parties or more, of the same people. Nothing was charged.")
-        self.names, each = tuple(schemas), dict(enumerate(schemas.values()))
-        self.sizes = {g: Codec(one).sizes for g, one in each.items() if one.kind == "table"}
-        self.frames = {g: Frame.declared(one, config.features) for g, one in each.items() if g not in self.sizes}
+            raise ConfigError(
+                "tied needs two parties or more, of the same people. Nothing was "
+                "charged."
+            )
+        self.names = tuple(schemas)
+        each = dict(enumerate(schemas.values()))
+        self.sizes = {
+            g: Codec(one).sizes for g, one in each.items() if one.kind == "table"
+        }
+        self.frames = {
+            g: Frame.declared(one, config.features)
+            for g, one in each.items()
+            if g not in self.sizes
+        }
         if not self.frames:
             raise ConfigError(
-                "nobody holds images or series, and tied is for such beside tables: gram is for tables alone. "
-                "Nothing was charged."
+                "nobody holds images or series, and tied is for such beside tables: "
+                "gram is for tables alone. Nothing was charged."
             )
         for group in self.frames:
-            if (label := getattr(schemas[self.names[group]], "label", None)) is not None:
+            label = getattr(schemas[self.names[group]], "label", None)
+            if label is not None:
                 raise ConfigError(
-                    f'{self.names[group]} declares the label "{label}" beside its rows, and tied takes classes from a '
+                    f'{self.names[group]} declares the label "{label}" beside its '
+                    "rows, and tied takes classes from a "
                     "table: bring them as a column of one. Nothing was charged."
                 )
         side_by_side(schemas)
         self.label = self._label()
-        self.least = [*self.releases].index("joint") + 1  # nothing can be fitted without all second moments
+        # nothing can be fitted without all second moments
+        self.least = [*self.releases].index("joint") + 1
 
     def _label(self) -> Label | None:
-        if (target := self.config.target) is None:
+        target = self.config.target
+        if target is None:
             return None
         before = 0
         for group, sizes in self.sizes.items():
@@ -129,12 +189,18 @@ class TiedStudy(Study[People]):
 
     @cached_property
     def pricing(self) -> VectorPricing:
-        shares = dict(zip(("means", "joint", "classes"), self.config.shares, strict=True))
+        shares = dict(
+            zip(("means", "joint", "classes"), self.config.shares, strict=True)
+        )
         shares["norms"] = float(self.config.norms)
         return VectorPricing(shares=tuple(shares[name] for name in self.releases))
 
     def width(self, group: int) -> int:
-        return self.frames[group].features if group in self.frames else sum(self.sizes[group])
+        return (
+            self.frames[group].features
+            if group in self.frames
+            else sum(self.sizes[group])
+        )
 
     @cached_property
     def weights(self) -> dict[Groups, float]:
@@ -147,17 +213,22 @@ class TiedStudy(Study[People]):
         return found
 
     def scale(self, name: str, noise: float) -> int:
-        """Every vector's norm in whole numbers: the finest whose noise can be drawn. ConfigError: there is none."""
+        """Every vector's norm in whole numbers: the finest whose noise can be drawn.
+        ConfigError: there is none.
+        """
         scale = moments.finest(max(self._multipliers(name, noise)), 1)
         for group, sizes in self.sizes.items():
             if not one_for(scale, len(sizes)):
                 raise ConfigError(
-                    f"{self.names[group]} has {len(sizes):,} columns, too many for so much noise. Nothing was charged."
+                    f"{self.names[group]} has {len(sizes):,} columns, too many for so "
+                    "much noise. Nothing was charged."
                 )
         return scale
 
     def rows(self, holding: Holding) -> People:
-        held, aligned, group = holding.rows, holding.aligned, self.grid.group_of(holding.name)
+        held = holding.rows
+        aligned = holding.aligned
+        group = self.grid.group_of(holding.name)
         assert aligned is not None  # each holder is a group
 
         @cache
@@ -175,18 +246,29 @@ class TiedStudy(Study[People]):
         for number, name in enumerate(self.releases):
             if name in ("joint", "classes") and people is not None:
                 scale = self.scale(name, noise[number])
-                sigmas = [sensitivity(scale, across=True) * each for each in self._multipliers(name, noise[number])]
+                sigmas = [
+                    sensitivity(scale, across=True) * each
+                    for each in self._multipliers(name, noise[number])
+                ]
                 most.append(people * scale**2 + 3 * _FAR * max(sigmas))
         return Ring.holding(max(most))
 
     def _multipliers(self, name: str, noise: float) -> list[float]:
-        weights: Mapping[Any, float] = self.weights if name == "joint" else dict.fromkeys(self.frames, 1.0)
+        weights: Mapping[Any, float] = (
+            self.weights if name == "joint" else dict.fromkeys(self.frames, 1.0)
+        )
         return [*block_multipliers(noise, weights).values()]
 
     def check_noise(self, noise: Any, parties: int) -> None:
         for number, (name, own) in enumerate(zip(self.releases, noise, strict=True)):
             if name in ("norms", "means"):
-                self.pricing.check(number, self._alone(name, self.frames).blocks, own, self.grid, parties)
+                self.pricing.check(
+                    number,
+                    self._alone(name, self.frames).blocks,
+                    own,
+                    self.grid,
+                    parties,
+                )
             else:
                 self.scale(name, own)
 
@@ -194,9 +276,16 @@ class TiedStudy(Study[People]):
 
     def _alone(self, name: str, frames: Mapping[int, Frame]) -> Alone:
         norms = name == "norms"
-        return Alone({g: moments.Lengths(one) if norms else moments.First(one, 1) for g, one in frames.items()})
+        return Alone(
+            {
+                g: moments.Lengths(one) if norms else moments.First(one, 1)
+                for g, one in frames.items()
+            }
+        )
 
-    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[People]]) -> Stage[People]:
+    def stage(
+        self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[People]]
+    ) -> Stage[People]:
         match name:
             case "norms":
                 expect(terms)
@@ -207,7 +296,9 @@ class TiedStudy(Study[People]):
             case "joint":
                 expect(terms, "centre", "radius")
                 widths = {group: self.width(group) for group in range(len(self.names))}
-                return Joint(widths, self.weights, *self._about(terms), self.scale(name, noise))
+                return Joint(
+                    widths, self.weights, *self._about(terms), self.scale(name, noise)
+                )
         expect(terms, "centre", "radius", "basis")
         basis = self._by_group("basis", terms["basis"])
         for group, own in basis.items():
@@ -215,14 +306,20 @@ class TiedStudy(Study[People]):
             in_range(1, self.config.directions, directions=own.shape[1])
         assert self.label is not None
         features = {group: frame.features for group, frame in self.frames.items()}
-        return Classes(self.label, features, *self._about(terms), basis, self.scale(name, noise))
+        return Classes(
+            self.label, features, *self._about(terms), basis, self.scale(name, noise)
+        )
 
     def _about(self, terms: Terms) -> tuple[dict[int, Tensor], dict[int, int]]:
         """Centres that rows can have, and radii: refused before anything is charged."""
-        centre, radius = (self._by_group(key, terms[key]) for key in ("centre", "radius"))
+        centre, radius = (
+            self._by_group(key, terms[key]) for key in ("centre", "radius")
+        )
         for group, frame in self.frames.items():
             own = centre[group]
-            moments.check_means(own[None] if isinstance(own, Tensor) else own, 1, frame.features)
+            moments.check_means(
+                own[None] if isinstance(own, Tensor) else own, 1, frame.features
+            )
             moments.check_radius(radius[group])
         return centre, radius
 
@@ -230,12 +327,17 @@ class TiedStudy(Study[People]):
         """One of each array, by name → by group."""
         due = {self.names[group]: group for group in self.frames}
         if not isinstance(told, Mapping) or told.keys() != due.keys():
-            raise MessageError(f"{key} of {', '.join(due)} was due. Nothing was charged.")
+            raise MessageError(
+                f"{key} of {', '.join(due)} was due. Nothing was charged."
+            )
         return {due[name]: value for name, value in told.items()}
 
     def _pulled(self, terms: Terms) -> dict[int, Frame]:
         told = self._by_group("norms", terms["norms"]) if self.config.norms else {}
-        return {group: moments.pulled(frame, told[group]) if told else frame for group, frame in self.frames.items()}
+        return {
+            group: moments.pulled(frame, told[group]) if told else frame
+            for group, frame in self.frames.items()
+        }
 
     # What the server makes of releases
 
@@ -245,11 +347,20 @@ class TiedStudy(Study[People]):
         if name == "means":
             return {"norms": self._norms(found)}
         middles = self.centres(found)
-        centre = {self.names[group]: one.whole_means[0] for group, one in middles.items()}
+        centre = {
+            self.names[group]: one.whole_means[0] for group, one in middles.items()
+        }
         if name == "joint":
-            return {"centre": centre, "radius": {self.names[group]: one.radius for group, one in middles.items()}}
+            return {
+                "centre": centre,
+                "radius": {
+                    self.names[group]: one.radius for group, one in middles.items()
+                },
+            }
         tied = self.tied(found)
-        basis = {name: tied.kept[name].basis[:, : self.config.directions] for name in centre}
+        basis = {
+            name: tied.kept[name].basis[:, : self.config.directions] for name in centre
+        }
         radius = {name: tied.radius(name, own) for name, own in basis.items()}
         told = {name: (own * 4096).round().long() for name, own in basis.items()}
         return {"centre": centre, "radius": radius, "basis": told}
@@ -260,7 +371,9 @@ class TiedStudy(Study[People]):
         norms = {}
         for group, frame in self.frames.items():
             off = noise[block_name((group, group))] / SCALE
-            share = bought_norm(found["norms"][group], numbers=frame.features, classes=1, noise=off)
+            share = bought_norm(
+                found["norms"][group], numbers=frame.features, classes=1, noise=off
+            )
             norms[self.names[group]] = frame.norm * share
         return norms
 
@@ -268,19 +381,26 @@ class TiedStudy(Study[People]):
         return self._pulled(found.record.terms["means"])
 
     def centres(self, found: Found) -> dict[int, Any]:
-        """The mean of each array, and how far people are from it. How many they are is known."""
+        """The mean of each array, and how far people are from it. How many they are is
+        known.
+        """
         from understudy.models.moments.fit import centres
 
         people = torch.tensor([float(found.record.people or 0)], dtype=torch.float64)
         frames = self.framed(found)
-        return {group: centres(first | {"people": people}, frames[group]) for group, first in found["means"].items()}
+        return {
+            group: centres(first | {"people": people}, frames[group])
+            for group, first in found["means"].items()
+        }
 
     def tied(self, found: Found) -> Any:
         """What is fitted to the joint release; directions by class are asked by it."""
         from understudy.models.tied.fit import Tied
         from understudy.protocols.tied.reading import joint_of
 
-        fitted = {key: getattr(self.config, key) for key in ("components", "steps", "seed")}
+        fitted = {
+            key: getattr(self.config, key) for key in ("components", "steps", "seed")
+        }
         return found.once("tied", lambda: Tied.of(joint_of(self, found), **fitted))
 
     def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
@@ -289,26 +409,45 @@ class TiedStudy(Study[People]):
         return fitted(self, found)
 
     def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
-        """With so many people also what each holder sends to the others, through the server."""
-        facts, noise = noise_facts(ahead), ahead.noise("joint")
-        scale, each = self.scale("joint", noise), block_multipliers(noise, self.weights)
+        """With so many people also what each holder sends to the others, through the
+        server.
+        """
+        facts = noise_facts(ahead)
+        noise = ahead.noise("joint")
+        scale = self.scale("joint", noise)
+        each = block_multipliers(noise, self.weights)
         for group, sizes in self.sizes.items():
             sigma = noise_for(each[group, group], sensitivity(scale, across=False))
             off = figure(sigma / one_for(scale, len(sizes)) ** 2)
-            facts.append(f"each count of a pair of columns of {self.names[group]}: ±{off} people")
-        directions, label = self.config.directions, self.label
+            facts.append(
+                f"each count of a pair of columns of {self.names[group]}: ±{off} people"
+            )
+        directions = self.config.directions
+        label = self.label
         for group, name in enumerate(self.names if said.people is not None else ()):
             numbers = self.width(group) * (len(self.names) - 1)
             if label is not None and group in self.frames:
                 numbers += directions * (directions + 1) // 2
             elif label is not None and group == label.group:
                 numbers += label.classes * len(self.frames)
-            sent = said.people * numbers * self.ring(said.people, ahead.record.noise).dtype.itemsize
-            facts.append(f"{name} sends {figure(sent / 1e6)} MB at most, masked and sealed")
+            sent = (
+                said.people
+                * numbers
+                * self.ring(said.people, ahead.record.noise).dtype.itemsize
+            )
+            facts.append(
+                f"{name} sends {figure(sent / 1e6)} MB at most, masked and sealed"
+            )
         return {"facts": tuple(facts)}
 
 
 PROTOCOL = run.family(
-    TiedStudy, paper=__doc__, same_people=True, kinds=("table", "image", "series"), one_release=True, audit="joint"
+    TiedStudy,
+    paper=__doc__,
+    same_people=True,
+    kinds=("table", "image", "series"),
+    one_release=True,
+    audit="joint",
 )
-train, forecast = PROTOCOL.train, PROTOCOL.forecast
+train = PROTOCOL.train
+forecast = PROTOCOL.forecast

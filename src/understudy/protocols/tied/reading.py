@@ -1,4 +1,6 @@
-"""What the releases of tied say: joint second moments, those by class, and what is fitted to them."""
+"""What the releases of tied say: joint second moments, those by class, and what is
+fitted to them.
+"""
 
 from collections.abc import Collection
 from typing import Any
@@ -16,10 +18,14 @@ from understudy.protocols.joint.found import Found
 
 
 def joint_of(study: Any, found: Found) -> Joint:
-    scale, told = study.scale("joint", found.noise("joint")), found.record.terms["joint"]
-    names, frames = study.names, study.frames
+    scale = study.scale("joint", found.noise("joint"))
+    told = found.record.terms["joint"]
+    names = study.names
+    frames = study.frames
     units = {group: told["radius"][names[group]] / scale for group in frames}
-    units |= {group: 1 / one_for(scale, len(sizes)) for group, sizes in study.sizes.items()}
+    units |= {
+        group: 1 / one_for(scale, len(sizes)) for group, sizes in study.sizes.items()
+    }
     sums: dict[tuple[int, int], tuple[Tensor, float]] = {}
     for (a, b), (part, noise) in found["joint"].items():
         unit = units[a] * units[b]
@@ -27,10 +33,15 @@ def joint_of(study: Any, found: Found) -> Joint:
         sums[b, a], sums[a, b] = (whole.T, noise * unit), (whole, noise * unit)
 
     def of_tables(others: Collection[int]) -> tuple[Tensor, Tensor]:
-        """What the levels of all tables have in common with these holders, and the noise of each cell."""
+        """What the levels of all tables have in common with these holders, and the
+        noise of each cell.
+        """
         rows = [[sums[a, b] for b in others] for a in study.sizes]
         nothing = torch.zeros(0, sum(map(study.width, others)), dtype=torch.float64)
-        loud = [torch.cat([torch.full_like(part, own) for part, own in row], 1) for row in rows]
+        loud = [
+            torch.cat([torch.full_like(part, own) for part, own in row], 1)
+            for row in rows
+        ]
         parts = [torch.cat([part for part, _ in row], 1) for row in rows]
         return torch.cat([nothing, *parts]), torch.cat([nothing, *loud])
 
@@ -45,7 +56,11 @@ def joint_of(study: Any, found: Found) -> Joint:
         centres={names[group]: one for group, one in study.centres(found).items()},
         second={names[group]: sums[group, group] for group in frames},
         ties={names[group]: (part, own[:, 0]) for group, (part, own) in ties.items()},
-        across={(names[a], names[b]): one for (a, b), one in sums.items() if a < b and {a, b} <= {*frames}},
+        across={
+            (names[a], names[b]): one
+            for (a, b), one in sums.items()
+            if a < b and {a, b} <= {*frames}
+        },
     )
 
 
@@ -53,24 +68,37 @@ def classwise_of(study: Any, found: Found) -> dict[str, Classwise]:
     """The release by class, if it took place: of each array, in squared steps."""
     if "classes" not in found:
         return {}
-    scale, told = study.scale("classes", found.noise("classes")), found.record.terms["classes"]
+    scale = study.scale("classes", found.noise("classes"))
+    told = found.record.terms["classes"]
     read = {}
     for group, (sums, noise) in found["classes"].items():
         name = study.names[group]
         basis = told["basis"][name].double() / 4096
         unit = (told["radius"][name] / scale) ** 2
-        read[name] = Classwise(unpacked(sums, basis.shape[1]) * unit, noise * unit, basis)
+        read[name] = Classwise(
+            unpacked(sums, basis.shape[1]) * unit, noise * unit, basis
+        )
     return read
 
 
 def fitted(study: Any, found: Found) -> tuple[GeneratorParts, int]:
     """One generator of all parties' rows, and how many people there are."""
-    tied, names = study.tied(found), study.names
-    shades = {names[group]: (first["shades"], float(first["shades_noise"])) for group, first in found["means"].items()}
-    parts: dict[str, Part | None] = {name: study.sizes.get(group) for group, name in enumerate(names)}
+    tied = study.tied(found)
+    names = study.names
+    shades = {
+        names[group]: (first["shades"], float(first["shades_noise"]))
+        for group, first in found["means"].items()
+    }
+    parts: dict[str, Part | None] = {
+        name: study.sizes.get(group) for group, name in enumerate(names)
+    }
     place = None if study.label is None else study.label.place
-    network, matched = fit_tied(tied, parts, label=place, classwise=classwise_of(study, found), shades=shades)
+    network, matched = fit_tied(
+        tied, parts, label=place, classwise=classwise_of(study, found), shades=shades
+    )
     norms = {names[group]: frame.norm for group, frame in study.framed(found).items()}
     directions = {name: len(kept.values) for name, kept in tied.kept.items()}
     card = {"norm": norms, "directions": directions, "histograms": matched}
-    return GeneratorParts(network, side_by_side(study.schemas), card), found.record.people or 0
+    return GeneratorParts(
+        network, side_by_side(study.schemas), card
+    ), found.record.people or 0

@@ -1,12 +1,13 @@
-"""The releases of tied: a holder's people as vectors of whole numbers, what is counted of them in each release, what
-two holders multiply, and by how much a person moves it.
+"""The releases of tied: a holder's people as vectors of whole numbers, what is counted
+of them in each release, what two holders multiply, and by how much a person moves it.
 
-A person with several images or series counts once: with the average of their vectors where another holder's are
-multiplied with it, and with the average of their squares within a holder.
+A person with several images or series counts once: with the average of their vectors
+where another holder's are multiplied with it, and with the average of their squares
+within a holder.
 
-Guarantee: whatever rows hold, and whatever centre, radius or directions a server tells, a vector is no longer than
-`scale`, and depends on that person's rows and these alone; so a person moves a block by
-`privacy.secure.moments.sensitivity` at most.
+Guarantee: whatever rows hold, and whatever centre, radius or directions a server tells,
+a vector is no longer than `scale`, and depends on that person's rows and these alone;
+so a person moves a block by `privacy.secure.moments.sensitivity` at most.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,9 @@ from understudy.protocols.moments.stages import First, Rows, Sums, turned
 
 @dataclass(frozen=True)
 class Numbers:
-    """Whole-number vectors (rows, width), none longer than `scale`, from `starts` on; `squared`: triangles of v vᵀ."""
+    """Whole-number vectors (rows, width), none longer than `scale`, from `starts` on;
+    `squared`: triangles of v vᵀ.
+    """
 
     rows: moments.Whole
     scale: int
@@ -46,15 +49,23 @@ class Numbers:
         """Those of some people: of several rows the average."""
         own = self.starts[start : stop + 1]
         rows = self.rows[own[0] : own[-1]]
-        each = moments.averages(moments.squares(rows) if self.squared else rows, own - own[0])
+        each = moments.averages(
+            moments.squares(rows) if self.squared else rows, own - own[0]
+        )
         return each.astype(np.int64)
 
     def triangle(self) -> Tensor:
-        """The upper triangle of the sum of v vᵀ over all people; of several rows the average of theirs."""
+        """The upper triangle of the sum of v vᵀ over all people; of several rows the
+        average of theirs.
+        """
         crowd = moments.Crowd.from_starts(self.starts)
         if crowd.single:
             return triangle(self.rows)
-        return packed(moments.cell_moments(self.rows, np.zeros(len(self.rows), dtype=np.int64), 1, crowd)[0])
+        return packed(
+            moments.cell_moments(
+                self.rows, np.zeros(len(self.rows), dtype=np.int64), 1, crowd
+            )[0]
+        )
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,9 @@ class ArrayPeople:
     starts: moments.Places
 
     @classmethod
-    def at_places(cls, frame: Frame, table: ArrayTable[Any], places: moments.Places) -> "ArrayPeople":
+    def at_places(
+        cls, frame: Frame, table: ArrayTable[Any], places: moments.Places
+    ) -> "ArrayPeople":
         """The people at these places among those who have rows, in this order."""
         have = np.flatnonzero(np.diff(table.starts))[places]
         starts, at = taken(table.starts, have)
@@ -75,17 +88,31 @@ class ArrayPeople:
         return cls(frame, values, frame.coefficients(values), starts)
 
     def rows(self, *, shaded: bool) -> Rows:
-        """As the stages of moments count them, all of one class; `shaded`: with histograms of their values."""
+        """As the stages of moments count them, all of one class; `shaded`: with
+        histograms of their values.
+        """
         nowhere = np.zeros(len(self.values), dtype=np.int64)
-        shades = self.frame.histograms(self.values, bins_of(self.frame)) if shaded else np.zeros((len(nowhere), 0))
-        return Rows(self.coefficients, shades, nowhere, moments.Crowd.from_starts(self.starts))
+        shades = (
+            self.frame.histograms(self.values, bins_of(self.frame))
+            if shaded
+            else np.zeros((len(nowhere), 0))
+        )
+        return Rows(
+            self.coefficients, shades, nowhere, moments.Crowd.from_starts(self.starts)
+        )
 
     def joint(self, centre: Tensor, radius: int, scale: int) -> Numbers:
-        return Numbers(moments.bounded(self._about(centre), float(radius), scale), scale, self.starts)
+        return Numbers(
+            moments.bounded(self._about(centre), float(radius), scale),
+            scale,
+            self.starts,
+        )
 
     def turned(self, centre: Tensor, basis: Tensor, radius: int, scale: int) -> Numbers:
         """In a subspace, pulled in there: the triangles of their squares."""
-        short = moments.bounded(turned(self._about(centre), basis), float(radius), scale)
+        short = moments.bounded(
+            turned(self._about(centre), basis), float(radius), scale
+        )
         return Numbers(short, scale, self.starts, squared=True)
 
     def _about(self, centre: Tensor) -> moments.Whole:
@@ -117,7 +144,9 @@ class TablePeople:
 
 @dataclass
 class People:
-    """A holder's shared people, made when they are first needed, and the vectors of the stage that is due."""
+    """A holder's shared people, made when they are first needed, and the vectors of the
+    stage that is due.
+    """
 
     group: int
     made: Callable[[], ArrayPeople | TablePeople]
@@ -131,30 +160,46 @@ class People:
 
 @dataclass(frozen=True, eq=False)
 class Alone(Stage[People]):
-    """Sums that every holder of images or series releases by itself: one stage of moments each, by its group."""
+    """Sums that every holder of images or series releases by itself: one stage of
+    moments each, by its group.
+    """
 
     each: Mapping[int, Sums]
 
     @property
     def blocks(self) -> Mapping[str, BlockSpec]:
         own = {(group, group): stage for group, stage in self.each.items()}
-        return {block_name(at): BlockSpec(at, (stage.size,), stage.sensitivity) for at, stage in own.items()}
+        return {
+            block_name(at): BlockSpec(at, (stage.size,), stage.sensitivity)
+            for at, stage in own.items()
+        }
 
     def count(self, rows: People) -> dict[str, Tensor]:
         people = rows.made()
         if isinstance(people, TablePeople):
             return {}
         stage = self.each[rows.group]
-        return {block_name((rows.group,) * 2): stage.sums(people.rows(shaded=isinstance(stage, First)))}
+        return {
+            block_name((rows.group,) * 2): stage.sums(
+                people.rows(shaded=isinstance(stage, First))
+            )
+        }
 
-    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[int, dict[str, Tensor]]:
+    def read(
+        self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
+    ) -> dict[int, dict[str, Tensor]]:
         keys = {group: block_name((group, group)) for group in self.each}
-        return {group: self.each[group].read_sums(sums[key], noise[key]) for group, key in keys.items()}
+        return {
+            group: self.each[group].read_sums(sums[key], noise[key])
+            for group, key in keys.items()
+        }
 
 
 @dataclass(frozen=True, eq=False)
 class Joint(Multiplied[People]):
-    """All second moments: triangles within a holder, and every cell of the products of two."""
+    """All second moments: triangles within a holder, and every cell of the products of
+    two.
+    """
 
     widths: Mapping[int, int]
     weights: Mapping[Groups, float]
@@ -166,17 +211,23 @@ class Joint(Multiplied[People]):
     def blocks(self) -> Mapping[str, BlockSpec]:
         found = {}
         for (a, b), weight in self.weights.items():
-            own, other = self.widths[a], self.widths[b]
+            own = self.widths[a]
+            other = self.widths[b]
             shape = (own * (own + 1) // 2,) if a == b else (own, other)
-            moved, diagonal = moments.sensitivity(self.scale, across=a != b), on_diagonal(own) if a == b else None
-            found[block_name((a, b))] = BlockSpec((a, b), shape, moved, weight=weight, diagonal=diagonal)
+            moved = moments.sensitivity(self.scale, across=a != b)
+            diagonal = on_diagonal(own) if a == b else None
+            found[block_name((a, b))] = BlockSpec(
+                (a, b), shape, moved, weight=weight, diagonal=diagonal
+            )
         return found
 
     @property
     def product(self) -> Product:
         return Product.of_all([*self.widths.values()])
 
-    def vectors_of(self, group: int, people: ArrayPeople | TablePeople) -> Numbers | TablePeople:
+    def vectors_of(
+        self, group: int, people: ArrayPeople | TablePeople
+    ) -> Numbers | TablePeople:
         """None is longer than `scale`, whatever centre and radius are."""
         if isinstance(people, TablePeople):
             return people.joint(self.scale)
@@ -188,14 +239,21 @@ class Joint(Multiplied[People]):
     def vectors(self, rows: People, start: int, stop: int) -> NDArray[Any]:
         return rows.vectors(self).words(start, stop)
 
-    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[Groups, tuple[Tensor, float]]:
+    def read(
+        self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
+    ) -> dict[Groups, tuple[Tensor, float]]:
         """Every block as whole numbers, with the deviation of its noise."""
-        return {groups: (sums[block_name(groups)].double(), noise[block_name(groups)]) for groups in self.weights}
+        return {
+            groups: (sums[block_name(groups)].double(), noise[block_name(groups)])
+            for groups in self.weights
+        }
 
 
 @dataclass(frozen=True, eq=False)
 class Classes(Multiplied[People]):
-    """Of every array the second moments of every class, in a subspace: products of triangles with one-hot classes."""
+    """Of every array the second moments of every class, in a subspace: products of
+    triangles with one-hot classes.
+    """
 
     label: "Label"
     features: Mapping[int, int]
@@ -211,26 +269,37 @@ class Classes(Multiplied[People]):
     def blocks(self) -> Mapping[str, BlockSpec]:
         found = {}
         for array, basis in self.basis.items():
-            first, marked = array < self.label.group, on_diagonal(int(basis.shape[1]))
+            first = array < self.label.group
+            marked = on_diagonal(int(basis.shape[1]))
             diagonal = marked[:, None].expand(-1, self.label.classes)
             diagonal = diagonal if first else diagonal.T
-            groups, moved = self._groups(array), moments.sensitivity(self.scale, across=False)
-            found[block_name(groups)] = BlockSpec(groups, tuple(diagonal.shape), moved, diagonal=diagonal)
+            groups = self._groups(array)
+            moved = moments.sensitivity(self.scale, across=False)
+            found[block_name(groups)] = BlockSpec(
+                groups, tuple(diagonal.shape), moved, diagonal=diagonal
+            )
         return found
 
     @property
     def product(self) -> Product:
         widths = {array: k * (k + 1) // 2 for array, k in self.directions.items()}
-        return Product(widths | {self.label.group: self.label.classes}, tuple(map(self._groups, self.basis)))
+        return Product(
+            widths | {self.label.group: self.label.classes},
+            tuple(map(self._groups, self.basis)),
+        )
 
     @property
     def directions(self) -> dict[int, int]:
         return {array: int(basis.shape[1]) for array, basis in self.basis.items()}
 
-    def vectors_of(self, group: int, people: ArrayPeople | TablePeople) -> Numbers | TablePeople:
+    def vectors_of(
+        self, group: int, people: ArrayPeople | TablePeople
+    ) -> Numbers | TablePeople:
         if isinstance(people, TablePeople):
             return people.classes(self.label.column)
-        basis = torch.zeros(self.features[group], self.directions[group], dtype=torch.int64)
+        basis = torch.zeros(
+            self.features[group], self.directions[group], dtype=torch.int64
+        )
         basis[: len(self.basis[group])] = self.basis[group]
         return people.turned(self.centre[group], basis, self.radius[group], self.scale)
 
@@ -240,7 +309,9 @@ class Classes(Multiplied[People]):
     def vectors(self, rows: People, start: int, stop: int) -> NDArray[Any]:
         return rows.vectors(self).words(start, stop)
 
-    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[int, tuple[Tensor, float]]:
+    def read(
+        self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
+    ) -> dict[int, tuple[Tensor, float]]:
         """Of each array (classes, triangle), with the deviation beside the diagonal."""
         found = {}
         for array in self.basis:
@@ -252,7 +323,9 @@ class Classes(Multiplied[People]):
 
 @dataclass(frozen=True)
 class Label:
-    """The column whose levels are the classes: whose it is, its place in that table, and in all of them."""
+    """The column whose levels are the classes: whose it is, its place in that table,
+    and in all of them.
+    """
 
     group: int
     column: int

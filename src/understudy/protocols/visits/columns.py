@@ -1,10 +1,13 @@
-"""Columns of people at several holders, their events at some of these: who counts which table, alone or with others.
+"""Columns of people at several holders, their events at some of these: who counts which
+table, alone or with others.
 
-Holders with the same columns are a group, each with people of its own (`Grid`): two hospitals with the visits of
-their patients, and an insurer of all of them. A table of columns that one group has is counted by each of its holders.
-A table of columns of two groups is part of the product of their people's vectors (`data/visits/counts.person_vectors`),
-in parts of root², as all others are then. A person is with one holder of each group, so what the holders count adds up
-to what one holder of each group would have counted.
+Holders with the same columns are a group, each with people of its own (`Grid`): two
+hospitals with the visits of their patients, and an insurer of all of them. A table of
+columns that one group has is counted by each of its holders. A table of columns of two
+groups is part of the product of their people's vectors
+(`data/visits/counts.person_vectors`), in parts of root², as all others are then. A
+person is with one holder of each group, so what the holders count adds up to what one
+holder of each group would have counted.
 
 Guarantee: made of public schemas alone; a table is counted once.
 """
@@ -20,7 +23,12 @@ from torch import Tensor
 
 from understudy.data.schema import Block as Groups
 from understudy.data.schema import Grid, Schema, join
-from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
+from understudy.data.visits import (
+    SeveralLayout,
+    SeveralVisits,
+    VisitLayout,
+    VisitSchema,
+)
 from understudy.data.visits.counts import Block
 from understudy.ground.errors import ConfigError
 from understudy.protocols.joint.stage import public_part
@@ -33,19 +41,25 @@ class Split:
     schema: VisitSchema | SeveralVisits
     grid: Grid
     owners: tuple[int, ...]  # of each person column of the joint schema, the group
-    events: tuple[int, ...]  # the groups with events, in the order of the schema's parts
+    # the groups with events, in the order of the schema's parts
+    events: tuple[int, ...]
 
     @classmethod
     def from_schemas(cls, schemas: Mapping[str, Any]) -> "Split":
-        """As the schemas show it. Edges: a table without ids → ConfigError; events that are called alike, a column in
-        two groups → SchemaError."""
-        grid, one = grid_of(schemas), next(iter(schemas.values()))
+        """As the schemas show it. Edges: a table without ids → ConfigError; events that
+        are called alike, a column in two groups → SchemaError.
+        """
+        grid = grid_of(schemas)
+        one = next(iter(schemas.values()))
         if len(grid.groups) == 1:
             return cls(one, grid, (0,) * len(one.person_schema.columns), (0,))
         for name, schema in schemas.items():
-            if schema.kind != "visits" and (schema.kind != "table" or schema.person is None):
+            if schema.kind != "visits" and (
+                schema.kind != "table" or schema.person is None
+            ):
                 raise ConfigError(
-                    f"{name} has neither events nor a table with ids: over columns a holder has events, or a table of "
+                    f"{name} has neither events nor a table with ids: over columns a "
+                    "holder has events, or a table of "
                     "the same people with their ids. Nothing was charged."
                 )
         having: dict[int, VisitSchema] = {}
@@ -62,21 +76,32 @@ class Split:
                 parts[names[0]] = part
                 owners += [group] * len(part.columns)
         for group, own in having.items():
-            owners += [group] * (len(own.person_schema.columns) - len(own.people.columns if own.people else ()))
-        people = replace(join(parts), person=None, rows_are_people=False) if parts else None
+            owners += [group] * (
+                len(own.person_schema.columns)
+                - len(own.people.columns if own.people else ())
+            )
+        people = (
+            replace(join(parts), person=None, rows_are_people=False) if parts else None
+        )
         one, *more = having.values()
         first = replace(one, people=people)
-        others = (replace(own, people=None, person=first.person, rules=()) for own in more)
+        others = (
+            replace(own, people=None, person=first.person, rules=()) for own in more
+        )
         rules = tuple(rule for own in more for rule in own.rules)
         joint = SeveralVisits(parts=(first, *others), rules=rules) if more else first
         return cls(joint, grid, tuple(owners), tuple(having))
 
     @cached_property
     def layout(self) -> VisitLayout | SeveralLayout:
-        """All are measured alike where two groups count a product of vectors, in parts of one root."""
+        """All are measured alike where two groups count a product of vectors, in parts
+        of one root.
+        """
         if isinstance(self.schema, SeveralVisits):
             return SeveralLayout.from_schema(self.schema)
-        return replace(VisitLayout.from_schema(self.schema), even=len(self.grid.groups) > 1)
+        return replace(
+            VisitLayout.from_schema(self.schema), even=len(self.grid.groups) > 1
+        )
 
     def first(self, group: int) -> str:
         """Who stands for the group where one is named."""
@@ -104,7 +129,8 @@ class Split:
 
     def across(self, groups: Groups, product: Tensor) -> dict[Block, Tensor]:
         """The tables of columns of both groups, out of the product of their vectors."""
-        rows, columns = self._spans(groups[0]), self._spans(groups[1])
+        rows = self._spans(groups[0])
+        columns = self._spans(groups[1])
         found = {}
         for block in self.layout.blocks:
             one, other = self._sides(block)
@@ -115,17 +141,27 @@ class Split:
         return found
 
     def groups(self, block: Block) -> Groups:
-        """Whose columns a table is of: two groups, the lower number first, or one and the same."""
-        found = [self.owners[place] if group == _PEOPLE else group for group, place in self._sides(block)]
+        """Whose columns a table is of: two groups, the lower number first, or one and
+        the same.
+        """
+        found = [
+            self.owners[place] if group == _PEOPLE else group
+            for group, place in self._sides(block)
+        ]
         return min(found), max(found)
 
     def _sides(self, block: Block) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Which columns a table is of: those of people by their place, those of events by their group, too."""
+        """Which columns a table is of: those of people by their place, those of events
+        by their group, too.
+        """
         kind, a, b = block
         first, *named = kind.split()
         if first == "person":
             return (_PEOPLE, a), (_PEOPLE, b)
-        whose = [self.events[self.layout.titles.index(title)] for title in named or self.layout.titles]
+        whose = [
+            self.events[self.layout.titles.index(title)]
+            for title in named or self.layout.titles
+        ]
         return ((_PEOPLE, a) if first == "across" else (whose[0], a)), (whose[-1], b)
 
     def _columns(self, group: int) -> list[int]:
@@ -134,18 +170,30 @@ class Split:
     def _spans(self, group: int) -> dict[tuple[int, int], slice]:
         """Where each of a group's columns lies in its people's vectors."""
         own = self.own(group)
-        names = [*((_PEOPLE, place) for place in self._columns(group)), *((group, n) for n in range(len(own.events)))]
+        names = [
+            *((_PEOPLE, place) for place in self._columns(group)),
+            *((group, n) for n in range(len(own.events))),
+        ]
         starts = accumulate((*own.people, *own.events), initial=0)
-        return {which: slice(a, b) for which, (a, b) in zip(names, pairwise(starts), strict=True)}
+        return {
+            which: slice(a, b)
+            for which, (a, b) in zip(names, pairwise(starts), strict=True)
+        }
 
 
 _PEOPLE = -1  # in the place of a group, where a column is one of people
 
 
 def grid_of(schemas: Mapping[str, Any]) -> Grid:
-    """Who holds the same: tables of the same columns, or people and events by one and the same schema."""
+    """Who holds the same: tables of the same columns, or people and events by one and
+    the same schema.
+    """
 
     def told(schema: Any) -> Any:
-        return schema.columns if schema.kind == "table" else json.dumps(public_part(schema), sort_keys=True)
+        return (
+            schema.columns
+            if schema.kind == "table"
+            else json.dumps(public_part(schema), sort_keys=True)
+        )
 
     return Grid.alike({name: told(schema) for name, schema in schemas.items()})

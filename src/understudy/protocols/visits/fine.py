@@ -1,15 +1,20 @@
-"""Numbers without declared bins: their fine cells are released first, and the levels that tables have follow from them.
+"""Numbers without declared bins: their fine cells are released first, and the levels
+that tables have follow from them.
 
-By trees, as gram has them (`models/tables/trees.py`): of a column of people a person has one cell, of one of events the
-average over those that count (`data/visits/counts.py`). Pairs are measured on few levels; what is drawn is finer.
+By trees, as gram has them (`models/tables/trees.py`): of a column of people a person
+has one cell, of one of events the average over those that count
+(`data/visits/counts.py`). Pairs are measured on few levels; what is drawn is finer.
 
-Where numbers without bounds are is released before that, in public cells of all numbers, as gram does it: of the time
-of events by all of these, of which a person's first and the gaps between them follow.
+Where numbers without bounds are is released before that, in public cells of all
+numbers, as gram does it: of the time of events by all of these, of which a person's
+first and the gaps between them follow.
 
-Guarantee: a person's nodes in each layer of a tree are no less than 0 and add up to the unit at most, so that the
-squares of all of a block's add up to its sensitivity squared. Which bounds or levels a server names changes neither
-that nor what a person weighs in a table.
-Edges: up to 64 whole numbers or days have a level each, and nothing is bought of them where bounds are declared.
+Guarantee: a person's nodes in each layer of a tree are no less than 0 and add up to the
+unit at most, so that the squares of all of a block's add up to its sensitivity squared.
+Which bounds or levels a server names changes neither that nor what a person weighs in a
+table.
+Edges: up to 64 whole numbers or days have a level each, and nothing is bought of them
+where bounds are declared.
 """
 
 import math
@@ -38,24 +43,38 @@ from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Stage
 from understudy.protocols.visits.columns import Split, grid_of
 
-_DRAWN, _NEAR = 48, 5e-4  # bins that a column is drawn in, and how near to its fine table is near enough
+# bins that a column is drawn in, and how near to its fine table is near enough
+_DRAWN = 48
+_NEAR = 5e-4
 _NEVER = -80.0  # log-odds of a bin with nobody in it
-Runs = tuple[tuple[str, Run], ...]  # of public cells in which numbers without bounds are, by column
+# of public cells in which numbers without bounds are, by column
+Runs = tuple[tuple[str, Run], ...]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A holder's people by their levels and fine cells, between bounds that were found, or by public cells before that,
-    made when they are first counted; and its group."""
+    """A holder's people by their levels and fine cells, between bounds that were found,
+    or by public cells before that, made when they are first counted; and its group.
+    """
 
     group: int
     codes: Callable[[Runs | None], VisitCodes]
 
-    def levels(self, runs: Runs | None, columns: Mapping[str, "Bought"], some: slice = slice(None)) -> VisitCodes:
+    def levels(
+        self,
+        runs: Runs | None,
+        columns: Mapping[str, "Bought"],
+        some: slice = slice(None),
+    ) -> VisitCodes:
         """With the levels of these columns, of some of the people."""
         codes = self.codes(runs)
-        codes = codes if some == slice(None) else codes.take(np.arange(some.start, some.stop))
-        if own := [one for one in columns.values() if one.group == self.group]:
+        codes = (
+            codes
+            if some == slice(None)
+            else codes.take(np.arange(some.start, some.stop))
+        )
+        own = [one for one in columns.values() if one.group == self.group]
+        if own:
             codes = VisitCodes(codes.people.copy(), codes.events.copy(), codes.starts)
         for one in own:
             cells = codes.people if one.side == "people" else codes.events
@@ -65,8 +84,10 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Bought:
-    """A column whose levels are bought: as it is `declared`, as it is counted of "people" or "events" in some place of
-    a group's, and with fine cells. `cuts`: those at which levels begin."""
+    """A column whose levels are bought: as it is `declared`, as it is counted of
+    "people" or "events" in some place of a group's, and with fine cells. `cuts`: those
+    at which levels begin.
+    """
 
     declared: str
     own: Binned
@@ -79,62 +100,100 @@ class Bought:
     @cached_property
     def tree(self) -> Trees:
         paid = 1 if self.own is self.fine else LAYERS  # public cells are one layer
-        return Trees(Schema(columns=(self.own,)), Schema(columns=(self.fine,)), paid=paid)
+        return Trees(
+            Schema(columns=(self.own,)), Schema(columns=(self.fine,)), paid=paid
+        )
 
     @property
     def last(self) -> int:
-        """No level begins at this cell, or after it: a schema has no bin of the upper bound alone."""
-        return self.fine.levels - bool(self.own.bound_at(self.fine.edges[-2].item()) >= self.own.high)
+        """No level begins at this cell, or after it: a schema has no bin of the upper
+        bound alone.
+        """
+        return self.fine.levels - bool(
+            self.own.bound_at(self.fine.edges[-2].item()) >= self.own.high
+        )
 
     @property
     def bins(self) -> tuple[Any, ...]:
-        return (self.own.low, *map(self.own.bound_at, self.fine.edges[self.cuts[1:]].tolist()), self.own.high)
+        return (
+            self.own.low,
+            *map(self.own.bound_at, self.fine.edges[self.cuts[1:]].tolist()),
+            self.own.high,
+        )
 
     @cached_property
     def levels(self) -> NDArray[np.int64]:
         """Of every cell, and of the missing one."""
-        return np.searchsorted(np.append(self.cuts, self.fine.levels), np.arange(self.fine.size), side="right") - 1
+        return (
+            np.searchsorted(
+                np.append(self.cuts, self.fine.levels),
+                np.arange(self.fine.size),
+                side="right",
+            )
+            - 1
+        )
 
     def chosen(self, table: Tensor, noise: float, most: int) -> Tensor:
-        """The cuts that a server names, by the fine table and the noise of a pair's cell."""
+        """The cuts that a server names, by the fine table and the noise of a pair's
+        cell.
+        """
         held = table[: self.fine.levels]
         groups = merged_neighbours(held, level_count(float(held.sum()), noise, most))
         cuts = np.flatnonzero(np.diff(groups, prepend=-1))
         return torch.from_numpy(cuts[cuts < self.last])
 
     def finer(self, table: Tensor) -> "Bought":
-        """With the bins in which numbers are drawn evenly: the one that is furthest from the fine table, in people or
-        in how far these would be moved, is cut where that shows, again and again."""
-        people, edges = table[: self.fine.levels].double().numpy(), self.fine.edges.astype(np.float64)
+        """With the bins in which numbers are drawn evenly: the one that is furthest
+        from the fine table, in people or in how far these would be moved, is cut where
+        that shows, again and again.
+        """
+        people = table[: self.fine.levels].double().numpy()
+        edges = self.fine.edges.astype(np.float64)
         below = np.append(0, np.cumsum(people)) / max(float(people.sum()), 1e-9)
         far = np.abs((edges[:-1] + edges[1:]) / 2 - np.interp(0.5, below, edges))
         spread = max(float(np.diff(below) @ far), 1e-300)
 
         def off(first: int, past: int) -> tuple[float, int, int, int]:
-            at, held = edges[first : past + 1], below[first : past + 1]
+            at = edges[first : past + 1]
+            held = below[first : past + 1]
             apart = np.abs(held - np.interp(at, at[[0, -1]], held[[0, -1]]))
             apart[max(self.last - first, 0) :] = 0
             moved = float((apart[:-1] + apart[1:]) @ np.diff(at)) / 2 / spread
-            return max(float(apart.max()), moved * bool(apart.any())), first, past, first + int(apart.argmax())
+            return (
+                max(float(apart.max()), moved * bool(apart.any())),
+                first,
+                past,
+                first + int(apart.argmax()),
+            )
 
-        bins = [off(first, past) for first, past in pairwise([*self.cuts.tolist(), self.fine.levels])]
+        bins = [
+            off(first, past)
+            for first, past in pairwise([*self.cuts.tolist(), self.fine.levels])
+        ]
         while len(bins) < _DRAWN and max(bins)[0] > _NEAR:
             _, first, past, place = bins.pop(bins.index(max(bins)))
             bins += [off(first, place), off(place, past)]
         return replace(self, cuts=np.sort([first for _, first, _, _ in bins]))
 
     def parted(self, finer: "Bought", table: Tensor) -> tuple[Tensor, Tensor]:
-        """Of each finer bin, and of the missing one, its level, and the logarithm of its share of that."""
-        level = torch.from_numpy(self.levels[[*finer.cuts, *[self.fine.levels] * self.own.nullable]])
-        held = torch.bincount(torch.from_numpy(finer.levels), table.double(), len(level))
+        """Of each finer bin, and of the missing one, its level, and the logarithm of
+        its share of that.
+        """
+        level = torch.from_numpy(
+            self.levels[[*finer.cuts, *[self.fine.levels] * self.own.nullable]]
+        )
+        held = torch.bincount(
+            torch.from_numpy(finer.levels), table.double(), len(level)
+        )
         whole = torch.bincount(level, held, len(level))[level]
         return level, (held / whole.clamp(min=1e-300)).log().clamp(min=_NEVER)
 
 
 @dataclass(frozen=True, eq=False)
 class Within:
-    """What all schemas describe, as they were `told`, with bounds in every column: those that were found, or, before
-    that, the widest."""
+    """What all schemas describe, as they were `told`, with bounds in every column:
+    those that were found, or, before that, the widest.
+    """
 
     told: Mapping[str, Any]
     runs: Runs | None = None
@@ -142,39 +201,66 @@ class Within:
     @cached_property
     def schemas(self) -> dict[str, Any]:
         runs = None if self.runs is None else dict(self.runs)
-        return {n: within(own, runs) if own.kind == "table" else own.within(runs) for n, own in self.told.items()}
+        return {
+            n: within(own, runs) if own.kind == "table" else own.within(runs)
+            for n, own in self.told.items()
+        }
 
     def on_bins(self, bought: Mapping[str, Bought]) -> Split:
         """With the bins of these columns."""
         bins = {one.declared: one.bins for one in bought.values()}
-        return Split.from_schemas({name: schema.binned(bins) for name, schema in self.schemas.items()})
+        return Split.from_schemas(
+            {name: schema.binned(bins) for name, schema in self.schemas.items()}
+        )
 
     @cached_property
     def public(self) -> dict[str, Bought]:
-        """Columns without bounds, by the public cells of all numbers; the time is one of events."""
-        free = (one for one in _counted(self.told) if is_unbounded(one[1]) and one[1].name in one[0].names)
-        return {own.name: Bought(own.name, fine, fine, *at) for _, own, fine, at in free}
+        """Columns without bounds, by the public cells of all numbers; the time is one
+        of events.
+        """
+        free = (
+            one
+            for one in _counted(self.told)
+            if is_unbounded(one[1]) and one[1].name in one[0].names
+        )
+        return {
+            own.name: Bought(own.name, fine, fine, *at) for _, own, fine, at in free
+        }
 
     @cached_property
     def bought(self) -> dict[str, Bought]:
-        """Columns whose levels are bought, by the names under which they are counted."""
+        """Columns whose levels are bought, by the names under which they are
+        counted.
+        """
         found: dict[str, Bought] = {}
         for schema, own, fine, at in _counted(self.schemas):
             time = getattr(schema, "time", None)
             declared = str(time) if own.name == f"first_{time}" else own.name
-            if own.name != time and (declared in self.public or not np.array_equal(own.edges, fine.edges)):
+            if own.name != time and (
+                declared in self.public or not np.array_equal(own.edges, fine.edges)
+            ):
                 found[own.name] = Bought(declared, replace(fine, bins=None), fine, *at)
         return found
 
 
-def _counted(schemas: Mapping[str, Any]) -> Iterator[tuple[Any, Binned, Binned, tuple[int, str, int]]]:
-    """Numbers, days and times of each group of holders: its schema, the column and its fine cells; the group, the side,
-    and the place there, the time of events last."""
+def _counted(
+    schemas: Mapping[str, Any],
+) -> Iterator[tuple[Any, Binned, Binned, tuple[int, str, int]]]:
+    """Numbers, days and times of each group of holders: its schema, the column and its
+    fine cells; the group, the side, and the place there, the time of events last.
+    """
     for group, schema in enumerate(grid_of(schemas).one_each(schemas).values()):
         if schema.kind == "table":
-            sides = {"people": (schema.columns, fine_schema(public_cells(schema)).columns)}
+            sides = {
+                "people": (schema.columns, fine_schema(public_cells(schema)).columns)
+            }
         else:
-            sides = {"people": (schema.person_schema.columns, schema.fine.person_schema.columns)}
+            sides = {
+                "people": (
+                    schema.person_schema.columns,
+                    schema.fine.person_schema.columns,
+                )
+            }
             sides["events"] = schema.event_columns, schema.fine.event_columns
         for side, columns in sides.items():
             for place, (own, fine) in enumerate(zip(*columns, strict=True)):
@@ -189,8 +275,9 @@ def nodes_moved(columns: Mapping[str, Bought]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class FineCells(Stage[Rows]):
-    """The trees of all columns whose levels are bought, or the public cells of those without bounds, a block each, in
-    parts of a `unit`."""
+    """The trees of all columns whose levels are bought, or the public cells of those
+    without bounds, a block each, in parts of a `unit`.
+    """
 
     columns: Mapping[str, Bought]
     unit: int
@@ -200,41 +287,77 @@ class FineCells(Stage[Rows]):
     def blocks(self) -> Mapping[str, BlockSpec]:
         found = {}
         for name, one in self.columns.items():
-            moved, groups = one.tree.moved, (one.group, one.group)
+            moved = one.tree.moved
+            groups = (one.group, one.group)
             most = self.unit * math.sqrt(moved) * (1 + 2.0**-40)
-            found[name] = BlockSpec(groups, (one.tree.nodes,), most, weight=float(moved))
+            found[name] = BlockSpec(
+                groups, (one.tree.nodes,), most, weight=float(moved)
+            )
         return found
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
         codes = rows.codes(self.within.runs)
         weighed = {
             "people": (codes.people, np.full(len(codes.people), float(self.unit))),
-            "events": (codes.events, parts(codes.order, codes.numbers[codes.owner], self.unit)),
+            "events": (
+                codes.events,
+                parts(codes.order, codes.numbers[codes.owner], self.unit),
+            ),
         }
-        sides = {name: (one, *weighed[one.side]) for name, one in self.columns.items() if one.group == rows.group}
-        return {name: one.tree.count(cells[:, [one.place]], mass) for name, (one, cells, mass) in sides.items()}
+        sides = {
+            name: (one, *weighed[one.side])
+            for name, one in self.columns.items()
+            if one.group == rows.group
+        }
+        return {
+            name: one.tree.count(cells[:, [one.place]], mass)
+            for name, (one, cells, mass) in sides.items()
+        }
 
-    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[str, tuple[Tensor, float]]:
+    def read(
+        self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
+    ) -> dict[str, tuple[Tensor, float]]:
         """Every column's nodes, in people, and the deviation of their noise."""
-        return {name: (sums[name].double() / self.unit, noise[name] / self.unit) for name in self.columns}
+        return {
+            name: (sums[name].double() / self.unit, noise[name] / self.unit)
+            for name in self.columns
+        }
 
     def on_cuts(self, cuts: Any, most: int) -> dict[str, Bought]:
-        """With levels as a server named them. Edges: any that the cells do not have, or too many → MessageError."""
+        """With levels as a server named them. Edges: any that the cells do not have, or
+        too many → MessageError.
+        """
         named = cuts if isinstance(cuts, Mapping) else {}
         for name, one in self.columns.items():
             own: Any = named.get(name)
-            good = isinstance(own, Tensor) and own.dtype == torch.int64 and own.ndim == 1 and 1 <= len(own) <= most
-            good = good and int(own[0]) == 0 and int(own[-1]) < one.last and bool((own.diff() > 0).all())
+            good = (
+                isinstance(own, Tensor)
+                and own.dtype == torch.int64
+                and own.ndim == 1
+                and 1 <= len(own) <= most
+            )
+            good = (
+                good
+                and int(own[0]) == 0
+                and int(own[-1]) < one.last
+                and bool((own.diff() > 0).all())
+            )
             if not good or named.keys() != self.columns.keys():
                 raise MessageError(
-                    f"levels of {', '.join(self.columns)} were due, up to {most} of each, by the fine cell at which "
+                    f"levels of {', '.join(self.columns)} were due, up to {most} of "
+                    "each, by the fine cell at which "
                     "each begins. Nothing was charged or sent."
                 )
-        return {name: replace(one, cuts=named[name].numpy()) for name, one in self.columns.items()}
+        return {
+            name: replace(one, cuts=named[name].numpy())
+            for name, one in self.columns.items()
+        }
 
 
 def runs_found(found: Found) -> Tensor:
-    """In which run of public cells the people of each column without bounds are: (columns, 2)."""
+    """In which run of public cells the people of each column without bounds are:
+    (columns, 2).
+    """
     columns, runs = found.stage("reach").columns, dict[str, Tensor]()  # type: ignore[attr-defined]
     for names, trees, nodes, noise in _alike(columns, found["reach"]):
         runs |= zip(names, runs_of(trees, nodes, noise, None), strict=True)
@@ -242,28 +365,52 @@ def runs_found(found: Found) -> Tensor:
 
 
 def fine_tables(found: Found) -> dict[str, Tensor]:
-    """People by fine cell, and last those without a value, of every column: also by what public cells said of it."""
+    """People by fine cell, and last those without a value, of every column: also by
+    what public cells said of it.
+    """
     return found.once("fine tables", lambda: _fine_tables(found))  # type: ignore[no-any-return]
 
 
 def _fine_tables(found: Found) -> dict[str, Tensor]:
-    stage, tables, also = cast(FineCells, found.stage("fine")), dict[str, Tensor](), dict[str, Counted]()
+    stage = cast(FineCells, found.stage("fine"))
+    tables = dict[str, Tensor]()
+    also = dict[str, Counted]()
     for name, (first, last) in stage.within.runs or ():
         if name in stage.columns:  # not of the time, of which each person's first is
             counts, noise = found["reach"][name]
-            fine, edges = stage.columns[name].fine, stage.within.public[name].fine.edges[first + 1 : last + 1]
-            places = np.concatenate([[0], np.searchsorted(fine.edges, edges).clip(max=fine.levels), [fine.levels]])
-            also[name] = Counted(torch.from_numpy(places), counts[first : last + 1], noise)
+            fine = stage.columns[name].fine
+            edges = stage.within.public[name].fine.edges[first + 1 : last + 1]
+            places = np.concatenate(
+                [
+                    [0],
+                    np.searchsorted(fine.edges, edges).clip(max=fine.levels),
+                    [fine.levels],
+                ]
+            )
+            also[name] = Counted(
+                torch.from_numpy(places), counts[first : last + 1], noise
+            )
     for names, trees, nodes, noises in _alike(stage.columns, found["fine"]):
         more = {place: [also[name]] for place, name in enumerate(names) if name in also}
-        tables |= zip(names, TreesRead.of(trees, nodes, noises, None, more).tables, strict=True)
+        tables |= zip(
+            names, TreesRead.of(trees, nodes, noises, None, more).tables, strict=True
+        )
     return tables
 
 
 def _alike(
     columns: Mapping[str, Bought], read: Mapping[str, tuple[Tensor, float]]
 ) -> Iterator[tuple[list[str], list[Trees], list[Tensor], list[float]]]:
-    """The columns that have as many people, their trees, what was counted, and the deviation of its noise."""
+    """The columns that have as many people, their trees, what was counted, and the
+    deviation of its noise.
+    """
     for whose in {(one.group, one.side) for one in columns.values()}:
-        names = [name for name, one in columns.items() if (one.group, one.side) == whose]
-        yield names, [columns[n].tree for n in names], [read[n][0] for n in names], [read[n][1] for n in names]
+        names = [
+            name for name, one in columns.items() if (one.group, one.side) == whose
+        ]
+        yield (
+            names,
+            [columns[n].tree for n in names],
+            [read[n][0] for n in names],
+            [read[n][1] for n in names],
+        )

@@ -1,5 +1,6 @@
-"""What is fitted to released tables of people and events: a mixture of chains, with what public rules leave of it; and
-what a forecast says of them. `study` is the `VisitStudy` of the run.
+"""What is fitted to released tables of people and events: a mixture of chains, with
+what public rules leave of it; and what a forecast says of them. `study` is the
+`VisitStudy` of the run.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,95 +24,162 @@ from understudy.models.tables.merged_levels import level_count
 from understudy.models.visits.chains import MixtureOfChains
 from understudy.models.visits.fit import VisitTables, VisitTies, fit_visits, seconds_of
 from understudy.models.visits.together import ChainsTogether
-from understudy.protocols.core.forecast import BASE, DRAW, READ, TREE, Error, Forecast, Stage, alignment_seconds
+from understudy.protocols.core.forecast import (
+    BASE,
+    DRAW,
+    READ,
+    TREE,
+    Error,
+    Forecast,
+    Stage,
+    alignment_seconds,
+)
 from understudy.protocols.joint.found import Found
 from understudy.protocols.visits.fine import fine_tables, nodes_moved
 from understudy.protocols.visits.wide import wide_columns
 
 Events = VisitSchema | SeveralVisits
 Mixtures = MixtureOfChains | ChainsTogether
-FEW = 4  # so many deviations of its noise: people who are no more than that cannot be told from it
+# so many deviations of its noise: people who are no more than that cannot be told from
+# it
+FEW = 4
 _EVENTS = 8  # of a person, about: nobody knows yet
-_CELL, _EVENT = 1000, 40  # bytes of memory for a cell of a joint matrix that is fitted, and for a value of an event
+# bytes of memory for a cell of a joint matrix that is fitted, and for a value of an
+# event
+_CELL = 1000
+_EVENT = 40
 FITTED = ("kinds", "chains", "states", "steps", "rate", "seed")
 
 
-def fit_tables(config: Any, schema: Events, tables: VisitTables, look: Callable[[], None]) -> Mixtures:
-    """Of one kind of events a mixture of chains, of several such mixtures that share their people."""
+def fit_tables(
+    config: Any, schema: Events, tables: VisitTables, look: Callable[[], None]
+) -> Mixtures:
+    """Of one kind of events a mixture of chains, of several such mixtures that share
+    their people.
+    """
     settings: dict[str, Any] = {key: getattr(config, key) for key in FITTED}
-    settings |= {"device": pick_device(config.device), "watch": lambda step, residual: look()}
+    settings |= {
+        "device": pick_device(config.device),
+        "watch": lambda step, residual: look(),
+    }
     ties = tuple(fitted_ties(schema, part) for part in schema.parts)
-    return fit_visits(tables, [*map(number_bounds, schema.parts)], ties=ties, **settings)
+    return fit_visits(
+        tables, [*map(number_bounds, schema.parts)], ties=ties, **settings
+    )
 
 
 def fitted_ties(schema: Events, part: VisitSchema) -> VisitTies:
-    """What rules leave of people's columns and those of one kind of events; those on the time itself are left to
-    drawing."""
+    """What rules leave of people's columns and those of one kind of events; those on
+    the time itself are left to drawing.
+    """
 
     def ties_among(columns: Sequence[Column]) -> tuple[Tie, ...]:
         rules = about(schema.rules, [column.name for column in columns])
-        return tuple(rule_ties(Codec(Schema(columns=tuple(columns), rules=rules)))) if rules else ()
+        return (
+            tuple(rule_ties(Codec(Schema(columns=tuple(columns), rules=rules))))
+            if rules
+            else ()
+        )
 
-    people, events = schema.person_schema.columns, part.event_schema.columns
+    people = schema.person_schema.columns
+    events = part.event_schema.columns
     declared = () if part.people is None else part.people.columns
-    return VisitTies(both=ties_among((*people, *events)), people=ties_among(declared), events=ties_among(events))
+    return VisitTies(
+        both=ties_among((*people, *events)),
+        people=ties_among(declared),
+        events=ties_among(events),
+    )
 
 
 def check_fit(study: Any) -> Events:
-    """The schema with all rules, unless the fit would refuse it: too few states, or too much memory."""
+    """The schema with all rules, unless the fit would refuse it: too few states, or too
+    much memory.
+    """
     config = study.config
     schema: Events = with_rules(study.schema, config.rules)
     for part in schema.parts:
         layout = VisitLayout.from_schema(part)
         with torch.device("meta"):
             MixtureOfChains(
-                layout.people, layout.events, number_bounds(part), ordered=layout.ordered, kinds=config.kinds,
-                chains=config.chains, states=config.states,
-            )  # fmt: skip
+                layout.people,
+                layout.events,
+                number_bounds(part),
+                ordered=layout.ordered,
+                kinds=config.kinds,
+                chains=config.chains,
+                states=config.states,
+            )
     pick_device(config.device)
     return schema
 
 
-def fitted(study: Any, found: Found, look: Callable[[], None]) -> tuple[GeneratorParts, int]:
+def fitted(
+    study: Any, found: Found, look: Callable[[], None]
+) -> tuple[GeneratorParts, int]:
     """The mixture, and how many people there are."""
-    tables, stage = found["tables"], found.stage("tables")
+    tables = found["tables"]
+    stage = found.stage("tables")
     schema = with_rules(stage.split.schema, study.config.rules)  # type: ignore[attr-defined]
     network = fit_tables(study.config, schema, tables, look).cpu().eval()
     if study.bought:
         network, schema = drawn_finely(study, found, network, schema)
-    people = max(1, round(tables.people)) if found.record.people is None else found.record.people
+    people = (
+        max(1, round(tables.people))
+        if found.record.people is None
+        else found.record.people
+    )
     noise = max(tables.noise.values())
     card: dict[str, Any] = {
-        "events": {part.title: {"most": part.most_events, "cut": part.cut} for part in schema.parts},
+        "events": {
+            part.title: {"most": part.most_events, "cut": part.cut}
+            for part in schema.parts
+        },
         "tables": len(tables.layout.blocks),
         "noise": {"people in a cell": noise},
     }
-    if len((split := study.split).grid.groups) > 1:
+    split = study.split
+    if len(split.grid.groups) > 1:
         counted = [name for part in schema.parts for name in part.person_schema.names]
         card["owners"] = dict(zip(counted, map(split.first, split.owners), strict=True))
-        for part, name in zip(schema.parts, map(split.first, split.events), strict=True):
-            card["owners"] |= dict.fromkeys((*part.events.names, *part.event_schema.names), name)
+        for part, name in zip(
+            schema.parts, map(split.first, split.events), strict=True
+        ):
+            card["owners"] |= dict.fromkeys(
+                (*part.events.names, *part.event_schema.names), name
+            )
     if people <= FEW * noise:
-        said = f"{people:,} people, and noise of {noise:.4g} on every count: what is drawn here tells little of them."
+        said = (
+            f"{people:,} people, and noise of {noise:.4g} on every count: what is "
+            "drawn here tells little of them."
+        )
         card["warning"] = f"{said} More people, or a larger budget, would."
     return GeneratorParts(network, schema, card), people
 
 
-def drawn_finely(study: Any, found: Found, network: Mixtures, schema: Events) -> tuple[Mixtures, Events]:
-    """The same where levels that were bought are parted into bins, as the fine tables say."""
+def drawn_finely(
+    study: Any, found: Found, network: Mixtures, schema: Events
+) -> tuple[Mixtures, Events]:
+    """The same where levels that were bought are parted into bins, as the fine tables
+    say.
+    """
     tables, bought = fine_tables(found), found.stage("tables").bought  # type: ignore[attr-defined]
     finer = {name: one.finer(tables[name]) for name, one in bought.items()}
 
     def parts_of(column: Column) -> tuple[torch.Tensor, torch.Tensor]:
-        if (one := bought.get(column.name)) is None:
+        one = bought.get(column.name)
+        if one is None:
             return torch.arange(column.size), torch.zeros(column.size)
         return one.parted(finer[column.name], tables[column.name])  # type: ignore[no-any-return]
 
     members = [
-        member.parted([*map(parts_of, part.person_schema.columns)], [*map(parts_of, part.event_schema.columns)])
+        member.parted(
+            [*map(parts_of, part.person_schema.columns)],
+            [*map(parts_of, part.event_schema.columns)],
+        )
         for member, part in zip(network.each, schema.parts, strict=True)
     ]
-    drawn = replace(found.stage("fine").within.on_bins(finer).schema, rules=schema.rules)  # type: ignore[attr-defined]
+    within = found.stage("fine").within  # type: ignore[attr-defined]
+    drawn = replace(within.on_bins(finer).schema, rules=schema.rules)
     return members[0] if len(members) == 1 else ChainsTogether(members), drawn
 
 
@@ -128,44 +196,95 @@ COUNTED = {
 
 def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     """What a forecast says of the tables, and how uncertain they will be."""
-    schema, people, noises = check_fit(study), said.people, dict[str, list[float]]()
+    schema = check_fit(study)
+    people = said.people
+    noises = dict[str, list[float]]()
     cells = study.cell_noise(ahead, study.widest)
     for (kind, *_), own in cells.items():
         first, *titles = kind.split()
         words = COUNTED[first] + (f" ({' and '.join(titles)})" if titles else "")
         noises.setdefault(words, []).append(own)
-    least, noise = min(cells.values()), max(cells.values())
+    least = min(cells.values())
+    noise = max(cells.values())
     warnings: list[str] = []
     if people is not None:
-        few = f"{people:,} people are no more than noise of {noise:.4g} on every count hides."
-        warnings += [few] if people <= FEW * noise else wide_columns(schema, study.layout, cells, people)
-    tables, shares = len(study.layout.blocks), study.pricing.shares
-    stages = [Stage(what="all tables", share=shares[-1], moved=tables, noise={"least": least, "largest": noise})]
-    facts = [f"{tables:,} tables of people's columns, of events' and of both, in each of which a person weighs 1"]
+        few = (
+            f"{people:,} people are no more than noise of {noise:.4g} on every count "
+            "hides."
+        )
+        warnings += (
+            [few]
+            if people <= FEW * noise
+            else wide_columns(schema, study.layout, cells, people)
+        )
+    tables = len(study.layout.blocks)
+    shares = study.pricing.shares
+    stages = [
+        Stage(
+            what="all tables",
+            share=shares[-1],
+            moved=tables,
+            noise={"least": least, "largest": noise},
+        )
+    ]
+    facts = [
+        f"{tables:,} tables of people's columns, of events' and of both, in each of "
+        "which a person weighs 1"
+    ]
     for part in schema.parts:
         which = "the first" if part.cut == "first" else "drawn by chance"
-        facts.append(f"at most {part.most_events:,} {part.title} of a person count, {which}")
-    single = [("reach", "public cells", study.public), ("fine", "fine cells", study.bought)]
+        facts.append(
+            f"at most {part.most_events:,} {part.title} of a person count, {which}"
+        )
+    single = [
+        ("reach", "public cells", study.public),
+        ("fine", "fine cells", study.bought),
+    ]
     for place, (name, what, columns) in enumerate(one for one in single if one[-1]):
-        facts.append(f"{'then' if place else 'first'} {study.releases[name]}: {', '.join(columns)}")
+        facts.append(
+            f"{'then' if place else 'first'} {study.releases[name]}: "
+            f"{', '.join(columns)}"
+        )
         own = study.cells(ahead.noise(name), columns, study.widest)
-        of_a_count = {"a count": max(ahead.deviations_of(name, own.blocks).values()) / own.unit}
-        stages.insert(place, Stage(what=what, share=shares[place], moved=nodes_moved(columns), noise=of_a_count))
-    columns = [*schema.person_schema.columns, *(one for part in schema.parts for one in part.event_schema.columns)]
+        of_a_count = {
+            "a count": max(ahead.deviations_of(name, own.blocks).values()) / own.unit
+        }
+        stages.insert(
+            place,
+            Stage(
+                what=what,
+                share=shares[place],
+                moved=nodes_moved(columns),
+                noise=of_a_count,
+            ),
+        )
+    columns = [
+        *schema.person_schema.columns,
+        *(one for part in schema.parts for one in part.event_schema.columns),
+    ]
     most = study.most if people is None else level_count(people, noise, study.most)
     width = sum(most if one.name in study.bought else one.size for one in columns)
     longest = sum(part.most_events for part in schema.parts)
     values = (people or 0) * min(longest, _EVENTS) * len(columns)
-    counting = TREE * len(study.bought) + study.layout.size * len(said.budgets) * DRAW + READ * values
+    counting = (
+        TREE * len(study.bought)
+        + study.layout.size * len(said.budgets) * DRAW
+        + READ * values
+    )
     takes = {"counting": counting}
     if said.cut != "rows" and people:
         takes["alignment"] = alignment_seconds(people, len(said.budgets))
-    takes["the fit"] = seconds_of(width, longest, study.config.steps, bought=bool(study.bought))
+    takes["the fit"] = seconds_of(
+        width, longest, study.config.steps, bought=bool(study.bought)
+    )
     return {
         "facts": tuple(facts),
         "takes": takes,
         "memory": BASE + _CELL * width**2 + _EVENT * values,
         "stages": tuple(stages),
-        "errors": tuple(Error(what=what, least=min(own), largest=max(own)) for what, own in noises.items()),
+        "errors": tuple(
+            Error(what=what, least=min(own), largest=max(own))
+            for what, own in noises.items()
+        ),
         "warnings": tuple(warnings),
     }

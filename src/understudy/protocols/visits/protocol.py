@@ -1,24 +1,32 @@
-"""Visits: holders of people and their events release tables of both, once, privately, and chains are fitted to them.
+"""Visits: holders of people and their events release tables of both, once, privately,
+and chains are fitted to them.
 
-What Gram is for people with one row, this is for people with many: visits, purchases, readings. Counted are one- and
-two-way tables of people's columns, the number of events among them; of the columns of events, and of people's and
-events' columns together; and of consecutive events. In each a person with all events weighs 1
-(`data/visits/counts.py`), so that what a person did often counts no more than what another did once, and noise does not
-grow with `most_events`. Everything after the one release is free (`models/visits`).
+What Gram is for people with one row, this is for people with many: visits, purchases,
+readings. Counted are one- and two-way tables of people's columns, the number of events
+among them; of the columns of events, and of people's and events' columns together; and
+of consecutive events. In each a person with all events weighs 1
+(`data/visits/counts.py`), so that what a person did often counts no more than what
+another did once, and noise does not grow with `most_events`. Everything after the one
+release is free (`models/visits`).
 
-Holders have people of their own under one schema (over rows); or one holder or more have events of the same people, and
-others tables of them (over columns), and tables across holders are products of their people's vectors; or both (a
-grid): holders of the same columns have people of their own, each of whom is with one holder of all other columns, too.
+Holders have people of their own under one schema (over rows); or one holder or more
+have events of the same people, and others tables of them (over columns), and tables
+across holders are products of their people's vectors; or both (a grid): holders of the
+same columns have people of their own, each of whom is with one holder of all other
+columns, too.
 
-Sources: noise by Canonne, Kamath, Steinke 2020, priced as in `privacy/secure/moments.py`; sums by Bonawitz et al. 2017
-and products by Beaver 1991 (`privacy/secure/sums.py`). What is released is our own.
+Sources: noise by Canonne, Kamath, Steinke 2020, priced as in
+`privacy/secure/moments.py`; sums by Bonawitz et al. 2017 and products by Beaver 1991
+(`privacy/secure/sums.py`). What is released is our own.
 
-Guarantee: over rows (ε, δ)-DP for a person with all rows in both tables at a holder (or at up to `most_holders` of
-them), against the server, an outsider, and up to `colluding` other holders, who may pool what they know with the
-server. Over columns for a person with all rows at all parties, in one price, against the server, any party, and an
-outsider; the server deals the masks, so it must not pool what it knows with a holder. Over a grid the same against up
-to `colluding` of the holders.
-Edges: levels and bounds are those of the schema; how many events count (`most_events`) is public.
+Guarantee: over rows (ε, δ)-DP for a person with all rows in both tables at a holder (or
+at up to `most_holders` of them), against the server, an outsider, and up to `colluding`
+other holders, who may pool what they know with the server. Over columns for a person
+with all rows at all parties, in one price, against the server, any party, and an
+outsider; the server deals the masks, so it must not pool what it knows with a holder.
+Over a grid the same against up to `colluding` of the holders.
+Edges: levels and bounds are those of the schema; how many events count (`most_events`)
+is public.
 """
 
 import math
@@ -47,22 +55,42 @@ from understudy.protocols.core.settings import RULES
 from understudy.protocols.joint import run
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
-from understudy.protocols.joint.stage import Holding, Multiplied, Product, Stage, Study, Terms, block_name, expect
+from understudy.protocols.joint.stage import (
+    Holding,
+    Multiplied,
+    Product,
+    Stage,
+    Study,
+    Terms,
+    block_name,
+    expect,
+)
 from understudy.protocols.visits.columns import Split, grid_of
-from understudy.protocols.visits.fine import Bought, FineCells, Rows, Runs, Within, fine_tables, nodes_moved, runs_found
+from understudy.protocols.visits.fine import (
+    Bought,
+    FineCells,
+    Rows,
+    Runs,
+    Within,
+    fine_tables,
+    nodes_moved,
+    runs_found,
+)
 
 if TYPE_CHECKING:
     from understudy.models.visits.fit import VisitTables
 
-# What a person weighs in a table, in whole parts: the finest whose noise can be drawn. Divisible by many numbers; where
-# tables are products, squares of such.
+# What a person weighs in a table, in whole parts: the finest whose noise can be drawn.
+# Divisible by many numbers; where tables are products, squares of such.
 UNITS = (27_720, 5_040, 2_520, 840, 360, 120, 60, 24, 12, 6, 2, 1)
 ROOTS = (180, 120, 84, 60, 36, 24, 12, 6, 4, 2, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(usual.OverRows, usual.OverColumns):
-    """Nothing is measured for `rules`: the fit knows what they forbid, and what is drawn keeps them."""
+    """Nothing is measured for `rules`: the fit knows what they forbid, and what is
+    drawn keeps them.
+    """
 
     kinds: int = setting(256, WHOLE, "how many kinds of people the fit may tell apart")
     chains: int = setting(16, WHOLE, "how many chains of events these share")
@@ -70,16 +98,21 @@ class Config(usual.OverRows, usual.OverColumns):
     steps: int = setting(1200, WHOLE, "the most steps of the fit")
     rate: float = setting(0.2, POSITIVE, "learning rate of the fit")
     rules: tuple[dict[str, Any], ...] = setting(
-        (), RULES, "what every event keeps with its person, besides the rules of the schemas, where columns are split"
+        (),
+        RULES,
+        "what every event keeps with its person, besides the rules of the "
+        "schemas, where columns are split",
     )
     device: str = usual.device()
 
 
 @dataclass(frozen=True)
 class Tables(Multiplied[Rows]):
-    """All tables of every group's columns and of those of every two, in parts of a `unit`.
-    Guarantee: a person's cells in a table are no less than 0 and add up to its unit at most; so the squares of all of a
-    block's tables add up to its sensitivity squared."""
+    """All tables of every group's columns and of those of every two, in parts of a
+    `unit`.
+    Guarantee: a person's cells in a table are no less than 0 and add up to its unit at
+    most; so the squares of all of a block's tables add up to its sensitivity squared.
+    """
 
     split: Split
     unit: int
@@ -89,14 +122,21 @@ class Tables(Multiplied[Rows]):
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
         """Weights by what a person moves: so all cells have noise of one size."""
-        split, found = self.split, dict[str, BlockSpec]()
+        split = self.split
+        found = dict[str, BlockSpec]()
         squares = dict.fromkeys(split.grid.blocks, 0)
         for block, own in self.units.items():
             squares[split.groups(block)] += own**2
         for (one, other), square in squares.items():
-            shape = (split.own(one).size,) if one == other else (split.width(one), split.width(other))
+            shape = (
+                (split.own(one).size,)
+                if one == other
+                else (split.width(one), split.width(other))
+            )
             moved = math.sqrt(square) * (1 + 2.0**-40)
-            found[block_name((one, other))] = BlockSpec((one, other), shape, moved, weight=float(square))
+            found[block_name((one, other))] = BlockSpec(
+                (one, other), shape, moved, weight=float(square)
+            )
         return found
 
     @cached_property
@@ -107,39 +147,60 @@ class Tables(Multiplied[Rows]):
     @property
     def product(self) -> Product | None:
         groups = range(len(self.split.grid.groups))
-        return Product.of_all([*map(self.split.width, groups)]) if len(groups) > 1 else None
+        return (
+            Product.of_all([*map(self.split.width, groups)])
+            if len(groups) > 1
+            else None
+        )
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
-        counts = count_visits(rows.levels(self.runs, self.bought), self.split.own(rows.group), self.unit)
+        counts = count_visits(
+            rows.levels(self.runs, self.bought), self.split.own(rows.group), self.unit
+        )
         return {block_name((rows.group, rows.group)): torch.from_numpy(counts)}
 
     def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[np.int64]:
         some = rows.levels(self.runs, self.bought, slice(start, stop))
         return person_vectors(some, self.split.own(rows.group), math.isqrt(self.unit))
 
-    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> "VisitTables":
+    def read(
+        self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
+    ) -> "VisitTables":
         """In people."""
         from understudy.models.visits.fit import VisitTables
 
-        split, tables = self.split, dict[Block, Tensor]()
+        split = self.split
+        tables = dict[Block, Tensor]()
         for groups in split.grid.blocks:
             total, (one, other) = sums[block_name(groups)], groups
             if one == other:
                 cut = split.own(one).split(total.numpy())
-                tables |= {split.joint(one, block): torch.from_numpy(np.array(cut[block])) for block in cut}
+                tables |= {
+                    split.joint(one, block): torch.from_numpy(np.array(cut[block]))
+                    for block in cut
+                }
             else:
                 tables |= split.across(groups, total)
-        people = {block: tables[block].double() / own for block, own in self.units.items()}
+        people = {
+            block: tables[block].double() / own for block, own in self.units.items()
+        }
         return VisitTables(split.layout, people, self.table_noise(noise))
 
     def table_noise(self, noise: Mapping[str, float]) -> dict[Block, float]:
-        """The deviation in the cells of each table, in people, from that in each block."""
-        return {block: noise[block_name(self.split.groups(block))] / own for block, own in self.units.items()}
+        """The deviation in the cells of each table, in people, from that in each
+        block.
+        """
+        return {
+            block: noise[block_name(self.split.groups(block))] / own
+            for block, own in self.units.items()
+        }
 
 
 class VisitStudy(Study[Rows]):
-    """The server chooses who takes part, more noise, after "reach" the bounds of numbers without them, and after
-    "fine", by fine cells, the levels of numbers without bins (`visits/fine.py`)."""
+    """The server chooses who takes part, more noise, after "reach" the bounds of
+    numbers without them, and after "fine", by fine cells, the levels of numbers without
+    bins (`visits/fine.py`).
+    """
 
     family: ClassVar = "visits"
     settings: ClassVar = Config
@@ -149,17 +210,22 @@ class VisitStudy(Study[Rows]):
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
-        visits = {name: schema for name, schema in schemas.items() if schema.kind == "visits"}
+        visits = {
+            name: schema for name, schema in schemas.items() if schema.kind == "visits"
+        }
         if not visits:
             raise ConfigError(
-                f"{', '.join(schemas)}: nobody holds people with events, which visits is for: gram is for tables. "
-                "Nothing was charged."
+                f"{', '.join(schemas)}: nobody holds people with events, which visits "
+                "is for: gram is for tables. Nothing was charged."
             )
-        for (one, first), (other, second) in combinations(grid_of(visits).one_each(visits).items(), 2):
+        for (one, first), (other, second) in combinations(
+            grid_of(visits).one_each(visits).items(), 2
+        ):
             if set(first.names) & set(second.names):
                 raise SchemaError(
-                    f"{one} and {other} describe their rows differently: holders of the same columns need the same "
-                    "schema, and no other holder may have one of its columns. Nothing was charged."
+                    f"{one} and {other} describe their rows differently: holders of "
+                    "the same columns need the same schema, and no other holder may "
+                    "have one of its columns. Nothing was charged."
                 )
         self.widest = Within(schemas)
         self.split = self.widest.on_bins({})
@@ -167,7 +233,8 @@ class VisitStudy(Study[Rows]):
         self.grid.check_most_holders(config.most_holders)
         self.bought, self.public = self.widest.bought, self.widest.public
         self.least = len(self.releases)
-        # Of levels that are bought, where tables have room for them: they were counted as `DEFAULT_BINS` each.
+        # Of levels that are bought, where tables have room for them: they were counted
+        # as `DEFAULT_BINS` each.
         self.most = DEFAULT_BINS * (2 if 4 * self.layout.size <= MOST_CELLS else 1)
 
     @cached_property
@@ -182,21 +249,36 @@ class VisitStudy(Study[Rows]):
 
     @cached_property
     def pricing(self) -> VectorPricing:
-        """A count of single columns has about √½ of the noise of one in a table: more than one follows from it."""
-        single = (2 * nodes_moved(columns) for columns in (self.public, self.bought) if columns)
+        """A count of single columns has about √½ of the noise of one in a table: more
+        than one follows from it.
+        """
+        single = (
+            2 * nodes_moved(columns)
+            for columns in (self.public, self.bought)
+            if columns
+        )
         weights = [*single, len(self.layout.blocks)]
         shares = tuple(weight / sum(weights) for weight in weights)
         return VectorPricing(self.config.colluding, self.config.most_holders, shares)
 
     def rows(self, holding: Holding) -> Rows:
-        """Where events are drawn, the same ones in one session: others under the same masks would tell rows."""
-        held, aligned = holding.rows, holding.aligned
+        """Where events are drawn, the same ones in one session: others under the same
+        masks would tell rows.
+        """
+        held = holding.rows
+        aligned = holding.aligned
 
         @lru_cache(maxsize=1)
         def codes(runs: Runs | None) -> VisitCodes:
-            bounded = None if runs is None else Within(self.schemas, runs).schemas[holding.name]
+            bounded = (
+                None
+                if runs is None
+                else Within(self.schemas, runs).schemas[holding.name]
+            )
             if aligned is not None and held.schema.kind == "table":
-                free = frozenset(one.name for one in held.schema.columns if is_unbounded(one))
+                free = frozenset(
+                    one.name for one in held.schema.columns if is_unbounded(one)
+                )
                 fine = fine_schema(bounded or public_cells(held.schema))
                 levels = aligned.encoded(Trees(fine, fine, free).cells)
                 nobody = np.zeros(len(levels) + 1, dtype=np.int64)
@@ -206,7 +288,9 @@ class VisitStudy(Study[Rows]):
 
         return Rows(self.grid.group_of(holding.name), codes)
 
-    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Stage[Rows]:
+    def stage(
+        self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]
+    ) -> Stage[Rows]:
         if name == "reach":
             expect(terms)
             return self.cells(noise, self.public, self.widest)
@@ -215,7 +299,9 @@ class VisitStudy(Study[Rows]):
             within = self.widest
             if self.public:
                 cells = {name: one.fine.levels for name, one in self.public.items()}
-                within = Within(self.schemas, tuple(named_runs(cells, terms["runs"]).items()))
+                within = Within(
+                    self.schemas, tuple(named_runs(cells, terms["runs"]).items())
+                )
             return self.cells(noise, within.bought, within)
         expect(terms, *(["cuts"] if self.bought else []))
         if not self.bought:
@@ -224,21 +310,40 @@ class VisitStudy(Study[Rows]):
         assert isinstance(fine, FineCells)
         return self.tables(noise, fine.within, fine.on_cuts(terms["cuts"], self.most))
 
-    def cells(self, noise: float, columns: Mapping[str, Bought], within: Within) -> FineCells:
+    def cells(
+        self, noise: float, columns: Mapping[str, Bought], within: Within
+    ) -> FineCells:
         """Of all that is counted of these columns by themselves."""
         moved = math.sqrt(nodes_moved(columns))
-        return FineCells(columns, self._unit(UNITS, noise, lambda unit: unit * moved), within)
+        return FineCells(
+            columns, self._unit(UNITS, noise, lambda unit: unit * moved), within
+        )
 
-    def tables(self, noise: float, within: Within, bought: Mapping[str, Bought]) -> Tables:
-        """On these levels, and else on declared ones, or as many as there are before some are bought."""
+    def tables(
+        self, noise: float, within: Within, bought: Mapping[str, Bought]
+    ) -> Tables:
+        """On these levels, and else on declared ones, or as many as there are before
+        some are bought.
+        """
         split = within.on_bins(bought)
-        units = UNITS if len(self.grid.groups) == 1 else tuple(root**2 for root in ROOTS)
-        return Tables(split, self._unit(units, noise, split.layout.sensitivity), bought, within.runs)
+        units = (
+            UNITS if len(self.grid.groups) == 1 else tuple(root**2 for root in ROOTS)
+        )
+        return Tables(
+            split,
+            self._unit(units, noise, split.layout.sensitivity),
+            bought,
+            within.runs,
+        )
 
-    def _unit(self, units: Sequence[int], noise: float, sensitivity: Callable[[int], float]) -> int:
+    def _unit(
+        self, units: Sequence[int], noise: float, sensitivity: Callable[[int], float]
+    ) -> int:
         """The finest whose noise can be drawn."""
         most = LARGEST / 1.5 / 1.03 / self.config.most_holders
-        return next((unit for unit in units if noise * sensitivity(unit) <= most), units[-1])
+        return next(
+            (unit for unit in units if noise * sensitivity(unit) <= most), units[-1]
+        )
 
     def terms(self, name: str, found: Found) -> Terms:
         if name == "fine" and self.public:
@@ -246,11 +351,19 @@ class VisitStudy(Study[Rows]):
         if name != "tables" or not self.bought:
             return {}
         fine: Any = found.stage("fine")
-        noise, tables = max(self.cell_noise(found, fine.within).values()), fine_tables(found)
-        return {"cuts": {name: one.chosen(tables[name], noise, self.most) for name, one in fine.columns.items()}}
+        noise = max(self.cell_noise(found, fine.within).values())
+        tables = fine_tables(found)
+        return {
+            "cuts": {
+                name: one.chosen(tables[name], noise, self.most)
+                for name, one in fine.columns.items()
+            }
+        }
 
     def cell_noise(self, found: Found, within: Within) -> dict[Block, float]:
-        """The deviation in the cells of each table, in people: about that, before levels are bought."""
+        """The deviation in the cells of each table, in people: about that, before
+        levels are bought.
+        """
         stage = self.tables(found.noise("tables"), within, {})
         return stage.table_noise(found.deviations_of("tables", stage.blocks))
 
@@ -259,7 +372,9 @@ class VisitStudy(Study[Rows]):
 
         check_fit(self)
 
-    def fit(self, found: Found, privacy: Any, look: Callable[..., None], **more: Any) -> Any:
+    def fit(
+        self, found: Found, privacy: Any, look: Callable[..., None], **more: Any
+    ) -> Any:
         from understudy.protocols.visits.fit import fitted
 
         return fitted(self, found, look)
@@ -271,5 +386,12 @@ class VisitStudy(Study[Rows]):
 
 
 # rows of different people, columns of the same ones, or both
-PROTOCOL = run.family(VisitStudy, paper=__doc__, same_people=None, kinds=("visits", "table"), audit="joint-alone")
-train, forecast = PROTOCOL.train, PROTOCOL.forecast
+PROTOCOL = run.family(
+    VisitStudy,
+    paper=__doc__,
+    same_people=None,
+    kinds=("visits", "table"),
+    audit="joint-alone",
+)
+train = PROTOCOL.train
+forecast = PROTOCOL.forecast

@@ -1,11 +1,13 @@
 """What both ends of a stream share: messages ↔ frames, the event loop, the port.
 
-Guarantee: what is not exactly a run of frames (`runtime.grpc`) is refused (MessageError) before its body is looked at.
+Guarantee: what is not exactly a run of frames (`runtime.grpc`) is refused
+(MessageError) before its body is looked at.
 
-All streams of a process share one event loop, run by a thread of its own or by whoever waits for an answer: grpc.aio
-polls once for the whole process and wakes every loop that uses it; with a second loop, each takes the other's wake-ups
-and complains. A server that asks runs the loop itself (`drive`): a change of thread would cost a small ask more than
-its transport.
+All streams of a process share one event loop, run by a thread of its own or by whoever
+waits for an answer: grpc.aio polls once for the whole process and wakes every loop that
+uses it; with a second loop, each takes the other's wake-ups and complains. A server
+that asks runs the loop itself (`drive`): a change of thread would cost a small ask more
+than its transport.
 """
 
 import asyncio
@@ -26,12 +28,15 @@ _MOMENT = 0.02  # seconds
 FRAME = 1 << 21  # bytes
 TEXT = 1 << 20  # bytes of a message that is neither ask nor answer
 METHOD = "/understudy.Federation/Join"
-SILENCE = 45.0  # seconds without a frame after which a line is taken to be dead; who waits says so three times in it
+# seconds without a frame after which a line is taken to be dead; who waits says so
+# three times in it
+SILENCE = 45.0
 _HEAD = 1 << 14
 OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", FRAME),
     ("grpc.max_metadata_size", 8192),
-    ("grpc.keepalive_time_ms", 20_000),  # finds a dead peer, and keeps a firewall's table warm
+    # finds a dead peer, and keeps a firewall's table warm
+    ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.enable_retries", 0),
@@ -39,16 +44,21 @@ OPTIONS: list[tuple[str, Any]] = [
 SERVER_OPTIONS: list[tuple[str, Any]] = [
     *OPTIONS,
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.max_concurrent_streams", 2),  # of one connection: a party has one stream, and one that replaces it
+    # of one connection: a party has one stream, and one that replaces it
+    ("grpc.max_concurrent_streams", 2),
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.so_reuseport", 0),  # a second server on this port is an error, not a lottery
 ]
 
 
 async def send(
-    write: Callable[[bytes], Awaitable[None]], head: Mapping[str, Any], body: bytes | bytearray = b""
+    write: Callable[[bytes], Awaitable[None]],
+    head: Mapping[str, Any],
+    body: bytes | bytearray = b"",
 ) -> None:
-    """One message as frames. Each waits until the transport has taken the one before."""
+    """One message as frames. Each waits until the transport has taken the one
+    before.
+    """
     text = json.dumps(dict(head) | {"size": len(body)}).encode()
     room = FRAME - 4 - len(text)
     view = memoryview(body)
@@ -57,10 +67,12 @@ async def send(
         await write(bytes(view[start : start + FRAME]))
 
 
-async def receive(read: Read, *, limit: int) -> tuple[dict[str, Any], bytes | bytearray]:
-    """The next message. MessageError for what is not one; EOFError when the stream is over. Memory grows with what has
-    arrived, not with what a head promises. A body of many frames is a bytearray, whose memory the tensors in it may
-    share.
+async def receive(
+    read: Read, *, limit: int
+) -> tuple[dict[str, Any], bytes | bytearray]:
+    """The next message. MessageError for what is not one; EOFError when the stream is
+    over. Memory grows with what has arrived, not with what a head promises. A body of
+    many frames is a bytearray, whose memory the tensors in it may share.
     """
     frame = await read()
     if not isinstance(frame, bytes):
@@ -68,7 +80,8 @@ async def receive(read: Read, *, limit: int) -> tuple[dict[str, Any], bytes | by
     head, first = parse(frame, limit)
     if len(first) == head["size"]:
         return head, first
-    parts, left = [first], head["size"] - len(first)
+    parts = [first]
+    left = head["size"] - len(first)
     while left > 0:
         frame = await read()
         if not isinstance(frame, bytes):
@@ -81,9 +94,9 @@ async def receive(read: Read, *, limit: int) -> tuple[dict[str, Any], bytes | by
 
 
 def within(read: Read, seconds: float) -> Read:
-    """The same reads, with TimeoutError when nothing comes for so long: half-open lines are found here, not by TCP.
-    gRPC's own pings do not find them all: while one is on its way it sends no other, and one that is lost is waited
-    for.
+    """The same reads, with TimeoutError when nothing comes for so long: half-open lines
+    are found here, not by TCP. gRPC's own pings do not find them all: while one is on
+    its way it sends no other, and one that is lost is waited for.
     """
 
     async def reading() -> Any:
@@ -106,14 +119,18 @@ def parse(frame: bytes, limit: int) -> tuple[dict[str, Any], bytes]:
     if type(size) is not int or size < 0 or not isinstance(head.get("type"), str):
         raise MessageError("These bytes are not a frame.")
     if size > limit:
-        raise MessageError(f"A message of {size:,} bytes is above the limit of {limit:,}.")
-    if len(first := frame[cut:]) > size or (not first and size):
+        raise MessageError(
+            f"A message of {size:,} bytes is above the limit of {limit:,}."
+        )
+    first = frame[cut:]
+    if len(first) > size or (not first and size):
         raise MessageError("A message does not keep to the size that it stated.")
     return head, first
 
 
 def expect(head: Mapping[str, Any], *types: str) -> str:
-    if (found := str(head["type"])) not in types:
+    found = str(head["type"])
+    if found not in types:
         raise MessageError(f"A message of type {found[:40]!r} was not expected here.")
     return found
 
@@ -122,7 +139,8 @@ class _Driven:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self._running = threading.Lock()  # whoever holds it runs the loop
-        self._asking = threading.Lock()  # so that one thread at a time takes it from the thread of its own
+        # so that one thread at a time takes it from the thread of its own
+        self._asking = threading.Lock()
         self._drives = 0
         threading.Thread(target=self._own, name="understudy-grpc", daemon=True).start()
 
@@ -140,7 +158,8 @@ class _Driven:
 
     def _own(self) -> None:
         while True:
-            # not while somebody is about to take it, who has told it to stop once and for all
+            # not while somebody is about to take it, who has told it to stop once and
+            # for all
             with self._asking:
                 self._running.acquire()
             try:
@@ -164,12 +183,16 @@ def loop() -> asyncio.AbstractEventLoop:
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:
-    """Do this in the loop, which runs in the calling thread until it is done. Not from the loop itself."""
+    """Do this in the loop, which runs in the calling thread until it is done. Not from
+    the loop itself.
+    """
     return _driven().drive(work)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Do this in the loop and wait for it, however long. Ctrl-C here cancels it there."""
+    """Do this in the loop and wait for it, however long. Ctrl-C here cancels it
+    there.
+    """
     future = asyncio.run_coroutine_threadsafe(work, loop())
     try:
         return future.result()
@@ -182,15 +205,26 @@ def why_not(address: str) -> str:
     """Why an address cannot be listened on, and what to do."""
     host, _, port = address.rpartition(":")
     try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(
+            host.strip("[]"),
+            int(port),
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )
         with socket.socket(found[0][0]) as probe:
             probe.bind(found[0][4])
     except OSError as error:
         match error.errno:
             case errno.EADDRINUSE:
-                return "the port is taken. Is another `understudy serve` running? Otherwise choose another address"
+                return (
+                    "the port is taken. Is another `understudy serve` running? "
+                    "Otherwise choose another address"
+                )
             case errno.EADDRNOTAVAIL:
-                return "this machine does not have that address. Behind a router, listen on 0.0.0.0:PORT"
+                return (
+                    "this machine does not have that address. Behind a router, listen "
+                    "on 0.0.0.0:PORT"
+                )
             case errno.EACCES:
                 return "ports below 1024 are for the system. Choose a higher one"
         return error.strerror or type(error).__name__

@@ -1,4 +1,6 @@
-"""The receiver over HTTP: what a run is, and a place to put an upload. `/openapi.json` describes it."""
+"""The receiver over HTTP: what a run is, and a place to put an upload. `/openapi.json`
+describes it.
+"""
 
 import threading
 import time
@@ -18,7 +20,12 @@ from understudy.services.web.skeleton import BYTES, caller_address, length_of, r
 
 T = TypeVar("T")
 SECONDS = 60.0  # for an upload to arrive
-Context = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="Of the ticket, as docs/people.md says.")]
+Context = Annotated[
+    str,
+    Field(
+        pattern="^[0-9a-f]{64}$", description="Of the ticket, as docs/people.md says."
+    ),
+]
 REFUSALS = refusals(400, 404, 405, 410, 429, 503)
 
 
@@ -33,7 +40,9 @@ class Ticket(BaseModel):
 
 
 class ReportTicket(BaseModel):
-    """What a round of reports tells those whom it asks: its sets of columns, and how often each is to be drawn."""
+    """What a round of reports tells those whom it asks: its sets of columns, and how
+    often each is to be drawn.
+    """
 
     run: str
     round: int
@@ -55,15 +64,20 @@ class Kept(BaseModel):
 def build_app(box: Box, limits: Limits) -> FastAPI:
     app = skeleton.service(
         "understudy collect",
-        "Takes people's uploads: in two shares for two aggregators, or reports, private by themselves.",
+        "Takes people's uploads: in two shares for two aggregators, or reports, "
+        "private by themselves.",
         limits,
         lambda request: request.method == "PUT",
     )
-    everybody, strangers = app.state.rate, app.state.strangers
+    everybody = app.state.rate
+    strangers = app.state.strangers
 
     def counted(request: Request, ask: Callable[[str], T]) -> T:
-        """What is asked for with the code of this request, which counts against its address; one that fails, twice."""
-        everybody.take(address := caller_address(request))
+        """What is asked for with the code of this request, which counts against its
+        address; one that fails, twice.
+        """
+        address = caller_address(request)
+        everybody.take(address)
         kind, _, code = request.headers.get("authorization", "").partition(" ")
         try:
             return ask(code.strip() if kind.lower() == "bearer" else "")
@@ -74,9 +88,15 @@ def build_app(box: Box, limits: Limits) -> FastAPI:
 
     @app.get("/v1/ticket", responses=REFUSALS | refusals(401, 409))
     async def ticket(request: Request) -> Ticket | ReportTicket:
-        """What people are to upload for, and what it costs. Where a collection is for some, it needs their code."""
+        """What people are to upload for, and what it costs. Where a collection is for
+        some, it needs their code.
+        """
         told = counted(request, box.ticket)
-        return ReportTicket.model_validate(told) if "round" in told else Ticket.model_validate(told)
+        return (
+            ReportTicket.model_validate(told)
+            if "round" in told
+            else Ticket.model_validate(told)
+        )
 
     @app.put(
         "/v1/uploads/{context}",
@@ -87,10 +107,15 @@ def build_app(box: Box, limits: Limits) -> FastAPI:
         openapi_extra={"requestBody": {"required": True, "content": BYTES}},
     )
     async def upload(request: Request, response: Response, context: Context) -> Kept:
-        """One person's upload. Once acknowledged, it survives a crash; the same bytes may be sent again."""
+        """One person's upload. Once acknowledged, it survives a crash; the same bytes
+        may be sent again.
+        """
         person = counted(request, box.person)
-        if (length := length_of(request)) is None:
-            raise ExchangeError(411, "This request needs a Content-Length. Nothing was stored.")
+        length = length_of(request)
+        if length is None:
+            raise ExchangeError(
+                411, "This request needs a Content-Length. Nothing was stored."
+            )
         batch = box.expect(context, length, person)
         with skeleton.uploading(SECONDS):
             data = await request.body()
@@ -103,13 +128,26 @@ def build_app(box: Box, limits: Limits) -> FastAPI:
 
 @contextmanager
 def serving(
-    box: Box, *, host: str = "127.0.0.1", port: int = 8700, limits: Limits | None = None, **tls: Any
+    box: Box,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8700,
+    limits: Limits | None = None,
+    **tls: Any,
 ) -> Iterator[int]:
-    """Take uploads into this box while the block lasts; the port. A port in use, no such certificate → ConfigError."""
+    """Take uploads into this box while the block lasts; the port. A port in use, no
+    such certificate → ConfigError.
+    """
     limits = limits or Limits()
     server = skeleton.server_behind_doors(
-        build_app(box, limits), host=host, port=port, each=limits.connections, whole=2 * SECONDS, secret="codes", **tls
-    )  # fmt: skip
+        build_app(box, limits),
+        host=host,
+        port=port,
+        each=limits.connections,
+        whole=2 * SECONDS,
+        secret="codes",
+        **tls,
+    )
     why: list[BaseException] = []
 
     def run() -> None:
@@ -124,7 +162,9 @@ def serving(
         while not server.started:
             if not thread.is_alive():
                 told = why[0] if why else "it ended"
-                raise ConfigError(f"{host}:{port} cannot be served ({told}). Nothing was sent.")
+                raise ConfigError(
+                    f"{host}:{port} cannot be served ({told}). Nothing was sent."
+                )
             time.sleep(0.01)
         yield int(server.servers[0].sockets[0].getsockname()[1])
     finally:

@@ -1,7 +1,8 @@
-"""The console's pages: rendered here, without a script. Forms write what the commands write, by the same code.
+"""The console's pages: rendered here, without a script. Forms write what the commands
+write, by the same code.
 
-Guarantee: it is served on 127.0.0.1 and nowhere else. The link is told to `ready` alone, and is worth nothing once the
-process has ended.
+Guarantee: it is served on 127.0.0.1 and nowhere else. The link is told to `ready`
+alone, and is worth nothing once the process has ended.
 """
 
 from collections.abc import Callable
@@ -29,19 +30,29 @@ from understudy.services.console.desk import PAGES, Desk, HubHome
 from understudy.services.console.guard import HOSTS, Guard, Keys, Turned, form_of
 from understudy.services.console.holder import HolderHome
 from understudy.services.web.doors import DoorsServer
-from understudy.services.web.skeleton import server_behind_doors, templates, typed_number
+from understudy.services.web.skeleton import (
+    server_behind_doors,
+    templates,
+    typed_number,
+)
 
 PORT = 8610
 CONNECTIONS = 64
 WHOLE = 60.0  # seconds for a request with its answer
 LINES = 20  # of the ledger
-# A report is a file that others may have touched: it may look as it likes, and do nothing.
-REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+# A report is a file that others may have touched: it may look as it likes, and do
+# nothing.
+REPORT_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors "
+    "'none'"
+)
 Form = Annotated[dict[str, str], Depends(form_of)]
 
 
 def build_app(desk: Desk, keys: Keys) -> FastAPI:
-    app = FastAPI(title="understudy console", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="understudy console", docs_url=None, redoc_url=None, openapi_url=None
+    )
     app.state.desk, app.state.keys = desk, keys
     app.add_exception_handler(UnderstudyError, _refused)
     app.add_exception_handler(HTTPException, _refused)
@@ -50,13 +61,25 @@ def build_app(desk: Desk, keys: Keys) -> FastAPI:
     return app
 
 
-def server_for(desk: Desk, *, port: int = PORT, ready: Callable[[str], None], keys: Keys | None = None) -> DoorsServer:
+def server_for(
+    desk: Desk,
+    *,
+    port: int = PORT,
+    ready: Callable[[str], None],
+    keys: Keys | None = None,
+) -> DoorsServer:
     """The server, not yet running. `ready` gets the link."""
     own = keys or Keys()
     return server_behind_doors(
-        build_app(desk, own), host=HOSTS[0], port=port, most=CONNECTIONS, each=CONNECTIONS, whole=WHOLE, patience=3,
+        build_app(desk, own),
+        host=HOSTS[0],
+        port=port,
+        most=CONNECTIONS,
+        each=CONNECTIONS,
+        whole=WHOLE,
+        patience=3,
         ready=lambda listens: ready(own.link(listens)),
-    )  # fmt: skip
+    )
 
 
 pages = APIRouter(default_response_class=HTMLResponse)
@@ -70,7 +93,8 @@ def _home(kind: str) -> Callable[[Request], HolderHome | HubHome]:
     """Of a console of this kind; another one has no such page."""
 
     def home(request: Request) -> HolderHome | HubHome:
-        if (found := getattr(_desk(request), kind)) is None:
+        found = getattr(_desk(request), kind)
+        if found is None:
             raise Turned(404, f"This is not the console of a {kind}.")
         return found  # type: ignore[no-any-return]
 
@@ -87,9 +111,14 @@ def index(request: Request, desk: The) -> Response:
     if desk.holder is not None:
         home = desk.holder
         return _page(
-            request, "holder.html", status=home.status(), attended=home.attended(), offered=home.offered(),
-            standing=home.standing(), runs=home.runs(3),
-        )  # fmt: skip
+            request,
+            "holder.html",
+            status=home.status(),
+            attended=home.attended(),
+            offered=home.offered(),
+            standing=home.standing(),
+            runs=home.runs(3),
+        )
     if desk.hub is not None:
         return _page(request, "hub.html", members=desk.hub.members(), runs=desk.runs())
     return _page(request, "runs.html", signed=[], runs=desk.runs())
@@ -103,7 +132,8 @@ def contract(request: Request, home: Holder, digest: str) -> Response:
 
 @pages.post("/contracts/{digest}")
 def decide(request: Request, home: Holder, digest: str, form: Form) -> Response:
-    if (said := form.get("decision")) not in ("accept", "refuse"):
+    said = form.get("decision")
+    if said not in ("accept", "refuse"):
         raise Turned(422, "Accept, or refuse? Nothing was changed.")
     home.queue.decide(home.queue.find(digest), accept=said == "accept")
     return _back(request, "/", "accepted" if said == "accept" else "refused")
@@ -120,14 +150,19 @@ def report(desk: The, key: str, page: str) -> Response:
     if page not in PAGES or page not in (run := desk.run(key)).pages:
         raise Turned(404, "There is no such page of this run.")
     return FileResponse(
-        run.folder / page, media_type="text/html", headers={"Content-Security-Policy": f"sandbox; {REPORT_POLICY}"}
+        run.folder / page,
+        media_type="text/html",
+        headers={"Content-Security-Policy": f"sandbox; {REPORT_POLICY}"},
     )
 
 
 @pages.post("/runs/{key}")
 def write_page(request: Request, desk: The, key: str, form: Form) -> Response:
-    """Write the page of a finished run that may be published: no figure in it was computed on real rows unpaid."""
-    if (run := desk.run(key)).state != "done":
+    """Write the page of a finished run that may be published: no figure in it was
+    computed on real rows unpaid.
+    """
+    run = desk.run(key)
+    if run.state != "done":
         raise Turned(409, "This run is not finished. Nothing was written.")
     write_report(run.folder, publish=True)
     return _back(request, "/runs" if desk.holder is not None else "/", "written")
@@ -135,10 +170,16 @@ def write_page(request: Request, desk: The, key: str, form: Form) -> Response:
 
 @pages.post("/runs/{key}/evidence")
 def write_the_evidence(request: Request, desk: The, key: str, form: Form) -> Response:
-    """Write what a data protection officer files of a finished run, into its folder; a rehearsal has none."""
+    """Write what a data protection officer files of a finished run, into its folder; a
+    rehearsal has none.
+    """
     run = desk.run(key)
     if run.signers is not None or not run.holders:
-        raise Turned(409, "This run has its evidence already, or there is none of it. Nothing was written.")
+        raise Turned(
+            409,
+            "This run has its evidence already, or there is none of it. Nothing "
+            "was written.",
+        )
     need_libraries()
     write_evidence(run.folder, run.evidence)
     return _back(request, "/runs" if desk.holder is not None else "/", "evidence")
@@ -151,7 +192,9 @@ def evidence(request: Request, home: Holder) -> Response:
 
 @pages.post("/evidence")
 def sign_evidence(request: Request, home: Holder, form: Form) -> Response:
-    """Show what would be signed of a folder; with the digest of what was shown, sign that and nothing else."""
+    """Show what would be signed of a folder; with the digest of what was shown, sign
+    that and nothing else.
+    """
     need_libraries()
     folder = Path(form.get("folder", ""))
     if not folder.is_absolute():
@@ -160,18 +203,26 @@ def sign_evidence(request: Request, home: Holder, form: Form) -> Response:
     if "digest" not in form:
         return _page(request, "evidence.html", folder=folder, to_sign=to_sign)
     if form["digest"] != to_sign.digest:
-        raise Turned(409, "The folder or the ledger has changed since it was shown. Nothing was signed.")
+        raise Turned(
+            409,
+            "The folder or the ledger has changed since it was shown. Nothing was "
+            "signed.",
+        )
     home.sign(folder, to_sign)
     return _back(request, "/evidence", "signed")
 
 
 @pages.post("/ledger")
 def budget(request: Request, home: Holder, form: Form) -> Response:
-    if not (path := home.book()).exists():
+    path = home.book()
+    if not path.exists():
         raise Turned(404, "There is no ledger yet.")
     try:
         with Ledger(path) as book:
-            book.change_lifetime(epsilon=typed_number(form.get("epsilon", "")), reason=form.get("reason", ""))
+            book.change_lifetime(
+                epsilon=typed_number(form.get("epsilon", "")),
+                reason=form.get("reason", ""),
+            )
     except UnderstudyError as error:
         return _ledger_page(request, home, str(error), form)
     return _back(request, "/ledger", "budget")
@@ -179,7 +230,8 @@ def budget(request: Request, home: Holder, form: Form) -> Response:
 
 @pages.post("/parties")
 def parties(request: Request, home: Hub, form: Form) -> Response:
-    name, roster = form.get("party", ""), home.authority.roster
+    name = form.get("party", "")
+    roster = home.authority.roster
     known = name in roster.parties
     match form.get("act"):
         case "invite" if not known:
@@ -190,9 +242,15 @@ def parties(request: Request, home: Hub, form: Form) -> Response:
             home.authority.revoke(name)
             return _back(request, "/", "revoked")
         case "invite":
-            raise Turned(409, f"{name} is on the roster already: renew it there. Nothing was changed.")
+            raise Turned(
+                409,
+                f"{name} is on the roster already: renew it there. Nothing was "
+                "changed.",
+            )
         case _:
-            raise Turned(422, "Invite, renew or revoke which party? Nothing was changed.")
+            raise Turned(
+                422, "Invite, renew or revoke which party? Nothing was changed."
+            )
     return _back(request, "/", "invited")
 
 
@@ -201,21 +259,47 @@ def ledger(request: Request, home: Holder) -> Response:
     return _ledger_page(request, home, "", {})
 
 
-def _ledger_page(request: Request, home: HolderHome, problem: str, typed: dict[str, str]) -> Response:
+def _ledger_page(
+    request: Request, home: HolderHome, problem: str, typed: dict[str, str]
+) -> Response:
     path = home.book()
     line = timeline(path, "", None, lines=LINES) if path.exists() else None
     picture = None
     if line is not None and not isinstance(line, str):
-        label = f"ε after each entry of the ledger of {line.holder}, up to {line.limit:g}: {line.summary}"
+        label = (
+            f"ε after each entry of the ledger of {line.holder}, up to "
+            f"{line.limit:g}: {line.summary}"
+        )
         picture = plots.steps(line.points, line.limit, label)
-    facts = {"book": path, "line": line, "picture": picture, "standing": home.standing()}
-    return _page(request, "ledger.html", 422 if problem else 200, problem=problem, typed=typed, **facts)
+    facts = {
+        "book": path,
+        "line": line,
+        "picture": picture,
+        "standing": home.standing(),
+    }
+    return _page(
+        request,
+        "ledger.html",
+        422 if problem else 200,
+        problem=problem,
+        typed=typed,
+        **facts,
+    )
 
 
 def _page(request: Request, name: str, code: int = 200, **facts: Any) -> HTMLResponse:
-    desk, keys = _desk(request), request.app.state.keys
-    said, live = request.query_params.get("said", ""), "live" in request.query_params
-    here = {"desk": desk, "base": keys.base, "form_word": keys.form, "here": name, "said": said, "live": live}
+    desk = _desk(request)
+    keys = request.app.state.keys
+    said = request.query_params.get("said", "")
+    live = "live" in request.query_params
+    here = {
+        "desk": desk,
+        "base": keys.base,
+        "form_word": keys.form,
+        "here": name,
+        "said": said,
+        "live": live,
+    }
     return HTMLResponse(_environment().get_template(name).render(here, **facts), code)
 
 
@@ -239,29 +323,51 @@ def _days(text: str) -> int:
 
 
 def budget_bar(limit: float, spent: float, price: float = 0.0) -> Markup:
-    """What is spent of a budget, and what a contract would add; its words are for those who cannot see it."""
+    """What is spent of a budget, and what a contract would add; its words are for those
+    who cannot see it.
+    """
     top = max(limit, spent + price) or 1.0
     used, more, end = (f"{100 * value / top:.2f}%" for value in (spent, price, limit))
-    said = f"ε {shown(spent)} of {limit:g} is spent" + (f", and this would add up to {shown(price)}" if price else "")
+    said = f"ε {shown(spent)} of {limit:g} is spent" + (
+        f", and this would add up to {shown(price)}" if price else ""
+    )
     marks = [
         tag("rect", x="0", y=6, width="100%", height=12, rx=3, class_="track"),
         tag("rect", x="0", y=6, width=used, height=12, rx=3, class_="real"),
         tag("rect", x=used, y=6, width=more, height=12, class_="above"),
         tag("line", x1=end, x2=end, y1=2, y2=22, class_="end best"),
     ]
-    return picture(f"{said}; {shown_left(max(0.0, limit - spent - price))} would be left.", 24, *marks)
+    return picture(
+        f"{said}; {shown_left(max(0.0, limit - spent - price))} would be left.",
+        24,
+        *marks,
+    )
 
 
 def progress(share: float, label: str) -> Markup:
     return picture(
-        label, 18,
+        label,
+        18,
         tag("rect", x="0", y=5, width="100%", height=8, rx=4, class_="track"),
-        tag("rect", x="0", y=5, width=f"{100 * min(1.0, max(0.0, share)):.1f}%", height=8, rx=4, class_="synthetic"),
-    )  # fmt: skip
+        tag(
+            "rect",
+            x="0",
+            y=5,
+            width=f"{100 * min(1.0, max(0.0, share)):.1f}%",
+            height=8,
+            rx=4,
+            class_="synthetic",
+        ),
+    )
 
 
 @cache
 def _environment() -> jinja2.Environment:
     filters = {"left": shown_left, "minute": lambda time: time[:16].replace("T", " ")}
-    known = {"budget_bar": budget_bar, "progress": progress, "invited_days": INVITED_DAYS, "pages": PAGES}
+    known = {
+        "budget_bar": budget_bar,
+        "progress": progress,
+        "invited_days": INVITED_DAYS,
+        "pages": PAGES,
+    }
     return templates(Path(__file__).parent / "templates", filters, **known)

@@ -1,7 +1,9 @@
-"""What one console looks after: a holder's home, or a hub's folder, and output folders of runs beside it.
+"""What one console looks after: a holder's home, or a hub's folder, and output folders
+of runs beside it.
 
-Guarantee: of an output folder only what is for everyone is read: status, contract, privacy statement, finished pages,
-and who has signed the evidence. Of a hub no key is shown; an invitation is written to a file there, never into a page.
+Guarantee: of an output folder only what is for everyone is read: status, contract,
+privacy statement, finished pages, and who has signed the evidence. Of a hub no key is
+shown; an invitation is written to a file there, never into a page.
 """
 
 import json
@@ -19,7 +21,10 @@ from understudy.privacy.accounts.budget import Guess, stated_guess
 from understudy.runtime.identity import Authority
 from understudy.services.console.holder import HolderHome
 
-PAGES = {"report.html": "for the holder alone", "report-public.html": "may be published"}
+PAGES = {
+    "report.html": "for the holder alone",
+    "report-public.html": "may be published",
+}
 SOON = 30  # days before the end of a certificate in which it is said
 
 
@@ -36,9 +41,12 @@ class RunFolder:
     parties: tuple[Mapping[str, Any], ...] = ()  # as their server has them, with a word
     pages: tuple[str, ...] = ()
     served: bool = False
-    holders: tuple[str, ...] = ()  # of a finished run that was no rehearsal, as its statement has them
-    guess: tuple[Guess, str] | None = None  # of such a run: the best one, and between which worlds
-    signers: tuple[str, ...] | None = None  # who is said to have signed its evidence; None: there is no evidence
+    # of a finished run that was no rehearsal, as its statement has them
+    holders: tuple[str, ...] = ()
+    # of such a run: the best one, and between which worlds
+    guess: tuple[Guess, str] | None = None
+    # who is said to have signed its evidence; None: there is no evidence
+    signers: tuple[str, ...] | None = None
 
     @property
     def evidence(self) -> Path:
@@ -50,7 +58,11 @@ class RunFolder:
 
     @property
     def missing(self) -> list[str]:
-        return [one["name"] for one in self.parties if one["word"] in ("away", "reading the contract")]
+        return [
+            one["name"]
+            for one in self.parties
+            if one["word"] in ("away", "reading the contract")
+        ]
 
 
 def run_folder(key: str, folder: Path) -> RunFolder:
@@ -59,24 +71,38 @@ def run_folder(key: str, folder: Path) -> RunFolder:
     if (folder / FILE).exists():
         status = read_status(folder)
         if status.get("role") != "server":
-            raise ArtefactError(f"{folder} is the home of a party, not the output folder of a run.")
+            raise ArtefactError(
+                f"{folder} is the home of a party, not the output folder of a run."
+            )
         return RunFolder(
-            key=key, folder=folder, run=str(status.get("run", "")), state=str(status["state"]),
-            protocol=str(status.get("protocol", "")), round=status.get("round"), rounds=status.get("rounds"),
-            error=str(status.get("error", "")), parties=_parties(status), pages=pages, served=True,
+            key=key,
+            folder=folder,
+            run=str(status.get("run", "")),
+            state=str(status["state"]),
+            protocol=str(status.get("protocol", "")),
+            round=status.get("round"),
+            rounds=status.get("rounds"),
+            error=str(status.get("error", "")),
+            parties=_parties(status),
+            pages=pages,
+            served=True,
             **(_stated(folder) if status["state"] == "done" else {}),
-        )  # fmt: skip
+        )
     try:
         told = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         name = str(told["run"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ArtefactError(f"{folder} is not the output folder of a run.") from None
     state = "done" if (folder / "privacy.json").exists() else "not finished"
-    return RunFolder(key=key, folder=folder, run=name, state=state, pages=pages, **_stated(folder))
+    return RunFolder(
+        key=key, folder=folder, run=name, state=state, pages=pages, **_stated(folder)
+    )
 
 
 def _stated(folder: Path) -> dict[str, Any]:
-    """What a finished run states for everyone; nothing of a rehearsal, or where the statement cannot be read."""
+    """What a finished run states for everyone; nothing of a rehearsal, or where the
+    statement cannot be read.
+    """
     try:
         stated = read_json(folder / "privacy.json")
         if stated["rehearsal"] is not None:
@@ -93,11 +119,19 @@ def _stated(folder: Path) -> dict[str, Any]:
 
 
 def _parties(status: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    state, spent = str(status["state"]), status.get("epsilon", {})
+    state = str(status["state"])
+    spent = status.get("epsilon", {})
     found = []
     for name, party in status.get("parties", {}).items():
-        word, mood = ("told", "good") if state == "done" and party["signed"] else party_word(party, state)
-        found.append(party | {"name": name, "word": word, "mood": mood, "epsilon": spent.get(name)})
+        word, mood = (
+            ("told", "good")
+            if state == "done" and party["signed"]
+            else party_word(party, state)
+        )
+        found.append(
+            party
+            | {"name": name, "word": word, "mood": mood, "epsilon": spent.get(name)}
+        )
     return tuple(found)
 
 
@@ -117,23 +151,31 @@ class Member:
 
 class HubHome:
     def __init__(self, folder: Path) -> None:
-        self.folder, self.authority = folder, Authority(folder)
+        self.folder = folder
+        self.authority = Authority(folder)
 
     def can_sign(self) -> bool:
         """Whether the authority's key is here: without it nobody can be invited."""
         return (self.folder / "ca.key").exists()
 
     def members(self) -> list[Member]:
-        today, found = datetime.now(UTC).date(), list[Member]()
+        today = datetime.now(UTC).date()
+        found = list[Member]()
         for name, entry in self.authority.roster.read()["parties"].items():
-            enrolled, certificate = not entry.get("once"), entry["fingerprint"].removeprefix("sha256:")[:16]
-            until, invitation = entry["expires"], self.folder / "invitations" / f"{name}.toml"
+            enrolled = not entry.get("once")
+            certificate = entry["fingerprint"].removeprefix("sha256:")[:16]
+            until = entry["expires"]
+            invitation = self.folder / "invitations" / f"{name}.toml"
             days = (date.fromisoformat(until) - today).days
-            found.append(Member(name, enrolled, until, certificate, days, invitation.exists()))
+            found.append(
+                Member(name, enrolled, until, certificate, days, invitation.exists())
+            )
         return found
 
     def runs(self) -> list[RunFolder]:
-        """The runs that were served for this federation, the newest first; those whose folder is gone are not shown."""
+        """The runs that were served for this federation, the newest first; those whose
+        folder is gone are not shown.
+        """
         found = []
         for key, folder in served(self.folder):
             try:
@@ -159,7 +201,10 @@ class Desk:
 
     def runs(self) -> list[RunFolder]:
         """Runs by their output folders: those of the hub, and those that were named."""
-        named = [run_folder(f"folder-{number}", folder) for number, folder in enumerate(self.more, 1)]
+        named = [
+            run_folder(f"folder-{number}", folder)
+            for number, folder in enumerate(self.more, 1)
+        ]
         return [*named, *(self.hub.runs() if self.hub is not None else ())]
 
     def run(self, key: str) -> RunFolder:
@@ -171,7 +216,9 @@ class Desk:
 
 
 def desk_of(folder: Path, runs: tuple[Path, ...] = ()) -> Desk:
-    """What is in this folder. ArtefactError if it is neither a home, nor a federation's, nor a run's."""
+    """What is in this folder. ArtefactError if it is neither a home, nor a
+    federation's, nor a run's.
+    """
     folder = folder.resolve()
     more = tuple(run.resolve() for run in runs)
     for run in more:
@@ -185,7 +232,7 @@ def desk_of(folder: Path, runs: tuple[Path, ...] = ()) -> Desk:
             run_folder("", folder)
         except ArtefactError:
             raise ArtefactError(
-                f"{folder} is not the home of a party (`join --home`), not the folder of a federation, and not the "
-                "output folder of a run."
+                f"{folder} is not the home of a party (`join --home`), not the folder "
+                "of a federation, and not the output folder of a run."
             ) from None
     return Desk(more=(folder, *more))

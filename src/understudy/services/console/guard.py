@@ -1,12 +1,15 @@
-"""Who may see the console: whoever has the link, from a browser on this machine, and no other page in it.
+"""Who may see the console: whoever has the link, from a browser on this machine, and no
+other page in it.
 
-The link has a secret place, which every address of the console begins with, and a token. The token is exchanged for a
-cookie that scripts cannot read, that other sites' pages cannot send, and that goes to addresses below the secret place
-alone: so another server on this machine, at another port of the same host, never gets it.
+The link has a secret place, which every address of the console begins with, and a
+token. The token is exchanged for a cookie that scripts cannot read, that other sites'
+pages cannot send, and that goes to addresses below the secret place alone: so another
+server on this machine, at another port of the same host, never gets it.
 
-Guarantee: without the cookie nothing is shown or changed; a form counts only with the word that the console itself put
-into it; a request that names another host than this machine (a name that was turned to point here) is refused, as is
-one with a body that is large, or of unknown length. Nothing may be kept in a cache or put into a frame.
+Guarantee: without the cookie nothing is shown or changed; a form counts only with the
+word that the console itself put into it; a request that names another host than this
+machine (a name that was turned to point here) is refused, as is one with a body that is
+large, or of unknown length. Nothing may be kept in a cache or put into a frame.
 """
 
 import secrets
@@ -26,8 +29,8 @@ FIELDS = 16
 COOKIE = "understudy-console"
 HOSTS = ("127.0.0.1", "localhost")
 HEADERS = skeleton.HEADERS | {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src "
+    "data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -64,40 +67,62 @@ class Guard:
     """In front of all pages: hosts, cookie, lengths; and headers on every answer."""
 
     def __init__(self, app: ASGIApp, keys: Keys) -> None:
-        self._app, self._keys = app, keys
+        self._app = app
+        self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        body, answer = skeleton.Body(request, receive), self._at_the_door(request) or self._app
+        body = skeleton.Body(request, receive)
+        answer = self._at_the_door(request) or self._app
         await answer(scope, body, body.answered(send, HEADERS))
 
     def _at_the_door(self, request: Request) -> Response | None:
         """What is answered before any page is asked; None: it may come in."""
-        keys, path = self._keys, request.scope["path"]
+        keys = self._keys
+        path = request.scope["path"]
         port = request.scope["server"][1]
-        if request.headers.getlist("host") not in [[f"{host}:{port}"] for host in HOSTS]:
+        if request.headers.getlist("host") not in [
+            [f"{host}:{port}"] for host in HOSTS
+        ]:
             return _no(421, "This console answers to the address in its link alone.")
-        if not (_equal(path[: len(keys.base)], keys.base) and path[len(keys.base) :].startswith("/")):
-            return _no(404, "There is nothing here. The link is where the console was started.")
-        if request.method not in ("GET", "HEAD") and (why := self._foreign(request, port)):
+        if not (
+            _equal(path[: len(keys.base)], keys.base)
+            and path[len(keys.base) :].startswith("/")
+        ):
+            return _no(
+                404, "There is nothing here. The link is where the console was started."
+            )
+        if request.method not in ("GET", "HEAD") and (
+            why := self._foreign(request, port)
+        ):
             return _no(403, why)
-        if (answer := _too_long(request)) is not None:
+        answer = _too_long(request)
+        if answer is not None:
             return answer
         if _equal(request.query_params.get("token", ""), keys.token):
             answer = RedirectResponse(f"{keys.base}/", 303)
-            answer.set_cookie(COOKIE, keys.cookie, path=keys.base, httponly=True, samesite="strict")
+            answer.set_cookie(
+                COOKIE, keys.cookie, path=keys.base, httponly=True, samesite="strict"
+            )
             return answer
         if not _equal(request.cookies.get(COOKIE, ""), keys.cookie):
-            return _no(401, "Open the link that the console printed when it was started.")
+            return _no(
+                401, "Open the link that the console printed when it was started."
+            )
         return None
 
     def _foreign(self, request: Request, port: int) -> str | None:
-        """Whether another page sent this: browsers say so, where they are asked by a form or a script."""
-        origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-        if origin is not None and origin not in [f"http://{host}:{port}" for host in HOSTS]:
+        """Whether another page sent this: browsers say so, where they are asked by a
+        form or a script.
+        """
+        origin = request.headers.get("origin")
+        site = request.headers.get("sec-fetch-site")
+        if origin is not None and origin not in [
+            f"http://{host}:{port}" for host in HOSTS
+        ]:
             return "This came from another page."
         if site is not None and site != "same-origin":
             return "This came from another page."
@@ -105,7 +130,9 @@ class Guard:
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form that this console made. 403 where its word is missing, 422 for what is no form."""
+    """The fields of a form that this console made. 403 where its word is missing, 422
+    for what is no form.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise Turned(415, "That is not a form of this page. Nothing was changed.")
@@ -113,18 +140,30 @@ async def form_of(request: Request) -> dict[str, str]:
     async for chunk in request.stream():
         body += chunk
         if len(body) > MOST:
-            raise Turned(413, "That is too long for a form of this page. Nothing was changed.")
+            raise Turned(
+                413, "That is too long for a form of this page. Nothing was changed."
+            )
     try:
         fields = parse_qsl(
-            body.decode(), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=FIELDS, errors="strict"
-        )  # fmt: skip
+            body.decode(),
+            keep_blank_values=True,
+            strict_parsing=bool(body),
+            max_num_fields=FIELDS,
+            errors="strict",
+        )
     except ValueError:
-        raise Turned(422, "That is not a form of this page. Nothing was changed.") from None
+        raise Turned(
+            422, "That is not a form of this page. Nothing was changed."
+        ) from None
     form = dict(fields)
     if len(form) < len(fields):
         raise Turned(422, "A field of the form is there twice. Nothing was changed.")
     if not _equal(form.get("form", ""), request.app.state.keys.form):
-        raise Turned(403, "This form is not of this console, or of an earlier start. Nothing was changed.")
+        raise Turned(
+            403,
+            "This form is not of this console, or of an earlier start. Nothing "
+            "was changed.",
+        )
     return form
 
 
@@ -136,7 +175,9 @@ def _too_long(request: Request) -> Response | None:
     lengths = request.headers.getlist("content-length")
     if "transfer-encoding" in request.headers or len(lengths) > 1:
         return _no(411, "A request needs one Content-Length.")
-    if lengths and (not (lengths[0].isascii() and lengths[0].isdigit()) or int(lengths[0]) > MOST):
+    if lengths and (
+        not (lengths[0].isascii() and lengths[0].isdigit()) or int(lengths[0]) > MOST
+    ):
         return _no(413, f"A form has at most {MOST:,} bytes.")
     return None
 

@@ -1,6 +1,8 @@
-"""A holder's home, as the console shows it: contracts that wait, with their price; runs; the ledger.
+"""A holder's home, as the console shows it: contracts that wait, with their price;
+runs; the ledger.
 
-Guarantee: it reads what `understudy join` and the ledger keep in the home, and no row. Nothing here is sent anywhere.
+Guarantee: it reads what `understudy join` and the ledger keep in the home, and no row.
+Nothing here is sent anywhere.
 """
 
 import hashlib
@@ -17,7 +19,13 @@ from understudy.ground.errors import ArtefactError, UnderstudyError
 from understudy.network.decisions import Queue, known_party
 from understudy.network.status import FILE, Traffic, alive, read_status, traffic
 from understudy.privacy.accounts.accounting import distance, epsilon
-from understudy.privacy.accounts.budget import ADJACENCIES, Budget, Guess, best_guess, unit_of
+from understudy.privacy.accounts.budget import (
+    ADJACENCIES,
+    Budget,
+    Guess,
+    best_guess,
+    unit_of,
+)
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.registry import PROTOCOLS, protocol_named, settings_of
 from understudy.runtime.contract import Contract
@@ -27,7 +35,9 @@ from understudy.runtime.session import ENDED
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """What a ledger allows, and what is spent of it: ε against whom the budget binds."""
+    """What a ledger allows, and what is spent of it: ε against whom the budget
+    binds.
+    """
 
     budget: Budget
     spent: float
@@ -51,7 +61,11 @@ class Offered:
 
     @property
     def about(self) -> str:
-        return protocol_named(self.contract.protocol).title if self._is_known else "This protocol is not known here."
+        return (
+            protocol_named(self.contract.protocol).title
+            if self._is_known
+            else "This protocol is not known here."
+        )
 
     @property
     def _is_known(self) -> bool:
@@ -68,12 +82,15 @@ class Offered:
 
     @property
     def guess(self) -> Guess:
-        """The best guess that the run would allow if it used up its price: by the noise that is planned where the
-        settings tell it, else by the price alone."""
-        price, spend = self.price, None
+        """The best guess that the run would allow if it used up its price: by the noise
+        that is planned where the settings tell it, else by the price alone.
+        """
+        price = self.price
+        spend = None
         if self._is_known and math.isfinite(price.epsilon):
             record = protocol_named(self.contract.protocol)
-            with suppress(UnderstudyError):  # settings that would not be signed: the price is all that is known
+            # settings that would not be signed: the price is all that is known
+            with suppress(UnderstudyError):
                 spend = record.spends(record.configured(self.contract.settings), price)
         planned = None if spend is None else distance(spend)
         return best_guess(price.epsilon, price.delta, distance=planned, by="forecast")
@@ -84,25 +101,41 @@ class Offered:
 
     @property
     def left_after(self) -> float:
-        """About what would be left: prices compose to about their sum, and the ledger counts exactly."""
-        return 0.0 if self.standing is None else max(0.0, self.standing.left - self.price.epsilon)
+        """About what would be left: prices compose to about their sum, and the ledger
+        counts exactly.
+        """
+        return (
+            0.0
+            if self.standing is None
+            else max(0.0, self.standing.left - self.price.epsilon)
+        )
 
     @property
     def fits(self) -> bool:
         return self.standing is None or self.price.epsilon <= self.standing.left
 
     def settings(self) -> list[tuple[str, str, str, str]]:
-        """Name, value, default and meaning; those that differ from their default first."""
-        protocol, known, usual = self.contract.protocol, {}, {}
+        """Name, value, default and meaning; those that differ from their default
+        first.
+        """
+        protocol = self.contract.protocol
+        known = {}
+        usual = {}
         if self._is_known:
             known = {one.name: one for one in settings_of(protocol)}
             declared = protocol_named(protocol).settings
-            usual = {name: json.dumps(one.default, default=str) for name, one in declared.items()}
+            usual = {
+                name: json.dumps(one.default, default=str)
+                for name, one in declared.items()
+            }
         rows = []
         for name, value in self.contract.settings.items():
-            one, told = known.get(name), json.dumps(value, ensure_ascii=False)
+            one = known.get(name)
+            told = json.dumps(value, ensure_ascii=False)
             said = ("", "") if one is None else (one.default, one.meaning)
-            rows.append((told == usual.get(name), name, "–" if value is None else told, *said))
+            rows.append(
+                (told == usual.get(name), name, "–" if value is None else told, *said)
+            )
         return [row[1:] for row in sorted(rows, key=lambda row: row[0])]
 
 
@@ -110,7 +143,8 @@ class Offered:
 class SignedRun:
     contract: Contract
     price: Budget
-    charged: float | None  # ε so far, at the contract's δ; None where there is no ledger
+    # ε so far, at the contract's δ; None where there is no ledger
+    charged: float | None
     guess: Guess | None  # that what was charged allows
     traffic: Traffic
     kept: int  # bytes of recorded answers
@@ -130,7 +164,9 @@ class SignedRun:
 
 @dataclass(frozen=True)
 class ToSign:
-    """What this holder would sign of a folder of evidence; the page shows it, and the digest says that it was shown."""
+    """What this holder would sign of a folder of evidence; the page shows it, and the
+    digest says that it was shown.
+    """
 
     statement: Mapping[str, Any]
     charged: float  # ε of the run by the ledger, at the budget's δ
@@ -140,7 +176,9 @@ class ToSign:
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(json.dumps(self.statement, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps(self.statement, sort_keys=True).encode()
+        ).hexdigest()
 
     @property
     def run(self) -> str:
@@ -158,7 +196,9 @@ class ToSign:
 
 class HolderHome:
     def __init__(self, folder: Path) -> None:
-        self.folder, self.party, self.queue = folder, _party(folder), Queue(home=folder)
+        self.folder = folder
+        self.party = _party(folder)
+        self.queue = Queue(home=folder)
 
     def status(self) -> dict[str, Any]:
         """What `understudy join` last wrote of itself; empty if it never ran."""
@@ -171,58 +211,99 @@ class HolderHome:
         return Path(self.status().get("book") or self.folder / f"{self.party}.ledger")
 
     def standing(self) -> Standing | None:
-        if not (path := self.book()).exists():
+        path = self.book()
+        if not path.exists():
             return None
         with Ledger(path) as book:
             budget = book.budget
             spent = book.spent(against=budget.against)
-            return Standing(budget=budget, spent=spent, guess=book.guess(), adjacency=book.adjacency)
+            return Standing(
+                budget=budget, spent=spent, guess=book.guess(), adjacency=book.adjacency
+            )
 
     def to_sign(self, folder: Path) -> ToSign:
-        """What a signature of this folder would say. EvidenceError where the ledger does not pay for what is stated."""
-        if not (path := self.book()).exists():
+        """What a signature of this folder would say. EvidenceError where the ledger
+        does not pay for what is stated.
+        """
+        path = self.book()
+        if not path.exists():
             raise ArtefactError("There is no ledger yet. Nothing was signed.")
         statement = statement_to_sign(folder, ledger=path)
         with Ledger(path) as book:
-            delta, run = book.budget.delta, statement["predicate"]["run"]
+            delta = book.budget.delta
+            run = statement["predicate"]["run"]
             charged = epsilon(book.spend(run=run), delta)
-            return ToSign(statement, charged, delta, book.guess(run), book.adjacency_of([run]))
+            return ToSign(
+                statement, charged, delta, book.guess(run), book.adjacency_of([run])
+            )
 
     def sign(self, folder: Path, to_sign: ToSign) -> None:
         identity = Invitation.load(self.folder / "identity.toml")
-        sign_statement(folder, to_sign.statement, identity.key.encode(), "the party's key")
+        sign_statement(
+            folder, to_sign.statement, identity.key.encode(), "the party's key"
+        )
 
     def offered(self, digest: str | None = None) -> list[Offered]:
-        """The contracts that wait, or the one of this digest. ArtefactError if it does not wait."""
+        """The contracts that wait, or the one of this digest. ArtefactError if it does
+        not wait.
+        """
         waiting = self.queue.waiting() if digest is None else [self.queue.find(digest)]
         standing = self.standing()
-        return [Offered(contract=one, party=self.party, standing=standing) for one in waiting]
+        return [
+            Offered(contract=one, party=self.party, standing=standing)
+            for one in waiting
+        ]
 
     def runs(self, most: int | None = None) -> list[SignedRun]:
-        """The contracts that were signed here, the newest first, so many of them at most."""
-        files = sorted((self.folder / "runs").glob("*/contract.json"), key=lambda file: -file.stat().st_mtime)
-        crossed, status = traffic(self.folder / "audit.jsonl"), self.status()
+        """The contracts that were signed here, the newest first, so many of them at
+        most.
+        """
+        files = sorted(
+            (self.folder / "runs").glob("*/contract.json"),
+            key=lambda file: -file.stat().st_mtime,
+        )
+        crossed = traffic(self.folder / "audit.jsonl")
+        status = self.status()
         with ExitStack() as stack:
-            book = stack.enter_context(Ledger(path)) if (path := self.book()).exists() else None
+            book = (
+                stack.enter_context(Ledger(path))
+                if (path := self.book()).exists()
+                else None
+            )
             return [self._run(file, crossed, status, book) for file in files[:most]]
 
     def _run(
-        self, file: Path, crossed: Mapping[str, Traffic], status: Mapping[str, Any], book: Ledger | None
+        self,
+        file: Path,
+        crossed: Mapping[str, Traffic],
+        status: Mapping[str, Any],
+        book: Ledger | None,
     ) -> SignedRun:
         contract = Contract.from_text(file.read_text(encoding="utf-8"))
-        price, told = contract.budgets[self.party], crossed.get(contract.run, Traffic())
+        price = contract.budgets[self.party]
+        told = crossed.get(contract.run, Traffic())
         charged = guess = None
         if book is not None:
-            charged = epsilon(book.spend(run=contract.run, against=price.against), price.delta)
+            charged = epsilon(
+                book.spend(run=contract.run, against=price.against), price.delta
+            )
             guess = book.guess(contract.run)
         over = told.ended or (file.parent / ENDED).exists()
         running = status.get("run") == contract.run and status.get("state") == "joined"
-        state, kept = "over" if over else "running" if running else "not finished", 0
+        state = "over" if over else "running" if running else "not finished"
+        kept = 0
         for answers in file.parent.glob("answers.*"):
-            with suppress(FileNotFoundError):  # a run that ends in this moment deletes them
+            # a run that ends in this moment deletes them
+            with suppress(FileNotFoundError):
                 kept += answers.stat().st_size
         return SignedRun(
-            contract=contract, price=price, charged=charged, guess=guess, traffic=told, kept=kept, state=state
+            contract=contract,
+            price=price,
+            charged=charged,
+            guess=guess,
+            traffic=told,
+            kept=kept,
+            state=state,
         )
 
 
@@ -230,6 +311,8 @@ def _party(folder: Path) -> str:
     try:
         return known_party(folder)
     except ArtefactError:
-        if (folder / FILE).exists() and (found := read_status(folder)).get("role") == "party":
+        if (folder / FILE).exists() and (found := read_status(folder)).get(
+            "role"
+        ) == "party":
             return str(found["party"])
         raise

@@ -1,4 +1,6 @@
-"""The exchange over HTTP: `/v1` for programs, as OpenAPI describes it, and pages for people, without a script."""
+"""The exchange over HTTP: `/v1` for programs, as OpenAPI describes it, and pages for
+people, without a script.
+"""
 
 import json
 import logging
@@ -26,30 +28,48 @@ from understudy.services.exchange.messages import By, Digest, Name, OfferWhole, 
 from understudy.services.exchange.offer_file import SUFFIX
 from understudy.services.exchange.service import Exchange, requirements_of
 from understudy.services.web import skeleton
-from understudy.services.web.skeleton import BYTES, length_of, problem, refusals, typed_number
+from understudy.services.web.skeleton import (
+    BYTES,
+    length_of,
+    problem,
+    refusals,
+    typed_number,
+)
 
 EVERY = "null"  # the label, as JSON, of sums of all classes
 ROWS = 3  # of each class on the page of a pool
-STATUS = {401: "Who are you?", 403: "Not for you", 404: "Not here", 410: "Withdrawn", 429: "Too many requests"}
+STATUS = {
+    401: "Who are you?",
+    403: "Not for you",
+    404: "Not here",
+    410: "Withdrawn",
+    429: "Too many requests",
+}
 CHECKERS = PROCESSES  # uploads that are looked at in the same moment: each takes a core
 
 
 def build_app(exchange: Exchange) -> FastAPI:
     app = skeleton.service(
-        "understudy exchange", "Silos offer and take generators that were trained with differential privacy.",
-        exchange.limits, lambda request: request.method == "PUT" and "/offers/" in request.url.path, page=error_page,
+        "understudy exchange",
+        "Silos offer and take generators that were trained with differential privacy.",
+        exchange.limits,
+        lambda request: request.method == "PUT" and "/offers/" in request.url.path,
+        page=error_page,
         realm="understudy exchange",
-    )  # fmt: skip
+    )
     app.state.exchange = exchange
     app.state.checkers = anyio.CapacityLimiter(CHECKERS)
     app.state.turns = {}  # silo → its lock, while one of its offers is looked at
     app.add_exception_handler(UnderstudyError, _misuse)
     app.add_exception_handler(SQLAlchemyError, _out_of_order)
-    app.router.routes += [*api.routes, *pages.routes]  # as they are: `include_router` makes each anew
+    # as they are: `include_router` makes each anew
+    app.router.routes += [*api.routes, *pages.routes]
     return app
 
 
-api = APIRouter(prefix="/v1", responses=refusals(400, 401, 403, 404, 405, 411, 413, 422, 429))
+api = APIRouter(
+    prefix="/v1", responses=refusals(400, 401, 403, 404, 405, 411, 413, 422, 429)
+)
 
 
 @api.get("/me")
@@ -67,7 +87,9 @@ def list_pools(exchange: The, caller: By) -> list[say.PoolOut]:
 @api.post("/pools", status_code=201, responses=refusals(409))
 def found_pool(exchange: The, caller: By, new: say.NewPool) -> say.PoolOut:
     """Create a pool (administrators)."""
-    return say.PoolOut.of(exchange.add_pool(caller, new.name, Requirements.from_dict(new.requirements)))
+    return say.PoolOut.of(
+        exchange.add_pool(caller, new.name, Requirements.from_dict(new.requirements))
+    )
 
 
 @api.put("/pools/{pool}/subscription")
@@ -82,13 +104,20 @@ def list_offers(
     caller: By,
     pool: Name,
     label: Annotated[
-        list[str] | None, Query(description='Only these classes, each in JSON: `"yes"`, `3`, `true`.')
+        list[str] | None,
+        Query(description='Only these classes, each in JSON: `"yes"`, `3`, `true`.'),
     ] = None,
-    silo: Annotated[list[Name] | None, Query(description="Only of these silos.")] = None,
-    epsilon: Annotated[float | None, Query(ge=0, description="Only at this ε or less.")] = None,
+    silo: Annotated[
+        list[Name] | None, Query(description="Only of these silos.")
+    ] = None,
+    epsilon: Annotated[
+        float | None, Query(ge=0, description="Only at this ε or less.")
+    ] = None,
 ) -> list[say.OfferOut]:
     """The generators on offer."""
-    rows = exchange.offers(caller, pool, labels=label or (), silos=silo or (), epsilon=epsilon)
+    rows = exchange.offers(
+        caller, pool, labels=label or (), silos=silo or (), epsilon=epsilon
+    )
     return [say.OfferOut.of(row) for row in rows]
 
 
@@ -104,8 +133,12 @@ def show_offer(exchange: The, caller: By, pool: Name, digest: Digest) -> OfferWh
     responses=refusals(408, 409, 410, 503, 507),
     openapi_extra={"requestBody": {"required": True, "content": BYTES}},
 )
-async def push(request: Request, exchange: The, caller: By, pool: Name, digest: Digest) -> say.OfferOut:
-    """Offer a generator under the SHA-256 of its file. Once acknowledged, it survives a crash."""
+async def push(
+    request: Request, exchange: The, caller: By, pool: Name, digest: Digest
+) -> say.OfferOut:
+    """Offer a generator under the SHA-256 of its file. Once acknowledged, it survives a
+    crash.
+    """
     in_thread = anyio.to_thread.run_sync
     most = await in_thread(exchange.may_push, caller, pool, digest, length_of(request))
     with exchange.store.receive(caller.silo, most, exchange.limits) as upload:
@@ -115,11 +148,15 @@ async def push(request: Request, exchange: The, caller: By, pool: Name, digest: 
                     async for chunk in chunks:
                         upload.write(chunk)
         except OSError as error:
-            raise ExchangeError(507, f"The exchange has no room ({error.strerror}). Nothing was stored.") from None
+            raise ExchangeError(
+                507, f"The exchange has no room ({error.strerror}). Nothing was stored."
+            ) from None
         state = request.app.state
         # one silo cannot keep all checkers busy
         async with state.turns.setdefault(caller.silo, anyio.Lock()):
-            row = await in_thread(exchange.push, caller, pool, digest, upload, limiter=state.checkers)
+            row = await in_thread(
+                exchange.push, caller, pool, digest, upload, limiter=state.checkers
+            )
     return say.OfferOut.of(row)
 
 
@@ -131,14 +168,19 @@ async def push(request: Request, exchange: The, caller: By, pool: Name, digest: 
 def pull(exchange: The, caller: By, pool: Name, digest: Digest) -> FileResponse:
     """The file of one generator."""
     offer = exchange.pull(caller, pool, digest)
-    name, kept = f"{pool}-{offer.silo}-{digest[:12]}{SUFFIX}", {"Cache-Control": "private, immutable, max-age=31536000"}
+    name = f"{pool}-{offer.silo}-{digest[:12]}{SUFFIX}"
+    kept = {"Cache-Control": "private, immutable, max-age=31536000"}
     path = exchange.store.path(digest)
-    return FileResponse(path, media_type="application/octet-stream", filename=name, headers=kept)
+    return FileResponse(
+        path, media_type="application/octet-stream", filename=name, headers=kept
+    )
 
 
 @api.delete("/pools/{pool}/offers/{digest}", status_code=204, responses=refusals(410))
 def withdraw(exchange: The, caller: By, pool: Name, digest: Digest) -> None:
-    """Take an offer back: its silo, or an administrator. What others pulled stays with them."""
+    """Take an offer back: its silo, or an administrator. What others pulled stays with
+    them.
+    """
     exchange.withdraw(caller, pool, digest)
 
 
@@ -151,7 +193,9 @@ def list_tokens(exchange: The, caller: By) -> list[say.TokenOut]:
 @api.post("/tokens", status_code=201)
 def issue_token(exchange: The, caller: By, new: say.NewToken) -> say.Issued:
     """A new token, shown only once (administrators)."""
-    return say.Issued(token=exchange.add_token(caller, new.silo, role=new.role, pool=new.pool))
+    return say.Issued(
+        token=exchange.add_token(caller, new.silo, role=new.role, pool=new.pool)
+    )
 
 
 @api.delete("/tokens/{id}")
@@ -164,11 +208,16 @@ def revoke_token(exchange: The, caller: By, id: say.TokenId) -> say.TokenOut:
 def list_events(
     exchange: The,
     caller: By,
-    after: Annotated[int, Query(ge=0, le=2**62, description="Only lines with a larger id.")] = 0,
+    after: Annotated[
+        int, Query(ge=0, le=2**62, description="Only lines with a larger id.")
+    ] = 0,
     most: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> list[say.EventOut]:
     """The audit log: every push and pull, done or refused (administrators)."""
-    return [say.EventOut.model_validate(row) for row in exchange.events(caller, after=after, most=most)]
+    return [
+        say.EventOut.model_validate(row)
+        for row in exchange.events(caller, after=after, most=most)
+    ]
 
 
 pages = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -178,7 +227,10 @@ pages = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 def index(exchange: The, caller: By) -> HTMLResponse:
     """The pools of this token."""
     pools = exchange.pools(caller)
-    rows = [(pool, requirements_of(pool), _standing(exchange, caller, pool.name)) for pool in pools]
+    rows = [
+        (pool, requirements_of(pool), _standing(exchange, caller, pool.name))
+        for pool in pools
+    ]
     return _page("index.html", caller, rows=rows)
 
 
@@ -204,24 +256,38 @@ def pool_page(
     ]
     labels = [json.dumps(value) for value in requirements.labels]
     coverage = _coverage(everything, labels)
-    best = {json.dumps(offer.label): offer for offer in sorted(everything, key=lambda offer: -offer.epsilon)}
+    best = {
+        json.dumps(offer.label): offer
+        for offer in sorted(everything, key=lambda offer: -offer.epsilon)
+    }
     facts = _drawn(requirements) | {
         "labels": list(zip(labels, map(_class_word, requirements.labels), strict=True)),
-        "having": {label: sum(label in row for row in coverage.values()) for label in labels},
-        "looks": [best[label] for label in (*labels, EVERY) if label in best],  # the smallest ε of each class
+        "having": {
+            label: sum(label in row for row in coverage.values()) for label in labels
+        },
+        # the smallest ε of each class
+        "looks": [best[label] for label in (*labels, EVERY) if label in best],
         "every": EVERY in best,
         "chosen": {"label": label, "silo": silo, "epsilon": epsilon},
     }
     members = exchange.members(caller, pool)
     return _page(
-        "pool.html", caller, pool=row, members=members, coverage=coverage, everything=everything, shown=shown, **facts
-    )  # fmt: skip
+        "pool.html",
+        caller,
+        pool=row,
+        members=members,
+        coverage=coverage,
+        everything=everything,
+        shown=shown,
+        **facts,
+    )
 
 
 @pages.get("/pools/{pool}/{digest}")
 def offer_page(exchange: The, caller: By, pool: Name, digest: Digest) -> HTMLResponse:
     """One offer: facts, card, and a sheet of what it draws."""
-    offer, row = OfferWhole.of(exchange.offer(caller, pool, digest)), exchange.pool(caller, pool)
+    offer = OfferWhole.of(exchange.offer(caller, pool, digest))
+    row = exchange.pool(caller, pool)
     card = json.dumps(offer.card, indent=2, ensure_ascii=False)
     facts = _drawn(requirements_of(row))
     return _page("offer.html", caller, pool=row, offer=offer, card=card, **facts)
@@ -234,7 +300,9 @@ def error_page(status: int, detail: str) -> str:
 
 
 def _page(name: str, caller: Caller, **facts: Any) -> HTMLResponse:
-    return HTMLResponse(_environment().get_template(name).render(caller=caller, **facts))
+    return HTMLResponse(
+        _environment().get_template(name).render(caller=caller, **facts)
+    )
 
 
 def _drawn(requirements: Requirements) -> dict[str, Any]:
@@ -244,16 +312,29 @@ def _drawn(requirements: Requirements) -> dict[str, Any]:
 
 def _standing(exchange: Exchange, caller: Caller, pool: str) -> dict[str, int] | None:
     """How much there is in a pool; None where the caller has not subscribed."""
-    if not caller.admin and all(member.silo != caller.silo for member in exchange.members(caller, pool)):
+    if not caller.admin and all(
+        member.silo != caller.silo for member in exchange.members(caller, pool)
+    ):
         return None
     offers = exchange.offers(caller, pool)
-    silos, labels = ({getattr(offer, part) for offer in offers} for part in ("silo", "label"))
-    return {"offers": len(offers), "silos": len(silos), "classes": len(labels - {EVERY}), "every": EVERY in labels}
+    silos, labels = (
+        {getattr(offer, part) for offer in offers} for part in ("silo", "label")
+    )
+    return {
+        "offers": len(offers),
+        "silos": len(silos),
+        "classes": len(labels - {EVERY}),
+        "every": EVERY in labels,
+    }
 
 
-def _coverage(offers: Sequence[OfferWhole], labels: Sequence[str]) -> dict[str, dict[str, list[OfferWhole]]]:
+def _coverage(
+    offers: Sequence[OfferWhole], labels: Sequence[str]
+) -> dict[str, dict[str, list[OfferWhole]]]:
     """Silo → class → its offers, the cheapest first. Sums are offers of every class."""
-    table: dict[str, dict[str, list[OfferWhole]]] = defaultdict(lambda: defaultdict(list))
+    table: dict[str, dict[str, list[OfferWhole]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for offer in sorted(offers, key=lambda offer: (offer.silo, offer.epsilon)):
         for label in labels if offer.label is None else [json.dumps(offer.label)]:
             table[offer.silo][label].append(offer)
@@ -269,7 +350,9 @@ def _class_word(label: Any) -> str:
 @cache
 def _environment() -> jinja2.Environment:
     filters = {"said": _class_word, "day": lambda time: time[:10]}
-    return skeleton.templates(Path(__file__).parent / "templates", filters, rows_of_a_look=ROWS)
+    return skeleton.templates(
+        Path(__file__).parent / "templates", filters, rows_of_a_look=ROWS
+    )
 
 
 async def _misuse(_: Request, error: Exception) -> Response:
@@ -278,6 +361,12 @@ async def _misuse(_: Request, error: Exception) -> Response:
 
 
 async def _out_of_order(_: Request, error: Exception) -> Response:
-    """The database is full, locked or away. What it says goes into the service's own log, not to the caller."""
+    """The database is full, locked or away. What it says goes into the service's own
+    log, not to the caller.
+    """
     logging.getLogger("uvicorn.error").error("the database failed: %s", error)
-    return problem(503, "The exchange cannot use its database now. Nothing was changed.", {"Retry-After": "5"})
+    return problem(
+        503,
+        "The exchange cannot use its database now. Nothing was changed.",
+        {"Retry-After": "5"},
+    )

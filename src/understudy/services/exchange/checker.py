@@ -1,11 +1,13 @@
 """Look at offers in processes of their own, which can be ended.
 
-Guarantee: a file of n bytes has `MEMORY + FACTOR · n` bytes and `seconds` to be looked at, whatever it says; then it is
-refused, and the process ends. The caller's own process reads nothing of the file. No file is refused for what an
-earlier one did: if a process ends that has looked at others, a new one looks at this file alone.
-Edges: a process is kept for the next file unless it was ended; all are forked from one that has imported what they
-need, so that a file which ends its process costs a fork and not the seconds of a start. There are at most `PROCESSES`
-at once; who comes later waits. Without /proc memory is not limited.
+Guarantee: a file of n bytes has `MEMORY + FACTOR · n` bytes and `seconds` to be looked
+at, whatever it says; then it is refused, and the process ends. The caller's own process
+reads nothing of the file. No file is refused for what an earlier one did: if a process
+ends that has looked at others, a new one looks at this file alone.
+Edges: a process is kept for the next file unless it was ended; all are forked from one
+that has imported what they need, so that a file which ends its process costs a fork and
+not the seconds of a start. There are at most `PROCESSES` at once; who comes later
+waits. Without /proc memory is not limited.
 """
 
 import atexit
@@ -28,12 +30,20 @@ from understudy.ground.errors import ArtefactError
 from understudy.ground.processes import environment
 from understudy.protocols.sgde.offer import Requirements
 
-MEMORY, FACTOR = 192 << 20, 16  # bytes for any file, and for each byte of it
+# bytes for any file, and for each byte of it
+MEMORY = 192 << 20
+FACTOR = 16
 SECONDS = 20.0
 PROCESSES = 2
 _START = 120.0  # seconds to import what is needed, on a machine that is busy
 _MOST_ANSWER = 1 << 25
-_REFUSALS = ("ArtefactError", "ConfigError", "PrivacyError", "SchemaError", "DraftSchemaError")
+_REFUSALS = (
+    "ArtefactError",
+    "ConfigError",
+    "PrivacyError",
+    "SchemaError",
+    "DraftSchemaError",
+)
 
 
 def allowed(size: int) -> int:
@@ -42,7 +52,9 @@ def allowed(size: int) -> int:
 
 @dataclass(frozen=True)
 class Checked:
-    """An offer that fits the pool: its card, the bytes of its file, a few rows, and what looking took."""
+    """An offer that fits the pool: its card, the bytes of its file, a few rows, and
+    what looking took.
+    """
 
     card: dict[str, Any]
     size: int
@@ -54,7 +66,8 @@ class Checkers:
     """Processes that look at offers. For any thread."""
 
     def __init__(self) -> None:
-        self._free, self._lock = threading.BoundedSemaphore(PROCESSES), threading.Lock()
+        self._free = threading.BoundedSemaphore(PROCESSES)
+        self._lock = threading.Lock()
         self._idle: list[socket.socket] = []  # lines to those that have nothing to do
         self._nursery: _Nursery | None = None
         self._lost: list[object] = []
@@ -62,27 +75,45 @@ class Checkers:
     def _forked(self) -> None:
         """In a copy of this process: all are the other's."""
         self._lost.append(self._nursery)
-        self._free, self._lock, self._nursery = threading.BoundedSemaphore(PROCESSES), threading.Lock(), None
+        self._free = threading.BoundedSemaphore(PROCESSES)
+        self._lock = threading.Lock()
+        self._nursery = None
         while self._idle:
             self._idle.pop().close()
 
     def check(
-        self, path: str | Path, required: Requirements, *, seed: int | None = None, seconds: float = SECONDS
+        self,
+        path: str | Path,
+        required: Requirements,
+        *,
+        seed: int | None = None,
+        seconds: float = SECONDS,
     ) -> Checked:
-        """Look at a file; with a `seed`, draw a preview. Raises what the checks raise, ArtefactError beyond limits."""
+        """Look at a file; with a `seed`, draw a preview. Raises what the checks raise,
+        ArtefactError beyond limits.
+        """
         answer = self.look(path, required, seed=seed, seconds=seconds)
         return _checked(answer, Path(path).stat().st_size, seconds)
 
     def look(
-        self, path: str | Path, required: Requirements, *, seed: int | None = None, seconds: float = SECONDS
+        self,
+        path: str | Path,
+        required: Requirements,
+        *,
+        seed: int | None = None,
+        seconds: float = SECONDS,
     ) -> dict[str, Any]:
-        """What the process answers, refusals too, and the `peak` of its memory in bytes; {"spent": "time"} when no
-        answer comes in time, {"spent": "process"} when a process that had no job before died of this one.
+        """What the process answers, refusals too, and the `peak` of its memory in
+        bytes; {"spent": "time"} when no answer comes in time, {"spent": "process"} when
+        a process that had no job before died of this one.
         """
         job = {
-            "path": str(Path(path).absolute()), "requirements": required.to_dict(), "seed": seed,
-            "memory": allowed(Path(path).stat().st_size), "seconds": seconds,
-        }  # fmt: skip
+            "path": str(Path(path).absolute()),
+            "requirements": required.to_dict(),
+            "seed": seed,
+            "memory": allowed(Path(path).stat().st_size),
+            "seconds": seconds,
+        }
         with self._free:
             used = self._taken()
             if used is not None:
@@ -92,7 +123,9 @@ class Checkers:
             return self._asked(self._born(), job)
 
     def _asked(self, line: socket.socket, job: dict[str, Any]) -> dict[str, Any]:
-        """What the process at this line answers. It is kept for the next job unless it spent what it had."""
+        """What the process at this line answers. It is kept for the next job unless it
+        spent what it had.
+        """
         with contextlib.ExitStack() as stack:
             stack.enter_context(line)
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -116,18 +149,24 @@ class Checkers:
                 self._nursery = None
 
     def _taken(self) -> socket.socket | None:
-        """One that has nothing to do and still listens: it says nothing before it is asked."""
+        """One that has nothing to do and still listens: it says nothing before it is
+        asked.
+        """
         with self._lock:
             while self._idle:
-                if not _readable(line := self._idle.pop(), 0.0):
+                line = self._idle.pop()
+                if not _readable(line, 0.0):
                     return line
                 line.close()
         return None
 
     def _born(self) -> socket.socket:
-        """A new one. It ends with its line, and so with this process, however that ends."""
+        """A new one. It ends with its line, and so with this process, however that
+        ends.
+        """
         gone: _Nursery | None = None
-        for _ in range(2):  # what it was to be forked from may be gone: from another one
+        # what it was to be forked from may be gone: from another one
+        for _ in range(2):
             line, theirs = socket.socketpair()
             with theirs, self._lock, contextlib.suppress(OSError):
                 gone = self._living(gone)
@@ -135,11 +174,14 @@ class Checkers:
             if "ready" in _heard(line, _START):
                 return line
             line.close()
-        raise ArtefactError("the process that checks offers does not start. Nothing was exchanged.")
+        raise ArtefactError(
+            "the process that checks offers does not start. Nothing was exchanged."
+        )
 
     def _living(self, gone: "_Nursery | None" = None) -> "_Nursery":
         """What can be forked from, and is not this one. The lock is held."""
-        if (old := self._nursery) is not None and (old is gone or old.process.poll() is not None):
+        old = self._nursery
+        if old is not None and (old is gone or old.process.poll() is not None):
             old.close()
             self._nursery = None
         self._nursery = self._nursery or _Nursery()
@@ -155,7 +197,9 @@ def checkers() -> Checkers:
 
 
 class _Nursery:
-    """The process that others are forked from: it imports what they need, reads no file, and ends with its input."""
+    """The process that others are forked from: it imports what they need, reads no
+    file, and ends with its input.
+    """
 
     def __init__(self) -> None:
         self._line, theirs = socket.socketpair()
@@ -174,7 +218,9 @@ class _Nursery:
 def _started(line: socket.socket) -> subprocess.Popen[bytes]:
     """The process that forks, with this line as its input."""
     program = "understudy.services.exchange.check_worker"
-    return subprocess.Popen([sys.executable, "-P", "-m", program], stdin=line.fileno(), env=environment())
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", program], stdin=line.fileno(), env=environment()
+    )
 
 
 def _readable(line: socket.socket, seconds: float) -> bool:
@@ -186,7 +232,8 @@ def _readable(line: socket.socket, seconds: float) -> bool:
 
 def _heard(line: socket.socket, seconds: float) -> dict[str, Any]:
     """The next line of a process, or what was spent before one came."""
-    said, until = bytearray(), time.monotonic() + seconds
+    said = bytearray()
+    until = time.monotonic() + seconds
     while not said.endswith(b"\n"):
         if not _readable(line, until - time.monotonic()):
             return {"spent": "time"}
@@ -194,7 +241,8 @@ def _heard(line: socket.socket, seconds: float) -> dict[str, Any]:
             chunk = line.recv(1 << 16)
         except ConnectionResetError:
             chunk = b""
-        if not chunk or len(said) > _MOST_ANSWER:  # the kernel ends a process soon after its time is over
+        # the kernel ends a process soon after its time is over
+        if not chunk or len(said) > _MOST_ANSWER:
             return {"spent": "process" if time.monotonic() < until else "time"}
         said += chunk
     answer: dict[str, Any] = json.loads(said)
@@ -202,13 +250,18 @@ def _heard(line: socket.socket, seconds: float) -> dict[str, Any]:
 
 
 def _checked(answer: dict[str, Any], size: int, seconds: float) -> Checked:
-    if (kind := answer.get("refused")) is not None:
-        raise getattr(errors, kind if kind in _REFUSALS else "ArtefactError")(answer["said"])
+    kind = answer.get("refused")
+    if kind is not None:
+        raise getattr(errors, kind if kind in _REFUSALS else "ArtefactError")(
+            answer["said"]
+        )
     if "spent" in answer:
         what = {
             "time": f"takes more than {seconds:g} s",
             "memory": f"takes more than {allowed(size):,} bytes of memory",
             "process": "ended the process that checks it",
         }
-        raise ArtefactError(f"to check this offer {what[answer['spent']]}. Nothing was exchanged.")
+        raise ArtefactError(
+            f"to check this offer {what[answer['spent']]}. Nothing was exchanged."
+        )
     return Checked(answer["card"], answer["size"], answer["preview"], answer["peak"])

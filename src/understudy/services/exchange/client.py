@@ -3,13 +3,15 @@
     with Client("https://exchange.example.org", token) as client:
         requirements = client.subscribe("ward")
         client.push("ward", generator)
-        pool = [client.pull("ward", offer["digest"]) for offer in client.offers("ward", epsilon=1.0)]
+        offers = client.offers("ward", epsilon=1.0)
+        pool = [client.pull("ward", offer["digest"]) for offer in offers]
 
-Guarantee: the server is not trusted. What is pulled has the SHA-256 that was asked for, its network comes from the list
-in `generator`, it passes the pool's own checks here too, in a process with a limit on memory and time, and nothing is
-executed. What is pushed is checked here first, so that a refusal costs no upload.
-Edges: a server that is away, busy or asks to wait is tried again, up to `tries` times; a push that was stored although
-its acknowledgement got lost counts as done.
+Guarantee: the server is not trusted. What is pulled has the SHA-256 that was asked for,
+its network comes from the list in `generator`, it passes the pool's own checks here
+too, in a process with a limit on memory and time, and nothing is executed. What is
+pushed is checked here first, so that a refusal costs no upload.
+Edges: a server that is away, busy or asks to wait is tried again, up to `tries` times;
+a push that was stored although its acknowledgement got lost counts as done.
 """
 
 import json
@@ -46,12 +48,19 @@ MOST_ANSWER = 1 << 26  # bytes of an answer that is no file
 
 
 class _Line:
-    """Requests to one exchange, each tried up to `tries` times, with growing pauses or as long as the server asks. What
-    has no effect twice is sent again when the connection broke; anything else only if it never got through.
+    """Requests to one exchange, each tried up to `tries` times, with growing pauses or
+    as long as the server asks. What has no effect twice is sent again when the
+    connection broke; anything else only if it never got through.
     """
 
     def __init__(
-        self, address: str, token: str, *, ca: str | Path | None = None, tries: int = 6, seconds: float = 60.0
+        self,
+        address: str,
+        token: str,
+        *,
+        ca: str | Path | None = None,
+        tries: int = 6,
+        seconds: float = 60.0,
     ) -> None:
         whole(tries=tries)
         positive(seconds=seconds)
@@ -59,20 +68,33 @@ class _Line:
             url = httpx.URL(address.rstrip("/"))
         except httpx.InvalidURL:
             url = httpx.URL()
-        if url.scheme not in ("http", "https") or not url.host or url.userinfo or url.query or url.fragment:
+        if (
+            url.scheme not in ("http", "https")
+            or not url.host
+            or url.userinfo
+            or url.query
+            or url.fragment
+        ):
             raise ConfigError(
-                "an exchange's address looks like https://exchange.example.org, with no name, password or token in it. "
-                "Nothing was sent."
+                "an exchange's address looks like https://exchange.example.org, with "
+                "no name, password or token in it. Nothing was sent."
             )
         if url.scheme == "http" and not loopback(url.host):
-            raise ConfigError(f"over {url} the token could be read on the network: use https.")
-        self._tries, self._requirements = tries, dict[str, Requirements]()
+            raise ConfigError(
+                f"over {url} the token could be read on the network: use https."
+            )
+        self._tries = tries
+        self._requirements = dict[str, Requirements]()
         self._http = httpx.Client(
             base_url=f"{url}/v1/",
-            headers={"Authorization": f"Bearer {token.strip()}", "Accept-Encoding": "identity"},
+            headers={
+                "Authorization": f"Bearer {token.strip()}",
+                "Accept-Encoding": "identity",
+            },
             verify=_trusting(ca) if url.scheme == "https" else False,
             timeout=seconds,
-            trust_env=url.scheme == "https",  # a proxy from the environment would read what is not encrypted
+            # a proxy from the environment would read what is not encrypted
+            trust_env=url.scheme == "https",
         )
 
     def __enter__(self) -> Self:
@@ -85,11 +107,18 @@ class _Line:
         self._http.close()
 
     def _json(self, method: str, place: str, **options: Any) -> Any:
-        answer = self._patiently(lambda: self._ask(method, place, **options), again=method != "POST")
+        answer = self._patiently(
+            lambda: self._ask(method, place, **options), again=method != "POST"
+        )
         try:
-            return parse_json(_good(answer).content.decode()) if answer.content else None
+            return (
+                parse_json(_good(answer).content.decode()) if answer.content else None
+            )
         except ValueError as error:
-            said = f"{self._http.base_url.host}: what it answers is no JSON ({error}). Nothing was kept."
+            said = (
+                f"{self._http.base_url.host}: what it answers is no JSON ({error}). "
+                "Nothing was kept."
+            )
             raise ExchangeError(0, said) from None
 
     def _ask(self, method: str, place: str, **options: Any) -> httpx.Response:
@@ -97,27 +126,37 @@ class _Line:
             return _within_bounds(answer)
 
     def _upload(self, place: str, data: bytes, watch: Watch | None) -> None:
-        """Put these bytes; a try that was stored after all, whose acknowledgement alone was lost, is enough."""
-        headers = {"Content-Length": str(len(data)), "Content-Type": "application/octet-stream"}
+        """Put these bytes; a try that was stored after all, whose acknowledgement alone
+        was lost, is enough.
+        """
+        headers = {
+            "Content-Length": str(len(data)),
+            "Content-Type": "application/octet-stream",
+        }
         tries = 0
 
         def send() -> httpx.Response:
             nonlocal tries
             tries += 1
-            return self._ask("PUT", place, content=_pieces(data, watch), headers=headers)
+            return self._ask(
+                "PUT", place, content=_pieces(data, watch), headers=headers
+            )
 
         answer = self._patiently(send, again=True)
         if answer.status_code != 409 or tries == 1:
             _good(answer)
 
     def _download(self, place: str, path: Path, most: int, watch: Watch | None) -> None:
-        """Write what lies there to a file; ArtefactError when it is more than `most` bytes."""
+        """Write what lies there to a file; ArtefactError when it is more than `most`
+        bytes.
+        """
 
         def receive() -> httpx.Response:
             with self._http.stream("GET", place) as answer:
                 if not answer.is_success:
                     return _within_bounds(answer)
-                total, done = int(answer.headers.get("content-length", 0)), 0
+                total = int(answer.headers.get("content-length", 0))
+                done = 0
                 with path.open("wb") as file:
                     for chunk in answer.iter_raw(CHUNK):
                         done += len(chunk)
@@ -129,7 +168,9 @@ class _Line:
 
         _good(self._patiently(receive, again=True))
 
-    def _patiently(self, send: Callable[[], httpx.Response], *, again: bool) -> httpx.Response:
+    def _patiently(
+        self, send: Callable[[], httpx.Response], *, again: bool
+    ) -> httpx.Response:
         reason = ""
         for attempt in range(self._tries):
             wait = min(_LONGEST_WAIT, 0.25 * 2**attempt) * random.uniform(0.5, 1)
@@ -139,19 +180,31 @@ class _Line:
                     return answer
                 reason = _detail(answer)
                 with suppress(ValueError):
-                    wait = min(_LONGEST_WAIT, max(0.0, float(answer.headers.get("retry-after", wait))))
+                    wait = min(
+                        _LONGEST_WAIT,
+                        max(0.0, float(answer.headers.get("retry-after", wait))),
+                    )
             except httpx.TransportError as error:
-                if not again and not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-                    said = f"The connection broke ({error}): it may or may not have been done."
+                if not again and not isinstance(
+                    error, httpx.ConnectError | httpx.ConnectTimeout
+                ):
+                    said = (
+                        f"The connection broke ({error}): it may or may not have been "
+                        "done."
+                    )
                     raise ExchangeError(0, said) from None
                 reason = f"it cannot be reached ({type(error).__name__}: {error})."
             if attempt + 1 < self._tries:
                 time.sleep(wait)
-        raise ExchangeError(0, f"{self._http.base_url.host} was tried {self._tries} times: {reason}")
+        raise ExchangeError(
+            0, f"{self._http.base_url.host} was tried {self._tries} times: {reason}"
+        )
 
 
 class Client(_Line):
-    """A connection to one exchange with one token; `ca`: authorities to trust. `watch` hears bytes so far, in all."""
+    """A connection to one exchange with one token; `ca`: authorities to trust. `watch`
+    hears bytes so far, in all.
+    """
 
     # A silo
 
@@ -168,7 +221,9 @@ class Client(_Line):
         self._requirements[pool] = Requirements.from_dict(answer["requirements"])
         return self._requirements[pool]
 
-    def push(self, pool: str, generator: GeneratorParts, *, watch: Watch | None = None) -> dict[str, Any]:
+    def push(
+        self, pool: str, generator: GeneratorParts, *, watch: Watch | None = None
+    ) -> dict[str, Any]:
         """Offer a generator; what the exchange then says of it."""
         data = seal(generator)
         with tempfile.TemporaryDirectory() as place:
@@ -180,10 +235,18 @@ class Client(_Line):
         return self.offer(pool, digest)
 
     def offers(
-        self, pool: str, *, labels: Sequence[Any] = (), silos: Sequence[str] = (), epsilon: float | None = None
+        self,
+        pool: str,
+        *,
+        labels: Sequence[Any] = (),
+        silos: Sequence[str] = (),
+        epsilon: float | None = None,
     ) -> list[dict[str, Any]]:
         """What is on offer: of these classes, of these silos, at this ε or less."""
-        query: dict[str, Any] = {"label": [json.dumps(label) for label in labels], "silo": list(silos)}
+        query: dict[str, Any] = {
+            "label": [json.dumps(label) for label in labels],
+            "silo": list(silos),
+        }
         if epsilon is not None:
             query["epsilon"] = epsilon
         return list(self._json("GET", f"pools/{pool}/offers", params=query))
@@ -191,8 +254,17 @@ class Client(_Line):
     def offer(self, pool: str, digest: str) -> dict[str, Any]:
         return dict(self._json("GET", f"pools/{pool}/offers/{digest}"))
 
-    def pull(self, pool: str, digest: str, *, to: str | Path | None = None, watch: Watch | None = None) -> Generator:
-        """Take a generator; with `to`, it is also saved as that folder, whole or not at all."""
+    def pull(
+        self,
+        pool: str,
+        digest: str,
+        *,
+        to: str | Path | None = None,
+        watch: Watch | None = None,
+    ) -> Generator:
+        """Take a generator; with `to`, it is also saved as that folder, whole or not at
+        all.
+        """
         most = self._required(pool).largest + MOST_HEADER
         checkers().warm()  # while the file is on its way
         with tempfile.TemporaryDirectory() as place:
@@ -201,7 +273,9 @@ class Client(_Line):
             with path.open("rb") as file:
                 found = file_digest(file, "sha256").hexdigest()
             if found != digest:
-                raise ArtefactError(f"{found} arrived, but {digest} was asked for. Nothing was kept.")
+                raise ArtefactError(
+                    f"{found} arrived, but {digest} was asked for. Nothing was kept."
+                )
             generator = self._check(pool, path)
         if to is not None:
             _save(generator, Path(to))
@@ -215,7 +289,9 @@ class Client(_Line):
         return self._requirements.get(pool) or self.subscribe(pool)
 
     def _check(self, pool: str, path: Path) -> Generator:
-        """The same as the server does, in a process that can be ended; what passes is small enough to be built here."""
+        """The same as the server does, in a process that can be ended; what passes is
+        small enough to be built here.
+        """
         required = self._required(pool)
         checkers().check(path, required)
         return OfferFile.read(path, required).generator()
@@ -223,7 +299,9 @@ class Client(_Line):
     # An administrator
 
     def found(self, pool: str, requirements: Requirements) -> None:
-        self._json("POST", "pools", json={"name": pool, "requirements": requirements.to_dict()})
+        self._json(
+            "POST", "pools", json={"name": pool, "requirements": requirements.to_dict()}
+        )
 
     def tokens(self) -> list[dict[str, Any]]:
         return list(self._json("GET", "tokens"))
@@ -257,7 +335,9 @@ def _save(generator: Generator, folder: Path) -> None:
 
 
 def _within_bounds(answer: httpx.Response) -> httpx.Response:
-    """The same with its body, as it came. ArtefactError when that is more than a list of offers can be."""
+    """The same with its body, as it came. ArtefactError when that is more than a list
+    of offers can be.
+    """
     body = bytearray()
     for chunk in answer.iter_raw(CHUNK):
         body += chunk
@@ -269,7 +349,9 @@ def _within_bounds(answer: httpx.Response) -> httpx.Response:
 
 def _require_few(count: int, most: int, does: str) -> None:
     if count > most:
-        raise ArtefactError(f"the exchange {does} more than {most:,} bytes. Nothing was kept.")
+        raise ArtefactError(
+            f"the exchange {does} more than {most:,} bytes. Nothing was kept."
+        )
 
 
 def _good(answer: httpx.Response) -> httpx.Response:
@@ -279,7 +361,9 @@ def _good(answer: httpx.Response) -> httpx.Response:
 
 
 def _detail(answer: httpx.Response) -> str:
-    """The server's sentence. It is a stranger's text: cut, and printed nowhere as anything but text."""
+    """The server's sentence. It is a stranger's text: cut, and printed nowhere as
+    anything but text.
+    """
     try:
         return str(parse_json(answer.content.decode())["detail"])[:1000]
     except (ValueError, KeyError, TypeError):

@@ -1,8 +1,9 @@
 """What the API is told, by whom, and what it says, as OpenAPI describes it.
 
-A token comes as Bearer from a program, as the password of Basic from a browser. A browser sends a remembered password
-along wherever it is told to go, so with Basic it can only read, and not at the word of another site: nobody's page can
-push, or fill the audit log with pulls, in a member's name.
+A token comes as Bearer from a program, as the password of Basic from a browser. A
+browser sends a remembered password along wherever it is told to go, so with Basic it
+can only read, and not at the word of another site: nobody's page can push, or fill the
+audit log with pulls, in a member's name.
 """
 
 import base64
@@ -20,24 +21,40 @@ from understudy.services.exchange.service import Exchange
 from understudy.services.web.skeleton import Message, caller_address
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
-Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="The SHA-256 of the file.")]
+Digest = Annotated[
+    str, Field(pattern="^[0-9a-f]{64}$", description="The SHA-256 of the file.")
+]
 _JSON = {"label", "card", "preview"}  # of an offer, as the database has it
 TokenId = Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
 
 
 async def the_exchange(request: Request) -> Exchange:
-    """The exchange that this application serves; async, as it waits for nothing and needs no thread."""
+    """The exchange that this application serves; async, as it waits for nothing and
+    needs no thread.
+    """
     exchange: Exchange = request.app.state.exchange
     return exchange
 
 
 def the_caller(request: Request) -> Caller:
-    """Whose token came with the request; 401 if none that is valid, 429 if too often."""
+    """Whose token came with the request; 401 if none that is valid, 429 if too
+    often.
+    """
     kind, _, value = request.headers.get("authorization", "").partition(" ")
     browser = kind.lower() == "basic"
     if browser and request.method not in ("GET", "HEAD"):
-        raise ExchangeError(401, "With a password one can only read: this needs Authorization: Bearer usx_….")
-    token = _password(value) if browser else value.strip() if kind.lower() == "bearer" else ""
+        raise ExchangeError(
+            401,
+            "With a password one can only read: this needs Authorization: Bearer "
+            "usx_….",
+        )
+    token = (
+        _password(value)
+        if browser
+        else value.strip()
+        if kind.lower() == "bearer"
+        else ""
+    )
     caller = authenticate(request.app.state.exchange.database, token)
     if caller is None:
         request.app.state.strangers.take(caller_address(request))
@@ -50,7 +67,12 @@ def the_caller(request: Request) -> Caller:
 
 def _password(value: str) -> str:
     try:
-        return base64.b64decode(value.strip(), validate=True).decode().partition(":")[2].strip()
+        return (
+            base64.b64decode(value.strip(), validate=True)
+            .decode()
+            .partition(":")[2]
+            .strip()
+        )
     except (binascii.Error, ValueError):
         return ""
 
@@ -76,7 +98,11 @@ class PoolOut(Message):
 
     @classmethod
     def of(cls, row: database.Pool) -> "PoolOut":
-        return cls(name=row.name, requirements=json.loads(row.requirements), created=row.created)
+        return cls(
+            name=row.name,
+            requirements=json.loads(row.requirements),
+            created=row.created,
+        )
 
 
 class NewPool(Message):
@@ -101,7 +127,9 @@ class OfferOut(Message):
     @classmethod
     def of(cls, row: database.Offer) -> Self:
         facts = {name: getattr(row, name) for name in cls.model_fields}
-        return cls(**facts | {name: json.loads(facts[name]) for name in _JSON & facts.keys()})
+        return cls(
+            **facts | {name: json.loads(facts[name]) for name in _JSON & facts.keys()}
+        )
 
 
 class OfferWhole(OfferOut):

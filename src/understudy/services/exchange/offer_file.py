@@ -1,17 +1,20 @@
-"""One generator as one file (safetensors, with card and schema as JSON in its metadata), and the folder of such files.
+"""One generator as one file (safetensors, with card and schema as JSON in its
+metadata), and the folder of such files.
 
-The file's SHA-256 is the generator's name everywhere: equal bytes are one offer, and an offer never changes. `seal`
-writes equal bytes for equal generators.
+The file's SHA-256 is the generator's name everywhere: equal bytes are one offer, and an
+offer never changes. `seal` writes equal bytes for equal generators.
 
-Guarantee: reading runs no code of the sender. The network is rebuilt by name from the list in `generator`, and only
-after every key of the card, the schema, and every name, shape and dtype in the header was compared with what the pool
-requires and the card's network has by arithmetic. So a small file cannot ask for a large network.
-Edges: a header above 1 MiB, values that are not finite, keys or tensors too many, too few or twice, and text that is no
-Unicode are refused; nothing is loaded then.
+Guarantee: reading runs no code of the sender. The network is rebuilt by name from the
+list in `generator`, and only after every key of the card, the schema, and every name,
+shape and dtype in the header was compared with what the pool requires and the card's
+network has by arithmetic. So a small file cannot ask for a large network.
+Edges: a header above 1 MiB, values that are not finite, keys or tensors too many, too
+few or twice, and text that is no Unicode are refused; nothing is loaded then.
 
-In the folder files lie under the SHA-256 of their bytes: whole or not at all, and never changed. An upload grows in
-`incoming/` while its digest is computed. `keep` syncs it, renames it to its place and syncs the folder; the database
-learns of it afterwards. So whatever the database names is there and whole, and a crash leaves at most a file that
+In the folder files lie under the SHA-256 of their bytes: whole or not at all, and never
+changed. An upload grows in `incoming/` while its digest is computed. `keep` syncs it,
+renames it to its place and syncs the folder; the database learns of it afterwards. So
+whatever the database names is there and whole, and a crash leaves at most a file that
 nobody names, which `sweep` removes at the next start.
 """
 
@@ -41,7 +44,12 @@ from understudy.ground.durable import own_file, own_folder, sync_folder
 from understudy.ground.errors import ArtefactError, ExchangeError
 from understudy.ground.pack import read_header
 from understudy.models.plan import network_class
-from understudy.protocols.sgde.offer import Requirements, check_network, check_offer, schema_of
+from understudy.protocols.sgde.offer import (
+    Requirements,
+    check_network,
+    check_offer,
+    schema_of,
+)
 from understudy.protocols.sgde.sums import check_noise
 from understudy.services.web.limits import Limits
 
@@ -53,15 +61,26 @@ _SECONDS = 5.0  # to wait where too many uploads are under way
 def seal(generator: GeneratorParts) -> bytes:
     network = generator.network
     if generator.levels is not None:
-        raise ArtefactError("levels that were bought have no place in an offer. Nothing was sent.")
+        raise ArtefactError(
+            "levels that were bought have no place in an offer. Nothing was sent."
+        )
     if not isinstance(network, nn.Module):
         raise TypeError("a generator's network is a torch module")
-    state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    state = {
+        name: value.detach().cpu().contiguous()
+        for name, value in network.state_dict().items()
+    }
     card = {**generator.card, "network": network.describe()}
     try:
-        text = json.dumps({"card": card, "schema": generator.schema.to_dict()}, sort_keys=True, allow_nan=False)
+        text = json.dumps(
+            {"card": card, "schema": generator.schema.to_dict()},
+            sort_keys=True,
+            allow_nan=False,
+        )
     except (TypeError, ValueError) as error:
-        raise ArtefactError(f"this card cannot be written down: {error}. Nothing was sent.") from None
+        raise ArtefactError(
+            f"this card cannot be written down: {error}. Nothing was sent."
+        ) from None
     return save(state, metadata={_KEY: text})
 
 
@@ -71,7 +90,9 @@ def digest_of(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class OfferFile:
-    """What the header of an offer says, and that it fits the pool. The weights are still on disk."""
+    """What the header of an offer says, and that it fits the pool. The weights are
+    still on disk.
+    """
 
     path: Path
     size: int  # of the file
@@ -80,18 +101,37 @@ class OfferFile:
 
     @classmethod
     def read(cls, path: str | Path, requirements: Requirements) -> "OfferFile":
-        """The header alone, compared with what the pool requires. ArtefactError for what `seal` does not write."""
+        """The header alone, compared with what the pool requires. ArtefactError for
+        what `seal` does not write.
+        """
         path = Path(path)
         try:
             header = read_header(path)
             parts = _read_json(header.metadata[_KEY])
-            if not isinstance(parts, dict) or parts.keys() != {"card", "schema"} or len(header.metadata) != 1:
-                raise TypeError("it holds something other than a card, a schema and weights")
+            if (
+                not isinstance(parts, dict)
+                or parts.keys() != {"card", "schema"}
+                or len(header.metadata) != 1
+            ):
+                raise TypeError(
+                    "it holds something other than a card, a schema and weights"
+                )
         except OSError as error:
-            raise ArtefactError(f"{path.name} cannot be read ({error.strerror}).") from None
-        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise ArtefactError(f"this file is not an offered generator: {_words(error)}") from None
-        card, schema = parts["card"], schema_of(requirements, parts["schema"])
+            raise ArtefactError(
+                f"{path.name} cannot be read ({error.strerror})."
+            ) from None
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            OverflowError,
+            RecursionError,
+        ) as error:
+            raise ArtefactError(
+                f"this file is not an offered generator: {_words(error)}"
+            ) from None
+        card = parts["card"]
+        schema = schema_of(requirements, parts["schema"])
         check_offer(requirements, card, schema, header.size - header.begin)
         check_network(requirements, card, header.shapes)
         check_noise(card)
@@ -105,13 +145,33 @@ class OfferFile:
         description = self.card["network"]
         try:
             state = load_file(self.path)
-            floats = {name: value for name, value in state.items() if value.is_floating_point()}
-            if strange := [name for name, value in floats.items() if not torch.isfinite(value).all()]:
-                raise ArtefactError(f'weights "{strange[0]}" hold values that are not finite.')
+            floats = {
+                name: value
+                for name, value in state.items()
+                if value.is_floating_point()
+            }
+            strange = [
+                name
+                for name, value in floats.items()
+                if not torch.isfinite(value).all()
+            ]
+            if strange:
+                raise ArtefactError(
+                    f'weights "{strange[0]}" hold values that are not finite.'
+                )
             network = network_class(description["kind"]).from_description(description)
             network.load_state_dict(state)
-        except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, SafetensorError) as error:
-            raise ArtefactError(f"this file is not an offered generator: {_words(error)}") from None
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            RuntimeError,
+            OverflowError,
+            SafetensorError,
+        ) as error:
+            raise ArtefactError(
+                f"this file is not an offered generator: {_words(error)}"
+            ) from None
         return Generator(network.eval(), self.schema, self.card)
 
 
@@ -123,12 +183,15 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _finite(text: str) -> float:
-    if not math.isfinite(value := float(text)):
+    value = float(text)
+    if not math.isfinite(value):
         raise ValueError(f"{text} is not a finite number.")
     return value
 
 
-_read_json = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite).decode
+_read_json = json.JSONDecoder(
+    object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite
+).decode
 
 
 def _words(error: Exception) -> str:
@@ -144,13 +207,18 @@ class Store:
         self._incoming, self._offers = self.folder / "incoming", self.folder / "offers"
         for place in (self.folder, self._incoming, self._offers):
             own_folder(place)
-        self._counting, self._under_way = threading.Lock(), Counter[str]()  # uploads by silo
+        # uploads by silo
+        self._counting = threading.Lock()
+        self._under_way = Counter[str]()
         self._lock = own_file(self.folder / "lock", os.O_RDWR)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go when the process dies
+            # the kernel lets go when the process dies
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
-            raise ArtefactError(f"{self.folder} is being served by another process.") from None
+            raise ArtefactError(
+                f"{self.folder} is being served by another process."
+            ) from None
 
     def close(self) -> None:
         os.close(self._lock)
@@ -160,14 +228,25 @@ class Store:
 
     @contextmanager
     def receive(self, silo: str, most: int, limits: Limits) -> Iterator["Upload"]:
-        """A new upload of this silo, of at most so many bytes. 429 or 503 where too many are under way."""
+        """A new upload of this silo, of at most so many bytes. 429 or 503 where too
+        many are under way.
+        """
         wait = "the most: try again when one is done. Nothing was stored."
         with self._counting:
-            mine, everybody = self._under_way[silo], self._under_way.total()
+            mine = self._under_way[silo]
+            everybody = self._under_way.total()
             if mine >= limits.uploads:
-                raise ExchangeError(429, f'"{silo}" has {mine} uploads under way, {wait}', retry_after=_SECONDS)
+                raise ExchangeError(
+                    429,
+                    f'"{silo}" has {mine} uploads under way, {wait}',
+                    retry_after=_SECONDS,
+                )
             if everybody >= limits.uploads_in_all:
-                raise ExchangeError(503, f"{everybody} uploads are under way in all, {wait}", retry_after=_SECONDS)
+                raise ExchangeError(
+                    503,
+                    f"{everybody} uploads are under way in all, {wait}",
+                    retry_after=_SECONDS,
+                )
             self._under_way[silo] += 1
         try:
             with Upload(self, self._incoming / uuid.uuid4().hex, most) as upload:
@@ -180,20 +259,30 @@ class Store:
         self.path(digest).unlink(missing_ok=True)
 
     def sweep(self, named: Iterable[str]) -> int:
-        """Delete what a crash left behind: torn uploads, and files that the database never learned of."""
+        """Delete what a crash left behind: torn uploads, and files that the database
+        never learned of.
+        """
         keep = {self.path(digest) for digest in named}
-        leftovers = [*self._incoming.iterdir(), *(set(self._offers.glob(f"*/*{SUFFIX}")) - keep)]
+        leftovers = [
+            *self._incoming.iterdir(),
+            *(set(self._offers.glob(f"*/*{SUFFIX}")) - keep),
+        ]
         for path in leftovers:
             path.unlink()
         return len(leftovers)
 
 
 class Upload:
-    """A file on its way in. Leaving the `with` block without `keep` leaves nothing behind."""
+    """A file on its way in. Leaving the `with` block without `keep` leaves nothing
+    behind.
+    """
 
     def __init__(self, store: Store, path: Path, most: int) -> None:
-        self._store, self.path, self._most = store, path, most
-        self._hash, self.size = hashlib.sha256(), 0
+        self._store = store
+        self.path = path
+        self._most = most
+        self._hash = hashlib.sha256()
+        self.size = 0
 
     def __enter__(self) -> Self:
         self._file = os.fdopen(own_file(self.path, os.O_WRONLY | os.O_EXCL), "wb")
@@ -207,15 +296,22 @@ class Upload:
         """Take more bytes; 413 as soon as they are too many."""
         self.size += len(chunk)
         if self.size > (most := self._most):
-            raise ExchangeError(413, f"A generator here has at most {most:,} bytes. Nothing was stored.")
+            raise ExchangeError(
+                413, f"A generator here has at most {most:,} bytes. Nothing was stored."
+            )
         self._hash.update(chunk)
         self._file.write(chunk)
 
     def finish(self, digest: str) -> None:
         """All bytes are here: they are those of this digest, or 422."""
         self._file.flush()
-        if (found := self._hash.hexdigest()) != digest:
-            raise ExchangeError(422, f"The bytes that came have the SHA-256 {found}, not {digest}. Nothing was stored.")
+        found = self._hash.hexdigest()
+        if found != digest:
+            raise ExchangeError(
+                422,
+                f"The bytes that came have the SHA-256 {found}, not {digest}. "
+                "Nothing was stored.",
+            )
 
     def keep(self, digest: str) -> None:
         """Put the file in its place for good; on return it survives a power cut."""

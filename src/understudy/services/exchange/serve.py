@@ -1,6 +1,7 @@
 """Serve an exchange: one process, one port, one folder, behind doors (`web.skeleton`).
 
-Edges: a second process on the same folder is refused; so is a pool file that differs from the pool of its name.
+Edges: a second process on the same folder is refused; so is a pool file that differs
+from the pool of its name.
 """
 
 import json
@@ -22,21 +23,34 @@ from understudy.services.exchange.service import Exchange
 from understudy.services.web.limits import Limits
 from understudy.services.web.skeleton import server_behind_doors
 
-OPERATOR = Caller(token="", silo="operator", role=ADMIN, pool=None)  # whoever may write to the folder
+# whoever may write to the folder
+OPERATOR = Caller(token="", silo="operator", role=ADMIN, pool=None)
 
 
 def open_exchange(
-    data: str | Path, *, database: str | None = None, pools: Mapping[str, Requirements] | None = None,
-    limits: Limits | None = None, new_admin: bool = False,
-) -> Exchange:  # fmt: skip
-    """The exchange in this folder. A new one, or `new_admin`, gets an administrator's token, in `admin.token`."""
+    data: str | Path,
+    *,
+    database: str | None = None,
+    pools: Mapping[str, Requirements] | None = None,
+    limits: Limits | None = None,
+    new_admin: bool = False,
+) -> Exchange:
+    """The exchange in this folder. A new one, or `new_admin`, gets an administrator's
+    token, in `admin.token`.
+    """
     folder = Path(data)
     store = Store(folder)
     try:
-        exchange = Exchange(Database.in_folder(folder) if database is None else Database(database), store, limits)
+        exchange = Exchange(
+            Database.in_folder(folder) if database is None else Database(database),
+            store,
+            limits,
+        )
         for name, requirements in (pools or {}).items():
             _found_pool(exchange, name, requirements)
-        administrators = select(Token).where(Token.role == ADMIN, Token.revoked.is_(None))
+        administrators = select(Token).where(
+            Token.role == ADMIN, Token.revoked.is_(None)
+        )
         if new_admin or not exchange.database.all(administrators):
             token = issue(exchange.database, "operator", role=ADMIN)
             replace(folder / "admin.token", f"{token}\n".encode())
@@ -46,17 +60,27 @@ def open_exchange(
     return exchange
 
 
-def server_for(exchange: Exchange, *, host: str = "127.0.0.1", port: int = 8600, **tls: Any) -> uvicorn.Server:
+def server_for(
+    exchange: Exchange, *, host: str = "127.0.0.1", port: int = 8600, **tls: Any
+) -> uvicorn.Server:
     """The server, not yet running. `tls`: as `server_behind_doors` takes it."""
     limits = exchange.limits
     whole = 2 * limits.seconds + limits.check
-    return server_behind_doors(build_app(exchange), host=host, port=port, each=limits.connections, whole=whole, **tls)
+    return server_behind_doors(
+        build_app(exchange),
+        host=host,
+        port=port,
+        each=limits.connections,
+        whole=whole,
+        **tls,
+    )
 
 
 def read_pool(path: str | Path) -> tuple[str, Requirements]:
-    """A pool written down, for whoever runs the exchange: its name and what it requires (docs/exchange.md). For
-    images `target` is a name, with `classes`; `networks` and `largest`, in bytes of weights, may be left out.
-    ConfigError names the file and what is wrong with it.
+    """A pool written down, for whoever runs the exchange: its name and what it requires
+    (docs/exchange.md). For images `target` is a name, with `classes`; `networks` and
+    `largest`, in bytes of weights, may be left out. ConfigError names the file and what
+    is wrong with it.
     """
     path = Path(path)
     try:
@@ -68,7 +92,8 @@ def read_pool(path: str | Path) -> tuple[str, Requirements]:
         raise ConfigError(f"{path} cannot be read ({error.strerror}).") from None
     except KeyError as error:
         raise ConfigError(f"{path.name} lacks {error}.") from None
-    except (ValueError, TypeError) as error:  # ConfigError and SchemaError are ValueErrors
+    except (ValueError, TypeError) as error:
+        # ConfigError and SchemaError are ValueErrors
         raise ConfigError(f"{path.name}: {error}") from None
 
 
@@ -78,8 +103,11 @@ def _found_pool(exchange: Exchange, name: str, requirements: Requirements) -> No
     except ExchangeError as error:
         if error.status != 409:
             raise
-        if json.loads(exchange.pool(OPERATOR, name).requirements) != json.loads(json.dumps(requirements.to_dict())):
+        if json.loads(exchange.pool(OPERATOR, name).requirements) != json.loads(
+            json.dumps(requirements.to_dict())
+        ):
             raise ConfigError(
-                f'pool "{name}" has other requirements. They never change, since offers were accepted by them: '
+                f'pool "{name}" has other requirements. They never change, since '
+                "offers were accepted by them: "
                 "give the new ones a new name."
             ) from None

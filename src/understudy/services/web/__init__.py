@@ -1,1 +1,3 @@
-"""What every service has towards strangers: who may stay (`doors`), how much (`limits`), and its `skeleton`."""
+"""What every service has towards strangers: who may stay (`doors`), how much
+(`limits`), and its `skeleton`.
+"""

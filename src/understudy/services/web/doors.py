@@ -1,12 +1,15 @@
-"""Who may stand in the door: how many connections, and how long one may say nothing. Below TLS: it holds before, too.
+"""Who may stand in the door: how many connections, and how long one may say nothing.
+Below TLS: it holds before, too.
 
-The listening socket counts what it accepts, and the accepted sockets tell when they close: the event loop and TLS know
-nothing of it.
+The listening socket counts what it accepts, and the accepted sockets tell when they
+close: the event loop and TLS know nothing of it.
 
-Guarantee: an address has at most `each` connections, all together `most`; one that has not sent the head of a request
-within `hello` seconds, TLS included, or within `idle` after an answer, is closed; so is a request that is not over
-after `whole` seconds. When all places are taken, the oldest one that has said nothing makes room for the newest.
-Edges: behind a proxy all come from one address, and its own limits count: `each` is None then.
+Guarantee: an address has at most `each` connections, all together `most`; one that has
+not sent the head of a request within `hello` seconds, TLS included, or within `idle`
+after an answer, is closed; so is a request that is not over after `whole` seconds. When
+all places are taken, the oldest one that has said nothing makes room for the newest.
+Edges: behind a proxy all come from one address, and its own limits count: `each` is
+None then.
 """
 
 import asyncio
@@ -24,18 +27,28 @@ from understudy.ground.errors import ConfigError
 
 MOST = 1000
 _OTHER_FILES = 200  # that a server has open besides its connections
-HELLO, IDLE = 10.0, 30.0
+HELLO = 10.0
+IDLE = 30.0
 
 
 class Doors:
     """The connections of one server. For the event loop's thread alone."""
 
     def __init__(
-        self, *, most: int = MOST, each: int | None, hello: float = HELLO, idle: float = IDLE, whole: float
+        self,
+        *,
+        most: int = MOST,
+        each: int | None,
+        hello: float = HELLO,
+        idle: float = IDLE,
+        whole: float,
     ) -> None:
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES
-        self.most, self.each = (most if files < 0 else max(1, min(most, files))), each
-        self.hello, self.idle, self.whole = hello, idle, whole
+        self.most = most if files < 0 else max(1, min(most, files))
+        self.each = each
+        self.hello = hello
+        self.idle = idle
+        self.whole = whole
         self._from: Counter[str] = Counter()
         self._open: dict[int, _Accepted] = {}
         self._silent: dict[int, None] = {}  # in the order in which they came
@@ -78,10 +91,14 @@ class Doors:
             return
         if place in self._timers:
             self._timers[place].cancel()
-        self._timers[place] = asyncio.get_running_loop().call_later(seconds, self._hang_up, place)
+        self._timers[place] = asyncio.get_running_loop().call_later(
+            seconds, self._hang_up, place
+        )
 
     def _hang_up(self, place: int) -> None:
-        """Both directions are over: whoever reads from it, TLS or HTTP, finds its end and closes it."""
+        """Both directions are over: whoever reads from it, TLS or HTTP, finds its end
+        and closes it.
+        """
         connection = self._open[place]
         self._silent.pop(place, None)
         with suppress(OSError):  # the other end was quicker
@@ -104,31 +121,43 @@ class _Listening(socket.socket):
     def accept(self) -> tuple[socket.socket, Any]:
         handle, address = self._accept()  # type: ignore[attr-defined]
         connection = _Accepted(self.family, self.type, self.proto, fileno=handle)
-        connection.doors, connection.address = self.doors, str(address[0])
+        connection.doors = self.doors
+        connection.address = str(address[0])
         if not self.doors.enter(connection):
             socket.socket.close(connection)
-            raise ConnectionAbortedError  # the loop takes this for a connection that broke before it was taken up
+            # the loop takes this for a connection that broke before it was taken up
+            raise ConnectionAbortedError
         return connection, address
 
 
 class DoorsServer(Server):
     """uvicorn's server, behind doors. `ready` gets the port once it listens."""
 
-    def __init__(self, config: Config, doors: Doors, ready: Callable[[int], None] = lambda port: None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        doors: Doors,
+        ready: Callable[[int], None] = lambda port: None,
+    ) -> None:
         super().__init__(config)
-        self.doors, self.ready = doors, ready
+        self.doors = doors
+        self.ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets or self._listen())
         self.ready(int(self.servers[0].sockets[0].getsockname()[1]))
 
     def _listen(self) -> list[socket.socket]:
-        host, port = self.config.host, self.config.port
+        host = self.config.host
+        port = self.config.port
         made: list[socket.socket] = []
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            found = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
             for family, kind, proto, _, address in dict.fromkeys(found):
-                made.append(listening := _Listening(family, kind, proto))
+                listening = _Listening(family, kind, proto)
+                made.append(listening)
                 listening.doors = self.doors
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
@@ -138,7 +167,8 @@ class DoorsServer(Server):
             for opened in made:
                 opened.close()
             raise ConfigError(
-                f"{host}:{port} cannot be used for listening ({error.strerror}). Choose another port: --port N, or "
+                f"{host}:{port} cannot be used for listening ({error.strerror}). "
+                "Choose another port: --port N, or "
                 "--listen HOST:PORT where the command has that."
             ) from None
         return made

@@ -1,4 +1,6 @@
-"""What one caller may take: requests a minute, bytes, offers, time; and which caller is this machine."""
+"""What one caller may take: requests a minute, bytes, offers, time; and which caller is
+this machine.
+"""
 
 import ipaddress
 import threading
@@ -14,13 +16,15 @@ _MOST_BUCKETS = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of one service, the same for all callers. A pool's requirements may ask for smaller generators.
+    """Limits of one service, the same for all callers. A pool's requirements may ask
+    for smaller generators.
 
-    `rate` requests a second, and up to `burst` at once, for each token (a tenth of it for each address that fails to
-    authenticate). `seconds` for an upload. `connections` for each address; one that asks for nothing is closed
-    (`doors`). Of an exchange alone: `largest` bytes a generator, `offers` in a pool for each silo, `check` of the
-    seconds to look at an upload, `uploads` of a silo that are under way, and `refusals` of a token in a day, which the
-    log keeps.
+    `rate` requests a second, and up to `burst` at once, for each token (a tenth of it
+    for each address that fails to authenticate). `seconds` for an upload. `connections`
+    for each address; one that asks for nothing is closed (`doors`). Of an exchange
+    alone: `largest` bytes a generator, `offers` in a pool for each silo, `check` of the
+    seconds to look at an upload, `uploads` of a silo that are under way, and `refusals`
+    of a token in a day, which the log keeps.
     """
 
     rate: float = 20.0
@@ -35,7 +39,12 @@ class Limits:
 
     def __post_init__(self) -> None:
         positive(rate=self.rate, seconds=self.seconds, check=self.check)
-        whole(burst=self.burst, largest=self.largest, offers=self.offers, connections=self.connections)
+        whole(
+            burst=self.burst,
+            largest=self.largest,
+            offers=self.offers,
+            connections=self.connections,
+        )
         whole(uploads=self.uploads, refusals=self.refusals)
 
     @property
@@ -57,24 +66,38 @@ def loopback(host: str) -> bool:
 
 
 class Rate:
-    """A token bucket for each key: it holds `burst`, and `rate` flow in every second."""
+    """A token bucket for each key: it holds `burst`, and `rate` flow in every
+    second.
+    """
 
-    def __init__(self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate, self._burst, self._clock = rate, burst, clock
+    def __init__(
+        self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}
         self._lock = threading.Lock()
 
     def take(self, key: str) -> None:
-        """One request of this key; 429, with the time to wait, when its bucket is empty."""
+        """One request of this key; 429, with the time to wait, when its bucket is
+        empty.
+        """
         with self._lock:
             now, level = self._now(key)
             if level < 1:
                 wait = (1 - level) / self._rate
-                raise ExchangeError(429, f"Too many requests: try again in {wait:.1f} s.", retry_after=wait)
+                raise ExchangeError(
+                    429,
+                    f"Too many requests: try again in {wait:.1f} s.",
+                    retry_after=wait,
+                )
             self._set(key, level - 1, now)
 
     def wait(self, key: str) -> float:
-        """How many seconds until there is one for this key; 0 where there is one now."""
+        """How many seconds until there is one for this key; 0 where there is one
+        now.
+        """
         with self._lock:
             return max(0.0, (1 - self._now(key)[1]) / self._rate)
 
@@ -94,7 +117,13 @@ class Rate:
         self._buckets[key] = (level, now)
         if len(self._buckets) <= _MOST_BUCKETS:
             return
-        # Full buckets are as good as none; if all are in use, the fullest half is dropped.
-        levels = {key: level + (now - then) * self._rate for key, (level, then) in self._buckets.items()}
+        # Full buckets are as good as none; if all are in use, the fullest half is
+        # dropped.
+        levels = {
+            key: level + (now - then) * self._rate
+            for key, (level, then) in self._buckets.items()
+        }
         kept = sorted(self._buckets, key=levels.__getitem__)[: _MOST_BUCKETS // 2]
-        self._buckets = {key: self._buckets[key] for key in kept if levels[key] < self._burst}
+        self._buckets = {
+            key: self._buckets[key] for key in kept if levels[key] < self._burst
+        }

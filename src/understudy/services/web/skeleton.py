@@ -1,7 +1,8 @@
-"""What every service of ours has towards strangers: headers, limits on bodies, refusals in words, pages, TLS, doors.
+"""What every service of ours has towards strangers: headers, limits on bodies, refusals
+in words, pages, TLS, doors.
 
-Every refusal has a status that says whose fault it is and a sentence that says what happened to the data: JSON for
-programs, a page for people where the service has pages.
+Every refusal has a status that says whose fault it is and a sentence that says what
+happened to the data: JSON for programs, a page for people where the service has pages.
 """
 
 import math
@@ -32,10 +33,12 @@ from understudy.services.web.limits import Limits, Rate, loopback
 
 MOST_JSON = 1 << 20  # of a request that carries no file
 SLOWEST_JSON = 10.0  # seconds for such a request to arrive
-_LINGER, _LINGER_BYTES = 2.0, 1 << 20  # of a body that is thrown away after an answer
+# of a body that is thrown away after an answer
+_LINGER = 2.0
+_LINGER_BYTES = 1 << 20
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'self'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src "
+    "data:; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -84,14 +87,27 @@ def refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
 
 
 def service(
-    title: str, description: str, limits: Limits, pushing: Callable[[Request], bool], *, page: Page | None = None,
+    title: str,
+    description: str,
+    limits: Limits,
+    pushing: Callable[[Request], bool],
+    *,
+    page: Page | None = None,
     realm: str = "",
-) -> FastAPI:  # fmt: skip
-    """An application with limits and refusals, and no route but `/v1/health`; `pushing`: requests with a file."""
-    app = FastAPI(  # without pages that load scripts from elsewhere: the description itself is /openapi.json
-        title=title, version=version("understudy"), description=description, docs_url=None, redoc_url=None,
+) -> FastAPI:
+    """An application with limits and refusals, and no route but `/v1/health`;
+    `pushing`: requests with a file.
+    """
+    # without pages that load scripts from elsewhere: the description itself is
+    # /openapi.json
+    app = FastAPI(
+        title=title,
+        version=version("understudy"),
+        description=description,
+        docs_url=None,
+        redoc_url=None,
         servers=[{"url": "/"}],
-    )  # fmt: skip
+    )
     app.state.rate = Rate(limits.rate, limits.burst)
     app.state.strangers = Rate(limits.rate / 10, max(1, limits.burst // 10))
 
@@ -100,17 +116,24 @@ def service(
         headers: dict[str, str] = {}
         match error:
             case ExchangeError():
-                status, text = error.status, str(error)
+                status = error.status
+                text = str(error)
                 if status == 401:
                     basic = f'Basic realm="{realm}", charset="UTF-8"'
                     headers["WWW-Authenticate"] = basic if person else "Bearer"
                 if error.retry_after is not None:
                     headers["Retry-After"] = str(math.ceil(error.retry_after))
-            case RequestValidationError():  # where and why, but not what came: it may be large, or no text
-                found = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()[:3])
-                status, text = 422, f"{found}. Nothing was stored."
+            case RequestValidationError():
+                # where and why, but not what came: it may be large, or no text
+                found = "; ".join(
+                    f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()[:3]
+                )
+                status = 422
+                text = f"{found}. Nothing was stored."
             case HTTPException():  # no such address, or not with this method
-                status, text, headers = error.status_code, f"{error.detail}.", dict(error.headers or {})
+                status = error.status_code
+                text = f"{error.detail}."
+                headers = dict(error.headers or {})
             case _:
                 raise error
         if page is not None and person:
@@ -141,9 +164,13 @@ def uploading(seconds: float) -> Iterator[None]:
         with anyio.fail_after(seconds):
             yield
     except TimeoutError:
-        raise ExchangeError(408, f"An upload may take {seconds:g} s. Nothing was stored.") from None
+        raise ExchangeError(
+            408, f"An upload may take {seconds:g} s. Nothing was stored."
+        ) from None
     except ClientDisconnect:
-        raise ExchangeError(400, "The upload was cut off. Nothing was stored.") from None
+        raise ExchangeError(
+            400, "The upload was cut off. Nothing was stored."
+        ) from None
 
 
 def typed_number(text: str) -> float:
@@ -154,7 +181,9 @@ def typed_number(text: str) -> float:
         return math.nan
 
 
-def templates(folder: Path, filters: Mapping[str, Callable[..., Any]], **known: Any) -> jinja2.Environment:
+def templates(
+    folder: Path, filters: Mapping[str, Callable[..., Any]], **known: Any
+) -> jinja2.Environment:
     """The pages in this folder, in the report's style and words."""
     own = {"words": words, "best_guess": best_guess, **known}
     environment = words.pages_in(folder, Path(words.__file__).parent, **own)
@@ -167,28 +196,38 @@ def length_of(request: Request) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def problem(status: int, detail: Any, headers: dict[str, str] | None = None) -> JSONResponse:
+def problem(
+    status: int, detail: Any, headers: dict[str, str] | None = None
+) -> JSONResponse:
     return JSONResponse({"detail": detail}, status_code=status, headers=headers)
 
 
 class Guard:
-    """Headers on every answer, no large or slow bodies where none belong, and no body is read after an answer.
-    `pushing` says which requests carry a file, whose size and time are the application's to limit. A request whose
-    length is told twice is refused: whoever stands in front may have read another one out of it.
+    """Headers on every answer, no large or slow bodies where none belong, and no body
+    is read after an answer. `pushing` says which requests carry a file, whose size and
+    time are the application's to limit. A request whose length is told twice is
+    refused: whoever stands in front may have read another one out of it.
     """
 
     def __init__(self, app: ASGIApp, pushing: Callable[[Request], bool]) -> None:
-        self._app, self._pushing = app, pushing
+        self._app = app
+        self._pushing = pushing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        body, pushing, until = Body(request, receive), self._pushing(request), anyio.current_time() + SLOWEST_JSON
+        body = Body(request, receive)
+        pushing = self._pushing(request)
+        until = anyio.current_time() + SLOWEST_JSON
 
         async def receive_in_time() -> Part:
-            with anyio.fail_after(None if body.whole or pushing else max(0.0, until - anyio.current_time())):
+            with anyio.fail_after(
+                None
+                if body.whole or pushing
+                else max(0.0, until - anyio.current_time())
+            ):
                 return await body()
 
         answer = _out_of_shape(request, pushing) or self._app
@@ -200,7 +239,9 @@ class Body:
 
     def __init__(self, request: Request, receive: Receive) -> None:
         self._receive = receive
-        self.whole = "transfer-encoding" not in request.headers and not length_of(request)
+        self.whole = "transfer-encoding" not in request.headers and not length_of(
+            request
+        )
 
     async def __call__(self) -> Part:
         message = await self._receive()
@@ -208,14 +249,18 @@ class Body:
         return message
 
     def answered(self, send: Send, headers: Mapping[str, str]) -> Send:
-        """`send`, with those of these headers that an answer does not have itself. What is still on its way after an
-        answer is not read, but for a little that is thrown away: the answer is seen, not reset.
+        """`send`, with those of these headers that an answer does not have itself. What
+        is still on its way after an answer is not read, but for a little that is thrown
+        away: the answer is seen, not reset.
         """
 
         async def sending(message: Part) -> None:
             if message["type"] == "http.response.start":
                 given = MutableHeaders(scope=message)
-                for name, value in {**headers, **({} if self.whole else {"Connection": "close"})}.items():
+                for name, value in {
+                    **headers,
+                    **({} if self.whole else {"Connection": "close"}),
+                }.items():
                     given.setdefault(name, value)
             elif not self.whole and not message.get("more_body", False):
                 await send({**message, "more_body": True})
@@ -241,13 +286,24 @@ def _out_of_shape(request: Request, pushing: bool) -> Response | None:
 
 
 def server_behind_doors(
-    app: ASGIApp, *, host: str, port: int, each: int, whole: float, most: int = MOST, certificate: Path | None = None,
-    key: Path | None = None, proxied: bool = False, secret: str = "tokens", patience: int = 30,
+    app: ASGIApp,
+    *,
+    host: str,
+    port: int,
+    each: int,
+    whole: float,
+    most: int = MOST,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    proxied: bool = False,
+    secret: str = "tokens",
+    patience: int = 30,
     ready: Callable[[int], None] = lambda port: None,
-) -> DoorsServer:  # fmt: skip
-    """A server, not yet running, with `most` connections, `each` of one address, and `whole` seconds for a request.
-    `proxied`: a proxy in front speaks TLS, and limits connections; `secret`: what would be read without TLS;
-    `patience`: seconds that requests have to end when it is stopped; `ready` gets the port.
+) -> DoorsServer:
+    """A server, not yet running, with `most` connections, `each` of one address, and
+    `whole` seconds for a request. `proxied`: a proxy in front speaks TLS, and limits
+    connections; `secret`: what would be read without TLS; `patience`: seconds that
+    requests have to end when it is stopped; `ready` gets the port.
 
     Guarantee: without a certificate it listens on this machine alone.
     """
@@ -256,13 +312,26 @@ def server_behind_doors(
         raise ConfigError("TLS needs a certificate and its key.")
     if certificate is None and not proxied and not loopback(host):
         raise ConfigError(
-            f"on {host} {secret} could be read on the network: give a certificate and its key, "
-            "or say that a proxy in front speaks TLS; a try-out without them listens on 127.0.0.1."
+            f"on {host} {secret} could be read on the network: give a certificate and "
+            "its key, or say that a proxy in front speaks TLS; a try-out without them "
+            "listens on 127.0.0.1."
         )
     protocol = type("Protocol", (DoorsProtocol,), {"doors": doors})
     config = uvicorn.Config(  # the doors are made for the sockets of asyncio
-        app, http=protocol, loop="asyncio", ws="none", host=host, port=port, ssl_certfile=certificate,
-        ssl_keyfile=key, log_level="warning", access_log=False, server_header=False, proxy_headers=proxied,
-        timeout_keep_alive=round(doors.idle), timeout_graceful_shutdown=patience, limit_concurrency=doors.most + 1,
-    )  # fmt: skip
+        app,
+        http=protocol,
+        loop="asyncio",
+        ws="none",
+        host=host,
+        port=port,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=proxied,
+        timeout_keep_alive=round(doors.idle),
+        timeout_graceful_shutdown=patience,
+        limit_concurrency=doors.most + 1,
+    )
     return DoorsServer(config, doors, ready)
