@@ -44,7 +44,7 @@ def holders(folder: Path) -> dict[str, Images]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--batch", type=int, default=64)

@@ -807,7 +807,7 @@ def campaign(
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     options.add_argument("--seconds", type=float, default=600.0)
     options.add_argument(
         "--seed", type=int, default=random.SystemRandom().randrange(10**9)

@@ -698,7 +698,7 @@ def _call(job: Job) -> tuple[bool, str, float]:
 
 
 def main() -> int:
-    told = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    told = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     told.add_argument("--seed", type=int)
     told.add_argument("--only", default="")
     told.add_argument("--jobs", type=int, default=2)

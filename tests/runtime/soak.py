@@ -270,7 +270,7 @@ def examine(case: Case, home: Path, hits: dict[str, int]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument(
         "--seed", type=int, default=None, help="of who is killed, and when"

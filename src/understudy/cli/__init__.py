@@ -578,7 +578,7 @@ def protocols(
     if protocol is not None:
         from understudy.runs.registry import settings_of
 
-        plain.print(protocol_named(protocol).paper.split("\n\n")[0])
+        plain.print(protocol_named(protocol).title)
         terminal.print_table(
             ("setting", "default", "values", "meaning"),
             (

@@ -14,7 +14,7 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import Spend
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.core.base import Message, Party
+from understudy.protocols.core.base import Message, Party, first_sentence
 from understudy.protocols.core.forecast import Forecast
 from understudy.protocols.core.loop import Outcome
 
@@ -60,7 +60,7 @@ class Protocol:
 
     @property
     def title(self) -> str:
-        return self.paper.splitlines()[0]
+        return first_sentence(self.paper)
 
     @cached_property
     def messages(self) -> tuple[type[Message], ...]:

@@ -8,6 +8,7 @@ a party says either bears the receipt of a ledger entry made first, or states wh
 public.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -80,8 +81,14 @@ class Message:
 
     @classmethod
     def meaning(cls) -> str:
-        """What it asks or says: the first line of its docstring."""
-        return (cls.__doc__ or "").strip().split("\n")[0]
+        """What it asks or says: the first sentence of its docstring."""
+        return first_sentence(cls.__doc__ or "")
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a docstring, on one line."""
+    paragraph = " ".join(text.strip().split("\n\n")[0].split())
+    return re.split(r"(?<=[.?]) (?=[A-Z])", paragraph)[0]
 
 
 class Ask(Message):
