@@ -240,7 +240,7 @@ def test_a_file_that_is_refused_leaves_no_copy(tmp_path: Path) -> None:
 def test_a_page_has_attacks_by_default_whatever_the_table_is(
     tmp_path: Path, kind: str
 ) -> None:
-    frame = people(900)
+    frame = people(2_000)
     schema = us.Schema(
         columns=(
             us.Integer(name="age", low=18, high=89, bins=4, nullable=True),

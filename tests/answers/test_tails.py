@@ -159,11 +159,10 @@ def test_a_number_that_many_share_at_an_end_is_no_tail() -> None:
         Integer(name="score", low=-1_000, high=1_000),
     ):
         rows = pd.DataFrame({"score": score})
-        mean = (
-            _asked(rows, Schema(columns=(column,)), 1)
-            .figures("score")
-            .set_index("figure")
-            .loc["mean of score"]
-        )
-        assert mean["low"] <= score.mean() <= mean["high"]
-        assert mean["high"] - mean["low"] < 3
+        held = 0
+        for seed in range(4):
+            figures = _asked(rows, Schema(columns=(column,)), seed).figures("score")
+            mean = figures.set_index("figure").loc["mean of score"]
+            held += bool(mean["low"] <= score.mean() <= mean["high"])
+            assert mean["high"] - mean["low"] < 3
+        assert held >= 3  # of four intervals at 95 %

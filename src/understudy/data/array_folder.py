@@ -240,6 +240,8 @@ def _stated_size(file: BinaryIO) -> int:
         else np.lib.format.read_array_header_2_0
     )
     shape, _, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("it holds objects")
     return file.tell() + math.prod(shape) * dtype.itemsize
 
 

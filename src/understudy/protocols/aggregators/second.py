@@ -273,6 +273,11 @@ class SecondAggregator(Party):
         self.seen, self.tally.total = set(), np.zeros_like(self.tally.total)
         return Released(sums=Paid(sums, receipt))
 
+    @property
+    def stated_people(self) -> int:
+        """It hosts nobody."""
+        return 0
+
     def composition(self) -> dict[str, Any]:
         return self.plan.composition()
 
