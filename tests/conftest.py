@@ -264,8 +264,8 @@ def short_fits() -> Iterator[None]:
     from understudy.models.tables import target as target_effects
     from understudy.protocols.aggregators.protocol import Config as Aggregators
     from understudy.protocols.gram.protocol import Config as Gram
-    from understudy.protocols.people.one_report.party import Config as OneReport
-    from understudy.protocols.sgde import counted
+    from understudy.protocols.one_report.party import Config as OneReport
+    from understudy.protocols.papers.sgde import counted
     from understudy.protocols.tied.protocol import Config as Tied
 
     few = {"components": 32, "steps": 20}

@@ -24,7 +24,7 @@ from understudy.generators.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Progress
 from understudy.protocols.core.alignment import AlignedParty, MaskedIds, MaskOther
-from understudy.protocols.gans import verti_gan
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
 
 CLINIC = ["colour", "smoker", "age"]
 INSURER = ["grade", "treated", "income"]

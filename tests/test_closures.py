@@ -15,14 +15,14 @@ PROTOCOLS = "understudy.protocols"
 # they are used.
 SMALL = (
     "aggregators.protocol",
-    "dplt.protocol",
-    "gans.vd_gan_pate",
-    "gans.verti_gan",
+    "papers.verti_gan.dplt",
+    "papers.vd_gan.pate",
+    "papers.verti_gan.protocol",
     "gram.protocol",
     "moments.protocol",
-    "people.one_report.protocol",
-    "people.sign_ds",
-    "sgde.protocol",
+    "one_report.protocol",
+    "papers.sign_ds.protocol",
+    "papers.sgde.protocol",
     "tied.protocol",
     "visits.protocol",
 )

@@ -23,7 +23,7 @@ from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
 from understudy.models.offered import OfferedGram
-from understudy.protocols.sgde import counted, offering
+from understudy.protocols.papers.sgde import counted, offering
 
 # how good rows are is not what this is about
 FEW = "\n[settings]\ncomponents = 32\nsteps = 20\n"

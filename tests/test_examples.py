@@ -11,7 +11,7 @@ from PIL import Image
 
 from understudy.data import samples
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.people import fed_stdg
+from understudy.protocols.papers.fed_stdg import protocol as fed_stdg
 from understudy.runs import registry
 
 pytestmark = pytest.mark.usefixtures("light_masks")

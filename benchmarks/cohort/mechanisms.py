@@ -22,7 +22,7 @@ import torch
 from common.options import options, quick
 from common.rows import said, write
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.people.reporting import ESTIMATION, SELECTION, Reporting
+from understudy.protocols.cross_device.reporting import ESTIMATION, SELECTION, Reporting
 
 HERE = Path(__file__).parent
 QUICK = quick()

@@ -43,7 +43,7 @@ from understudy.data.samples import toy
 from understudy.generators.generator import Generator
 from understudy.models.plan import MOST_UNITS
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.protocols.sgde.offer import Requirements, label_place, offer_card
+from understudy.protocols.papers.sgde.offer import Requirements, label_place, offer_card
 from understudy.services.exchange.client import Client
 from understudy.services.exchange.serve import open_exchange, server_for
 from understudy.services.web.limits import Limits

@@ -17,7 +17,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
 from understudy.models.plan import MOST_LAYERS, MOST_UNITS, plan_of
-from understudy.protocols.sgde.offer import Requirements, offer_card
+from understudy.protocols.papers.sgde.offer import Requirements, offer_card
 
 SCHEMA = toy(rows=4, seed=0)[1]
 POOL = Requirements(schema=SCHEMA, target="smoker", largest=1 << 24)

@@ -50,7 +50,7 @@ from understudy.evaluate.utility.series import (
 )
 from understudy.models.nets.autoencoder import Rwae
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.people import fed_stdg
+from understudy.protocols.papers.fed_stdg import protocol as fed_stdg
 from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent

@@ -13,7 +13,7 @@ rows a person, 5000 rounds × 10 people, 10 epochs of Adam at 0.001, ξ = k/d �
 nobody is doubled, so that with fewer than 50,000 people some report several times. ε is
 that of one report; `participations` says how many the busiest person gave and
 `epsilon_run` what they cost together. "once" is the setting in which everybody reports
-once at most, so that both are equal. "wake-sleep" is `people/wake_sleep.py` at its
+once at most, so that both are equal. "wake-sleep" is `papers/fed_wae/wake_sleep.py` at its
 defaults, with as many reports. A cell that stands in --out already is not run again;
 every finished cell is written at once. QUICK=1 uses generated rows and takes seconds.
 """
@@ -48,7 +48,7 @@ from understudy.evaluate.utility.association import correlations
 from understudy.evaluate.utility.downstream import Examples, downstream
 from understudy.evaluate.utility.marginals import Marginals, shuffled
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.people import fed_wae
+from understudy.protocols.papers.fed_wae import protocol as fed_wae
 from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent

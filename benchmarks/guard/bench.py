@@ -60,7 +60,7 @@ from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.accounts.accounting import calibrate
 from understudy.privacy.secure.counts import gram_matrix
 from understudy.privacy.secure.moments import Crowd, cell_moments
-from understudy.protocols.gans import verti_gan
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
 from understudy.runtime.local import LocalParties
 from verti_gan.bench import WIDTHS, holding
 
@@ -431,7 +431,7 @@ COUNTS: dict[str, Callable[[], int | None]] = {
         imported, "import understudy; understudy.synthesize"
     ),
     "files imported by sign-ds": partial(
-        imported, "import understudy.protocols.people.sign_ds"
+        imported, "import understudy.protocols.papers.sign_ds.protocol"
     ),
 }
 

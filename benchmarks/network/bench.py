@@ -42,7 +42,7 @@ from understudy.data.samples import rand_health, toy
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Party, Public, Reply
-from understudy.protocols.gans import verti_gan
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
 from understudy.runs.federation import Federation
 from understudy.runtime.certificates import SERVER
 from understudy.runtime.contract import Contract, Policy, digest_of

@@ -28,8 +28,8 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise import SecureRng
-from understudy.protocols.people.one_report import protocol
-from understudy.protocols.people.one_report.party import (
+from understudy.protocols.one_report import protocol
+from understudy.protocols.one_report.party import (
     OneReportParty,
     Round,
     lengths,

@@ -10,9 +10,9 @@ Lomurno et al., "SGDE" (AIPR 2022), §IV, Tables I and III: 20 silos with 5 % of
 training rows each; a model learned at each silo alone (local), by FedAvg over all
 (federated), or from the pool (synthetic), tested on silos' own rows (Table I) and on
 held-out rows (Table III). "synthetic, counts" has silos offer the levels' counts of
-each class under the same ε, in place of β-VAEs (`protocols/sgde/marginals.py`);
+each class under the same ε, in place of β-VAEs (`protocols/papers/sgde/marginals.py`);
 "synthetic, pairs" those of all pairs of levels, which the pool adds
-(`protocols/sgde/gram.py`). A finished cell (data set, method, seed) is in the file and
+(`protocols/papers/sgde/gram.py`). A finished cell (data set, method, seed) is in the file and
 is not computed again.
 """
 
@@ -37,7 +37,7 @@ from common.options import quick
 from understudy.api.train import train
 from understudy.generators.drawings import labelled_images
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.sgde.offering import RECIPES
+from understudy.protocols.papers.sgde.offering import RECIPES
 from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent

@@ -24,7 +24,7 @@ from understudy.models.nets.beta_vae import (
 from understudy.models.nets.tapped import Taps
 from understudy.models.network import pick_device
 from understudy.privacy.gradients.dp_sgd import clipped_sums
-from understudy.protocols.sgde.offering import CHANNELS
+from understudy.protocols.papers.sgde.offering import CHANNELS
 
 CASES = {  # classes, rows of each in a batch
     "table, 2 classes × 200 rows of 12 columns × 8 levels": (2, 200),

@@ -31,7 +31,7 @@ from common.options import quick
 from understudy.api.train import train
 from understudy.data.encoding.population import Population
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.people.reporting import SELECTION
+from understudy.protocols.cross_device.reporting import SELECTION
 from understudy.runs.federation import Federation
 
 QUICK = quick()

@@ -39,8 +39,9 @@ from understudy.data.schema import Boolean, Schema
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.protocols.core.base import Progress
-from understudy.protocols.gans import vd_gan, vd_gan_pate
-from understudy.protocols.gans.vd_gan_pate import Teachers
+from understudy.protocols.papers.vd_gan import pate as vd_gan_pate
+from understudy.protocols.papers.vd_gan import protocol as vd_gan
+from understudy.protocols.papers.vd_gan.pate import Teachers
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 

@@ -33,7 +33,7 @@ from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.models.network import pick_device
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.base import Progress
-from understudy.protocols.gans import verti_gan
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 

@@ -31,16 +31,17 @@ from understudy.privacy.local.rappor import Rappor
 from understudy.privacy.secure.moments import sensitivity
 from understudy.privacy.secure.sums import Channel
 from understudy.protocols.aggregators.host import UploadParty
-from understudy.protocols.dplt import tree as dplt_tree
-from understudy.protocols.gans import critic_round
+from understudy.protocols.cross_device.rounds import LearningParty
 from understudy.protocols.gram import stages as gram_stages
 from understudy.protocols.moments.stages import First, Lengths, Levels, Pooled, Within
-from understudy.protocols.people import gen_fl, gen_fl_local
-from understudy.protocols.people.one_report import party as one_report_party
-from understudy.protocols.people.rounds import LearningParty
-from understudy.protocols.sgde import counted as sgde_counted
-from understudy.protocols.sgde import offering as sgde_offering
-from understudy.protocols.sgde import training as sgde_training
+from understudy.protocols.one_report import party as one_report_party
+from understudy.protocols.papers.gen_fl import local as gen_fl_local
+from understudy.protocols.papers.gen_fl import protocol as gen_fl
+from understudy.protocols.papers.sgde import counted as sgde_counted
+from understudy.protocols.papers.sgde import offering as sgde_offering
+from understudy.protocols.papers.sgde import training as sgde_training
+from understudy.protocols.papers.verti_gan import dplt_tree
+from understudy.protocols.papers.vertical_gans import critic_round
 from understudy.protocols.tied import stages as tied_stages
 from understudy.protocols.tied.stages import Numbers
 from understudy.protocols.visits import protocol as visits_protocol

@@ -38,9 +38,11 @@ from understudy.protocols.core.alignment import (
     MaskOwn,
 )
 from understudy.protocols.core.base import Ask, Keep, Party, Reply, Return
-from understudy.protocols.gans import party as gan_party
-from understudy.protocols.gans import vd_gan, vd_gan_pate, verti_gan
-from understudy.protocols.gans.party import output_of
+from understudy.protocols.papers.vd_gan import pate as vd_gan_pate
+from understudy.protocols.papers.vd_gan import protocol as vd_gan
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
+from understudy.protocols.papers.vertical_gans import party as gan_party
+from understudy.protocols.papers.vertical_gans.party import output_of
 from understudy.runs.federation import Federation
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId

@@ -13,8 +13,8 @@ from understudy.privacy.gradients import critic, dp_sgd
 from understudy.privacy.secure import moments
 from understudy.privacy.secure.sums import Channel
 from understudy.protocols.core.base import Party
-from understudy.protocols.gans.party import GanParty
-from understudy.protocols.people.host import HostParty
+from understudy.protocols.cross_device.host import HostParty
+from understudy.protocols.papers.vertical_gans.party import GanParty
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 Patch = pytest.MonkeyPatch

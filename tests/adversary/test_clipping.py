@@ -30,10 +30,10 @@ from understudy.privacy.gradients.critic import (
 from understudy.privacy.gradients.dp_sgd import clipped_sums
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.noise.rng import FastRng
-from understudy.protocols.gans.vd_gan_pate import Teachers
-from understudy.protocols.people import gen_fl
-from understudy.protocols.people.gen_fl_local import Descent, local_models
-from understudy.protocols.people.host import Begin, Round
+from understudy.protocols.cross_device.host import Begin, Round
+from understudy.protocols.papers.gen_fl import protocol as gen_fl
+from understudy.protocols.papers.gen_fl.local import Descent, local_models
+from understudy.protocols.papers.vd_gan.pate import Teachers
 from understudy.runs.federation import Federation
 
 PEOPLE = 3

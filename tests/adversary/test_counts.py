@@ -35,9 +35,9 @@ from understudy.privacy.secure.counts import (
 )
 from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.sums import blind, noise_share
-from understudy.protocols.dplt.protocol import Config, LatentTree
-from understudy.protocols.dplt.tree import association
-from understudy.protocols.sgde.offering import levels
+from understudy.protocols.papers.sgde.offering import levels
+from understudy.protocols.papers.verti_gan.dplt import Config, LatentTree
+from understudy.protocols.papers.verti_gan.dplt_tree import association
 
 SCALES = st.sampled_from(
     [

@@ -23,7 +23,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError
 from understudy.models.plan import MOST_UNITS
-from understudy.protocols.sgde.pool import pool, suspicions
+from understudy.protocols.papers.sgde.pool import pool, suspicions
 from understudy.services.exchange import check_worker, checker
 from understudy.services.exchange.checker import Checkers, allowed
 from understudy.services.exchange.client import Client
@@ -380,6 +380,6 @@ def test_judging_many_silos_in_groups_is_judging_them_at_once(
         generator(f"silo-{n}", label, seed=n) for n in range(5) for label in LABELS
     ]
     at_once = suspicions(POOL, given)
-    monkeypatch.setattr("understudy.protocols.sgde.pool._AT_ONCE", 1)
+    monkeypatch.setattr("understudy.protocols.papers.sgde.pool._AT_ONCE", 1)
     assert suspicions(POOL, given) == at_once
     assert Codec(SCHEMA).width > 1

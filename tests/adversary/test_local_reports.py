@@ -44,17 +44,14 @@ from understudy.privacy.local.selection import (
     SubMds,
 )
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.dplt import protocol as dplt
-from understudy.protocols.people import (
-    class_means,
-    fed_stdg,
-    fed_wae,
-    lopub,
-    sign_ds,
-    wake_sleep,
-)
-from understudy.protocols.people.host import Begin, Round
-from understudy.protocols.people.one_report import protocol as one_report
+from understudy.protocols.class_means import protocol as class_means
+from understudy.protocols.cross_device.host import Begin, Round
+from understudy.protocols.one_report import protocol as one_report
+from understudy.protocols.papers.fed_stdg import protocol as fed_stdg
+from understudy.protocols.papers.fed_wae import lopub, wake_sleep
+from understudy.protocols.papers.fed_wae import protocol as fed_wae
+from understudy.protocols.papers.sign_ds import protocol as sign_ds
+from understudy.protocols.papers.verti_gan import dplt
 
 DIMS = 6
 CHOOSERS = {

@@ -24,10 +24,13 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.critic import private_critic_gradient
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.alignment import Found
-from understudy.protocols.gans import central_gan, vd_gan, vd_gan_pate, verti_gan
-from understudy.protocols.gans.party import Begin
-from understudy.protocols.sgde.offering import Recipe
-from understudy.protocols.sgde.training import fit
+from understudy.protocols.papers.sgde.offering import Recipe
+from understudy.protocols.papers.sgde.training import fit
+from understudy.protocols.papers.vd_gan import pate as vd_gan_pate
+from understudy.protocols.papers.vd_gan import protocol as vd_gan
+from understudy.protocols.papers.verti_gan import central_gan
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
+from understudy.protocols.papers.vertical_gans.party import Begin
 from understudy.runs.federation import Federation
 from understudy.runtime.wire import encode
 

@@ -21,8 +21,8 @@ from undisturbed import undisturbed
 
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Party
-from understudy.protocols.gans import verti_gan
 from understudy.protocols.joint import messages as joint
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
 from understudy.runs.federation import Federation
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId

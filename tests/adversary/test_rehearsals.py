@@ -23,9 +23,9 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.core.base import Progress
-from understudy.protocols.sgde.offer import Requirements, check_offer
-from understudy.protocols.sgde.offering import Recipe
-from understudy.protocols.sgde.party import train_offers
+from understudy.protocols.papers.sgde.offer import Requirements, check_offer
+from understudy.protocols.papers.sgde.offering import Recipe
+from understudy.protocols.papers.sgde.party import train_offers
 from understudy.report.page import write_report
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile

@@ -15,8 +15,8 @@ from protocol_cases import CASES, Case
 
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.protocols.core import Ask
-from understudy.protocols.gans import verti_gan
-from understudy.protocols.sgde.offering import Recipe
+from understudy.protocols.papers.sgde.offering import Recipe
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
 from understudy.runtime.local import LocalParties, addressed
 
 NONE = (-1, 1 << 63, 1 << 64, 10**30, True, 0.5, float("nan"))

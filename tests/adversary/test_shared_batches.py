@@ -25,9 +25,9 @@ from understudy.privacy.accounts.events import spent_together
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise.rng import FastRng, poisson_samples
 from understudy.protocols.core.base import Progress
-from understudy.protocols.gans import party as gan_party
-from understudy.protocols.gans import verti_gan
-from understudy.protocols.gans.verti_gan import Round, VertiGanParty
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
+from understudy.protocols.papers.verti_gan.protocol import Round, VertiGanParty
+from understudy.protocols.papers.vertical_gans import party as gan_party
 from understudy.report.page import write_report
 from understudy.runs.federation import Federation
 

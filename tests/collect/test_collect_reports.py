@@ -25,8 +25,9 @@ from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise import SecureRng
-from understudy.protocols.people.one_report import protocol
-from understudy.protocols.people.one_report.party import (
+from understudy.protocols.cross_device.run import own_choices
+from understudy.protocols.one_report import protocol
+from understudy.protocols.one_report.party import (
     Begin,
     ColumnSet,
     ReportForm,
@@ -35,8 +36,7 @@ from understudy.protocols.people.one_report.party import (
     context_of,
     read_sets,
 )
-from understudy.protocols.people.one_report.plan import first_round
-from understudy.protocols.people.run import own_choices
+from understudy.protocols.one_report.plan import first_round
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 from understudy.services.collect.app import serving

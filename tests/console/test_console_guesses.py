@@ -13,8 +13,8 @@ from scipy.stats import norm
 import understudy as us
 from understudy.privacy.accounts.accounting import distance, planned_gaussians
 from understudy.privacy.accounts.budget import GUESSED_BY, Budget, best_guess
-from understudy.protocols.sgde.offering import Recipe
-from understudy.protocols.sgde.training import needed_multiplier
+from understudy.protocols.papers.sgde.offering import Recipe
+from understudy.protocols.papers.sgde.training import needed_multiplier
 from understudy.services.console.holder import HolderHome, Offered
 
 

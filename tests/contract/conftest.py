@@ -31,9 +31,9 @@ def released_once() -> Iterator[None]:
     """
     from understudy.models.tables import fit_gram
     from understudy.models.visits import fit as fit_visits
-    from understudy.protocols.gans import coupling
     from understudy.protocols.gram import fit as gram_fit
-    from understudy.protocols.people.one_report import protocol as one_report
+    from understudy.protocols.one_report import protocol as one_report
+    from understudy.protocols.papers.vertical_gans import coupling
 
     def once(function: Callable[..., Any]) -> Callable[..., Any]:
         def known(*given: Any, **more: Any) -> Any:

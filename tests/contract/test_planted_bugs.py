@@ -27,11 +27,12 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients import critic
 from understudy.privacy.noise.rng import FastRng, Rng, SecureRng, poisson_samples
 from understudy.protocols.core.base import Paid
-from understudy.protocols.gans import critic_round, verti_gan
-from understudy.protocols.gans import party as gan_party
-from understudy.protocols.gans.critic_round import CriticRound, Drawn
-from understudy.protocols.gans.party import Gradient, split_like
-from understudy.protocols.gans.verti_gan_party import Round, VertiGanParty
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
+from understudy.protocols.papers.verti_gan.party import Round, VertiGanParty
+from understudy.protocols.papers.vertical_gans import critic_round
+from understudy.protocols.papers.vertical_gans import party as gan_party
+from understudy.protocols.papers.vertical_gans.critic_round import CriticRound, Drawn
+from understudy.protocols.papers.vertical_gans.party import Gradient, split_like
 from understudy.runtime.local import LocalParties
 
 Patch = pytest.MonkeyPatch

@@ -36,9 +36,9 @@ from understudy.protocols.core.base import (
     Party,
     Public,
 )
-from understudy.protocols.gans import party as gan_party
-from understudy.protocols.people import gen_fl_local
-from understudy.protocols.sgde import training as sgde_training
+from understudy.protocols.papers.gen_fl import local as gen_fl_local
+from understudy.protocols.papers.sgde import training as sgde_training
+from understudy.protocols.papers.vertical_gans import party as gan_party
 from understudy.runs.federation import Federation
 from understudy.runs.registry import PROTOCOLS
 from understudy.runtime.contract import Contract, digest_of

@@ -23,7 +23,7 @@ from understudy.privacy.gradients.dp_sgd import clipped_sums
 from understudy.privacy.local.reporter import cohort
 from understudy.protocols.core import Progress
 from understudy.protocols.core.alignment import Found
-from understudy.protocols.gans import verti_gan
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 

@@ -66,9 +66,9 @@ from understudy.privacy.noise import DiscreteGaussianNoise, Normals, SecureRng
 from understudy.privacy.secure import counts as secure_counts
 from understudy.privacy.secure import moments as secure_moments
 from understudy.privacy.secure import ring
-from understudy.protocols.gans import verti_gan
-from understudy.protocols.gans.critic_round import CriticRound, Drawn
-from understudy.protocols.gans.verti_gan import VertiGanParty
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
+from understudy.protocols.papers.verti_gan.protocol import VertiGanParty
+from understudy.protocols.papers.vertical_gans.critic_round import CriticRound, Drawn
 from understudy.runs.registry import protocol_named
 from understudy.runs.runfile import RunFile
 from visit_cases import clinic

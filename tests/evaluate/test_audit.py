@@ -56,7 +56,7 @@ from understudy.privacy.accounts.accounting import (
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import FastRng, Rng
 from understudy.protocols.core import Reply
-from understudy.protocols.gans import verti_gan
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
 
 DELTA = 1e-5
 SCHEMA = Schema(

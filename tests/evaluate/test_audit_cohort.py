@@ -15,10 +15,11 @@ from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.local.naming import NearestCodes
 from understudy.privacy.local.selection import Ps
-from understudy.protocols.people import class_means, sign_ds
-from understudy.protocols.people.one_report import party as one_report_party
-from understudy.protocols.people.one_report import protocol as one_report
-from understudy.protocols.people.reporting import Reporting
+from understudy.protocols.class_means import protocol as class_means
+from understudy.protocols.cross_device.reporting import Reporting
+from understudy.protocols.one_report import party as one_report_party
+from understudy.protocols.one_report import protocol as one_report
+from understudy.protocols.papers.sign_ds import protocol as sign_ds
 
 SCHEMA = toy(rows=2, seed=3)[1]
 SETTINGS = {

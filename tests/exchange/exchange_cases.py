@@ -13,7 +13,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.generators.generator import Generator
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.protocols.sgde.offer import Requirements, label_place, offer_card
+from understudy.protocols.papers.sgde.offer import Requirements, label_place, offer_card
 from understudy.services.exchange.checker import Checkers
 from understudy.services.exchange.client import Client
 from understudy.services.exchange.database import issue

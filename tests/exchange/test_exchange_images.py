@@ -27,10 +27,10 @@ from understudy.models.nets.beta_vae import ClassImageDecoder
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.sgde.offer import Requirements, offer_card
-from understudy.protocols.sgde.offering import Recipe
-from understudy.protocols.sgde.party import train_offers
-from understudy.protocols.sgde.pool import pool
+from understudy.protocols.papers.sgde.offer import Requirements, offer_card
+from understudy.protocols.papers.sgde.offering import Recipe
+from understudy.protocols.papers.sgde.party import train_offers
+from understudy.protocols.papers.sgde.pool import pool
 from understudy.services.exchange.serve import read_pool
 
 # of an image, in pixels

@@ -16,7 +16,7 @@ from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, ExchangeError
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.protocols.sgde.offer import Requirements, offer_card
+from understudy.protocols.papers.sgde.offer import Requirements, offer_card
 from understudy.services.exchange.serve import OPERATOR
 
 

@@ -19,7 +19,7 @@ from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, PrivacyError, UnderstudyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.sgde.party import FIGURE
+from understudy.protocols.papers.sgde.party import FIGURE
 from understudy.report import words
 
 pytestmark = pytest.mark.usefixtures("short_fits")

@@ -30,9 +30,9 @@ from understudy.models.moments.gaussians import CellGaussians
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.offering import Recipe
-from understudy.protocols.sgde.party import FIGURE, train_offers
+from understudy.protocols.papers.sgde.offer import Requirements
+from understudy.protocols.papers.sgde.offering import Recipe
+from understudy.protocols.papers.sgde.party import FIGURE, train_offers
 from understudy.report.words import right_about
 from understudy.services.exchange import checker
 from understudy.services.exchange.offer_file import seal

@@ -15,7 +15,7 @@ from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.people.host import Begin
+from understudy.protocols.cross_device.host import Begin
 from understudy.runs.federation import Federation
 from understudy.runs.result import Result
 

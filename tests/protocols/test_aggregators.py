@@ -44,7 +44,7 @@ from understudy.protocols.aggregators.protocol import Config, Plan
 from understudy.protocols.aggregators.second import Check, Open, Release, Released, Take
 from understudy.protocols.aggregators.terms import Begin, Upload
 from understudy.protocols.core.base import Ask, Keep, Party, Return, Settle
-from understudy.protocols.people.host import Reported
+from understudy.protocols.cross_device.host import Reported
 from understudy.report import view
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile

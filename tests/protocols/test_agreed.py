@@ -11,7 +11,7 @@ from understudy.data.samples import toy
 from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.sgde import protocol as sgde
+from understudy.protocols.papers.sgde import protocol as sgde
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 

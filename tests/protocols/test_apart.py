@@ -19,8 +19,10 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.people import fed_stdg, fed_wae, sign_ds
-from understudy.protocols.people.host import Begin
+from understudy.protocols.cross_device.host import Begin
+from understudy.protocols.papers.fed_stdg import protocol as fed_stdg
+from understudy.protocols.papers.fed_wae import protocol as fed_wae
+from understudy.protocols.papers.sign_ds import protocol as sign_ds
 from understudy.runs.registry import PROTOCOLS
 
 # of four people: the first keeps its rows

@@ -28,7 +28,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.naming import NearestCodes
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.people.class_means import (
+from understudy.protocols.class_means.protocol import (
     PROTOCOL,
     Begin,
     ClassMeansParty,
@@ -36,7 +36,7 @@ from understudy.protocols.people.class_means import (
     Round,
     train,
 )
-from understudy.protocols.people.host import Reported
+from understudy.protocols.cross_device.host import Reported
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 

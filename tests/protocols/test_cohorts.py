@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.people import sign_ds
-from understudy.protocols.people.reporting import (
+from understudy.protocols.cross_device.reporting import (
     ESTIMATION,
     SELECTION,
     Poison,
@@ -23,7 +22,8 @@ from understudy.protocols.people.reporting import (
     from_message,
     to_message,
 )
-from understudy.protocols.people.rounds import Cohorts
+from understudy.protocols.cross_device.rounds import Cohorts
+from understudy.protocols.papers.sign_ds import protocol as sign_ds
 
 
 @settings(max_examples=60)

@@ -21,13 +21,13 @@ from understudy.models.nets.gan import BranchedGenerator
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.base import Keep
-from understudy.protocols.gans import verti_gan
-from understudy.protocols.gans.coupling import Coupling
-from understudy.protocols.gans.server import Server
-from understudy.protocols.gans.verti_gan import Couple
 from understudy.protocols.gram.fit import Measured
 from understudy.protocols.joint import messages as joint
 from understudy.protocols.joint.stage import DEALT
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
+from understudy.protocols.papers.verti_gan.protocol import Couple
+from understudy.protocols.papers.vertical_gans.coupling import Coupling
+from understudy.protocols.papers.vertical_gans.server import Server
 from understudy.runs import registry
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties

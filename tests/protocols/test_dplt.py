@@ -30,10 +30,21 @@ from understudy.privacy.noise.discrete import DiscreteLaplaceNoise
 from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask, Keep
-from understudy.protocols.dplt import protocol as dplt
-from understudy.protocols.dplt import tree as trees
-from understudy.protocols.dplt.protocol import Config, LatentTree
-from understudy.protocols.dplt.tree import (
+from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.messages import (
+    Agree,
+    Begin,
+    Propose,
+    Release,
+    Released,
+    Swap,
+)
+from understudy.protocols.joint.products import relayed
+from understudy.protocols.joint.server import measure
+from understudy.protocols.papers.verti_gan import dplt
+from understudy.protocols.papers.verti_gan import dplt_tree as trees
+from understudy.protocols.papers.verti_gan.dplt import Config, LatentTree
+from understudy.protocols.papers.verti_gan.dplt_tree import (
     association,
     choices,
     group,
@@ -46,17 +57,6 @@ from understudy.protocols.dplt.tree import (
     split_edges,
     to_bits,
 )
-from understudy.protocols.joint.found import Found
-from understudy.protocols.joint.messages import (
-    Agree,
-    Begin,
-    Propose,
-    Release,
-    Released,
-    Swap,
-)
-from understudy.protocols.joint.products import relayed
-from understudy.protocols.joint.server import measure
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 

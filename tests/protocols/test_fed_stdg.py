@@ -22,10 +22,10 @@ from understudy.ground.errors import ConfigError, PartyError, PrivacyError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import FastRng
-from understudy.protocols.people import fed_stdg
-from understudy.protocols.people.fed_stdg import Config
-from understudy.protocols.people.host import Round
-from understudy.protocols.people.rounds import Rounds
+from understudy.protocols.cross_device.host import Round
+from understudy.protocols.cross_device.rounds import Rounds
+from understudy.protocols.papers.fed_stdg import protocol as fed_stdg
+from understudy.protocols.papers.fed_stdg.protocol import Config
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties

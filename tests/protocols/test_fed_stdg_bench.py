@@ -16,7 +16,7 @@ BENCH, SPEED = (runpy.run_path(str(HERE / name)) for name in ("bench.py", "speed
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """People and the centre take one step each."""
-    from understudy.protocols.people import fed_stdg
+    from understudy.protocols.papers.fed_stdg import protocol as fed_stdg
 
     names = BENCH["measure"].__globals__
     real = names["central"]

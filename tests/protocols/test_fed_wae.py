@@ -34,9 +34,9 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.people import fed_wae
-from understudy.protocols.people.fed_wae import Config
-from understudy.protocols.people.host import Begin, Round
+from understudy.protocols.cross_device.host import Begin, Round
+from understudy.protocols.papers.fed_wae import protocol as fed_wae
+from understudy.protocols.papers.fed_wae.protocol import Config
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
 

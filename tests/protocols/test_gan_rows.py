@@ -31,7 +31,9 @@ from understudy.models.nets.gan import BranchedGenerator, Critic, ImageCritic
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.gans import vd_gan, vd_gan_pate, verti_gan
+from understudy.protocols.papers.vd_gan import pate as vd_gan_pate
+from understudy.protocols.papers.vd_gan import protocol as vd_gan
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 

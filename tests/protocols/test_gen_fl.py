@@ -24,16 +24,16 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import FastRng, SecureRng
 from understudy.protocols.core.base import Ask
-from understudy.protocols.people import gen_fl
-from understudy.protocols.people.gen_fl import Config, needed_noise
-from understudy.protocols.people.gen_fl_local import (
+from understudy.protocols.cross_device.host import Round
+from understudy.protocols.papers.gen_fl import protocol as gen_fl
+from understudy.protocols.papers.gen_fl.local import (
     Descent,
     labels,
     local_models,
     poisson_batches,
     ratio,
 )
-from understudy.protocols.people.host import Round
+from understudy.protocols.papers.gen_fl.protocol import Config, needed_noise
 from understudy.runs.federation import Federation, Holder
 from understudy.runs.result import Result
 from understudy.runtime.local import LocalParties

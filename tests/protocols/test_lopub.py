@@ -31,10 +31,10 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.rappor import Rappor
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.people import lopub
-from understudy.protocols.people.host import Reported
-from understudy.protocols.people.lopub import Begin, Round
-from understudy.protocols.people.lopub_fit import (
+from understudy.protocols.cross_device.host import Reported
+from understudy.protocols.papers.fed_wae import lopub
+from understudy.protocols.papers.fed_wae.lopub import Begin, Round
+from understudy.protocols.papers.fed_wae.lopub_fit import (
     Estimates,
     _scores,
     _solve,

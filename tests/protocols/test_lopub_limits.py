@@ -13,7 +13,7 @@ from understudy.data.samples import toy
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.local.rappor import Rappor
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.people.lopub_fit import Estimates
+from understudy.protocols.papers.fed_wae.lopub_fit import Estimates
 from understudy.runs.federation import Federation
 
 SIZES = (2, 3, 1, 4)

@@ -35,9 +35,9 @@ from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.core import Ask
 from understudy.protocols.core.base import Settle
-from understudy.protocols.people.host import Reported
-from understudy.protocols.people.one_report import protocol
-from understudy.protocols.people.one_report.party import Begin, OneReportParty, Round
+from understudy.protocols.cross_device.host import Reported
+from understudy.protocols.one_report import protocol
+from understudy.protocols.one_report.party import Begin, OneReportParty, Round
 from understudy.report import view
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties

@@ -14,21 +14,21 @@ import torch
 from understudy.ground.errors import MessageError
 from understudy.privacy.local.naming import GRAIN, SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.people.one_report import fit
-from understudy.protocols.people.one_report.fit import (
+from understudy.protocols.one_report import fit
+from understudy.protocols.one_report.fit import (
     Heard,
     _Term,
     fit_reports,
     noise_edge,
     one_ways,
 )
-from understudy.protocols.people.one_report.party import (
+from understudy.protocols.one_report.party import (
     MOST_CELLS,
     ColumnSet,
     as_sent,
     read_sets,
 )
-from understudy.protocols.people.one_report.plan import (
+from understudy.protocols.one_report.plan import (
     Plan,
     first_round,
     grouped,

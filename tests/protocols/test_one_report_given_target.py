@@ -9,15 +9,15 @@ import torch
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.people.one_report import given_target
-from understudy.protocols.people.one_report.fit import Heard
-from understudy.protocols.people.one_report.given_target import (
+from understudy.protocols.one_report import given_target
+from understudy.protocols.one_report.fit import Heard
+from understudy.protocols.one_report.given_target import (
     _parts,
     fit_given_target,
     slope_and_curvature,
 )
-from understudy.protocols.people.one_report.party import ColumnSet
-from understudy.protocols.people.one_report.plan import Plan, second_round
+from understudy.protocols.one_report.party import ColumnSet
+from understudy.protocols.one_report.plan import Plan, second_round
 
 LEVELS = (3, 6, 2, 4)
 TARGET = 2

@@ -17,7 +17,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.people.one_report.party import Begin, Round
+from understudy.protocols.one_report.party import Begin, Round
 from understudy.runs.registry import protocol_named
 
 

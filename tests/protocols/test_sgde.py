@@ -34,14 +34,14 @@ from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.sgde import protocol as sgde
-from understudy.protocols.sgde import training as sgde_train
-from understudy.protocols.sgde.kinds import pooled
-from understudy.protocols.sgde.offer import Requirements, unpack_offer
-from understudy.protocols.sgde.offering import Recipe
-from understudy.protocols.sgde.party import Push, Subscribe, train_offers
-from understudy.protocols.sgde.pool import suspicions
-from understudy.protocols.sgde.training import batches, fit
+from understudy.protocols.papers.sgde import protocol as sgde
+from understudy.protocols.papers.sgde import training as sgde_train
+from understudy.protocols.papers.sgde.kinds import pooled
+from understudy.protocols.papers.sgde.offer import Requirements, unpack_offer
+from understudy.protocols.papers.sgde.offering import Recipe
+from understudy.protocols.papers.sgde.party import Push, Subscribe, train_offers
+from understudy.protocols.papers.sgde.pool import suspicions
+from understudy.protocols.papers.sgde.training import batches, fit
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties

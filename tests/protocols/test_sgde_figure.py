@@ -26,18 +26,22 @@ from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.sgde import counted as judging
-from understudy.protocols.sgde.kinds import SiloRows
-from understudy.protocols.sgde.offer import Requirements, pack_offer, unpack_offer
-from understudy.protocols.sgde.party import (
+from understudy.protocols.papers.sgde import counted as judging
+from understudy.protocols.papers.sgde.kinds import SiloRows
+from understudy.protocols.papers.sgde.offer import (
+    Requirements,
+    pack_offer,
+    unpack_offer,
+)
+from understudy.protocols.papers.sgde.party import (
     FIGURE,
     Push,
     SgdeParty,
     Subscribe,
     train_offers,
 )
-from understudy.protocols.sgde.pool import pool
-from understudy.protocols.sgde.sums import quality_of
+from understudy.protocols.papers.sgde.pool import pool
+from understudy.protocols.papers.sgde.sums import quality_of
 
 ASKED = 1.0
 FIGURED = replace(RECIPE, quality_epsilon=ASKED)

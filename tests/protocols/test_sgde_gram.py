@@ -23,11 +23,15 @@ from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.sgde.counted import PairCounts
-from understudy.protocols.sgde.offer import Requirements, pack_offer, unpack_offer
-from understudy.protocols.sgde.offering import Recipe
-from understudy.protocols.sgde.party import train_offers
-from understudy.protocols.sgde.pool import pool, suspicions
+from understudy.protocols.papers.sgde.counted import PairCounts
+from understudy.protocols.papers.sgde.offer import (
+    Requirements,
+    pack_offer,
+    unpack_offer,
+)
+from understudy.protocols.papers.sgde.offering import Recipe
+from understudy.protocols.papers.sgde.party import train_offers
+from understudy.protocols.papers.sgde.pool import pool, suspicions
 from understudy.runs.federation import Federation, open_ledger, own_folder
 
 BUDGET = Budget(4.0, 1e-5)

@@ -20,11 +20,11 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.discrete import DiscreteGaussianNoise
 from understudy.privacy.noise.rng import Rng, SecureRng
 from understudy.privacy.secure.counts import noise
-from understudy.protocols.sgde import offering
-from understudy.protocols.sgde.kinds import pooled
-from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.offering import Recipe, levels
-from understudy.protocols.sgde.party import train_offers
+from understudy.protocols.papers.sgde import offering
+from understudy.protocols.papers.sgde.kinds import pooled
+from understudy.protocols.papers.sgde.offer import Requirements
+from understudy.protocols.papers.sgde.offering import Recipe, levels
+from understudy.protocols.papers.sgde.party import train_offers
 from understudy.runs.federation import Federation
 
 BUDGET = Budget(1.5, 1e-5)

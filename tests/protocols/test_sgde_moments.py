@@ -43,13 +43,17 @@ from understudy.privacy.noise.rng import Rng, SecureRng
 from understudy.privacy.secure.counts import noise_on
 from understudy.protocols.joint import pricing
 from understudy.protocols.moments.stages import First, Pooled, Rows, Within
-from understudy.protocols.sgde.counted import MomentSums
-from understudy.protocols.sgde.kinds import SiloRows
-from understudy.protocols.sgde.offer import Requirements, pack_offer, unpack_offer
-from understudy.protocols.sgde.offering import Recipe
-from understudy.protocols.sgde.party import train_offers
-from understudy.protocols.sgde.pool import pool, suspicions
-from understudy.protocols.sgde.sums import gaussian_epsilon
+from understudy.protocols.papers.sgde.counted import MomentSums
+from understudy.protocols.papers.sgde.kinds import SiloRows
+from understudy.protocols.papers.sgde.offer import (
+    Requirements,
+    pack_offer,
+    unpack_offer,
+)
+from understudy.protocols.papers.sgde.offering import Recipe
+from understudy.protocols.papers.sgde.party import train_offers
+from understudy.protocols.papers.sgde.pool import pool, suspicions
+from understudy.protocols.papers.sgde.sums import gaussian_epsilon
 from understudy.runs.federation import Federation
 
 BUDGET = Budget(8.0, 1e-5)

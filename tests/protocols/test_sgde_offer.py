@@ -18,7 +18,7 @@ from understudy.ground.errors import (
     UnderstudyError,
 )
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.protocols.sgde.offer import (
+from understudy.protocols.papers.sgde.offer import (
     Requirements,
     check_generator,
     check_offer,

@@ -29,18 +29,18 @@ from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.sgde import counted as judging
-from understudy.protocols.sgde.counted import PairCounts
-from understudy.protocols.sgde.offer import pack_offer, unpack_offer
-from understudy.protocols.sgde.offering import Recipe
-from understudy.protocols.sgde.party import (
+from understudy.protocols.papers.sgde import counted as judging
+from understudy.protocols.papers.sgde.counted import PairCounts
+from understudy.protocols.papers.sgde.offer import pack_offer, unpack_offer
+from understudy.protocols.papers.sgde.offering import Recipe
+from understudy.protocols.papers.sgde.party import (
     FIGURE,
     Push,
     SgdeParty,
     Subscribe,
     train_offers,
 )
-from understudy.protocols.sgde.sums import quality_of
+from understudy.protocols.papers.sgde.sums import quality_of
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 

@@ -35,9 +35,10 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.base import Keep, Return
-from understudy.protocols.people import rounds, sign_ds
-from understudy.protocols.people.host import Begin, Reported, Round
-from understudy.protocols.people.sign_ds import Config
+from understudy.protocols.cross_device import rounds
+from understudy.protocols.cross_device.host import Begin, Reported, Round
+from understudy.protocols.papers.sign_ds import protocol as sign_ds
+from understudy.protocols.papers.sign_ds.protocol import Config
 from understudy.runs.federation import Federation, Holder
 from understudy.runs.result import Result
 from understudy.runs.runfile import RunFile

@@ -26,10 +26,11 @@ from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import FastRng, SecureRng
 from understudy.protocols.core.base import Ask
-from understudy.protocols.gans import vd_gan, vd_gan_pate
-from understudy.protocols.gans import vd_gan_pate as teachers_module
-from understudy.protocols.gans.vd_gan import Round, VdGanParty
-from understudy.protocols.gans.vd_gan_pate import Teachers, slopes
+from understudy.protocols.papers.vd_gan import pate as teachers_module
+from understudy.protocols.papers.vd_gan import pate as vd_gan_pate
+from understudy.protocols.papers.vd_gan import protocol as vd_gan
+from understudy.protocols.papers.vd_gan.pate import Teachers, slopes
+from understudy.protocols.papers.vd_gan.protocol import Round, VdGanParty
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 

@@ -21,9 +21,9 @@ from understudy.models.nets.wae import decoder_size, first_model
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.people import wake_sleep
-from understudy.protocols.people.host import Begin, Round
-from understudy.protocols.people.wake_sleep import Config
+from understudy.protocols.cross_device.host import Begin, Round
+from understudy.protocols.papers.fed_wae import wake_sleep
+from understudy.protocols.papers.fed_wae.wake_sleep import Config
 
 SMALL = {
     "epsilon": 2.0,

@@ -20,7 +20,7 @@ from protocol_cases import CASES
 
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Party
-from understudy.protocols.gans.critic_round import CriticRound
+from understudy.protocols.papers.vertical_gans.critic_round import CriticRound
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.party import join
 from understudy.runtime.identity import Invitation

@@ -15,7 +15,7 @@ from understudy.privacy.accounts.budget import Budget, shown
 from understudy.report.words import at_price, chance, right_about, size
 
 if TYPE_CHECKING:
-    from understudy.protocols.sgde.offer import Requirements
+    from understudy.protocols.papers.sgde.offer import Requirements
 
 Labels = Annotated[
     list[str] | None, option("Only this class; may be repeated.", "--label")
@@ -108,10 +108,10 @@ def train(
     the ledger; nothing is sent.
     """
     from understudy.generators.generator import Generator
-    from understudy.protocols.sgde.kinds import pooled
-    from understudy.protocols.sgde.offer import check_price
-    from understudy.protocols.sgde.offering import RECIPES
-    from understudy.protocols.sgde.party import train_offers
+    from understudy.protocols.papers.sgde.kinds import pooled
+    from understudy.protocols.papers.sgde.offer import check_price
+    from understudy.protocols.papers.sgde.offering import RECIPES
+    from understudy.protocols.papers.sgde.party import train_offers
     from understudy.runs.federation import open_ledger
 
     with as_member(at, token_file, ca) as (client, name, silo):
@@ -238,8 +238,8 @@ def pull(
     """
     from understudy.data.kinds import IMAGES
     from understudy.generators.generator import Generator
-    from understudy.protocols.sgde.pool import pool as pool_of
-    from understudy.protocols.sgde.pool import suspicions
+    from understudy.protocols.papers.sgde.pool import pool as pool_of
+    from understudy.protocols.papers.sgde.pool import suspicions
 
     with as_member(at, token_file, ca) as (client, name, _), transfers() as watch:
         required = client.subscribe(name)

@@ -1,8 +1,9 @@
 """Who sends what to whom: each method is a `train` that asks and a `Party` that
-answers, in a room near its paper.
+answers.
 
-`core` is what all are written in. Tables: `gram`, `dplt`; images and series: `moments`;
-both: `tied`; people with events: `visits`; GANs over columns: `gans`; silos that trade
-generators: `sgde`; people who report one by one: `people`, or in two shares:
-`aggregators`. `registry` knows them by name.
+`core` is what all are written in, `joint` the engine of joint releases, `cross_device`
+what protocols of many people share. Our own methods: `gram` (tables), `moments` (images
+and series), `tied` (both), `visits` (people with events), `one_report` and
+`class_means` (one local report a person), `aggregators` (uploads in two shares).
+`papers` has the seven published systems. `runs.registry` knows all by name.
 """

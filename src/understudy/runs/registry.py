@@ -11,22 +11,21 @@ from understudy.ground.errors import ConfigError
 from understudy.ground.settings import declared
 from understudy.protocols.aggregators import moments as shared_moments
 from understudy.protocols.aggregators import protocol as two_aggregators
-from understudy.protocols.dplt import protocol as dplt
-from understudy.protocols.gans import central_gan, vd_gan, vd_gan_pate, verti_gan
+from understudy.protocols.class_means import protocol as class_means
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.moments import protocol as moments
-from understudy.protocols.people import (
-    class_means,
-    fed_stdg,
-    fed_wae,
-    gen_fl,
-    lopub,
-    sign_ds,
-    wake_sleep,
-)
-from understudy.protocols.people.one_report import protocol as one_report
+from understudy.protocols.one_report import protocol as one_report
+from understudy.protocols.papers.fed_stdg import protocol as fed_stdg
+from understudy.protocols.papers.fed_wae import lopub, wake_sleep
+from understudy.protocols.papers.fed_wae import protocol as fed_wae
+from understudy.protocols.papers.gen_fl import protocol as gen_fl
+from understudy.protocols.papers.sgde import protocol as sgde
+from understudy.protocols.papers.sign_ds import protocol as sign_ds
+from understudy.protocols.papers.vd_gan import pate as vd_gan_pate
+from understudy.protocols.papers.vd_gan import protocol as vd_gan
+from understudy.protocols.papers.verti_gan import central_gan, dplt
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
 from understudy.protocols.protocol import Protocol, differ
-from understudy.protocols.sgde import protocol as sgde
 from understudy.protocols.tied import protocol as tied
 from understudy.protocols.visits import protocol as visits
 from understudy.runs.runfile import RunFile

@@ -4,7 +4,7 @@ generators what these are side by side.
 A new kind is a class here and a name in `BROUGHT`, and above an entry under its name:
 how it is read (`encoding.features`), drawn (`generators.drawings`), compared
 (`report.compared`), measured for a page (`report.measure`) and pooled
-(`protocols.sgde.kinds`), as far as it is.
+(`protocols.papers.sgde.kinds`), as far as it is.
 
 A mixed schema has `kind = "mixed"` at the top and a table of `parts`: each party's
 schema, as it is kept by itself. A row of it is one person. As a table it has the

@@ -3,7 +3,7 @@
 Rows are made up from the public schema. Everybody has the first level in every column
 and the canary the last, so that no other row resembles theirs.
 
-VertiGAN (`protocols/gans/verti_gan.py`) is searched by two adversaries: *the server*
+VertiGAN (`protocols/papers/verti_gan`) is searched by two adversaries: *the server*
 knows the generator that it sent, the latent points and the critic's first weights. It
 works out what the party would answer if it held the canary alone and added no noise,
 and what if it held nobody; a run's score is how far its replies go along the
@@ -42,10 +42,10 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.critic import clipped_gradient_sum
 from understudy.privacy.noise import Normals
 from understudy.protocols.core import Parties, Progress, Reply
-from understudy.protocols.gans import verti_gan
-from understudy.protocols.gans.critic_round import CriticRound
-from understudy.protocols.gans.party import Gradient
-from understudy.protocols.gans.verti_gan_party import VertiGanParty
+from understudy.protocols.papers.verti_gan import protocol as verti_gan
+from understudy.protocols.papers.verti_gan.party import VertiGanParty
+from understudy.protocols.papers.vertical_gans.critic_round import CriticRound
+from understudy.protocols.papers.vertical_gans.party import Gradient
 
 STEPS = "one who also sees every noised step and knows everybody else"
 OTHER = "another party"

@@ -2,10 +2,10 @@
 over whole runs.
 
 The promise is about what a person's reports say, not about whether they report
-(`protocols/people.ADJACENCY`). So in both worlds the canary is asked, in every round
-that the cap allows. In one its row differs from everybody's in every column, in the
-other it is like everybody's. The server reads the canary's own reports, laid out over
-all parameters: sign · 1 at the chosen ones, or the noisy values. A linear rule is
+(`protocols/cross_device.ADJACENCY`). So in both worlds the canary is asked, in every
+round that the cap allows. In one its row differs from everybody's in every column, in
+the other it is like everybody's. The server reads the canary's own reports, laid out
+over all parameters: sign · 1 at the chosen ones, or the noisy values. A linear rule is
 learned from half of the runs.
 
 Where a person reports once (`one-report`), the server is the worst there is: it asks
@@ -35,17 +35,13 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.local.reporter import Report
+from understudy.protocols.class_means import protocol as class_means
 from understudy.protocols.core import Parties, Party, Reply
-from understudy.protocols.people import class_means
-from understudy.protocols.people.host import HostParty, Reported
-from understudy.protocols.people.one_report import party as one_report_party
-from understudy.protocols.people.one_report import protocol as one_report
-from understudy.protocols.people.one_report.party import (
-    MOST_COLUMNS,
-    ColumnSet,
-    as_sent,
-)
-from understudy.protocols.people.reporting import form_of, from_message
+from understudy.protocols.cross_device.host import HostParty, Reported
+from understudy.protocols.cross_device.reporting import form_of, from_message
+from understudy.protocols.one_report import party as one_report_party
+from understudy.protocols.one_report import protocol as one_report
+from understudy.protocols.one_report.party import MOST_COLUMNS, ColumnSet, as_sent
 from understudy.protocols.protocol import Protocol
 
 PEOPLE = 4

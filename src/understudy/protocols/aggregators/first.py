@@ -55,7 +55,7 @@ from understudy.protocols.core.loop import (
     remarks,
     two_steps,
 )
-from understudy.protocols.people.host import left_out
+from understudy.protocols.cross_device.host import left_out
 from understudy.protocols.protocol import Protocol
 
 RELEASED = "released"  # what is saved

@@ -30,7 +30,7 @@ from understudy.privacy.secure.sums import fingerprint
 from understudy.protocols.aggregators.terms import Begin, Terms, Upload
 from understudy.protocols.aggregators.upload import SEED, context_of
 from understudy.protocols.core import Ask, Keep, Opening, Reply
-from understudy.protocols.people.host import (
+from understudy.protocols.cross_device.host import (
     Begun,
     Hosting,
     HostParty,

@@ -34,7 +34,7 @@ from understudy.protocols.aggregators.upload import Form
 from understudy.protocols.core import Assembly
 from understudy.protocols.core.common_rule import all_alike
 from understudy.protocols.core.settings import PeopleApart
-from understudy.protocols.people.host import Call
+from understudy.protocols.cross_device.host import Call
 
 MOST_BATCH = 1 << 16
 Look = Callable[[], None]

@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from understudy.data.kinds import kind_of
 from understudy.ground.errors import ExchangeError, UnderstudyError
-from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.papers.sgde.offer import Requirements
 from understudy.services.exchange import messages as say
 from understudy.services.exchange.checker import PROCESSES
 from understudy.services.exchange.database import Caller

@@ -34,7 +34,7 @@ from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, UnderstudyError
 from understudy.models.offered import OfferedGram, OfferedMoments, of_column
 from understudy.privacy.noise import FastRng
-from understudy.protocols.sgde.offer import Requirements, check_generator
+from understudy.protocols.papers.sgde.offer import Requirements, check_generator
 from understudy.services.exchange.offer_file import OfferFile
 
 _JOBS = 256

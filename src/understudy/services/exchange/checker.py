@@ -28,7 +28,7 @@ from typing import Any
 from understudy.ground import errors
 from understudy.ground.errors import ArtefactError
 from understudy.ground.processes import environment
-from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.papers.sgde.offer import Requirements
 
 # bytes for any file, and for each byte of it
 MEMORY = 192 << 20

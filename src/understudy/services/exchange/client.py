@@ -35,7 +35,7 @@ from understudy.ground.check import positive, whole
 from understudy.ground.durable import parse_json
 from understudy.ground.errors import ArtefactError, ConfigError, ExchangeError
 from understudy.ground.pack import MOST_HEADER
-from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.papers.sgde.offer import Requirements
 from understudy.services.exchange.checker import checkers
 from understudy.services.exchange.offer_file import OfferFile, digest_of, seal
 from understudy.services.web.limits import loopback

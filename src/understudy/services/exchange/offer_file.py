@@ -44,13 +44,13 @@ from understudy.ground.durable import own_file, own_folder, sync_folder
 from understudy.ground.errors import ArtefactError, ExchangeError
 from understudy.ground.pack import read_header
 from understudy.models.plan import network_class
-from understudy.protocols.sgde.offer import (
+from understudy.protocols.papers.sgde.offer import (
     Requirements,
     check_network,
     check_offer,
     schema_of,
 )
-from understudy.protocols.sgde.sums import check_noise
+from understudy.protocols.papers.sgde.sums import check_noise
 from understudy.services.web.limits import Limits
 
 SUFFIX = ".safetensors"

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from understudy.data.kinds import load_schema
 from understudy.ground.durable import read_toml, replace
 from understudy.ground.errors import ConfigError, ExchangeError
-from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.papers.sgde.offer import Requirements
 from understudy.services.exchange.app import build_app
 from understudy.services.exchange.database import ADMIN, Caller, Database, Token, issue
 from understudy.services.exchange.offer_file import Store

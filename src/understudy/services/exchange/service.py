@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 
 from understudy.ground.errors import ExchangeError, UnderstudyError
 from understudy.ground.pack import MOST_HEADER
-from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.papers.sgde.offer import Requirements
 from understudy.services.exchange import database as tables
 from understudy.services.exchange.checker import checkers
 from understudy.services.exchange.database import (

@@ -1,0 +1,1 @@
+"""Class means: a classifier of images or series from one report of each person."""

@@ -1,0 +1,426 @@
+"""Rounds of reports on updates: what the protocols over people's models share, on both
+sides of the line.
+
+Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Algorithm 1, which DP-Fed-WAE
+(Algorithm 5) and FedSTDG (Algorithm 8; Jiang, dissertation, TUM 2024, chapters 4 and 5)
+repeat with other networks and mechanisms.
+Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → rate, M_t →
+weights, Δ_t^i → `updates`.
+
+The server's side is a `Rounds`, which asks a cohort in each round and takes a step
+along the mean of what they claim; `ReportRounds` where reports come from a local
+mechanism.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.data.encoding.population import Population, population_of
+from understudy.data.kinds import TABLE
+from understudy.generators.parts import ClassifierParts, GeneratorParts
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import (
+    BudgetExceeded,
+    ConfigError,
+    PartyError,
+    PrivacyError,
+)
+from understudy.ground.pack import Value
+from understudy.models.network import pick_device
+from understudy.privacy.accounts.accounting import Spend
+from understudy.privacy.local.reporter import cohort
+from understudy.privacy.noise import FastRng
+from understudy.protocols.core import Parties
+from understudy.protocols.core.common_rule import common_features
+from understudy.protocols.cross_device.host import Begin, Hosting, HostParty, Round
+from understudy.protocols.cross_device.reporting import (
+    RATES,
+    Settings,
+    form_of,
+    from_message,
+    to_message,
+)
+from understudy.protocols.cross_device.run import Run
+
+CHUNK = 2**26  # update values in work at a time
+# what a party's people reported in a round, and how many they are
+Answer = tuple[Any, int]
+
+
+class LearningParty(HostParty):
+    """A host of people who train the global model on their own rows. Their models and
+    rows stay with it.
+    Guarantee: a report is ε-LDP in the content of the person's rows (`privacy/local`),
+    and stands in the ledger before a row is touched. It depends on nobody else's rows,
+    not even by rounding: people train in batches whose shapes are nobody else's doing
+    (`Population.apart`).
+    Edges: a person without rows, or whose update is not finite, reports on a zero
+    update, which is noise alone: a server may send weights at which that depends on the
+    rows. Weights that are not finite, or not of this network → PartyError, and nobody
+    is charged. People who would lie to a real ledger → PrivacyError.
+    """
+
+    settings: ClassVar[type[Settings]]
+    config: Any
+
+    @abstractmethod
+    def local(self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        """What training from `weights` on their rows (`Population.gather`) changes for
+        each: (people, d).
+        """
+
+    def own_people(self) -> Population:
+        return population_of(self.data)
+
+    @property
+    def size(self) -> int:
+        return int(self.network.size)
+
+    def open(self, ask: Begin) -> Hosting:
+        config = self.config = self.settings(**ask.config)
+        population = self.own_people()
+        self.network = config.network_for(population.features)
+        if self.network.describe() != ask.network:
+            raise PartyError(
+                f"{self.name}: the server's network does not fit these rows. Nothing "
+                "was charged."
+            )
+        self.poison = config.poison
+        self.device = pick_device(config.device)
+        if self.poison is not None:
+            if self.ledger.real:
+                raise PrivacyError(
+                    f"{self.name}: poisoned clients are for rehearsals; this ledger "
+                    "is real. Nothing was sent."
+                )
+            self.liars = self.poison.liars(population.people, config.seed)
+        dims = config.dims(self.network)
+        self.reporter = config.local(dims)
+        return Hosting(population, config.event(dims), min(config.cap, config.rounds))
+
+    def check(self, ask: Round) -> None:
+        weights = ask.weights
+        if (
+            weights.dtype != torch.float32
+            or weights.shape != (self.size,)
+            or not weights.isfinite().all()
+        ):
+            raise PartyError(
+                f"{self.name}: the weights are not {self.size:,} finite numbers of 32 "
+                "bits. Nothing was charged or sent."
+            )
+        in_range(*RATES, rate=ask.rate)
+
+    def reports(self, ask: Round) -> Value:
+        parts = torch.split(ask.people, max(1, CHUNK // len(ask.weights)))
+        return to_message(
+            [
+                self.reporter.report(self.told_updates(part, ask.weights), self.rng)
+                for part in parts
+            ]
+        )
+
+    def told_updates(self, people: Tensor, weights: Tensor) -> Tensor:
+        """The updates that the mechanism gets: finite, and lies where people lie."""
+        updates = cohort(self.updates(people, weights))
+        if self.poison is not None:
+            self.poison.spoil(updates, self.liars[people].to(updates.device), self.rng)
+        return updates
+
+    def updates(self, people: Tensor, weights: Tensor) -> Tensor:
+        """What training from `weights` on their own rows changes for each of these
+        people: (people, d).
+        """
+        out = torch.zeros(len(people), self.reporter.dims, device=self.device)
+        most = getattr(self.config, "most_rows", None)
+        for here, batch in self.population.apart(people, most=most, rng=self.rng):
+            update = self.local(weights, *batch)
+            out = (
+                update
+                if bool(here.all())
+                else torch.where(here.to(out.device)[:, None], update, out)
+            )
+        return out
+
+
+def with_classes(party: HostParty, target: str | None) -> Population:
+    """A party's people, of whose rows each has a class."""
+    if isinstance(party.data, Population):
+        return party.data
+    if target is None or not TABLE.holds(party.data):
+        raise PartyError(
+            f"{party.name}: rows need a class, and no target is named. Nothing was "
+            "charged."
+        )
+    return Population.from_table(party.data, target)
+
+
+class Cohorts:
+    """Who is asked in each round, at random among those below the cap, and how often so
+    far (`asked`).
+    Differs from the papers: people near their cap are kept for later where a plain draw
+    would leave a last round without enough of them.
+    Guarantee: nobody is asked more than `cap` times, and every round finds a full
+    cohort. The draw follows from the seed, the round and who was asked before; how
+    people are spread over parties does not matter.
+    Edges: too few people for so many reports → ConfigError, which says how many are
+    missing. A party that `leave`s takes its people along: they are drawn no more, and a
+    later round may find too few → BudgetExceeded.
+    """
+
+    def __init__(
+        self,
+        hosted: Mapping[str, int],
+        *,
+        rounds: int,
+        cohort: int,
+        cap: int,
+        seed: int,
+    ) -> None:
+        whole(rounds=rounds, cohort=cohort, cap=cap)
+        self.hosted = dict(hosted)
+        self.rounds = rounds
+        self.cohort = cohort
+        self.cap = cap
+        self.seed = seed
+        people = sum(self.hosted.values())
+        needed = math.ceil(rounds * cohort / min(cap, rounds))
+        if needed > people:
+            least = math.ceil(rounds * cohort / people) if people >= cohort else None
+            advice = f"Raise cap to {least}, or ask fewer." if least else "Ask fewer."
+            raise ConfigError(
+                f"rounds={rounds} of cohort={cohort} need {rounds * cohort:,} reports, "
+                f"and nobody gives more than cap={cap}: that takes {needed:,} people, "
+                f"and there are {people:,}. Missing: {needed - people:,}. {advice} "
+                "Nothing was charged."
+            )
+        self.asked = np.zeros(people, dtype=np.int32)
+        self._here = np.ones(people, dtype=np.bool_)
+
+    def pick(self, round: int) -> dict[str, Tensor]:
+        """The cohort of this round, counted from 1, by party. Too few people below the
+        cap → BudgetExceeded.
+        """
+        rng = np.random.default_rng((self.seed, round))
+        later = self.rounds - round
+        left = np.where(self._here, self.cap - self.asked, 0)
+        able = np.flatnonzero(left > 0)
+        if len(able) < self.cohort:
+            raise BudgetExceeded(
+                f"{len(able):,} people are below the cap of {self.cap} reports, and a "
+                f"cohort is {self.cohort}. Nothing was sent."
+            )
+        drawn = rng.choice(able, self.cohort, replace=False)
+        # Whoever has no more reports left than rounds follow is missed later: so many
+        # of them can be spared now.
+        spare = max(
+            0, int(np.minimum(left, later).sum(dtype=np.int64)) - later * self.cohort
+        )
+        if np.count_nonzero(left[drawn] <= later) > spare:
+            scarce = able[left[able] <= later]
+            plenty = able[left[able] > later]
+            many = min(len(plenty), self.cohort - spare)
+            parts = ((plenty, many), (scarce, self.cohort - many))
+            drawn = np.concatenate(
+                [rng.choice(part, size, replace=False) for part, size in parts if size]
+            )
+        drawn.sort()
+        self.asked[drawn] += 1
+        bounds = np.cumsum([0, *self.hosted.values()])
+        cuts = np.searchsorted(drawn, bounds)
+        local = {
+            name: drawn[cuts[i] : cuts[i + 1]] - bounds[i]
+            for i, name in enumerate(self.hosted)
+        }
+        return {
+            name: torch.from_numpy(places)
+            for name, places in local.items()
+            if len(places)
+        }
+
+    def leave(self, name: str) -> None:
+        """This party is gone. What its people were asked stays counted."""
+        if name in self.hosted:
+            self._split(self._here)[name][:] = False
+
+    def by_party(self) -> dict[str, NDArray[np.int32]]:
+        return self._split(self.asked)
+
+    def _split(self, people: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        return dict(
+            zip(
+                self.hosted,
+                np.split(people, np.cumsum(list(self.hosted.values()))[:-1]),
+                strict=True,
+            )
+        )
+
+    def most(self) -> dict[str, int]:
+        return {
+            name: int(part.max(initial=0)) for name, part in self.by_party().items()
+        }
+
+
+class Rounds(Run):
+    """The global model, γ, and who was asked how often. `notes` go on the card,
+    `memory` does not; both are saved.
+    """
+
+    def __init__(
+        self, config: Any, parties: Parties, network: Any, weights: Tensor
+    ) -> None:
+        super().__init__(config, parties)
+        self.network = network
+        self.weights = weights
+        self.rate = config.step
+        self.notes = self.first_notes()
+        self.memory: dict[str, Tensor] = {}
+        self.rounds = config.rounds
+        self.every = config.checkpoint_every
+
+    def first_notes(self) -> dict[str, Any]:
+        return {}
+
+    def opening(self) -> Begin:
+        return Begin(config=asdict(self.config), network=self.network.describe())
+
+    def plan_rounds(self) -> None:
+        told = {
+            key: getattr(self.config, key)
+            for key in ("rounds", "cohort", "cap", "seed")
+        }
+        self.cohorts = Cohorts(self.hosted, **told)
+
+    def step(self, round: int) -> None:
+        replies: dict[str, Any] = {}
+        while not replies:  # all whom chance had picked may be gone
+            for name in self.parties.gone:
+                self.cohorts.leave(name)
+            cohort = self.cohorts.pick(round)
+            self.prepare(round, cohort)
+            told: dict[str, Any] = {
+                "round": round,
+                "weights": self.weights,
+                "rate": self.rate,
+            }
+            replies = self.parties.ask(
+                {name: Round(**told, people=who) for name, who in cohort.items()}
+            )
+        self.answered = sum(len(cohort[name]) for name in replies)
+        self.learn(
+            round,
+            [
+                (reply.reports.value, len(cohort[name]))
+                for name, reply in replies.items()
+            ],
+        )
+        self.done = self.parties.round = round
+
+    def prepare(self, round: int, cohort: Mapping[str, Tensor]) -> None:
+        """Whatever else these people are asked for before they report."""
+
+    def learn(self, round: int, answers: list[Answer]) -> None:
+        self.move([self.total(reports, people) for reports, people in answers])
+
+    @abstractmethod
+    def total(self, reports: Any, people: int) -> Tensor:
+        """The sum of what so many people of a party claim, as the server reads it:
+        (d,).
+        """
+
+    def move(self, totals: list[Tensor]) -> None:
+        """The global model a step of γ along the mean of all claims, from their sum at
+        each party.
+        """
+        mean = torch.stack(totals).sum(0) / self.answered
+        self.weights = self.weights + self.rate * mean.to(self.weights.dtype)
+
+    def fit(self) -> Tensor:
+        return self.weights
+
+    def to_save(self) -> dict[str, Any]:
+        state = {
+            "weights": self.weights,
+            "rate": self.rate,
+            "notes": self.notes,
+            "memory": self.memory,
+        }
+        return state | {"asked": torch.from_numpy(self.cohorts.asked)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.weights = state["weights"]
+        self.rate = state["rate"]
+        self.notes = state["notes"]
+        self.memory = state["memory"]
+        self.cohorts.asked = state["asked"].numpy()
+
+
+class ReportRounds(Rounds):
+    def __init__(
+        self, config: Any, parties: Parties, network: Any, weights: Tensor
+    ) -> None:
+        super().__init__(config, parties, network, weights)
+        dims = config.dims(network)
+        self.reporter = config.local(dims)
+        self.event = config.event(dims)
+        self.form = form_of(self.reporter)
+
+    def total(self, reports: Any, people: int) -> Tensor:
+        return from_message(reports, self.form, people).total()
+
+    @property
+    def asked_spend(self) -> dict[str, Spend]:
+        return {
+            name: {self.event: times} for name, times in self.cohorts.most().items()
+        }
+
+    def card_extra(self) -> dict[str, Any]:
+        asked = self.cohorts.asked
+        reports = {"all": int(asked.sum()), "of the busiest person": int(asked.max())}
+        return {"dims": len(self.weights), "reports": reports, **self.notes}
+
+
+class Classifying(Rounds):
+    """Rounds that train a classifier; `holdout` are public rows to test on meanwhile,
+    and the card says the outcome.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        parties: Parties,
+        schemas: Mapping[str, Any],
+        holdout: Population | None = None,
+    ) -> None:
+        tested = {} if holdout is None else {"the holdout": holdout.features}
+        self.features = common_features({**schemas, **tested}, config.target)
+        self.holdout = holdout
+        network = config.network_for(self.features)
+        super().__init__(config, parties, network, network.init(FastRng(config.seed)))
+
+    def first_notes(self) -> dict[str, Any]:
+        return {"history": []}
+
+    def learn(self, round: int, answers: list[Answer]) -> None:
+        super().learn(round, answers)
+        config = self.config
+        if self.holdout is not None and (
+            round % config.evaluate_every == 0 or round == config.rounds
+        ):
+            accuracy = ClassifierParts(
+                self.network, self.weights, self.features, {}
+            ).accuracy(self.holdout)
+            self.notes["history"].append({"round": round, "accuracy": accuracy})
+
+    def parts(
+        self, found: Tensor, card: dict[str, Any]
+    ) -> ClassifierParts | GeneratorParts:
+        return ClassifierParts(self.network, found, self.features, card)

@@ -1,1 +1,0 @@
-"""DPLT and DPLT+: a tree of latent attributes over several holders' columns."""

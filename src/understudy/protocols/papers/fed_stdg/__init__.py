@@ -1,0 +1,1 @@
+"""FedSTDG: people with a few series train a recurrent autoencoder."""

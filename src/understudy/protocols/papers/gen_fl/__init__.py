@@ -1,0 +1,3 @@
+"""DP-GenFL: clients train a classifier on real rows and on rows that they made up
+(`protocol`); `local` is what a client computes.
+"""

@@ -1,0 +1,1 @@
+"""SignDS-FL: people train a classifier; each sends a sign and a few dimensions."""
