@@ -39,7 +39,7 @@ from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.core.forecast import Error, figure
 from understudy.protocols.core.settings import OverRows
 from understudy.protocols.joint import run
-from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.found import Measurements
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 
@@ -218,10 +218,10 @@ class FedAvg(Study[Rows]):
         return Round(weights, self.config.clip, self.config.learning_rate, scale)
 
     # Algorithm 1, the server
-    def terms(self, name: str, found: Found) -> Terms:
+    def terms(self, name: str, found: Measurements) -> Terms:
         return {"weights": self.weights(found, len(found))} if len(found) else {}
 
-    def weights(self, found: Found, rounds: int) -> Tensor:
+    def weights(self, found: Measurements, rounds: int) -> Tensor:
         """After so many rounds, of at least one: the average update is the noisy sum
         over the noisy count.
         """
@@ -231,7 +231,7 @@ class FedAvg(Study[Rows]):
         moved: Tensor = start.weights + step.round().long()
         return moved.clamp(-FAR, FAR)
 
-    def people(self, found: Found, rounds: int) -> float:
+    def people(self, found: Measurements, rounds: int) -> float:
         """As all counts so far have it: they are of the same people."""
         return max(
             1.0, math.fsum(found[name].people for name in [*found][:rounds]) / rounds
@@ -244,7 +244,11 @@ class FedAvg(Study[Rows]):
             )
 
     def fit(
-        self, found: Found, privacy: Any, look: Any, holdout: Population | None = None
+        self,
+        found: Measurements,
+        privacy: Any,
+        look: Any,
+        holdout: Population | None = None,
     ) -> Any:
         """One classifier over all holders' people; what it says right of public
         `holdout` rows stands in the card.
@@ -268,7 +272,7 @@ class FedAvg(Study[Rows]):
             LogisticRegression(inputs - 1, classes), flat, self.features, {}
         )
 
-    def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
+    def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:
         """What a plan says besides the price."""
         noise = ahead.noise("round 1")
         size = self.shape[0] * self.shape[1]

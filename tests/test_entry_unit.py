@@ -22,7 +22,7 @@ from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Categorical, Integer, Schema, join
 from understudy.data.series import Real, SeriesSchema
 from understudy.evidence.checklists import checklists
-from understudy.evidence.facts import About, read_facts
+from understudy.evidence.facts import ReleaseDescription, read_facts
 from understudy.ground.errors import (
     ConfigError,
     PrivacyWarning,
@@ -282,7 +282,7 @@ def test_without_a_person_every_sentence_speaks_of_rows(of_rows: Path) -> None:
         in promises
     )
     assert "strong for one row" in promises
-    facts = read_facts(of_rows, About())
+    facts = read_facts(of_rows, ReleaseDescription())
     answers = {one.question: one.answer for one in checklists(facts)}
     assert ROW in answers["What is one unit of privacy?"]
     assert (

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import understudy as us
 from understudy.answers import bars
-from understudy.answers.bars import Found
+from understudy.answers.bars import ReleasedMarginals
 from understudy.answers.release import Counts, Noisy, Release
 from understudy.cli import app
 from understudy.data.encoding.codec import Codec
@@ -341,7 +341,7 @@ def test_intervals_of_counts_and_means_hold_for_the_rows_of_the_file() -> None:
             {"ways": ways, "pairs": pairs},
             {"people": int(stays.sum()), "held_out": share},
         )
-        found = Found.of(release, [0], [{}], {})
+        found = ReleasedMarginals.from_release(release, [0], [{}], {})
         figures = {
             one.name: one
             for one in bars.figures([0], found.table.counts, found, levels, release)

@@ -22,7 +22,7 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate, 
 from understudy.privacy.secure.counts import gram_matrix
 from understudy.protocols.aggregators.moments import Config as MomentsConfig
 from understudy.protocols.aggregators.moments import MomentsPlan
-from understudy.protocols.aggregators.protocol import Config, Plan
+from understudy.protocols.aggregators.protocol import Config, TableTerms
 
 DELTA = 1e-6
 PAGE = (Path(__file__).parents[1] / "docs" / "threat_model.md").read_text()
@@ -73,7 +73,7 @@ def test_a_swap_of_an_upload_of_a_table_costs_what_the_page_says() -> None:
     """Each table has a cell that loses one and a cell that gains one: twice the uses of
     one row.
     """
-    plan = Plan.joint(
+    plan = TableTerms.joint(
         Config(aggregator="s", epsilon=1.0, delta=DELTA), {"a": TABLE, "s": TABLE}
     )
     assert epsilon(plan.price, DELTA) <= 1

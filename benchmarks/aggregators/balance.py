@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from common.grid import Grid, grid_options
 from common.options import quick
-from understudy.protocols.aggregators.protocol import Plan
+from understudy.protocols.aggregators.protocol import TableTerms
 
 HERE = Path(__file__).parent
 POWERS = {"1/4": 1 / 4, "1/8": 1 / 8, "0": 0.0, "1/3": 1 / 3}
@@ -34,7 +34,7 @@ FIELDS = ["power" if name == "method" else name for name in quality.FIELDS]
 GRID = Grid(fields=FIELDS, key=("dataset", "power", "epsilon", "seed"))
 
 
-class Balanced(Plan):
+class Balanced(TableTerms):
     """A plan whose noise goes by the size of a table."""
 
     power = 0.0

@@ -44,7 +44,7 @@ from understudy.models.network import pick_device
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.counts import gram_matrix, mirrored, movable
-from understudy.protocols.aggregators.protocol import Config, Plan
+from understudy.protocols.aggregators.protocol import Config, TableTerms
 from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
@@ -104,7 +104,7 @@ def aggregated(
         public_people=len(table.train),
         **fit,
     )
-    plan = Plan.joint(config, {"people": table.schema, "second": table.schema})
+    plan = TableTerms.joint(config, {"people": table.schema, "second": table.schema})
     codec = Codec(table.schema)
     device = pick_device(config.device)
     gram = gram_matrix(codec.codes(table.train), codec.sizes).triu()

@@ -34,4 +34,6 @@ def central(config: Any, rows: Rows, *, steps: int, batch: int = 256) -> Generat
         "ended": f"after {steps} central steps",
         "privacy": {"guarantee": "none: all rows lay in one place"},
     }
-    return Generator.of(GeneratorParts(network.decoder(weights), rule.schema, card))
+    return Generator.from_parts(
+        GeneratorParts(network.decoder(weights), rule.schema, card)
+    )

@@ -50,7 +50,7 @@ from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.tables import fit_gram as fitting
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.noisy_tables import Tables, read_tables
+from understudy.models.tables.noisy_tables import NoisyMarginals, read_tables
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
 from understudy.privacy.noise.rng import FastRng
 
@@ -141,7 +141,7 @@ def network(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> Draw:
     return by_odds(model.requires_grad_(False).rows, 128, sizes)
 
 
-def slope(odds: Tensor, tables: Tables) -> Tensor:
+def slope(odds: Tensor, tables: NoisyMarginals) -> Tensor:
     """The gradient of the loss in the odds, as `fit_gram` has it."""
     basis = tables.basis.float()
     turned = odds @ basis

@@ -177,7 +177,7 @@ def run(name: str, method: str, seed: int, folder: Path) -> dict[str, Any]:
         noisy_tables.laws_of_pairs = kept
     seconds = time.process_time() - start
     law = fitted.gram().double()
-    found = Missed.of(
+    found = Missed.from_counts(
         people * law, counts + counts.triu(1).T, torch.full_like(law, sigma), sizes
     )
     parts = [

@@ -77,7 +77,7 @@ from understudy.models.tables.merged_levels import (
     merged_rare,
 )
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.noisy_tables import Tables, read_tables
+from understudy.models.tables.noisy_tables import NoisyMarginals, read_tables
 from understudy.models.tables.priors import with_margins
 from understudy.models.tables.target import with_effects
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
@@ -337,7 +337,12 @@ class Simulated:
         return column[:, None] ^ column
 
     def coarse(
-        self, told: Tables, gram: Tensor, noise: Tensor, levels: int, first: float
+        self,
+        told: NoisyMarginals,
+        gram: Tensor,
+        noise: Tensor,
+        levels: int,
+        first: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """One-way tables and all pairs, by what pairs say of fewer levels, and how
         precise the latter are.
@@ -377,7 +382,9 @@ class Simulated:
             told.columns @ pairs @ told.columns.T * torch.outer(many, many),
         )
 
-    def fit(self, told: Tables, near: Tensor, precision: Tensor) -> MixtureOfProducts:
+    def fit(
+        self, told: NoisyMarginals, near: Tensor, precision: Tensor
+    ) -> MixtureOfProducts:
         """The mixture, as `fit_gram` makes it, with other pairs drawn to what they are
         near to.
         """

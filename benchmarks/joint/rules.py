@@ -132,8 +132,10 @@ def run(
         if own not in made:
             made[own] = ways[own]().odds().double(), time.process_time() - start
         odds, seconds = made[own]
-        law = Ruled.of(odds, sizes, ties)
-        gap = ((Ruled.of(odds, sizes) if method == "none" else law).gram() - real).abs()
+        law = Ruled.from_ties(odds, sizes, ties)
+        gap = (
+            (Ruled.from_ties(odds, sizes) if method == "none" else law).gram() - real
+        ).abs()
         member = torch.nn.functional.one_hot(
             torch.repeat_interleave(torch.tensor(sizes))
         ).double()

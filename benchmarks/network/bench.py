@@ -51,7 +51,7 @@ from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.identity import Authority, Invitation, load_server
 from understudy.runtime.local import LocalParties
-from understudy.runtime.session import Seat
+from understudy.runtime.session import Participant
 
 QUICK = quick()
 CASES = (
@@ -213,7 +213,7 @@ def join_asks(folder: Path, name: str, port: int, journal: Path) -> None:
         people=1,
         accept="always",
     )
-    seat = Seat(
+    seat = Participant(
         invitation=Invitation.load(folder / "invitations" / f"{name}.toml"),
         policy=policy,
         people=4,
@@ -350,7 +350,7 @@ def join_vertigan(folder: Path, name: str, port: int, journal: Path) -> None:
         }
         return verti_gan.PROTOCOL.build(name, holder.table, ledger, **more)
 
-    seat = Seat(
+    seat = Participant(
         invitation=Invitation.load(folder / "invitations" / f"{name}.toml"),
         policy=policy,
         people=5000,

@@ -36,7 +36,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runtime.contract import Contract, Policy, digest_of
 from understudy.runtime.identity import Authority, Invitation, Roster
-from understudy.runtime.session import Seat
+from understudy.runtime.session import Participant
 
 NAMES = ["party 0", "party 1"]
 PAYLOADS = [0.0] if QUICK else [0.0, 1.0, 10.0]
@@ -70,12 +70,12 @@ insecure = true
 
 
 @contextmanager
-def seat_of(config: Mapping[str, Any]) -> Iterator[Seat]:
+def seat_of(config: Mapping[str, Any]) -> Iterator[Participant]:
     """A party of the echo, as `bench.join_asks` has it."""
     home = Path(str(config["home"]))
     name = str(config["party"])
     budget = Budget(1.0, 1e-6)
-    yield Seat(
+    yield Participant(
         invitation=Invitation.load(home / f"{name}.toml"),
         people=4,
         description=SCHEMA,

@@ -47,7 +47,7 @@ from understudy.runtime.contract import Contract, Policy, digest_of
 from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.identity import Authority, Invitation, load_server
-from understudy.runtime.session import Seat
+from understudy.runtime.session import Participant
 
 QUICK = quick()
 RATE = 100e6 / 8  # bytes a second, each way
@@ -168,7 +168,7 @@ def take_part(
             name, rows, ledger, run=contract.run, budget=BUDGET, folder=place
         )
 
-    seat = Seat(
+    seat = Participant(
         invitation=Invitation.load(folder / "invitations" / f"{name}.toml"),
         policy=policy,
         people=1000,

@@ -57,7 +57,7 @@ from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.counts import gram_matrix, mirrored, movable
-from understudy.protocols.aggregators.protocol import Config, Plan
+from understudy.protocols.aggregators.protocol import Config, TableTerms
 from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
@@ -224,7 +224,7 @@ def two_aggregators(data: Data, job: Job) -> float:
         public_people=len(table),
         seed=job["seed"],
     )
-    plan = Plan.joint(config, {"people": schema, "second": schema})
+    plan = TableTerms.joint(config, {"people": schema, "second": schema})
     codec = Codec(schema)
     device = pick_device(job["device"])
     gram = gram_matrix(codec.codes(table), codec.sizes).triu()

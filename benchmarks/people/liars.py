@@ -114,7 +114,9 @@ def measure(job: Job) -> dict[str, Any]:
     outcome = protocol.train(
         config, LocalParties({"phones": party}), {"phones": table.schema}
     )
-    rows = Generator.of(outcome.trained).sample(len(data.train), seed=job["seed"])
+    rows = Generator.from_parts(outcome.trained).sample(
+        len(data.train), seed=job["seed"]
+    )
     codec = Codec(schema)
     shares = [
         float((codec.codes(part)[:, :3] == 0).all(1).mean())

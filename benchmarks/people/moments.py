@@ -66,7 +66,7 @@ from understudy.privacy.secure.moments import (
 )
 from understudy.protocols.aggregators.moments import Config as SharedConfig
 from understudy.protocols.aggregators.moments import MomentsPlan
-from understudy.protocols.moments.stages import First, Pooled, Rows, finest
+from understudy.protocols.moments.stages import ArrayRows, First, Pooled, finest
 
 HERE = Path(__file__).parent
 QUICK = quick()
@@ -214,16 +214,16 @@ def features(data: Data, many: int) -> tuple[Array, Array]:
 # Two aggregators
 
 
-def rows_of(data: Data, frame: Frame, places: NDArray[np.int64]) -> Rows:
+def rows_of(data: Data, frame: Frame, places: NDArray[np.int64]) -> ArrayRows:
     values = data.x[places].reshape(-1, *frame.shape)
     alone = Crowd.from_starts(np.arange(len(places) + 1))
-    return Rows(
+    return ArrayRows(
         frame.coefficients(values), frame.histograms(values, 32), data.y[places], alone
     )
 
 
 def with_noise(
-    stage: First | Pooled, rows: Rows, multiplier: float, rng: np.random.Generator
+    stage: First | Pooled, rows: ArrayRows, multiplier: float, rng: np.random.Generator
 ) -> Any:
     """What both aggregators together release of it: two full noises."""
     sigma = noise_for(multiplier, stage.sensitivity) * math.sqrt(2)

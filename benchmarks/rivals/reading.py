@@ -356,7 +356,7 @@ def fit_to_tree(
         mixture.logits.copy_(tables.ways.clamp(min=fitting._RAREST).log() + jitter)
     count = len(triples) + int(tables.most.triu(1).count_nonzero())
     wide = [
-        WideTable.of(triple, mixture.sizes, tables.people, count, [])
+        WideTable.from_triple(triple, mixture.sizes, tables.people, count, [])
         for triple in triples
     ]
     fitted = fitting._descend(mixture, tables, STEPS, 0.2, None, wide, (), target)

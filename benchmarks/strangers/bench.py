@@ -64,10 +64,10 @@ from common import publication
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from understudy.data.column import OTHER
-from understudy.evaluate.figure import What
+from understudy.evaluate.figure import FigureKey
 from understudy.evaluate.utility.values import apart
 from understudy.ground.errors import ConfigError, SchemaError, UtilityWarning
-from understudy.report.lines import Line, verdict_lines
+from understudy.report.lines import ReportLine, verdict_lines
 from understudy.report.marks import column_mark, raw_mark
 
 QUICK = quick()
@@ -212,7 +212,9 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
         compared = us.evaluate(table.train, drawn, generator.schema, target=target)
     judged = {shares.column.name: shares for shares in compared.shares}
     pairs = [
-        figure.value for figure in compared.figures if figure.what == What("avd", 2)
+        figure.value
+        for figure in compared.figures
+        if figure.what == FigureKey("avd", 2)
     ]
     read = written_and_read(made, table.texts)
     noise = single_noise(generator.card)
@@ -244,7 +246,7 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def lines_beside_truth(
-    said: Iterable[Line],
+    said: Iterable[ReportLine],
     predicted: Sequence[str],
     columns: list[dict[str, Any]],
     table: Stranger,

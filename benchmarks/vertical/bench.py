@@ -319,7 +319,7 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     codes = (
         codec.codes(frame) for frame in (table.train, table.test, made.iloc[:10_000])
     )
-    attack = neighbourhood(Attacked.of(*codes), seed=cell.seed)
+    attack = neighbourhood(Attacked.from_codes(*codes), seed=cell.seed)
     guessed = attack["acc"]
     figures |= {"mia_acc": guessed.attack.value, "mia_control": guessed.control.value}
     width = {

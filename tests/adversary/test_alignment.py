@@ -32,10 +32,10 @@ from understudy.privacy.noise.rng import SecureRng, poisson_samples
 from understudy.privacy.secure.set_intersection import IdMask
 from understudy.protocols.core.alignment import (
     AlignedParty,
-    Found,
     Introduce,
     MaskOther,
     MaskOwn,
+    SharedPositions,
 )
 from understudy.protocols.core.base import Ask, Keep, Party, Reply, Return
 from understudy.protocols.papers.vd_gan import pate as vd_gan_pate
@@ -73,7 +73,7 @@ def aligned(party: Any, order: Tensor) -> list[int]:
     """The server says who the people are, in which order; their ids."""
     party.answer(MaskOwn(salt=bytes(32), people={"clinic": PEOPLE, "made up": GUESSED}))
     party.answer(MaskOther(owner="made up", masked=guesses(0)))
-    party.answer(Found(positions=order))
+    party.answer(SharedPositions(positions=order))
     return [int(one) for one in party.aligned.frame["id"]]
 
 
@@ -318,7 +318,7 @@ def test_who_cannot_pay_says_nothing_of_its_rows_where_they_are_matched_one_by_o
     holder = federation.holders["a"]
     holder.ledger.charge(PureDp(0.9), run="earlier", what="an earlier run")
     party = federation.parties("vd-gan-dpsgd", run="r")["a"]
-    for ask in (Introduce(), Found(positions=None)):
+    for ask in (Introduce(), SharedPositions(positions=None)):
         with pytest.raises(BudgetExceeded, match="a: this step costs"):
             party.answer(ask)
     assert "r" not in holder.ledger.runs()
@@ -329,11 +329,13 @@ class Mismatching(LocalParties):
 
     def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
         last = self.names[-1]
-        if isinstance(message, dict) and isinstance(found := message.get(last), Found):
+        if isinstance(message, dict) and isinstance(
+            found := message.get(last), SharedPositions
+        ):
             assert found.positions is not None
             positions = found.positions.clone()
             positions[:2] = positions[:2].flip(0)
-            message = message | {last: Found(positions=positions)}
+            message = message | {last: SharedPositions(positions=positions)}
         return super().ask(message, at_least=at_least)
 
 

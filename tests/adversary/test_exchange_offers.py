@@ -368,7 +368,7 @@ def test_drawing_from_the_widest_offers_holds_few_numbers_at_a_time(
         lambda shape, **more: sizes.append(shape[0] * shape[1]) or randn(shape, **more),
     )
     assert len(suspicions(offers.POOL, pulled)) == 3
-    Generator.of(pool(pulled, offers.POOL, {})).sample(2000, seed=1)
+    Generator.from_parts(pool(pulled, offers.POOL, {})).sample(2000, seed=1)
     assert sizes
     assert max(sizes) <= 1 << 24
 

@@ -23,7 +23,7 @@ from understudy.models.nets.gan import BranchedGenerator
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.critic import private_critic_gradient
 from understudy.privacy.noise.rng import FastRng
-from understudy.protocols.core.alignment import Found
+from understudy.protocols.core.alignment import SharedPositions
 from understudy.protocols.papers.sgde.offering import Recipe
 from understudy.protocols.papers.sgde.training import fit
 from understudy.protocols.papers.vd_gan import pate as vd_gan_pate
@@ -60,7 +60,7 @@ def holder(protocol: str, ledgers: Path) -> tuple[Any, Any]:
         {"a": TABLE}, {"a": SCHEMA}, budget=Budget(4.0, 1e-5), ledgers=ledgers
     )
     (party,) = holders.parties(protocol, run="r").values()
-    party.answer(Found(positions=None))
+    party.answer(SharedPositions(positions=None))
     return party, holders.holders["a"].ledger
 
 

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from understudy.privacy.secure.counts import scaled
-from understudy.protocols.joint.pricing import Spread
+from understudy.protocols.joint.pricing import NoiseAllocation
 
 EPSILONS = np.linspace(0.0, 60.0, 61)
 ROUNDING = 1e-13  # of a transform, in each probability
@@ -63,7 +63,7 @@ def test_cells_in_place_of_others_never_cost_more_than_those(
     noise: float, moved_by: int
 ) -> None:
     for own, agreed, cells in product((1.0, 0.3), (1, 7), (1, 2, 5, 30)):
-        spread = Spread({(0, 0): 1.0}, ((1.0, 3), (own, agreed)))
+        spread = NoiseAllocation({(0, 0): 1.0}, ((1.0, 3), (own, agreed)))
         found = spread.in_place(cells, noise)
         released = scaled(noise, found.factors[0, 0])
         paid = deltas(scaled(noise, own), agreed, moved_by)
@@ -78,12 +78,12 @@ def test_cells_in_place_of_others_never_cost_more_than_those(
 
 
 def test_without_noise_cells_in_place_of_others_have_none() -> None:
-    spread = Spread({(0, 0): 1.0}, ((1.0, 3),))
+    spread = NoiseAllocation({(0, 0): 1.0}, ((1.0, 3),))
     assert scaled(0.0, spread.in_place(5, 0.0).factors[0, 0]) == 0.0
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.6, 0.99, 4.0])
 def test_more_cells_in_place_of_the_same_never_have_less_noise(noise: float) -> None:
-    spread = Spread({(0, 0): 1.0}, ((1.0, 4),))
+    spread = NoiseAllocation({(0, 0): 1.0}, ((1.0, 4),))
     factors = [spread.in_place(cells, noise).factors[0, 0] for cells in range(1, 40)]
     assert factors == sorted(factors)

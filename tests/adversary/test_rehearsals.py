@@ -241,7 +241,9 @@ def test_one_party_that_rehearses_is_named(tmp_path: Path) -> None:
     schemas = {name: schema.select(columns) for name, columns in parts.items()}
     real = Federation(tables, schemas, budget=Budget(3.0, 1e-5), ledgers=tmp_path)
     fast = dataclasses.replace(real.holders["clinic"], noise="fast")
-    result = train("gram", Federation.of([fast, real.holders["insurer"]]), **FAST)
+    result = train(
+        "gram", Federation.from_holders([fast, real.holders["insurer"]]), **FAST
+    )
     first = str(result.privacy).splitlines()[0]
     assert first == (
         "Rehearsal: nothing here is private and nothing may be published; "
@@ -276,7 +278,7 @@ def test_an_exchange_takes_no_offer_of_a_rehearsal(tmp_path: Path, real: bool) -
     )
     for offer in offers:
         assert seal(offer)
-        Generator.of(offer).save(tmp_path / "offer")
+        Generator.from_parts(offer).save(tmp_path / "offer")
         found = Generator.load(tmp_path / "offer")
         if real:
             check_offer(pool, found.card, schema, 1)

@@ -150,7 +150,7 @@ def test_a_rehearsals_seed_at_one_party_does_not_make_the_batches_of_others_publ
 ) -> None:
     for folder in (tmp_path / "one", tmp_path / "two"):
         seeded = Federation.rehearsal(*holders(), budget=BUDGET, seed=1)
-        mixed = Federation.of(
+        mixed = Federation.from_holders(
             [seeded.holders["clinic"], real(folder).holders["insurer"]]
         )
         train("verti-gan", mixed, **SETTINGS | {"rounds": 1})

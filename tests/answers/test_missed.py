@@ -49,7 +49,7 @@ def test_beyond_chance_is_the_binomial_law(many: int) -> None:
 
 def test_the_truth_has_one_cell_in_twenty_outside_and_misses_no_more_than_one_table_in_twenty():
     true = counted()
-    found = Missed.of(true, *released(true), SIZES)
+    found = Missed.from_counts(true, *released(true), SIZES)
     assert found.tables == len(SIZES) * (len(SIZES) - 1) // 2
     assert found.outside / found.cells == pytest.approx(0.05, abs=0.01)
     assert found.missed <= 0.05 * found.tables + 6
@@ -67,15 +67,15 @@ def test_independence_misses_the_copy_and_a_fit_of_noise_is_warned_of() -> None:
     independent = torch.outer(ways, ways) / PEOPLE
     copy = torch.zeros_like(noise)
     copy[:8, 8:16] = SIGMA
-    found = Missed.of(independent, counts, copy, SIZES)
+    found = Missed.from_counts(independent, counts, copy, SIZES)
     assert (found.tables, found.missed, found.cells) == (1, 1, 64)
     assert (
         "do not rely on its pairs"
-        in Missed.of(independent + 100.0, counts, noise, SIZES).card["warning"]
+        in Missed.from_counts(independent + 100.0, counts, noise, SIZES).card["warning"]
     )
 
 
 def test_exact_counts_and_such_as_were_not_released_are_not_counted() -> None:
     true = counted()
     for noise in (torch.zeros_like(true), torch.full_like(true, torch.inf)):
-        assert Missed.of(true + 9.0, true, noise, SIZES).card == {}
+        assert Missed.from_counts(true + 9.0, true, noise, SIZES).card == {}

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from understudy.answers.bars import Figure, Found, figures
+from understudy.answers.bars import Figure, ReleasedMarginals, figures
 from understudy.answers.release import Noisy
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Integer, Schema
@@ -23,7 +23,7 @@ SCHEMA = Schema(
 def found(table: list[list[float]], sigma: float) -> dict[str, Figure]:
     counts = np.array(table, dtype=float)
     noisy = Noisy(counts, np.full(counts.shape, sigma**2), whole=True)
-    every = Found(noisy, [noisy.sum(1), noisy.sum(0)], noisy.sum((0, 1)))
+    every = ReleasedMarginals(noisy, [noisy.sum(1), noisy.sum(0)], noisy.sum((0, 1)))
     return {
         figure.name.split(" of ")[0]: figure
         for figure in figures([0, 1], counts, every, Codec(SCHEMA))

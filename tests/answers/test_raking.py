@@ -9,7 +9,7 @@ import torch
 from small_models import SCHEMA, SIZES, asked, behind, joint, mixture
 
 from understudy.answers.products import products_of
-from understudy.answers.raking import Asked, rake
+from understudy.answers.raking import TargetShares, rake
 from understudy.data.encoding.codec import Codec
 from understudy.ground.errors import ConfigError, SchemaError
 
@@ -56,8 +56,8 @@ def test_raking_finds_the_law_nearest_to_the_model() -> None:
     products = products_of(mixture())
     assert products is not None
     wanted = {
-        1: Asked(np.arange(2), np.array([0.3, 0.7])),
-        3: Asked(np.arange(4), np.array([0.1, 0.2, 0.3, 0.4])),
+        1: TargetShares(np.arange(2), np.array([0.3, 0.7])),
+        3: TargetShares(np.arange(4), np.array([0.1, 0.2, 0.3, 0.4])),
     }
     factor = rake(products, wanted, SCHEMA.names)
     boxes = [{j: own.numpy() / float(own.max()) for j, own in factor.items()}]

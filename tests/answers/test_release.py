@@ -20,7 +20,7 @@ from small_models import SCHEMA, SIZES, asked, joint
 from torch import Tensor
 from typer.testing import CliRunner
 
-from understudy.answers.bars import Found, figures
+from understudy.answers.bars import ReleasedMarginals, figures
 from understudy.answers.release import Noisy, Release, bias_of
 from understudy.cli import app
 from understudy.data.encoding.codec import Codec
@@ -190,7 +190,7 @@ def test_the_odds_ratio_and_the_correlation_of_two_columns_of_two_values() -> No
     made = figures(
         [0, 1],
         fit,
-        Found(found, [found.sum(1), found.sum(0)], found.sum((0, 1))),
+        ReleasedMarginals(found, [found.sum(1), found.sum(0)], found.sum((0, 1))),
         Codec(schema),
     )
     by_name = {one.name.split(" of ")[0]: one for one in made}
@@ -212,7 +212,7 @@ def test_a_figure_that_would_be_noise_is_none() -> None:
     made = figures(
         [0, 1],
         np.full((2, 2), 3.0),
-        Found(found, [found.sum(1), found.sum(0)], found.sum((0, 1))),
+        ReleasedMarginals(found, [found.sum(1), found.sum(0)], found.sum((0, 1))),
         Codec(schema),
     )
     by_name = {one.name.split(" of ")[0]: one for one in made}

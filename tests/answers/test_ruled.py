@@ -174,7 +174,7 @@ def test_the_law_that_is_fitted_is_the_one_that_is_asked_and_drawn_from(
     codec = Codec(generator.schema)  # type: ignore[arg-type]
     frame, chance = law(generator)
     odds = generator.network.odds().double()  # type: ignore[attr-defined]
-    fitted = Ruled.of(odds, codec.sizes, rule_ties(codec))
+    fitted = Ruled.from_ties(odds, codec.sizes, rule_ties(codec))
     np.testing.assert_allclose(fitted.table(range(5)).flatten(), chance, atol=1e-12)
     np.testing.assert_allclose(
         fitted.table((4, 0, 2)).permute(1, 2, 0), fitted.table((0, 2, 4)), atol=1e-12

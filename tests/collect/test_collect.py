@@ -39,7 +39,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.counts import gram_matrix
 from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.aggregators import protocol
-from understudy.protocols.aggregators.protocol import Config, Plan
+from understudy.protocols.aggregators.protocol import Config, TableTerms
 from understudy.protocols.aggregators.terms import Begin, Upload
 from understudy.protocols.aggregators.upload import context_of
 from understudy.runs.federation import Federation
@@ -64,7 +64,7 @@ CONFIG = Config(
     device="cpu",
 )
 SCHEMAS = {"phones": SCHEMA, "second": SCHEMA}
-PLAN = Plan.joint(CONFIG, SCHEMAS)
+PLAN = TableTerms.joint(CONFIG, SCHEMAS)
 PAIR = KeyPair(bytes(range(32)))
 TOLD: dict[str, Any] = {
     "run": "r",
@@ -161,7 +161,7 @@ def stored(box: Box) -> int:
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        Plan,
+        TableTerms,
         "noise",
         lambda self, rng: torch.zeros(self.cells.count, dtype=torch.int64),
     )

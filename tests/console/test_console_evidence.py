@@ -13,7 +13,7 @@ from console_cases import Visitor, holder, hub, visitor, words_of
 from dp_accounting.dp_event import GaussianDpEvent
 from evidence_cases import two_holders
 
-from understudy.evidence.facts import About
+from understudy.evidence.facts import ReleaseDescription
 from understudy.evidence.folder import write_evidence
 from understudy.evidence.signing import verify_folder
 from understudy.network.status import Status
@@ -197,7 +197,9 @@ def test_nothing_is_signed_that_was_not_shown_or_that_another_page_asks_for(
             )
         shutil.rmtree(folder)
         write_evidence(
-            out, folder, about=About(title="Evidence of the same run in other words")
+            out,
+            folder,
+            about=ReleaseDescription(title="Evidence of the same run in other words"),
         )
         refused(steward, 409, digest=digest)
         (folder / "README.md").write_text("another text")

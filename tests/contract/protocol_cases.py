@@ -281,7 +281,7 @@ class Case:
             )
             for name, holder in opened(self, seed).holders.items()
         ]
-        return Federation.of(holders, same_people=self.same_people)
+        return Federation.from_holders(holders, same_people=self.same_people)
 
     def real(self, ledgers: Path, *, alone: bool = False) -> Federation:
         """The same with ledgers in files; `alone`: of the first holder."""
@@ -323,9 +323,9 @@ def artefact(outcome: Any) -> Any:
     """What the run trained: a generator or a classifier."""
     trained = outcome.trained
     return (
-        Generator.of(trained)
+        Generator.from_parts(trained)
         if isinstance(trained, GeneratorParts)
-        else Classifier.of(trained)
+        else Classifier.from_parts(trained)
     )
 
 

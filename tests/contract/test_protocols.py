@@ -118,7 +118,7 @@ def test_every_holders_ledger_bears_out_what_the_statement_says_of_it(
 
 def rebuilt(case: Case, federation: Federation, name: str, folder: Path) -> Party:
     """One holder's party, as after a restart."""
-    alone = Federation.of(
+    alone = Federation.from_holders(
         [federation.holders[name]], same_people=federation.same_people
     )
     return alone.parties(

@@ -22,7 +22,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.dp_sgd import clipped_sums
 from understudy.privacy.local.reporter import cohort
 from understudy.protocols.core import Progress
-from understudy.protocols.core.alignment import Found
+from understudy.protocols.core.alignment import SharedPositions
 from understudy.protocols.papers.verti_gan import protocol as verti_gan
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
@@ -102,7 +102,7 @@ def answer(waits: ModuleType, change: Callable[[Tensor], Tensor]) -> Tensor:
             {"a": TABLE}, {"a": SCHEMA}, budget=Budget(4.0, 1e-5), seed=1
         )
         (party,) = federation.parties("verti-gan", run="r").values()
-        party.answer(Found(positions=None))
+        party.answer(SharedPositions(positions=None))
         network = BranchedGenerator.for_parties({"a": (2, 2)}, latent=2, common=(3,))
         config = verti_gan.Config(rounds=1, critic_steps=2, batch=4, device="lazy")
         party.answer(

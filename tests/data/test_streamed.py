@@ -47,8 +47,8 @@ from understudy.privacy.noise import SecureRng
 from understudy.protocols.core.alignment import Introduce, MaskOwn
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import Layout
-from understudy.protocols.gram.stages import FineTables, Rows
-from understudy.protocols.joint.pricing import Spread
+from understudy.protocols.gram.stages import FineTables, TableRows
+from understudy.protocols.joint.pricing import NoiseAllocation
 from understudy.runs.federation import Federation
 from understudy.runtime.wire import spoken_bytes
 from visit_cases import clinic, frames
@@ -171,14 +171,15 @@ def test_sums_over_many_batches_are_those_over_one_to_the_last_count(
     layout = Layout({"one": SCHEMA}, fine=fine)
     source = kept(tmp_path, "parquet", frame)
     rows = [
-        Rows(open_table(place, SCHEMA), layout, 0) for place in (source, source, frame)
+        TableRows(open_table(place, SCHEMA), layout, 0)
+        for place in (source, source, frame)
     ]
     assert len(list(rows[0].cell_batches(layout.trees[0] if fine else None))) == -(
         -len(frame) // size
     )
     if fine:
         many, again, one = (
-            FineTables(layout, Spread.even(layout.grid, 1)).count(own)["0"]
+            FineTables(layout, NoiseAllocation.even(layout.grid, 1)).count(own)["0"]
             for own in rows
         )
         assert many.equal(one)
@@ -457,7 +458,9 @@ def test_rows_that_changed_since_they_were_checked_are_neither_counted_nor_quote
     holder = Federation.rehearsal(
         {"one": FRAME}, {"one": SCHEMA}, budget=BUDGET, seed=3
     ).holders["one"]
-    federation = Federation.of([type(holder)("one", table, holder.ledger, BUDGET, 3)])
+    federation = Federation.from_holders(
+        [type(holder)("one", table, holder.ledger, BUDGET, 3)]
+    )
     with pytest.raises(PartyError, match="cannot be read again") as refused:
         train("gram", federation, run="r", **SMALL)
     assert str(changed.loc[0, "id"]) not in str(refused.value)

@@ -11,13 +11,13 @@ from understudy.ground.errors import ConfigError
 
 def linkability(train, holdout, synthetic, *more, space=None, **settings):
     return linkability_of(
-        Attacked.of(train, holdout, synthetic, space=space), *more, **settings
+        Attacked.from_codes(train, holdout, synthetic, space=space), *more, **settings
     )
 
 
 def inference(train, holdout, synthetic, *more, space=None, **settings):
     return inference_of(
-        Attacked.of(train, holdout, synthetic, space=space), *more, **settings
+        Attacked.from_codes(train, holdout, synthetic, space=space), *more, **settings
     )
 
 

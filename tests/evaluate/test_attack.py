@@ -3,7 +3,7 @@ import pytest
 
 from understudy.evaluate.attacks.attack import LEAST, Attack, Measure, judge, ranking
 from understudy.evaluate.attacks.rates import LEVEL, Rate, exact, wilson
-from understudy.evaluate.figure import What
+from understudy.evaluate.figure import FigureKey
 from understudy.ground.errors import ConfigError
 
 HALF = Rate.known(0.5)
@@ -59,7 +59,7 @@ def test_risk_is_cut_to_0_and_1_and_unknown_where_the_control_always_succeeds():
 def attack(name, *values, control=None):
     rates = exact(9, 10), exact(5, 10), HALF
     measures = tuple(Measure(f"m{i}", *rates, p) for i, p in enumerate(values))
-    return Attack(what=What(name), measures=measures, control=control)
+    return Attack(what=FigureKey(name), measures=measures, control=control)
 
 
 def test_attacks_are_judged_together_by_all_their_measures():
@@ -84,7 +84,7 @@ def test_an_attack_with_too_small_a_control_is_refused_in_words_and_costs_the_ot
         [attack("a", 0.001, control=LEAST - 1), attack("b", LEVEL, control=LEAST)]
     )
     assert small == Attack.absent(
-        What("a"),
+        FigureKey("a"),
         f"its control has {LEAST - 1} people, and with fewer than {LEAST} a leak "
         "cannot be told from luck.",
     )
@@ -95,7 +95,7 @@ def test_an_attack_with_too_small_a_control_is_refused_in_words_and_costs_the_ot
 
 def test_no_result_is_shown_without_its_control_and_baseline():
     attack = Attack(
-        what=What("mia"),
+        what=FigureKey("mia"),
         measures=(Measure("acc", exact(9, 10), exact(5, 10), HALF, 0.03),),
     )
     text = str(attack)
@@ -105,7 +105,9 @@ def test_no_result_is_shown_without_its_control_and_baseline():
 
 
 def test_an_attack_has_measures_or_a_reason_and_never_both():
-    absent = Attack.absent(What("mia"), "the train table has 0 rows and 1 are needed.")
+    absent = Attack.absent(
+        FigureKey("mia"), "the train table has 0 rows and 1 are needed."
+    )
     assert str(absent) == (
         "mia: cannot be computed, because the train table has 0 rows and 1 are needed."
     )
@@ -115,7 +117,7 @@ def test_an_attack_has_measures_or_a_reason_and_never_both():
         {"measures": (Measure("acc", HALF, HALF, HALF, 1),), "reason": "none"},
     ):
         with pytest.raises(ConfigError, match="either measures or the reason"):
-            Attack(what=What("mia"), **wrong)
+            Attack(what=FigureKey("mia"), **wrong)
     with pytest.raises(ConfigError, match="because the train table"):
         absent["acc"]
 
@@ -124,7 +126,8 @@ def test_measures_are_found_by_name_with_a_hint():
     rng = np.random.default_rng(0)
     scores = rng.random((4, 100))
     attack = Attack(
-        what=What("mia"), measures=ranking(scores[0], scores[1], (scores[2], scores[3]))
+        what=FigureKey("mia"),
+        measures=ranking(scores[0], scores[1], (scores[2], scores[3])),
     )
     assert [m.name for m in attack.measures] == ["acc", "auc", "tpr_at_1pct"]
     assert attack["auc"].baseline == HALF

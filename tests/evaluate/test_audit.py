@@ -44,7 +44,7 @@ from understudy.evaluate.audit.bounds import (
     scaled,
     separate,
 )
-from understudy.evaluate.audit.canaries import VertiGanAudit, World, cut_down
+from understudy.evaluate.audit.canaries import CanaryScenario, VertiGanAudit, cut_down
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import (
     DpEvent,
@@ -321,7 +321,7 @@ def audit_mechanism(
         confidence=confidence,
         trials=trials,
         seconds=0.0,
-        views=(View.of("the output", scores, claimed, delta, confidence),),
+        views=(View.from_scores("the output", scores, claimed, delta, confidence),),
     )
 
 
@@ -525,7 +525,7 @@ def test_the_worlds_differ_in_one_person_alone() -> None:
     assert (codes[3] != others[0]).all()
     spends = []
     for present in (True, False):
-        parties = audit._parties(World(canary=0, present=present), 1)
+        parties = audit._parties(CanaryScenario(canary=0, present=present), 1)
         audit._train(Seen(parties))
         spends.append(parties["target"].ledger.spend())
     assert spends[0] == spends[1]
@@ -550,7 +550,7 @@ def test_every_paid_number_is_read_and_no_public_one() -> None:
     audit = VertiGanAudit(
         config=TINY, schema=SCHEMA, budget=Budget(4.0, DELTA), people=2
     )
-    seen = Seen(audit._parties(World(canary=0, present=True), 0))
+    seen = Seen(audit._parties(CanaryScenario(canary=0, present=True), 0))
     audit._train(seen)
     weights = sum(p.numel() for p in seen.parties["target"].network.parameters())  # type: ignore[attr-defined]
     assert len(paid_numbers(seen.replies["target"])) == TINY.rounds * weights

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from understudy.data.schema import Boolean, Categorical, Integer, Ordinal, Real, Schema
 from understudy.evaluate.utility import distance
-from understudy.evaluate.utility.distance import UNIT, Attacked, Rows, Space
+from understudy.evaluate.utility.distance import UNIT, Attacked, EncodedRows, Space
 from understudy.ground.errors import ConfigError
 
 SCHEMA = Schema(
@@ -51,7 +51,7 @@ def test_distances_equal_their_definitions_in_blocks_of_any_size(
             (Space.gower(SCHEMA), gower, UNIT),
             (Space.hamming(sizes), (a[:, None] != b).sum(axis=2), 1),
         ):
-            rows_of_space = Rows(b, space)
+            rows_of_space = EncodedRows(b, space)
             got = np.concatenate([*rows_of_space.each(a, lambda d, _: d.copy())])
             np.testing.assert_allclose(got / unit, truth, atol=1e-5)
             assert (rows_of_space.nearest(a) == got.min(axis=1)).all()
@@ -64,7 +64,7 @@ def test_few_levels_have_exact_gower_steps_so_that_ties_are_ties():
     thirds = [1, 1, 1, 0]
     whole = [3, 0, 0, 0]
     sixteenths = [0, 0, 0, 16]
-    (found,) = Rows(np.array([thirds, whole, sixteenths]), space).each(
+    (found,) = EncodedRows(np.array([thirds, whole, sixteenths]), space).each(
         a, lambda d, _: d
     )
     assert found.tolist() == [[UNIT] * 3]
@@ -81,7 +81,7 @@ def test_the_distance_to_all_rows_is_the_sum_of_the_distances(rows, seed):
             for j, size in enumerate(sizes)
         )
         whole = np.concatenate(
-            [*Rows(codes, space).each(codes, lambda d, _: d.astype(np.int64))]
+            [*EncodedRows(codes, space).each(codes, lambda d, _: d.astype(np.int64))]
         )
         assert (far == whole.sum(axis=1)).all()
 
@@ -89,9 +89,9 @@ def test_the_distance_to_all_rows_is_the_sum_of_the_distances(rows, seed):
 def test_many_columns_and_many_levels_do_not_overflow():
     a = np.zeros((1, 300), int)
     b = np.full((1, 300), 70_000)
-    assert Rows(b, Space.hamming([70_001] * 300)).nearest(a).tolist() == [300]
+    assert EncodedRows(b, Space.hamming([70_001] * 300)).nearest(a).tolist() == [300]
     wide = Space((2,) * 4000, (True,) * 4000, (False,) * 4000)
-    assert Rows(np.ones((1, 4000), int), wide).nearest(
+    assert EncodedRows(np.ones((1, 4000), int), wide).nearest(
         np.zeros((1, 4000), int)
     ).tolist() == [4000 * UNIT]
 
@@ -105,13 +105,13 @@ def test_a_part_of_a_space_keeps_its_columns():
 def test_tables_that_do_not_fit_are_refused():
     good = np.zeros((2, 3), int)
     with pytest.raises(ConfigError, match="different numbers of columns"):
-        Attacked.of(good, good, good[:, :2])
+        Attacked.from_codes(good, good, good[:, :2])
     with pytest.raises(ConfigError, match="synthetic: codes must be"):
-        Attacked.of(good, good, good - 1)
+        Attacked.from_codes(good, good, good - 1)
     with pytest.raises(ConfigError, match="codes must be"):
-        Attacked.of(good.astype(float), good, good)
+        Attacked.from_codes(good.astype(float), good, good)
     with pytest.raises(ConfigError, match=r"need \[6, 6, 6\]"):
-        Attacked.of(good + 5, good, good, space=Space.hamming([2, 2, 2]))
+        Attacked.from_codes(good + 5, good, good, space=Space.hamming([2, 2, 2]))
 
 
 def test_what_is_lacking_is_said():
@@ -119,13 +119,13 @@ def test_what_is_lacking_is_said():
     bare = np.zeros((3, 0), int)
     three = np.zeros((3, 2), int)
     assert (
-        Attacked.of(empty, three, three).lacking()
+        Attacked.from_codes(empty, three, three).lacking()
         == "the train table has 0 rows and 1 are needed."
     )
-    assert Attacked.of(bare, bare, bare).lacking() == "there are no columns."
+    assert Attacked.from_codes(bare, bare, bare).lacking() == "there are no columns."
     assert (
-        Attacked.of(three, three, three)
+        Attacked.from_codes(three, three, three)
         .lacking(train=4)
         .startswith("the train table has 3 rows")
     )
-    assert Attacked.of(three, three, three).lacking() == ""
+    assert Attacked.from_codes(three, three, three).lacking() == ""

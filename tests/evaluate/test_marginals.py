@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.evaluate.figure import SCOPES, Figure, What
+from understudy.evaluate.figure import SCOPES, Figure, FigureKey
 from understudy.evaluate.utility import marginals
 from understudy.evaluate.utility.marginals import Marginals, attribute_sets
 from understudy.ground.errors import ConfigError
@@ -233,15 +233,17 @@ def test_tables_that_cannot_be_compared_are_refused(real, synthetic, options):
 
 def test_a_figure_has_a_value_or_a_reason():
     with pytest.raises(ConfigError):
-        Figure(What("x"))
+        Figure(FigureKey("x"))
     with pytest.raises(ConfigError):
-        Figure(What("x"), value=1.0, reason="none")
+        Figure(FigureKey("x"), value=1.0, reason="none")
     assert [
-        Figure(What("x"), value=1.0, floor=0.0, ceiling=2.0, better=b).best
+        Figure(FigureKey("x"), value=1.0, floor=0.0, ceiling=2.0, better=b).best
         for b in ("lower", "higher")
     ] == [0, 2]
-    assert str(Figure(What("x"), value=1.0, floor=0.0)) == "x: 1.0000 (floor 0.0000)"
-    assert [What.within(*p).name for p in product(["a"], SCOPES)] == [
+    assert (
+        str(Figure(FigureKey("x"), value=1.0, floor=0.0)) == "x: 1.0000 (floor 0.0000)"
+    )
+    assert [FigureKey.within(*p).name for p in product(["a"], SCOPES)] == [
         "a",
         "a_within",
         "a_cross",

@@ -12,7 +12,7 @@ from understudy.ground.errors import ConfigError
 
 def neighbourhood(train, holdout, synthetic, *more, space=None, **settings):
     return neighbourhood_of(
-        Attacked.of(train, holdout, synthetic, space=space), *more, **settings
+        Attacked.from_codes(train, holdout, synthetic, space=space), *more, **settings
     )
 
 

@@ -10,7 +10,7 @@ from understudy.evaluate.utility.distance import Attacked
 
 def neighbours(train, holdout, synthetic, *more, space=None, **settings):
     return neighbours_of(
-        Attacked.of(train, holdout, synthetic, space=space), *more, **settings
+        Attacked.from_codes(train, holdout, synthetic, space=space), *more, **settings
     )
 
 

@@ -27,7 +27,7 @@ from visit_cases import clinic, frames, random_codes
 
 def neighbourhood(train, holdout, synthetic, *more, space=None, **settings):
     return neighbourhood_of(
-        Attacked.of(train, holdout, synthetic, space=space), *more, **settings
+        Attacked.from_codes(train, holdout, synthetic, space=space), *more, **settings
     )
 
 

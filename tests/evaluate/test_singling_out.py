@@ -22,7 +22,7 @@ from understudy.evaluate.utility.distance import Attacked, Space
 
 def singling_out(train, holdout, synthetic, *more, space=None, **settings):
     return singling_out_of(
-        Attacked.of(train, holdout, synthetic, space=space), *more, **settings
+        Attacked.from_codes(train, holdout, synthetic, space=space), *more, **settings
     )
 
 

@@ -28,7 +28,7 @@ def chain(rows: int, rng: np.random.Generator) -> Codes:
 def measured(
     real: Codes, synthetic: Codes, holdout: Codes | None = None
 ) -> dict[str, Figure]:
-    scale = Yardstick.of(WIDE, real, synthetic, holdout, owners=OWNERS)
+    scale = Yardstick.from_codes(WIDE, real, synthetic, holdout, owners=OWNERS)
     return {figure.name: figure for figure in scale.figures()}
 
 
@@ -59,7 +59,7 @@ def test_a_fresh_sample_stands_at_0_and_independent_columns_at_1_however_few_the
 
 def test_the_three_tables_are_of_one_size_and_the_halves_are_all_real_rows_once():
     real = np.arange(101)[:, None] % 20 + np.zeros((1, 4), dtype=int)
-    scale = Yardstick.of(WIDE, real, real[:70])
+    scale = Yardstick.from_codes(WIDE, real, real[:70])
     assert {len(table) for table in scale.tables} == {50}
     both = np.sort(np.concatenate([scale.truth[:, 0], scale.tables[1][:, 0]]))
     assert both.tolist() == np.sort(real[:, 0]).tolist()
@@ -69,7 +69,7 @@ def test_held_out_rows_leave_all_real_rows_as_the_truth() -> None:
     rng = np.random.default_rng(2)
     real = chain(60, rng)
     unseen = chain(30, rng)
-    scale = Yardstick.of(WIDE, real, real, unseen)
+    scale = Yardstick.from_codes(WIDE, real, real, unseen)
     assert scale.truth.tolist() == real.tolist()
     assert np.sort(scale.tables[1], axis=0).tolist() == np.sort(unseen, axis=0).tolist()
 
@@ -80,14 +80,14 @@ def test_a_column_s_distance_is_exact() -> None:
         np.array(levels)[:, None]
         for levels in ([0, 0, 2, 3], [0, 0, 0, 0], [0, 1, 1, 1])
     )
-    figure = Yardstick.of(schema, real, made, unseen).columns()["c"]
+    figure = Yardstick.from_codes(schema, real, made, unseen).columns()["c"]
     assert (figure.value, figure.floor, figure.ceiling) == (0.75, 0.5, 0.25)
 
 
 @pytest.mark.parametrize(("real", "made"), [(0, 10), (10, 0), (1, 10)])
 def test_without_rows_every_figure_has_a_reason(real: int, made: int) -> None:
     rng = np.random.default_rng(3)
-    scale = Yardstick.of(WIDE, chain(real, rng), chain(made, rng))
+    scale = Yardstick.from_codes(WIDE, chain(real, rng), chain(made, rng))
     assert all(
         figure.reason for figure in scale.figures() if figure.name.startswith("avd")
     )

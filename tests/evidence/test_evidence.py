@@ -35,7 +35,7 @@ from typer.testing import CliRunner
 from understudy.cli import app
 from understudy.evidence.catalogue import _made_how
 from understudy.evidence.checklists import checklists
-from understudy.evidence.facts import BLANK, About, read_facts
+from understudy.evidence.facts import BLANK, ReleaseDescription, read_facts
 from understudy.evidence.folder import write_evidence
 from understudy.evidence.signing import (
     EvidenceError,
@@ -92,7 +92,7 @@ def signed(run: Path, tmp_path: Path) -> tuple[Path, Path]:
 def test_every_file_is_valid_in_its_own_format_and_loads_the_table(
     run: Path, tmp_path: Path
 ) -> None:
-    about = About(
+    about = ReleaseDescription(
         title="Claims & costs <2026>",
         licence="https://creativecommons.org/licenses/by/4.0/",
         sector="Healthcare",
@@ -302,7 +302,7 @@ def test_each_question_has_an_answer_with_its_place_or_is_left_to_people(
 @pytest.mark.parametrize("text", ["a\nb", "a\x00", "\u202eabc", "x" * 3000, 7])
 def test_texts_with_control_characters_or_without_end_are_refused(text: Any) -> None:
     with pytest.raises(ConfigError):
-        About(title=text)
+        ReleaseDescription(title=text)
 
 
 @settings(
@@ -320,7 +320,9 @@ def test_any_text_comes_back_from_yaml_json_and_turtle_as_it_was(
 ) -> None:
     out = tmp_path / "e"
     shutil.rmtree(out, ignore_errors=True)
-    write_evidence(run / "out", out, about=About(title=text, description=text))
+    write_evidence(
+        run / "out", out, about=ReleaseDescription(title=text, description=text)
+    )
     assert (
         yaml.safe_load((out / "deployment.yaml").read_text())["deployment"]["basic"][
             "description"
@@ -514,7 +516,7 @@ def test_folders_that_are_no_evidence_are_told_in_one_line_and_nothing_is_writte
 def test_what_people_say_is_text_or_a_list_of_texts(tmp_path: Path, body: str) -> None:
     (tmp_path / "about.toml").write_text(body)
     with pytest.raises(ConfigError, match="about: "):
-        About.load(tmp_path / "about.toml")
+        ReleaseDescription.load(tmp_path / "about.toml")
 
 
 def test_a_holder_called_hub_pays_like_any_other(

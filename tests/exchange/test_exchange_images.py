@@ -288,7 +288,7 @@ def test_pixels_of_other_bounds_are_a_pools_own_matter(tmp_path: Path) -> None:
         recipe=Recipe(latent=2, channels=(2,), steps=1, device="cpu"),
     )
     drawn, labels = labelled_images(
-        Generator.of(pool(offers, required, {})), 10, seed=0
+        Generator.from_parts(pool(offers, required, {})), 10, seed=0
     )
     assert 0 <= drawn.min() <= drawn.max() <= 1
     assert set(labels) <= set(POOL.classes)

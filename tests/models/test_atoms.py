@@ -61,7 +61,7 @@ def released(
     )
     (trees,) = layout.trees
     sums = noisy(trees.count(trees.cells(frame)))
-    first = TreesRead.of([trees], [sums], [sigma], None)
+    first = TreesRead.from_sums([trees], [sums], [sigma], None)
     levels = first.levels(layout.joint, pair)
     codes = merged(trees.cells(frame), levels.groups)
     sizes = zip(codes.T, levels.sizes, strict=True)
@@ -73,7 +73,7 @@ def released(
     also = levels_counted(
         levels, torch.from_numpy(counts), torch.full((len(counts),), deviation)
     )
-    return layout, TreesRead.of([trees], [sums], [sigma], None, also)
+    return layout, TreesRead.from_sums([trees], [sums], [sigma], None, also)
 
 
 @pytest.mark.parametrize("people", NOISE)

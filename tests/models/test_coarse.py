@@ -36,7 +36,7 @@ def gram_of(codes: Tensor, sizes: tuple[int, ...]) -> Tensor:
 
 @cache
 def coarse_of(sizes: tuple[int, ...] = SIZES) -> Coarse:
-    found = Coarse.of(gram_of(people(sizes=sizes), sizes).diagonal(), sizes)
+    found = Coarse.from_one_way(gram_of(people(sizes=sizes), sizes).diagonal(), sizes)
     assert found is not None
     return found
 
@@ -83,12 +83,12 @@ def test_a_mixture_is_parted_by_the_one_way_tables() -> None:
 
 
 def test_narrow_tables_and_many_small_columns_stay_as_they_are() -> None:
-    assert Coarse.of(torch.ones(FITTED), (FITTED - 8, 8)) is None
-    assert Coarse.of(torch.ones(6 + 2 * FITTED), (2,) * FITTED + (6,)) is None
+    assert Coarse.from_one_way(torch.ones(FITTED), (FITTED - 8, 8)) is None
+    assert Coarse.from_one_way(torch.ones(6 + 2 * FITTED), (2,) * FITTED + (6,)) is None
 
 
 def test_columns_of_a_three_way_table_keep_their_levels() -> None:
-    coarse = Coarse.of(torch.ones(1_300), (500, 700, 100), whole=(0, 2))
+    coarse = Coarse.from_one_way(torch.ones(1_300), (500, 700, 100), whole=(0, 2))
     assert coarse is not None
     assert (coarse.sizes[0], coarse.sizes[2]) == (500, 100)
     assert sum(coarse.sizes) <= FITTED
@@ -114,7 +114,7 @@ def test_a_wide_matrix_is_fitted_to_all_its_levels(
     )
     gram = gram_of(codes, sizes)
     triples = [Triple((0, 1, 2), table, 1.0)]
-    assert Coarse.of(gram.diagonal(), sizes, {0, 1, 2}) is not None
+    assert Coarse.from_one_way(gram.diagonal(), sizes, {0, 1, 2}) is not None
     fit = fit_gram(
         gram,
         sizes,
@@ -138,7 +138,9 @@ def test_rules_on_fewer_levels_give_the_same_law() -> None:
     """
     sizes = (400, 450, 3)
     rng = torch.Generator().manual_seed(0)
-    coarse = Coarse.of(torch.rand(sum(sizes), generator=rng).double() * 50, sizes)
+    coarse = Coarse.from_one_way(
+        torch.rand(sum(sizes), generator=rng).double() * 50, sizes
+    )
     assert coarse is not None
     allowed = torch.stack(
         [torch.rand(400, generator=rng) < 0.5, torch.ones(400, dtype=torch.bool)]
@@ -147,8 +149,8 @@ def test_rules_on_fewer_levels_give_the_same_law() -> None:
     mixture = MixtureOfProducts(coarse.sizes, 4)
     with torch.no_grad():
         mixture.logits.copy_(torch.randn(4, mixture.width, generator=rng))
-    whole = Ruled.of(coarse.parted(mixture).odds().double(), sizes, [tie]).gram()
-    fewer = Ruled.of(
+    whole = Ruled.from_ties(coarse.parted(mixture).odds().double(), sizes, [tie]).gram()
+    fewer = Ruled.from_ties(
         mixture.odds().double(), coarse.sizes, [coarse.merged_tie(tie)]
     ).gram()
     summed = coarse._summed(coarse._summed(whole).T)

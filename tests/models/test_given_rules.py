@@ -71,7 +71,7 @@ def test_the_law_is_that_of_all_rows_listed(ties: tuple[Tie, ...]) -> None:
     codes = torch.tensor(list(product(*map(range, SIZES))))
     parts = [part[:, codes[:, j]] for j, part in enumerate(odds.split(SIZES, 1))]
     chance = torch.stack(parts).prod(0).mean(0) * weight(codes, ties)
-    law = Ruled.of(odds, SIZES, ties)
+    law = Ruled.from_ties(odds, SIZES, ties)
     torch.testing.assert_close(
         law.table(range(4)).flatten(), chance / chance.sum(), atol=1e-7, rtol=1e-6
     )
@@ -130,7 +130,7 @@ def furthest_pair(ties: tuple[Tie, ...], seed: int, **size: int) -> float:
     """
     gram = gram_of(rows_given(ties, 4_000, seed), SIZES)
     fitted = fit_gram(gram, SIZES, noise=0, ties=ties, seed=0, **size)
-    law = Ruled.of(fitted.odds().double(), SIZES, ties).gram()
+    law = Ruled.from_ties(fitted.odds().double(), SIZES, ties).gram()
     assert not law[forbidden(SIZES, ties, gram.device)].any()
     return float(pair_distances(law, gram / 4_000, SIZES).max())
 
@@ -204,7 +204,7 @@ def as_a_law_and_as_zeros(seeds: Sequence[int], **size: int) -> tuple[Tensor, Te
         spread = torch.where(never, 0.1 * sigma, sigma)
         zeros = fit_gram(counts, sizes, noise=spread, seed=0, **size)
         for one, off in ((law, near), (zeros, far)):
-            table = Ruled.of(one.odds().double(), sizes, (rule,)).gram()
+            table = Ruled.from_ties(one.odds().double(), sizes, (rule,)).gram()
             assert not table[never].any()
             off.append(pair_distances(table, gram / n, sizes))
     return torch.stack(near), torch.stack(far)

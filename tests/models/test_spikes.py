@@ -59,7 +59,7 @@ TOLD = torch.tensor(
 
 def read_of(frame: pd.DataFrame, noise: float = 0.0) -> TreesRead:
     (trees,) = TREES
-    return TreesRead.of(
+    return TreesRead.from_sums(
         TREES, [trees.count(trees.cells(frame)).double()], [noise], len(frame)
     )
 
@@ -271,7 +271,7 @@ def test_whole_numbers_that_many_share_are_read_and_drawn(low: int, high: int) -
     frame = pd.DataFrame(dict(zip(schema.names, chosen, strict=True)))
     (trees,) = Layout({"one": schema}, fine=True).trees
     nodes = trees.count(trees.cells(frame)).double()
-    read = TreesRead.of(
+    read = TreesRead.from_sums(
         [trees],
         [nodes + torch.from_numpy(rng.normal(0, sigma, nodes.shape)).round()],
         [sigma],

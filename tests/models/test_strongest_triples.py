@@ -5,7 +5,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from understudy.models.tables.noisy_tables import Tables, read_tables
+from understudy.models.tables.noisy_tables import NoisyMarginals, read_tables
 from understudy.models.tables.strongest import information, strongest_triples
 
 SIZES = (3, 2, 3, 20, 2)
@@ -24,7 +24,7 @@ def codes() -> Tensor:
     return rows
 
 
-def tables(noise: float = 2.0) -> Tables:
+def tables(noise: float = 2.0) -> NoisyMarginals:
     starts = torch.tensor(SIZES).cumsum(0) - torch.tensor(SIZES)
     rows = torch.zeros(PEOPLE, sum(SIZES), dtype=torch.float64).scatter_(
         1, codes() + starts, 1.0

@@ -12,7 +12,7 @@ from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.loss import Slope, Triple, WideTable
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.noisy_tables import Tables, read_tables
+from understudy.models.tables.noisy_tables import NoisyMarginals, read_tables
 from understudy.models.tables.target import MOST_LEVELS, WithTarget, without_interaction
 
 pytestmark = pytest.mark.usefixtures("short_fits")
@@ -55,7 +55,7 @@ def gram_of(odds: Tensor) -> Tensor:
     return gram
 
 
-def read(noise: float | Tensor = 10.0, people: int = 10_000) -> Tables:
+def read(noise: float | Tensor = 10.0, people: int = 10_000) -> NoisyMarginals:
     return read_tables(gram_of(law()) * people, SIZES, noise=noise, people=people)
 
 
@@ -154,7 +154,7 @@ def test_a_released_table_is_drawn_to_its_pairs_only_as_far_as_it_shows_no_more_
             torch.randn(table.shape, generator=torch.Generator().manual_seed(3)) * noise
         )
         triple = Triple((2, 0, 1), (table * 10_000 + drawn).permute(2, 0, 1), noise)
-        wide = WideTable.of(triple, SIZES, 10_000, 1)
+        wide = WideTable.from_triple(triple, SIZES, 10_000, 1)
         found.append(
             WithTarget(tables, SIZES, TARGET, 1.0, Rules(SIZES, ()), [wide]).precision
         )

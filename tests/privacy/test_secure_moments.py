@@ -29,10 +29,10 @@ from understudy.privacy.secure.moments import (
 )
 from understudy.protocols.moments import stages as counting
 from understudy.protocols.moments.stages import (
+    ArrayRows,
     First,
     Lengths,
     Pooled,
-    Rows,
     Sums,
     Within,
 )
@@ -72,13 +72,13 @@ def stages(rng: Any) -> list[Sums]:
     ]
 
 
-def people(rng: Any, sizes: list[int]) -> Rows:
+def people(rng: Any, sizes: list[int]) -> ArrayRows:
     """Rows that are all there is: random, extreme and alike."""
     count = sum(sizes)
     values = rng.choice([0.0, 1.0, 0.5, rng.random()], (count, 2, 3)).astype(np.float32)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     shades = FRAME.histograms(values, 32)
-    return Rows(
+    return ArrayRows(
         FRAME.coefficients(values),
         shades,
         rng.integers(0, 2, count),
@@ -86,11 +86,11 @@ def people(rng: Any, sizes: list[int]) -> Rows:
     )
 
 
-def without(rows: Rows, person: int) -> Rows:
+def without(rows: ArrayRows, person: int) -> ArrayRows:
     """The same rows but one person's."""
     stay = rows.crowd.owner != person
     sizes = np.delete(rows.crowd.sizes, person)
-    return Rows(
+    return ArrayRows(
         rows.coefficients[stay],
         rows.histograms[stay],
         rows.classes[stay],
@@ -113,7 +113,7 @@ def test_rows_that_are_counted_some_at_a_time_give_the_same_numbers(
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1e300, 5e-324, -0.0])
 def test_a_row_of_any_length_is_in_one_cell_of_norms(odd: float) -> None:
-    rows = Rows(
+    rows = ArrayRows(
         np.array([[odd] * 6, [0.0] * 6]),
         np.zeros((2, 32)),
         np.zeros(2, dtype=np.int64),
@@ -145,7 +145,7 @@ def test_one_person_moves_a_release_by_no_more_than_its_reach(
 def test_the_reach_of_second_moments_is_reached() -> None:
     """No bound below it would do: one long row moves them by all of it."""
     for stage in stages(np.random.default_rng(1))[2:3]:
-        rows = Rows(
+        rows = ArrayRows(
             np.array([[1e5, 0, 0, 0, 0, 0]]),
             np.zeros((1, 32)),
             np.zeros(1, dtype=np.int64),
@@ -170,7 +170,7 @@ def test_a_person_with_many_rows_counts_once_by_their_average() -> None:
 
 def test_ten_thousand_equal_rows_of_a_person_are_one_row() -> None:
     one, many = (
-        Rows(
+        ArrayRows(
             np.tile([[900.0, -70, 5, 0, 0, 1]], (n, 1)),
             np.tile(np.arange(32) == 3, (n, 1)) * 6.0,
             np.ones(n, dtype=np.int64),

@@ -26,7 +26,7 @@ from understudy.protocols.core.base import Ask, Reply
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.fit import Measured
 from understudy.protocols.gram.protocol import Gram
-from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.found import Measurements
 from understudy.protocols.joint.messages import Begin, Release
 from understudy.protocols.joint.party import AlignedJointParty
 from understudy.protocols.joint.server import measure
@@ -245,7 +245,7 @@ class Chosen:
 class Released:
     """What was measured, with what is on record of it."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: Measurements) -> None:
         self.record = found.record
         self.partition = found.study.grid.partition
         self.sigmas = found.record.noise

@@ -40,8 +40,14 @@ from understudy.privacy.secure.counts import gram_matrix, scaled, shared_noise
 from understudy.privacy.secure.sums import KeyPair
 from understudy.privacy.secure.table_shares import Share
 from understudy.protocols.aggregators import protocol, upload
-from understudy.protocols.aggregators.protocol import Config, Plan
-from understudy.protocols.aggregators.second import Check, Open, Release, Released, Take
+from understudy.protocols.aggregators.protocol import Config, TableTerms
+from understudy.protocols.aggregators.second import (
+    Check,
+    Open,
+    Release,
+    Released,
+    UploadBatch,
+)
 from understudy.protocols.aggregators.terms import Begin, Upload
 from understudy.protocols.core.base import Ask, Keep, Party, Return, Settle
 from understudy.protocols.cross_device.host import Reported
@@ -70,7 +76,7 @@ SETTINGS: dict[str, Any] = {
     "steps": 3,
     "device": "cpu",
 }
-PLAN = Plan.joint(Config(**SETTINGS), {"a": SCHEMA, "second": SCHEMA})
+PLAN = TableTerms.joint(Config(**SETTINGS), {"a": SCHEMA, "second": SCHEMA})
 
 
 def federation(
@@ -140,7 +146,7 @@ class Through(LocalParties):
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """No noise, so that sums can be counted."""
     monkeypatch.setattr(
-        Plan,
+        TableTerms,
         "noise",
         lambda self, rng: torch.zeros(self.cells.count, dtype=torch.int64),
     )
@@ -174,7 +180,7 @@ def test_what_is_released_is_the_joint_table_of_all_people(
     assert torch.equal(released[0], everybody())
     assert outcome.people == 12
     assert outcome.trained.card["refused"] == 0
-    assert len(Generator.of(outcome.trained).sample(5, seed=0)) == 5
+    assert len(Generator.from_parts(outcome.trained).sample(5, seed=0)) == 5
     kept = outcome.trained.release
     sizes = Codec(SCHEMA).sizes
     starts = np.cumsum([0, *sizes])
@@ -203,7 +209,7 @@ def test_both_aggregators_add_their_full_noise(released: list[Tensor]) -> None:
 
 
 def test_the_noise_is_what_the_price_needs_and_no_more() -> None:
-    other = Plan.joint(
+    other = TableTerms.joint(
         replace(PLAN.config, most_holders=2),
         dict.fromkeys(("a", "b", "second"), SCHEMA),
     )
@@ -217,17 +223,17 @@ def test_the_noise_is_what_the_price_needs_and_no_more() -> None:
 # Pairs with a target
 
 
-def with_target(**changes: Any) -> Plan:
+def with_target(**changes: Any) -> TableTerms:
     config = replace(PLAN.config, target="smoker", **changes)
-    return Plan.joint(config, {"a": SCHEMA, "second": SCHEMA})
+    return TableTerms.joint(config, {"a": SCHEMA, "second": SCHEMA})
 
 
-def target_sigma(plan: Plan) -> float:
+def target_sigma(plan: TableTerms) -> float:
     """The noise of a cell of a pair with the target."""
     return scaled(plan.sigma, plan._factor)
 
 
-def by_size(plan: Plan, cells: int) -> float:
+def by_size(plan: TableTerms, cells: int) -> float:
     """cells^(−1/8), where the mean of 1/σ² over the tables without the target is that
     of `sigma`.
     """
@@ -315,7 +321,9 @@ def test_a_target_that_nobody_has_is_refused_before_anybody_is_charged() -> None
         for entry in whole.holders[name].ledger.entries()
     )
     one = SCHEMA.select(["smoker"])
-    alone = Plan.joint(replace(PLAN.config, target="smoker"), {"a": one, "second": one})
+    alone = TableTerms.joint(
+        replace(PLAN.config, target="smoker"), {"a": one, "second": one}
+    )
     assert alone.kinds == [(alone.sigma, 1)], (
         "a target with no other column is a column"
     )
@@ -486,7 +494,7 @@ def test_uploads_that_the_server_changes_do_not_open() -> None:
     places = [3, 40, PLAN.format.head - 30]
 
     def spoil(name: str, ask: Ask) -> Ask:
-        if isinstance(ask, Take) and ask.batch < len(places):
+        if isinstance(ask, UploadBatch) and ask.batch < len(places):
             uploads = ask.uploads.clone()
             uploads[0, places[ask.batch]] ^= 1
             return replace(ask, uploads=uploads)
@@ -501,7 +509,7 @@ def test_an_upload_that_is_passed_on_twice_counts_once() -> None:
     kept: list[Tensor] = []
 
     def twice(name: str, ask: Ask) -> Ask:
-        if isinstance(ask, Take):
+        if isinstance(ask, UploadBatch):
             kept.append(ask.uploads)
             return replace(ask, uploads=torch.cat([kept[0][:1], ask.uploads[1:]]))
         return ask
@@ -551,17 +559,17 @@ def test_uploads_for_other_settings_do_not_open() -> None:
     """
     _, aggregator, uploads = opened(epsilon=0.5)
     reply = aggregator.answer(
-        Take(batch=0, uploads=uploads[:, : PLAN.format.head].contiguous())
+        UploadBatch(batch=0, uploads=uploads[:, : PLAN.format.head].contiguous())
     )
     assert not reply.opened.value.any()
 
 
-def wrong_takes(head: Tensor) -> dict[str, Take]:
+def wrong_takes(head: Tensor) -> dict[str, UploadBatch]:
     return {
-        "too short": Take(batch=0, uploads=head[:, :-1]),
-        "not bytes": Take(batch=0, uploads=head.long()),
-        "a number": Take(batch=0, uploads=torch.tensor(1, dtype=torch.uint8)),
-        "another batch": Take(batch=1, uploads=head),
+        "too short": UploadBatch(batch=0, uploads=head[:, :-1]),
+        "not bytes": UploadBatch(batch=0, uploads=head.long()),
+        "a number": UploadBatch(batch=0, uploads=torch.tensor(1, dtype=torch.uint8)),
+        "another batch": UploadBatch(batch=1, uploads=head),
     }
 
 
@@ -591,9 +599,9 @@ def test_what_is_not_due_or_not_well_formed_is_refused_and_the_right_one_may_sti
     for ask in early:
         with pytest.raises(UnderstudyError, match=r"Nothing was|discarded"):
             aggregator.answer(ask)
-    aggregator.answer(Take(batch=0, uploads=head))
+    aggregator.answer(UploadBatch(batch=0, uploads=head))
     for late in [
-        Take(batch=0, uploads=head),
+        UploadBatch(batch=0, uploads=head),
         Release(people=5, mark=bytes(32)),
         *wrong_checks(z).values(),
     ]:
@@ -620,7 +628,9 @@ def test_a_release_is_made_once() -> None:
         return ask
 
     protocol.train(Config(**SETTINGS), Through(inside, ask=note), whole.schemas)
-    for ask in [ask for ask in asks if isinstance(ask, Take | Check | Release | Open)]:
+    for ask in [
+        ask for ask in asks if isinstance(ask, UploadBatch | Check | Release | Open)
+    ]:
         with pytest.raises(UnderstudyError, match="Nothing was"):
             inside["second"].answer(ask)
 
@@ -653,9 +663,9 @@ def test_an_upload_that_is_checked_twice_in_other_company_says_the_same() -> Non
     _, aggregator, uploads = opened()
     head = uploads[:, : PLAN.format.head].contiguous()
     before = pack(aggregator.state_dict())
-    one = aggregator.answer(Take(batch=0, uploads=head[:3]))
+    one = aggregator.answer(UploadBatch(batch=0, uploads=head[:3]))
     put_back(aggregator, before)
-    other = aggregator.answer(Take(batch=0, uploads=head[[0, 3, 4]]))
+    other = aggregator.answer(UploadBatch(batch=0, uploads=head[[0, 3, 4]]))
     assert torch.equal(one.z.value[0], other.z.value[0])
     assert torch.equal(one.y.value[0], other.y.value[0])
     assert one.coin.value == other.coin.value
@@ -764,7 +774,7 @@ def test_a_host_that_goes_away_costs_the_others_nothing(released: list[Tensor]) 
         run(federation(), away(Upload, "host 1"))
 
 
-@pytest.mark.parametrize("when", [Open, Take, Check, Release])
+@pytest.mark.parametrize("when", [Open, UploadBatch, Check, Release])
 def test_without_the_second_aggregator_there_is_nothing(when: type[Ask]) -> None:
     whole = federation()
     with pytest.raises(PartyAway):
@@ -861,11 +871,13 @@ def test_an_aggregator_must_be_named_and_all_have_the_same_columns() -> None:
     other = SCHEMA.select(SCHEMA.names[1:])
     for schemas in ({"a": SCHEMA}, {"second": SCHEMA}, {"a": other, "second": SCHEMA}):
         with pytest.raises(ConfigError, match=r"aggregator|same way"):
-            Plan.joint(config, schemas)
+            TableTerms.joint(config, schemas)
     with pytest.raises(ConfigError, match="most_holders=2"):
-        Plan.joint(replace(config, most_holders=2), {"a": SCHEMA, "second": SCHEMA})
+        TableTerms.joint(
+            replace(config, most_holders=2), {"a": SCHEMA, "second": SCHEMA}
+        )
     with pytest.raises(SchemaError, match="another schema"):
-        Plan.as_told(
+        TableTerms.as_told(
             asdict(config),
             {"a": other.to_dict(), "second": SCHEMA.to_dict()},
             "a",
@@ -933,7 +945,7 @@ def test_what_is_drawn_keeps_the_rules_of_all_schemas_and_contradictions_cost_no
     ruled = whole.schemas | {
         "host 0": replace(SCHEMA, rules=({"when": when, "then": "smoker == false"},))
     }
-    made = Generator.of(
+    made = Generator.from_parts(
         protocol.train(Config(**SETTINGS), LocalParties(parties(whole)), ruled).trained
     )
     rows = made.sample(300, seed=0)

@@ -24,10 +24,10 @@ from understudy.privacy.secure.set_intersection import MOST_PEOPLE, IdMask
 from understudy.protocols.core.alignment import (
     Aligned,
     AlignedParty,
-    Found,
     Introduce,
     MaskOther,
     MaskOwn,
+    SharedPositions,
     align_people,
     watch_alignment,
 )
@@ -195,15 +195,15 @@ def test_a_party_masks_each_other_set_once_and_only_in_the_stated_size():
         MaskOther(owner="insurer", masked=torch.tensor(0, dtype=torch.uint8)),
         MaskOther(owner="clinic", masked=masked(5)),
         MaskOther(owner="stranger", masked=masked(4)),
-        Found(positions=torch.tensor([0])),
-        Found(positions=None),
+        SharedPositions(positions=torch.tensor([0])),
+        SharedPositions(positions=None),
     ):
         with pytest.raises(
             MessageError, match=r"clinic: alignment.* was not expected here"
         ):
             party.answer(ask)
     party.answer(MaskOther(owner="insurer", masked=masked(6)))
-    assert party.answer(Found(positions=torch.tensor([2, 0]))) == Aligned(
+    assert party.answer(SharedPositions(positions=torch.tensor([2, 0]))) == Aligned(
         people=Public(2, "the size of the intersection (alignment; outside ε)")
     )
 
@@ -213,12 +213,12 @@ def test_the_key_is_forgotten_once_the_rows_are_known():
     assert party.state_dict()["alignment"]["mask"] is not None
     party.answer(MaskOther(owner="lab", masked=masked(4)))
     party.answer(MaskOther(owner="insurer", masked=masked(6)))
-    party.answer(Found(positions=torch.tensor([2, 0])))
+    party.answer(SharedPositions(positions=torch.tensor([2, 0])))
     assert party.state_dict()["alignment"]["mask"] is None
     with pytest.raises(MessageError):
         party.answer(MaskOther(owner="lab", masked=masked(4)))
     with pytest.raises(MessageError):
-        party.answer(Found(positions=torch.tensor([1])))
+        party.answer(SharedPositions(positions=torch.tensor([1])))
 
 
 def test_a_damaged_set_or_a_false_position_is_refused_by_name():
@@ -234,7 +234,7 @@ def test_a_damaged_set_or_a_false_position_is_refused_by_name():
     with pytest.raises(
         AlignmentError, match=r"clinic: The positions .* within this party's 5 people"
     ):
-        party.answer(Found(positions=torch.tensor([5])))
+        party.answer(SharedPositions(positions=torch.tensor([5])))
 
 
 def test_rows_are_not_to_be_had_before_alignment():
@@ -352,7 +352,7 @@ def test_a_party_that_came_back_with_its_key_counts_what_it_still_has_to_mask():
     watch_alignment([again], told.append)
     again.load_state_dict(parties["clinic"].state_dict())
     again.answer(MaskOther(owner="insurer", masked=masked["insurer"]))
-    again.answer(Found(positions=torch.arange(2)))
+    again.answer(SharedPositions(positions=torch.arange(2)))
     assert [(one.done, one.rounds) for one in told] == [(6, 11), (11, 11)]
 
 

@@ -30,7 +30,7 @@ from understudy.privacy.noise.discrete import DiscreteLaplaceNoise
 from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask, Keep
-from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.found import Measurements
 from understudy.protocols.joint.messages import (
     Agree,
     Begin,
@@ -119,14 +119,14 @@ class Seen(LocalParties):
 
 def grown(
     frame: pd.DataFrame, parties: int = 2, budget: Budget = FREE, **settings: Any
-) -> tuple[Found, Seen]:
+) -> tuple[Measurements, Seen]:
     fed = federation(frame, parties, budget)
     seen = Seen(fed.parties("dplt", run="r"))
     config = Config(**{"private": budget.epsilon < math.inf} | settings)
     return measure(LatentTree(config, fed.schemas), seen, chunk=config.chunk), seen
 
 
-def tree_of(found: Found) -> dict[tuple[int, int], np.ndarray[Any, Any]]:
+def tree_of(found: Measurements) -> dict[tuple[int, int], np.ndarray[Any, Any]]:
     """The tables of the tree, by parent and child."""
     assert isinstance(found.study, LatentTree)
     return found.study.tables(found)

@@ -249,7 +249,7 @@ def test_a_run_may_not_cost_more_than_its_holder_allows_where_the_ledger_has_roo
     allowed = Budget(4.0, 1e-5)
     assert epsilon({config.report(needed_noise(config)): config.cap}, 1e-5) < 4.0
     ledger = Ledger.rehearsal("host", Budget(50.0, 1e-5))
-    holders = Federation.of(
+    holders = Federation.from_holders(
         [Holder("host", clients(), ledger, allowed, seed=3)], same_people=False
     )
     with pytest.raises(

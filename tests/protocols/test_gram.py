@@ -812,9 +812,9 @@ def test_the_schemas_show_how_a_table_is_cut() -> None:
         )
         assert outcome.trained.card["partition"] == cut.__name__[3:]
         assert ("owners" in outcome.trained.card) == (cut is by_columns)
-        assert list(Generator.of(outcome.trained).sample(5, seed=0).columns) == list(
-            outcome.trained.schema.names
-        )
+        assert list(
+            Generator.from_parts(outcome.trained).sample(5, seed=0).columns
+        ) == list(outcome.trained.schema.names)
         assert str(outcome.privacy)
     tables, schemas = by_columns(2)
     schemas["holder 1"] = SCHEMA

@@ -483,7 +483,7 @@ def test_a_run_that_loses_a_holder_is_fitted_to_what_was_released(
     config = gram.Config(refined=2 if "3" in ended else 0, **SMALL)
     outcome = gram.train(config, Seen(parties, leave), schemas)
     assert outcome.trained.card["ended"] == f"after {ended} releases: {gone} went away"
-    assert len(Generator.of(outcome.trained).sample(20, seed=0)) == 20
+    assert len(Generator.from_parts(outcome.trained).sample(20, seed=0)) == 20
     assert parties[gone].ledger.spend().total() == paid
 
 
@@ -536,7 +536,7 @@ def test_a_generator_keeps_its_levels_on_disk_and_a_strangers_are_checked(
     outcome = gram.train(
         gram.Config(**SMALL), LocalParties(all_parties(tables, schemas)), schemas
     )
-    made = Generator.of(outcome.trained)
+    made = Generator.from_parts(outcome.trained)
     assert made.card["levels"]["age"] == made.levels.sizes[WIDE.names.index("age")]  # type: ignore[union-attr]
     made.save(tmp_path)
     again = Generator.load(tmp_path)
@@ -569,7 +569,7 @@ def test_people_too_few_for_the_noise_end_in_a_generator_and_not_in_an_error(
         LocalParties(all_parties(tables, schemas, budget=poor)),
         schemas,
     )
-    assert len(Generator.of(outcome.trained).sample(5, seed=0)) == 5
+    assert len(Generator.from_parts(outcome.trained).sample(5, seed=0)) == 5
     assert "mostly noise" in outcome.trained.card["warning"]
 
 
@@ -616,7 +616,7 @@ def test_ends_that_were_bought_are_drawn_and_asked_for_kept_in_a_file_and_foreto
     parties = all_parties(
         {"shop": frame}, {"shop": schema}, budget=replace(BUDGET, epsilon=30.0)
     )
-    made = Generator.of(
+    made = Generator.from_parts(
         gram.train(
             gram.Config(**SMALL), LocalParties(parties), {"shop": schema}
         ).trained

@@ -32,7 +32,7 @@ from gram_cases import (
     release,
 )
 
-from understudy.answers.bars import Found, figures
+from understudy.answers.bars import ReleasedMarginals, figures
 from understudy.answers.release import Release
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Schema
@@ -67,7 +67,7 @@ def trained(
         }
     config = gram.Config(**SMALL, private=budget is not FREE, **settings)
     parties = LocalParties(all_parties(tables, schemas, budget=budget))
-    return Generator.of(gram.train(config, parties, schemas).trained)
+    return Generator.from_parts(gram.train(config, parties, schemas).trained)
 
 
 def true_tables(generator: Generator) -> Callable[[Any], np.ndarray]:
@@ -268,7 +268,9 @@ def test_95_percent_intervals_of_figures_cover_the_truth_in_93_to_97() -> None:
             places = [a, COPIES + b]
             pair = found.joint(places)
             assert pair is not None
-            released = Found(pair, [pair.sum(1), pair.sum(0)], pair.sum((0, 1)))
+            released = ReleasedMarginals(
+                pair, [pair.sum(1), pair.sum(0)], pair.sum((0, 1))
+            )
             for one in figures(places, truth.astype(float), released, found.levels):
                 name = one.name.split(" of ")[0]
                 if "quantile" in name or name == "median":

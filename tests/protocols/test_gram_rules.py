@@ -35,7 +35,7 @@ def test_rules_of_schemas_and_of_the_run_are_kept_by_what_is_drawn_and_saved(
     schemas = schemas | {holder: replace(schemas[holder], rules=(WITHIN,))}
     config = Config(**SMALL, rules=(ACROSS,))
     parties = LocalParties(all_parties(tables, schemas))
-    made = Generator.of(gram.train(config, parties, schemas).trained)
+    made = Generator.from_parts(gram.train(config, parties, schemas).trained)
     loaded = Generator.load(made.save(tmp_path))
     assert [str(rule) for rule in loaded.schema.rules] == [  # type: ignore[union-attr]
         "when colour == 'red' then age >= 50",
@@ -69,7 +69,7 @@ def test_the_law_given_the_rules_is_what_is_fitted_to_the_same_release() -> None
     people = len(next(iter(tables.values())))
     off = {}
     for name, one in (("free", free), ("ruled", made[True])):
-        table = Generator.of(one).table("smoker", "treated")
+        table = Generator.from_parts(one).table("smoker", "treated")
         forbidden = (table["smoker"] == True) & (table["treated"] != False)  # noqa: E712
         assert table["share"][forbidden].sum() == 0
         gap = (table["count"] - table["released"])[~forbidden].abs().sum() / people

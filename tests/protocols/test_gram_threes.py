@@ -21,7 +21,7 @@ from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.gram.protocol import Config, Gram
-from understudy.protocols.gram.stages import Pairs, Rows, Threes
+from understudy.protocols.gram.stages import Pairs, TableRows, Threes
 from understudy.protocols.joint.stage import Stage
 from understudy.runs.federation import Federation
 
@@ -59,7 +59,7 @@ def test_what_is_released_in_place_of_what_was_agreed_on_costs_no_more(
     noise: float, searched: bool
 ) -> None:
     study = Gram(Config(target="b0", fine=0.0), {"one": MIXED})
-    first: dict[str, Stage[Rows]] = {"pairs": study.stage("pairs", {}, 1.0, {})}
+    first: dict[str, Stage[TableRows]] = {"pairs": study.stage("pairs", {}, 1.0, {})}
     upper = torch.ones(sum(c.size for c in MIXED.columns) * searched, dtype=torch.bool)
     threes = study.stage("threes", {"upper": upper}, noise, first)
     tables = torch.tensor([[0, 1, 2], [0, 3, 4]])[: 2 * searched]
@@ -87,7 +87,7 @@ def test_what_is_released_in_place_of_what_was_agreed_on_costs_no_more(
 
 
 def counted(own: Threes, frame: pd.DataFrame, schema: Schema = MIXED) -> Tensor:
-    return own.count(Rows(open_table(frame, schema), own.layout, 0))["threes"]
+    return own.count(TableRows(open_table(frame, schema), own.layout, 0))["threes"]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -124,7 +124,7 @@ def test_sums_are_those_of_all_people_in_the_order_of_the_columns() -> None:
 
 def test_by_default_few_people_have_pairs_in_place_of_a_search_and_others_than_were_asked_for_are_refused():
     study = Gram(Config(target="b0", fine=0.0), {"one": MIXED})
-    first: dict[str, Stage[Rows]] = {"pairs": study.stage("pairs", {}, 1.0, {})}
+    first: dict[str, Stage[TableRows]] = {"pairs": study.stage("pairs", {}, 1.0, {})}
     instead = study.stage(
         "threes", {"upper": torch.empty(0, dtype=torch.bool)}, 5.0, first
     )
@@ -218,7 +218,7 @@ BAD: dict[str, Any] = {
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_tables_that_are_none_are_refused_before_any_charge(bad: Any) -> None:
     study = Gram(SEARCH, {"one": MIXED})
-    before: dict[str, Stage[Rows]] = {"pairs": study.stage("pairs", {}, 1.0, {})}
+    before: dict[str, Stage[TableRows]] = {"pairs": study.stage("pairs", {}, 1.0, {})}
     with pytest.raises(MessageError, match="Nothing was charged or sent"):
         study.stage("again", {"threes": bad}, 1.0, before)
     with pytest.raises(MessageError, match="Nothing was charged or sent"):

@@ -522,7 +522,7 @@ def test_a_whole_run_with_refined_pairs_and_triples_gives_a_generator() -> None:
     parties = all_parties(tables, schemas)
     config = gram.Config(refined=9, scouting=0.5, triples=(TRIPLE,), **SMALL)
     outcome = gram.train(config, LocalParties(parties), schemas)
-    assert len(Generator.of(outcome.trained).sample(5, seed=0)) == 5
+    assert len(Generator.from_parts(outcome.trained).sample(5, seed=0)) == 5
     for name, one in parties.items():
         assert one.ledger.spent() == pytest.approx(outcome.privacy.epsilon(name))
         assert one.ledger.spent() <= BUDGET.epsilon

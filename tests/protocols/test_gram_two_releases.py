@@ -96,7 +96,7 @@ def test_a_run_that_loses_a_holder_between_two_releases_ends_with_the_first(
     )
     card = outcome.trained.card
     assert card["ended"] == f"after 1 of 2 releases: {gone} went away"
-    assert len(Generator.of(outcome.trained).sample(5, seed=0)) == 5
+    assert len(Generator.from_parts(outcome.trained).sample(5, seed=0)) == 5
     assert sum(count for _, count in card["releases"]) == cells(), (
         "the first release, and nothing else"
     )

@@ -30,7 +30,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import Ask, Keep
-from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.found import Measurements
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release, Swap
 from understudy.protocols.joint.party import AlignedJointParty
 from understudy.protocols.joint.pricing import BlockSpec, CellPricing, VectorPricing
@@ -194,10 +194,10 @@ class Numbers(Study[Any]):
             raise MessageError("by is 1, 2 or 3.")
         return Squares(self.widths, terms["by"])
 
-    def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
+    def fit(self, found: Measurements, privacy: Any, look: Any, **more: Any) -> Any:
         raise AssertionError("nothing is fitted here")
 
-    def terms(self, name: str, found: Found) -> Terms:
+    def terms(self, name: str, found: Measurements) -> Terms:
         return {"by": 2, "about": torch.arange(3)} if name == "squares" else {}
 
     def ring(self, people: int | None, noise: Any) -> Ring:

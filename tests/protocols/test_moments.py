@@ -32,7 +32,7 @@ from understudy.privacy.secure.moments import Crowd
 from understudy.protocols.core.base import Ask
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
 from understudy.protocols.moments import protocol as moments
-from understudy.protocols.moments.stages import First, Rows
+from understudy.protocols.moments.stages import ArrayRows, First
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
@@ -135,7 +135,7 @@ def test_with_a_declared_norm_means_have_less_noise_and_longer_rows_are_pulled_i
         schema = ImageSchema(height=6, width=5, norm=norm)
         frame = Frame.declared(schema, 30)
         first = First(frame, 1)
-        black = Rows(
+        black = ArrayRows(
             frame.coefficients(values[:1]),
             frame.histograms(values[:1], 32),
             np.zeros(1, np.int64),
@@ -520,7 +520,7 @@ def test_extreme_choices_of_a_server_move_nobody_farther() -> None:
         fed.parties("moments", run="r", config=config), lambda ask: far(short(ask))
     )
     outcome = moments.train(config, parties, fed.schemas)
-    assert Generator.of(outcome.trained).images(2, seed=0).shape == (2, 6, 5)
+    assert Generator.from_parts(outcome.trained).images(2, seed=0).shape == (2, 6, 5)
 
 
 def test_a_release_is_made_once_and_in_turn() -> None:
@@ -624,7 +624,7 @@ def test_who_goes_away_between_releases_leaves_what_was_released(
     outcome = moments.train(config, parties, fed.schemas)
     assert words in outcome.trained.card["ended"]
     assert "silo 1 went away" in str(outcome.privacy)
-    assert Generator.of(outcome.trained).images(3, seed=0).shape == (3, 6, 5)
+    assert Generator.from_parts(outcome.trained).images(3, seed=0).shape == (3, 6, 5)
 
 
 def test_who_goes_away_before_the_first_release_is_left_out() -> None:

@@ -32,7 +32,13 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import Crowd, needed_multipliers
 from understudy.protocols.joint.messages import Propose
 from understudy.protocols.moments import protocol as moments
-from understudy.protocols.moments.stages import First, Levels, Rows, Within, first_of
+from understudy.protocols.moments.stages import (
+    ArrayRows,
+    First,
+    Levels,
+    Within,
+    first_of,
+)
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
@@ -42,10 +48,10 @@ TINY = ImageSchema(
 MANY = replace(TINY, labels={"side": ("left", "right"), "size": tuple(range(40))})
 
 
-def rows_of(schema: ImageSchema, values: Any, codes: Any, starts: Any) -> Rows:
+def rows_of(schema: ImageSchema, values: Any, codes: Any, starts: Any) -> ArrayRows:
     frame = Frame.declared(schema, 2)
     values = np.asarray(values, dtype=np.float32)
-    return Rows(
+    return ArrayRows(
         frame.coefficients(values),
         frame.histograms(values, 32),
         np.asarray(codes, np.int64),
@@ -75,7 +81,7 @@ def test_no_person_moves_the_first_release_by_more_than_its_reach_and_one_moves_
 
     def moved(*some: tuple[Any, int]) -> float:
         """By one person, who has all of these rows."""
-        found = Rows(
+        found = ArrayRows(
             np.stack([row for row, _ in some]),
             np.repeat(even, len(some), 0),
             np.array([place for _, place in some]),

@@ -29,7 +29,7 @@ from understudy.protocols.one_report.party import (
     read_sets,
 )
 from understudy.protocols.one_report.plan import (
-    Plan,
+    ReportPlan,
     first_round,
     grouped,
     second_round,
@@ -369,7 +369,7 @@ def test_the_second_round_asks_about_every_wanted_pair(
     epsilon: float, target: int | None
 ) -> None:
     ways = [torch.full((size,), 1 / size).double() for size in (3, 1, 2, 4, 6, 2)]
-    plan = Plan.rule(
+    plan = ReportPlan.rule(
         epsilon, [len(way) for way in ways], 10_000, target=target is not None
     )
     ordered = [0, 0, 0, 4, 5, 0]  # a number, and one that may be missing
@@ -399,7 +399,7 @@ def test_the_second_round_asks_about_every_wanted_pair(
 
 def test_many_rare_bits_fit_into_one_set_and_the_unlikely_rest_shares_a_cell() -> None:
     ways = [torch.tensor([0.98, 0.02]).double() for _ in range(40)]
-    plan = replace(Plan.rule(8.0, [2] * 40, 10_000, target=True), sets=20)
+    plan = replace(ReportPlan.rule(8.0, [2] * 40, 10_000, target=True), sets=20)
     asking = second_round(
         plan, ways, ordered=[0] * 40, epsilon=8.0, people=10_000, target=0, seed=0
     )
@@ -465,7 +465,7 @@ def test_noise_shows_a_larger_eigenvalue_the_more_reports_there_are() -> None:
 
 def test_few_people_and_a_small_price_without_a_target_are_asked_about_single_columns_alone():
     levels = [5] * 10
-    assert Plan.rule(8.0, levels, 100, target=True).share == 1.0
-    assert Plan.rule(1.0, levels, 10**6, target=False).share == 1.0
-    assert Plan.rule(1.0, levels, 10**6, target=True).share < 1.0
-    assert Plan.rule(8.0, levels, 10**6, target=False).share < 0.2
+    assert ReportPlan.rule(8.0, levels, 100, target=True).share == 1.0
+    assert ReportPlan.rule(1.0, levels, 10**6, target=False).share == 1.0
+    assert ReportPlan.rule(1.0, levels, 10**6, target=True).share < 1.0
+    assert ReportPlan.rule(8.0, levels, 10**6, target=False).share < 0.2

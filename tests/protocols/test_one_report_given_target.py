@@ -17,7 +17,7 @@ from understudy.protocols.one_report.given_target import (
     slope_and_curvature,
 )
 from understudy.protocols.one_report.party import ColumnSet
-from understudy.protocols.one_report.plan import Plan, second_round
+from understudy.protocols.one_report.plan import ReportPlan, second_round
 
 LEVELS = (3, 6, 2, 4)
 TARGET = 2
@@ -164,7 +164,7 @@ def test_components_are_parts_of_the_people_in_the_order_of_their_target(
 
 def test_at_a_small_price_everyone_of_the_second_round_is_asked_about_a_column_and_the_target():
     ways = [torch.full((size,), 1 / size).double() for size in (2, 1, *[2] * 50, 3)]
-    plan = Plan.rule(1.0, [len(way) for way in ways], 100_000, target=True)
+    plan = ReportPlan.rule(1.0, [len(way) for way in ways], 100_000, target=True)
     asking = second_round(
         plan,
         ways,
@@ -177,9 +177,9 @@ def test_at_a_small_price_everyone_of_the_second_round_is_asked_about_a_column_a
     assert sorted(one.columns for one in asking.sets) == [
         (0, column) for column in range(2, len(ways))
     ]
-    assert not Plan.rule(1.0, [2] * 100, 100_000, target=True).paired, (
+    assert not ReportPlan.rule(1.0, [2] * 100, 100_000, target=True).paired, (
         "so few people a pair tell less than sets of rare bits"
     )
-    assert not Plan.rule(1.0, [2] * 50, 100_000, target=True, classes=10).paired, (
-        "ten classes are told from each other by what columns have in common"
-    )
+    assert not ReportPlan.rule(
+        1.0, [2] * 50, 100_000, target=True, classes=10
+    ).paired, "ten classes are told from each other by what columns have in common"

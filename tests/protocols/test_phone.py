@@ -23,14 +23,14 @@ from understudy.privacy.secure.ring import Field
 from understudy.privacy.secure.sketch import Sketch
 from understudy.privacy.secure.sums import KeyPair, fingerprint
 from understudy.privacy.secure.table_shares import _cipher, _lines
-from understudy.protocols.aggregators.protocol import Config, Plan
+from understudy.protocols.aggregators.protocol import Config, TableTerms
 from understudy.protocols.aggregators.upload import context_of
 
 PHONE = Path(__file__).parents[2] / "examples" / "phone.py"
 FRAME, SCHEMA = toy(rows=12, seed=3)
 CONFIG = Config(aggregator="second", epsilon=1.0)
 SCHEMAS = {"phones": SCHEMA, "second": SCHEMA}
-PLAN = Plan.joint(CONFIG, SCHEMAS)
+PLAN = TableTerms.joint(CONFIG, SCHEMAS)
 PAIR = KeyPair(bytes(range(32)))
 
 

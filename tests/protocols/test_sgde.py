@@ -219,7 +219,7 @@ def test_a_batch_in_pieces_trains_as_a_whole_one(
 def test_offers_draw_their_own_class_and_resemble_it() -> None:
     outcome = exchange()
     assert not any(one.flagged for one in outcome.suspicions)
-    drawn = Generator.of(outcome.trained).sample(4000, seed=1)
+    drawn = Generator.from_parts(outcome.trained).sample(4000, seed=1)
     assert abs((drawn["class"] == "left").mean() - 0.5) < 0.05
     for label, level in (("left", "a"), ("right", "c")):
         assert (drawn.loc[drawn["class"] == label, "one"] == level).mean() > 0.5

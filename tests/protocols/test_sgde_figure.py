@@ -146,7 +146,7 @@ def test_series_are_judged_in_declared_units() -> None:
     counts = judging.judged(offer.network, held, SERIES)  # type: ignore[arg-type]
     rows = SERIES.schema.unscaled(held.values)  # type: ignore[union-attr]
     truth = (
-        Generator.of(pool([offer], SERIES, {}))
+        Generator.from_parts(pool([offer], SERIES, {}))
         .classifier()
         .score(rows, np.array(["no", "yes"])[held.classes])
     )

@@ -125,7 +125,7 @@ def test_a_pool_adds_the_counts_and_columns_depend_on_each_other_within_a_class(
 ) -> None:
     monkeypatch.setitem(OfferedGram.added.__kwdefaults__, "steps", 200)
     made = [offers(rows(400, seed), f"s{seed}", seed)[0] for seed in range(4)]
-    generator = Generator.of(pool(made, POOL, {"protocol": "sgde"}))
+    generator = Generator.from_parts(pool(made, POOL, {"protocol": "sgde"}))
     assert isinstance(generator.network, MixtureOfProducts)
     assert generator.card["members"] == [{"silo": "s0, s1, s2, s3", "label": None}]
     drawn = generator.sample(3000, seed=0)
@@ -184,7 +184,7 @@ def test_a_silo_with_one_person_or_an_empty_class_offers_as_any_other_does(
     count: int,
 ) -> None:
     made, _ = offers(rows(50)[lambda frame: frame["class"] == "left"][:count])
-    assert len(Generator.of(made).sample(5, seed=0)) == 5
+    assert len(Generator.from_parts(made).sample(5, seed=0)) == 5
 
 
 def test_images_have_no_pairs() -> None:

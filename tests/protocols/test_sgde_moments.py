@@ -42,7 +42,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import Rng, SecureRng
 from understudy.privacy.secure.counts import noise_on
 from understudy.protocols.joint import pricing
-from understudy.protocols.moments.stages import First, Pooled, Rows, Within
+from understudy.protocols.moments.stages import ArrayRows, First, Pooled, Within
 from understudy.protocols.papers.sgde.counted import MomentSums
 from understudy.protocols.papers.sgde.kinds import SiloRows
 from understudy.protocols.papers.sgde.offer import (
@@ -169,8 +169,8 @@ def test_the_epsilon_of_a_gaussian_in_closed_form_is_the_accountants() -> None:
     assert gaussian_epsilon(1.0, 0.0) == math.inf
 
 
-def in_frame(data: Population, frame: Frame) -> Rows:
-    return Rows.framed(SiloRows.from_held(data).rows, frame)  # type: ignore[arg-type]
+def in_frame(data: Population, frame: Frame) -> ArrayRows:
+    return ArrayRows.framed(SiloRows.from_held(data).rows, frame)  # type: ignore[arg-type]
 
 
 def exact(data: Population) -> OfferedMoments:
@@ -208,7 +208,7 @@ def test_a_pool_of_sums_is_one_fit_that_is_worth_more_than_any_of_them() -> None
         offers(people(400, seed), f"s{seed}", budget=budget, seed=seed)[0][0]
         for seed in range(8)
     ]
-    generator = Generator.of(pool(made, POOL, {"protocol": "sgde"}))
+    generator = Generator.from_parts(pool(made, POOL, {"protocol": "sgde"}))
     assert isinstance(generator.network, CellGaussians)
     x, y = halves(500, 99)
     model = generator.classifier()
@@ -229,7 +229,7 @@ def test_classes_of_a_pool_of_sums_are_as_frequent_as_the_silos_have_them() -> N
     x, y = halves(900, 5)
     few = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:100]])
     data = Population.from_arrays(x[few], y[few], classes=2)
-    generator = Generator.of(pool(offers(data)[0], POOL, {}))
+    generator = Generator.from_parts(pool(offers(data)[0], POOL, {}))
     share = float(generator.network.shares[1])  # type: ignore[union-attr, index]
     assert share == pytest.approx(100 / len(few), abs=0.05)
 
@@ -246,7 +246,7 @@ def test_decoders_and_sums_in_one_pool_are_drawn_side_by_side_every_class_and_of
         recipe=recipe,
         rng=SecureRng.from_seed(0),
     )
-    mixed = Generator.of(
+    mixed = Generator.from_parts(
         pool([*decoders, offer(silo="a", seed=1), offer(silo="b", seed=2)], POOL, {})
     )
     assert isinstance(mixed.network, Pool)
@@ -268,7 +268,7 @@ def test_sums_of_other_settings_are_no_common_sum() -> None:
         recipe=replace(RECIPE, features=9),
         rng=SecureRng.from_seed(0),
     )
-    both = Generator.of(pool([offer(silo="a"), *other], POOL, {}))
+    both = Generator.from_parts(pool([offer(silo="a"), *other], POOL, {}))
     assert [member["silo"] for member in both.card["members"]] == ["a", "b"]
     with pytest.raises(ConfigError, match="cannot be added"):
         OfferedMoments.added([offer().network, other[0].network])  # type: ignore[list-item]
@@ -374,7 +374,7 @@ def test_a_silo_with_one_person_or_an_empty_class_offers_as_any_other_does(
     x, _ = halves(count)
     data = Population.from_arrays(x, np.zeros(count, dtype=np.int64), classes=2)
     (made,), _ = offers(data, budget=Budget(0.5, 1e-5))
-    assert Generator.of(made).images(3, seed=0).shape == (3, SIDE, SIDE)
+    assert Generator.from_parts(made).images(3, seed=0).shape == (3, SIDE, SIDE)
 
 
 def test_a_person_with_many_images_counts_once() -> None:
@@ -459,7 +459,7 @@ def test_series_are_offered_and_added_too_with_a_class_or_without() -> None:
         offers(waves(400, seed), f"s{seed}", required=SERIES, seed=seed)[0][0]
         for seed in range(3)
     ]
-    generator = Generator.of(pool(made, SERIES, {}))
+    generator = Generator.from_parts(pool(made, SERIES, {}))
     drawn, classes = generator.labelled(200, seed=0)
     swings = np.abs(np.diff(drawn[:, :, 0], axis=1)).sum(1)
     assert swings[classes == "yes"].mean() > 1.5 * swings[classes == "no"].mean()
@@ -467,7 +467,7 @@ def test_series_are_offered_and_added_too_with_a_class_or_without() -> None:
     required = Requirements(schema=bare, target="", epsilon=8.0)
     table = ArrayTable.from_array(generator.series(100, seed=1), bare)
     (one,), _ = offers(table, required=required)
-    assert Generator.of(pool([one], required, {})).series(3).shape == (3, 16, 1)
+    assert Generator.from_parts(pool([one], required, {})).series(3).shape == (3, 16, 1)
     with pytest.raises(SchemaError, match="is not the pool's"):
         offers(table, required=SERIES)
 
@@ -652,7 +652,7 @@ def test_offers_of_upright_images_are_added_to_each_other_alone_and_draw_what_le
     assert first.frame.poses == 3
     assert first.describe() == made[0].network.describe()  # type: ignore[operator]
     assert "upright" not in sent[2].card["network"]
-    together = Generator.of(pool(sent[:2], pool_of, {}))
+    together = Generator.from_parts(pool(sent[:2], pool_of, {}))
     assert isinstance(together.network, CellGaussians)
     x = leaning_bars(200, 9)
     said = np.asarray(
@@ -661,7 +661,7 @@ def test_offers_of_upright_images_are_added_to_each_other_alone_and_draw_what_le
     assert (said == x.codes.numpy()).mean() > 0.9
     with pytest.raises(ConfigError, match="another frame"):
         OfferedMoments.added([one.network for one in sent])  # type: ignore[misc]
-    assert len(Generator.of(pool(sent, pool_of, {})).card["members"]) == 2
+    assert len(Generator.from_parts(pool(sent, pool_of, {})).card["members"]) == 2
     lied = made[0].card | {"network": made[0].card["network"] | {"upright": False}}
     with pytest.raises((ArtefactError, ConfigError)):
         unpack_offer(pool_of, pack_offer(lied, made[0].network))

@@ -29,7 +29,7 @@ from understudy.privacy.secure.moments import bounded
 from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.aggregators import moments, upload
 from understudy.protocols.aggregators.moments import Config, MomentsPlan
-from understudy.protocols.aggregators.second import Open, Take
+from understudy.protocols.aggregators.second import Open, UploadBatch
 from understudy.protocols.aggregators.terms import Begin, Upload
 from understudy.protocols.core.base import Party
 from understudy.runs.federation import Federation
@@ -246,7 +246,7 @@ def test_no_person_moves_the_release_by_more_than_its_price_is_for() -> None:
 def test_what_is_drawn_from_it_has_classes_and_the_look_of_them() -> None:
     budget = Budget(300.0, 1e-5)
     outcome = run(federation(1, budget=budget), epsilon=300.0, by_class=True)
-    rows = Generator.of(outcome.trained).sample(200, seed=0)
+    rows = Generator.from_parts(outcome.trained).sample(200, seed=0)
     left = (
         rows[rows["side"] == "left"].filter(like="pixel").to_numpy().reshape(-1, 4, 6)
     )
@@ -297,7 +297,11 @@ def test_uploads_for_other_settings_do_not_open_and_a_host_says_the_same_again()
         made.append(host.answer(Upload(round=1, people=places)).reports.value)
     assert torch.equal(made[1], made[0][[3, 1]]), "the same upload, at a new price"
     head = made[0][:, : plan().format.head].contiguous()
-    assert not inside["second"].answer(Take(batch=0, uploads=head)).opened.value.any()
+    assert (
+        not inside["second"]
+        .answer(UploadBatch(batch=0, uploads=head))
+        .opened.value.any()
+    )
     with pytest.raises(PartyError, match="no aggregator"):
         parties(federation(1))["host 0"].answer(Begin(key=b"", **told()))
 

@@ -324,7 +324,7 @@ def test_a_server_that_returns_to_an_earlier_state_cannot_spend_more_than_the_ru
 ) -> None:
     people = blobs(5)
     ledger = Ledger.rehearsal(holder="host", budget=Budget(100.0, 0.0))
-    federation = Federation.of(
+    federation = Federation.from_holders(
         [Holder("host", people, ledger, Budget(4.0, 0.0), seed=1)], same_people=False
     )
     (party,) = federation.parties("sign-ds", run="r", folder=tmp_path).values()

@@ -38,7 +38,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import bounded, squares
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask, Keep
-from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.found import Measurements
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
 from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import block_name
@@ -102,7 +102,7 @@ def federation(count: int = 40, epsilon: float = 3.0, seed: int = 1) -> Federati
 
 def measured(
     fed: Federation, config: tied.Config, parties: Any = None
-) -> tuple[TiedStudy, Found]:
+) -> tuple[TiedStudy, Measurements]:
     """What a server finds."""
     study = TiedStudy(config, fed.schemas)
     return study, measure(
@@ -604,7 +604,7 @@ def test_without_the_last_release_the_others_are_fitted_and_the_statement_says_s
     )
     assert "after 2 of 3 releases: lower went away" in outcome.trained.card["ended"]
     assert "did not take place" in str(outcome.privacy)
-    assert len(Generator.of(outcome.trained).sample(4, seed=0)) == 4
+    assert len(Generator.from_parts(outcome.trained).sample(4, seed=0)) == 4
 
 
 def test_a_run_is_resumed_after_any_release_and_nothing_is_measured_twice(

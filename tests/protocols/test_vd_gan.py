@@ -525,7 +525,7 @@ def test_without_noise_the_generator_finds_the_shares_of_lopsided_columns(
     }
     config = module.Config(**settings | sizes, private=False, device="cpu")
     outcome = module.train(config, parties(module, held), held.schemas)
-    shares = Generator.of(outcome.trained).sample(2000, seed=0).mean()
+    shares = Generator.from_parts(outcome.trained).sample(2000, seed=0).mean()
     assert (shares > 0.7).all(), shares  # half, at the start
     assert outcome.privacy.epsilon("a") == math.inf
 

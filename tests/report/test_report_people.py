@@ -14,11 +14,16 @@ import tomli_w
 from understudy.api.train import run_file
 from understudy.data.schema import Integer, Schema
 from understudy.data.visits import VisitSchema
-from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.figure import Figure, FigureKey
 from understudy.evaluate.utility.visits import INTEGRITY, NUMBER
 from understudy.ground.errors import ConfigError, UtilityWarning
 from understudy.report.page import write_report
-from understudy.report.people import People, all_people, compare_people, findings
+from understudy.report.people import (
+    PeopleComparison,
+    all_people,
+    compare_people,
+    findings,
+)
 from understudy.runs.runfile import RunFile
 from visit_cases import beside_visits, clinic, frames, split_rows, study_of, two_kinds
 
@@ -193,11 +198,13 @@ def test_holders_of_rows_may_have_the_same_ids_for_other_people() -> None:
 
 
 def test_words_follow_from_figures() -> None:
-    good = Figure(What("avd", 2, "events"), value=0.02, floor=0.015, ceiling=0.3)
+    good = Figure(FigureKey("avd", 2, "events"), value=0.02, floor=0.015, ceiling=0.3)
     number = Figure(NUMBER, value=0.01, floor=0.01, ceiling=0.2)
     whole = Figure(INTEGRITY, value=1.0, ceiling=1.0, better="higher")
-    sums = Figure(What("total_mean", column="cost"), value=0.12, floor=0.0)
-    people = People(figures=(good, number, sums, whole), attacks=(), shares=())
+    sums = Figure(FigureKey("total_mean", column="cost"), value=0.12, floor=0.0)
+    people = PeopleComparison(
+        figures=(good, number, sums, whole), attacks=(), shares=()
+    )
     said = {finding.subject: finding for finding in findings(people)}
     assert said["pairs of an event's columns"].mark == "good"
     assert said["numbers of events"].mark == "good"

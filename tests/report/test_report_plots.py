@@ -11,7 +11,7 @@ from understudy.data.schema import Categorical
 from understudy.evaluate.attacks.attack import Measure
 from understudy.evaluate.attacks.rates import Rate
 from understudy.evaluate.comparison import Shares
-from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.figure import Figure, FigureKey
 from understudy.report import plots
 
 
@@ -96,7 +96,7 @@ def test_a_wide_table_shows_the_columns_that_differ_most() -> None:
 def test_the_solid_tick_is_always_what_real_rows_reach(
     better: str, best: float, naive: float
 ) -> None:
-    figure = Figure(What("x"), value=0.4, floor=0.1, ceiling=0.8, better=better)  # type: ignore[arg-type]
+    figure = Figure(FigureKey("x"), value=0.4, floor=0.1, ceiling=0.8, better=better)  # type: ignore[arg-type]
     svg = plots.strip(figure, 0.0, 1.0)
     assert per_cent(elements(svg, "line", "best")[0], "x1") == pytest.approx(100 * best)
     assert per_cent(elements(svg, "line", "naive")[0], "x1") == pytest.approx(

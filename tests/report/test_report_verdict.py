@@ -18,7 +18,7 @@ from understudy.data.schema import Boolean, Integer, Real, Schema
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import Rate
 from understudy.evaluate.comparison import Comparison, Shares, compare
-from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.figure import Figure, FigureKey
 from understudy.privacy.accounts.budget import ADJACENCY
 from understudy.report.marks import (
     column_mark,
@@ -64,7 +64,7 @@ class Noise:
 
 def lower(value: float | None, floor: float | None, ceiling: float | None) -> Figure:
     return Figure(
-        What("f"),
+        FigureKey("f"),
         value=value,
         floor=floor,
         ceiling=ceiling,
@@ -86,17 +86,17 @@ def lower(value: float | None, floor: float | None, ceiling: float | None) -> Fi
         (lower(0.4, 0.1, None), None, "unknown"),
         (lower(None, None, None), None, "unknown"),
         (
-            Figure(What("s"), value=0.9, floor=0.5, ceiling=0.9, better="higher"),
+            Figure(FigureKey("s"), value=0.9, floor=0.5, ceiling=0.9, better="higher"),
             0.0,
             "good",
         ),
         (
-            Figure(What("s"), value=0.4, floor=0.5, ceiling=0.9, better="higher"),
+            Figure(FigureKey("s"), value=0.4, floor=0.5, ceiling=0.9, better="higher"),
             1.25,
             "poor",
         ),
         (
-            Figure(What("s"), value=0.5, floor=0.5, ceiling=0.51, better="higher"),
+            Figure(FigureKey("s"), value=0.5, floor=0.5, ceiling=0.51, better="higher"),
             None,
             "unknown",
         ),
@@ -294,7 +294,7 @@ def test_without_outsiders_attacks_are_not_known_and_the_reason_is_given(
 def attack(p: float, people: int = 100) -> Attack:
     rates = Rate(0.6, 0.5, 0.7), Rate(0.5, 0.4, 0.6), Rate.known(0.5)
     return Attack(
-        what=What("mia"), measures=(Measure("acc", *rates, p),), control=people
+        what=FigureKey("mia"), measures=(Measure("acc", *rates, p),), control=people
     )
 
 
@@ -388,7 +388,7 @@ def test_an_assumption_that_nobody_colludes_is_said_and_is_no_failure() -> None:
 def test_a_column_of_even_shares_is_close_although_a_naive_table_is_too() -> None:
     column = Boolean(name="sex")
     even = Figure(
-        What("avd", 1), value=0.012, floor=0.004, ceiling=0.006, better="lower"
+        FigureKey("avd", 1), value=0.012, floor=0.004, ceiling=0.006, better="lower"
     )
     shares = Shares(
         column=column, owner=None, synthetic=np.array([0.49, 0.51]), figure=even

@@ -28,7 +28,7 @@ from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.identity import Authority, ServerIdentity, load_server
 from understudy.runtime.journal import AuditLog
-from understudy.runtime.session import Seat
+from understudy.runtime.session import Participant
 
 POLICY = Policy(
     protocols=("count", *PROTOCOLS),
@@ -158,7 +158,7 @@ class Network:
     def server(self) -> ServerIdentity:
         return load_server(self.authority.folder)
 
-    def seat(self, name: str, **changes: Any) -> Seat:
+    def seat(self, name: str, **changes: Any) -> Participant:
         plain: dict[str, Any] = {
             "invitation": self.invitations[name],
             "policy": POLICY,
@@ -170,9 +170,9 @@ class Network:
         }
         if "ledger" not in changes:
             plain["ledger"] = Ledger.rehearsal(holder=name, budget=Budget(1000.0, 1e-5))
-        return Seat(**plain | changes)
+        return Participant(**plain | changes)
 
-    def start(self, seat: Seat, port: int, **more: Any) -> threading.Thread:
+    def start(self, seat: Participant, port: int, **more: Any) -> threading.Thread:
         """The party joins in a thread."""
 
         def play() -> None:

@@ -25,7 +25,7 @@ from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.party import join
 from understudy.runtime.identity import Invitation
 from understudy.runtime.journal import Journal
-from understudy.runtime.session import Seat
+from understudy.runtime.session import Participant
 
 
 def die() -> None:
@@ -71,7 +71,7 @@ def play(name: str, folder: Path, port: int, when: str) -> None:
             folder=place,
         )
 
-    seat = Seat(
+    seat = Participant(
         invitation=Invitation.load(folder / "invitation.toml"),
         policy=POLICY,
         ledger=ledger,

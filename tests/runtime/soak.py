@@ -44,7 +44,7 @@ from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.identity import Authority, Invitation, load_server
 from understudy.runtime.local import LocalParties
-from understudy.runtime.session import Seat
+from understudy.runtime.session import Participant
 
 ROUNDS = 12
 A_RUN = 10
@@ -144,7 +144,7 @@ def take_part(case: Case, home: Path, name: str, port: int) -> None:
         party: Party = case.record.build(name, holder.table, within, **more)
         return party
 
-    seat = Seat(
+    seat = Participant(
         invitation=Invitation.load(home / f"{name}.toml"),
         policy=POLICY,
         ledger=ledger,

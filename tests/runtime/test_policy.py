@@ -43,7 +43,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Opening
 from understudy.runtime.contract import Contract, Policy, digest_of, units_of
 from understudy.runtime.journal import Answer, AskId, AuditLog, verify_log
-from understudy.runtime.session import Seat, Session
+from understudy.runtime.session import Participant, Session
 from understudy.runtime.wire import decode, encode
 
 CONTRACT = contract_for("a", "b")
@@ -63,7 +63,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
 
 
 @pytest.fixture
-def seat(network: Network, tmp_path: Path) -> Callable[..., Seat]:
+def seat(network: Network, tmp_path: Path) -> Callable[..., Participant]:
     return lambda **changes: network.seat(
         "a", **{"folder": tmp_path / "seat", **changes}
     )
@@ -227,7 +227,7 @@ def test_a_policy_file_is_read_and_its_mistakes_are_named(tmp_path: Path) -> Non
 
 
 def test_a_holder_who_wants_to_be_asked_is_asked_once(
-    seat: Callable[..., Seat],
+    seat: Callable[..., Participant],
 ) -> None:
     asked: list[str] = []
 
@@ -250,7 +250,7 @@ def test_a_holder_who_wants_to_be_asked_is_asked_once(
 
 
 def test_a_repeated_ask_gets_the_recorded_answer_and_costs_nothing(
-    seat: Callable[..., Seat],
+    seat: Callable[..., Participant],
 ) -> None:
     mine = seat(build=counting(seed=None))
     session = mine.open(CONTRACT)
@@ -265,7 +265,7 @@ def test_a_repeated_ask_gets_the_recorded_answer_and_costs_nothing(
 
 
 def test_a_party_that_comes_back_repeats_what_it_recorded_and_goes_on(
-    seat: Callable[..., Seat],
+    seat: Callable[..., Participant],
 ) -> None:
     mine = seat()
     undisturbed = [put(session := mine.open(CONTRACT), number) for number in (1, 2, 3)]
@@ -291,7 +291,7 @@ def test_a_party_that_comes_back_repeats_what_it_recorded_and_goes_on(
 
 
 def test_a_new_server_session_may_count_from_one_again(
-    seat: Callable[..., Seat],
+    seat: Callable[..., Participant],
 ) -> None:
     mine = seat()
     session = mine.open(CONTRACT)
@@ -302,7 +302,7 @@ def test_a_new_server_session_may_count_from_one_again(
 
 
 def test_an_ask_that_expired_before_it_began_is_not_charged(
-    seat: Callable[..., Seat],
+    seat: Callable[..., Participant],
 ) -> None:
     mine = seat()
     session = mine.open(CONTRACT)
@@ -313,7 +313,7 @@ def test_an_ask_that_expired_before_it_began_is_not_charged(
 
 
 def test_a_server_that_asks_on_is_stopped_by_the_contract_s_price(
-    seat: Callable[..., Seat],
+    seat: Callable[..., Participant],
 ) -> None:
     """The ledger has room for ten times as much; also a restart does not start the
     price anew.
@@ -365,7 +365,7 @@ def test_a_contract_ledger_sees_other_runs_in_the_holder_s_budget() -> None:
     ],
 )
 def test_a_policy_bounds_settings_by_their_least_and_their_most(
-    told: object, accepted: bool, seat: Callable[..., Seat]
+    told: object, accepted: bool, seat: Callable[..., Participant]
 ) -> None:
     mine = seat(
         policy=replace(
@@ -449,7 +449,7 @@ def test_accept_always_still_refuses_settings_outside_the_honest_ranges(
 
 
 def test_other_settings_than_the_contract_s_are_refused(
-    seat: Callable[..., Seat],
+    seat: Callable[..., Participant],
 ) -> None:
     def build(contract: Contract, ledger: Ledger, folder: Path) -> Beginning:
         return Beginning("a", ledger, run=contract.run, folder=folder)
@@ -467,7 +467,7 @@ def test_other_settings_than_the_contract_s_are_refused(
 
 
 def test_bytes_outside_the_protocol_are_refused_and_the_session_goes_on(
-    seat: Callable[..., Seat],
+    seat: Callable[..., Participant],
 ) -> None:
     mine = seat()
     session = mine.open(CONTRACT)
@@ -497,7 +497,7 @@ def test_bytes_outside_the_protocol_are_refused_and_the_session_goes_on(
     ],
 )
 def test_a_failure_crosses_without_rows_and_paths(
-    seat: Callable[..., Seat], error: Exception, kind: str, kept: bool
+    seat: Callable[..., Participant], error: Exception, kind: str, kept: bool
 ) -> None:
     FAILURES["so"] = error
     session = seat().open(CONTRACT)
@@ -514,7 +514,7 @@ def test_a_failure_crosses_without_rows_and_paths(
 
 
 def test_a_party_that_cannot_be_built_says_so_without_saying_why(
-    seat: Callable[..., Seat],
+    seat: Callable[..., Participant],
 ) -> None:
     def build(contract: Contract, ledger: Ledger, folder: Path) -> Counting:
         raise AlignmentError("id 4711 occurs twice")
@@ -526,7 +526,7 @@ def test_a_party_that_cannot_be_built_says_so_without_saying_why(
 
 
 def test_an_answer_that_cannot_be_recorded_does_not_leave(
-    seat: Callable[..., Seat], monkeypatch: pytest.MonkeyPatch
+    seat: Callable[..., Participant], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = seat().open(CONTRACT)
 
@@ -543,7 +543,7 @@ def test_an_answer_that_cannot_be_recorded_does_not_leave(
 
 
 def test_an_audit_log_shows_what_was_changed_or_taken_out(
-    seat: Callable[..., Seat], tmp_path: Path
+    seat: Callable[..., Participant], tmp_path: Path
 ) -> None:
     file = tmp_path / "audit.jsonl"
     mine = seat(log=AuditLog(file))

@@ -205,7 +205,7 @@ class Answers:
         return again
 
     def predicted(self, frame: pd.DataFrame, target: str, rng: Uniform) -> Predicted:
-        return Predicted.of(
+        return Predicted.from_rows(
             frame,
             target,
             self.levels,
@@ -231,7 +231,11 @@ class Answers:
                 "computed."
             )
         share, boxes, pieces, said = self._table_of(places, where, rng)
-        found = None if beside is None else bars.Found.of(beside, places, boxes, pieces)
+        found = (
+            None
+            if beside is None
+            else bars.ReleasedMarginals.from_release(beside, places, boxes, pieces)
+        )
         named = map(self.levels.labels, places)
         axes = [
             pd.Series(labels, dtype="object" if None in labels else None)
@@ -281,7 +285,7 @@ class Answers:
         places = self._places(names)
         share, boxes, pieces, said = self._table_of(places, where, rng)
         counts = share.numpy() * self.release.people * said.get("probability", 1.0)
-        found = bars.Found.of(self.release, places, boxes, pieces)
+        found = bars.ReleasedMarginals.from_release(self.release, places, boxes, pieces)
         made = bars.figures(places, counts, found, self.levels, self.release)
         frame = (
             pd.DataFrame([vars(one) for one in made])

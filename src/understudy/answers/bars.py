@@ -106,7 +106,7 @@ class Figure:
 def figures(
     places: Sequence[int],
     fit: Numbers,
-    found: "Found",
+    found: "ReleasedMarginals",
     levels: Levels,
     release: Release | None = None,
 ) -> list[Figure]:
@@ -183,7 +183,7 @@ def figures(
 
 
 @dataclass(frozen=True)
-class Found:
+class ReleasedMarginals:
     """What was released: of a table, of each of its columns by itself, and of all
     people who meet the condition.
     """
@@ -193,13 +193,13 @@ class Found:
     total: Noisy | str
 
     @classmethod
-    def of(
+    def from_release(
         cls,
         release: Release,
         places: Sequence[int],
         boxes: Sequence[Box],
         pieces: Pieced,
-    ) -> "Found":
+    ) -> "ReleasedMarginals":
         wanted = (places, [], *([place] for place in places))
         table, total, *each = (
             released_table(release, some, boxes, pieces) for some in wanted
@@ -511,7 +511,7 @@ class Missed:
     outside: int
 
     @classmethod
-    def of(
+    def from_counts(
         cls, fitted: Tensor, released: Tensor, noise: Tensor, sizes: Sequence[int]
     ) -> "Missed":
         """From counts of the fit and of the release, and the deviation of its noise:

@@ -54,7 +54,7 @@ class TooManyCasesError(Exception):
 
 
 @dataclass(frozen=True)
-class Asked:
+class EventCondition:
     """Of a person's events of one kind: one at least meets `some`, and none meets
     `never`.
     """
@@ -182,7 +182,7 @@ class Split:
                     )
 
     def _events_of(
-        self, levels: Codec, kept: Sequence[Condition | bool], asked: Asked
+        self, levels: Codec, kept: Sequence[Condition | bool], asked: EventCondition
     ) -> Events:
         """One kind of events: those that the rules leave, and of these what is
         asked.
@@ -203,11 +203,11 @@ class Split:
 
     def _asked_of_kinds(
         self, wanted: Condition | bool
-    ) -> Iterator[tuple[list[Condition], list[Asked]]]:
+    ) -> Iterator[tuple[list[Condition], list[EventCondition]]]:
         """What is left of a condition, by kinds of events: who has which, and what is
         asked of each.
         """
-        nothing = [Asked() for _ in self.schema.parts]
+        nothing = [EventCondition() for _ in self.schema.parts]
         if whatever(wanted, self.schema):
             yield [], nothing
             return
@@ -274,7 +274,7 @@ def whatever(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -
     """Whether a condition on events holds whatever events are like."""
     if isinstance(condition, bool):
         return condition
-    against = Question.of(
+    against = Question.from_condition(
         Not(condition), Codec(Schema(columns=schema.row_schema.columns))
     ).boxes(MOST)
     return against is not None and not against
@@ -304,7 +304,7 @@ def present(
 
 def asked_of_kinds(
     condition: Condition | bool, schema: VisitSchema | SeveralVisits
-) -> Iterator[Mapping[int, Asked]]:
+) -> Iterator[Mapping[int, EventCondition]]:
     """What is asked of each kind of events, in ways that do not overlap, of people who
     have all of them.
     """
@@ -314,17 +314,17 @@ def asked_of_kinds(
         return
     first, *others = _spoken_of(condition, schema)
     if not others:
-        yield {first: Asked(some=condition)}
+        yield {first: EventCondition(some=condition)}
         return
     ways = _ways(condition, schema.parts[first])
     enough = _any_of(ways.pop(True, []))
     nothing = ways.pop(False, [])
     if enough is not None:
-        yield {first: Asked(some=enough)}
+        yield {first: EventCondition(some=enough)}
     if len(ways) > 1:
         raise TooManyCasesError
     for left, some in ways.items():
-        asked = Asked(some=_any_of(some) if nothing else None, never=enough)
+        asked = EventCondition(some=_any_of(some) if nothing else None, never=enough)
         for way in asked_of_kinds(left, schema):
             yield {**way, first: asked}
 
@@ -360,7 +360,7 @@ def _ways(condition: Condition, part: VisitSchema) -> _Left:
                 test if so else Not(test) for test, so in zip(own, truth, strict=True)
             )
         )
-        if Question.of(way, levels).boxes(MOST) != []:
+        if Question.from_condition(way, levels).boxes(MOST) != []:
             found.setdefault(left_of(condition, known), []).append(way)
     return found
 

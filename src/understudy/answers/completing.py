@@ -101,7 +101,7 @@ class Predicted:
     how: str
 
     @classmethod
-    def of(
+    def from_rows(
         cls,
         frame: pd.DataFrame,
         target: str,

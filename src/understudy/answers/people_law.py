@@ -173,7 +173,7 @@ class PeopleLaw:
             people, events = split.ruled_boxes()
             kinds = each_given(kinds, *people, network.kinds)
         sets = [
-            EventSet.of(member, *own)
+            EventSet.from_boxes(member, *own)
             for member, own in zip(network.each, events, strict=True)
         ]
         parts = [_Part(network, split, case, sets) for case in cases]
@@ -280,7 +280,9 @@ class _Member:
         self.network = network
         self.schema = schema
         self.levels = levels
-        self.sets = [EventSet.of(network, *own) for own in (asked.hit, asked.miss)]
+        self.sets = [
+            EventSet.from_boxes(network, *own) for own in (asked.hit, asked.miss)
+        ]
         hit, miss = self.sets
         self.walks = (
             None if asked.free else Walks(network, hit, miss, kept, wanted=asked.wanted)

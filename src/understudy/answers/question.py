@@ -66,10 +66,10 @@ class Question:
         """The condition that a text says about a table, or an error; `also`: columns
         wanted in pieces, and cuts.
         """
-        return cls.of(None if text is None else parse(text), levels, also)
+        return cls.from_condition(None if text is None else parse(text), levels, also)
 
     @classmethod
-    def of(
+    def from_condition(
         cls, condition: Condition | None, levels: Levels, also: Cuts = _NOTHING_ELSE
     ) -> "Question":
         """The same of a condition that was read."""

@@ -39,7 +39,7 @@ Weights = Mapping[str, Mapping[Any, float]]
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class TargetShares:
     """The share that each group of a column's pieces is to have: `group` (pieces,),
     `share` (groups,).
     """
@@ -84,7 +84,7 @@ def tests_of(weights: Weights, levels: Levels) -> dict[int, dict[Test, float]]:
     return asked
 
 
-def by_value(own: Mapping[Test, float], pieces: Pieces) -> Asked:
+def by_value(own: Mapping[Test, float], pieces: Pieces) -> TargetShares:
     """Shares of single values. Values that are not named keep their proportions and
     share what is left.
     """
@@ -108,10 +108,14 @@ def by_value(own: Mapping[Test, float], pieces: Pieces) -> Asked:
             "was drawn."
         )
     group[group < 0] = len(shares)
-    return Asked(group, np.array([*shares, *([max(0.0, left)] if others else [])]))
+    return TargetShares(
+        group, np.array([*shares, *([max(0.0, left)] if others else [])])
+    )
 
 
-def like(frame: pd.DataFrame, levels: Levels, pieces: Pieced) -> dict[int, Asked]:
+def like(
+    frame: pd.DataFrame, levels: Levels, pieces: Pieced
+) -> dict[int, TargetShares]:
     """The shares of the levels of all columns that a public frame has."""
     if not len(frame):
         raise ConfigError("the frame has no rows, and so no shares. Nothing was drawn.")
@@ -123,7 +127,7 @@ def like(frame: pd.DataFrame, levels: Levels, pieces: Pieced) -> dict[int, Asked
                 "the frame has a gap where nothing may be missing. Nothing was drawn."
             )
         codes = np.where(codes < 0, own.level[-1], codes)
-        asked[j] = Asked(
+        asked[j] = TargetShares(
             own.level.astype(np.int64),
             np.bincount(codes, minlength=levels.sizes[j]) / len(frame),
         )
@@ -131,7 +135,7 @@ def like(frame: pd.DataFrame, levels: Levels, pieces: Pieced) -> dict[int, Asked
 
 
 def rake(
-    products: Products, asked: Mapping[int, Asked], names: tuple[str, ...]
+    products: Products, asked: Mapping[int, TargetShares], names: tuple[str, ...]
 ) -> dict[int, Tensor]:
     """A factor for each piece of each column, under which the columns have the shares
     that are asked for.

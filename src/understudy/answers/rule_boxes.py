@@ -98,14 +98,14 @@ def _boxes(some: Sequence[Condition], levels: Levels, most: int) -> Boxed:
             if more is not None:
                 found = more
                 kept = [*kept, condition]
-    question = Question.of(And(tuple(kept)) if kept else None, levels)
+    question = Question.from_condition(And(tuple(kept)) if kept else None, levels)
     return found, pieces_of(question, levels), len(some) - len(kept)
 
 
 def _at_most_boxes(
     some: Sequence[Condition], levels: Levels, most: int
 ) -> list[Box] | None:
-    question = Question.of(And(tuple(some)), levels)
+    question = Question.from_condition(And(tuple(some)), levels)
     pieces = pieces_of(question, levels)
 
     def in_order(box: Box, orders: Orders) -> list[Box]:

@@ -201,7 +201,7 @@ def possible(conditions: Sequence[Condition], levels: Levels) -> bool:
     """Whether some row meets all of them. TooManyError where that takes too long to
     find out.
     """
-    question = Question.of(And(tuple(conditions)), levels)
+    question = Question.from_condition(And(tuple(conditions)), levels)
     pieces = pieces_of(question, levels)
     return any(
         _has_row(box, orders, pieces, levels) for box, orders in question.leaves(_STEPS)

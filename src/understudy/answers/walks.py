@@ -55,7 +55,7 @@ class EventSet:
     pieces: Pieced
 
     @classmethod
-    def of(
+    def from_boxes(
         cls, network: MixtureOfChains, boxes: Sequence[Box], pieces: Pieced
     ) -> "EventSet":
         return cls(

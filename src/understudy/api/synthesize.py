@@ -299,7 +299,12 @@ def synthesize(
         _make(home)
         _note(home, holder, table, source, settings, run, protocol, away)
     result = train(
-        protocol, Federation.of([holder]), folder=home, watch=watch, run=run, **settings
+        protocol,
+        Federation.from_holders([holder]),
+        folder=home,
+        watch=watch,
+        run=run,
+        **settings,
     )
     if declares is None:
         result = _with_purchase(result, whole)

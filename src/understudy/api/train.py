@@ -97,7 +97,9 @@ def train(
             watch=watcher,
             **more,
         )
-    return Result.of(outcome, parties.transcript, run, federation, schemas=schemas)
+    return Result.from_outcome(
+        outcome, parties.transcript, run, federation, schemas=schemas
+    )
 
 
 def public_rows_of(
@@ -237,7 +239,7 @@ def _federation(file: RunFile, seed: int | None) -> Federation:
                 elsewhere,
             )
         )
-    return Federation.of(holders, same_people=same)
+    return Federation.from_holders(holders, same_people=same)
 
 
 @contextmanager

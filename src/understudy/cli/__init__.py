@@ -410,11 +410,13 @@ def evidence(
     checklists, published page.
     """
     need_libraries()
-    from understudy.evidence.facts import About
+    from understudy.evidence.facts import ReleaseDescription
     from understudy.evidence.folder import write_evidence
 
     place = write_evidence(
-        run, to or run / "evidence", about=None if about is None else About.load(about)
+        run,
+        to or run / "evidence",
+        about=None if about is None else ReleaseDescription.load(about),
     )
     out.print(
         f"Written to {place}; its README.md says what people still have to fill in.",

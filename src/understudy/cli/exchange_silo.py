@@ -148,7 +148,9 @@ def train(
         )
         places = dict(zip(required.labels, file_names(required.labels), strict=True))
         for offer in offers:
-            folder = Generator.of(offer).save(to / places.get(offer.card["label"], ALL))
+            folder = Generator.from_parts(offer).save(
+                to / places.get(offer.card["label"], ALL)
+            )
             out.print(
                 f"{folder}: {at_price(offer.card['epsilon'], offer.card['delta'])}"
             )
@@ -278,7 +280,7 @@ def pull(
         "target": required.target,
         "offers": [offer["digest"] for offer in offers],
     }
-    Generator.of(pool_of(kept, required, told)).save(to / "generator")
+    Generator.from_parts(pool_of(kept, required, told)).save(to / "generator")
     way = (
         f"exchange draw {to} --out images.npz"
         if IMAGES.describes(required.schema)

@@ -56,7 +56,7 @@ from understudy.ground.errors import PartyError, SchemaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from understudy.data.reading.spread import Piece, Spread
+    from understudy.data.reading.spread import PartExecutor, Piece
 
 _DESCRIBED = (TableSource, EngineFrame)
 # rows, how many of them have the id of an earlier one, and of parts that were looked at
@@ -167,14 +167,14 @@ class StreamedTable(Table):
     part: Part
     key: str | None
     marks: Marks
-    named: "Spread | None"
+    named: "PartExecutor | None"
     # a key, and a digest of the people's marks under it
     known: tuple[str, bytes] | None
     seen: Seen | None
     ids: str  # the key under which parts mark them
 
     @cached_property
-    def spread(self) -> "Spread | None":
+    def spread(self) -> "PartExecutor | None":
         """Who reads its parts at the same time, if somebody does; nobody, where it is a
         part itself.
         """

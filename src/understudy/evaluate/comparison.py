@@ -25,7 +25,7 @@ from understudy.data.table import Table, read_table
 from understudy.evaluate.attacks.anonymity import inference, linkability, singling_out
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.neighbours import neighbourhood, neighbours
-from understudy.evaluate.figure import SCOPES, Figure, StrongPair, What
+from understudy.evaluate.figure import SCOPES, Figure, FigureKey, StrongPair
 from understudy.evaluate.holdings import Loss, Outsiders, People, read_rows, with_bounds
 from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.distance import Attacked, Space
@@ -35,7 +35,7 @@ from understudy.evaluate.utility.predictions import Predictions, predict_columns
 from understudy.evaluate.utility.second_opinion import second_opinion
 from understudy.evaluate.utility.values import (
     Numbers,
-    Spread,
+    NumberSummary,
     column_means,
     table_values,
 )
@@ -80,8 +80,8 @@ def attack_tables(
         for rows in (train, holdout, synthetic)
     )
     codes = [Codec(schema).codes(frame) for frame in frames]
-    plain = Attacked.of(*codes)
-    tables = Attacked.of(*codes, space=Space.gower(schema))
+    plain = Attacked.from_codes(*codes)
+    tables = Attacked.from_codes(*codes, space=Space.gower(schema))
     closer, closeness = neighbours(tables, most=LOOKED_AT, seed=seed)
     attacks = [
         neighbourhood(plain, targets=targets, score=score, seed=seed)
@@ -101,7 +101,7 @@ def attack_tables(
     attacks += [
         replace(
             inference(tables, names.index(name), targets=targets, seed=seed),
-            what=What("inference", column=name),
+            what=FigureKey("inference", column=name),
         )
         for name in secrets
     ]
@@ -116,7 +116,8 @@ def _links(
     if len(parties) < 2:
         return [
             Attack.absent(
-                What("linkability"), "the columns belong to fewer than two parties."
+                FigureKey("linkability"),
+                "the columns belong to fewer than two parties.",
             )
         ]
     results = []
@@ -125,7 +126,7 @@ def _links(
         right = [j for j, owner in enumerate(owners) if owner not in (party, None)]
         attack = linkability(tables, left, right, targets=targets, seed=seed)
         results.append(
-            replace(attack, what=What("linkability", part=party))
+            replace(attack, what=FigureKey("linkability", part=party))
             if len(parties) > 2
             else attack
         )
@@ -152,7 +153,7 @@ class Shares:
     numbers: Numbers | None = None
     # of all rows: `numbers` are measured on some, beside others of the real ones
     ks: float | None = None
-    spread: Spread | None = None  # of all rows, too
+    spread: NumberSummary | None = None  # of all rows, too
 
     @property
     def off(self) -> float:
@@ -294,7 +295,7 @@ def compare(
         values = [
             table_values(known, *both) for both in zip(frames, codes, strict=True)
         ]
-        scale = Yardstick.of(known, *codes, values=values, owners=owners)
+        scale = Yardstick.from_codes(known, *codes, values=values, owners=owners)
         numbers = scale.numbers()
         strengths = scale.associations()
         figures = (*scale.figures(), *column_means(numbers), *strengths.figures)
@@ -347,7 +348,7 @@ def compare(
         pairs=evaluation.pairs,
         strongest=strongest,
         predictions=predictions,
-        attacks=attacks or (Attack.absent(What("mia"), NO_OUTSIDERS),),
+        attacks=attacks or (Attack.absent(FigureKey("mia"), NO_OUTSIDERS),),
         closeness={label: leakage.closeness for label, leakage in leakages.items()},
         owners=owners,
         target=target,
@@ -426,7 +427,7 @@ def column_shares(
     owners: Mapping[str, str] | None = None,
     figures: Mapping[str, Figure] | None = None,
     numbers: Mapping[str, Numbers] | None = None,
-    spreads: Mapping[str, Spread] | None = None,
+    spreads: Mapping[str, NumberSummary] | None = None,
 ) -> tuple[Shares, ...]:
     """The shares of every column's levels, with the figures of the column where there
     are any.

@@ -13,7 +13,7 @@ SCOPES = ("all", "within", "cross")
 
 
 @dataclass(frozen=True)
-class What:
+class FigureKey:
     """What a figure, or an attack, measures. `part` says which columns: "within" or
     "cross" parties, those of "people", of "events" and the "next"; of `tstr` it is the
     model, of an attack its way. `of` are kinds of events, a label, or a group of
@@ -29,11 +29,13 @@ class What:
     of: tuple[str, ...] = ()
 
     @classmethod
-    def within(cls, measure: str, scope: str, columns: int | None = None) -> "What":
+    def within(
+        cls, measure: str, scope: str, columns: int | None = None
+    ) -> "FigureKey":
         """Of the columns of one of the `SCOPES`; "all" goes unsaid."""
         return cls(measure, columns, "" if scope == "all" else scope)
 
-    def about(self, *of: str) -> "What":
+    def about(self, *of: str) -> "FigureKey":
         return replace(self, of=of)
 
     @property
@@ -59,7 +61,7 @@ class Figure:
     of, `parts` the strongest pairs of a mean, each by itself.
     """
 
-    what: What = field(kw_only=False)
+    what: FigureKey = field(kw_only=False)
     value: float | None = None
     floor: float | None = None
     ceiling: float | None = None
@@ -77,7 +79,7 @@ class Figure:
             )
 
     @classmethod
-    def absent(cls, what: What, reason: str, *, better: Better = "lower") -> Self:
+    def absent(cls, what: FigureKey, reason: str, *, better: Better = "lower") -> Self:
         return cls(what, reason=reason, better=better)
 
     @property

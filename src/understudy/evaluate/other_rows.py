@@ -28,7 +28,7 @@ from understudy.data.kinds import ARRAYS, SERIES, ArraySchema, read_rows
 from understudy.data.reading.files import Source
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.neighbours import neighbourhood
-from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.figure import Figure, FigureKey
 from understudy.evaluate.utility import visits
 from understudy.evaluate.utility.distance import Attacked
 from understudy.evaluate.utility.downstream import (
@@ -167,7 +167,8 @@ def evaluate_images(
     reason = _no_lesson(*sets)
     if reason:
         names = (
-            What("tstr", part="cnn", score=score) for score in SCORES["classification"]
+            FigureKey("tstr", part="cnn", score=score)
+            for score in SCORES["classification"]
         )
         return tuple(Figure.absent(name, reason, better="higher") for name in names)
     drawn = [
@@ -298,5 +299,5 @@ def attack_people(
             [first, *(other[:, len(layouts[0].people) :] for other in others)], axis=1
         )
 
-    tables = Attacked.of(*map(rows, (real, holdout, drawn)))
+    tables = Attacked.from_codes(*map(rows, (real, holdout, drawn)))
     return judge([neighbourhood(tables, score=score) for score in ("share", "nearest")])

@@ -2,7 +2,7 @@
 evidence is written from.
 
 Guarantee: facts are a function of the run's published artefacts and of what people
-write in `About`; no table and no ledger is opened.
+write in `ReleaseDescription`; no table and no ledger is opened.
 Edges: a run that has not ended, a rehearsal, a card and a statement that disagree, a
 name with a control character or markup → refused, and nothing is written.
 """
@@ -40,7 +40,7 @@ SIGNATURES = "signatures"
 
 
 @dataclass(frozen=True, kw_only=True)
-class About:
+class ReleaseDescription:
     """What only people can say of a release; what they leave out stays blank in the
     files, and is named there.
     """
@@ -84,20 +84,20 @@ class About:
             raise ConfigError(f"about: url must begin with https://. {NOTHING}")
 
     @classmethod
-    def load(cls, path: str | Path) -> "About":
+    def load(cls, path: str | Path) -> "ReleaseDescription":
         body = load_toml(Path(path), "what people say of the release")
         known_keys(body, [field.name for field in fields(cls)], f"keys of {path}")
         return cls.from_dict(body)
 
     @classmethod
-    def from_dict(cls, body: Mapping[str, Any]) -> "About":
+    def from_dict(cls, body: Mapping[str, Any]) -> "ReleaseDescription":
         values: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in body.items()
         }
         return cls(**values)
 
     def blanks(self) -> list[str]:
-        usual = About()
+        usual = ReleaseDescription()
         return [
             name for name, value in vars(self).items() if value == getattr(usual, name)
         ]
@@ -113,7 +113,7 @@ class Facts:
     protocol: str
     artefacts: Artefacts
     statement: Mapping[str, Any]
-    about: About
+    about: ReleaseDescription
     written: datetime
     versions: tuple[tuple[str, str], ...]
 
@@ -259,7 +259,7 @@ class Facts:
 
 def read_facts(
     folder: str | Path,
-    about: About | None = None,
+    about: ReleaseDescription | None = None,
     said: Mapping[str, Any] | None = None,
 ) -> Facts:
     """The facts of the run in this folder; `said` are those that an earlier writer
@@ -291,7 +291,9 @@ def read_facts(
         protocol=run.protocol,
         artefacts=run,
         statement=run.privacy,
-        **_writer(about or About()) if said is None else _earlier_writer(said),
+        **_writer(about or ReleaseDescription())
+        if said is None
+        else _earlier_writer(said),
     )
     try:
         plain_names([facts.run, *facts.holders], "run or holder", nothing=NOTHING)
@@ -309,7 +311,7 @@ def read_facts(
     return facts
 
 
-def _writer(about: About) -> dict[str, Any]:
+def _writer(about: ReleaseDescription) -> dict[str, Any]:
     """Of whoever writes now."""
     now = datetime.now(UTC).replace(microsecond=0)
     return {"about": about, "written": now, "versions": tuple(installed_versions())}
@@ -330,7 +332,7 @@ def _earlier_writer(said: Mapping[str, Any]) -> dict[str, Any]:
             _VERSION.fullmatch(one) for one in versions.values()
         ):
             raise ValueError("a version is none")
-        about = About.from_dict(said["about"])
+        about = ReleaseDescription.from_dict(said["about"])
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
         raise ArtefactError(
             f"what is said of who wrote the evidence cannot be read ({error})."

@@ -15,7 +15,13 @@ from understudy.evidence.catalogue import (
 )
 from understudy.evidence.checklists import checklist_page, checklists
 from understudy.evidence.claims import EvidenceError
-from understudy.evidence.facts import NOTHING, SIGNATURES, About, Facts, read_facts
+from understudy.evidence.facts import (
+    NOTHING,
+    SIGNATURES,
+    Facts,
+    ReleaseDescription,
+    read_facts,
+)
 from understudy.ground.durable import read_json
 from understudy.ground.errors import ArtefactError, PrivacyError, SchemaError
 from understudy.report.page import published_page
@@ -35,7 +41,7 @@ _DAMAGED = (OSError, KeyError, TypeError, ValueError, AttributeError)
 
 
 def write_evidence(
-    run: str | Path, out: str | Path, *, about: About | None = None
+    run: str | Path, out: str | Path, *, about: ReleaseDescription | None = None
 ) -> Path:
     """Write a folder of evidence of this run; returns where. Nothing is left of it
     where something fails.

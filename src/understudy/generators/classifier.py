@@ -55,7 +55,7 @@ class Classifier(ClassifierParts):
     """
 
     @classmethod
-    def of(cls, parts: ClassifierParts) -> "Classifier":
+    def from_parts(cls, parts: ClassifierParts) -> "Classifier":
         return cls(parts.network, parts.weights, parts.features, parts.card)
 
     @property

@@ -22,7 +22,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.features import DeclaredFeatures, Label, TableFeatures
 from understudy.data.kinds import IMAGES, kind_of
 from understudy.data.visits.reading import visit_frames
-from understudy.generators.kinds import Asked, Drawing, Learned, drawn
+from understudy.generators.kinds import Drawing, Learned, SampleRequest, drawn
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import not_negative, one_of, whole
 from understudy.ground.errors import ArtefactError, ConfigError
@@ -39,9 +39,9 @@ from understudy.privacy.noise import FastRng
 HIDDEN = 96  # units of the network that learns from drawn rows
 
 
-class Tables(Drawing):
+class TableSampler(Drawing):
     def sample(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
     ) -> pd.DataFrame:
         schema: Any = made.schema
         if not schema.rules:
@@ -49,7 +49,7 @@ class Tables(Drawing):
         return keeping(n, lambda count: self._sample(made, count, rng, asked), schema)
 
     def _sample(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
     ) -> pd.DataFrame:
         asked.check()
         if asked.conditioned:
@@ -91,7 +91,9 @@ class Tables(Drawing):
         # of which none is missing
         features = TableFeatures(replace(schema, columns=tuple(there)), target)
         whole(rows=rows)
-        some = self.sample(made, rows, FastRng(seed), Asked()).dropna(subset=target)
+        some = self.sample(made, rows, FastRng(seed), SampleRequest()).dropna(
+            subset=target
+        )
         if some.empty:
             raise ArtefactError(
                 "No drawn row has a value of the target: draw more rows, or predict "
@@ -108,7 +110,7 @@ class Tables(Drawing):
 
 class Arrays(Drawing):
     def sample(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
     ) -> pd.DataFrame:
         asked.check()
         if asked.conditioned:
@@ -162,7 +164,7 @@ def labelled(
 
 class SideBySide(Drawing):
     def sample(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
     ) -> pd.DataFrame:
         asked.check()
         if asked.conditioned:
@@ -229,9 +231,9 @@ def labelled_images(
     return np.concatenate(images), labels
 
 
-class People(Drawing):
+class VisitSampler(Drawing):
     def sample(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
     ) -> pd.DataFrame:
         schema: Any = made.schema
         if len(schema.parts) > 1:
@@ -245,7 +247,7 @@ class People(Drawing):
         return rows
 
     def tables(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
     ) -> dict[str, pd.DataFrame]:
         """People, and their events of each kind."""
         if (

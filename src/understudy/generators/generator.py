@@ -21,7 +21,7 @@ from understudy.data.reading.one_hot import fold, unfold
 from understudy.generators.classifier import Classifier
 from understudy.generators.drawings import labelled
 from understudy.generators.generator_file import read_generator, write_generator
-from understudy.generators.kinds import Asked, drawing_of
+from understudy.generators.kinds import SampleRequest, drawing_of
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.ground.html import line
@@ -36,7 +36,7 @@ class Generator(GeneratorParts):
     """
 
     @classmethod
-    def of(cls, parts: GeneratorParts) -> "Generator":
+    def from_parts(cls, parts: GeneratorParts) -> "Generator":
         return cls(parts.network, parts.schema, parts.card, parts.levels, parts.release)
 
     def sample(
@@ -66,7 +66,7 @@ class Generator(GeneratorParts):
         that do not are drawn again. `attrs["kept"]` is the share of draws that did.
         """
         folded = None if like is None else fold(like, self.schema)
-        asked = Asked(where, weights, folded, draw)
+        asked = SampleRequest(where, weights, folded, draw)
         return unfold(
             drawing_of(self.schema).sample(self, n, FastRng(seed), asked), self.schema
         )
@@ -85,7 +85,7 @@ class Generator(GeneratorParts):
         of people one of whose events of each kind, taken together, meet it.
         """
         tables = drawing_of(self.schema).tables(
-            self, n, FastRng(seed), Asked(where, weights)
+            self, n, FastRng(seed), SampleRequest(where, weights)
         )
         return {name: unfold(frame, self.schema) for name, frame in tables.items()}
 

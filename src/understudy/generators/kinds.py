@@ -28,7 +28,7 @@ Learned = tuple[Any, Tensor, Features, str]
 
 
 @dataclass(frozen=True)
-class Asked:
+class SampleRequest:
     where: str | None = None
     weights: Weights | None = None
     like: pd.DataFrame | None = None
@@ -53,12 +53,12 @@ class Asked:
 class Drawing(ABC):
     @abstractmethod
     def sample(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
     ) -> pd.DataFrame:
         """Synthetic rows as one table."""
 
     def tables(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked
+        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
     ) -> dict[str, pd.DataFrame]:
         """The same as the tables that a holder would bring, by name; one without a name
         where there is one.

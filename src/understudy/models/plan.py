@@ -96,7 +96,7 @@ def shapes_of(network: Any) -> Shapes:
 
 
 @dataclass(frozen=True)
-class Plan:
+class NetworkPlan:
     """A network on paper. It draws columns of `levels`, or values in [0, 1]: `drawn`
     are their numbers, or sides.
     """
@@ -109,7 +109,7 @@ class Plan:
     classes: int | None  # how many it draws, where it draws several
 
 
-def plan_of(description: Mapping[str, Any]) -> Plan:
+def plan_of(description: Mapping[str, Any]) -> NetworkPlan:
     """The plan of a network that may be offered. ConfigError for anything else."""
     kind = description.get("kind") if isinstance(description, Mapping) else None
     if not isinstance(kind, str) or kind not in OFFERED:
@@ -135,7 +135,7 @@ def plan_of(description: Mapping[str, Any]) -> Plan:
     levels = "shape" not in said and not any(
         "shape" in branch for branch in said.get("branches", ())
     )
-    return Plan(
+    return NetworkPlan(
         shapes_of(network), _outputs(said) or (), levels, label, said.get("classes")
     )
 

@@ -53,7 +53,7 @@ from understudy.runtime.contract import Contract
 from understudy.runtime.identity import Roster
 from understudy.runtime.journal import Answer, AskId
 from understudy.runtime.local import RemoteParties, addressed
-from understudy.runtime.session import Seat
+from understudy.runtime.session import Participant
 from understudy.runtime.wire import encode, refusal, spoken_bytes
 
 _RECORD = "understudy"
@@ -69,7 +69,7 @@ _SAID |= dict.fromkeys(("contract", "answer", "signature"), bytes)
 
 
 def client_app(
-    seat_of: Callable[[Mapping[str, Any]], AbstractContextManager[Seat]],
+    seat_of: Callable[[Mapping[str, Any]], AbstractContextManager[Participant]],
 ) -> ClientApp:
     """The app of a SuperNode; `seat_of` opens the holder's seat from the node's own
     configuration.
@@ -85,7 +85,7 @@ def client_app(
     return app
 
 
-def _answered(seat: Seat, order: Mapping[str, Any]) -> dict[str, Any]:
+def _answered(seat: Participant, order: Mapping[str, Any]) -> dict[str, Any]:
     """One ask, from the contract to the signed answer. Number 0 asks nothing: who we
     are, and that we have signed.
     """

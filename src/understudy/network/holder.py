@@ -52,7 +52,7 @@ from understudy.runtime import certificates
 from understudy.runtime.contract import Contract, Policy
 from understudy.runtime.grpc.party import enrol
 from understudy.runtime.identity import Invitation
-from understudy.runtime.session import Seat
+from understudy.runtime.session import Participant
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def take_seat(
     log: WatchedLog | None = None,
     watch: Watcher | None = None,
     box: Any = None,
-) -> Seat:
+) -> Participant:
     """Open rows and ledger, and say how a party is built; without a `table` one of
     nobody, or of a `box`'s uploads.
     """
@@ -144,7 +144,7 @@ def take_seat(
             watch_alignment([party], watch)
         return party
 
-    return Seat(
+    return Participant(
         invitation=identity,
         policy=policy,
         ledger=book,
@@ -181,7 +181,7 @@ def aggregator_key(home: Path) -> KeyPair:
 
 
 @contextmanager
-def seat_from(path: Path) -> Iterator[Seat]:
+def seat_from(path: Path) -> Iterator[Participant]:
     """The seat that a TOML file describes: `home`, `table`, `schema`, `policy`,
     `ledger`, `noise`, relative to it.
     """

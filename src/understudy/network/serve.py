@@ -87,7 +87,7 @@ class Offer:
                 watch=watcher,
                 **self.more,
             )
-        result = Result.of(
+        result = Result.from_outcome(
             outcome, parties.transcript, self.contract.run, schemas=self.schemas
         )
         result.save(self.out, rows=self.file.rows)

@@ -84,7 +84,7 @@ from understudy.privacy.accounts.accounting import (
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.kinds import Asked, Kinds
+from understudy.privacy.kinds import Kinds, RequestedKind
 from understudy.privacy.noise import (
     DiscreteGaussianNoise,
     DiscreteLaplaceNoise,
@@ -163,7 +163,7 @@ def quote(
     positive(epsilon=epsilon)
     in_range(0, 0.5, delta=delta)
     bought = [
-        Asked.from_words(name, kind).kind
+        RequestedKind.from_words(name, kind).kind
         for name, kind in kinds.items()
         if not isinstance(kind, Column)
     ]
@@ -243,7 +243,7 @@ def buy_schema(
     if offer is None:
         return plain
     every = {
-        c: Asked.from_words(c, kind)
+        c: RequestedKind.from_words(c, kind)
         for c, kind in kinds.items()
         if not isinstance(kind, Column)
     }
@@ -366,7 +366,7 @@ def _ids(cells: "pd.Series[Any]") -> "pd.Series[Any]":
     return pd.Series(np.append(texts(seen), [None])[where])
 
 
-def _values(asked: Asked, cells: "pd.Series[Any]") -> Values:
+def _values(asked: RequestedKind, cells: "pd.Series[Any]") -> Values:
     """The values that are there and of the kind: text, numbers, or days since 1970.
     Each cell is judged by itself.
     """
@@ -385,7 +385,7 @@ def _values(asked: Asked, cells: "pd.Series[Any]") -> Values:
 
 
 def _buy(
-    name: str, asked: Asked, values: Values, offer: Quote, rng: Rng
+    name: str, asked: RequestedKind, values: Values, offer: Quote, rng: Rng
 ) -> Column | None:
     """The column with its bought domain, or None where nothing shows."""
     column = asked.column(name)

@@ -81,7 +81,7 @@ Kinds = Mapping[str, str | Column]
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedKind:
     """A kind whose domain is bought, with its form: "" and None where that is the plain
     one.
     """
@@ -92,7 +92,7 @@ class Asked:
     resolution: str = ""
 
     @classmethod
-    def from_words(cls, name: str, kind: str) -> "Asked":
+    def from_words(cls, name: str, kind: str) -> "RequestedKind":
         """From words. ConfigError where there is no such kind, or it has no such
         form.
         """
@@ -152,7 +152,7 @@ def without_bounds(kinds: Kinds) -> dict[str, str | Column]:
     return {
         name: replace(kind, name=name)
         if isinstance(kind, Column)
-        else Asked.from_words(name, kind).column(name) or kind
+        else RequestedKind.from_words(name, kind).column(name) or kind
         for name, kind in kinds.items()
     }
 

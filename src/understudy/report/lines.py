@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from understudy.evaluate.comparison import Comparison, Shares
 from understudy.report import marks
 from understudy.report.marks import Mark
-from understudy.report.people import People
+from understudy.report.people import PeopleComparison
 from understudy.report.people import findings as people_findings
 from understudy.report.verdict import Finding, verdict
 
@@ -21,7 +21,7 @@ COLUMN = "column"
 
 
 @dataclass(frozen=True)
-class Line:
+class ReportLine:
     """`line` is what is judged ("correlations", or "column" for one column), `subject`
     what of it is furthest off, and `real` and `synthetic` are its numbers: medians,
     correlations, scores, or the distances of real and of synthetic rows.
@@ -34,21 +34,21 @@ class Line:
     synthetic: float | None
 
 
-def verdict_lines(compared: Comparison | People) -> list[Line]:
+def verdict_lines(compared: Comparison | PeopleComparison) -> list[ReportLine]:
     """All lines of the page, then a line for each column by itself."""
     findings = (
         people_findings(compared)
-        if isinstance(compared, People)
+        if isinstance(compared, PeopleComparison)
         else verdict(compared, None)
     )
     return [*map(_line, findings), *map(_column, compared.shares)]
 
 
-def _line(finding: Finding) -> Line:
+def _line(finding: Finding) -> ReportLine:
     name = f"{finding.subject} ({finding.of})" if finding.of else finding.subject
     if finding.worst is None:
-        return Line(name, finding.mark, "", None, None)
-    return Line(
+        return ReportLine(name, finding.mark, "", None, None)
+    return ReportLine(
         name,
         finding.mark,
         finding.worst.name,
@@ -57,16 +57,16 @@ def _line(finding: Finding) -> Line:
     )
 
 
-def _column(share: Shares) -> Line:
+def _column(share: Shares) -> ReportLine:
     """The kindest mark that the page shows for a column."""
     each = marks.column_mark(share), marks.raw_mark(share)
     kindest = min(each, key=marks.ORDER.index)
     median = None if share.numbers is None else share.numbers.median
     if median is not None:
-        return Line(COLUMN, kindest, share.column.name, *median)
+        return ReportLine(COLUMN, kindest, share.column.name, *median)
     figure = share.figure
     reached = None if figure is None else figure.floor
-    return Line(
+    return ReportLine(
         COLUMN,
         kindest,
         share.column.name,

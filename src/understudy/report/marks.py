@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from understudy.evaluate.comparison import Shares
-from understudy.evaluate.figure import Figure, StrongPair, What
+from understudy.evaluate.figure import Figure, FigureKey, StrongPair
 from understudy.evaluate.utility.association import Pair
-from understudy.evaluate.utility.values import Numbers, Spread
+from understudy.evaluate.utility.values import Numbers, NumberSummary
 
 Mark = Literal["good", "partly", "poor", "unknown"]
 ORDER: tuple[Mark, ...] = ("good", "unknown", "partly", "poor")  # from the kindest
@@ -148,14 +148,14 @@ def raw_mark(shares: Shares) -> Mark:
     found = worst(
         [
             number_mark(shares.numbers),
-            beyond(Figure(What("missing"), value=gaps, floor=0.0)),
+            beyond(Figure(FigureKey("missing"), value=gaps, floor=0.0)),
         ]
     )
     wrong = shares.spread is not None and astray(shares.spread)
     return not_off(shares.off, "partly" if wrong and found == "good" else found)
 
 
-def astray(spread: Spread) -> tuple[str, ...]:
+def astray(spread: NumberSummary) -> tuple[str, ...]:
     """What of "below", "above", "smallest", "largest", "deviation", "cut" is such that
     a column is not close: rows beyond the real ends, a number far beyond them, a
     deviation that is another, real rows that are beyond reach.
@@ -182,7 +182,7 @@ def astray(spread: Spread) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _chance_of(share: float, spread: Spread) -> float:
+def _chance_of(share: float, spread: NumberSummary) -> float:
     """How likely so many of the drawn rows lie beyond the largest of the real ones if
     both are of one law: each of them precedes the real ones with at most the drawn
     rows' share of all, whatever the law.

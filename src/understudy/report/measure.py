@@ -32,7 +32,12 @@ from understudy.privacy.accounts.entries import Entry
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.report import view
 from understudy.report.artefacts import Artefacts
-from understudy.report.people import People, all_people, compare_people, schemas_of
+from understudy.report.people import (
+    PeopleComparison,
+    all_people,
+    compare_people,
+    schemas_of,
+)
 from understudy.report.verdict import attack_finding
 from understudy.report.words import KINDS, at_price, capital
 
@@ -48,7 +53,9 @@ class Measured:
     # real images or series, where the rows are such
     arrays: ArrayTable[ArraySchema] | None = None
     figures: tuple[Figure, ...] = ()  # of them
-    people: People | None = None  # people with events, where the rows are such
+    people: PeopleComparison | None = (
+        None  # people with events, where the rows are such
+    )
 
 
 @dataclass(frozen=True)
@@ -241,7 +248,7 @@ def compared(
     target: str | None = None,
     another: bool = False,
     page: bool = False,
-) -> tuple[list[str], Comparison | People | None]:
+) -> tuple[list[str], Comparison | PeopleComparison | None]:
     """Two sets of rows side by side, for `understudy evaluate`: lines, and what a page
     is made of, if there is one.
     """

@@ -42,7 +42,7 @@ from understudy.privacy.accounts.budget import counted_in
 from understudy.report import marks, plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
 from understudy.report.measure import Measured, Timeline, measure, sound, timelines
-from understudy.report.people import People, laid_out, people_shares
+from understudy.report.people import PeopleComparison, laid_out, people_shares
 from understudy.report.people import findings as people_findings
 from understudy.report.sheets import drawn_arrays, error_bars, label_table, sheets
 from understudy.report.verdict import attack_finding, headline, verdict
@@ -129,12 +129,15 @@ def _require_real(run: Artefacts) -> None:
 
 
 def write_evaluation_page(
-    comparison: Comparison | People, out: str | Path, *, now: datetime | None = None
+    comparison: Comparison | PeopleComparison,
+    out: str | Path,
+    *,
+    now: datetime | None = None,
 ) -> Path:
     """Write the page of a comparison, for the holder of the real rows; returns
     where.
     """
-    if isinstance(comparison, People):
+    if isinstance(comparison, PeopleComparison):
         real = Measured(people=comparison)
         title = "Synthetic people with events"
     else:

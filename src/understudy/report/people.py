@@ -22,7 +22,7 @@ from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.reading import listed_people, two_sources
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import NO_OUTSIDERS, Shares, column_shares
-from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.figure import Figure, FigureKey
 from understudy.evaluate.holdings import with_room
 from understudy.evaluate.other_rows import attack_people
 from understudy.evaluate.utility.fidelity import Yardstick
@@ -60,7 +60,7 @@ from understudy.report.words import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class People:
+class PeopleComparison:
     figures: tuple[Figure, ...]
     attacks: tuple[Attack, ...]
     shares: tuple[Shares, ...]
@@ -74,14 +74,14 @@ def compare_people(
     schema: VisitSchema | SeveralVisits,
     *,
     holdout: Tables | None = None,
-) -> People:
+) -> PeopleComparison:
     """Real people beside drawn ones, as they came: bounds that a run found may leave
     some of them out.
     """
     for source in (mine, drawn, *([] if holdout is None else [holdout])):
         schema = with_room(schema, two_sources(source, schema))
     real, synthetic = (visit_tables(source, schema) for source in (mine, drawn))
-    attacks: tuple[Attack, ...] = (Attack.absent(What("mia"), NO_OUTSIDERS),)
+    attacks: tuple[Attack, ...] = (Attack.absent(FigureKey("mia"), NO_OUTSIDERS),)
     if holdout is not None:
         attacks = attack_people(real, holdout, synthetic, schema)
     figures = evaluate_visits(real, synthetic, schema, holdout=holdout)
@@ -91,7 +91,7 @@ def compare_people(
         for what, tables in both.items()
         for name, frame in tables.items()
     }
-    return People(
+    return PeopleComparison(
         figures=figures,
         attacks=attacks,
         shares=people_shares(schema, synthetic, real),
@@ -214,7 +214,7 @@ def people_shares(
                 table_values(own, rows[part], cells)
                 for rows, cells in zip((real, synthetic), codes, strict=True)
             ]
-            scale = Yardstick.of(own, *codes, values=values)
+            scale = Yardstick.from_codes(own, *codes, values=values)
             spreads = measure_spreads(own, *values)
             more = {
                 "real": real[part],
@@ -246,7 +246,7 @@ def schemas_of(
     return found
 
 
-def findings(people: People) -> list[Finding]:
+def findings(people: PeopleComparison) -> list[Finding]:
     """What a holder should know of them: columns, tables, numbers of events, sums,
     memory, keys, who comes again.
     """
@@ -266,7 +266,7 @@ def findings(people: People) -> list[Finding]:
     return [*columns, *found, attack_finding(people.attacks)]
 
 
-def _blocks(people: People) -> dict[str, list[Figure]]:
+def _blocks(people: PeopleComparison) -> dict[str, list[Figure]]:
     """Figures of people and of events of one kind; with several kinds, of people first,
     then by their titles.
     """
@@ -350,7 +350,7 @@ def _keys(figure: Figure) -> Finding:
     )
 
 
-def laid_out(people: People) -> dict[str, Any]:
+def laid_out(people: PeopleComparison) -> dict[str, Any]:
     blocks = _blocks(people)
     return {
         "blocks": [

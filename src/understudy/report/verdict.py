@@ -11,7 +11,7 @@ from typing import Any
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.attacks.rates import LEVEL
 from understudy.evaluate.comparison import Comparison, Shares
-from understudy.evaluate.figure import Figure, StrongPair, What
+from understudy.evaluate.figure import Figure, FigureKey, StrongPair
 from understudy.evaluate.holdings import Loss
 from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.fidelity import Evaluation
@@ -138,9 +138,9 @@ def _with_parts(subjects: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
     known = {figure.what: figure for figure in comparison.figures}
-    single = What("avd", 1)
-    cross = What("avd", 2, "cross")
-    linear = What("cmd")
+    single = FigureKey("avd", 1)
+    cross = FigureKey("avd", 2, "cross")
+    linear = FigureKey("cmd")
     if single in known:
         naive = "equal shares of every level"
         levels = judged(
@@ -151,7 +151,7 @@ def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
     if cross in known and known[cross].value is not None:
         scopes = {"within": "pairs within a party", "cross": "pairs across parties"}
     for scope, subject in scopes.items():
-        figure = known.get(What.within("avd", scope, 2))
+        figure = known.get(FigureKey.within("avd", scope, 2))
         if figure is not None:
             strongest = comparison.strongest.get(scope, ())
             yield pairs_finding(
@@ -164,7 +164,8 @@ def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
     if linear in known:
         levels = judged(known[linear], "correlations", INDEPENDENT, "correlations")
         averages = _with_strengths(
-            levels, [known[What(one)] for one in STRENGTHS if What(one) in known]
+            levels,
+            [known[FigureKey(one)] for one in STRENGTHS if FigureKey(one) in known],
         )
         yield _with_worst_pair(averages, comparison.pairs)
 
@@ -370,7 +371,7 @@ def columns_finding(shares: Sequence[Shares], subject: str) -> Finding:
     value, floor, ceiling = (
         sum(getattr(one, end) or 0.0 for one in known) / len(known) for end in ENDS
     )
-    mean = Figure(What("avd", 1), value=value, floor=floor, ceiling=ceiling)
+    mean = Figure(FigureKey("avd", 1), value=value, floor=floor, ceiling=ceiling)
     return _with_columns(
         judged(
             mean, subject, "equal shares of every level", "columns", near=marks.NEAR
@@ -417,7 +418,7 @@ def _off(share: Shares) -> Figure:
     if share.numbers is not None:
         return share.numbers.figures[0]
     return share.figure or Figure.absent(
-        What(share.column.name), "no real row was looked at."
+        FigureKey(share.column.name), "no real row was looked at."
     )
 
 

@@ -14,7 +14,7 @@ from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import Shares
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.association import Matrix, Pair
-from understudy.evaluate.utility.values import SHOWN, Spread
+from understudy.evaluate.utility.values import SHOWN, NumberSummary
 from understudy.privacy.accounts.budget import (
     Guess,
     best_guess,
@@ -32,7 +32,7 @@ DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
 
 @dataclass(frozen=True)
-class Line:
+class FigureRow:
     label: str
     figure: Figure
     picture: Markup
@@ -41,10 +41,10 @@ class Line:
     naive: str
 
 
-def lines(figures: Sequence[Figure]) -> list[Line]:
+def lines(figures: Sequence[Figure]) -> list[FigureRow]:
     (low, high), name = plots.span(figures), words.figure_name
     return [
-        Line(
+        FigureRow(
             name(f.what),
             f,
             plots.strip(f, low, high),
@@ -56,7 +56,7 @@ def lines(figures: Sequence[Figure]) -> list[Line]:
     ]
 
 
-def predictions(figures: Sequence[Figure]) -> list[tuple[str, list[Line]]]:
+def predictions(figures: Sequence[Figure]) -> list[tuple[str, list[FigureRow]]]:
     """For each score a line for each column that a model predicted, by the column's
     name.
     """
@@ -72,7 +72,7 @@ def predictions(figures: Sequence[Figure]) -> list[tuple[str, list[Line]]]:
 
 def downstream(
     figures: Sequence[Figure],
-) -> Iterator[tuple[str, str, bool, list[Line]]]:
+) -> Iterator[tuple[str, str, bool, list[FigureRow]]]:
     """For each score its name, what it means, whether less is better, and a line per
     model.
     """
@@ -226,7 +226,7 @@ def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
     return rows
 
 
-def _beyond(spread: Spread) -> list[tuple[str, float]]:
+def _beyond(spread: NumberSummary) -> list[tuple[str, float]]:
     """Shares of rows beyond the other table's ends, in both directions."""
     return [
         ("synthetic below the real minimum", spread.below[0]),

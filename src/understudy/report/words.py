@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from understudy.evaluate.figure import What
+from understudy.evaluate.figure import FigureKey
 from understudy.ground.check import readable
 from understudy.ground.durable import read_toml
 from understudy.privacy.accounts.budget import shown
@@ -56,7 +56,7 @@ def pages_in(*folders: Path, **known: Any) -> "Environment":
     return pages
 
 
-def figure_name(what: What) -> str:
+def figure_name(what: FigureKey) -> str:
     """`avd2_cross` → "Pairs of columns, across parties"; `tstr_mlp_auc` → "Neural
     network".
     """
@@ -66,7 +66,7 @@ def figure_name(what: What) -> str:
     return f"{plain} ({' and '.join(what.of)})" if what.of else plain
 
 
-def _plain(what: What) -> str:
+def _plain(what: FigureKey) -> str:
     if what.measure == "tstr":
         if what.part == "again":
             return "Gradient boosting: does another event follow?"
@@ -93,7 +93,7 @@ def _plain(what: What) -> str:
     )
 
 
-def attack_name(what: What) -> tuple[str, str]:
+def attack_name(what: FigureKey) -> tuple[str, str]:
     title, asks = ATTACKS.get(what.measure, [what.name, ""])
     if what.measure == "singling_out":
         title += (

@@ -182,7 +182,7 @@ class Federation:
         return federation
 
     @classmethod
-    def of(
+    def from_holders(
         cls, holders: Iterable[Holder], *, same_people: bool | None = None
     ) -> "Federation":
         """A federation of holders that are open already."""
@@ -400,8 +400,8 @@ def description(held: Opened) -> PublicSchema | Features:
 def budgets(budget: Budgets, held: Mapping[str, object]) -> dict[str, Budget]:
     """A budget for each holder; a number is an ε, at the usual δ."""
     if not isinstance(budget, Mapping):
-        return dict.fromkeys(held, Budget.of(budget))
+        return dict.fromkeys(held, Budget.coerce(budget))
     missing = sorted(held.keys() - budget.keys())
     if missing:
         raise ConfigError(f"{missing[0]} has no budget. Nothing was read or charged.")
-    return {name: Budget.of(budget[name]) for name in held}
+    return {name: Budget.coerce(budget[name]) for name in held}

@@ -47,7 +47,7 @@ class Result:
     federation: Federation | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(
+    def from_outcome(
         cls,
         outcome: Outcome,
         transcript: Transcript,
@@ -62,9 +62,9 @@ class Result:
         outcome = _with_provenance(outcome, schemas or {})
         trained = outcome.trained
         made = (
-            Generator.of(trained)
+            Generator.from_parts(trained)
             if isinstance(trained, GeneratorParts)
-            else Classifier.of(trained)
+            else Classifier.from_parts(trained)
         )
         return cls(made, outcome.privacy, transcript, run, outcome.people, federation)
 

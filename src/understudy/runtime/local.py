@@ -20,7 +20,7 @@ from understudy.runtime.wire import decode, refusal, size
 
 
 @dataclass
-class Line:
+class MessageTotals:
     meaning: str = ""
     count: int = 0
     down_bytes: int = 0
@@ -62,7 +62,7 @@ class Transcript:
     """
 
     def __init__(self) -> None:
-        self.lines: dict[tuple[str, str], Line] = defaultdict(Line)
+        self.lines: dict[tuple[str, str], MessageTotals] = defaultdict(MessageTotals)
 
     def record(
         self,

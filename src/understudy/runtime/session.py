@@ -59,7 +59,7 @@ ENDED = "ended"  # a file beside a contract whose run is over
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
+class Participant:
     """What a holder brings to a federation: who it is, its rows behind `build`, its
     ledger and its policy.
 
@@ -179,7 +179,7 @@ class Seat:
 class Session:
     """One signed contract at one party: takes asks as bytes, gives answers as bytes."""
 
-    def __init__(self, seat: Seat, contract: Contract, folder: Path) -> None:
+    def __init__(self, seat: Participant, contract: Contract, folder: Path) -> None:
         self.seat = seat
         self.contract = contract
         self._folder = folder

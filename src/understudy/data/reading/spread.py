@@ -126,7 +126,7 @@ class Piece(NamedTuple):
     key: str
 
 
-class Spread(Protocol):
+class PartExecutor(Protocol):
     """Who answers a task for all parts, in whatever order. `of`: how many there are."""
 
     @property
@@ -149,7 +149,9 @@ class Cores:
         return in_processes("understudy.data.reading.spread:answered", asks)
 
 
-def spread_of(origin: Any, named: Spread | None, columns: list[str]) -> Spread | None:
+def spread_of(
+    origin: Any, named: PartExecutor | None, columns: list[str]
+) -> PartExecutor | None:
     """Who reads these columns of a long table in parts: its engine, who was named, or
     all cores, if it is worth it.
     """
@@ -270,7 +272,7 @@ def opened(task: Task, data: bytes) -> tuple[int, dict[str, Any]]:
 
 
 def found_by(
-    spread: Spread,
+    spread: PartExecutor,
     task: Task,
     taken: Callable[[dict[str, Any]], None] = lambda found: None,
 ) -> Marks:
@@ -314,13 +316,13 @@ def found_by(
     return marks
 
 
-_NAMED: ContextVar[Spread | None] = ContextVar("who answers tasks", default=None)
+_NAMED: ContextVar[PartExecutor | None] = ContextVar("who answers tasks", default=None)
 # of this process: parts are awaited in whichever thread
 _watchers: list[Callable[[int, int], None]] = []
 
 
 @contextmanager
-def counted_by(spread: Spread) -> Iterator[None]:
+def counted_by(spread: PartExecutor) -> Iterator[None]:
     """Long tables that are opened within have their parts checked and counted by this
     one.
     """
@@ -331,7 +333,7 @@ def counted_by(spread: Spread) -> Iterator[None]:
         _NAMED.reset(before)
 
 
-def named_spread() -> Spread | None:
+def named_spread() -> PartExecutor | None:
     return _NAMED.get()
 
 

@@ -50,7 +50,7 @@ def checked_arrays(path: Path) -> dict[str, Any]:
         {"": found} if isinstance(found, zarr.Array) else dict(found.arrays())
     )
     for name, array in arrays.items():
-        store.chunks[name] = _Chunk.of(array, path.name)
+        store.chunks[name] = _Chunk.from_array(array, path.name)
     return arrays
 
 
@@ -65,7 +65,7 @@ class _Chunk:
     limit: int  # bytes when it is unpacked
 
     @classmethod
-    def of(cls, array: Any, source: str) -> "_Chunk":
+    def from_array(cls, array: Any, source: str) -> "_Chunk":
         codecs = _codec_names(array)
         packers = [name for name in codecs if name in _UNPACKED]
         known = set(codecs) <= _PLAIN | {*_UNPACKED} and packers in ([], codecs[-1:])

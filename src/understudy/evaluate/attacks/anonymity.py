@@ -52,8 +52,14 @@ from understudy.evaluate.attacks.rates import (
     more,
     wilson,
 )
-from understudy.evaluate.figure import What
-from understudy.evaluate.utility.distance import BLOCK, Attacked, Distances, Rows, Space
+from understudy.evaluate.figure import FigureKey
+from understudy.evaluate.utility.distance import (
+    BLOCK,
+    Attacked,
+    Distances,
+    EncodedRows,
+    Space,
+)
 from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
@@ -134,7 +140,9 @@ def singling_out(
     univariate attack.
     """
     whole(columns=columns, predicates=predicates)
-    what = What("singling_out", part="univariate" if columns == 1 else str(columns))
+    what = FigureKey(
+        "singling_out", part="univariate" if columns == 1 else str(columns)
+    )
     train = tables.train
     holdout = tables.holdout
     space = tables.space
@@ -314,12 +322,12 @@ def linkability(
         "" if left and right else "one of the two sides has no columns."
     )
     if reason:
-        return Attack.absent(What("linkability"), reason)
+        return Attack.absent(FigureKey("linkability"), reason)
     inside, outside = _targets(tables, targets, np.random.default_rng([seed, 0]))
     people = np.concatenate([inside, outside])
     one, other = (
         _nearest(
-            Rows(synthetic[:, side], space.take(side)),
+            EncodedRows(synthetic[:, side], space.take(side)),
             people[:, side],
             [seed, 1, number],
         )
@@ -337,7 +345,10 @@ def linkability(
         "synthetic rows"
     )
     return Attack(
-        what=What("linkability"), measures=(measure,), note=note, control=len(outside)
+        what=FigureKey("linkability"),
+        measures=(measure,),
+        note=note,
+        control=len(outside),
     )
 
 
@@ -354,8 +365,8 @@ def inference(
         "" if known else "nothing is known except the secret."
     )
     if reason:
-        return Attack.absent(What("inference"), reason)
-    rows = Rows(synthetic[:, known], space.take(known))
+        return Attack.absent(FigureKey("inference"), reason)
+    rows = EncodedRows(synthetic[:, known], space.take(known))
     answers = synthetic[:, secret]
     shares = np.bincount(answers, minlength=space.sizes[secret]) / len(answers)
 
@@ -376,7 +387,10 @@ def inference(
     )
     note = f"1 column from {len(known)}, nearest of {len(synthetic):,} synthetic rows"
     return Attack(
-        what=What("inference"), measures=(measure,), note=note, control=len(outside)
+        what=FigureKey("inference"),
+        measures=(measure,),
+        note=note,
+        control=len(outside),
     )
 
 
@@ -388,7 +402,7 @@ def _targets(tables: Attacked, most: int, rng: np.random.Generator) -> list[Code
     ]
 
 
-def _nearest(rows: Rows, people: Codes, seed: list[int]) -> Ints:
+def _nearest(rows: EncodedRows, people: Codes, seed: list[int]) -> Ints:
     """The nearest row of each person, equally near ones by lot."""
 
     def work(distances: Distances, part: slice) -> Ints:

@@ -38,7 +38,7 @@ from understudy.evaluate.attacks.rates import (
     top_half,
     tpr,
 )
-from understudy.evaluate.figure import What
+from understudy.evaluate.figure import FigureKey
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError
 
@@ -101,7 +101,7 @@ class Attack:
     could not be run.
     """
 
-    what: What
+    what: FigureKey
     measures: tuple[Measure, ...] = ()
     reason: str = ""
     note: str = ""
@@ -115,7 +115,7 @@ class Attack:
             )
 
     @classmethod
-    def absent(cls, what: What, reason: str) -> Self:
+    def absent(cls, what: FigureKey, reason: str) -> Self:
         return cls(what=what, reason=reason)
 
     @property

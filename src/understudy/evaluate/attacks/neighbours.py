@@ -54,8 +54,8 @@ from understudy.evaluate.attacks.rates import (
     more,
     sums,
 )
-from understudy.evaluate.figure import Figure, What
-from understudy.evaluate.utility.distance import Attacked, Distances, Rows, Space
+from understudy.evaluate.figure import Figure, FigureKey
+from understudy.evaluate.utility.distance import Attacked, Distances, EncodedRows, Space
 from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import in_range, one_of, whole
 
@@ -79,7 +79,7 @@ def neighbourhood(
     one_of(SCORES, score=score)
     in_range(0, 1, outliers=outliers or 0)
     odd_ones = None if outliers is None else round(100 * outliers)
-    what = What("mia", part="" if score == "share" else score, outliers=odd_ones)
+    what = FigureKey("mia", part="" if score == "share" else score, outliers=odd_ones)
     reason = tables.lacking(holdout=2)
     if reason:
         return Attack.absent(what, reason)
@@ -124,7 +124,7 @@ def _scores(
     people: Codes, table: Codes, space: Space, score: str
 ) -> tuple[Floats, float]:
     """The score of every person, members first, and the radius between 0 and 1."""
-    rows = Rows(table, space)
+    rows = EncodedRows(table, space)
     nearest = rows.nearest(people)
     radius = float(np.median(nearest))
     if score == "nearest":
@@ -195,11 +195,11 @@ def neighbours(
     reason = tables.lacking(train=2, holdout=2)
     if reason:
         absent = tuple(
-            Figure.absent(What(name), reason, better="higher") for name in FIGURES
+            Figure.absent(FigureKey(name), reason, better="higher") for name in FIGURES
         )
-        return Attack.absent(What("closer_to_train"), reason), absent
+        return Attack.absent(FigureKey("closer_to_train"), reason), absent
     rng = np.random.default_rng([seed, 0])
-    pool = Rows(np.concatenate([train, holdout]), tables.space)
+    pool = EncodedRows(np.concatenate([train, holdout]), tables.space)
     drawn, held = (
         np.sort(rng.choice(len(rows), min(most, len(rows)), replace=False))
         for rows in (synthetic, holdout)
@@ -219,18 +219,21 @@ def neighbours(
         f"and {h:,} held-out rows; control: {len(held):,} held-out rows"
     )
     closer = Attack(
-        what=What("closer_to_train"), measures=measures, note=note, control=h
+        what=FigureKey("closer_to_train"), measures=measures, note=note, control=h
     )
     ends = zip(FIGURES, _summary(fake), _summary(real), strict=True)
     figures = (
-        Figure(What(name), value=own, ceiling=end, better="higher")
+        Figure(FigureKey(name), value=own, ceiling=end, better="higher")
         for name, own, end in ends
     )
     return closer, tuple(figures)
 
 
 def _look(
-    rows: Codes, pool: Rows, train: int, themselves: NDArray[np.int64] | None = None
+    rows: Codes,
+    pool: EncodedRows,
+    train: int,
+    themselves: NDArray[np.int64] | None = None,
 ) -> tuple[Floats, Floats]:
     """How far each row is from the two nearest training rows, (rows, 2), and how many
     fall to each real one.

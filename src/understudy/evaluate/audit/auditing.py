@@ -67,7 +67,7 @@ class View:
     errors: Errors
 
     @classmethod
-    def of(
+    def from_scores(
         cls,
         adversary: str,
         scores: tuple[Numbers, Numbers],
@@ -254,7 +254,7 @@ def audit_protocol(
         trials=done,
         seconds=time.monotonic() - begun,
         views=tuple(
-            View.of(name, scores, claimed, delta, 1 - doubt)
+            View.from_scores(name, scores, claimed, delta, 1 - doubt)
             for name, scores in sides.items()
         ),
         notes=(

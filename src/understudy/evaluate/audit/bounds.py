@@ -60,7 +60,7 @@ from understudy.privacy.accounts.accounting import (
     epsilon,
     flatten,
 )
-from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.found import Measurements
 
 Numbers = NDArray[np.float64]
 Aim = Callable[[Numbers, Numbers], Numbers]
@@ -381,7 +381,9 @@ def tightness(
 
 
 def blocks_of_release(
-    without: Found, with_person: Found, others: Mapping[str, Mapping[str, Tensor]]
+    without: Measurements,
+    with_person: Measurements,
+    others: Mapping[str, Mapping[str, Tensor]],
 ) -> dict[Key, Block]:
     """Those of a joint release. `others`: what everybody else adds to every block."""
     blocks: dict[Key, Block] = {}

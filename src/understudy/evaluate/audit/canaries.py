@@ -55,7 +55,7 @@ CRITIC_STEPS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class CanaryScenario:
     """Who is there. `alone`: at most the canary, in every batch, and no noise."""
 
     canary: int
@@ -82,12 +82,12 @@ class WatchedRound(CriticRound):
     one person.
     """
 
-    world: World
+    world: CanaryScenario
     rate: float | None
     evidence: float
     drawn: Tensor
 
-    def watched(self, world: World, rate: float | None) -> Self:
+    def watched(self, world: CanaryScenario, rate: float | None) -> Self:
         """In this world. `rate`: how likely the canary is drawn; None where it is known
         when.
         """
@@ -177,7 +177,7 @@ class WatchedParty(VertiGanParty):
 
     round_type = WatchedRound
 
-    def __init__(self, world: World, *holder: Any, **more: Any) -> None:
+    def __init__(self, world: CanaryScenario, *holder: Any, **more: Any) -> None:
         super().__init__(*holder, **more)
         self.world = world
 
@@ -225,12 +225,13 @@ class VertiGanAudit:
         canary = 0
         if self.config.sampling == "shared":
             canary = int(
-                self._after_run(World(canary=0, present=True))[
+                self._after_run(CanaryScenario(canary=0, present=True))[
                     0
                 ].critic_round.drawn.argmax()
             )
         worlds = (
-            World(canary=canary, present=there, alone=True) for there in (True, False)
+            CanaryScenario(canary=canary, present=there, alone=True)
+            for there in (True, False)
         )
         towards, away = (gradients(*self._after_run(world)) for world in worlds)
 
@@ -249,7 +250,7 @@ class VertiGanAudit:
             train=self._train,
             scores={SERVER: server, STEPS: steps},
             parties=lambda present, trial: self._parties(
-                World(canary=canary, present=present), trial
+                CanaryScenario(canary=canary, present=present), trial
             ),
             notes=(
                 f"{rounds}, {self.config.batch} of {self.people} people in a step",
@@ -262,7 +263,7 @@ class VertiGanAudit:
         own = self.schema if self.schema.person is None else self.schema.as_drawn()
         return {self.name: own, OTHER: Schema(columns=(Boolean(name=OTHER),))}
 
-    def _parties(self, world: World, trial: int) -> dict[str, VertiGanParty]:
+    def _parties(self, world: CanaryScenario, trial: int) -> dict[str, VertiGanParty]:
         def holder(number: int, name: str) -> dict[str, Any]:
             return {
                 "name": name,
@@ -285,7 +286,7 @@ class VertiGanAudit:
         with suppress(_Over):
             verti_gan.train(self.config, parties, self._schemas, watch=watch)
 
-    def _after_run(self, world: World) -> tuple[Any, list[Reply]]:
+    def _after_run(self, world: CanaryScenario) -> tuple[Any, list[Reply]]:
         """The audited party after a run in this world, and what it said."""
         seen = Seen(self._parties(world, 0))
         self._train(seen)

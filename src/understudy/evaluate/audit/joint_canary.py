@@ -52,7 +52,7 @@ from understudy.protocols.aggregators import moments, protocol
 from understudy.protocols.aggregators.first import FirstAggregator
 from understudy.protocols.aggregators.moments import MomentsPlan
 from understudy.protocols.core import Parties, Party
-from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.found import Measurements
 from understudy.protocols.joint.party import AlignedJointParty, JointParty
 from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import Holding, Multiplied, Study
@@ -201,7 +201,7 @@ class JointAudit(SumsAudit):
 
 
 def evidence(
-    found: Found,
+    found: Measurements,
     canary: Mapping[str, Any],
     others: Mapping[str, Any],
     people: int,
@@ -231,7 +231,7 @@ def evidence(
 
 
 def counted(
-    found: Found, rows: Mapping[str, Any], people: int
+    found: Measurements, rows: Mapping[str, Any], people: int
 ) -> dict[str, dict[str, Tensor]]:
     """What these people add to every stage, without noise."""
     grid = found.study.grid
@@ -256,7 +256,7 @@ def counted(
     return counted
 
 
-class _Tables(protocol.Plan):
+class _Tables(protocol.TableTerms):
     """As the server has it who adds no noise. `unit`: of each cell's noise, beside
     others of its block.
     """

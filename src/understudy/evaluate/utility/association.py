@@ -39,7 +39,7 @@ from scipy.stats import rankdata
 
 from understudy.data.column import Binned
 from understudy.data.schema import Schema
-from understudy.evaluate.figure import SCOPES, Figure, What
+from understudy.evaluate.figure import SCOPES, Figure, FigureKey
 from understudy.evaluate.utility.marginals import (
     Codes,
     checked,
@@ -115,7 +115,7 @@ def associations(
             )
             figures.append(
                 _figure(
-                    What.within(measure, scope),
+                    FigureKey.within(measure, scope),
                     real[where],
                     [other[where] for other in others],
                 )
@@ -177,7 +177,7 @@ def _enough(table: Values, sets: NDArray[np.int64]) -> NDArray[np.bool_]:
     return both[sets[:, 0], sets[:, 1]] >= min(BOTH, len(table) // 2)
 
 
-def _figure(what: What, real: Values, others: Sequence[Values]) -> Figure:
+def _figure(what: FigureKey, real: Values, others: Sequence[Values]) -> Figure:
     if not len(real):
         return Figure.absent(
             what, "no two such columns vary together in the real rows."
@@ -375,7 +375,7 @@ def correlations(
         )
         nothing = np.empty((0, 0))
         figures = tuple(
-            Figure.absent(What.within("cmd", scope), reason) for scope in scopes
+            Figure.absent(FigureKey.within("cmd", scope), reason) for scope in scopes
         )
         return Correlations(figures=figures, real=nothing, synthetic=nothing)
     others = references(real, len(synthetic), seed) if ends is None else ends
@@ -409,7 +409,7 @@ def _cmd_figure(
     party: Codes,
     note: str,
 ) -> Figure:
-    what = What.within("cmd", scope)
+    what = FigureKey.within("cmd", scope)
     same = party[:, None] == party
     where = (
         np.outer(varies, varies)

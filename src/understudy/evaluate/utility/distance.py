@@ -102,7 +102,7 @@ class Space:
             far + UNIT * missing.sum(), np.full(len(missing), UNIT * held.sum())
         )
 
-    def distances(self, targets: Codes, rows: "Rows") -> Distances:
+    def distances(self, targets: Codes, rows: "EncodedRows") -> Distances:
         """Of every target to every row: (targets, rows)."""
         unlike = self._unlike(targets, rows)
         if not any(self.ordered):
@@ -120,7 +120,7 @@ class Space:
         total += step
         return total
 
-    def _unlike(self, targets: Codes, rows: "Rows") -> Distances:
+    def _unlike(self, targets: Codes, rows: "EncodedRows") -> Distances:
         """In how many columns without an order targets and rows differ."""
         shape = (len(targets), rows.count)
         differ = np.empty(shape, bool)
@@ -134,7 +134,7 @@ class Space:
         return total
 
 
-class Rows:
+class EncodedRows:
     def __init__(self, codes: Codes, space: Space) -> None:
         self.count = len(codes)
         self.space = space
@@ -178,7 +178,7 @@ class Attacked:
     space: Space
 
     @classmethod
-    def of(
+    def from_codes(
         cls,
         train: Codes,
         holdout: Codes,

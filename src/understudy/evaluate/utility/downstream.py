@@ -35,7 +35,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-from understudy.evaluate.figure import Better, Figure, What
+from understudy.evaluate.figure import Better, Figure, FigureKey
 from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import one_of, whole
 
@@ -134,7 +134,9 @@ def absent(
     """The figures of `downstream`, all with one reason."""
     scores = SCORES["regression" if classes is None else "classification"]
     names = [
-        What("tstr", part=model, score=score) for model in models for score in scores
+        FigureKey("tstr", part=model, score=score)
+        for model in models
+        for score in scores
     ]
     return tuple(
         Figure.absent(what, reason, better=_better(what.score)) for what in names
@@ -336,7 +338,7 @@ def between(
     """The TSTR scores of a model as figures between the naive guess and TRTR."""
     figures = []
     for score, value in tstr.items():
-        what = What("tstr", part=model, score=score)
+        what = FigureKey("tstr", part=model, score=score)
         better = _better(score)
         if isinstance(value, str):
             figures.append(Figure.absent(what, value, better=better))

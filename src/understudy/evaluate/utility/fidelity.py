@@ -35,7 +35,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.values import numbers_of
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.evaluate.figure import SCOPES, Figure, StrongPair, What
+from understudy.evaluate.figure import SCOPES, Figure, FigureKey, StrongPair
 from understudy.evaluate.utility.association import (
     Associations,
     Correlations,
@@ -59,7 +59,7 @@ from understudy.evaluate.utility.marginals import (
 )
 from understudy.evaluate.utility.values import (
     Numbers,
-    Spread,
+    NumberSummary,
     Values,
     column_means,
     measure_numbers,
@@ -125,7 +125,7 @@ class Evaluation:
     sizes: Mapping[str, int]
     correlations: Correlations
     numbers: Mapping[str, Numbers]
-    spreads: Mapping[str, Spread] = field(default_factory=dict)
+    spreads: Mapping[str, NumberSummary] = field(default_factory=dict)
     pairs: tuple[Pair, ...] = ()
 
     def __getitem__(self, name: str) -> Figure:
@@ -258,7 +258,7 @@ def evaluate_tables(
         seed=seed,
     )
     numbers: dict[str, Numbers] = {}
-    spreads: dict[str, Spread] = {}
+    spreads: dict[str, NumberSummary] = {}
     pairs: tuple[Pair, ...] = ()
     if columns:
         known = schema.select(columns)
@@ -459,7 +459,7 @@ class Yardstick:
     seed: int
 
     @classmethod
-    def of(
+    def from_codes(
         cls,
         schema: Schema,
         real: Codes,
@@ -525,7 +525,7 @@ class Yardstick:
         even = float(np.mean(columns)) if columns else None
         return tuple(
             replace(f, ceiling=even)
-            if f.what == What("avd", 1) and f.value is not None
+            if f.what == FigureKey("avd", 1) and f.value is not None
             else f
             for f in figures
         )
@@ -547,7 +547,10 @@ class Yardstick:
             pairs.tolist(), tables.distances(pairs).tolist(), strict=True
         ):
             figure = Figure(
-                What.within("avd", scope, 2), value=value, floor=floor, ceiling=ceiling
+                FigureKey.within("avd", scope, 2),
+                value=value,
+                floor=floor,
+                ceiling=ceiling,
             )
             rows = len(self.tables[0])
             found.append(
@@ -569,7 +572,7 @@ class Yardstick:
                 for other in (fake, fresh, 1 / column.size)
             )
             found[column.name] = Figure(
-                What(column.name), value=value, floor=floor, ceiling=ceiling
+                FigureKey(column.name), value=value, floor=floor, ceiling=ceiling
             )
         return found
 

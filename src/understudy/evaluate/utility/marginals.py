@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.evaluate.figure import SCOPES, Figure, What
+from understudy.evaluate.figure import SCOPES, Figure, FigureKey
 from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError
 
@@ -255,7 +255,7 @@ class Marginals:
         """Mean distance over the given sets, or `count` random ones of the scope.
         `avd1` has no ceiling.
         """
-        what = What.within("avd", scope, k)
+        what = FigureKey.within("avd", scope, k)
         if not self.rows or not self.drawn:
             return Figure.absent(
                 what, f"the {'synthetic' if self.rows else 'real'} table has no rows."

@@ -23,7 +23,7 @@ import pandas as pd
 
 from understudy.data.column import Binned, Column, Date, Datetime
 from understudy.data.schema import Schema
-from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.figure import Figure, FigureKey
 from understudy.ground.extras import install_line
 
 MISSING = f"it needs the library sdmetrics: {install_line('sdmetrics')}."
@@ -40,7 +40,7 @@ def second_opinion(
     try:
         from sdmetrics import column_pairs, single_column, single_table
     except ModuleNotFoundError:
-        return tuple(Figure(What(name), reason=MISSING) for name in NAMES)
+        return tuple(Figure(FigureKey(name), reason=MISSING) for name in NAMES)
     numbers = [column.name for column in schema.columns if isinstance(column, Binned)]
     levels = [name for name in schema.names if name not in numbers]
     real, synthetic = (_plain(table, schema, seed) for table in (real, synthetic))
@@ -106,14 +106,14 @@ def _figure(name: str, compute: Callable[[], float]) -> Figure:
     except Exception as error:
         # whatever another library raises on odd columns is a reason, not a crash
         return Figure(
-            What(name),
+            FigureKey(name),
             reason=f"sdmetrics cannot: {type(error).__name__}.",
             better="higher",
         )
     if math.isfinite(value):
-        return Figure(What(name), value=value, better="higher")
+        return Figure(FigureKey(name), value=value, better="higher")
     return Figure.absent(
-        What(name),
+        FigureKey(name),
         "no column, or no pair of columns, of that kind varies.",
         better="higher",
     )

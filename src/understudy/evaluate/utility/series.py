@@ -30,7 +30,7 @@ from torch import nn
 from understudy.data.column import Integer, Real
 from understudy.data.encoding.values import Places
 from understudy.data.visits import VisitSchema
-from understudy.evaluate.figure import Better, Figure, What
+from understudy.evaluate.figure import Better, Figure, FigureKey
 from understudy.evaluate.utility.marginals import bootstrap, shuffled
 from understudy.ground.check import positive, whole
 from understudy.ground.errors import ConfigError
@@ -188,7 +188,7 @@ def evaluate_series(
     reason = _hindrance(tables)
     if reason:
         return tuple(
-            Figure.absent(What(name), reason, better=better)
+            Figure.absent(FigureKey(name), reason, better=better)
             for name, better in FIGURES.items()
         )
     rng = np.random.default_rng([seed, 0])
@@ -216,7 +216,7 @@ def evaluate_series(
         covered,
         _next_step_figure(train, made, test, steps, seed),
         Figure(
-            What("autocorrelation"),
+            FigureKey("autocorrelation"),
             value=value,
             floor=floor,
             ceiling=ceiling,
@@ -237,7 +237,8 @@ def evaluate_distances(
         reason = f"{len(real)} real and {len(synthetic)} synthetic rows are too few."
         names = ("mmd", "coverage", "dcr")
         return tuple(
-            Figure.absent(What(name), reason, better=FIGURES[name]) for name in names
+            Figure.absent(FigureKey(name), reason, better=FIGURES[name])
+            for name in names
         )
     return _distance_figures(
         *_compared(real, synthetic, "rows", np.random.default_rng([seed, 0]))
@@ -268,19 +269,21 @@ def _distance_figures(
     """
     width = median_distance(real) or float(pdist(_flat(real)).mean())
     near = Figure.absent(
-        What("mmd"), "all real series are alike, so there is no bandwidth."
+        FigureKey("mmd"), "all real series are alike, so there is no bandwidth."
     )
     if width:
         half = len(real) // 2
         pairs = ((real, synthetic), (real[:half], real[half:]), (real, loose))
         value, floor, ceiling = (mmd(a, b, bandwidth=width) for a, b in pairs)
         said = f"{note}; rbf kernel, bandwidth {width:.4g}"
-        near = Figure(What("mmd"), value=value, floor=floor, ceiling=ceiling, note=said)
+        near = Figure(
+            FigureKey("mmd"), value=value, floor=floor, ceiling=ceiling, note=said
+        )
     value = coverage(real, synthetic)
     floor = coverage(real, loose)
     best = expected_coverage(len(real), len(synthetic))
     covered = Figure(
-        What("coverage"),
+        FigureKey("coverage"),
         value=value,
         floor=floor,
         ceiling=best,
@@ -291,7 +294,12 @@ def _distance_figures(
     value = nearest_distance(synthetic[:_NEAR], few)
     usual = nearest_distance(few)
     copied = Figure(
-        What("dcr"), value=value, floor=0.0, ceiling=usual, better="higher", note=note
+        FigureKey("dcr"),
+        value=value,
+        floor=0.0,
+        ceiling=usual,
+        better="higher",
+        note=note,
     )
     return near, covered, copied
 
@@ -310,7 +318,7 @@ def _next_step_figure(
         f"real ones; repeating the last step has an error of {repeat:.4f}"
     )
     return Figure(
-        What("next_step_mae"), value=tstr, floor=trtr, ceiling=naive, note=note
+        FigureKey("next_step_mae"), value=tstr, floor=trtr, ceiling=naive, note=note
     )
 
 
@@ -368,7 +376,7 @@ def lag_figures(
             for rows in tables
         ]
         for far in LAGS:
-            what = What("lag", far, column=column.name)
+            what = FigureKey("lag", far, column=column.name)
             pairs = [_pairs(*own, far) for own in zip(ranks, owners, strict=True)]
             if min(len(place) for _, _, place in pairs) < _PAIRS:
                 found.append(

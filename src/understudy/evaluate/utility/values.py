@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from understudy.data.column import Binned, Date, Datetime
 from understudy.data.encoding.values import numbers_of
 from understudy.data.schema import Schema
-from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.figure import Figure, FigureKey
 from understudy.evaluate.utility.marginals import Codes
 
 Values = NDArray[np.float64]
@@ -98,7 +98,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spread:
+class NumberSummary:
     """Where the numbers of a column lie, of all rows: (real, synthetic) for each
     quantile and for the deviation.
 
@@ -122,7 +122,7 @@ class Spread:
 
 def measure_spreads(
     schema: Schema, real: Values, synthetic: Values
-) -> dict[str, Spread]:
+) -> dict[str, NumberSummary]:
     """The spread of every column of numbers that both tables have some of."""
     found = {}
     for j, column in enumerate(schema.columns):
@@ -134,14 +134,14 @@ def measure_spreads(
     return found
 
 
-def _spread(real: Values, synthetic: Values) -> Spread:
+def _spread(real: Values, synthetic: Values) -> NumberSummary:
     pairs = zip(
         *(np.quantile(table, SHOWN).tolist() for table in (real, synthetic)),
         strict=True,
     )
     different = np.unique(real)
     steps = np.diff(different) if len(different) > 1 else np.zeros(1)
-    return Spread(
+    return NumberSummary(
         quantiles=dict(zip(SHOWN, pairs, strict=True)),
         deviation=(_deviation(real), _deviation(synthetic)),
         below=(
@@ -245,7 +245,9 @@ def _column(
             f"the {'synthetic' if len(real) else 'real'} table has too few values of "
             f"{column.name}."
         )
-        absent = tuple(Figure.absent(What(name), reason) for name in COLUMN_FIGURES[:3])
+        absent = tuple(
+            Figure.absent(FigureKey(name), reason) for name in COLUMN_FIGURES[:3]
+        )
         return Numbers(column=column, figures=absent, shares={})
     different, counts = np.unique(
         real if isinstance(column, Date | Datetime) else real[real != 0],
@@ -266,7 +268,8 @@ def _column(
     value, high, *floors = (_distances(column, a, b, spike) for a, b in held)
     low = {name: float(np.mean([floor[name] for floor in floors])) for name in value}
     figures = tuple(
-        Figure(What(n), value=value[n], floor=low[n], ceiling=high[n]) for n in value
+        Figure(FigureKey(n), value=value[n], floor=low[n], ceiling=high[n])
+        for n in value
     )
     quantiles = zip(
         *(np.quantile(table, QUANTILES).tolist() for table in (real, synthetic)),
@@ -325,7 +328,7 @@ def _mean(measure: str, columns: Mapping[str, Numbers]) -> Figure:
             if columns
             else "there is no column of numbers."
         )
-        return Figure.absent(What(measure), reason)
+        return Figure.absent(FigureKey(measure), reason)
     value, floor, ceiling = (
         float(np.mean([getattr(figure, end) for figure in found.values()]))
         for end in ("value", "floor", "ceiling")
@@ -333,7 +336,9 @@ def _mean(measure: str, columns: Mapping[str, Numbers]) -> Figure:
     worst = max(found, key=lambda column: found[column].value or 0.0)
     count = f"mean over {len(found)} column{'s' * (len(found) > 1)} of numbers"
     note = f"{count}; furthest: {worst} ({found[worst].value:.4f})"
-    return Figure(What(measure), value=value, floor=floor, ceiling=ceiling, note=note)
+    return Figure(
+        FigureKey(measure), value=value, floor=floor, ceiling=ceiling, note=note
+    )
 
 
 def _present(values: Values) -> Values:

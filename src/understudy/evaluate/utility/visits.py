@@ -61,7 +61,7 @@ from understudy.data.visits import (
 )
 from understudy.data.visits.counts import Block, count_visits
 from understudy.data.visits.reading import two_sources
-from understudy.evaluate.figure import Figure, StrongPair, What
+from understudy.evaluate.figure import Figure, FigureKey, StrongPair
 from understudy.evaluate.utility.downstream import Examples, downstream
 from understudy.evaluate.utility.marginals import bootstrap, shuffled
 from understudy.evaluate.utility.series import lag_figures
@@ -77,9 +77,9 @@ _Shares = dict[Block, NDArray[np.float64]]
 # of the same people, each with all columns of people, its own number last
 Kinds = tuple[VisitCodes, ...]
 
-NUMBER = What("avd", 1, "number")
-INTEGRITY = What("integrity")
-AGAIN = What("tstr", part="again", score="auc")
+NUMBER = FigureKey("avd", 1, "number")
+INTEGRITY = FigureKey("integrity")
+AGAIN = FigureKey("tstr", part="again", score="auc")
 KINDS = {
     "person": "people",
     "event": "events",
@@ -256,7 +256,7 @@ def table_figures(
     number of events. `names` are those of people's columns and of events'.
     """
     if not len(real.people) or not len(synthetic.people):
-        lacking = [*(What("avd", 2, part) for part in KINDS.values()), NUMBER]
+        lacking = [*(FigureKey("avd", 2, part) for part in KINDS.values()), NUMBER]
         return tuple(Figure.absent(what, "there are no people.") for what in lacking)
     again = real.take(bootstrap(len(real.people), len(synthetic.people), rng))
     mine, *others = (
@@ -335,7 +335,7 @@ def total_figures(
                 ("mean_q90", mean.quantile(0.9), others.quantile(0.9)),
             )
             found += [
-                _error(What(name, column=column.name), float(a), float(b))
+                _error(FigureKey(name, column=column.name), float(a), float(b))
                 for name, a, b in pairs
             ]
     return tuple(found)
@@ -355,7 +355,7 @@ def sums_of(
     return total, mean
 
 
-def _error(what: What, real: float, other: float) -> Figure:
+def _error(what: FigureKey, real: float, other: float) -> Figure:
     if not np.isfinite([real, other]).all() or real == 0:
         return Figure.absent(
             what, "there is nothing to compare with, or the real one is 0."
@@ -381,7 +381,7 @@ def _table_distances(
 
 def _strongest(
     tables: Sequence[Mapping[Block, float]], names: Names, people: int
-) -> dict[What, tuple[StrongPair, ...]]:
+) -> dict[FigureKey, tuple[StrongPair, ...]]:
     """Of each kind the tables that depend most in the real people: with the distance of
     the synthetic ones, of other real ones, and of shuffled columns.
     """
@@ -391,7 +391,7 @@ def _strongest(
         "person": (people_names, people_names),
         "across": (people_names, event_names),
     }
-    found: dict[What, tuple[StrongPair, ...]] = {}
+    found: dict[FigureKey, tuple[StrongPair, ...]] = {}
     for kind, name in KINDS.items():
         rows, columns = sides.get(kind, (event_names, event_names))
         alike = kind in ("person", "event")
@@ -403,7 +403,7 @@ def _strongest(
         pairs = []
         for block in sorted(own, key=lambda one: low[one] - high[one])[:STRONGEST]:
             figure = Figure(
-                What("avd", 2, name),
+                FigureKey("avd", 2, name),
                 value=made[block],
                 floor=low[block],
                 ceiling=high[block],
@@ -411,15 +411,15 @@ def _strongest(
             one = rows[block[1]]
             other = columns[block[2]]
             pairs.append(StrongPair(one=one, other=other, figure=figure, rows=people))
-        found[What("avd", 2, name)] = tuple(pairs)
+        found[FigureKey("avd", 2, name)] = tuple(pairs)
     return found
 
 
 def _means(
     real: _Shares, apart: Mapping[Block, float], layout: VisitLayout
-) -> dict[What, float | None]:
+) -> dict[FigureKey, float | None]:
     """The mean over all two-way tables of each kind, None where there are none."""
-    found: dict[What, float | None] = {}
+    found: dict[FigureKey, float | None] = {}
     for kind, name in KINDS.items():
         pairs = [(a, b) for k, a, b in apart if k == kind]
         own = [
@@ -428,7 +428,7 @@ def _means(
             if a != b or kind not in ("person", "event")
         ]
         there = own and any(real[kind, a, b].any() for a, b in pairs)
-        found[What("avd", 2, name)] = float(np.mean(own)) if there else None
+        found[FigureKey("avd", 2, name)] = float(np.mean(own)) if there else None
     number = len(layout.people) - 1
     return found | {NUMBER: apart["person", number, number]}
 
@@ -451,7 +451,7 @@ def between_figures(
             ).toarray()
             for codes in (real, synthetic, again, mixed)
         )
-        what = What(
+        what = FigureKey(
             "avd", 2, "between", of=(schema.parts[one].title, schema.parts[other].title)
         )
         if mine.any() and drawn.any():

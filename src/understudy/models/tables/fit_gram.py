@@ -51,7 +51,7 @@ from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
 from understudy.models.tables.merged_levels import Coarse
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import (
-    Tables,
+    NoisyMarginals,
     checked,
     forbidden,
     read_on_fewer,
@@ -113,7 +113,7 @@ def fit_gram(
     positive(rate=rate)
     counts, variance = checked(gram, sizes, noise)
     ties = [tie.to(gram.device, torch.float64) for tie in ties]
-    coarse = Coarse.of(
+    coarse = Coarse.from_one_way(
         counts.diagonal(),
         sizes,
         {column for triple in triples for column in triple.columns},
@@ -144,7 +144,7 @@ def fit_gram(
         _begin_by_laws(mixture, tables, generator)
     count = len(triples) + int(tables.most.triu(1).count_nonzero())
     wide = [
-        WideTable.of(triple, mixture.sizes, tables.people, count, ties)
+        WideTable.from_triple(triple, mixture.sizes, tables.people, count, ties)
         for triple in triples
     ]
     fitted = _descend(
@@ -172,7 +172,7 @@ def fit_gram(
 
 
 def _begin_by_laws(
-    mixture: MixtureOfProducts, tables: Tables, generator: torch.Generator
+    mixture: MixtureOfProducts, tables: NoisyMarginals, generator: torch.Generator
 ) -> None:
     """Give every component one level, mostly, of columns with a law: a descent takes
     long to part them so far.
@@ -207,7 +207,7 @@ def _begin_by_laws(
 
 def _descend(
     mixture: MixtureOfProducts,
-    tables: Tables,
+    tables: NoisyMarginals,
     steps: int,
     rate: float,
     watch: Watch | None,

@@ -77,7 +77,7 @@ class _Couples:
     other: Tensor
 
     @classmethod
-    def of(cls, ties: Sequence[Tie], sizes: Sequence[int]) -> "_Couples":
+    def from_ties(cls, ties: Sequence[Tie], sizes: Sequence[int]) -> "_Couples":
         blocks = blocks_of(sizes)
         like = ties[0].allowed[0]
         first, second = (
@@ -135,7 +135,7 @@ class Rules:
     @cached_property
     def couples(self) -> _Couples | None:
         two = [tie for tie in self.ties if len(tie.columns) == 2]
-        return _Couples.of(two, self.sizes) if two else None
+        return _Couples.from_ties(two, self.sizes) if two else None
 
     @cached_property
     def others(self) -> list[Tie]:
@@ -185,7 +185,7 @@ class Ruled:
     rules: Rules
 
     @classmethod
-    def of(
+    def from_ties(
         cls, odds: Tensor, sizes: Sequence[int], ties: Sequence[Tie] = ()
     ) -> "Ruled":
         return cls(odds, Rules(tuple(sizes), tuple(ties)))

@@ -16,7 +16,7 @@ from torch import Tensor
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.empty_cells import SURE
 from understudy.models.tables.given_rules import Ruled, Rules, Tie, blocks_of, put
-from understudy.models.tables.noisy_tables import RESOLUTION, Tables, most_of
+from understudy.models.tables.noisy_tables import RESOLUTION, NoisyMarginals, most_of
 
 # least and most weight of a table's squares: their mean, over the noise's
 _STRESS = (0.1, 3.0)
@@ -70,7 +70,7 @@ class _Turn:
     blocks: tuple[tuple[slice, Tensor], ...]
 
     @classmethod
-    def of(cls, basis: Tensor, sizes: Sequence[int]) -> "_Turn":
+    def from_basis(cls, basis: Tensor, sizes: Sequence[int]) -> "_Turn":
         own = [(part, basis[part, part].contiguous()) for part in blocks_of(sizes)]
         return cls(
             tuple(
@@ -97,7 +97,7 @@ class TwoWay:
     """
 
     def __init__(
-        self, tables: Tables, sizes: Sequence[int], scale: float, rules: Rules
+        self, tables: NoisyMarginals, sizes: Sequence[int], scale: float, rules: Rules
     ) -> None:
         self.target = tables.target.float()
         self.precision = (tables.precision * scale).float()
@@ -108,7 +108,7 @@ class TwoWay:
         self.basis = tables.basis.float()
         self.least = tables.least
         self.cells = max(tables.cells, 1)
-        self.turn = _Turn.of(self.basis, sizes)
+        self.turn = _Turn.from_basis(self.basis, sizes)
         self.tied = [
             (a, b, cells, self._axes(a), self._axes(b)) for a, b, cells in rules.tied
         ]
@@ -175,7 +175,7 @@ class EmptyCells:
     sure; of each tie by itself.
     """
 
-    def __init__(self, tables: Tables, scale: float, rules: Rules) -> None:
+    def __init__(self, tables: NoisyMarginals, scale: float, rules: Rules) -> None:
         sure = (tables.empty > SURE * tables.weight.sqrt()).float()
         cost = (tables.empty * scale).float()
         columns = tables.columns.float()
@@ -228,7 +228,7 @@ class WideTable:
     most: float
 
     @classmethod
-    def of(
+    def from_triple(
         cls,
         triple: Triple,
         sizes: Sequence[int],
@@ -245,7 +245,7 @@ class WideTable:
         anything = torch.ones(
             1, sum(sizes), dtype=torch.float64, device=triple.table.device
         )
-        some = Ruled.of(anything, sizes, ties).table(triple.columns) > 0
+        some = Ruled.from_ties(anything, sizes, ties).table(triple.columns) > 0
         target = torch.where(some, triple.table.double() / people, 0).float()
         most = most_of(some.sum().double().cpu(), tables)
         return cls(

@@ -250,7 +250,7 @@ class Coarse:
     share: Tensor
 
     @classmethod
-    def of(
+    def from_one_way(
         cls,
         ways: Tensor,
         sizes: Sequence[int],

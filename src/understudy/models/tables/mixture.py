@@ -184,7 +184,7 @@ class MixtureOfProducts(Network):
         """Expected x xᵀ of a one-hot row x: one-way tables on the diagonal, two-way
         beside it (width, width).
         """
-        return Ruled.of(self.odds(), self.sizes).gram()
+        return Ruled.from_ties(self.odds(), self.sizes).gram()
 
     def describe(self) -> dict[str, Any]:
         said = super().describe()

@@ -44,7 +44,7 @@ _FEW = 3
 
 
 @dataclass(frozen=True)
-class Tables:
+class NoisyMarginals:
     """What a noisy Gram matrix says, in frequencies; every precision is 0 where nothing
     was measured.
 
@@ -88,7 +88,7 @@ def read_tables(
     noise: float | Tensor,
     people: int | None = None,
     ties: Sequence[Tie] = (),
-) -> Tables:
+) -> NoisyMarginals:
     """Steps 1 and 2 of `fit_gram`. No table measured as a whole, and the number of
     people not known → ConfigError.
     """
@@ -109,7 +109,9 @@ def read_tables(
     independent = torch.outer(ways, ways) / total
     if ties:
         independent = with_margins(
-            Ruled.of(ways[None] / total, sizes, ties).gram() * total, ways, columns
+            Ruled.from_ties(ways[None] / total, sizes, ties).gram() * total,
+            ways,
+            columns,
         )
     apart, nobody, lawful = laws_of_pairs(
         counts, known, open_cells, ways, columns, independent * measured
@@ -138,7 +140,7 @@ def read_tables(
     empty = empty_cells(
         counts, known, measured, ways, columns, independent if ties else None
     )
-    return Tables(
+    return NoisyMarginals(
         people=total,
         ways=ways / total,
         ways_precision=total**2 / ways_variance.clamp(min=resolution),
@@ -158,7 +160,7 @@ def read_tables(
 
 def read_on_fewer(
     gram: Tensor, noise: Tensor, sizes: Sequence[int], target: int, people: int
-) -> Tables | None:
+) -> NoisyMarginals | None:
     """Where a target's pairs have most of the budget, as people are few and everybody
     knows how many, others hide in their noise: merged to √(n/σ) levels if that is below
     3, and drawn to what they say of these, within one to independence
@@ -177,7 +179,7 @@ def read_on_fewer(
     told = read_tables(
         gram, sizes, noise=torch.where(other, torch.inf, noise), people=people
     )
-    coarse = Coarse.of(
+    coarse = Coarse.from_one_way(
         told.ways * told.people, sizes, {target}, level_count(people, sigma)
     )
     if coarse is None:
@@ -220,7 +222,7 @@ def forbidden(
     counted = (column[:, None] != column) | torch.eye(
         len(column), dtype=torch.bool, device=device
     )
-    return (Ruled.of(anything, sizes, ties).gram() == 0) & counted
+    return (Ruled.from_ties(anything, sizes, ties).gram() == 0) & counted
 
 
 def most_of(cells: Tensor, tables: int | None = None) -> Tensor:

@@ -44,7 +44,7 @@ from understudy.ground.check import in_range
 from understudy.models.tables.given_rules import Ruled, Tie, blocks_of
 from understudy.models.tables.merged_levels import MOST_CELLS
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.noisy_tables import Tables
+from understudy.models.tables.noisy_tables import NoisyMarginals
 
 
 def strongest_pairs(
@@ -83,7 +83,7 @@ def pair_strength(mixture: MixtureOfProducts, ties: Sequence[Tie] = ()) -> Tenso
     """
     with torch.no_grad():
         odds = mixture.odds().double()
-        gram = Ruled.of(
+        gram = Ruled.from_ties(
             odds, mixture.sizes, [tie.to(odds.device, odds.dtype) for tie in ties]
         ).gram()
     ways = gram.diagonal()
@@ -98,7 +98,7 @@ _LEAST = 1e-9  # frequency of a cell
 
 
 def strongest_triples(
-    tables: Tables,
+    tables: NoisyMarginals,
     sizes: Sequence[int],
     target: int,
     wanted: int,
@@ -137,7 +137,9 @@ def is_worth_its_cells(cells: int, noise: float, people: float) -> bool:
     )
 
 
-def information(tables: Tables, sizes: Sequence[int], target: int) -> list[float]:
+def information(
+    tables: NoisyMarginals, sizes: Sequence[int], target: int
+) -> list[float]:
     """The mutual information of every column with the target, by their estimated
     two-way tables; 0 of itself.
     """
@@ -161,7 +163,7 @@ _ROUNDS = 40  # of the fit of three halves to their pairs
 _TWO = [[0, 1], [0, 2], [1, 2]]
 
 
-def halves(tables: Tables, sizes: Sequence[int]) -> Tensor:
+def halves(tables: NoisyMarginals, sizes: Sequence[int]) -> Tensor:
     """Each column cut where its lower levels have about half of the people, or its
     commonest level alone has.
     """
@@ -181,7 +183,7 @@ def halves(tables: Tables, sizes: Sequence[int]) -> Tensor:
 
 
 def strongest_threes(
-    tables: Tables,
+    tables: NoisyMarginals,
     sizes: Sequence[int],
     upper: Tensor,
     sums: Tensor,

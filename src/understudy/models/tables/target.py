@@ -45,7 +45,7 @@ from torch import Tensor
 from understudy.models.tables.given_rules import Rules, blocks_of, put
 from understudy.models.tables.loss import Slope, WideTable
 from understudy.models.tables.mixture import KEPT, MixtureOfProducts, one_hot
-from understudy.models.tables.noisy_tables import Tables
+from understudy.models.tables.noisy_tables import NoisyMarginals
 
 MOST_LEVELS = 4
 _TRUST = 0.6  # of a pair's precision
@@ -72,7 +72,7 @@ class WithTarget:
 
     def __init__(
         self,
-        tables: Tables,
+        tables: NoisyMarginals,
         sizes: Sequence[int],
         target: int,
         scale: float,
@@ -148,7 +148,7 @@ def with_effects(
     target: int,
     together: Sequence[Sequence[int]],
     uniform: Callable[[int], Tensor],
-    tables: Tables | None = None,
+    tables: NoisyMarginals | None = None,
 ) -> MixtureOfProducts:
     """The mixture, whose rows' target is drawn by their other columns, and two
     `together`, as `tables` say.
@@ -226,7 +226,7 @@ def _as_strong(
     effects: NDArray[Any],
     rows: "csr_array",
     chance: NDArray[Any],
-    tables: Tables,
+    tables: NoisyMarginals,
     block: slice,
 ) -> NDArray[Any]:
     """The effects times their strength, at least 1, the target's shares as they

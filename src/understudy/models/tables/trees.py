@@ -218,7 +218,7 @@ class TreesRead:
     kept: list[Tensor]  # each column's nodes in a row
 
     @classmethod
-    def of(
+    def from_sums(
         cls,
         trees: Sequence[Trees],
         sums: Sequence[Tensor],

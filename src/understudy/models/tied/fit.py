@@ -78,7 +78,7 @@ class Classwise:
 
 
 @dataclass(frozen=True)
-class Line:
+class LinearFit:
     """What the tables say of an array: in levels, and in directions of the tables that
     vary by 1 and not together.
     """
@@ -93,11 +93,13 @@ class Line:
 class Tied:
     joint: Joint
     mixture: MixtureOfProducts | None
-    lines: Mapping[str, Line]
+    lines: Mapping[str, LinearFit]
     kept: Mapping[str, Directions]
 
     @classmethod
-    def of(cls, joint: Joint, *, components: int, steps: int, seed: int) -> "Tied":
+    def from_joint(
+        cls, joint: Joint, *, components: int, steps: int, seed: int
+    ) -> "Tied":
         """The tables, the lines, and what is left beside them."""
         mixture = None
         if joint.sizes:
@@ -128,19 +130,19 @@ class Tied:
         return max(1, round(self.kept[name].pull * math.sqrt(spread)))
 
 
-def _explained(a: Line, b: Line) -> Tensor:
+def _explained(a: LinearFit, b: LinearFit) -> Tensor:
     """What the lines explain of the second moments of two arrays, for one person:
     (features, features).
     """
     return a.parts.T @ b.parts + torch.outer(a.drift, b.drift)
 
 
-def _line(joint: Joint, name: str, mixture: MixtureOfProducts | None) -> Line:
+def _line(joint: Joint, name: str, mixture: MixtureOfProducts | None) -> LinearFit:
     sums, noise = joint.ties[name]
     features = joint.frames[name].features
     if mixture is None:
         nothing = torch.zeros(0, features, dtype=torch.float64)
-        return Line(nothing, nothing, torch.zeros(features, dtype=torch.float64))
+        return LinearFit(nothing, nothing, torch.zeros(features, dtype=torch.float64))
     with torch.no_grad():
         gram = mixture.gram().double()
     middle = gram.diagonal()
@@ -154,7 +156,7 @@ def _line(joint: Joint, name: str, mixture: MixtureOfProducts | None) -> Line:
     parts = turn.T @ (found - torch.outer(middle, drift))
     loud = (turn.square() * noise.square()[:, None]).sum(0)[:, None]  # (r, 1)
     parts = _without_noise(parts, loud)
-    return Line(turn @ parts, parts, drift)
+    return LinearFit(turn @ parts, parts, drift)
 
 
 def _without_noise(parts: Tensor, loud: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ from understudy.models.kernels.clients import Adam
 from understudy.models.tables.empty_cells import SURE
 from understudy.models.tables.fit_gram import UNIT, Watch, unit_seconds
 from understudy.models.tables.given_rules import Rules, Tie
-from understudy.models.tables.noisy_tables import Tables, forbidden, read_tables
+from understudy.models.tables.noisy_tables import NoisyMarginals, forbidden, read_tables
 from understudy.models.visits.chains import MixtureOfChains, Numbers
 from understudy.models.visits.together import ChainsTogether, TogetherTables
 
@@ -356,7 +356,7 @@ class _Part:
 
     def __init__(
         self,
-        tables: Tables,
+        tables: NoisyMarginals,
         share: float,
         of: _Of,
         *,

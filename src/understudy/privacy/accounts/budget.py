@@ -89,7 +89,7 @@ class Budget:
         one_of(AGAINST, against=self.against)
 
     @classmethod
-    def of(cls, budget: "Budget | float") -> "Budget":
+    def coerce(cls, budget: "Budget | float") -> "Budget":
         """The budget itself; of a number, that ε at the usual δ."""
         return budget if isinstance(budget, Budget) else cls(budget, USUAL_DELTA)
 

@@ -96,7 +96,7 @@ class EmMds(Selection):
             )
 
     @property
-    def plan(self) -> "Plan":
+    def plan(self) -> "SelectionParameters":
         return _plan(self.dims, self.top, self.chosen, self.epsilon)
 
     @property
@@ -128,7 +128,7 @@ class EmMds(Selection):
         )
 
 
-class Plan(NamedTuple):
+class SelectionParameters(NamedTuple):
     """What follows from the public settings (d, k, h, ε)."""
 
     threshold: int  # the one with the most expected hits (Eq. 3.13)
@@ -138,11 +138,11 @@ class Plan(NamedTuple):
 
 
 @cache
-def _plan(dims: int, top: int, chosen: int, epsilon: float) -> Plan:
+def _plan(dims: int, top: int, chosen: int, epsilon: float) -> SelectionParameters:
     return _best(_chance(dims, top, chosen), epsilon)
 
 
-def _best(chance: NDArray[np.float64], epsilon: float) -> Plan:
+def _best(chance: NDArray[np.float64], epsilon: float) -> SelectionParameters:
     """Compare the thresholds 1, …, h by E[ν | ν_th] (Eq. 3.12), whose sums have been
     divided by e^ε · Σω.
     """
@@ -155,7 +155,9 @@ def _best(chance: NDArray[np.float64], epsilon: float) -> Plan:
         low + (1 - low) * tail[1:]
     )
     best = int(expected.argmax())
-    return Plan(best + 1, float(expected[best]), chance, float(tail[best + 1]))
+    return SelectionParameters(
+        best + 1, float(expected[best]), chance, float(tail[best + 1])
+    )
 
 
 def _chance(dims: int, top: int, chosen: int) -> NDArray[np.float64]:

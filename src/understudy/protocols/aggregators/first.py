@@ -29,7 +29,7 @@ from understudy.protocols.aggregators.second import (
     Open,
     Release,
     SecondAggregator,
-    Take,
+    UploadBatch,
 )
 from understudy.protocols.aggregators.terms import (
     Begin,
@@ -250,7 +250,7 @@ class FirstAggregator(Tally):
             return
         share = plan.format.first(rows)
         head = torch.from_numpy(np.ascontiguousarray(rows[:, : plan.format.head]))
-        taken = self._second(Take(batch=self.batches, uploads=head))
+        taken = self._second(UploadBatch(batch=self.batches, uploads=head))
         sketch = plan.sketch(taken.coin.value)
         *mine, sums = sketch.look(share)
         shape = mine[0].shape

@@ -76,7 +76,7 @@ class Config(Settings, PairsOfAll):
     """What `scouting` leaves of the budget is for the `target`'s pairs."""
 
 
-class Plan(Terms):
+class TableTerms(Terms):
     config: Config
     schema: Schema
     protocol: ClassVar[str] = "two-aggregators"
@@ -284,5 +284,5 @@ class Plan(Terms):
         return Release.from_tensors(Codec(self.schema), kept, about)
 
 
-PROTOCOL = protocol_of(Plan, paper=__doc__)
+PROTOCOL = protocol_of(TableTerms, paper=__doc__)
 train = PROTOCOL.train

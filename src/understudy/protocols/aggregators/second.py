@@ -65,7 +65,7 @@ class Opened(Reply, kind="aggregators.opened"):
     noise: Public
 
 
-class Take(Ask, kind="aggregators.take"):
+class UploadBatch(Ask, kind="aggregators.take"):
     """A batch of uploads, as far as they are for the second aggregator: bytes, (n,
     size).
     """
@@ -74,7 +74,7 @@ class Take(Ask, kind="aggregators.take"):
     uploads: Tensor
 
 
-class Taken(Reply, kind="aggregators.taken"):
+class BatchShares(Reply, kind="aggregators.taken"):
     """What the second aggregator drew for the check, which uploads it could open, and
     its Z and Y of all.
     """
@@ -120,8 +120,8 @@ class SecondAggregator(Party):
         *Party.messages,
         Open,
         Opened,
-        Take,
-        Taken,
+        UploadBatch,
+        BatchShares,
         Check,
         Checked,
         Release,
@@ -157,7 +157,7 @@ class SecondAggregator(Party):
         match ask:
             case Open() if self.begun is None:
                 return self._open(ask)
-            case Take() if (
+            case UploadBatch() if (
                 self.pair is not None
                 and self.batch is None
                 and ask.batch == self.tally.batches
@@ -189,7 +189,7 @@ class SecondAggregator(Party):
         budget = Public(asdict(self.budget), "the aggregator's own choice")
         return Opened(key=key, budget=budget, noise=self.stated_noise())
 
-    def _take(self, ask: Take, pair: KeyPair) -> Taken:
+    def _take(self, ask: UploadBatch, pair: KeyPair) -> BatchShares:
         form = self.plan.format
         people = len(ask.uploads) if ask.uploads.ndim else 0
         rows = form.checked(ask.uploads, people, form.head)
@@ -201,7 +201,7 @@ class SecondAggregator(Party):
         known = torch.from_numpy(opened)
         self.batch = {"number": ask.batch, "uploads": ask.uploads, "opened": known}
         self.batch |= {"z": z, "y": y, "total": total}
-        return Taken(
+        return BatchShares(
             coin=Public(
                 self._coin(pair),
                 "random: by what the uploads are checked; people do not know it",

@@ -93,7 +93,7 @@ class MaskedIds(Reply, kind="alignment.masked-ids"):
     masked: Public
 
 
-class Found(Ask, kind="alignment.found"):
+class SharedPositions(Ask, kind="alignment.found"):
     """The positions of the shared people in your masked set, in the common order. None:
     row by row.
     """
@@ -130,7 +130,7 @@ class AlignedParty(Party):
         MaskOwn,
         MaskOther,
         MaskedIds,
-        Found,
+        SharedPositions,
         Aligned,
     )
 
@@ -237,11 +237,11 @@ class AlignedParty(Party):
         """Drop what was begun about the people as they were; they are aligned anew."""
 
     def answer(self, ask: Ask) -> Reply:
-        moved = isinstance(ask, MaskOwn | Found) and self.settled
+        moved = isinstance(ask, MaskOwn | SharedPositions) and self.settled
         if moved or (isinstance(ask, Keep) and self._mask is not None):
             raise self.unexpected(ask)
         if (
-            isinstance(ask, Introduce | MaskOwn | Found)
+            isinstance(ask, Introduce | MaskOwn | SharedPositions)
             and (least := self.foreseen()) is not None
         ):
             self.ledger.afford(least)
@@ -265,7 +265,7 @@ class AlignedParty(Party):
                     return self._mask_own(ask)
                 case MaskOther():
                     return self._mask_other(ask)
-                case Found():
+                case SharedPositions():
                     return self._found(ask)
         except AlignmentError as error:
             raise AlignmentError(f"{self.name}: {error}") from error
@@ -307,7 +307,7 @@ class AlignedParty(Party):
         del self._waiting[ask.owner]
         return MaskedIds(masked=Public(torch.from_numpy(masked), MASKED))
 
-    def _found(self, ask: Found) -> Aligned:
+    def _found(self, ask: SharedPositions) -> Aligned:
         if ask.positions is None and self.ids == ROW_NUMBER:
             self._charge(
                 "alignment row by row: the number of people is disclosed, outside ε"
@@ -425,7 +425,7 @@ def align_grid(
                 f"{stated}: without a person column they must match row by row. "
                 "Nothing was sent."
             )
-        parties.ask(Found(positions=None))
+        parties.ask(SharedPositions(positions=None))
         return {tuple(group[0] for group in groups): people[parties.names[0]]}
     # Every party's nonce goes in, so that the salt is fresh if one of them is.
     salt = hashlib.sha256(
@@ -446,7 +446,7 @@ def align_grid(
     )
     parties.ask(
         {
-            name: Found(positions=torch.from_numpy(positions))
+            name: SharedPositions(positions=torch.from_numpy(positions))
             for name, positions in found.items()
         }
     )

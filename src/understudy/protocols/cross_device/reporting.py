@@ -212,7 +212,7 @@ class Reporting(Declared):
             "wanted": self.share,
             "clip": clip if self.clip is None else self.clip,
         }
-        kind: Any = {**SELECTION, **ESTIMATION, "none": Bare}[self.reporter]
+        kind: Any = {**SELECTION, **ESTIMATION, "none": NoMechanism}[self.reporter]
         wants = [one.name for one in fields(kind) if one.init]
         if "chosen" in wants:
             known["chosen"] = self.chosen or largest_size(
@@ -277,7 +277,7 @@ class Settings(Reporting, usual.PeopleApart, ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bare:
+class NoMechanism:
     """No mechanism: the updates as they are. Guarantee: none; its event has no finite
     price.
     """

@@ -27,7 +27,7 @@ from understudy.models.tables.merged_levels import (
     never_drawn,
 )
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.noisy_tables import Tables, read_tables
+from understudy.models.tables.noisy_tables import NoisyMarginals, read_tables
 from understudy.models.tables.strongest import (
     halves,
     strongest_pairs,
@@ -40,7 +40,7 @@ from understudy.protocols.gram.forecast import expectation
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.settings import Config
 from understudy.protocols.gram.stages import Counts, Pairs, Threes
-from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.found import Measurements
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Measured(Counts):
         return torch.where(self.measured, self.noise, torch.inf)
 
     @classmethod
-    def from_releases(cls, found: Found) -> "Measured":
+    def from_releases(cls, found: Measurements) -> "Measured":
         study: Any = found.study  # Gram, which chooses by this
         releases = [
             [scaled(found.noise(name), factor), cells]
@@ -192,7 +192,7 @@ class Chooser:
         )
 
     @cached_property
-    def known(self) -> Tables:
+    def known(self) -> NoisyMarginals:
         told = self.measured
         return read_tables(
             told.gram,
@@ -222,7 +222,7 @@ class Chooser:
         """Which levels of each column are in its upper half."""
         return halves(self.known, self.sizes)
 
-    def threes(self, found: Found, most: int, noise: float) -> Tensor:
+    def threes(self, found: Measurements, most: int, noise: float) -> Tensor:
         """The columns, (n, 3), that go together beyond their pairs; `noise`: of a cell
         of their tables.
         """
@@ -252,7 +252,10 @@ _WORDS = {
 
 
 def fitted(
-    study: Any, found: Found, privacy: PrivacyStatement, look: Callable[..., None]
+    study: Any,
+    found: Measurements,
+    privacy: PrivacyStatement,
+    look: Callable[..., None],
 ) -> tuple[GeneratorParts, int]:
     """The mixture of all that was released, and how many people there are."""
     measured = Measured.from_releases(found)
@@ -275,7 +278,7 @@ def fitted(
     levels = dict(zip(schema.names, codec.sizes, strict=True))
     card: dict[str, Any] = {"releases": measured.releases, "levels": levels}
     card["noise"] = {_WORDS[name]: found.noise(name) for name in found}
-    law = Ruled.of(
+    law = Ruled.from_ties(
         network.odds().detach().cpu().double(), codec.sizes, chooser.ties
     ).gram()
     if "threes" in found:
@@ -287,7 +290,9 @@ def fitted(
             "not searched, for so few people: their part went to pairs with the target"
         )
         card["threes"] = names if isinstance(found.stage("threes"), Threes) else few
-    card |= Missed.of(people * law, measured.gram, measured.loudness, codec.sizes).card
+    card |= Missed.from_counts(
+        people * law, measured.gram, measured.loudness, codec.sizes
+    ).card
     released = measured.gram, measured.loudness
     quality = PublicQuality.from_release(
         schema.names, codec.sizes, seen, released, people * law

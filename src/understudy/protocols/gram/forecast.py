@@ -36,7 +36,7 @@ from understudy.protocols.core.forecast import (
     figure,
 )
 from understudy.protocols.gram.layout import Layout
-from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.found import Measurements
 
 if TYPE_CHECKING:
     from understudy.answers.public_quality import PublicQuality
@@ -53,7 +53,7 @@ _FITTED_CELL = 210
 _VALUE = 40  # bytes for a value of a table
 
 
-def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
+def foreseen(study: Any, ahead: Measurements, said: Forecast) -> dict[str, Any]:
     """What a forecast of these releases says besides what all say."""
     config = study.config
     layout = study.layout

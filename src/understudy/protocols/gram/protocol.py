@@ -52,10 +52,10 @@ from understudy.protocols.gram.settings import (
     again_share,
 )
 from understudy.protocols.gram.settings import Config as Config
-from understudy.protocols.gram.stages import FineTables, Pairs, Rows, Threes
+from understudy.protocols.gram.stages import FineTables, Pairs, TableRows, Threes
 from understudy.protocols.joint import run
-from understudy.protocols.joint.found import Found
-from understudy.protocols.joint.pricing import BlockSpec, CellPricing, Spread
+from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.pricing import BlockSpec, CellPricing, NoiseAllocation
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 
 MOST_COLUMNS = 64  # among which three are searched
@@ -111,7 +111,7 @@ class GramPricing(CellPricing):
         ]
 
 
-class Gram(Study[Rows]):
+class Gram(Study[TableRows]):
     """Over rows, columns or a grid. "reach": where numbers without bounds are, in
     public cells of all numbers. "fine": tables by which, and by nothing else, levels
     are chosen where they are bought (`data.encoding.fine`). "pairs": on these levels,
@@ -207,7 +207,7 @@ class Gram(Study[Rows]):
         )
 
     @cached_property
-    def spreads(self) -> dict[str, Spread]:
+    def spreads(self) -> dict[str, NoiseAllocation]:
         """The noise of each release, by what is public. Pairs that are measured again
         all have the same noise, and three-way tables with them: the price is agreed on
         before some are chosen, and with noise by block it would depend on how many of
@@ -236,20 +236,20 @@ class Gram(Study[Rows]):
             )
         again = self.twice + len(triples) + self.most_triples or self.searched
 
-        def of_columns(trees: Mapping[int, Trees]) -> Spread | None:
+        def of_columns(trees: Mapping[int, Trees]) -> NoiseAllocation | None:
             nodes = Counter({(g, g): own.moved for g, own in trees.items()})
-            return Spread.least(self.grid, nodes, colluding) if nodes else None
+            return NoiseAllocation.least(self.grid, nodes, colluding) if nodes else None
 
         found = {
             "reach": of_columns(layout.tops),
             "fine": of_columns(dict(enumerate(layout.trees))) if layout.buys else None,
-            "pairs": Spread.least(self.grid, cells, colluding).with_room(
+            "pairs": NoiseAllocation.least(self.grid, cells, colluding).with_room(
                 SPIKES * self.spiky
             ),
-            "threes": Spread.even(self.grid, max(1, self.twice))
+            "threes": NoiseAllocation.even(self.grid, max(1, self.twice))
             if self.searched
             else None,
-            "again": Spread.even(self.grid, again) if self.second else None,
+            "again": NoiseAllocation.even(self.grid, again) if self.second else None,
         }
         return {name: spread for name, spread in found.items() if spread is not None}
 
@@ -281,13 +281,17 @@ class Gram(Study[Rows]):
             else Ring.holding(people + len(self.schemas) * _FAR * most)
         )
 
-    def rows(self, holding: Holding) -> Rows:
+    def rows(self, holding: Holding) -> TableRows:
         table = holding.rows if holding.aligned is None else holding.aligned
-        return Rows(table, self.layout, self.grid.group_of(holding.name))
+        return TableRows(table, self.layout, self.grid.group_of(holding.name))
 
     def stage(
-        self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]
-    ) -> Stage[Rows]:
+        self,
+        name: str,
+        terms: Terms,
+        noise: float,
+        before: Mapping[str, Stage[TableRows]],
+    ) -> Stage[TableRows]:
         spread = self.spreads[name]
         layout = self.layout
         if name == "reach":
@@ -391,7 +395,7 @@ class Gram(Study[Rows]):
 
     # What the server makes of releases
 
-    def terms(self, name: str, found: Found) -> Terms:
+    def terms(self, name: str, found: Measurements) -> Terms:
         if name == "fine" and self.layout.unbounded:
             sums, noise = found["reach"]
             return {
@@ -442,7 +446,7 @@ class Gram(Study[Rows]):
             tables = chooser.tables(among, self.most_triples, noise)
         return terms | {"pairs": pairs, "tables": tables}
 
-    def is_searched(self, people: float, found: Found) -> bool:
+    def is_searched(self, people: float, found: Measurements) -> bool:
         """Whether three-way tables are, among so many people: where it was asked for,
         or may show an effect.
         """
@@ -453,22 +457,22 @@ class Gram(Study[Rows]):
         )
         return self.searched > 0 and people >= SHOWN * least
 
-    def fine_tables(self, found: Found) -> TreesRead:
+    def fine_tables(self, found: Measurements) -> TreesRead:
         """What the trees of all columns say."""
         sums, noise = found["fine"]
         told = (self.within(found).trees, sums, noise, found.record.people)
-        made: TreesRead = found.once("fine tables", lambda: TreesRead.of(*told))
+        made: TreesRead = found.once("fine tables", lambda: TreesRead.from_sums(*told))
         return made
 
     def read_again(
-        self, found: Found, levels: Levels, counts: Tensor, deviations: Tensor
+        self, found: Measurements, levels: Levels, counts: Tensor, deviations: Tensor
     ) -> Levels:
         """The same levels, and where people are in each, by what pairs say of levels,
         too: (width,).
         """
         trees, (sums, noise) = self.within(found).trees, found["fine"]
         also = levels_counted(levels, counts, deviations)
-        read = TreesRead.of(trees, sums, noise, found.record.people, also)
+        read = TreesRead.from_sums(trees, sums, noise, found.record.people, also)
         spikes = {}
         if "pairs" in found and isinstance(pairs := found.stage("pairs"), Pairs):
             told = found.record.sums["pairs"]
@@ -483,25 +487,25 @@ class Gram(Study[Rows]):
             levels, weights=[table.numpy() for table in read.tables], spikes=spikes
         )
 
-    def within(self, found: Found) -> Layout:
+    def within(self, found: Measurements) -> Layout:
         """The layout with the bounds that were found."""
         fine = found.stage("fine")
         assert isinstance(fine, FineTables)
         return fine.layout
 
-    def levels(self, found: Found) -> Levels:
+    def levels(self, found: Measurements) -> Levels:
         """Those that the fine tables, and the noise of a pair's cells, allow."""
         return self.fine_tables(found).levels(
             self.within(found).joint, self.loudest(found, "pairs")
         )
 
-    def loudest(self, found: Found, name: str) -> float:
+    def loudest(self, found: Measurements, name: str) -> float:
         """The largest standard deviation of a block's noise, in a release that may
         still be due.
         """
         return max(self.deviations(found, name).values())
 
-    def deviations(self, found: Found, name: str) -> dict[Block, float]:
+    def deviations(self, found: Measurements, name: str) -> dict[Block, float]:
         """The standard deviation of the noise in each block of a release, which may
         still be due.
         """
@@ -514,7 +518,7 @@ class Gram(Study[Rows]):
         factors = self._spread(name, noise).factors.items()
         return {block: BlockSpec(block, (), 0.0, factor=own) for block, own in factors}
 
-    def _spread(self, name: str, noise: float) -> Spread:
+    def _spread(self, name: str, noise: float) -> NoiseAllocation:
         """As agreed on; of sums of three, so many in place of pairs."""
         agreed = self.spreads[name]
         return (
@@ -537,13 +541,13 @@ class Gram(Study[Rows]):
         with_rules(self.layout.joint, self.config.rules)
 
     def fit(
-        self, found: Found, privacy: Any, look: Callable[..., None], **more: Any
+        self, found: Measurements, privacy: Any, look: Callable[..., None], **more: Any
     ) -> Any:
         from understudy.protocols.gram.fit import fitted
 
         return fitted(self, found, privacy, look)
 
-    def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
+    def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:
         from understudy.protocols.gram.forecast import foreseen
 
         return foreseen(self, ahead, said)

@@ -41,7 +41,7 @@ from understudy.privacy.secure.counts import (
 )
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.gram.layout import Layout, Names, Place
-from understudy.protocols.joint.pricing import BlockSpec, Spread
+from understudy.protocols.joint.pricing import BlockSpec, NoiseAllocation
 from understudy.protocols.joint.stage import (
     Multiplied,
     Product,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _ROWS = 1 << 18
 
 
-class Rows:
+class TableRows:
     """Rows in the common order, counted in batches that add up. What is held, and
     whatever is multiplied, is encoded here, before anything is charged: SchemaError
     where a row does not fit. Of a long one its cells are held then, in a byte or two
@@ -152,14 +152,14 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class FineTables(Stage[Rows]):
+class FineTables(Stage[TableRows]):
     """The trees of all columns, by which levels are chosen (`trees`): of each group all
     nodes in a row. `reach`: before them, the public cells of columns without bounds
     (`data.encoding.fine`).
     """
 
     layout: Layout
-    spread: Spread
+    spread: NoiseAllocation
     reach: bool = False
 
     @cached_property
@@ -178,7 +178,7 @@ class FineTables(Stage[Rows]):
             for g, (n, moved, factor) in own.items()
         }
 
-    def count(self, rows: Rows) -> dict[str, Tensor]:
+    def count(self, rows: TableRows) -> dict[str, Tensor]:
         trees = self.trees.get(rows.group)
         if trees is None:
             return {}
@@ -208,7 +208,7 @@ class Counts:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs(Multiplied[Rows]):
+class Pairs(Multiplied[TableRows]):
     """Columns and pairs of columns that are `wanted` (m, m), three-way `tables`, and
     digits of `spikes`, under `loud` times the noise. `again`: after all pairs were. A
     block holds its marked cells, of a group the upper triangle.
@@ -217,7 +217,7 @@ class Pairs(Multiplied[Rows]):
     layout: Layout
     wanted: Tensor
     tables: tuple[Names, ...]
-    spread: Spread
+    spread: NoiseAllocation
     again: bool = False
     spikes: tuple[Spikes, ...] = ()
     loud: float = 1.0
@@ -276,7 +276,7 @@ class Pairs(Multiplied[Rows]):
         }
         return Product(widths, tuple(blocks)) if blocks else None
 
-    def count(self, rows: Rows) -> dict[str, Tensor]:
+    def count(self, rows: TableRows) -> dict[str, Tensor]:
         own = (rows.group, rows.group)
         parts = {}
         if own in self.marks:
@@ -304,7 +304,7 @@ class Pairs(Multiplied[Rows]):
                 ) + one.count(codes)
         return parts
 
-    def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[Any]:
+    def vectors(self, rows: TableRows, start: int, stop: int) -> NDArray[Any]:
         codes = rows.codes(self.layout, start, stop)
         if not self.again:
             return one_hot(codes, self.layout.group_sizes[rows.group])
@@ -387,7 +387,7 @@ class Pairs(Multiplied[Rows]):
 
 
 @dataclass(frozen=True, eq=False)
-class Threes(Stage[Rows]):
+class Threes(Stage[TableRows]):
     """One sum of every three columns, Σ s·s·s over people, of signs by two halves of
     each column's levels: by it those are found that go together beyond their pairs
     (`models.tables.strongest`). `upper`: which levels of all columns, one after the
@@ -396,7 +396,7 @@ class Threes(Stage[Rows]):
 
     layout: Layout
     upper: Any
-    spread: Spread
+    spread: NoiseAllocation
 
     def __post_init__(self) -> None:
         good = isinstance(self.upper, Tensor) and self.upper.dtype == torch.bool
@@ -415,7 +415,7 @@ class Threes(Stage[Rows]):
             )
         }
 
-    def count(self, rows: Rows) -> dict[str, Tensor]:
+    def count(self, rows: TableRows) -> dict[str, Tensor]:
         starts = np.cumsum([0, *self.layout.sizes[:-1]])
         sign = np.where(self.upper.numpy(), np.float32(1), np.float32(-1))
         total = torch.zeros(math.comb(self.layout.columns, 3), dtype=torch.int64)

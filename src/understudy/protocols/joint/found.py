@@ -48,7 +48,7 @@ class Record:
         return {tuple(holders): int(people) for people, holders in self.cells}
 
 
-class Found(Mapping[str, Any]):
+class Measurements(Mapping[str, Any]):
     """What a run has found so far, stage by stage: `found["means"]` is what
     `Stage.read` makes of that release.
     """
@@ -120,7 +120,7 @@ class Found(Mapping[str, Any]):
         ]
 
 
-def noise_facts(ahead: Found) -> list[str]:
+def noise_facts(ahead: Measurements) -> list[str]:
     """What a forecast says of each release's noise and share, where its price is that
     of one Gaussian mechanism.
     """

@@ -224,7 +224,7 @@ class CellPricing(Pricing):
 
 
 @dataclass(frozen=True)
-class Spread:
+class NoiseAllocation:
     """How a release's noise is spread: each block's σ over the release's, and the cells
     that a person moves. *Blocks differ in σ.* Every holder of a block adds noise, so
     that σ is left against those who pool theirs: with M holders of whom up to t do,
@@ -240,7 +240,9 @@ class Spread:
     moved: Moved
 
     @classmethod
-    def least(cls, grid: Grid, cells: Counter[Groups], colluding: int) -> "Spread":
+    def least(
+        cls, grid: Grid, cells: Counter[Groups], colluding: int
+    ) -> "NoiseAllocation":
         """The least noise in all for a person who moves so many cells of each block;
         the largest factor is 1.
         """
@@ -258,7 +260,7 @@ class Spread:
             moved[factors[block]] += count
         return cls(factors, tuple(sorted(moved.items())))
 
-    def with_room(self, share: float) -> "Spread":
+    def with_room(self, share: float) -> "NoiseAllocation":
         """And room for cells that are chosen later (`in_place`): together they cost so
         much of what the others do.
         """
@@ -270,13 +272,13 @@ class Spread:
         )
 
     @classmethod
-    def even(cls, grid: Grid, cells: int) -> "Spread":
+    def even(cls, grid: Grid, cells: int) -> "NoiseAllocation":
         """The same noise everywhere: for what is chosen after the price was
         agreed on.
         """
         return cls(dict.fromkeys(grid.blocks, 1.0), ((1.0, cells),))
 
-    def in_place(self, cells: int, noise: float) -> "Spread":
+    def in_place(self, cells: int, noise: float) -> "NoiseAllocation":
         """For `cells` in place of the last n that were agreed on in a release of this
         σ: at no higher price.
         Guarantee: of cells with noise s one makes those with continuous noise √(s² +
@@ -291,4 +293,4 @@ class Spread:
         )
         factor = found / noise if noise else own * math.sqrt(cells / agreed)
         factor = factor if cells > agreed else min(own, factor)
-        return Spread(dict.fromkeys(self.factors, factor), self.moved)
+        return NoiseAllocation(dict.fromkeys(self.factors, factor), self.moved)

@@ -24,7 +24,7 @@ from understudy.privacy.accounts.statement import (
 from understudy.protocols.core import VIEWS, Parties, Watcher, settled
 from understudy.protocols.core.forecast import Forecast
 from understudy.protocols.core.loop import Outcome, card_of, two_steps
-from understudy.protocols.joint.found import Found, Record
+from understudy.protocols.joint.found import Measurements, Record
 from understudy.protocols.joint.party import AlignedJointParty, JointParty
 from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import Study
@@ -105,7 +105,7 @@ def forecast(
     made = replace(
         made,
         **study.foreseen(
-            Found(study, Record({name: {} for name in schemas}, noise)), made
+            Measurements(study, Record({name: {} for name in schemas}, noise)), made
         ),
     )
     warnings = (
@@ -168,7 +168,7 @@ def train(
     return Outcome(replace(parts, card=card | dict(parts.card)), privacy, people)
 
 
-def statement(found: Found, parties: Parties) -> PrivacyStatement:
+def statement(found: Measurements, parties: Parties) -> PrivacyStatement:
     """What the run cost, by the parties' ledgers; of a party that went away, the price
     of all it was asked for.
     """
@@ -202,7 +202,7 @@ def statement(found: Found, parties: Parties) -> PrivacyStatement:
     )
 
 
-def _ended(found: Found) -> str:
+def _ended(found: Measurements) -> str:
     """How the releases ended, for a card."""
     made = found.record.made
     due = len(found.study.releases)
@@ -211,7 +211,7 @@ def _ended(found: Found) -> str:
     return "after the one release" if due == 1 else "after all releases"
 
 
-def _missing(found: Found) -> tuple[str, ...]:
+def _missing(found: Measurements) -> tuple[str, ...]:
     """What a privacy statement says of a further release that did not take place."""
     record = found.record
     if not record.ended:

@@ -21,7 +21,7 @@ from understudy.ground.errors import BudgetExceeded, MessageError, PartyError
 from understudy.protocols.core import Ask, Parties, public_values
 from understudy.protocols.core.alignment import align_grid
 from understudy.protocols.core.loop import Checkpoint, Present
-from understudy.protocols.joint.found import Begun, Found, Record
+from understudy.protocols.joint.found import Begun, Measurements, Record
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
 from understudy.protocols.joint.products import (
     Cells,
@@ -45,7 +45,7 @@ def measure(
     checkpoint: Path | None = None,
     resume: bool = False,
     secret: bytes | None = None,
-) -> Found:
+) -> Measurements:
     """All releases, at the noise that the strictest budget needs. With a `checkpoint`
     folder each release is saved before anything else is asked; `resume=True` continues
     from there: nothing is measured, or charged, twice. `secret`: what masks are dealt
@@ -84,7 +84,7 @@ def measure(
         )
     else:
         record = Record(**saved)
-    found = Found(study, record)
+    found = Measurements(study, record)
     while (record := found.record).made < len(study.releases) and not record.ended:
         try:
             found.record = server.next(found)
@@ -172,7 +172,7 @@ class _Server:
             for name in record.begun
         }
 
-    def next(self, found: Found) -> Record:
+    def next(self, found: Measurements) -> Record:
         """The release after these."""
         record = found.record
         study = self.study
@@ -248,7 +248,7 @@ class _Server:
         return replies
 
     def _sums(
-        self, found: Found, stage: Stage[Any], sent: Mapping[str, Any]
+        self, found: Measurements, stage: Stage[Any], sent: Mapping[str, Any]
     ) -> dict[str, Tensor]:
         """Every block: the pads cancel, and the noise of all who have a part in it is
         left.

@@ -252,7 +252,7 @@ class Study(ABC, Generic[R]):
         """
 
     def terms(self, name: str, found: Any) -> Terms:
-        """What the server chooses for this stage, by what was released (`found.Found`)
+        """What the server chooses for this stage, by what was released (`found.Measurements`)
         and by nothing else.
         """
         return {}
@@ -272,7 +272,7 @@ class Study(ABC, Generic[R]):
         """
 
     def foreseen(self, ahead: Any, said: Any) -> dict[str, Any]:
-        """Further fields of a forecast, `ahead` being a `Found` of which nothing was
+        """Further fields of a forecast, `ahead` being `Measurements` of which nothing was
         released yet.
         """
         return {}

@@ -33,11 +33,11 @@ from understudy.models.moments.released import COUNT, SCALE, Labels, bought_norm
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.forecast import Error
 from understudy.protocols.joint import run
-from understudy.protocols.joint.found import Found, noise_facts
+from understudy.protocols.joint.found import Measurements, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 from understudy.protocols.moments import stages
-from understudy.protocols.moments.stages import MOST_BITS, Lengths, Rows, Sums
+from understudy.protocols.moments.stages import MOST_BITS, ArrayRows, Lengths, Sums
 
 
 def _norms(norms: Any) -> None:
@@ -103,7 +103,7 @@ class Config(FrameConfig, usual.OverRows):
     )
 
 
-class Moments(Study[Callable[[], Iterable[Rows]]]):
+class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
     family: ClassVar = "moments"
     settings: ClassVar = Config
     settled: ClassVar = (
@@ -162,13 +162,13 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
     def people_at(self, rows: Any) -> int:
         return len(rows.ids)
 
-    def rows(self, holding: Holding) -> Callable[[], Iterable[Rows]]:
+    def rows(self, holding: Holding) -> Callable[[], Iterable[ArrayRows]]:
         """In the frame: made at the first count, and kept; of a long folder part by
         part, at each count anew.
         """
 
-        def parts() -> Iterator[Rows]:
-            return (Rows.framed(part, self.frame) for part in holding.rows.parts())
+        def parts() -> Iterator[ArrayRows]:
+            return (ArrayRows.framed(part, self.frame) for part in holding.rows.parts())
 
         return parts if holding.rows.long else cache(lambda: [*parts()])
 
@@ -214,7 +214,7 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
 
     # What the server makes of releases
 
-    def terms(self, name: str, found: Found) -> Terms:
+    def terms(self, name: str, found: Measurements) -> Terms:
         if name == "norms" or (name == "means" and "norms" not in found):
             return {}
         if name == "means":
@@ -255,22 +255,22 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
             "bits": bits,
         }
 
-    def framed(self, found: Found) -> Frame:
+    def framed(self, found: Measurements) -> Frame:
         return self._pulled(found.record.terms["means"])
 
-    def centres(self, found: Found) -> Any:
+    def centres(self, found: Measurements) -> Any:
         from understudy.models.moments.fit import centres
 
         return found.once(
             "centres", lambda: centres(found["means"], self.framed(found), self.labels)
         )
 
-    def directions(self, found: Found) -> Any:
+    def directions(self, found: Measurements) -> Any:
         from understudy.models.moments.fit import directions
 
         return directions(found["pooled"], self.centres(found))
 
-    def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
+    def fit(self, found: Measurements, privacy: Any, look: Any, **more: Any) -> Any:
         from understudy.generators.parts import GeneratorParts
         from understudy.models.moments.fit import fit_cells, memory
         from understudy.models.moments.gaussians import match_shades
@@ -299,7 +299,7 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
             card["expected"] = memory(network, found["pooled"], centre).sentence
         return GeneratorParts(network.eval(), self.schema, card), max(1, round(there))
 
-    def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
+    def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:
         schema = self.schema
         labels = self.labels
         whose = "a class"

@@ -59,14 +59,14 @@ _PIECE = 1 << 11  # rows at a time
 
 
 @dataclass(frozen=True)
-class Rows:
+class ArrayRows:
     coefficients: Whole  # (rows, features)
     histograms: Whole  # (rows, channels · bins)
     classes: Places  # (rows,)
     crowd: Crowd
 
     @classmethod
-    def framed(cls, table: ArrayTable[Any], frame: Frame) -> "Rows":
+    def framed(cls, table: ArrayTable[Any], frame: Frame) -> "ArrayRows":
         """Images or series, person after person; without classes all are of one."""
         none = np.zeros(table.rows, dtype=np.int64)
         classes = none if table.classes is None else table.classes
@@ -79,7 +79,7 @@ class Rows:
         )
 
 
-class Sums(Stage[Callable[[], Iterable[Rows]]]):
+class Sums(Stage[Callable[[], Iterable[ArrayRows]]]):
     """A release of one block, by all holders alike: sums over rows, in parts which are
     made when they are counted.
     Guarantee: one person, with all rows, moves `sums` by at most `sensitivity`
@@ -106,10 +106,10 @@ class Sums(Stage[Callable[[], Iterable[Rows]]]):
             )
         }
 
-    def count(self, rows: Callable[[], Iterable[Rows]]) -> dict[str, Tensor]:
+    def count(self, rows: Callable[[], Iterable[ArrayRows]]) -> dict[str, Tensor]:
         return {"sums": reduce(torch.add, map(self.sums, rows()))}
 
-    def sums(self, rows: Rows) -> Tensor:
+    def sums(self, rows: ArrayRows) -> Tensor:
         """For some rows at a time where everybody has one: so memory does not grow with
         people.
         """
@@ -121,12 +121,14 @@ class Sums(Stage[Callable[[], Iterable[Rows]]]):
             coefficients = rows.coefficients[some]
             alone = Crowd.from_starts(np.arange(len(coefficients) + 1))
             total += self._sums_of(
-                Rows(coefficients, rows.histograms[some], rows.classes[some], alone)
+                ArrayRows(
+                    coefficients, rows.histograms[some], rows.classes[some], alone
+                )
             )
         return total
 
     @abstractmethod
-    def _sums_of(self, rows: Rows) -> Tensor: ...
+    def _sums_of(self, rows: ArrayRows) -> Tensor: ...
 
     def read(
         self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
@@ -148,7 +150,7 @@ class Lengths(Sums):
     sensitivity = float(released.COUNT)
     size = released.CELLS
 
-    def _sums_of(self, rows: Rows) -> Tensor:
+    def _sums_of(self, rows: ArrayRows) -> Tensor:
         with np.errstate(all="ignore"):
             norms = np.sqrt(np.square(rows.coefficients).sum(1)) * (
                 released.CELLS / self.frame.reach
@@ -165,7 +167,7 @@ class Lengths(Sums):
         return {"people": total.double() / released.COUNT, "people_noise": loud}
 
 
-def _of_all(frame: Frame, q: Whole, rows: Rows) -> Tensor:
+def _of_all(frame: Frame, q: Whole, rows: ArrayRows) -> Tensor:
     """The energy of rows q within `SCALE`, and histograms of their values: int64, at
     most `ENERGY` and `SHADES`.
     """
@@ -194,7 +196,7 @@ class First(Sums):
     def size(self) -> int:
         return released.first_size(self.frame, self.classes)
 
-    def _sums_of(self, rows: Rows) -> Tensor:
+    def _sums_of(self, rows: ArrayRows) -> Tensor:
         q = bounded(rows.coefficients, self.frame.reach, released.SCALE)
         ones = np.full((len(q), 1), float(released.COUNT))
         sums = cell_sums(
@@ -239,7 +241,7 @@ class Levels(Sums):
             + frame.channels * released.bins_of(frame)
         )
 
-    def _sums_of(self, rows: Rows) -> Tensor:
+    def _sums_of(self, rows: ArrayRows) -> Tensor:
         q = bounded(rows.coefficients, self.frame.reach, released.SCALE)
         ones = np.full((len(q), 1), float(released.COUNT))
         sizes = self.labels.sizes
@@ -293,7 +295,7 @@ class Pooled(Sums):
     def diagonal(self) -> Tensor:
         return on_diagonal(self.features)
 
-    def _sums_of(self, rows: Rows) -> Tensor:
+    def _sums_of(self, rows: ArrayRows) -> Tensor:
         q = bounded(
             _about(self.means, rows)[:, : self.features], float(self.radius), self.scale
         )
@@ -348,7 +350,7 @@ class Within(Sums):
         first = torch.zeros(self._head, dtype=torch.bool)
         return torch.cat([first, on_diagonal(self.directions).repeat(self.cells)])
 
-    def _sums_of(self, rows: Rows) -> Tensor:
+    def _sums_of(self, rows: ArrayRows) -> Tensor:
         y = _about(self.means, rows)[:, : len(self.basis)]
         u = turned(y, self.basis)
         signs = (u[:, : self.bits] > 0) @ (1 << np.arange(self.bits))
@@ -476,7 +478,7 @@ def turned(rows: Whole, basis: Tensor) -> Whole:
     )
 
 
-def _about(means: Tensor, rows: Rows) -> Whole:
+def _about(means: Tensor, rows: ArrayRows) -> Whole:
     return np.asarray(
         rows.coefficients - means.numpy().astype(np.float64)[rows.classes]
     )

@@ -57,7 +57,7 @@ _MOST_COLUMNS = 20
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReportPlan:
     share: float  # of the people, for single columns
     others: float  # how much a pair without the target is wanted against one with it
     always: bool  # whether the target is in every set
@@ -82,7 +82,7 @@ class Plan:
         *,
         target: bool,
         classes: int = 2,
-    ) -> "Plan":
+    ) -> "ReportPlan":
         """By ε, columns and people, and a target (of so many `classes`) if named; else
         for single columns.
         """
@@ -142,7 +142,7 @@ def first_round(levels: Sequence[int]) -> Asking:
 
 
 def second_round(
-    plan: Plan,
+    plan: ReportPlan,
     ways: Sequence[Tensor],
     *,
     ordered: Sequence[int],
@@ -237,7 +237,7 @@ def _neighbours(way: Tensor, least: float) -> Tensor:
 
 
 def _grow(
-    plan: Plan,
+    plan: ReportPlan,
     tables: Sequence[Array],
     wanted: Array,
     asked: Array,

@@ -45,7 +45,12 @@ from understudy.protocols.one_report.party import (
     OneReportParty,
     Round,
 )
-from understudy.protocols.one_report.plan import Asking, Plan, first_round, second_round
+from understudy.protocols.one_report.plan import (
+    Asking,
+    ReportPlan,
+    first_round,
+    second_round,
+)
 
 __all__ = ["PROTOCOL", "Config", "train"]
 
@@ -80,7 +85,7 @@ class _Run(TwoRounds):
         self.refused: dict[int, int] = {}  # reports of each round that are none
 
     def plan_rounds(self) -> None:
-        self.plan = Plan.rule(
+        self.plan = ReportPlan.rule(
             self.config.epsilon_total,
             self.levels,
             sum(self.hosted.values()),

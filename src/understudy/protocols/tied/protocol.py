@@ -49,7 +49,7 @@ from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.forecast import figure
 from understudy.protocols.joint import run
-from understudy.protocols.joint.found import Found, noise_facts
+from understudy.protocols.joint.found import Measurements, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import (
     Holding,
@@ -68,7 +68,7 @@ from understudy.protocols.tied.stages import (
     Classes,
     Joint,
     Label,
-    People,
+    SharedPeople,
     TablePeople,
 )
 
@@ -104,7 +104,7 @@ class Config(FrameConfig, usual.OverColumns):
     steps: int = setting(600, WHOLE, "the most steps of the fit")
 
 
-class TiedStudy(Study[People]):
+class TiedStudy(Study[SharedPeople]):
     """Holders of a table, of images or of series of the same people, each a group of
     its own. What the server chooses between two releases (norms, centres, radii,
     directions) changes no sensitivity.
@@ -225,7 +225,7 @@ class TiedStudy(Study[People]):
                 )
         return scale
 
-    def rows(self, holding: Holding) -> People:
+    def rows(self, holding: Holding) -> SharedPeople:
         held = holding.rows
         aligned = holding.aligned
         group = self.grid.group_of(holding.name)
@@ -238,7 +238,7 @@ class TiedStudy(Study[People]):
                 return TablePeople(aligned.encoded(codec.codes), codec.sizes)
             return ArrayPeople.at_places(self.frames[group], held, holding.places)
 
-        return People(group, people)
+        return SharedPeople(group, people)
 
     def ring(self, people: int | None, noise: Any) -> Ring:
         """That holds the people's products and all noise; the means are smaller."""
@@ -284,8 +284,12 @@ class TiedStudy(Study[People]):
         )
 
     def stage(
-        self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[People]]
-    ) -> Stage[People]:
+        self,
+        name: str,
+        terms: Terms,
+        noise: float,
+        before: Mapping[str, Stage[SharedPeople]],
+    ) -> Stage[SharedPeople]:
         match name:
             case "norms":
                 expect(terms)
@@ -341,7 +345,7 @@ class TiedStudy(Study[People]):
 
     # What the server makes of releases
 
-    def terms(self, name: str, found: Found) -> Terms:
+    def terms(self, name: str, found: Measurements) -> Terms:
         if name == "norms" or (name == "means" and "norms" not in found):
             return {}
         if name == "means":
@@ -365,7 +369,7 @@ class TiedStudy(Study[People]):
         told = {name: (own * 4096).round().long() for name, own in basis.items()}
         return {"centre": centre, "radius": radius, "basis": told}
 
-    def _norms(self, found: Found) -> dict[str, float]:
+    def _norms(self, found: Measurements) -> dict[str, float]:
         """What the release of lengths says, at the noise that the means will have."""
         noise = found.deviations_of("means", self._alone("means", self.frames).blocks)
         norms = {}
@@ -377,10 +381,10 @@ class TiedStudy(Study[People]):
             norms[self.names[group]] = frame.norm * share
         return norms
 
-    def framed(self, found: Found) -> dict[int, Frame]:
+    def framed(self, found: Measurements) -> dict[int, Frame]:
         return self._pulled(found.record.terms["means"])
 
-    def centres(self, found: Found) -> dict[int, Any]:
+    def centres(self, found: Measurements) -> dict[int, Any]:
         """The mean of each array, and how far people are from it. How many they are is
         known.
         """
@@ -393,7 +397,7 @@ class TiedStudy(Study[People]):
             for group, first in found["means"].items()
         }
 
-    def tied(self, found: Found) -> Any:
+    def tied(self, found: Measurements) -> Any:
         """What is fitted to the joint release; directions by class are asked by it."""
         from understudy.models.tied.fit import Tied
         from understudy.protocols.tied.reading import joint_of
@@ -401,14 +405,16 @@ class TiedStudy(Study[People]):
         fitted = {
             key: getattr(self.config, key) for key in ("components", "steps", "seed")
         }
-        return found.once("tied", lambda: Tied.of(joint_of(self, found), **fitted))
+        return found.once(
+            "tied", lambda: Tied.from_joint(joint_of(self, found), **fitted)
+        )
 
-    def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
+    def fit(self, found: Measurements, privacy: Any, look: Any, **more: Any) -> Any:
         from understudy.protocols.tied.reading import fitted
 
         return fitted(self, found)
 
-    def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
+    def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:
         """With so many people also what each holder sends to the others, through the
         server.
         """

@@ -14,10 +14,10 @@ from understudy.generators.parts import GeneratorParts
 from understudy.models.tied.fit import Classwise, Joint, fit_tied
 from understudy.models.tied.network import Part
 from understudy.privacy.secure.moments import one_for
-from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.found import Measurements
 
 
-def joint_of(study: Any, found: Found) -> Joint:
+def joint_of(study: Any, found: Measurements) -> Joint:
     scale = study.scale("joint", found.noise("joint"))
     told = found.record.terms["joint"]
     names = study.names
@@ -64,7 +64,7 @@ def joint_of(study: Any, found: Found) -> Joint:
     )
 
 
-def classwise_of(study: Any, found: Found) -> dict[str, Classwise]:
+def classwise_of(study: Any, found: Measurements) -> dict[str, Classwise]:
     """The release by class, if it took place: of each array, in squared steps."""
     if "classes" not in found:
         return {}
@@ -81,7 +81,7 @@ def classwise_of(study: Any, found: Found) -> dict[str, Classwise]:
     return read
 
 
-def fitted(study: Any, found: Found) -> tuple[GeneratorParts, int]:
+def fitted(study: Any, found: Measurements) -> tuple[GeneratorParts, int]:
     """One generator of all parties' rows, and how many people there are."""
     tied = study.tied(found)
     names = study.names

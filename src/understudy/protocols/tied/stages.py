@@ -31,7 +31,7 @@ from understudy.privacy.secure.counts import gram_matrix, one_hot
 from understudy.privacy.secure.moments import triangle
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Multiplied, Product, Stage, block_name
-from understudy.protocols.moments.stages import First, Rows, Sums, turned
+from understudy.protocols.moments.stages import ArrayRows, First, Sums, turned
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ArrayPeople:
         values = table.values[at]
         return cls(frame, values, frame.coefficients(values), starts)
 
-    def rows(self, *, shaded: bool) -> Rows:
+    def rows(self, *, shaded: bool) -> ArrayRows:
         """As the stages of moments count them, all of one class; `shaded`: with
         histograms of their values.
         """
@@ -97,7 +97,7 @@ class ArrayPeople:
             if shaded
             else np.zeros((len(nowhere), 0))
         )
-        return Rows(
+        return ArrayRows(
             self.coefficients, shades, nowhere, moments.Crowd.from_starts(self.starts)
         )
 
@@ -143,7 +143,7 @@ class TablePeople:
 
 
 @dataclass
-class People:
+class SharedPeople:
     """A holder's shared people, made when they are first needed, and the vectors of the
     stage that is due.
     """
@@ -159,7 +159,7 @@ class People:
 
 
 @dataclass(frozen=True, eq=False)
-class Alone(Stage[People]):
+class Alone(Stage[SharedPeople]):
     """Sums that every holder of images or series releases by itself: one stage of
     moments each, by its group.
     """
@@ -174,7 +174,7 @@ class Alone(Stage[People]):
             for at, stage in own.items()
         }
 
-    def count(self, rows: People) -> dict[str, Tensor]:
+    def count(self, rows: SharedPeople) -> dict[str, Tensor]:
         people = rows.made()
         if isinstance(people, TablePeople):
             return {}
@@ -196,7 +196,7 @@ class Alone(Stage[People]):
 
 
 @dataclass(frozen=True, eq=False)
-class Joint(Multiplied[People]):
+class Joint(Multiplied[SharedPeople]):
     """All second moments: triangles within a holder, and every cell of the products of
     two.
     """
@@ -233,10 +233,10 @@ class Joint(Multiplied[People]):
             return people.joint(self.scale)
         return people.joint(self.centre[group], self.radius[group], self.scale)
 
-    def count(self, rows: People) -> dict[str, Tensor]:
+    def count(self, rows: SharedPeople) -> dict[str, Tensor]:
         return {block_name((rows.group,) * 2): rows.vectors(self).triangle()}
 
-    def vectors(self, rows: People, start: int, stop: int) -> NDArray[Any]:
+    def vectors(self, rows: SharedPeople, start: int, stop: int) -> NDArray[Any]:
         return rows.vectors(self).words(start, stop)
 
     def read(
@@ -250,7 +250,7 @@ class Joint(Multiplied[People]):
 
 
 @dataclass(frozen=True, eq=False)
-class Classes(Multiplied[People]):
+class Classes(Multiplied[SharedPeople]):
     """Of every array the second moments of every class, in a subspace: products of
     triangles with one-hot classes.
     """
@@ -303,10 +303,10 @@ class Classes(Multiplied[People]):
         basis[: len(self.basis[group])] = self.basis[group]
         return people.turned(self.centre[group], basis, self.radius[group], self.scale)
 
-    def count(self, rows: People) -> dict[str, Tensor]:
+    def count(self, rows: SharedPeople) -> dict[str, Tensor]:
         return {}
 
-    def vectors(self, rows: People, start: int, stop: int) -> NDArray[Any]:
+    def vectors(self, rows: SharedPeople, start: int, stop: int) -> NDArray[Any]:
         return rows.vectors(self).words(start, stop)
 
     def read(

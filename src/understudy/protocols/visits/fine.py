@@ -38,7 +38,7 @@ from understudy.ground.errors import MessageError
 from understudy.models.tables.merged_levels import level_count, merged_neighbours
 from understudy.models.tables.smooth_laws import Counted
 from understudy.models.tables.trees import Trees, TreesRead, runs_of
-from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.found import Measurements
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Stage
 from understudy.protocols.visits.columns import Split, grid_of
@@ -52,7 +52,7 @@ Runs = tuple[tuple[str, Run], ...]
 
 
 @dataclass(frozen=True)
-class Rows:
+class VisitRows:
     """A holder's people by their levels and fine cells, between bounds that were found,
     or by public cells before that, made when they are first counted; and its group.
     """
@@ -274,7 +274,7 @@ def nodes_moved(columns: Mapping[str, Bought]) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class FineCells(Stage[Rows]):
+class FineCells(Stage[VisitRows]):
     """The trees of all columns whose levels are bought, or the public cells of those
     without bounds, a block each, in parts of a `unit`.
     """
@@ -295,7 +295,7 @@ class FineCells(Stage[Rows]):
             )
         return found
 
-    def count(self, rows: Rows) -> dict[str, Tensor]:
+    def count(self, rows: VisitRows) -> dict[str, Tensor]:
         codes = rows.codes(self.within.runs)
         weighed = {
             "people": (codes.people, np.full(len(codes.people), float(self.unit))),
@@ -354,7 +354,7 @@ class FineCells(Stage[Rows]):
         }
 
 
-def runs_found(found: Found) -> Tensor:
+def runs_found(found: Measurements) -> Tensor:
     """In which run of public cells the people of each column without bounds are:
     (columns, 2).
     """
@@ -364,14 +364,14 @@ def runs_found(found: Found) -> Tensor:
     return torch.stack([runs[name] for name in columns])
 
 
-def fine_tables(found: Found) -> dict[str, Tensor]:
+def fine_tables(found: Measurements) -> dict[str, Tensor]:
     """People by fine cell, and last those without a value, of every column: also by
     what public cells said of it.
     """
     return found.once("fine tables", lambda: _fine_tables(found))  # type: ignore[no-any-return]
 
 
-def _fine_tables(found: Found) -> dict[str, Tensor]:
+def _fine_tables(found: Measurements) -> dict[str, Tensor]:
     stage = cast(FineCells, found.stage("fine"))
     tables = dict[str, Tensor]()
     also = dict[str, Counted]()
@@ -393,7 +393,9 @@ def _fine_tables(found: Found) -> dict[str, Tensor]:
     for names, trees, nodes, noises in _alike(stage.columns, found["fine"]):
         more = {place: [also[name]] for place, name in enumerate(names) if name in also}
         tables |= zip(
-            names, TreesRead.of(trees, nodes, noises, None, more).tables, strict=True
+            names,
+            TreesRead.from_sums(trees, nodes, noises, None, more).tables,
+            strict=True,
         )
     return tables
 

@@ -34,7 +34,7 @@ from understudy.protocols.core.forecast import (
     Stage,
     alignment_seconds,
 )
-from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.found import Measurements
 from understudy.protocols.visits.fine import fine_tables, nodes_moved
 from understudy.protocols.visits.wide import wide_columns
 
@@ -114,7 +114,7 @@ def check_fit(study: Any) -> Events:
 
 
 def fitted(
-    study: Any, found: Found, look: Callable[[], None]
+    study: Any, found: Measurements, look: Callable[[], None]
 ) -> tuple[GeneratorParts, int]:
     """The mixture, and how many people there are."""
     tables = found["tables"]
@@ -157,7 +157,7 @@ def fitted(
 
 
 def drawn_finely(
-    study: Any, found: Found, network: Mixtures, schema: Events
+    study: Any, found: Measurements, network: Mixtures, schema: Events
 ) -> tuple[Mixtures, Events]:
     """The same where levels that were bought are parted into bins, as the fine tables
     say.
@@ -194,7 +194,7 @@ COUNTED = {
 }
 
 
-def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
+def foreseen(study: Any, ahead: Measurements, said: Forecast) -> dict[str, Any]:
     """What a forecast says of the tables, and how uncertain they will be."""
     schema = check_fit(study)
     people = said.people

@@ -53,7 +53,7 @@ from understudy.privacy.secure.moments import LARGEST
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.settings import RULES
 from understudy.protocols.joint import run
-from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.found import Measurements
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
 from understudy.protocols.joint.stage import (
     Holding,
@@ -69,8 +69,8 @@ from understudy.protocols.visits.columns import Split, grid_of
 from understudy.protocols.visits.fine import (
     Bought,
     FineCells,
-    Rows,
     Runs,
+    VisitRows,
     Within,
     fine_tables,
     nodes_moved,
@@ -107,7 +107,7 @@ class Config(usual.OverRows, usual.OverColumns):
 
 
 @dataclass(frozen=True)
-class Tables(Multiplied[Rows]):
+class VisitMarginals(Multiplied[VisitRows]):
     """All tables of every group's columns and of those of every two, in parts of a
     `unit`.
     Guarantee: a person's cells in a table are no less than 0 and add up to its unit at
@@ -153,13 +153,13 @@ class Tables(Multiplied[Rows]):
             else None
         )
 
-    def count(self, rows: Rows) -> dict[str, Tensor]:
+    def count(self, rows: VisitRows) -> dict[str, Tensor]:
         counts = count_visits(
             rows.levels(self.runs, self.bought), self.split.own(rows.group), self.unit
         )
         return {block_name((rows.group, rows.group)): torch.from_numpy(counts)}
 
-    def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[np.int64]:
+    def vectors(self, rows: VisitRows, start: int, stop: int) -> NDArray[np.int64]:
         some = rows.levels(self.runs, self.bought, slice(start, stop))
         return person_vectors(some, self.split.own(rows.group), math.isqrt(self.unit))
 
@@ -196,7 +196,7 @@ class Tables(Multiplied[Rows]):
         }
 
 
-class VisitStudy(Study[Rows]):
+class VisitStudy(Study[VisitRows]):
     """The server chooses who takes part, more noise, after "reach" the bounds of
     numbers without them, and after "fine", by fine cells, the levels of numbers without
     bins (`visits/fine.py`).
@@ -261,7 +261,7 @@ class VisitStudy(Study[Rows]):
         shares = tuple(weight / sum(weights) for weight in weights)
         return VectorPricing(self.config.colluding, self.config.most_holders, shares)
 
-    def rows(self, holding: Holding) -> Rows:
+    def rows(self, holding: Holding) -> VisitRows:
         """Where events are drawn, the same ones in one session: others under the same
         masks would tell rows.
         """
@@ -286,11 +286,15 @@ class VisitStudy(Study[Rows]):
             own = held if aligned is None else held.take(holding.places)
             return own.codes(holding.drawing(), bounded)  # type: ignore[no-any-return]
 
-        return Rows(self.grid.group_of(holding.name), codes)
+        return VisitRows(self.grid.group_of(holding.name), codes)
 
     def stage(
-        self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]
-    ) -> Stage[Rows]:
+        self,
+        name: str,
+        terms: Terms,
+        noise: float,
+        before: Mapping[str, Stage[VisitRows]],
+    ) -> Stage[VisitRows]:
         if name == "reach":
             expect(terms)
             return self.cells(noise, self.public, self.widest)
@@ -321,7 +325,7 @@ class VisitStudy(Study[Rows]):
 
     def tables(
         self, noise: float, within: Within, bought: Mapping[str, Bought]
-    ) -> Tables:
+    ) -> VisitMarginals:
         """On these levels, and else on declared ones, or as many as there are before
         some are bought.
         """
@@ -329,7 +333,7 @@ class VisitStudy(Study[Rows]):
         units = (
             UNITS if len(self.grid.groups) == 1 else tuple(root**2 for root in ROOTS)
         )
-        return Tables(
+        return VisitMarginals(
             split,
             self._unit(units, noise, split.layout.sensitivity),
             bought,
@@ -345,7 +349,7 @@ class VisitStudy(Study[Rows]):
             (unit for unit in units if noise * sensitivity(unit) <= most), units[-1]
         )
 
-    def terms(self, name: str, found: Found) -> Terms:
+    def terms(self, name: str, found: Measurements) -> Terms:
         if name == "fine" and self.public:
             return {"runs": runs_found(found)}
         if name != "tables" or not self.bought:
@@ -360,7 +364,7 @@ class VisitStudy(Study[Rows]):
             }
         }
 
-    def cell_noise(self, found: Found, within: Within) -> dict[Block, float]:
+    def cell_noise(self, found: Measurements, within: Within) -> dict[Block, float]:
         """The deviation in the cells of each table, in people: about that, before
         levels are bought.
         """
@@ -373,13 +377,13 @@ class VisitStudy(Study[Rows]):
         check_fit(self)
 
     def fit(
-        self, found: Found, privacy: Any, look: Callable[..., None], **more: Any
+        self, found: Measurements, privacy: Any, look: Callable[..., None], **more: Any
     ) -> Any:
         from understudy.protocols.visits.fit import fitted
 
         return fitted(self, found, look)
 
-    def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
+    def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:
         from understudy.protocols.visits.fit import foreseen
 
         return foreseen(self, ahead, said)

@@ -33,7 +33,7 @@ from understudy.runtime.grpc.frames import (
 )
 from understudy.runtime.identity import Invitation
 from understudy.runtime.journal import Answer, AskId, AuditLog
-from understudy.runtime.session import Seat, Session
+from understudy.runtime.session import Participant, Session
 from understudy.runtime.wire import spoken_bytes
 
 T = TypeVar("T")
@@ -47,12 +47,14 @@ _KINDS = 64
 _log = logging.getLogger(__name__)
 
 
-def join(seat: Seat, *, address: str | None = None, **manners: float) -> Contract:
+def join(
+    seat: Participant, *, address: str | None = None, **manners: float
+) -> Contract:
     """Take part in one run, until the server ends it; the contract that was kept.
-    `manners`: of a `Line`. PartyError when the server turns this party away, or has
-    called the run off. What was recorded is deleted at the end.
+    `manners`: of a `ServerConnection`. PartyError when the server turns this party
+    away, or has called the run off. What was recorded is deleted at the end.
     """
-    line = Line(
+    line = ServerConnection(
         seat.invitation, address or seat.invitation.address, seat.log, **manners
     )
     attendance = _Attendance(seat, line)
@@ -78,7 +80,7 @@ def enrol(
     lost. PartyError: not the first.
     """
     log = log or AuditLog(None)
-    line = Line(invitation, address or invitation.address, log, **manners)
+    line = ServerConnection(invitation, address or invitation.address, log, **manners)
     request = certificates.request(key, invitation.party)
 
     async def converse(call: Any) -> bytes:
@@ -110,7 +112,7 @@ class _Broken(Exception):  # noqa: N818
 
 
 @dataclass
-class Line:
+class ServerConnection:
     """A party's way to the server: dials until a conversation has come to its end.
     Dials again whenever the stream breaks or nothing is heard for `silence` seconds,
     after a pause that doubles and is drawn at random; PartyError when the server could
@@ -204,7 +206,7 @@ class Line:
 class _Attendance:
     """What outlives a stream: the session with the party in it."""
 
-    def __init__(self, seat: Seat, line: Line) -> None:
+    def __init__(self, seat: Participant, line: ServerConnection) -> None:
         self.seat = seat
         self.line = line
         self.session: Session | None = None

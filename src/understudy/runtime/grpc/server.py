@@ -16,7 +16,7 @@ from understudy.ground.errors import ConfigError, ContractRefused, PartyAway, Pa
 from understudy.protocols.core import Ask, Message
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.frames import METHOD, SERVER_OPTIONS, drive, run, why_not
-from understudy.runtime.grpc.streams import Limits, Link, Open, Streams, Turn
+from understudy.runtime.grpc.streams import Limits, Link, Open, PendingAsks, Streams
 from understudy.runtime.identity import ServerIdentity
 from understudy.runtime.journal import Answer, AuditLog
 from understudy.runtime.local import RemoteParties, addressed
@@ -285,7 +285,7 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
         """What comes of each ask, in their order; of who is not waited for any longer,
         that nothing came.
         """
-        turn = Turn(asked, time.monotonic() + self.patience)
+        turn = PendingAsks(asked, time.monotonic() + self.patience)
         for name, body in asked.items():
             self._open(self._links[name], asks[name].kind(), body, turn)
         try:
@@ -297,7 +297,7 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
                     link.open = None
         return {name: turn.outcomes[name] for name in asked if name in turn.outcomes}
 
-    async def _await(self, turn: Turn) -> None:
+    async def _await(self, turn: PendingAsks) -> None:
         """Until all have answered or are given up: connected or not after `patience`
         seconds, or `away` too long.
         """
@@ -320,7 +320,7 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
                     away = "is not connected" if link.missed else "has not answered"
                     turn.give_up(name, f"{away} for {self.patience:g} s")
 
-    def _open(self, link: Link, kind: str, body: bytes, turn: Turn) -> None:
+    def _open(self, link: Link, kind: str, body: bytes, turn: PendingAsks) -> None:
         if link.refusal:
             turn.settle(link.name, PartyError(link.refusal))
             return

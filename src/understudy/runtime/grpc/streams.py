@@ -36,7 +36,7 @@ _STOPPED = "the server has stopped, and may come back"
 _HELD = "the run waits, since its contract was refused:"
 
 
-class Turn:
+class PendingAsks:
     """Asks that were put at once, and what has come of them."""
 
     def __init__(self, asked: Mapping[str, bytes], expires: float) -> None:
@@ -66,7 +66,7 @@ class Open:
     number: int
     kind: str
     body: bytes
-    turn: Turn
+    turn: PendingAsks
 
 
 @dataclass

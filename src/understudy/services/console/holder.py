@@ -34,7 +34,7 @@ from understudy.runtime.session import ENDED
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class BudgetStatus:
     """What a ledger allows, and what is spent of it: ε against whom the budget
     binds.
     """
@@ -57,7 +57,7 @@ class Standing:
 class Offered:
     contract: Contract
     party: str
-    standing: Standing | None
+    standing: BudgetStatus | None
 
     @property
     def about(self) -> str:
@@ -210,14 +210,14 @@ class HolderHome:
     def book(self) -> Path:
         return Path(self.status().get("book") or self.folder / f"{self.party}.ledger")
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> BudgetStatus | None:
         path = self.book()
         if not path.exists():
             return None
         with Ledger(path) as book:
             budget = book.budget
             spent = book.spent(against=budget.against)
-            return Standing(
+            return BudgetStatus(
                 budget=budget, spent=spent, guess=book.guess(), adjacency=book.adjacency
             )
 

@@ -81,13 +81,13 @@ def who_am_i(caller: By) -> say.CallerOut:
 @api.get("/pools")
 def list_pools(exchange: The, caller: By) -> list[say.PoolOut]:
     """The pools of this token."""
-    return [say.PoolOut.of(row) for row in exchange.pools(caller)]
+    return [say.PoolOut.from_row(row) for row in exchange.pools(caller)]
 
 
 @api.post("/pools", status_code=201, responses=refusals(409))
 def found_pool(exchange: The, caller: By, new: say.NewPool) -> say.PoolOut:
     """Create a pool (administrators)."""
-    return say.PoolOut.of(
+    return say.PoolOut.from_row(
         exchange.add_pool(caller, new.name, Requirements.from_dict(new.requirements))
     )
 
@@ -95,7 +95,7 @@ def found_pool(exchange: The, caller: By, new: say.NewPool) -> say.PoolOut:
 @api.put("/pools/{pool}/subscription")
 def subscribe(exchange: The, caller: By, pool: Name) -> say.PoolOut:
     """Join a pool and learn its requirements. Joining twice changes nothing."""
-    return say.PoolOut.of(exchange.subscribe(caller, pool))
+    return say.PoolOut.from_row(exchange.subscribe(caller, pool))
 
 
 @api.get("/pools/{pool}/offers")
@@ -118,13 +118,13 @@ def list_offers(
     rows = exchange.offers(
         caller, pool, labels=label or (), silos=silo or (), epsilon=epsilon
     )
-    return [say.OfferOut.of(row) for row in rows]
+    return [say.OfferOut.from_row(row) for row in rows]
 
 
 @api.get("/pools/{pool}/offers/{digest}", responses=refusals(410))
 def show_offer(exchange: The, caller: By, pool: Name, digest: Digest) -> OfferWhole:
     """One generator: its card and a few of its rows."""
-    return OfferWhole.of(exchange.offer(caller, pool, digest))
+    return OfferWhole.from_row(exchange.offer(caller, pool, digest))
 
 
 @api.put(
@@ -157,7 +157,7 @@ async def push(
             row = await in_thread(
                 exchange.push, caller, pool, digest, upload, limiter=state.checkers
             )
-    return say.OfferOut.of(row)
+    return say.OfferOut.from_row(row)
 
 
 @api.get(
@@ -246,7 +246,7 @@ def pool_page(
     """What is on offer in a pool: coverage, offers by choice, a look at each class."""
     row = exchange.pool(caller, pool)
     requirements = requirements_of(row)
-    everything = [OfferWhole.of(offer) for offer in exchange.offers(caller, pool)]
+    everything = [OfferWhole.from_row(offer) for offer in exchange.offers(caller, pool)]
     shown = [
         offer
         for offer in everything
@@ -286,7 +286,7 @@ def pool_page(
 @pages.get("/pools/{pool}/{digest}")
 def offer_page(exchange: The, caller: By, pool: Name, digest: Digest) -> HTMLResponse:
     """One offer: facts, card, and a sheet of what it draws."""
-    offer = OfferWhole.of(exchange.offer(caller, pool, digest))
+    offer = OfferWhole.from_row(exchange.offer(caller, pool, digest))
     row = exchange.pool(caller, pool)
     card = json.dumps(offer.card, indent=2, ensure_ascii=False)
     facts = _drawn(requirements_of(row))

@@ -97,7 +97,7 @@ class PoolOut(Message):
     created: str
 
     @classmethod
-    def of(cls, row: database.Pool) -> "PoolOut":
+    def from_row(cls, row: database.Pool) -> "PoolOut":
         return cls(
             name=row.name,
             requirements=json.loads(row.requirements),
@@ -125,7 +125,7 @@ class OfferOut(Message):
     created: str
 
     @classmethod
-    def of(cls, row: database.Offer) -> Self:
+    def from_row(cls, row: database.Offer) -> Self:
         facts = {name: getattr(row, name) for name in cls.model_fields}
         return cls(
             **facts | {name: json.loads(facts[name]) for name in _JSON & facts.keys()}

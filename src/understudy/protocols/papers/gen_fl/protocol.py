@@ -236,7 +236,7 @@ class Make(Call, kind="gen-fl.make"):
     """
 
 
-class Made(Reply, kind="gen-fl.made"):
+class SyntheticRowsMade(Reply, kind="gen-fl.made"):
     """For how many clients they were made. The rows stay with the clients."""
 
     clients: Paid
@@ -252,7 +252,7 @@ class GenFlParty(HostParty):
     synthetic rows and all reports is left out.
     """
 
-    beside = (Make, Made)
+    beside = (Make, SyntheticRowsMade)
     what = f"one report each; {PER_ROW}"
     before = "synthetic rows and "
 
@@ -313,7 +313,7 @@ class GenFlParty(HostParty):
             )
 
     # Algorithm B1
-    def _make(self, ask: Make) -> Made:
+    def _make(self, ask: Make) -> SyntheticRowsMade:
         self._admit(ask.people)
         config = self.config
         new = self.places[ask.people]
@@ -355,7 +355,7 @@ class GenFlParty(HostParty):
             gan, shares, config.rows, self.rng
         )
         self.made[new] = True
-        return Made(clients=Paid(len(new), receipt))
+        return SyntheticRowsMade(clients=Paid(len(new), receipt))
 
     # Algorithm B2, lines 5–12
     def reports(self, ask: Round) -> Value:

@@ -39,11 +39,11 @@ from understudy.privacy.secure.counts import needed_noise, noise, shared_noise, 
 from understudy.privacy.secure.moments import moments_event, noise_for
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.stages import Pairs
-from understudy.protocols.gram.stages import Rows as GramRows
-from understudy.protocols.joint.pricing import Spread, VectorPricing
+from understudy.protocols.gram.stages import TableRows as GramRows
+from understudy.protocols.joint.pricing import NoiseAllocation, VectorPricing
 from understudy.protocols.joint.stage import Stage
+from understudy.protocols.moments.stages import ArrayRows as MomentRows
 from understudy.protocols.moments.stages import First, Pooled, Within, finest
-from understudy.protocols.moments.stages import Rows as MomentRows
 from understudy.protocols.papers.sgde.kinds import pooled
 from understudy.protocols.papers.sgde.offer import Requirements
 from understudy.protocols.papers.sgde.offering import Offering
@@ -129,7 +129,7 @@ class PairCounts(_Sums):
             (pairs & of_class, pairs & ~of_class), self.blank.noise, strict=True
         ):
             stage = Pairs(
-                layout, wanted, (), Spread.even(layout.grid, int(wanted.sum()))
+                layout, wanted, (), NoiseAllocation.even(layout.grid, int(wanted.sum()))
             )
             noisy = released_alone(stage, held, sigma, rng)
             counts = counts + stage.read(noisy, dict.fromkeys(noisy, sigma)).gram

@@ -43,7 +43,7 @@ from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.table import Table
 from understudy.ground.errors import ConfigError
-from understudy.models.plan import Plan
+from understudy.models.plan import NetworkPlan
 
 if TYPE_CHECKING:
     from understudy.models.nets.beta_vae import BetaVae
@@ -99,7 +99,7 @@ class Pooled(ABC, Generic[S, R]):
 
     @abstractmethod
     def fits(
-        self, schema: S, plan: Plan, network: Mapping[str, Any], classes: int
+        self, schema: S, plan: NetworkPlan, network: Mapping[str, Any], classes: int
     ) -> bool:
         """Whether a network draws such rows, of so many classes."""
 
@@ -160,7 +160,11 @@ class PooledTable(Pooled[Schema, Table]):
         return replace(rows, frame=rows.frame.assign(**{target: swapped}))
 
     def fits(
-        self, schema: Schema, plan: Plan, network: Mapping[str, Any], classes: int
+        self,
+        schema: Schema,
+        plan: NetworkPlan,
+        network: Mapping[str, Any],
+        classes: int,
     ) -> bool:
         return plan.levels and plan.drawn == TABLE.sizes(schema)
 
@@ -236,7 +240,7 @@ class _PooledArrays(Pooled[A, ArrayTable[A]]):
         )
 
     def fits(
-        self, schema: A, plan: Plan, network: Mapping[str, Any], classes: int
+        self, schema: A, plan: NetworkPlan, network: Mapping[str, Any], classes: int
     ) -> bool:
         drawn = (
             not plan.levels

@@ -113,7 +113,7 @@ def _labelled(requirements: Requirements) -> Any:
 
 
 @dataclass(frozen=True)
-class Suspicion:
+class OfferAssessment:
     """What the rest of the pool thinks of one offer: `looks_like` is the class that it
     is taken for most often.
     """
@@ -131,14 +131,15 @@ def suspicions(
     *,
     rows: int = ROWS,
     seed: int = 0,
-) -> list[Suspicion]:
+) -> list[OfferAssessment]:
     whole(rows=rows)
     silos = sorted({str(offer.card["silo"]) for offer in offers})
     names = requirements.labels
     if len(silos) < LEAST_SILOS or not names:
         whose = [(str(offer.card["silo"]), offer.card["label"]) for offer in offers]
         return [
-            Suspicion(silo, label, None, label, flagged=False) for silo, label in whose
+            OfferAssessment(silo, label, None, label, flagged=False)
+            for silo, label in whose
         ]
     seen = [
         (offer, label) for offer in offers for label in _labels(requirements, offer)
@@ -173,7 +174,7 @@ def suspicions(
         )
         place += len(own_label)
         judged.append(
-            Suspicion(
+            OfferAssessment(
                 str(offer.card["silo"]),
                 offer.card["label"],
                 agreement,

@@ -57,7 +57,7 @@ from understudy.protocols.papers.sgde.party import (
     SgdeParty,
     Subscribe,
 )
-from understudy.protocols.papers.sgde.pool import Suspicion, pool, suspicions
+from understudy.protocols.papers.sgde.pool import OfferAssessment, pool, suspicions
 from understudy.protocols.papers.sgde.sums import ADDED
 from understudy.protocols.protocol import Protocol
 
@@ -111,7 +111,7 @@ class Config(Recipe, usual.PeopleApart):
 @dataclass(frozen=True)
 class PoolOutcome(Outcome):
     offers: tuple[GeneratorParts, ...]
-    suspicions: tuple[Suspicion, ...]
+    suspicions: tuple[OfferAssessment, ...]
 
 
 def _agreed(config: Config) -> dict[str, Any]:

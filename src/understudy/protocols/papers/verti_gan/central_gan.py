@@ -17,7 +17,7 @@ from understudy.data.kinds import AnySchema, Rows
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Parties
-from understudy.protocols.core.alignment import ROW_NUMBER, Found
+from understudy.protocols.core.alignment import ROW_NUMBER, SharedPositions
 from understudy.protocols.core.loop import Outcome
 from understudy.protocols.papers.verti_gan import protocol as verti_gan
 from understudy.protocols.papers.verti_gan.party import VertiGanParty
@@ -56,7 +56,7 @@ def train(
         config,
         parties,
         schemas,
-        align=lambda parties: parties.ask(Found(positions=None)),
+        align=lambda parties: parties.ask(SharedPositions(positions=None)),
         **more,
     )
 

@@ -73,16 +73,16 @@ from understudy.privacy.noise import DiscreteLaplaceNoise, Exponential, Rng, rou
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import settings as usual
 from understudy.protocols.joint import run
-from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.found import Measurements
 from understudy.protocols.joint.pricing import BlockSpec, Pricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 from understudy.protocols.papers.verti_gan import dplt_tree as tree
 from understudy.protocols.papers.verti_gan.dplt_tree import (
     Array,
+    AttributeBits,
     Edge,
     Grouping,
-    Rows,
-    Tables,
+    LatentPairTables,
 )
 
 _EPSILONS = (1e-9, 1e9)
@@ -181,7 +181,7 @@ class PurePricing(Pricing):
         )
 
 
-class LatentTree(Study[Rows]):
+class LatentTree(Study[AttributeBits]):
     """Holders of other columns of the same people, each a group; of each `sizes` of
     columns, `bits`, `latents`.
     """
@@ -246,7 +246,7 @@ class LatentTree(Study[Rows]):
             Ring(64) if people is None else Ring.holding(people + 2 * _FAR * max(noise))
         )
 
-    def rows(self, holding: Holding) -> Rows:
+    def rows(self, holding: Holding) -> AttributeBits:
         codec = Codec(holding.rows.schema)
         aligned = holding.aligned
         assert aligned is not None  # each holder is a group
@@ -255,11 +255,15 @@ class LatentTree(Study[Rows]):
                 lambda rows: tree.to_bits(codec.codes(rows), codec.sizes)
             )
         )
-        return Rows(self.grid.group_of(holding.name), bits)
+        return AttributeBits(self.grid.group_of(holding.name), bits)
 
     def stage(
-        self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]
-    ) -> Stage[Rows]:
+        self,
+        name: str,
+        terms: Terms,
+        noise: float,
+        before: Mapping[str, Stage[AttributeBits]],
+    ) -> Stage[AttributeBits]:
         if name == "groups":
             expect(terms)
             return Grouping(self.config.group, self.config.plus)
@@ -268,7 +272,7 @@ class LatentTree(Study[Rows]):
             for holder in self.names:
                 self._check_chosen(holder, terms[holder])
             groups = {holder: terms[holder]["groups"] for holder in self.names}
-            return Tables(groups, self._pairs(terms), along_tree=False)
+            return LatentPairTables(groups, self._pairs(terms), along_tree=False)
         expect(terms, "edges")
         told = terms["edges"]
         nodes = sum(self.latents.values())
@@ -282,8 +286,8 @@ class LatentTree(Study[Rows]):
         if not good or not tree.is_tree(edges, nodes):
             raise MessageError("these edges are no tree. Nothing was charged or sent.")
         pairs = before["pairs"]
-        assert isinstance(pairs, Tables)
-        return Tables(
+        assert isinstance(pairs, LatentPairTables)
+        return LatentPairTables(
             pairs.groups, tree.split_edges(edges, self.latents), along_tree=True
         )
 
@@ -335,7 +339,7 @@ class LatentTree(Study[Rows]):
 
     # What the server makes of releases
 
-    def terms(self, name: str, found: Found) -> Terms:
+    def terms(self, name: str, found: Measurements) -> Terms:
         if name == "groups":
             return {}
         if name == "pairs":
@@ -346,7 +350,7 @@ class LatentTree(Study[Rows]):
             weights[one, other] = weights[other, one] = tree.information(table)
         return {"edges": torch.tensor(tree.spanning_tree(weights)).view(-1, 2)}
 
-    def tables(self, found: Found) -> dict[Edge, Array]:
+    def tables(self, found: Measurements) -> dict[Edge, Array]:
         """The tables of the whole tree, by (parent, child), numbered over all holders'
         attributes; the root's first.
         """
@@ -370,7 +374,7 @@ class LatentTree(Study[Rows]):
                 ]
         return tables
 
-    def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
+    def fit(self, found: Measurements, privacy: Any, look: Any, **more: Any) -> Any:
         from understudy.generators.parts import GeneratorParts
 
         tables = self.tables(found)

@@ -212,7 +212,7 @@ def odds(table: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Rows:
+class AttributeBits:
     """A holder's group, and the binary attributes of the shared people, in the common
     order: (people, bits).
     """
@@ -222,7 +222,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Grouping(Choice[Rows]):
+class Grouping(Choice[AttributeBits]):
     """Step 1: each holder groups its attributes, and in DPLT+ chooses its index, by the
     exponential mechanism.
     """
@@ -230,7 +230,9 @@ class Grouping(Choice[Rows]):
     size: int
     plus: bool
 
-    def choose(self, rows: Rows, noise: float, rng: Rng) -> dict[str, list[list[int]]]:
+    def choose(
+        self, rows: AttributeBits, noise: float, rng: Rng
+    ) -> dict[str, list[list[int]]]:
         """`association` moves by 1 at most; a choice is at ε of 1/noise."""
         scores = association(rows.bits())
         choose = partial(_choose, noise, rng)
@@ -249,7 +251,7 @@ def _choose(noise: float, rng: Rng, scores: Tensor, sensitivity: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Tables(Multiplied[Rows]):
+class LatentPairTables(Multiplied[AttributeBits]):
     """Two-way tables of pairs of latent attributes, by the two holders that they are
     of.
     Guarantee: a person is in one cell of each table, so that a block of n tables moves
@@ -303,13 +305,13 @@ class Tables(Multiplied[Rows]):
             else Product.of_all([2 * len(own) for own in self.latent.values()])
         )
 
-    def count(self, rows: Rows) -> dict[str, Tensor]:
+    def count(self, rows: AttributeBits) -> dict[str, Tensor]:
         own = self._own(self.names[rows.group])
         if not own:
             return {}
         return {block_name((rows.group, rows.group)): pair_tables(rows.bits(), own)}
 
-    def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[Any]:
+    def vectors(self, rows: AttributeBits, start: int, stop: int) -> NDArray[Any]:
         return both(rows.bits()[start:stop, self.latent[self.names[rows.group]]])
 
     def across(self, shares: Shares) -> dict[str, Tensor]:
