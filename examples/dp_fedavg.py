@@ -218,23 +218,29 @@ class FedAvg(Study[Rows]):
         return Round(weights, self.config.clip, self.config.learning_rate, scale)
 
     # Algorithm 1, the server
-    def terms(self, name: str, found: Measurements) -> Terms:
-        return {"weights": self.weights(found, len(found))} if len(found) else {}
+    def terms(self, name: str, measurements: Measurements) -> Terms:
+        return (
+            {"weights": self.weights(measurements, len(measurements))}
+            if len(measurements)
+            else {}
+        )
 
-    def weights(self, found: Measurements, rounds: int) -> Tensor:
+    def weights(self, measurements: Measurements, rounds: int) -> Tensor:
         """After so many rounds, of at least one: the average update is the noisy sum
         over the noisy count.
         """
-        last = [*found][rounds - 1]
-        step = found[last].updates * (WEIGHT / self.people(found, rounds))
-        start: Any = found.stage(last)
+        last = [*measurements][rounds - 1]
+        step = measurements[last].updates * (WEIGHT / self.people(measurements, rounds))
+        start: Any = measurements.stage(last)
         moved: Tensor = start.weights + step.round().long()
         return moved.clamp(-FAR, FAR)
 
-    def people(self, found: Measurements, rounds: int) -> float:
+    def people(self, measurements: Measurements, rounds: int) -> float:
         """As all counts so far have it: they are of the same people."""
         return max(
-            1.0, math.fsum(found[name].people for name in [*found][:rounds]) / rounds
+            1.0,
+            math.fsum(measurements[name].people for name in [*measurements][:rounds])
+            / rounds,
         )
 
     def check_fit(self, holdout: Population | None = None) -> None:
@@ -245,7 +251,7 @@ class FedAvg(Study[Rows]):
 
     def fit(
         self,
-        found: Measurements,
+        measurements: Measurements,
         privacy: Any,
         look: Any,
         holdout: Population | None = None,
@@ -256,14 +262,19 @@ class FedAvg(Study[Rows]):
         A run that a holder leaves, or whose budget ends, after the first round gives
         what the rounds so far made.
         """
-        each = [self._classifier(self.weights(found, n + 1)) for n in range(len(found))]
-        card: dict[str, Any] = {"noise": found.record.noise[0]}
+        each = [
+            self._classifier(self.weights(measurements, n + 1))
+            for n in range(len(measurements))
+        ]
+        card: dict[str, Any] = {"noise": measurements.record.noise[0]}
         if holdout is not None:
             right = [one.accuracy(holdout) for one in each]
             card["history"] = [
                 {"round": n, "accuracy": share} for n, share in enumerate(right, 1)
             ]
-        return replace(each[-1], card=card), round(self.people(found, len(found)))
+        return replace(each[-1], card=card), round(
+            self.people(measurements, len(measurements))
+        )
 
     def _classifier(self, weights: Tensor) -> ClassifierParts:
         classes, inputs = self.shape

@@ -16,7 +16,7 @@ from understudy.data.visits.counts import VisitLayout
 from understudy.models.visits.fit import VisitTables
 from understudy.protocols.core import Parties
 from understudy.protocols.joint.messages import Begin
-from understudy.protocols.joint.server import Found, measure
+from understudy.protocols.joint.server import Measurements, measure
 from understudy.protocols.visits.protocol import Config, VisitStudy
 
 
@@ -31,7 +31,7 @@ def measured(
     config: Config,
     chunk: int = 0,
     at_least: int | None = None,
-) -> Found:
+) -> Measurements:
     """What a server gets."""
     return measure(
         VisitStudy(config, schemas),
@@ -41,7 +41,7 @@ def measured(
     )
 
 
-def cells_of(found: Found) -> Any:
+def cells_of(found: Measurements) -> Any:
     """All cells that were released, one table after the other, in parts."""
     tables: VisitTables = found["tables"]
     unit = found.stage("tables").unit  # type: ignore[attr-defined]

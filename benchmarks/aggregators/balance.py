@@ -53,7 +53,7 @@ class Balanced(TableTerms):
 def measure(job: dict[str, Any], args: dict[str, Any]) -> dict[str, Any]:
     """One cell, as `quality` measures it."""
     Balanced.power = POWERS[job["power"]]
-    quality.Plan = Balanced
+    quality.TableTerms = Balanced
     plain = {name: value for name, value in job.items() if name != "power"}
     found = quality.measure(plain | {"method": "two-aggregators"}, args)
     return job | {name: value for name, value in found.items() if name != "method"}

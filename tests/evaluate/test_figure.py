@@ -24,12 +24,12 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("what", NAMES)
+@pytest.mark.parametrize("key", NAMES)
 def test_a_figure_is_named_by_its_fields_whatever_stands_in_them(
-    what: FigureKey,
+    key: FigureKey,
 ) -> None:
-    assert (what.name, figure_name(what)) == NAMES[what]
-    assert Figure(what, value=1.0).name == what.name
+    assert (key.name, figure_name(key)) == NAMES[key]
+    assert Figure(key, value=1.0).name == key.name
 
 
 def test_a_column_of_any_name_is_the_one_that_an_attack_infers() -> None:

@@ -245,12 +245,12 @@ class Chosen:
 class Released:
     """What was measured, with what is on record of it."""
 
-    def __init__(self, found: Measurements) -> None:
-        self.record = found.record
-        self.partition = found.study.grid.partition
-        self.sigmas = found.record.noise
-        self.made = found.record.made
-        self.measure = Measured.from_releases(found)
+    def __init__(self, measurements: Measurements) -> None:
+        self.record = measurements.record
+        self.partition = measurements.study.grid.partition
+        self.sigmas = measurements.record.noise
+        self.made = measurements.record.made
+        self.measure = Measured.from_releases(measurements)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(

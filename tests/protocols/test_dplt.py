@@ -126,10 +126,10 @@ def grown(
     return measure(LatentTree(config, fed.schemas), seen, chunk=config.chunk), seen
 
 
-def tree_of(found: Measurements) -> dict[tuple[int, int], np.ndarray[Any, Any]]:
+def tree_of(measurements: Measurements) -> dict[tuple[int, int], np.ndarray[Any, Any]]:
     """The tables of the tree, by parent and child."""
-    assert isinstance(found.study, LatentTree)
-    return found.study.tables(found)
+    assert isinstance(measurements.study, LatentTree)
+    return measurements.study.tables(measurements)
 
 
 def order(parties: int, columns: int) -> list[str]:

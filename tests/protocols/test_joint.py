@@ -194,10 +194,12 @@ class Numbers(Study[Any]):
             raise MessageError("by is 1, 2 or 3.")
         return Squares(self.widths, terms["by"])
 
-    def fit(self, found: Measurements, privacy: Any, look: Any, **more: Any) -> Any:
+    def fit(
+        self, measurements: Measurements, privacy: Any, look: Any, **more: Any
+    ) -> Any:
         raise AssertionError("nothing is fitted here")
 
-    def terms(self, name: str, found: Measurements) -> Terms:
+    def terms(self, name: str, measurements: Measurements) -> Terms:
         return {"by": 2, "about": torch.arange(3)} if name == "squares" else {}
 
     def ring(self, people: int | None, noise: Any) -> Ring:

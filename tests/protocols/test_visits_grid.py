@@ -28,7 +28,7 @@ from understudy.privacy.secure.sums import Channel
 from understudy.protocols.joint import pricing
 from understudy.protocols.joint.messages import Agree, Begin, Release, Swap
 from understudy.protocols.joint.pricing import Pricing
-from understudy.protocols.joint.server import Found
+from understudy.protocols.joint.server import Measurements
 from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.columns import grid_of
 from understudy.runs.federation import Federation
@@ -87,14 +87,14 @@ def released(
     config: visits.Config = OPEN,
     budget: Budget = AMPLE,
     change: Any = lambda name, ask: ask,
-) -> tuple[Found, Federation, Meddling]:
+) -> tuple[Measurements, Federation, Meddling]:
     fed = Federation.rehearsal(*cut, budget=budget, seed=3)
     server = Meddling(fed.parties("visits", run="r", config=config), change)
     return measured(server, fed.schemas, config), fed, server
 
 
 @cache
-def by_columns() -> Found:
+def by_columns() -> Measurements:
     """One holder of each column; people have more events than parts divide by, so that
     rounding would show.
     """
@@ -102,7 +102,9 @@ def by_columns() -> Found:
 
 
 @cache
-def with_noise() -> tuple[Found, Federation, Meddling, Counter[tuple[str, str, int]]]:
+def with_noise() -> tuple[
+    Measurements, Federation, Meddling, Counter[tuple[str, str, int]]
+]:
     """A run over the grid, and how often who drew which pads for whom."""
     drawn = Counter[tuple[str, str, int]]()
     pad = Channel.pad
@@ -118,7 +120,7 @@ def with_noise() -> tuple[Found, Federation, Meddling, Counter[tuple[str, str, i
         return *released(grid(), visits.Config(**SMALL), USUAL), drawn
 
 
-def same(one: Found, *others: Found) -> bool:
+def same(one: Measurements, *others: Measurements) -> bool:
     """Whether all cells are those of the others added up."""
     sums = map(sum, zip(*map(cells_of, others), strict=True))
     return all(map(torch.equal, cells_of(one), sums))

@@ -172,18 +172,20 @@ class Network:
             plain["ledger"] = Ledger.rehearsal(holder=name, budget=Budget(1000.0, 1e-5))
         return Participant(**plain | changes)
 
-    def start(self, seat: Participant, port: int, **more: Any) -> threading.Thread:
+    def start(
+        self, participant: Participant, port: int, **more: Any
+    ) -> threading.Thread:
         """The party joins in a thread."""
 
         def play() -> None:
             try:
                 join(
-                    seat,
+                    participant,
                     address=f"127.0.0.1:{port}",
                     **{"pause": 0.02, "patience": 60.0, **more},
                 )
             except BaseException as error:
-                self.errors[seat.name] = error
+                self.errors[participant.name] = error
 
         thread = threading.Thread(target=play, daemon=True)
         thread.start()

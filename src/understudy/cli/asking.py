@@ -61,7 +61,7 @@ def sample(
     separator: Annotated[str, option("What separates cells in CSV.")] = ",",
     quote_formulas: QuoteFormulas = False,
 ) -> None:
-    """Draw synthetic rows from a saved generator. Drawing costs no privacy, however
+    """Draw synthetic rows from a saved generator. Sampler costs no privacy, however
     many rows are drawn.
     """
     from understudy.data.reading.writing import csv_text, write_tables

@@ -303,7 +303,7 @@ def draw(
     ] = 1000,
     seed: Annotated[int | None, option("Draw the same images again.")] = None,
 ) -> None:
-    """Draw images with their classes. Drawing costs no privacy, however many are drawn.
+    """Draw images with their classes. Sampler costs no privacy, however many are drawn.
 
     The file holds the arrays `images` and, under the name of the pool's class, the
     class of each.

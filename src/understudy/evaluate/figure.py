@@ -79,8 +79,8 @@ class Figure:
             )
 
     @classmethod
-    def absent(cls, what: FigureKey, reason: str, *, better: Better = "lower") -> Self:
-        return cls(what, reason=reason, better=better)
+    def absent(cls, key: FigureKey, reason: str, *, better: Better = "lower") -> Self:
+        return cls(key, reason=reason, better=better)
 
     @property
     def name(self) -> str:

@@ -22,7 +22,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.features import DeclaredFeatures, Label, TableFeatures
 from understudy.data.kinds import IMAGES, kind_of
 from understudy.data.visits.reading import visit_frames
-from understudy.generators.kinds import Drawing, Learned, SampleRequest, drawn
+from understudy.generators.kinds import Learned, Sampler, SampleRequest, drawn
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import not_negative, one_of, whole
 from understudy.ground.errors import ArtefactError, ConfigError
@@ -39,25 +39,25 @@ from understudy.privacy.noise import FastRng
 HIDDEN = 96  # units of the network that learns from drawn rows
 
 
-class TableSampler(Drawing):
+class TableSampler(Sampler):
     def sample(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
+        self, made: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
     ) -> pd.DataFrame:
         schema: Any = made.schema
         if not schema.rules:
-            return self._sample(made, n, rng, asked)
-        return keeping(n, lambda count: self._sample(made, count, rng, asked), schema)
+            return self._sample(made, n, rng, request)
+        return keeping(n, lambda count: self._sample(made, count, rng, request), schema)
 
     def _sample(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
+        self, made: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
     ) -> pd.DataFrame:
-        asked.check()
-        if asked.conditioned:
+        request.check()
+        if request.conditioned:
             return self.answers(made).sample(
-                n, rng, where=asked.where, weights=asked.weights, like=asked.like
+                n, rng, where=request.where, weights=request.weights, like=request.like
             )
         codec: Any = made.levels or Codec(made.schema)  # type: ignore[arg-type]
-        if isinstance(made.network, MixtureOfProducts) and asked.draw == "sample":
+        if isinstance(made.network, MixtureOfProducts) and request.draw == "sample":
             not_negative(n=n)
             frame: pd.DataFrame = codec.decode(made.network.levels(n, rng.uniform), rng)
             return frame
@@ -65,7 +65,7 @@ class TableSampler(Drawing):
         for _, rows in drawn(made, n, rng):
             frames.append(
                 codec.decode(
-                    codec.sample_codes(rows, rng) if asked.draw == "sample" else rows,
+                    codec.sample_codes(rows, rng) if request.draw == "sample" else rows,
                     rng,
                 )
             )
@@ -108,12 +108,12 @@ class TableSampler(Drawing):
         return network, weights, features, f"learned from {rows:,} drawn rows"
 
 
-class Arrays(Drawing):
+class ArraySampler(Sampler):
     def sample(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
+        self, made: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
     ) -> pd.DataFrame:
-        asked.check()
-        if asked.conditioned:
+        request.check()
+        if request.conditioned:
             self.answers(made)
         schema: Any = made.schema
         frame: pd.DataFrame = schema.frame(*labelled(made, n, rng))
@@ -162,15 +162,15 @@ def labelled(
     return np.concatenate(values), np.concatenate(classes) if known else None
 
 
-class SideBySide(Drawing):
+class MixedSampler(Sampler):
     def sample(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
+        self, made: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
     ) -> pd.DataFrame:
-        asked.check()
-        if asked.conditioned:
+        request.check()
+        if request.conditioned:
             self.answers(made)
         schema: Any = made.schema
-        frame: pd.DataFrame = schema.frame(self.parts(made, n, rng, asked.draw))
+        frame: pd.DataFrame = schema.frame(self.parts(made, n, rng, request.draw))
         return frame
 
     def parts(
@@ -231,9 +231,9 @@ def labelled_images(
     return np.concatenate(images), labels
 
 
-class VisitSampler(Drawing):
+class VisitSampler(Sampler):
     def sample(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
+        self, made: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
     ) -> pd.DataFrame:
         schema: Any = made.schema
         if len(schema.parts) > 1:
@@ -241,19 +241,19 @@ class VisitSampler(Drawing):
                 "events of several kinds do not stand in one table: see `tables`, or "
                 "`understudy sample --out FOLDER`."
             )
-        people, events = self.tables(made, n, rng, asked).values()
+        people, events = self.tables(made, n, rng, request).values()
         rows = people.merge(events, on=schema.person, how="left")
         rows.attrs = people.attrs
         return rows
 
     def tables(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
+        self, made: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
     ) -> dict[str, pd.DataFrame]:
         """People, and their events of each kind."""
         if (
-            asked.weights is not None
-            or asked.like is not None
-            or asked.draw != "sample"
+            request.weights is not None
+            or request.like is not None
+            or request.draw != "sample"
         ):
             raise ConfigError(
                 "people with events are drawn by a condition or by none, and in no "
@@ -271,8 +271,8 @@ class VisitSampler(Drawing):
             raise ArtefactError(
                 "This generator draws no people with events: see `sample`."
             )
-        if asked.where is not None or schema.rules:
-            frames = people_where(network, schema, asked.where, n, rng)
+        if request.where is not None or schema.rules:
+            frames = people_where(network, schema, request.where, n, rng)
         else:
             one = isinstance(network, MixtureOfChains)
             codes: Any = (

@@ -21,7 +21,7 @@ from understudy.data.reading.one_hot import fold, unfold
 from understudy.generators.classifier import Classifier
 from understudy.generators.drawings import labelled
 from understudy.generators.generator_file import read_generator, write_generator
-from understudy.generators.kinds import SampleRequest, drawing_of
+from understudy.generators.kinds import SampleRequest, sampler_of
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.ground.html import line
@@ -31,7 +31,7 @@ from understudy.privacy.noise import FastRng
 
 @dataclass(frozen=True)
 class Generator(GeneratorParts):
-    """Draws rows that resemble the holders' rows. Drawing is post-processing: it costs
+    """Draws rows that resemble the holders' rows. Sampler is post-processing: it costs
     nothing more.
     """
 
@@ -68,7 +68,7 @@ class Generator(GeneratorParts):
         folded = None if like is None else fold(like, self.schema)
         asked = SampleRequest(where, weights, folded, draw)
         return unfold(
-            drawing_of(self.schema).sample(self, n, FastRng(seed), asked), self.schema
+            sampler_of(self.schema).sample(self, n, FastRng(seed), asked), self.schema
         )
 
     def tables(
@@ -84,7 +84,7 @@ class Generator(GeneratorParts):
         `where` is of events as of `visits`; where it speaks of several kinds of them,
         of people one of whose events of each kind, taken together, meet it.
         """
-        tables = drawing_of(self.schema).tables(
+        tables = sampler_of(self.schema).tables(
             self, n, FastRng(seed), SampleRequest(where, weights)
         )
         return {name: unfold(frame, self.schema) for name, frame in tables.items()}
@@ -171,7 +171,7 @@ class Generator(GeneratorParts):
 
     def _ask(self) -> Answers:
         """This generator, to be asked. ArtefactError where it draws no table."""
-        return drawing_of(self.schema).answers(self)
+        return sampler_of(self.schema).answers(self)
 
     def classifier(
         self, target: str | None = None, *, rows: int = 20_000, seed: int = 0
@@ -183,7 +183,7 @@ class Generator(GeneratorParts):
         `target` it is the run's, or the class that the schema names, of several the
         first. The card says how it was made, and what the generator cost.
         """
-        kind = drawing_of(self.schema)
+        kind = sampler_of(self.schema)
         target = (
             target
             or kind.label(self)
@@ -210,7 +210,7 @@ class Generator(GeneratorParts):
         """`n` synthetic people, party by party: a frame of a table, an (n, *shape)
         array of series or images.
         """
-        return drawing_of(self.schema).parts(self, n, FastRng(seed), draw)
+        return sampler_of(self.schema).parts(self, n, FastRng(seed), draw)
 
     def visits(
         self, n: int, *, where: str | None = None, seed: int | None = None

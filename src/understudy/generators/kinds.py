@@ -50,20 +50,20 @@ class SampleRequest:
         one_of(("sample", "argmax"), draw=self.draw)
 
 
-class Drawing(ABC):
+class Sampler(ABC):
     @abstractmethod
     def sample(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
+        self, made: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
     ) -> pd.DataFrame:
         """Synthetic rows as one table."""
 
     def tables(
-        self, made: GeneratorParts, n: int, rng: FastRng, asked: SampleRequest
+        self, made: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
     ) -> dict[str, pd.DataFrame]:
         """The same as the tables that a holder would bring, by name; one without a name
         where there is one.
         """
-        return {"": self.sample(made, n, rng, asked)}
+        return {"": self.sample(made, n, rng, request)}
 
     def parts(
         self, made: GeneratorParts, n: int, rng: FastRng, draw: str
@@ -104,17 +104,17 @@ def drawn(
 
 
 CLASSES = {  # the kind of a schema → the class in `drawings`
-    "table": "Tables",
-    "image": "Arrays",
-    "series": "Arrays",
-    "visits": "People",
-    "several-visits": "People",
-    "mixed": "SideBySide",
+    "table": "TableSampler",
+    "image": "ArraySampler",
+    "series": "ArraySampler",
+    "visits": "VisitSampler",
+    "several-visits": "VisitSampler",
+    "mixed": "MixedSampler",
 }
 
 
-def drawing_of(schema: Any) -> Drawing:
-    drawing: Drawing = getattr(
+def sampler_of(schema: Any) -> Sampler:
+    drawing: Sampler = getattr(
         import_module("understudy.generators.drawings"), CLASSES[schema.kind]
     )()
     return drawing

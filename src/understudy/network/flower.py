@@ -85,7 +85,7 @@ def client_app(
     return app
 
 
-def _answered(seat: Participant, order: Mapping[str, Any]) -> dict[str, Any]:
+def _answered(participant: Participant, order: Mapping[str, Any]) -> dict[str, Any]:
     """One ask, from the contract to the signed answer. Number 0 asks nothing: who we
     are, and that we have signed.
     """
@@ -93,10 +93,10 @@ def _answered(seat: Participant, order: Mapping[str, Any]) -> dict[str, Any]:
     digest = ""
     try:
         contract = Contract.from_text(order["contract"])
-        session = seat.open(contract)
+        session = participant.open(contract)
         digest = contract.digest
     except UnderstudyError as error:
-        answer = Answer("refusal", spoken_bytes(seat.name, error))
+        answer = Answer("refusal", spoken_bytes(participant.name, error))
         signature = b""
     else:
         try:
@@ -109,12 +109,12 @@ def _answered(seat: Participant, order: Mapping[str, Any]) -> dict[str, Any]:
         finally:
             session.close()
     return {
-        "party": seat.name,
-        "certificate": seat.invitation.certificate,
+        "party": participant.name,
+        "certificate": participant.invitation.certificate,
         "contract": signature,
         "status": answer.status,
         "answer": answer.body,
-        "signature": seat.invitation.sign(_bound(digest, ask, answer)),
+        "signature": participant.invitation.sign(_bound(digest, ask, answer)),
     }
 
 

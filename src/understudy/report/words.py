@@ -56,61 +56,59 @@ def pages_in(*folders: Path, **known: Any) -> "Environment":
     return pages
 
 
-def figure_name(what: FigureKey) -> str:
+def figure_name(key: FigureKey) -> str:
     """`avd2_cross` → "Pairs of columns, across parties"; `tstr_mlp_auc` → "Neural
     network".
     """
-    if what.part == "between":
-        return PEOPLE[what.part].format(*what.of)
-    plain = _plain(what)
-    return f"{plain} ({' and '.join(what.of)})" if what.of else plain
+    if key.part == "between":
+        return PEOPLE[key.part].format(*key.of)
+    plain = _plain(key)
+    return f"{plain} ({' and '.join(key.of)})" if key.of else plain
 
 
-def _plain(what: FigureKey) -> str:
-    if what.measure == "tstr":
-        if what.part == "again":
+def _plain(key: FigureKey) -> str:
+    if key.measure == "tstr":
+        if key.part == "again":
             return "Gradient boosting: does another event follow?"
-        if what.part == "cnn":
-            return f"Small CNN: {CNN[what.score]}"
-        return capital(MODELS.get(what.part, what.part))
-    if what.measure in SUMS:
-        return SUMS[what.measure].format(what.column)
-    if what.measure == "lag":
+        if key.part == "cnn":
+            return f"Small CNN: {CNN[key.score]}"
+        return capital(MODELS.get(key.part, key.part))
+    if key.measure in SUMS:
+        return SUMS[key.measure].format(key.column)
+    if key.measure == "lag":
         return (
-            f"“{what.column}” and itself, {what.columns} "
-            f"event{'s' * (what.columns != 1)} later"
+            f"“{key.column}” and itself, {key.columns} "
+            f"event{'s' * (key.columns != 1)} later"
         )
-    if what.part in PEOPLE:
-        return PEOPLE[what.part]
+    if key.part in PEOPLE:
+        return PEOPLE[key.part]
     words = STRENGTHS | FIGURES
-    sets = (
-        SETS.get(what.columns, f"Sets of {what.columns}") if what.columns else what.name
-    )
+    sets = SETS.get(key.columns, f"Sets of {key.columns}") if key.columns else key.name
     return (
-        words[what.measure] + SCOPES[what.part]
-        if what.measure in words
-        else sets + SCOPES[what.part]
+        words[key.measure] + SCOPES[key.part]
+        if key.measure in words
+        else sets + SCOPES[key.part]
     )
 
 
-def attack_name(what: FigureKey) -> tuple[str, str]:
-    title, asks = ATTACKS.get(what.measure, [what.name, ""])
-    if what.measure == "singling_out":
+def attack_name(key: FigureKey) -> tuple[str, str]:
+    title, asks = ATTACKS.get(key.measure, [key.name, ""])
+    if key.measure == "singling_out":
         title += (
-            f", {'1 column' if what.part == 'univariate' else f'{what.part} columns'}"
+            f", {'1 column' if key.part == 'univariate' else f'{key.part} columns'}"
         )
-    elif what.outliers is not None:
-        title += f", {what.outliers} % outliers"
+    elif key.outliers is not None:
+        title += f", {key.outliers} % outliers"
         asks = (
             "the same for people who are unlike the others, the hardest to hide "
             "(Zhang 2022)"
         )
-    elif what.measure == "mia" and what.part:
-        title += f", {what.part}"
-        asks = f"the same, by the {what.part} synthetic row (Chen 2020)"
-    elif told := what.column or what.part:
+    elif key.measure == "mia" and key.part:
+        title += f", {key.part}"
+        asks = f"the same, by the {key.part} synthetic row (Chen 2020)"
+    elif told := key.column or key.part:
         title += f" {told}"
-    return f"{title} ({' and '.join(what.of)})" if what.of else title, asks
+    return f"{title} ({' and '.join(key.of)})" if key.of else title, asks
 
 
 def at_price(epsilon: float | None, delta: float | None = None) -> str:

@@ -7,7 +7,8 @@ binds by `Ledger.within`, also where the holder's ledger has room for more.
 
 What a holder allows stands in one TOML file, its policy (`Policy`; `understudy join
 --example` prints one), which is read before any contract is signed. Whatever it says, a
-contract whose settings the protocol itself refuses is not signed (`Participant.examine`).
+contract whose settings the protocol itself refuses is not signed
+(`Participant.examine`).
 
 Guarantee: a contract that a policy has not passed is not signed, and no row is read for
 it.

@@ -179,20 +179,23 @@ class Participant:
 class Session:
     """One signed contract at one party: takes asks as bytes, gives answers as bytes."""
 
-    def __init__(self, seat: Participant, contract: Contract, folder: Path) -> None:
-        self.seat = seat
+    def __init__(
+        self, participant: Participant, contract: Contract, folder: Path
+    ) -> None:
+        self.seat = participant
         self.contract = contract
         self._folder = folder
-        self.signature = seat.invitation.sign(contract.text.encode())
+        self.signature = participant.invitation.sign(contract.text.encode())
         self._journal = Journal(folder)
         self._lock = threading.Lock()
         try:
             self._party = self._restored()
         except Exception as error:  # it may quote a row, so its text stays here
             self._journal.close()
-            seat.log.write("failed", kind=type(error).__name__)
+            participant.log.write("failed", kind=type(error).__name__)
             raise PartyError(
-                f"{seat.name}: cannot take part ({type(error).__name__}). Nothing was "
+                f"{participant.name}: cannot take part ({type(error).__name__}). "
+                "Nothing was "
                 "charged or sent."
             ) from error
         self._behind = False  # the party has not been moved along with a repetition

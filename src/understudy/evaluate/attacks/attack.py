@@ -115,8 +115,8 @@ class Attack:
             )
 
     @classmethod
-    def absent(cls, what: FigureKey, reason: str) -> Self:
-        return cls(what=what, reason=reason)
+    def absent(cls, key: FigureKey, reason: str) -> Self:
+        return cls(what=key, reason=reason)
 
     @property
     def name(self) -> str:

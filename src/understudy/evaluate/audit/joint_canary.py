@@ -164,7 +164,9 @@ class JointAudit(SumsAudit):
         study = self.new_study()
         again = self.new_study()
         without = measure(study, Seen(self.seats(False, number)))
-        again.terms = lambda name, found: without.record.terms[name]  # type: ignore[method-assign]
+        again.terms = (  # type: ignore[method-assign]
+            lambda name, measurements: without.record.terms[name]
+        )
         seats = self.seats(True, number)
         rest = counted(without, self.others, self.people - 1)
         return blocks_of_release(without, measure(again, Seen(seats)), rest), seats[
@@ -201,7 +203,7 @@ class JointAudit(SumsAudit):
 
 
 def evidence(
-    found: Measurements,
+    measurements: Measurements,
     canary: Mapping[str, Any],
     others: Mapping[str, Any],
     people: int,
@@ -211,13 +213,13 @@ def evidence(
     without, as a logarithm.
     """
     total = 0.0
-    own_parts = counted(found, canary, 1)
-    rest_parts = counted(found, others, people - 1)
-    for name in stages or found:
-        noise = found.deviations(name)
+    own_parts = counted(measurements, canary, 1)
+    rest_parts = counted(measurements, others, people - 1)
+    for name in stages or measurements:
+        noise = measurements.deviations(name)
         own = own_parts[name]
         rest = rest_parts[name]
-        for key, block in found.stage(name).blocks.items():
+        for key, block in measurements.stage(name).blocks.items():
             more = own[key].double()
             less = rest[key].double()
             halved = (
@@ -225,20 +227,20 @@ def evidence(
                 if block.diagonal is None
                 else 0.5 * block.diagonal
             )
-            off = found.record.sums[name][key].double() - less - more / 2
+            off = measurements.record.sums[name][key].double() - less - more / 2
             total += float((off * more * (1 - halved)).sum()) / noise[key] ** 2
     return total
 
 
 def counted(
-    found: Measurements, rows: Mapping[str, Any], people: int
+    measurements: Measurements, rows: Mapping[str, Any], people: int
 ) -> dict[str, dict[str, Tensor]]:
     """What these people add to every stage, without noise."""
-    grid = found.study.grid
+    grid = measurements.study.grid
     counted = dict[str, dict[str, Tensor]]()
     products: dict[str, dict[Groups, Tensor]] = {}
-    for name in found:
-        stage = found.stage(name)
+    for name in measurements:
+        stage = measurements.stage(name)
         parts = dict[str, Tensor]()
         for own in rows.values():
             parts |= stage.count(own)

@@ -177,16 +177,14 @@ def _enough(table: Values, sets: NDArray[np.int64]) -> NDArray[np.bool_]:
     return both[sets[:, 0], sets[:, 1]] >= min(BOTH, len(table) // 2)
 
 
-def _figure(what: FigureKey, real: Values, others: Sequence[Values]) -> Figure:
+def _figure(key: FigureKey, real: Values, others: Sequence[Values]) -> Figure:
     if not len(real):
-        return Figure.absent(
-            what, "no two such columns vary together in the real rows."
-        )
+        return Figure.absent(key, "no two such columns vary together in the real rows.")
     value, floor, ceiling = (
         float(np.sqrt(np.mean((other - real) ** 2))) for other in others
     )
     note = f"over {len(real):,} pair{'s' * (len(real) > 1)} of columns"
-    return Figure(what, value=value, floor=floor, ceiling=ceiling, note=note)
+    return Figure(key, value=value, floor=floor, ceiling=ceiling, note=note)
 
 
 def _sets(schema: Schema, measure: str, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -355,13 +355,13 @@ def sums_of(
     return total, mean
 
 
-def _error(what: FigureKey, real: float, other: float) -> Figure:
+def _error(key: FigureKey, real: float, other: float) -> Figure:
     if not np.isfinite([real, other]).all() or real == 0:
         return Figure.absent(
-            what, "there is nothing to compare with, or the real one is 0."
+            key, "there is nothing to compare with, or the real one is 0."
         )
     return Figure(
-        what, value=abs(other - real) / abs(real), floor=0.0, both=(real, other)
+        key, value=abs(other - real) / abs(real), floor=0.0, both=(real, other)
     )
 
 

@@ -7,7 +7,7 @@ party charges each asked person one use before it touches a row, and answers for
 beyond the cap that the run promised or beyond the ledger's budget.
 
 Guarantee: a person's reports at a party together cost at most `cap` uses of the run's
-event, and the ledger holds each. Drawing a cohort amplifies nothing: who reports, and
+event, and the ledger holds each. Sampler a cohort amplifies nothing: who reports, and
 when, is known to the server, and nothing else is claimed.
 Edges: a person without rows reports like any other, since silence would tell. A party
 that goes back to a saved state (`Return`) counts towards the cap from there: what is

@@ -64,19 +64,19 @@ class Measured(Counts):
         return torch.where(self.measured, self.noise, torch.inf)
 
     @classmethod
-    def from_releases(cls, found: Measurements) -> "Measured":
-        study: Any = found.study  # Gram, which chooses by this
+    def from_releases(cls, measurements: Measurements) -> "Measured":
+        study: Any = measurements.study  # Gram, which chooses by this
         releases = [
-            [scaled(found.noise(name), factor), cells]
-            for name in found
+            [scaled(measurements.noise(name), factor), cells]
+            for name in measurements
             for factor, cells in study.spreads[name].moved
         ]
         matrices = list[Counts]()
         raw = dict[str, Tensor]()
         levels = None
-        if "fine" in found:
-            tables = study.fine_tables(found)
-            levels = study.levels(found)
+        if "fine" in measurements:
+            tables = study.fine_tables(measurements)
+            levels = study.levels(measurements)
             counts, spread = tables.diagonal(levels)
             only = torch.eye(len(counts), dtype=torch.bool)
             matrices.append(Counts(counts.diag(), spread.diag(), only, []))
@@ -91,8 +91,10 @@ class Measured(Counts):
             ("threes", "pairs_third"),
             ("again", "pairs_again"),
         ):
-            if name in found and isinstance(stage := found.stage(name), Pairs):
-                counted = found[name]
+            if name in measurements and isinstance(
+                stage := measurements.stage(name), Pairs
+            ):
+                counted = measurements[name]
                 matrices.append(counted)
                 raw |= tables_of(
                     counted.gram, counted.noise, stage.wanted, stage.layout.sizes, kind
@@ -102,7 +104,7 @@ class Measured(Counts):
         return cls(
             **whole,
             releases=releases,
-            people=found.record.people,
+            people=measurements.record.people,
             levels=levels,
             kept=raw,
         )
@@ -222,18 +224,18 @@ class Chooser:
         """Which levels of each column are in its upper half."""
         return halves(self.known, self.sizes)
 
-    def threes(self, found: Measurements, most: int, noise: float) -> Tensor:
+    def threes(self, measurements: Measurements, most: int, noise: float) -> Tensor:
         """The columns, (n, 3), that go together beyond their pairs; `noise`: of a cell
         of their tables.
         """
-        stage = found.stage("threes")
+        stage = measurements.stage("threes")
         if not isinstance(stage, Threes):
             return torch.empty(0, 3, dtype=torch.int64)
         told = (
             self.known,
             self.sizes,
             stage.upper,
-            *found["threes"],
+            *measurements["threes"],
             self.measured.noise,
             most,
         )
@@ -253,18 +255,18 @@ _WORDS = {
 
 def fitted(
     study: Any,
-    found: Measurements,
+    measurements: Measurements,
     privacy: PrivacyStatement,
     look: Callable[..., None],
 ) -> tuple[GeneratorParts, int]:
     """The mixture of all that was released, and how many people there are."""
-    measured = Measured.from_releases(found)
-    record = found.record
+    measured = Measured.from_releases(measurements)
+    record = measurements.record
     if measured.levels is not None:
         beside = measured.loudness.fill_diagonal_(torch.inf)
         by_pairs = all_that_was_counted(measured.gram, beside, measured.levels.sizes)
         measured = replace(
-            measured, levels=study.read_again(found, measured.levels, *by_pairs)
+            measured, levels=study.read_again(measurements, measured.levels, *by_pairs)
         )
     chooser = study.chooser(measured)
     network = chooser.fit(watch=look)
@@ -277,11 +279,11 @@ def fitted(
     never_drawn(network, levels_of_none(schema, codec.sizes, *seen))
     levels = dict(zip(schema.names, codec.sizes, strict=True))
     card: dict[str, Any] = {"releases": measured.releases, "levels": levels}
-    card["noise"] = {_WORDS[name]: found.noise(name) for name in found}
+    card["noise"] = {_WORDS[name]: measurements.noise(name) for name in measurements}
     law = Ruled.from_ties(
         network.odds().detach().cpu().double(), codec.sizes, chooser.ties
     ).gram()
-    if "threes" in found:
+    if "threes" in measurements:
         names = [
             [schema.names[column] for column in one["columns"]]
             for one in measured.triples
@@ -289,7 +291,9 @@ def fitted(
         few = (
             "not searched, for so few people: their part went to pairs with the target"
         )
-        card["threes"] = names if isinstance(found.stage("threes"), Threes) else few
+        card["threes"] = (
+            names if isinstance(measurements.stage("threes"), Threes) else few
+        )
     card |= Missed.from_counts(
         people * law, measured.gram, measured.loudness, codec.sizes
     ).card

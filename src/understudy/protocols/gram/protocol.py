@@ -395,16 +395,19 @@ class Gram(Study[TableRows]):
 
     # What the server makes of releases
 
-    def terms(self, name: str, found: Measurements) -> Terms:
+    def terms(self, name: str, measurements: Measurements) -> Terms:
         if name == "fine" and self.layout.unbounded:
-            sums, noise = found["reach"]
+            sums, noise = measurements["reach"]
             return {
                 "runs": runs_of(
-                    [*self.layout.tops.values()], sums, noise, found.record.people
+                    [*self.layout.tops.values()],
+                    sums,
+                    noise,
+                    measurements.record.people,
                 )
             }
         if name == "pairs" and self.layout.buys:
-            groups = self.levels(found).groups
+            groups = self.levels(measurements).groups
             levels: Terms = {
                 "groups": {
                     str(place): torch.from_numpy(group)
@@ -412,9 +415,9 @@ class Gram(Study[TableRows]):
                 }
             }
             if self.spiky:
-                one = found.noise(name) * self.spreads[name].moved[-1][0]
+                one = measurements.noise(name) * self.spreads[name].moved[-1][0]
                 levels["spikes"] = chosen_spikes(
-                    self.within(found).trees, self.fine_tables(found), one
+                    self.within(measurements).trees, self.fine_tables(measurements), one
                 )
             return levels
         if name not in ("threes", "again") or not (self._chooses or self.searched):
@@ -423,16 +426,16 @@ class Gram(Study[TableRows]):
 
         layout = self.layout
         target = self.config.target
-        chooser = self.chooser(Measured.from_releases(found))
+        chooser = self.chooser(Measured.from_releases(measurements))
         if name == "threes":
-            worth = self.is_searched(float(chooser.known.people), found)
+            worth = self.is_searched(float(chooser.known.people), measurements)
             return {
                 "upper": chooser.halves() if worth else torch.empty(0, dtype=torch.bool)
             }
         terms: Terms = {}
         if self.searched:
             terms["threes"] = chooser.threes(
-                found, self.searched, self.loudest(found, "again")
+                measurements, self.searched, self.loudest(measurements, "again")
             )
         if not self._chooses:
             return terms
@@ -442,41 +445,54 @@ class Gram(Study[TableRows]):
             pairs = torch.cat([pairs, chooser.pairs(pairs)])
         if self.most_triples and target is not None:
             among = layout.tables_beside(target)
-            noise = self.loudest(found, "again")
+            noise = self.loudest(measurements, "again")
             tables = chooser.tables(among, self.most_triples, noise)
         return terms | {"pairs": pairs, "tables": tables}
 
-    def is_searched(self, people: float, found: Measurements) -> bool:
+    def is_searched(self, people: float, measurements: Measurements) -> bool:
         """Whether three-way tables are, among so many people: where it was asked for,
         or may show an effect.
         """
         least = (
             0.0
             if self.config.searched_triples or not self.searched
-            else self.loudest(found, "threes")
+            else self.loudest(measurements, "threes")
         )
         return self.searched > 0 and people >= SHOWN * least
 
-    def fine_tables(self, found: Measurements) -> TreesRead:
+    def fine_tables(self, measurements: Measurements) -> TreesRead:
         """What the trees of all columns say."""
-        sums, noise = found["fine"]
-        told = (self.within(found).trees, sums, noise, found.record.people)
-        made: TreesRead = found.once("fine tables", lambda: TreesRead.from_sums(*told))
+        sums, noise = measurements["fine"]
+        told = (
+            self.within(measurements).trees,
+            sums,
+            noise,
+            measurements.record.people,
+        )
+        made: TreesRead = measurements.once(
+            "fine tables", lambda: TreesRead.from_sums(*told)
+        )
         return made
 
     def read_again(
-        self, found: Measurements, levels: Levels, counts: Tensor, deviations: Tensor
+        self,
+        measurements: Measurements,
+        levels: Levels,
+        counts: Tensor,
+        deviations: Tensor,
     ) -> Levels:
         """The same levels, and where people are in each, by what pairs say of levels,
         too: (width,).
         """
-        trees, (sums, noise) = self.within(found).trees, found["fine"]
+        trees, (sums, noise) = self.within(measurements).trees, measurements["fine"]
         also = levels_counted(levels, counts, deviations)
-        read = TreesRead.from_sums(trees, sums, noise, found.record.people, also)
+        read = TreesRead.from_sums(trees, sums, noise, measurements.record.people, also)
         spikes = {}
-        if "pairs" in found and isinstance(pairs := found.stage("pairs"), Pairs):
-            told = found.record.sums["pairs"]
-            loud = found.deviations("pairs")
+        if "pairs" in measurements and isinstance(
+            pairs := measurements.stage("pairs"), Pairs
+        ):
+            told = measurements.record.sums["pairs"]
+            loud = measurements.deviations("pairs")
             every = ((own, str(own.number)) for own in pairs.spikes)
             spikes = {
                 own.number: one
@@ -487,29 +503,31 @@ class Gram(Study[TableRows]):
             levels, weights=[table.numpy() for table in read.tables], spikes=spikes
         )
 
-    def within(self, found: Measurements) -> Layout:
+    def within(self, measurements: Measurements) -> Layout:
         """The layout with the bounds that were found."""
-        fine = found.stage("fine")
+        fine = measurements.stage("fine")
         assert isinstance(fine, FineTables)
         return fine.layout
 
-    def levels(self, found: Measurements) -> Levels:
+    def levels(self, measurements: Measurements) -> Levels:
         """Those that the fine tables, and the noise of a pair's cells, allow."""
-        return self.fine_tables(found).levels(
-            self.within(found).joint, self.loudest(found, "pairs")
+        return self.fine_tables(measurements).levels(
+            self.within(measurements).joint, self.loudest(measurements, "pairs")
         )
 
-    def loudest(self, found: Measurements, name: str) -> float:
+    def loudest(self, measurements: Measurements, name: str) -> float:
         """The largest standard deviation of a block's noise, in a release that may
         still be due.
         """
-        return max(self.deviations(found, name).values())
+        return max(self.deviations(measurements, name).values())
 
-    def deviations(self, found: Measurements, name: str) -> dict[Block, float]:
+    def deviations(self, measurements: Measurements, name: str) -> dict[Block, float]:
         """The standard deviation of the noise in each block of a release, which may
         still be due.
         """
-        return found.deviations_of(name, self._blocks(name, found.noise(name)))
+        return measurements.deviations_of(
+            name, self._blocks(name, measurements.noise(name))
+        )
 
     def _blocks(self, name: str, noise: float) -> dict[Any, BlockSpec]:
         """Every block with the noise that it has in a release, whatever will be chosen
@@ -541,11 +559,15 @@ class Gram(Study[TableRows]):
         with_rules(self.layout.joint, self.config.rules)
 
     def fit(
-        self, found: Measurements, privacy: Any, look: Callable[..., None], **more: Any
+        self,
+        measurements: Measurements,
+        privacy: Any,
+        look: Callable[..., None],
+        **more: Any,
     ) -> Any:
         from understudy.protocols.gram.fit import fitted
 
-        return fitted(self, found, privacy, look)
+        return fitted(self, measurements, privacy, look)
 
     def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:
         from understudy.protocols.gram.forecast import foreseen

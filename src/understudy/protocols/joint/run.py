@@ -168,12 +168,12 @@ def train(
     return Outcome(replace(parts, card=card | dict(parts.card)), privacy, people)
 
 
-def statement(found: Measurements, parties: Parties) -> PrivacyStatement:
+def statement(measurements: Measurements, parties: Parties) -> PrivacyStatement:
     """What the run cost, by the parties' ledgers; of a party that went away, the price
     of all it was asked for.
     """
-    record = found.record
-    study = found.study
+    record = measurements.record
+    study = measurements.study
     there = [name for name in record.begun if name not in record.gone]
     releases = record.made + record.lost
     spends = [
@@ -197,23 +197,23 @@ def statement(found: Measurements, parties: Parties) -> PrivacyStatement:
     )
     return PrivacyStatement(
         parties=parts,
-        outside=outside + _missing(found),
+        outside=outside + _missing(measurements),
         **study.composition(),
     )
 
 
-def _ended(found: Measurements) -> str:
+def _ended(measurements: Measurements) -> str:
     """How the releases ended, for a card."""
-    made = found.record.made
-    due = len(found.study.releases)
-    if found.record.ended:
-        return f"after {made} of {due} releases: {found.record.ended}"
+    made = measurements.record.made
+    due = len(measurements.study.releases)
+    if measurements.record.ended:
+        return f"after {made} of {due} releases: {measurements.record.ended}"
     return "after the one release" if due == 1 else "after all releases"
 
 
-def _missing(found: Measurements) -> tuple[str, ...]:
+def _missing(measurements: Measurements) -> tuple[str, ...]:
     """What a privacy statement says of a further release that did not take place."""
-    record = found.record
+    record = measurements.record
     if not record.ended:
         return ()
     paid = (
@@ -222,7 +222,8 @@ def _missing(found: Measurements) -> tuple[str, ...]:
     )
     return (
         (
-            f"release {record.made + 1} of {len(found.study.releases)}, which did not "
+            f"release {record.made + 1} of {len(measurements.study.releases)}, which "
+            "did not "
             f"take place ({record.ended}): "
         )
         + (paid if record.lost else "nobody was asked for it"),

@@ -172,16 +172,16 @@ class _Server:
             for name in record.begun
         }
 
-    def next(self, found: Measurements) -> Record:
+    def next(self, measurements: Measurements) -> Record:
         """The release after these."""
-        record = found.record
+        record = measurements.record
         study = self.study
         self.releasing = False
         self.staying = record.made >= study.least
         name = [*study.releases][record.made]
         holders = [*record.begun]
-        terms = study.terms(name, found)
-        stage = found.next(name, terms)
+        terms = study.terms(name, measurements)
+        stage = measurements.next(name, terms)
         if terms:
             asks = {
                 one: Propose(stage=name, terms=terms, inbox=self._inbox(one))
@@ -217,7 +217,7 @@ class _Server:
         sums = (
             _chosen(sent)
             if isinstance(stage, Choice)
-            else self._sums(found, stage, sent)
+            else self._sums(measurements, stage, sent)
         )
         return replace(
             record, terms=record.terms | {name: terms}, sums=record.sums | {name: sums}
@@ -248,16 +248,16 @@ class _Server:
         return replies
 
     def _sums(
-        self, found: Measurements, stage: Stage[Any], sent: Mapping[str, Any]
+        self, measurements: Measurements, stage: Stage[Any], sent: Mapping[str, Any]
     ) -> dict[str, Tensor]:
         """Every block: the pads cancel, and the noise of all who have a part in it is
         left.
         """
-        ring = self.study.ring(found.record.people, found.record.noise)
+        ring = self.study.ring(measurements.record.people, measurements.record.noise)
         sums = dict[str, Tensor]()
         for key, block in stage.blocks.items():
             total = np.zeros(block.shape, dtype=ring.dtype)
-            for name in found.holders(block):
+            for name in measurements.holders(block):
                 part = sent[name].get(key) if isinstance(sent[name], dict) else None
                 if (
                     not isinstance(part, Tensor)

@@ -251,9 +251,9 @@ class Study(ABC, Generic[R]):
         and nothing is charged.
         """
 
-    def terms(self, name: str, found: Any) -> Terms:
-        """What the server chooses for this stage, by what was released (`found.Measurements`)
-        and by nothing else.
+    def terms(self, name: str, measurements: Any) -> Terms:
+        """What the server chooses for this stage, by what was released
+        (`found.Measurements`) and by nothing else.
         """
         return {}
 
@@ -264,7 +264,7 @@ class Study(ABC, Generic[R]):
 
     @abstractmethod
     def fit(
-        self, found: Any, privacy: Any, look: Callable[..., None], **more: Any
+        self, measurements: Any, privacy: Any, look: Callable[..., None], **more: Any
     ) -> tuple[Any, int]:
         """What is fitted to the releases (`generators.parts`), with what its card says
         of it besides what all say; and how many people there are. `look`: called now
@@ -272,8 +272,8 @@ class Study(ABC, Generic[R]):
         """
 
     def foreseen(self, ahead: Any, said: Any) -> dict[str, Any]:
-        """Further fields of a forecast, `ahead` being `Measurements` of which nothing was
-        released yet.
+        """Further fields of a forecast, `ahead` being `Measurements` of which nothing
+        was released yet.
         """
         return {}
 

@@ -214,13 +214,13 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
 
     # What the server makes of releases
 
-    def terms(self, name: str, found: Measurements) -> Terms:
-        if name == "norms" or (name == "means" and "norms" not in found):
+    def terms(self, name: str, measurements: Measurements) -> Terms:
+        if name == "norms" or (name == "means" and "norms" not in measurements):
             return {}
         if name == "means":
             # what the release of norms says, at the noise that the means will have
             noise = (
-                found.deviations_of(
+                measurements.deviations_of(
                     "means", stages.first_of(self.frame, self.labels).blocks
                 )["sums"]
                 / SCALE
@@ -231,20 +231,22 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
             many = {"numbers": classes * self.frame.features, "classes": classes}
             return {
                 "norm": self.frame.norm
-                * bought_norm(found["norms"], **many, noise=noise)
+                * bought_norm(measurements["norms"], **many, noise=noise)
             }
-        centre = self.centres(found)
+        centre = self.centres(measurements)
         if name == "pooled":
             return {
                 "means": centre.whole_means,
                 "radius": centre.radius,
                 "features": self.frame.features,
             }
-        kept = self.directions(found)
+        kept = self.directions(measurements)
         bits = self.config.bits
         if bits is None:
             bits = kept.bits(
-                centre.groups, found.noise(name) * self.config.most_holders, MOST_BITS
+                centre.groups,
+                measurements.noise(name) * self.config.most_holders,
+                MOST_BITS,
             )
         bits = min(bits, len(kept.values), self.labels.most_bits)
         basis = (kept.basis * UNIT).round().long()
@@ -255,48 +257,60 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
             "bits": bits,
         }
 
-    def framed(self, found: Measurements) -> Frame:
-        return self._pulled(found.record.terms["means"])
+    def framed(self, measurements: Measurements) -> Frame:
+        return self._pulled(measurements.record.terms["means"])
 
-    def centres(self, found: Measurements) -> Any:
+    def centres(self, measurements: Measurements) -> Any:
         from understudy.models.moments.fit import centres
 
-        return found.once(
-            "centres", lambda: centres(found["means"], self.framed(found), self.labels)
+        return measurements.once(
+            "centres",
+            lambda: centres(
+                measurements["means"], self.framed(measurements), self.labels
+            ),
         )
 
-    def directions(self, found: Measurements) -> Any:
+    def directions(self, measurements: Measurements) -> Any:
         from understudy.models.moments.fit import directions
 
-        return directions(found["pooled"], self.centres(found))
+        return directions(measurements["pooled"], self.centres(measurements))
 
-    def fit(self, found: Measurements, privacy: Any, look: Any, **more: Any) -> Any:
+    def fit(
+        self, measurements: Measurements, privacy: Any, look: Any, **more: Any
+    ) -> Any:
         from understudy.generators.parts import GeneratorParts
         from understudy.models.moments.fit import fit_cells, memory
         from understudy.models.moments.gaussians import match_shades
 
-        if "pooled" not in found:
-            words = "counts and means" if "means" in found else "norms"
+        if "pooled" not in measurements:
+            words = "counts and means" if "means" in measurements else "norms"
             raise ConfigError(
-                f"only {words} were released ({found.record.ended}): nothing can be "
+                f"only {words} were released ({measurements.record.ended}): nothing "
+                "can be "
                 "drawn from them."
             )
-        centre = self.centres(found)
-        kept = self.directions(found)
-        first = found["means"]
-        bits = int(found.record.terms["cells"]["bits"]) if "cells" in found else 0
-        network = fit_cells(self.frame, centre, kept, found.get("cells"), bits=bits)
+        centre = self.centres(measurements)
+        kept = self.directions(measurements)
+        first = measurements["means"]
+        bits = (
+            int(measurements.record.terms["cells"]["bits"])
+            if "cells" in measurements
+            else 0
+        )
+        network = fit_cells(
+            self.frame, centre, kept, measurements.get("cells"), bits=bits
+        )
         there = float(centre.people.sum())
         matched = match_shades(
             network, first["shades"], float(first["shades_noise"]), there
         )
         card: dict[str, Any] = {
-            "norm": self.framed(found).norm,
+            "norm": self.framed(measurements).norm,
             "directions": len(kept.values),
         }
         card |= {"cells": network.cells, "histograms": matched}
         if self.frame.sides == 1 and self.frame.shape[0] > 1:
-            card["expected"] = memory(network, found["pooled"], centre).sentence
+            card["expected"] = memory(network, measurements["pooled"], centre).sentence
         return GeneratorParts(network.eval(), self.schema, card), max(1, round(there))
 
     def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:

@@ -345,12 +345,12 @@ class TiedStudy(Study[SharedPeople]):
 
     # What the server makes of releases
 
-    def terms(self, name: str, found: Measurements) -> Terms:
-        if name == "norms" or (name == "means" and "norms" not in found):
+    def terms(self, name: str, measurements: Measurements) -> Terms:
+        if name == "norms" or (name == "means" and "norms" not in measurements):
             return {}
         if name == "means":
-            return {"norms": self._norms(found)}
-        middles = self.centres(found)
+            return {"norms": self._norms(measurements)}
+        middles = self.centres(measurements)
         centre = {
             self.names[group]: one.whole_means[0] for group, one in middles.items()
         }
@@ -361,7 +361,7 @@ class TiedStudy(Study[SharedPeople]):
                     self.names[group]: one.radius for group, one in middles.items()
                 },
             }
-        tied = self.tied(found)
+        tied = self.tied(measurements)
         basis = {
             name: tied.kept[name].basis[:, : self.config.directions] for name in centre
         }
@@ -369,35 +369,42 @@ class TiedStudy(Study[SharedPeople]):
         told = {name: (own * 4096).round().long() for name, own in basis.items()}
         return {"centre": centre, "radius": radius, "basis": told}
 
-    def _norms(self, found: Measurements) -> dict[str, float]:
+    def _norms(self, measurements: Measurements) -> dict[str, float]:
         """What the release of lengths says, at the noise that the means will have."""
-        noise = found.deviations_of("means", self._alone("means", self.frames).blocks)
+        noise = measurements.deviations_of(
+            "means", self._alone("means", self.frames).blocks
+        )
         norms = {}
         for group, frame in self.frames.items():
             off = noise[block_name((group, group))] / SCALE
             share = bought_norm(
-                found["norms"][group], numbers=frame.features, classes=1, noise=off
+                measurements["norms"][group],
+                numbers=frame.features,
+                classes=1,
+                noise=off,
             )
             norms[self.names[group]] = frame.norm * share
         return norms
 
-    def framed(self, found: Measurements) -> dict[int, Frame]:
-        return self._pulled(found.record.terms["means"])
+    def framed(self, measurements: Measurements) -> dict[int, Frame]:
+        return self._pulled(measurements.record.terms["means"])
 
-    def centres(self, found: Measurements) -> dict[int, Any]:
+    def centres(self, measurements: Measurements) -> dict[int, Any]:
         """The mean of each array, and how far people are from it. How many they are is
         known.
         """
         from understudy.models.moments.fit import centres
 
-        people = torch.tensor([float(found.record.people or 0)], dtype=torch.float64)
-        frames = self.framed(found)
+        people = torch.tensor(
+            [float(measurements.record.people or 0)], dtype=torch.float64
+        )
+        frames = self.framed(measurements)
         return {
             group: centres(first | {"people": people}, frames[group])
-            for group, first in found["means"].items()
+            for group, first in measurements["means"].items()
         }
 
-    def tied(self, found: Measurements) -> Any:
+    def tied(self, measurements: Measurements) -> Any:
         """What is fitted to the joint release; directions by class are asked by it."""
         from understudy.models.tied.fit import Tied
         from understudy.protocols.tied.reading import joint_of
@@ -405,14 +412,16 @@ class TiedStudy(Study[SharedPeople]):
         fitted = {
             key: getattr(self.config, key) for key in ("components", "steps", "seed")
         }
-        return found.once(
-            "tied", lambda: Tied.from_joint(joint_of(self, found), **fitted)
+        return measurements.once(
+            "tied", lambda: Tied.from_joint(joint_of(self, measurements), **fitted)
         )
 
-    def fit(self, found: Measurements, privacy: Any, look: Any, **more: Any) -> Any:
+    def fit(
+        self, measurements: Measurements, privacy: Any, look: Any, **more: Any
+    ) -> Any:
         from understudy.protocols.tied.reading import fitted
 
-        return fitted(self, found)
+        return fitted(self, measurements)
 
     def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:
         """With so many people also what each holder sends to the others, through the

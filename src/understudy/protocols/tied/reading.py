@@ -17,9 +17,9 @@ from understudy.privacy.secure.moments import one_for
 from understudy.protocols.joint.found import Measurements
 
 
-def joint_of(study: Any, found: Measurements) -> Joint:
-    scale = study.scale("joint", found.noise("joint"))
-    told = found.record.terms["joint"]
+def joint_of(study: Any, measurements: Measurements) -> Joint:
+    scale = study.scale("joint", measurements.noise("joint"))
+    told = measurements.record.terms["joint"]
     names = study.names
     frames = study.frames
     units = {group: told["radius"][names[group]] / scale for group in frames}
@@ -27,7 +27,7 @@ def joint_of(study: Any, found: Measurements) -> Joint:
         group: 1 / one_for(scale, len(sizes)) for group, sizes in study.sizes.items()
     }
     sums: dict[tuple[int, int], tuple[Tensor, float]] = {}
-    for (a, b), (part, noise) in found["joint"].items():
+    for (a, b), (part, noise) in measurements["joint"].items():
         unit = units[a] * units[b]
         whole = (unpacked(part, study.width(a)) if a == b else part) * unit
         sums[b, a], sums[a, b] = (whole.T, noise * unit), (whole, noise * unit)
@@ -48,12 +48,14 @@ def joint_of(study: Any, found: Measurements) -> Joint:
     tables, loud = of_tables(study.sizes)
     ties = {group: of_tables([group]) for group in frames}
     return Joint(
-        people=found.record.people or 0,
+        people=measurements.record.people or 0,
         sizes=tuple(size for sizes in study.sizes.values() for size in sizes),
         tables=tables,
         tables_noise=loud + (2**0.5 - 1) * loud.diagonal().diag(),
         frames={names[group]: frame for group, frame in frames.items()},
-        centres={names[group]: one for group, one in study.centres(found).items()},
+        centres={
+            names[group]: one for group, one in study.centres(measurements).items()
+        },
         second={names[group]: sums[group, group] for group in frames},
         ties={names[group]: (part, own[:, 0]) for group, (part, own) in ties.items()},
         across={
@@ -64,14 +66,14 @@ def joint_of(study: Any, found: Measurements) -> Joint:
     )
 
 
-def classwise_of(study: Any, found: Measurements) -> dict[str, Classwise]:
+def classwise_of(study: Any, measurements: Measurements) -> dict[str, Classwise]:
     """The release by class, if it took place: of each array, in squared steps."""
-    if "classes" not in found:
+    if "classes" not in measurements:
         return {}
-    scale = study.scale("classes", found.noise("classes"))
-    told = found.record.terms["classes"]
+    scale = study.scale("classes", measurements.noise("classes"))
+    told = measurements.record.terms["classes"]
     read = {}
-    for group, (sums, noise) in found["classes"].items():
+    for group, (sums, noise) in measurements["classes"].items():
         name = study.names[group]
         basis = told["basis"][name].double() / 4096
         unit = (told["radius"][name] / scale) ** 2
@@ -81,24 +83,30 @@ def classwise_of(study: Any, found: Measurements) -> dict[str, Classwise]:
     return read
 
 
-def fitted(study: Any, found: Measurements) -> tuple[GeneratorParts, int]:
+def fitted(study: Any, measurements: Measurements) -> tuple[GeneratorParts, int]:
     """One generator of all parties' rows, and how many people there are."""
-    tied = study.tied(found)
+    tied = study.tied(measurements)
     names = study.names
     shades = {
         names[group]: (first["shades"], float(first["shades_noise"]))
-        for group, first in found["means"].items()
+        for group, first in measurements["means"].items()
     }
     parts: dict[str, Part | None] = {
         name: study.sizes.get(group) for group, name in enumerate(names)
     }
     place = None if study.label is None else study.label.place
     network, matched = fit_tied(
-        tied, parts, label=place, classwise=classwise_of(study, found), shades=shades
+        tied,
+        parts,
+        label=place,
+        classwise=classwise_of(study, measurements),
+        shades=shades,
     )
-    norms = {names[group]: frame.norm for group, frame in study.framed(found).items()}
+    norms = {
+        names[group]: frame.norm for group, frame in study.framed(measurements).items()
+    }
     directions = {name: len(kept.values) for name, kept in tied.kept.items()}
     card = {"norm": norms, "directions": directions, "histograms": matched}
     return GeneratorParts(
         network, side_by_side(study.schemas), card
-    ), found.record.people or 0
+    ), measurements.record.people or 0

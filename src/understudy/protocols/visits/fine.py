@@ -354,30 +354,30 @@ class FineCells(Stage[VisitRows]):
         }
 
 
-def runs_found(found: Measurements) -> Tensor:
+def runs_found(measurements: Measurements) -> Tensor:
     """In which run of public cells the people of each column without bounds are:
     (columns, 2).
     """
-    columns, runs = found.stage("reach").columns, dict[str, Tensor]()  # type: ignore[attr-defined]
-    for names, trees, nodes, noise in _alike(columns, found["reach"]):
+    columns, runs = measurements.stage("reach").columns, dict[str, Tensor]()  # type: ignore[attr-defined]
+    for names, trees, nodes, noise in _alike(columns, measurements["reach"]):
         runs |= zip(names, runs_of(trees, nodes, noise, None), strict=True)
     return torch.stack([runs[name] for name in columns])
 
 
-def fine_tables(found: Measurements) -> dict[str, Tensor]:
+def fine_tables(measurements: Measurements) -> dict[str, Tensor]:
     """People by fine cell, and last those without a value, of every column: also by
     what public cells said of it.
     """
-    return found.once("fine tables", lambda: _fine_tables(found))  # type: ignore[no-any-return]
+    return measurements.once("fine tables", lambda: _fine_tables(measurements))  # type: ignore[no-any-return]
 
 
-def _fine_tables(found: Measurements) -> dict[str, Tensor]:
-    stage = cast(FineCells, found.stage("fine"))
+def _fine_tables(measurements: Measurements) -> dict[str, Tensor]:
+    stage = cast(FineCells, measurements.stage("fine"))
     tables = dict[str, Tensor]()
     also = dict[str, Counted]()
     for name, (first, last) in stage.within.runs or ():
         if name in stage.columns:  # not of the time, of which each person's first is
-            counts, noise = found["reach"][name]
+            counts, noise = measurements["reach"][name]
             fine = stage.columns[name].fine
             edges = stage.within.public[name].fine.edges[first + 1 : last + 1]
             places = np.concatenate(
@@ -390,7 +390,7 @@ def _fine_tables(found: Measurements) -> dict[str, Tensor]:
             also[name] = Counted(
                 torch.from_numpy(places), counts[first : last + 1], noise
             )
-    for names, trees, nodes, noises in _alike(stage.columns, found["fine"]):
+    for names, trees, nodes, noises in _alike(stage.columns, measurements["fine"]):
         more = {place: [also[name]] for place, name in enumerate(names) if name in also}
         tables |= zip(
             names,

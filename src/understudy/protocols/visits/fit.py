@@ -114,19 +114,19 @@ def check_fit(study: Any) -> Events:
 
 
 def fitted(
-    study: Any, found: Measurements, look: Callable[[], None]
+    study: Any, measurements: Measurements, look: Callable[[], None]
 ) -> tuple[GeneratorParts, int]:
     """The mixture, and how many people there are."""
-    tables = found["tables"]
-    stage = found.stage("tables")
+    tables = measurements["tables"]
+    stage = measurements.stage("tables")
     schema = with_rules(stage.split.schema, study.config.rules)  # type: ignore[attr-defined]
     network = fit_tables(study.config, schema, tables, look).cpu().eval()
     if study.bought:
-        network, schema = drawn_finely(study, found, network, schema)
+        network, schema = drawn_finely(study, measurements, network, schema)
     people = (
         max(1, round(tables.people))
-        if found.record.people is None
-        else found.record.people
+        if measurements.record.people is None
+        else measurements.record.people
     )
     noise = max(tables.noise.values())
     card: dict[str, Any] = {
@@ -157,12 +157,12 @@ def fitted(
 
 
 def drawn_finely(
-    study: Any, found: Measurements, network: Mixtures, schema: Events
+    study: Any, measurements: Measurements, network: Mixtures, schema: Events
 ) -> tuple[Mixtures, Events]:
     """The same where levels that were bought are parted into bins, as the fine tables
     say.
     """
-    tables, bought = fine_tables(found), found.stage("tables").bought  # type: ignore[attr-defined]
+    tables, bought = fine_tables(measurements), measurements.stage("tables").bought  # type: ignore[attr-defined]
     finer = {name: one.finer(tables[name]) for name, one in bought.items()}
 
     def parts_of(column: Column) -> tuple[torch.Tensor, torch.Tensor]:
@@ -178,7 +178,7 @@ def drawn_finely(
         )
         for member, part in zip(network.each, schema.parts, strict=True)
     ]
-    within = found.stage("fine").within  # type: ignore[attr-defined]
+    within = measurements.stage("fine").within  # type: ignore[attr-defined]
     drawn = replace(within.on_bins(finer).schema, rules=schema.rules)
     return members[0] if len(members) == 1 else ChainsTogether(members), drawn
 

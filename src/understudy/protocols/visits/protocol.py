@@ -349,14 +349,14 @@ class VisitStudy(Study[VisitRows]):
             (unit for unit in units if noise * sensitivity(unit) <= most), units[-1]
         )
 
-    def terms(self, name: str, found: Measurements) -> Terms:
+    def terms(self, name: str, measurements: Measurements) -> Terms:
         if name == "fine" and self.public:
-            return {"runs": runs_found(found)}
+            return {"runs": runs_found(measurements)}
         if name != "tables" or not self.bought:
             return {}
-        fine: Any = found.stage("fine")
-        noise = max(self.cell_noise(found, fine.within).values())
-        tables = fine_tables(found)
+        fine: Any = measurements.stage("fine")
+        noise = max(self.cell_noise(measurements, fine.within).values())
+        tables = fine_tables(measurements)
         return {
             "cuts": {
                 name: one.chosen(tables[name], noise, self.most)
@@ -364,12 +364,14 @@ class VisitStudy(Study[VisitRows]):
             }
         }
 
-    def cell_noise(self, found: Measurements, within: Within) -> dict[Block, float]:
+    def cell_noise(
+        self, measurements: Measurements, within: Within
+    ) -> dict[Block, float]:
         """The deviation in the cells of each table, in people: about that, before
         levels are bought.
         """
-        stage = self.tables(found.noise("tables"), within, {})
-        return stage.table_noise(found.deviations_of("tables", stage.blocks))
+        stage = self.tables(measurements.noise("tables"), within, {})
+        return stage.table_noise(measurements.deviations_of("tables", stage.blocks))
 
     def check_fit(self, **more: Any) -> None:
         from understudy.protocols.visits.fit import check_fit
@@ -377,11 +379,15 @@ class VisitStudy(Study[VisitRows]):
         check_fit(self)
 
     def fit(
-        self, found: Measurements, privacy: Any, look: Callable[..., None], **more: Any
+        self,
+        measurements: Measurements,
+        privacy: Any,
+        look: Callable[..., None],
+        **more: Any,
     ) -> Any:
         from understudy.protocols.visits.fit import fitted
 
-        return fitted(self, found, look)
+        return fitted(self, measurements, look)
 
     def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:
         from understudy.protocols.visits.fit import foreseen

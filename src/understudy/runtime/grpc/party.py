@@ -48,23 +48,26 @@ _log = logging.getLogger(__name__)
 
 
 def join(
-    seat: Participant, *, address: str | None = None, **manners: float
+    participant: Participant, *, address: str | None = None, **manners: float
 ) -> Contract:
     """Take part in one run, until the server ends it; the contract that was kept.
     `manners`: of a `ServerConnection`. PartyError when the server turns this party
     away, or has called the run off. What was recorded is deleted at the end.
     """
     line = ServerConnection(
-        seat.invitation, address or seat.invitation.address, seat.log, **manners
+        participant.invitation,
+        address or participant.invitation.address,
+        participant.log,
+        **manners,
     )
-    attendance = _Attendance(seat, line)
-    seat.sweep()
+    attendance = _Attendance(participant, line)
+    participant.sweep()
     try:
         contract = run(line.keep(attendance.converse))
         attendance.end()
     finally:
         attendance.close()
-    seat.log.write("ended", run=contract.run)
+    participant.log.write("ended", run=contract.run)
     return contract
 
 
@@ -206,8 +209,8 @@ class ServerConnection:
 class _Attendance:
     """What outlives a stream: the session with the party in it."""
 
-    def __init__(self, seat: Participant, line: ServerConnection) -> None:
-        self.seat = seat
+    def __init__(self, participant: Participant, line: ServerConnection) -> None:
+        self.seat = participant
         self.line = line
         self.session: Session | None = None
         # The contract that is being looked at, by a policy or a person: that goes on

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.frame import UNIT, Frame, packed
 from understudy.data.kinds import TABLE, Rows
-from understudy.generators.kinds import drawing_of
+from understudy.generators.kinds import sampler_of
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.models.moments.fit import middle
@@ -245,7 +245,7 @@ def judged(
     one = GeneratorParts(offer, requirements.schema, {"silo": "", "label": None})
     target = requirements.target if TABLE.holds(data) else None
     made = pool([one], requirements, {})
-    kind = drawing_of(made.schema)
+    kind = sampler_of(made.schema)
     network, weights, features, _ = kind.classifier(
         made, target or str(kind.label(made)), _DRAWN, 0
     )

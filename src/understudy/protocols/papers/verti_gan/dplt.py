@@ -339,22 +339,22 @@ class LatentTree(Study[AttributeBits]):
 
     # What the server makes of releases
 
-    def terms(self, name: str, found: Measurements) -> Terms:
+    def terms(self, name: str, measurements: Measurements) -> Terms:
         if name == "groups":
             return {}
         if name == "pairs":
-            return dict(found["groups"])
+            return dict(measurements["groups"])
         # Step 3: a maximum spanning tree of the latent attributes.
         weights = np.full((sum(self.latents.values()),) * 2, -np.inf)
-        for (one, other), table in found["pairs"].items():
+        for (one, other), table in measurements["pairs"].items():
             weights[one, other] = weights[other, one] = tree.information(table)
         return {"edges": torch.tensor(tree.spanning_tree(weights)).view(-1, 2)}
 
-    def tables(self, found: Measurements) -> dict[Edge, Array]:
+    def tables(self, measurements: Measurements) -> dict[Edge, Array]:
         """The tables of the whole tree, by (parent, child), numbered over all holders'
         attributes; the root's first.
         """
-        released, groups = found["tree"], found.stage("pairs").groups  # type: ignore[attr-defined]
+        released, groups = measurements["tree"], measurements.stage("pairs").groups  # type: ignore[attr-defined]
         starts = dict(
             zip(self.bits, accumulate(self.bits.values(), initial=0), strict=False)
         )
@@ -365,7 +365,7 @@ class LatentTree(Study[AttributeBits]):
             (latent[known], latent[new]): released[known, new]
             if known < new
             else released[new, known].T
-            for known, new in found.record.terms["tree"]["edges"].tolist()
+            for known, new in measurements.record.terms["tree"]["edges"].tolist()
         }
         for name in self.names:
             for parent, leaf in tree.leaves_of(groups[name]):
@@ -374,10 +374,12 @@ class LatentTree(Study[AttributeBits]):
                 ]
         return tables
 
-    def fit(self, found: Measurements, privacy: Any, look: Any, **more: Any) -> Any:
+    def fit(
+        self, measurements: Measurements, privacy: Any, look: Any, **more: Any
+    ) -> Any:
         from understudy.generators.parts import GeneratorParts
 
-        tables = self.tables(found)
+        tables = self.tables(measurements)
         sizes = [size for sizes in self.sizes.values() for size in sizes]
         network = tree.network_of(sizes, tables, next(iter(tables))[0])
         owners = {
@@ -385,7 +387,7 @@ class LatentTree(Study[AttributeBits]):
         }
         return GeneratorParts(
             network.eval(), join(self.schemas), {"owners": owners}
-        ), found.record.people or 0
+        ), measurements.record.people or 0
 
 
 def _lists_of_numbers(told: Any) -> bool:
