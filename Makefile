@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=  # where it is set, every process and every worker of the tests compiles everything anew
 
-.PHONY: for-demo for-tests for-docs help demo docs test lint types check soak attack audit bench guard reference tables plot picture diagrams wheel-check format clean
+.PHONY: for-demo for-tests for-docs help demo docs test test-benchmarks test-all lint types check soak attack audit bench guard reference tables plot picture diagrams wheel-check format clean
 help:           ## this text
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -18,8 +18,13 @@ for-demo for-tests for-docs:
 demo: for-demo  ## two holders publish one joint synthetic table, from real data
 	@$(BIN)/understudy demo $(if $(OUT),--out $(OUT))
 
-test: for-tests  ## every test, on two cores; four workers, as some tests wait
-	@OMP_NUM_THREADS=1 $(BIN)/pytest --workers 4
+test: for-tests  ## the tests but those of benchmarks, on two cores; four workers, as some tests wait
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --workers 4 -m "not benchmark"
+
+test-benchmarks: for-tests  ## the tests of benchmarks: each in a small version, and its --help
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --workers 4 -m benchmark
+
+test-all: test test-benchmarks  ## every test
 
 lint: for-tests  ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -27,7 +32,7 @@ lint: for-tests  ## ruff
 types: for-tests ## mypy, strict
 	@$(BIN)/mypy
 
-check: lint types test ## all of the above
+check: lint types test-all ## all of the above
 
 soak: for-tests  ## kill server and parties at random, KILLS=100 times, and compare with an undisturbed run
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/runtime/soak.py --kills $(or $(KILLS),100) $(if $(SEED),--seed $(SEED))

@@ -55,6 +55,15 @@ LINE = pytest.StashKey[socket.socket]()  # to the program that forks
 PRICES = pytest.StashKey[tuple[Any, Any]]()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of benchmarks stand in files that say so, and `make test` leaves them to
+    `make test-benchmarks`.
+    """
+    for item in items:
+        if "bench" in item.path.name:
+            item.add_marker("benchmark")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Prices are kept in pytest's cache, where there is one."""
     from known_prices import OF_THE_ACCOUNTANT, KnownPrices, accounting
