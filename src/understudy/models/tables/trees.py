@@ -47,9 +47,11 @@ _NEXT = 0.25
 # deviations of a run of cells that is believed anywhere; numbers of most columns
 _STRONG = 4.0
 _USUAL = 4096.0
-# deviations of a single cell of usual numbers: one column in 300 is cut too wide by
-# noise alone
-_APART = 3.5
+# deviations of a single cell that stands out by itself: among the 25 cells of usual
+# numbers noise alone does so in one column of 10,000, among hundreds of others, where
+# one cell may be 10²⁰⁰ away, in one of 10⁶
+_APART = 4.5
+_FAR_APART = 6.0
 _CLEAR = 3.0  # deviations of its noise by which an end stands out
 # a level of many fine cells is known to about so many deviations of one count
 _SPREAD = 2.0
@@ -368,7 +370,7 @@ def runs_of(
                     )
                 )
         apart = torch.nonzero(
-            counts > torch.where(usual, _APART, _STRONG) * max(sigma, 1e-9)
+            counts > torch.where(usual, _APART, _FAR_APART) * max(sigma, 1e-9)
         )[:, 0]
         if len(apart):
             run[0] = torch.minimum(run[0], apart[0])
