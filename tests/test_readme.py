@@ -4,6 +4,7 @@ and links lead somewhere.
 
 import re
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ pytestmark = pytest.mark.usefixtures("short_fits", "short_training", "light_mask
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+TABLE_ROW = re.compile(r"^\|.*$", re.MULTILINE)
+IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -46,19 +50,66 @@ def carried_out(line: str, understudy: Run) -> None:
     assert code == 0, f"{line}\n{err}"
 
 
+def prose(text: str) -> list[str]:
+    """The sentences of a page: neither code nor tables, and of links their words."""
+    bare = IMAGE.sub("\n\n", TABLE_ROW.sub("", FENCED.sub("\n\n", text)))
+    bare = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", bare)
+    paragraphs = re.split(r"\n\s*\n|\n(?=[#-])", bare)
+    return [
+        sentence
+        for paragraph in paragraphs
+        for sentence in re.split(r"(?<=[.?!])\s+", paragraph.strip())
+        if sentence
+    ]
+
+
+def test_the_readme_says_what_it_is_and_shows_code_within_sixty_words() -> None:
+    text = (ROOT / "README.md").read_text()
+    before_code = text.partition("```")[0]
+    assert len(before_code.split()) <= 60
+    assert "differentially private synthetic data" in before_code
+    assert "federated" in before_code
+
+
+def test_no_sentence_of_the_readme_has_more_than_thirty_words() -> None:
+    sentences = prose((ROOT / "README.md").read_text())
+    assert len(sentences) > 30
+    assert [one for one in sentences if len(one.split()) > 30] == []
+
+
+def test_no_caption_of_the_readme_has_more_than_twenty_five_words() -> None:
+    paragraphs = (ROOT / "README.md").read_text().split("\n\n")
+    captions = [
+        below for image, below in pairwise(paragraphs) if image.startswith("![")
+    ]
+    assert len(captions) == 2
+    assert [one for one in captions if len(" ".join(prose(one)).split()) > 25] == []
+
+
+def test_no_line_of_prose_of_the_readme_is_longer_than_120_characters() -> None:
+    text = FENCED.sub("", (ROOT / "README.md").read_text())
+    text = TABLE_ROW.sub("", IMAGE.sub("", text))
+    assert [line for line in text.splitlines() if len(line) > 120] == []
+
+
 def test_every_program_and_every_command_of_the_readme_runs(
     understudy: Run, tables: Path
 ) -> None:
     blocks = BLOCK.findall((ROOT / "README.md").read_text())
     assert [kind for kind, _ in blocks] == ["python", "console", "console", "python"]
+    said: list[str] = []
     for kind, text in blocks:
         if kind == "python":
             names: dict[str, Any] = {}
             exec(compile(text, "README.md", "exec"), names)  # noqa: S102
+            said.append(str(names["result"].privacy))
             continue
         for line in text.splitlines():
             assert line.startswith("$ "), line
             carried_out(line.removeprefix("$ "), understudy)
+    right = re.findall(r"right at most\s(\d+) of 100", (ROOT / "README.md").read_text())
+    assert len(right) == 1
+    assert f"right at most {right[0]} of 100 times" in said[0]
     assert len((tables / "synthetic.csv").read_text().splitlines()) == 1_001
     for made in (
         "report.html",
