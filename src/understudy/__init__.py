@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from understudy.api.plan import plan
     from understudy.api.synthesize import synthesize
+    from understudy.api.synthesizer import Synthesizer, SyntheticClassifier
     from understudy.api.train import train
     from understudy.data.encoding.population import Population
     from understudy.data.infer import infer_schema
@@ -56,6 +57,8 @@ __all__ = [
     "Real",
     "Result",
     "Schema",
+    "Synthesizer",
+    "SyntheticClassifier",
     "UnderstudyError",
     "evaluate",
     "infer_schema",
@@ -69,6 +72,7 @@ __all__ = [
 _HOMES = {
     "api.plan": ["plan"],
     "api.synthesize": ["synthesize"],
+    "api.synthesizer": ["SyntheticClassifier", "Synthesizer"],
     "api.train": ["train"],
     "data.encoding.population": ["Population"],
     "data.infer": ["infer_schema"],

@@ -287,6 +287,25 @@ def test_nothing_of_one_person_is_in_what_a_sample_is_made_of(
     assert not leaks
 
 
+@pytest.mark.parametrize("name", SEEN)
+def test_nothing_of_one_person_is_left_in_what_was_fitted(
+    name: str, tmp_path: Path
+) -> None:
+    made = us.Synthesizer(epsilon=1, ledgers=tmp_path / "ledgers", settings=SMALL)
+    made.fit(FRAMES[name]())
+    places = {"sample": made.sample(200, seed=1), "estimator": made}
+    told = {place: pickle.dumps(one) for place, one in places.items()}
+    told["words"] = repr(made).encode()
+    files = made.save(tmp_path / "made").rglob("*")
+    told |= {path.name: path.read_bytes() for path in files if path.is_file()}
+    assert not [
+        (place, mark)
+        for place, data in told.items()
+        for mark in marks()
+        if mark in data
+    ]
+
+
 def parquet(path: Path) -> None:
     """Lists of words, an index and notes, as a Parquet file keeps them."""
     pyarrow.parquet.write_table(
