@@ -10,11 +10,15 @@ import socket
 import stat
 import tomllib
 
+import numpy as np
+import pandas as pd
 import pytest
 import tomli_w
 from desk import COLUMNS, SAVE, Desk
 
 from forker import until
+from understudy.data.column import Categorical, Integer
+from understudy.data.schema import Schema
 from understudy.generators.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.registry import PROTOCOLS
@@ -297,3 +301,54 @@ def test_the_server_knows_the_messages_of_every_protocol(name: str) -> None:
     assert {"run.keep", "run.settled"} < {
         kind.kind() for kind in PROTOCOLS[name].messages
     }
+
+
+def test_where_no_schema_names_a_person_every_sentence_says_each_row(
+    desk: Desk,
+) -> None:
+    names = ("north", "south")
+    columns = (
+        Integer(name="age", low=0, high=99, bins=5),
+        Categorical(name="ward", categories=("a", "b")),
+    )
+    rng = np.random.default_rng(5)
+    for name in names:
+        frame = pd.DataFrame(
+            {"age": rng.integers(0, 100, 400), "ward": rng.choice(["a", "b"], 400)}
+        )
+        frame.to_csv(desk.folder / f"{name}.csv", index=False)
+        Schema(columns=columns).save(desk.folder / f"{name}-schema.toml")
+    run = {
+        "protocol": "gram",
+        "out": "joint",
+        "rows": 20,
+        "settings": {"components": 2, "steps": 2, "device": "cpu"},
+        "parties": {
+            name: {"schema": f"{name}-schema.toml", "epsilon": 2.0, "delta": 1e-4}
+            for name in names
+        },
+    }
+    (desk.folder / "run.toml").write_text(tomli_w.dumps(run))
+    desk.change(
+        "policy.toml", protocols=["gram"], partners=[*names], accept="ask", people=2
+    )
+    desk.found(*names)
+    holders = {name: desk.join(name) for name in names}
+    server = desk.serve()
+    for name, holder in holders.items():
+        holder.says("Decide with `understudy approve")
+        contract = " ".join(holder.err.split())
+        assert "each row" in contract
+        assert "each person" not in contract
+        desk.done("approve", name, "--yes")
+    assert server.end() == 0, server.err
+    for name, holder in holders.items():
+        assert holder.end() == 0, holder.err
+        shown = desk.done("ledger", "show", f"{name}/{name}.ledger")
+        assert "row" in shown
+        assert "a person" not in shown
+    privacy = json.loads((desk.folder / "joint" / "privacy.json").read_text())
+    assert privacy["adjacency"] == "add or remove one row; a person may have several"
+    desk.done("report", "joint", "--publish")
+    page = (desk.folder / "joint" / "report-public.html").read_text()
+    assert "each row and not each person" in page
