@@ -14,6 +14,7 @@ import understudy as us
 from test_cli import Run
 from understudy.data.table import read_table
 from understudy.ground.errors import ConfigError, SchemaError, UtilityWarning
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.kinds import kinds_of
 
 pytestmark = [
@@ -517,3 +518,28 @@ def test_a_column_of_one_kind_is_not_taken_for_one_with_odd_cells(
     path = tmp_path / "people.csv"
     pd.DataFrame({"visit": cells, "cost": range(400)}).to_csv(path, index=False)
     assert "cost" in kinds_of(path, confirmed=True)
+
+
+def test_a_target_of_which_no_text_can_be_bought_is_refused_as_paid_for(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame(
+        {
+            "ill": [f"text {k}" for k in range(600)],
+            "ward": rng.choice(["a", "b"], 600),
+        }
+    )
+    with pytest.raises(SchemaError, match="texts of the table are charged"):
+        us.synthesize(
+            frame,
+            epsilon=1,
+            target="ill",
+            names_and_kinds_are_public=True,
+            rows_are_people=True,
+            kinds={"ill": "categorical", "ward": "categorical"},
+            ledgers=tmp_path,
+            name="clinic",
+        )
+    with Ledger(tmp_path / "clinic.ledger") as ledger:
+        assert ledger.spent() > 0

@@ -290,6 +290,7 @@ def synthesize(
             rows_are_people=rows_are_people,
             name=name,
         )
+        _require_target(config.target, table.schema)
         _say_lost("left out", [c for c in declared if c not in table.schema.names])
         _say_spellings(table.schema)
     holder = Holder(
@@ -321,6 +322,18 @@ def synthesize(
     if home is not None:
         result.save(home, rows=rows)
     return result
+
+
+def _require_target(target: str | None, bought: Schema) -> None:
+    """SchemaError where nothing of the target could be bought: its texts are paid by
+    then.
+    """
+    if target is not None and target not in bought.names:
+        raise SchemaError(
+            f'target "{target}": no text of it is common enough to stand out of the '
+            "noise. The texts of the table are charged, and nothing else was measured; "
+            "declare the categories of the target, or name another."
+        )
 
 
 def columns_of(declared: Kinds) -> Schema:
