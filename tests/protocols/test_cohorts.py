@@ -176,7 +176,7 @@ def test_bare_updates_have_no_price() -> None:
     read = from_message(
         to_message([mechanism.report(updates, SecureRng())]), form_of(mechanism), 4
     )
-    torch.testing.assert_close(read.total(), updates.sum(0).double())
+    torch.testing.assert_close(read.total(), updates.double().sum(0))
     assert type(mechanism.event).__name__ == "NonPrivateDpEvent"
 
 
