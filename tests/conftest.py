@@ -287,7 +287,7 @@ def short_fits() -> Iterator[None]:
             for name, value in defaults.items():
                 patch.setitem(function.__kwdefaults__, name, value)
         patch.setattr(target_effects, "_ROWS", 1_000)
-        patch.setattr(counted, "_DRAWN", 2_000)
+        patch.setattr(counted, "_CLASSIFIER_ROWS", 2_000)
         patch.setattr(released, "_STEPS", 20)
         for name, few in (("_STEPS", 4), ("_TURNS", 1)):
             patch.setattr(smooth_laws, name, few)

@@ -271,7 +271,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(counted, "_likeliest", said)
     monkeypatch.setitem(OfferedGram.added.__kwdefaults__, "steps", 20)
-    monkeypatch.setattr(counted, "_DRAWN", 500)
+    monkeypatch.setattr(counted, "_CLASSIFIER_ROWS", 500)
     for kind, more in (("table", {}), ("image", {"channels": (2, 2)})):
         monkeypatch.setitem(
             offering.RECIPES, kind, replace(offering.RECIPES[kind], steps=1, **more)

@@ -43,7 +43,7 @@ from understudy.data.samples import toy
 from understudy.generators.generator import Generator
 from understudy.models.plan import MOST_UNITS
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.protocols.papers.sgde.offer import Requirements, label_place, offer_card
+from understudy.protocols.papers.sgde.offer import Requirements, label_index, offer_card
 from understudy.services.exchange.client import Client
 from understudy.services.exchange.serve import open_exchange, server_for
 from understudy.services.web.limits import Limits
@@ -63,7 +63,7 @@ def offer(kilobytes: int, silo: str, seed: int) -> Generator:
     with torch.no_grad():
         network.logits.normal_(generator=torch.Generator().manual_seed(seed))
         network.logits[:, block] = -20.0
-        network.logits[:, block.start + label_place(POOL, POOL.labels[0])] = 20.0
+        network.logits[:, block.start + label_index(POOL, POOL.labels[0])] = 20.0
     card = offer_card(
         POOL,
         silo=silo,

@@ -201,12 +201,16 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(
             sgde_training, "add_noise", _noised(sites, sgde_training.add_noise)
         )
-        patch.setattr(sgde_offering, "levels", _levels(sites, sgde_offering.levels))
+        patch.setattr(
+            sgde_offering,
+            "noisy_level_counts",
+            _levels(sites, sgde_offering.noisy_level_counts),
+        )
         patch.setattr(GradientVote, "decide", _vote(sites, GradientVote.decide))
         patch.setattr(
             sgde_counted,
-            "judged",
-            _counts(sites, sgde_counted.judged, "figure of quality"),
+            "count_right",
+            _counts(sites, sgde_counted.count_right, "figure of quality"),
         )
         patch.setattr(
             gram_stages,

@@ -113,8 +113,8 @@ def test_a_person_stays_with_one_teacher_whatever_order_a_server_asks_for_later(
     aligned(party, order.flip(0))
     party.answer(Keep(round=1))  # before the run: with the people in another order
     aligned(party, order)
-    party.answer(gan_party.Begin(config=settings))
-    ask = vd_gan.Round(round=1, rows=torch.full((2, party.width), 0.5))
+    party.answer(gan_party.GanBegin(config=settings))
+    ask = vd_gan.VdGanRound(round=1, rows=torch.full((2, party.width), 0.5))
     party.answer(ask)
     with pytest.raises(
         MessageError,
@@ -151,7 +151,9 @@ class Shared:
         self.taken = dict.fromkeys(self.ids, 0)
         network = BranchedGenerator.for_parties({"clinic": output_of(SCHEMA)})
         self.party.answer(
-            verti_gan.Begin(config=settings, network=network.describe(only="clinic"))
+            verti_gan.VertiGanBegin(
+                config=settings, network=network.describe(only="clinic")
+            )
         )
         self.weights = torch.zeros(sum(part.numel() for part in network.parameters()))
 
@@ -161,7 +163,9 @@ class Shared:
 
     def round(self, secret: bytes) -> None:
         """One round; whoever took part in what was answered is counted."""
-        ask = verti_gan.Round(round=1, seed=0, weights=self.weights, batches=secret)
+        ask = verti_gan.VertiGanRound(
+            round=1, seed=0, weights=self.weights, batches=secret
+        )
         self.party.answer(ask)
         for person, times in zip(self.ids, self.counts(secret).tolist(), strict=True):
             self.taken[person] += times

@@ -35,7 +35,7 @@ from understudy.privacy.secure.counts import (
 )
 from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.sums import blind, noise_share
-from understudy.protocols.papers.sgde.offering import levels
+from understudy.protocols.papers.sgde.offering import noisy_level_counts
 from understudy.protocols.papers.verti_gan.dplt import Config, LatentTree
 from understudy.protocols.papers.verti_gan.dplt_tree import association
 
@@ -177,7 +177,7 @@ def test_one_person_moves_every_count_as_its_price_says(rows, person):
 @pytest.mark.parametrize("rows", [0, 1, 5])
 def test_levels_of_a_class_are_finite_and_above_zero_with_and_without_rows(sigma, rows):
     codes = torch.zeros(rows, dtype=torch.int64)
-    shares = levels(torch.ones(rows, 4), codes, 2, sigma, RNG(3)).log()
+    shares = noisy_level_counts(torch.ones(rows, 4), codes, 2, sigma, RNG(3)).log()
     assert shares.isfinite().all()
     assert shares.shape == (2, 4)
 

@@ -23,7 +23,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError
 from understudy.models.plan import MOST_UNITS
-from understudy.protocols.papers.sgde.pool import pool, suspicions
+from understudy.protocols.papers.sgde.pool import assess_offers, pool
 from understudy.services.exchange import check_worker, checker
 from understudy.services.exchange.checker import Checkers, allowed
 from understudy.services.exchange.client import Client
@@ -367,7 +367,7 @@ def test_drawing_from_the_widest_offers_holds_few_numbers_at_a_time(
         "randn",
         lambda shape, **more: sizes.append(shape[0] * shape[1]) or randn(shape, **more),
     )
-    assert len(suspicions(offers.POOL, pulled)) == 3
+    assert len(assess_offers(offers.POOL, pulled)) == 3
     Generator.from_parts(pool(pulled, offers.POOL, {})).sample(2000, seed=1)
     assert sizes
     assert max(sizes) <= 1 << 24
@@ -379,7 +379,7 @@ def test_judging_many_silos_in_groups_is_judging_them_at_once(
     given = [
         generator(f"silo-{n}", label, seed=n) for n in range(5) for label in LABELS
     ]
-    at_once = suspicions(POOL, given)
+    at_once = assess_offers(POOL, given)
     monkeypatch.setattr("understudy.protocols.papers.sgde.pool._AT_ONCE", 1)
-    assert suspicions(POOL, given) == at_once
+    assert assess_offers(POOL, given) == at_once
     assert Codec(SCHEMA).width > 1

@@ -30,7 +30,7 @@ from understudy.protocols.papers.vd_gan import pate as vd_gan_pate
 from understudy.protocols.papers.vd_gan import protocol as vd_gan
 from understudy.protocols.papers.verti_gan import central_gan
 from understudy.protocols.papers.verti_gan import protocol as verti_gan
-from understudy.protocols.papers.vertical_gans.party import Begin
+from understudy.protocols.papers.vertical_gans.party import GanBegin
 from understudy.runs.federation import Federation
 from understudy.runtime.wire import encode
 
@@ -64,7 +64,7 @@ def holder(protocol: str, ledgers: Path) -> tuple[Any, Any]:
     return party, holders.holders["a"].ledger
 
 
-def begin(protocol: str, **changes: Any) -> Begin:
+def begin(protocol: str, **changes: Any) -> GanBegin:
     """The first ask of a run with these settings, whatever they are."""
     config = PROTOCOLS[protocol].Config(
         **SMALL | (PATE if protocol == "vd-gan-pate" else {})
@@ -72,8 +72,10 @@ def begin(protocol: str, **changes: Any) -> Begin:
     settings = asdict(config) | changes
     if not protocol.startswith("vd-gan"):
         network = BranchedGenerator.for_parties({"a": (2, 3)}, latent=2, common=(3,))
-        return verti_gan.Begin(config=settings, network=network.describe(only="a"))
-    return Begin(config=settings)
+        return verti_gan.VertiGanBegin(
+            config=settings, network=network.describe(only="a")
+        )
+    return GanBegin(config=settings)
 
 
 def charged(ledger: Any) -> int:
@@ -125,7 +127,7 @@ def test_weights_beyond_reason_are_refused_before_anything_is_charged(
     party, ledger = holder("verti-gan", tmp_path)
     party.answer(begin("verti-gan"))
     size = sum(part.numel() for part in party.network.parameters())
-    ask = verti_gan.Round(round=1, seed=1, weights=torch.zeros(size))
+    ask = verti_gan.VertiGanRound(round=1, seed=1, weights=torch.zeros(size))
     for weights in (torch.full((size,), bad), ask.weights.double(), ask.weights[1:]):
         with pytest.raises(MessageError, match="Nothing was charged"):
             party.answer(replace(ask, weights=weights))
@@ -140,7 +142,7 @@ def test_synthetic_rows_beyond_reason_are_refused_before_anything_is_charged(
     party, ledger = holder(protocol, tmp_path)
     party.answer(begin(protocol, rows=4))
     with pytest.raises(UnderstudyError):
-        party.answer(vd_gan.Round(round=1, rows=torch.full((4, 5), bad)))
+        party.answer(vd_gan.VdGanRound(round=1, rows=torch.full((4, 5), bad)))
     assert not charged(ledger)
 
 
@@ -167,11 +169,11 @@ def test_every_answer_is_finite_at_the_ends_of_the_honest_ranges(
             weights = size * FastRng(number).normal(
                 sum(part.numel() for part in party.network.parameters())
             )
-            ask: Any = verti_gan.Round(
+            ask: Any = verti_gan.VertiGanRound(
                 round=number, seed=number, weights=weights.clamp(-1e9, 1e9)
             )
         else:
-            ask = vd_gan.Round(
+            ask = vd_gan.VdGanRound(
                 round=number,
                 rows=(size * FastRng(number).normal(4, 5)).clamp(-1e6, 1e6),
             )
@@ -251,6 +253,6 @@ def test_who_holds_a_row_that_is_no_number_answers_as_anybody_else(
         rows[0] = value
         party.encoded = lambda rows=rows: rows
         size = sum(part.numel() for part in party.network.parameters())
-        ask = verti_gan.Round(round=1, seed=1, weights=torch.zeros(size))
+        ask = verti_gan.VertiGanRound(round=1, seed=1, weights=torch.zeros(size))
         answers.append(len(encode(party.answer(ask))))
     assert answers[0] == pytest.approx(answers[1], abs=64)

@@ -164,7 +164,11 @@ def case_of(name: str) -> Case:
         ),
         (
             case_of("VertiGAN, coupled"),
-            [at(joint.Release), at(verti_gan.Begin), at(verti_gan.Round, 2)],
+            [
+                at(joint.Release),
+                at(verti_gan.VertiGanBegin),
+                at(verti_gan.VertiGanRound, 2),
+            ],
         ),
     ],
     ids=lambda value: value.name if isinstance(value, Case) else "",

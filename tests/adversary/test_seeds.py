@@ -31,7 +31,7 @@ class Curious(LocalParties):
         self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
     ) -> dict[str, Any]:
         for name, ask in addressed(message, self.names).items():
-            if isinstance(ask, verti_gan.Round):
+            if isinstance(ask, verti_gan.VertiGanRound):
                 ledger = self.parties[name].ledger
                 before = len(ledger.entries())
                 for seed in NONE:

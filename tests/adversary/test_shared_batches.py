@@ -26,7 +26,7 @@ from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise.rng import FastRng, poisson_samples
 from understudy.protocols.core.base import Progress
 from understudy.protocols.papers.verti_gan import protocol as verti_gan
-from understudy.protocols.papers.verti_gan.protocol import Round, VertiGanParty
+from understudy.protocols.papers.verti_gan.protocol import VertiGanParty, VertiGanRound
 from understudy.protocols.papers.vertical_gans import party as gan_party
 from understudy.report.page import write_report
 from understudy.runs.federation import Federation
@@ -66,7 +66,7 @@ class Spy:
 
         def asked(party: VertiGanParty, ask: Any) -> Any:
             self.secrets += (
-                [getattr(ask, "batches", b"")] if isinstance(ask, Round) else []
+                [getattr(ask, "batches", b"")] if isinstance(ask, VertiGanRound) else []
             )
             return respond(party, ask)
 

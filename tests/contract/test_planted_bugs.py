@@ -28,10 +28,13 @@ from understudy.privacy.gradients import critic
 from understudy.privacy.noise.rng import FastRng, Rng, SecureRng, poisson_samples
 from understudy.protocols.core.base import Paid
 from understudy.protocols.papers.verti_gan import protocol as verti_gan
-from understudy.protocols.papers.verti_gan.party import Round, VertiGanParty
+from understudy.protocols.papers.verti_gan.party import VertiGanParty, VertiGanRound
 from understudy.protocols.papers.vertical_gans import critic_round
 from understudy.protocols.papers.vertical_gans import party as gan_party
-from understudy.protocols.papers.vertical_gans.critic_round import CriticRound, Drawn
+from understudy.protocols.papers.vertical_gans.critic_round import (
+    CriticRound,
+    PresampledNormals,
+)
 from understudy.protocols.papers.vertical_gans.party import Gradient, split_like
 from understudy.runtime.local import LocalParties
 
@@ -130,7 +133,12 @@ def one_person_moves_a_step_by_at_most_the_clip_norm() -> None:
     def noised(people: list[int]) -> Tensor:
         work.critic.load_state_dict(before)
         with noised_steps() as calls, torch.no_grad():
-            work.step(rows[people], fake[people], mix[people], Drawn(normals.clone()))
+            work.step(
+                rows[people],
+                fake[people],
+                mix[people],
+                PresampledNormals(normals.clone()),
+            )
         return calls[0]["out"] * work.batch
 
     for group in ([0, 1, 2, 3, 4], [0, 1], [0]):
@@ -275,15 +283,15 @@ def _noise_times(patch: Patch, factor: float) -> None:
 
 
 def the_same_noise_in_every_step(patch: Patch) -> None:
-    honest = Drawn.normal
+    honest = PresampledNormals.normal
 
-    def first(self: Drawn, *shape: int, device: Any = "cpu") -> Tensor:
+    def first(self: PresampledNormals, *shape: int, device: Any = "cpu") -> Tensor:
         self._left = torch.cat(
             [self._left[: (size := self._left[: shape[0]].numel())], self._left[:size]]
         )
         return honest(self, *shape, device=device).clone()
 
-    patch.setattr(Drawn, "normal", first)
+    patch.setattr(PresampledNormals, "normal", first)
 
 
 def the_same_noise_in_every_round(patch: Patch) -> None:
@@ -292,7 +300,7 @@ def the_same_noise_in_every_round(patch: Patch) -> None:
     def again(self: CriticRound, rows: int, steps: int) -> Any:
         z, mix, _ = honest(self, rows, steps)
         size = sum(p.numel() for p in self.critic.parameters())
-        return z, mix, Drawn(SecureRng.from_seed(5).normal(steps * size))
+        return z, mix, PresampledNormals(SecureRng.from_seed(5).normal(steps * size))
 
     patch.setattr(CriticRound, "draw", again)
 
@@ -331,7 +339,7 @@ def a_round_is_charged_as_one_step(patch: Patch) -> None:
 
 
 def charged_after_use(patch: Patch) -> None:
-    def late(self: VertiGanParty, ask: Round) -> Gradient:
+    def late(self: VertiGanParty, ask: VertiGanRound) -> Gradient:
         batches = self.batches(self._drawn_by(ask.batches))
         with torch.no_grad():
             for parameter, part in split_like(self.network.parameters(), ask.weights):

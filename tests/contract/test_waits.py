@@ -106,12 +106,16 @@ def answer(waits: ModuleType, change: Callable[[Tensor], Tensor]) -> Tensor:
         network = BranchedGenerator.for_parties({"a": (2, 2)}, latent=2, common=(3,))
         config = verti_gan.Config(rounds=1, critic_steps=2, batch=4, device="lazy")
         party.answer(
-            verti_gan.Begin(config=asdict(config), network=network.describe(only="a"))
+            verti_gan.VertiGanBegin(
+                config=asdict(config), network=network.describe(only="a")
+            )
         )
         weights = torch.linspace(
             -1, 1, sum(part.numel() for part in network.parameters())
         )
-        ask = verti_gan.Round(round=1, seed=1, weights=change(weights).to(waits.DEVICE))
+        ask = verti_gan.VertiGanRound(
+            round=1, seed=1, weights=change(weights).to(waits.DEVICE)
+        )
         gradient: Tensor = party.answer(ask).gradient.value["values"].cpu()  # type: ignore[attr-defined]
     return gradient
 

@@ -68,7 +68,10 @@ from understudy.privacy.secure import moments as secure_moments
 from understudy.privacy.secure import ring
 from understudy.protocols.papers.verti_gan import protocol as verti_gan
 from understudy.protocols.papers.verti_gan.protocol import VertiGanParty
-from understudy.protocols.papers.vertical_gans.critic_round import CriticRound, Drawn
+from understudy.protocols.papers.vertical_gans.critic_round import (
+    CriticRound,
+    PresampledNormals,
+)
 from understudy.runs.registry import protocol_named
 from understudy.runs.runfile import RunFile
 from visit_cases import clinic
@@ -180,7 +183,9 @@ class TwiceRound(CriticRound):
 
         def taken(who: torch.Tensor) -> torch.Tensor:
             self.load_state_dict(before)
-            CriticRound.step(self, real[who], fake[who], mix[who], Drawn(drawn))
+            CriticRound.step(
+                self, real[who], fake[who], mix[who], PresampledNormals(drawn)
+            )
             parts = [parameter.grad.flatten() for parameter in self.critic.parameters()]
             return self.batch * torch.cat(parts).double()
 

@@ -13,7 +13,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.generators.generator import Generator
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.protocols.papers.sgde.offer import Requirements, label_place, offer_card
+from understudy.protocols.papers.sgde.offer import Requirements, label_index, offer_card
 from understudy.services.exchange.checker import Checkers
 from understudy.services.exchange.client import Client
 from understudy.services.exchange.database import issue
@@ -50,7 +50,7 @@ def generator(
             )
         )
         network.logits[:, block] = -20.0
-        network.logits[:, block.start + label_place(POOL, label)] = 20.0
+        network.logits[:, block.start + label_index(POOL, label)] = 20.0
     told = offer_card(
         POOL,
         silo=silo,

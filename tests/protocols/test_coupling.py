@@ -27,7 +27,7 @@ from understudy.protocols.joint.stage import DEALT
 from understudy.protocols.papers.verti_gan import protocol as verti_gan
 from understudy.protocols.papers.verti_gan.protocol import Couple
 from understudy.protocols.papers.vertical_gans.coupling import Coupling
-from understudy.protocols.papers.vertical_gans.server import Server
+from understudy.protocols.papers.vertical_gans.server import GanServer
 from understudy.runs import registry
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
@@ -155,7 +155,7 @@ def test_no_joint_tables_are_released_once_the_critics_noise_is_fixed() -> None:
     config = verti_gan.Config(rounds=2, coupling="gram", **SMALL)
     parties = federation.parties("verti-gan", run="r", config=config)
     local = LocalParties(parties)
-    network = Server(config, local, federation.schemas, checkpoint=None).network
+    network = GanServer(config, local, federation.schemas, checkpoint=None).network
 
     class Hasty:
         names = local.names
@@ -167,7 +167,9 @@ def test_no_joint_tables_are_released_once_the_critics_noise_is_fixed() -> None:
                 begin = {n: network.describe(only=n) for n in local.names}
                 local.ask(
                     {
-                        n: verti_gan.Begin(config=asdict(config), network=begin[n])
+                        n: verti_gan.VertiGanBegin(
+                            config=asdict(config), network=begin[n]
+                        )
                         for n in begin
                     }
                 )

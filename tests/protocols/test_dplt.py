@@ -46,13 +46,13 @@ from understudy.protocols.papers.verti_gan import dplt_tree as trees
 from understudy.protocols.papers.verti_gan.dplt import Config, LatentTree
 from understudy.protocols.papers.verti_gan.dplt_tree import (
     association,
+    build_network,
     choices,
+    conditional_counts,
     group,
     index_tree,
     information,
     is_tree,
-    network_of,
-    odds,
     spanning_tree,
     split_edges,
     to_bits,
@@ -733,7 +733,7 @@ def test_levels_are_written_in_binary_and_read_back() -> None:
     assert [
         int("".join("01"[b] for b in row[:3]), 2) for row in bits.astype(int)
     ] == codes[:, 0].tolist()
-    network = network_of(
+    network = build_network(
         sizes, {(0, 1): np.eye(2), (0, 2): np.eye(2), (0, 3): np.eye(2)}, 0
     )
     rows = network.rows(torch.where(torch.from_numpy(bits), 9.0, -9.0))
@@ -788,11 +788,11 @@ def test_edges_are_split_by_party_with_the_first_party_first() -> None:
 
 
 def test_noisy_rows_without_counts_take_the_odds_of_all_rows() -> None:
-    assert odds(np.array([[-3.0, -1.0], [6.0, 2.0]])).tolist() == [
+    assert conditional_counts(np.array([[-3.0, -1.0], [6.0, 2.0]])).tolist() == [
         [3.0, 1.0],
         [6.0, 2.0],
     ]
-    assert odds(np.array([[-3.0, -1.0], [-6.0, -2.0]])).tolist() == [
+    assert conditional_counts(np.array([[-3.0, -1.0], [-6.0, -2.0]])).tolist() == [
         [1.0, 1.0],
         [1.0, 1.0],
     ]

@@ -248,7 +248,7 @@ def test_a_network_for_other_pixels_is_refused() -> None:
     assert isinstance(party, verti_gan.VertiGanParty)
     network = BranchedGenerator.for_parties({"radiology": (2, 3)})
     with pytest.raises(PartyError, match="does not fit"):
-        party.open(verti_gan.Begin(config={}, network=network.describe()))
+        party.open(verti_gan.VertiGanBegin(config={}, network=network.describe()))
 
 
 def test_a_table_is_its_own_roster_and_arrays_keep_their_places() -> None:
@@ -287,7 +287,7 @@ def test_a_second_beginning_is_refused_and_a_round_after_the_last_is_not_sent() 
     assert party.begun is begun
     weights = torch.zeros(sum(p.numel() for p in party.network.parameters()))
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
-        party.answer(verti_gan.Round(round=3, seed=1, weights=weights))
+        party.answer(verti_gan.VertiGanRound(round=3, seed=1, weights=weights))
     assert ledger.spend() == spent
 
 
@@ -306,4 +306,4 @@ def test_a_refused_beginning_leaves_nothing_begun() -> None:
     assert isinstance(party, verti_gan.VertiGanParty)
     assert party.begun is None
     with pytest.raises(MessageError, match="not expected"):
-        party.answer(verti_gan.Round(round=1, seed=1, weights=torch.zeros(3)))
+        party.answer(verti_gan.VertiGanRound(round=1, seed=1, weights=torch.zeros(3)))

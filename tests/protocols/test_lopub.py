@@ -33,7 +33,7 @@ from understudy.privacy.local.rappor import Rappor
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.cross_device.host import Reported
 from understudy.protocols.papers.fed_wae import lopub
-from understudy.protocols.papers.fed_wae.lopub import Begin, Round
+from understudy.protocols.papers.fed_wae.lopub import LoPubBegin, LoPubRound
 from understudy.protocols.papers.fed_wae.lopub_fit import (
     Estimates,
     _scores,
@@ -78,12 +78,12 @@ def a_party(budget: float = 300.0, seed: int = 1) -> lopub.LoPubParty:
     )
 
 
-def begin(**settings: Any) -> Begin:
-    return Begin(config=settings, schema=Schema(columns=SCHEMA.columns).to_dict())
+def begin(**settings: Any) -> LoPubBegin:
+    return LoPubBegin(config=settings, schema=Schema(columns=SCHEMA.columns).to_dict())
 
 
-def asked(people: list[int], round: int = 1) -> Round:
-    return Round(round=round, people=torch.tensor(people))
+def asked(people: list[int], round: int = 1) -> LoPubRound:
+    return LoPubRound(round=round, people=torch.tensor(people))
 
 
 # Two columns that go together, and one that goes with neither: what the fits must find
@@ -227,7 +227,7 @@ class CutOff(LocalParties):
     def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
         replies = super().ask(message, at_least=at_least)
         asks = message.values() if isinstance(message, dict) else [message]
-        if any(isinstance(one, Round) and one.round == 2 for one in asks):
+        if any(isinstance(one, LoPubRound) and one.round == 2 for one in asks):
             raise KeyboardInterrupt
         return replies
 
@@ -261,7 +261,7 @@ def test_a_budget_that_is_spent_before_the_first_report_leaves_nothing_to_fit() 
     class Meanwhile(LocalParties):
         def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
             replies = super().ask(message, at_least=at_least)
-            if isinstance(message["a"], Begin):
+            if isinstance(message["a"], LoPubBegin):
                 ledger.charge(PureDp(1.0), run="another", what="another run")
             return replies
 
@@ -298,7 +298,7 @@ def test_parties_with_other_columns_or_arrays_are_refused() -> None:
     with pytest.raises(ConfigError, match="do not describe their rows in the same way"):
         train("lopub", fed)
     with pytest.raises(SchemaError, match="another schema"):
-        a_party().answer(Begin(config={}, schema=SCHEMA.drop(["age"]).to_dict()))
+        a_party().answer(LoPubBegin(config={}, schema=SCHEMA.drop(["age"]).to_dict()))
     people = Population.from_arrays(torch.zeros(4, 2), torch.zeros(4), classes=2)
     arrays = Federation.rehearsal({"a": people}, budget=Budget(3.0, 0.0))
     with pytest.raises(ConfigError, match="for tables"):

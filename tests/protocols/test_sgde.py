@@ -40,7 +40,7 @@ from understudy.protocols.papers.sgde.kinds import pooled
 from understudy.protocols.papers.sgde.offer import Requirements, unpack_offer
 from understudy.protocols.papers.sgde.offering import Recipe
 from understudy.protocols.papers.sgde.party import Push, Subscribe, train_offers
-from understudy.protocols.papers.sgde.pool import suspicions
+from understudy.protocols.papers.sgde.pool import assess_offers
 from understudy.protocols.papers.sgde.training import batches, fit
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
@@ -378,7 +378,7 @@ def test_a_silo_can_train_for_a_pool_elsewhere() -> None:
     assert all(offer.card["epsilon"] <= 1.0 for offer in offers)
     assert ledger.spent() == pytest.approx(offers[0].card["epsilon"])
     assert (
-        suspicions(Requirements(schema=schema, target="smoker"), offers)[0].agreement
+        assess_offers(Requirements(schema=schema, target="smoker"), offers)[0].agreement
         is None
     )
 
@@ -460,7 +460,7 @@ def test_classes_that_are_not_the_silos_are_refused_whether_or_not_it_has_rows_o
 def test_a_silo_pushes_once_although_its_ledger_could_pay_again() -> None:
     frame, schema = few(rows=60, seed=3)
     ledger = Ledger.rehearsal("silo", Budget(20.0, 1e-5))
-    requirements = sgde.requirements_of(
+    requirements = sgde.build_requirements(
         sgde.Config(target="smoker"), {"silo": schema}
     ).to_dict()
     table = read_table(frame, schema)
@@ -483,7 +483,7 @@ def test_a_silo_pushes_once_although_its_ledger_could_pay_again() -> None:
 def test_a_holder_who_allows_no_delta_is_not_given_one_by_the_pool() -> None:
     frame, schema = few(rows=60, seed=3)
     ledger = Ledger.rehearsal("silo", Budget(20.0, 1e-5))
-    requirements = sgde.requirements_of(
+    requirements = sgde.build_requirements(
         sgde.Config(target="smoker"), {"silo": schema}
     ).to_dict()
     silo = sgde.PROTOCOL.build(

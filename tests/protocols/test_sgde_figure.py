@@ -41,7 +41,7 @@ from understudy.protocols.papers.sgde.party import (
     train_offers,
 )
 from understudy.protocols.papers.sgde.pool import pool
-from understudy.protocols.papers.sgde.sums import quality_of
+from understudy.protocols.papers.sgde.sums import quality_figure
 
 ASKED = 1.0
 FIGURED = replace(RECIPE, quality_epsilon=ASKED)
@@ -116,7 +116,7 @@ def test_a_person_counts_once_with_the_first_row_and_moves_each_count_by_one_at_
     offer = made(people(200))[0].network
     assert isinstance(offer, OfferedMoments)
     x, y = halves(40, 3)
-    all_of = judging.judged(
+    all_of = judging.count_right(
         offer, SiloRows.from_held(Population.from_arrays(x, y, classes=2)).rows, POOL
     )
     assert all_of.tolist() == [40, 40]
@@ -127,14 +127,18 @@ def test_a_person_counts_once_with_the_first_row_and_moves_each_count_by_one_at_
         classes=2,
         people=[f"p{n}" for n in [*range(40), *range(40)]],
     )
-    assert judging.judged(offer, SiloRows.from_held(twice).rows, POOL).tolist() == [
+    assert judging.count_right(
+        offer, SiloRows.from_held(twice).rows, POOL
+    ).tolist() == [
         40,
         40,
     ]
     fewer = Population.from_arrays(
         x[1:], np.where(np.arange(39) < 5, 1 - y[1:], y[1:]), classes=2
     )
-    assert judging.judged(offer, SiloRows.from_held(fewer).rows, POOL).tolist() == [
+    assert judging.count_right(
+        offer, SiloRows.from_held(fewer).rows, POOL
+    ).tolist() == [
         34,
         39,
     ]
@@ -143,7 +147,7 @@ def test_a_person_counts_once_with_the_first_row_and_moves_each_count_by_one_at_
 def test_series_are_judged_in_declared_units() -> None:
     offer, _ = made(waves(300, 0), SERIES)
     held = waves(50, 5)
-    counts = judging.judged(offer.network, held, SERIES)  # type: ignore[arg-type]
+    counts = judging.count_right(offer.network, held, SERIES)  # type: ignore[arg-type]
     rows = SERIES.schema.unscaled(held.values)  # type: ignore[union-attr]
     truth = (
         Generator.from_parts(pool([offer], SERIES, {}))
@@ -216,7 +220,7 @@ def test_figures_that_cannot_be_are_refused() -> None:
 
     assert unpack_offer(POOL, pack_offer(card, offer.network)).card["quality"]  # type: ignore[arg-type]
     refused(
-        card | {"quality": quality_of(8000, 9000, **own)},
+        card | {"quality": quality_figure(8000, 9000, **own)},
         ArtefactError,
         "another number of people",
     )

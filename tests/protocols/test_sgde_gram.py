@@ -31,7 +31,7 @@ from understudy.protocols.papers.sgde.offer import (
 )
 from understudy.protocols.papers.sgde.offering import Recipe
 from understudy.protocols.papers.sgde.party import train_offers
-from understudy.protocols.papers.sgde.pool import pool, suspicions
+from understudy.protocols.papers.sgde.pool import assess_offers, pool
 from understudy.runs.federation import Federation, open_ledger, own_folder
 
 BUDGET = Budget(4.0, 1e-5)
@@ -202,7 +202,7 @@ def test_swapped_classes_show_in_a_pool_of_counts() -> None:
     made = [offers(rows(400, seed), f"s{seed}", seed)[0] for seed in range(4)]
     lie = rows(400, 9)
     lie["class"] = lie["class"].map({"left": "right", "right": "left"})
-    judged = suspicions(POOL, [*made, offers(lie, "liar")[0]])
+    judged = assess_offers(POOL, [*made, offers(lie, "liar")[0]])
     assert [one.flagged for one in judged] == [False] * 4 + [True]
 
 

@@ -23,7 +23,7 @@ from understudy.privacy.secure.counts import noise
 from understudy.protocols.papers.sgde import offering
 from understudy.protocols.papers.sgde.kinds import pooled
 from understudy.protocols.papers.sgde.offer import Requirements
-from understudy.protocols.papers.sgde.offering import Recipe, levels
+from understudy.protocols.papers.sgde.offering import Recipe, noisy_level_counts
 from understudy.protocols.papers.sgde.party import train_offers
 from understudy.runs.federation import Federation
 
@@ -100,7 +100,7 @@ def test_the_noise_that_is_drawn_is_the_noise_that_was_charged(
 def test_a_row_more_moves_one_level_of_each_column_in_its_own_class() -> None:
     frame = rows(40)
     before, after = (
-        levels(
+        noisy_level_counts(
             *pooled(SCHEMA).first_rows(read_table(part, SCHEMA), SCHEMA, POOL.target),
             2,
             0.0,
@@ -120,7 +120,7 @@ def test_counts_carry_the_noise_that_was_paid_for() -> None:
     cells = 4000
     # counts so high that nothing is cut off at zero
     filled = torch.full((people, cells), 1.0)
-    drawn = levels(filled, torch.zeros(people).long(), 1, sigma, rng)
+    drawn = noisy_level_counts(filled, torch.zeros(people).long(), 1, sigma, rng)
     variance = DiscreteGaussianNoise(Fraction(sigma)).variance
     assert float(drawn.var()) == pytest.approx(variance, rel=0.1)
     assert float(drawn.mean()) == pytest.approx(
@@ -165,7 +165,7 @@ def test_private_offers_of_several_silos_tell_the_classes_apart() -> None:
 
 
 def test_a_level_that_nobody_has_keeps_a_share() -> None:
-    counted = levels(
+    counted = noisy_level_counts(
         torch.eye(3)[:2], torch.zeros(2).long(), 2, 3.0, SecureRng.from_seed(0)
     )
     assert counted.min() > 0

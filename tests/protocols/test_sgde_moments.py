@@ -52,7 +52,7 @@ from understudy.protocols.papers.sgde.offer import (
 )
 from understudy.protocols.papers.sgde.offering import Recipe
 from understudy.protocols.papers.sgde.party import train_offers
-from understudy.protocols.papers.sgde.pool import pool, suspicions
+from understudy.protocols.papers.sgde.pool import assess_offers, pool
 from understudy.protocols.papers.sgde.sums import gaussian_epsilon
 from understudy.runs.federation import Federation
 
@@ -476,7 +476,7 @@ def test_swapped_classes_show_in_a_pool_of_sums() -> None:
     made = [offer(silo=f"s{seed}", seed=seed) for seed in range(4)]
     x, y = halves(300, 9)
     liar = offers(Population.from_arrays(x, 1 - y, classes=2), "liar")[0]
-    judged = suspicions(POOL, [*made, *liar])
+    judged = assess_offers(POOL, [*made, *liar])
     assert [one.flagged for one in judged] == [False] * 4 + [True]
     assert judged[0].label is None
 

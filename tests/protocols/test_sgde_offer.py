@@ -22,7 +22,7 @@ from understudy.protocols.papers.sgde.offer import (
     Requirements,
     check_generator,
     check_offer,
-    label_place,
+    label_index,
     offer_card,
 )
 
@@ -55,7 +55,7 @@ def offer(label: Any, drawn: Any) -> Generator:
     network = MixtureOfProducts(codec.sizes, 1)
     block = codec.blocks[SCHEMA.names.index("smoker")]
     with torch.no_grad():
-        network.logits[0, block.start + label_place(POOL, drawn)] = 20.0
+        network.logits[0, block.start + label_index(POOL, drawn)] = 20.0
     return Generator(network, SCHEMA, card(label=label))
 
 

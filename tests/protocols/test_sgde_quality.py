@@ -40,7 +40,7 @@ from understudy.protocols.papers.sgde.party import (
     Subscribe,
     train_offers,
 )
-from understudy.protocols.papers.sgde.sums import quality_of
+from understudy.protocols.papers.sgde.sums import quality_figure
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 
@@ -117,8 +117,8 @@ def test_without_noise_the_counts_are_those_of_people_and_somebody_with_many_row
         held, SecureRng.from_seed(0)
     )
     assert isinstance(offer, OfferedGram)
-    alone = judging.figure(offer, held, POOL, 0.0, SecureRng.from_seed(0))
-    assert alone == judging.figure(
+    alone = judging.release_figure(offer, held, POOL, 0.0, SecureRng.from_seed(0))
+    assert alone == judging.release_figure(
         offer,
         read_table(many, schema, one_row_each=False),
         POOL,
@@ -127,7 +127,7 @@ def test_without_noise_the_counts_are_those_of_people_and_somebody_with_many_row
     )
     right, people = alone
     assert people == 60
-    fewer = judging.figure(
+    fewer = judging.release_figure(
         offer, read_table(frame[1:], schema), POOL, 0.0, SecureRng.from_seed(0)
     )
     assert (right - fewer[0], people - fewer[1]) in ((0, 1), (1, 1))
@@ -247,7 +247,7 @@ def test_a_figure_that_is_left_off_the_card_or_is_of_other_people_or_another_off
     card = dict(made()[0].card)
     own = {key: card["quality"][key] for key in ("noise", "epsilon", "delta")}
     refused(
-        card | {"quality": quality_of(8000, 9000, **own)},
+        card | {"quality": quality_figure(8000, 9000, **own)},
         ArtefactError,
         "another number of people",
     )
@@ -292,12 +292,12 @@ def test_the_interval_holds_every_share_that_the_noise_explains_and_no_other() -
     rng = np.random.default_rng(0)
     for people in rng.integers(25, 500, 200).tolist():
         right = int(rng.integers(-20, people + 20))
-        said = quality_of(right, people, noise=10.0, epsilon=1.0, delta=1e-5)
+        said = quality_figure(right, people, noise=10.0, epsilon=1.0, delta=1e-5)
         assert 0 <= said["low"] <= said["accuracy"] <= said["high"] <= 1
         for share in np.linspace(0, 1, 101):
             if min(abs(share - said["low"]), abs(share - said["high"])) > 1e-3:
                 explained = abs(right - share * people) <= 19.6 * math.hypot(1, share)
                 assert (said["low"] <= share <= said["high"]) == explained
     for few in (-5, 0, 19):
-        said = quality_of(3, few, noise=10.0, epsilon=1.0, delta=1e-5)
+        said = quality_figure(3, few, noise=10.0, epsilon=1.0, delta=1e-5)
         assert (said["low"], said["high"]) == (0, 1)

@@ -30,7 +30,7 @@ from understudy.protocols.papers.vd_gan import pate as teachers_module
 from understudy.protocols.papers.vd_gan import pate as vd_gan_pate
 from understudy.protocols.papers.vd_gan import protocol as vd_gan
 from understudy.protocols.papers.vd_gan.pate import Teachers, slopes
-from understudy.protocols.papers.vd_gan.protocol import Round, VdGanParty
+from understudy.protocols.papers.vd_gan.protocol import VdGanParty, VdGanRound
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
@@ -135,7 +135,7 @@ def test_no_ask_carries_the_generator(
         answer = party.answer
         party.answer = lambda ask, answer=answer: (seen.append(ask), answer(ask))[1]  # type: ignore[method-assign]
     module.train(module.Config(**settings), asked, held.schemas)
-    rounds = [ask for ask in seen if isinstance(ask, Round)]
+    rounds = [ask for ask in seen if isinstance(ask, VdGanRound)]
     assert len(rounds) == 6
     shapes = {tuple(ask.rows.shape) for ask in rounds}
     assert shapes == {(8, Codec(schema).width) for schema in held.schemas.values()}
@@ -245,7 +245,7 @@ def test_rows_of_another_form_are_refused_before_they_are_paid_for(
     party = begun(module, settings, federation())
     before = party.ledger.spend()
     with pytest.raises(MessageError, match="Nothing was charged"):
-        party.answer(Round(round=2, rows=rows))
+        party.answer(VdGanRound(round=2, rows=rows))
     assert party.ledger.spend() == before
 
 
@@ -256,7 +256,7 @@ def test_rows_that_are_not_finite_are_refused_before_they_are_paid_for(
     party = begun(module, settings, federation())
     before = party.ledger.spend()
     with pytest.raises(PrivacyError, match="not finite"):
-        party.answer(Round(round=2, rows=torch.full((8, party.width), math.nan)))
+        party.answer(VdGanRound(round=2, rows=torch.full((8, party.width), math.nan)))
     assert party.ledger.spend() == before
 
 
@@ -266,7 +266,7 @@ def test_a_round_before_the_beginning_is_refused(
 ) -> None:
     party = parties(module, federation()).parties["east"]
     with pytest.raises(MessageError, match="not expected"):
-        party.answer(Round(round=1, rows=torch.zeros(8, 3)))
+        party.answer(VdGanRound(round=1, rows=torch.zeros(8, 3)))
 
 
 @pytest.mark.parametrize(

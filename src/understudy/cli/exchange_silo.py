@@ -240,8 +240,8 @@ def pull(
     """
     from understudy.data.kinds import IMAGES
     from understudy.generators.generator import Generator
+    from understudy.protocols.papers.sgde.pool import assess_offers
     from understudy.protocols.papers.sgde.pool import pool as pool_of
-    from understudy.protocols.papers.sgde.pool import suspicions
 
     with as_member(at, token_file, ca) as (client, name, _), transfers() as watch:
         required = client.subscribe(name)
@@ -256,7 +256,7 @@ def pull(
             pulled.append(
                 client.pull(name, o["digest"], to=folder, watch=watch(folder.name))
             )
-    judged = suspicions(required, pulled)
+    judged = assess_offers(required, pulled)
     cells = (
         (
             _class_word(one.label),

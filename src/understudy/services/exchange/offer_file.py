@@ -48,7 +48,7 @@ from understudy.protocols.papers.sgde.offer import (
     Requirements,
     check_network,
     check_offer,
-    schema_of,
+    read_schema,
 )
 from understudy.protocols.papers.sgde.sums import check_noise
 from understudy.services.web.limits import Limits
@@ -131,7 +131,7 @@ class OfferFile:
                 f"this file is not an offered generator: {_words(error)}"
             ) from None
         card = parts["card"]
-        schema = schema_of(requirements, parts["schema"])
+        schema = read_schema(requirements, parts["schema"])
         check_offer(requirements, card, schema, header.size - header.begin)
         check_network(requirements, card, header.shapes)
         check_noise(card)

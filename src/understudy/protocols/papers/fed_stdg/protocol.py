@@ -39,7 +39,7 @@ from understudy.protocols.cross_device.rounds import CHUNK, Answer
 from understudy.protocols.papers.fed_wae.protocol import FedWae, FedWaeParty
 
 # send as many indices as keep the wanted share
-SEARCHED = ("em-mds", "naive", "sub-mds")
+TOP_SEARCHING = ("em-mds", "naive", "sub-mds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ class Config(Settings):
         )
         inputs = round(self.rate * dims) if self.reporter == "sub-mds" else dims
         top = max(1, round(self.top_share * dims))
-        if self.reporter in SEARCHED and self.chosen is None and top < inputs:
+        if self.reporter in TOP_SEARCHING and self.chosen is None and top < inputs:
             # no choice hits more often
             single = Ps(dims=inputs, top=top, epsilon=part.epsilon_report)
             part = replace(part, share=min(self.share, single.share * (1 - 1e-9)))
@@ -156,10 +156,10 @@ class FedStdgParty(FedWaeParty):
 
     def composition(self) -> dict[str, Any]:
         series: Any = self.population.features
-        known = super().composition()
+        stated = super().composition()
         if series.schema.windows_are_people:
-            known["adjacency"] = window_adjacency(series.schema)
-        return known
+            stated["adjacency"] = window_adjacency(series.schema)
+        return stated
 
     # Algorithm 8, LocalUpdate, for a whole cohort
     def reports(self, ask: Round) -> Value:

@@ -53,7 +53,7 @@ from understudy.protocols.papers.fed_wae.lopub_fit import (
 )
 
 METHODS = ("lopub", "locop")
-MOST_HASHES = 64
+MAX_HASHES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Config(PeopleApart):
     )
     cap: int = setting(1, whole_to(MOST_CAP), "the most reports of one person")
     hashes: int = setting(
-        4, whole_to(MOST_HASHES), "hash functions of a column's Bloom filter"
+        4, whole_to(MAX_HASHES), "hash functions of a column's Bloom filter"
     )
     bound: str = setting(
         "paper",
@@ -91,10 +91,10 @@ class Config(PeopleApart):
         sizes = Codec(schema).sizes
         large = sorted(zip(sizes, schema.names, strict=True))[-2:]
         if len(large) == 2:
-            (one, first), (other, second) = large
-            if one * other > self.cells:
+            (second_size, second_largest), (largest_size, largest) = large
+            if second_size * largest_size > self.cells:
                 raise ConfigError(
-                    f'columns "{first}" and "{second}" have {one * other:,} cells '
+                    f'columns "{second_largest}" and "{largest}" have {second_size * largest_size:,} cells '
                     "together, more than "
                     f"cells={self.cells}: declare fewer levels or bins. Nothing was "
                     "charged."
@@ -108,11 +108,11 @@ class Config(PeopleApart):
         )
 
 
-class Begin(TableOpening, kind="lopub.begin"):
+class LoPubBegin(TableOpening, kind="lopub.begin"):
     """The run's settings, and the columns that all parties' rows have."""
 
 
-class Round(Call, kind="lopub.round"):
+class LoPubRound(Call, kind="lopub.round"):
     """Which of the party's people are to report on a row of theirs: their places,
     (n,).
     """
@@ -125,17 +125,17 @@ class LoPubParty(HostParty):
     others.
     """
 
-    begin_type = Begin
-    round_type = Round
+    begin_type = LoPubBegin
+    round_type = LoPubRound
 
-    def open(self, ask: Begin) -> Hosting:
+    def open(self, ask: LoPubBegin) -> Hosting:
         table = own_table(self, ask, "lopub")
         config = Config(**ask.config)
         self.mechanism = config.mechanism(table.schema)
         self.first: Tensor | None = None  # where each person begins among their rows
         return Hosting(population_of(table), self.mechanism.event, config.cap)
 
-    def reports(self, ask: Round) -> Value:
+    def reports(self, ask: LoPubRound) -> Value:
         """Packed bits: uint8, (people, ⌈width/8⌉)."""
         people = ask.people
         starts = self.population.starts
@@ -148,8 +148,10 @@ class LoPubParty(HostParty):
             )
         # Participations are counted for those who take part, `places` says who they
         # are, in ascending order.
-        turn = self.participations[torch.searchsorted(self.places, people)] - 1
-        rows = starts[people] + (self.first[people] + turn) % sizes[people]
+        reports_before = (
+            self.participations[torch.searchsorted(self.places, people)] - 1
+        )
+        rows = starts[people] + (self.first[people] + reports_before) % sizes[people]
         bits = self.mechanism(self.population.rows[rows], self.rng)
         return torch.from_numpy(np.packbits(bits.numpy(), axis=1))
 
@@ -163,9 +165,9 @@ class LoPubParty(HostParty):
             self.first = state["first"]
 
 
-class _Run(Survey):
+class LoPub(Survey):
     protocol = "lopub"
-    begin = Begin
+    begin = LoPubBegin
     config: Config
 
     def __init__(
@@ -180,17 +182,17 @@ class _Run(Survey):
         self.turns = list(product(range(self.config.cap), starts))
         self.rounds = len(self.turns)
 
-    def asks(self, round: int) -> dict[str, Round]:
+    def asks(self, round: int) -> dict[str, LoPubRound]:
         start = self.turns[round - 1][1]
         batch = self.config.batch
-        here = {
+        stops = {
             name: min(start + batch, people)
             for name, people in self.hosted.items()
             if start < people
         }
         return {
-            name: Round(round=round, people=torch.arange(start, stop))
-            for name, stop in here.items()
+            name: LoPubRound(round=round, people=torch.arange(start, stop))
+            for name, stop in stops.items()
         }
 
     def hear(self, asks: Mapping[str, Any], answers: Mapping[str, Reported]) -> None:
@@ -251,5 +253,5 @@ class _Run(Survey):
         }
 
 
-train = _Run.train
-PROTOCOL = _Run.record(LoPubParty, Config, paper=__doc__)
+train = LoPub.train
+PROTOCOL = LoPub.record(LoPubParty, Config, paper=__doc__)

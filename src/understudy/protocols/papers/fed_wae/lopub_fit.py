@@ -42,9 +42,9 @@ from understudy.privacy.local.rappor import Rappor
 
 Array = NDArray[np.float64]
 
-_PEOPLE = 1 << 13  # in work at a time
+_CHUNK = 1 << 13  # in work at a time
 _TERMS = 100  # of Mehler's series
-_MOST = 0.995  # of a correlation, so that the series has converged
+_MAX_CORRELATION = 0.995  # of a correlation, so that the series has converged
 
 
 class Estimates:
@@ -56,30 +56,33 @@ class Estimates:
         self.rappor = rappor
         self.reports = len(packed)
         self.sizes = rappor.sizes
-        parts = [np.linalg.qr(one.T.astype(np.float64)) for one in rappor.signatures]
+        parts = [
+            np.linalg.qr(signature.T.astype(np.float64))
+            for signature in rappor.signatures
+        ]
         # (levels, levels); of a column of one level (0, 1)
         self._factors = [r for _, r in parts]
         self._numbers: list[NDArray[np.float32]] = [
             np.empty((self.reports, len(r)), np.float32) for _, r in parts
         ]
-        cuts = np.cumsum([one.shape[1] for one in rappor.signatures])[:-1]
-        for start in range(0, self.reports, _PEOPLE):
-            rows = slice(start, start + _PEOPLE)
+        cuts = np.cumsum([signature.shape[1] for signature in rappor.signatures])[:-1]
+        for start in range(0, self.reports, _CHUNK):
+            rows = slice(start, start + _CHUNK)
             bits = np.unpackbits(packed[rows].numpy(), axis=1, count=rappor.width)
             z = rappor.unbiased(torch.from_numpy(bits)).numpy()
-            for numbers, part, (q, _) in zip(
+            for projected, part, (q, _) in zip(
                 self._numbers, np.split(z, cuts, axis=1), parts, strict=True
             ):
-                numbers[rows] = part @ q
+                projected[rows] = part @ q
 
     @cached_property
-    def ones(self) -> list[Array]:
+    def marginals(self) -> list[Array]:
         """Every column's one-way table; even where nothing is known."""
-        even = [np.full(size, 1 / size) for size in self.sizes]
-        found = [self._lasso([column]) for column in range(len(self.sizes))]
+        uniforms = [np.full(size, 1 / size) for size in self.sizes]
+        estimates = [self._lasso([column]) for column in range(len(self.sizes))]
         return [
-            rest if seen is None else _filled(seen, rest)
-            for seen, rest in zip(found, even, strict=True)
+            uniform if estimate is None else _fill_with_prior(estimate, uniform)
+            for estimate, uniform in zip(estimates, uniforms, strict=True)
         ]
 
     def joint(self, columns: Sequence[int]) -> Array | None:
@@ -88,41 +91,51 @@ class Estimates:
         """
         table = self._lasso(columns)
         if table is None or len(columns) == 1:
-            return None if table is None else self.ones[columns[0]]
-        apart = reduce(np.multiply.outer, (self.ones[column] for column in columns))
-        return _filled(table.reshape(apart.shape), apart)
+            return None if table is None else self.marginals[columns[0]]
+        independent = reduce(
+            np.multiply.outer, (self.marginals[column] for column in columns)
+        )
+        return _fill_with_prior(table.reshape(independent.shape), independent)
 
     def _lasso(self, columns: Sequence[int]) -> Array | None:
-        told = [column for column in columns if self.sizes[column] > 1]
-        if not told:
+        informative = [column for column in columns if self.sizes[column] > 1]
+        if not informative:
             return np.ones(1)
-        design = reduce(np.kron, (self._factors[column] for column in told))
+        design = reduce(np.kron, (self._factors[column] for column in informative))
         # A number u varies by its flips and by the levels (H bits over as many
         # numbers); of this the levels' part alone is no noise.
-        level = [self.rappor.hashes / self.sizes[column] for column in told]
-        spread = math.prod(self.rappor.variance + part for part in level) - math.prod(
-            level
-        )
+        level_variances = [
+            self.rappor.hashes / self.sizes[column] for column in informative
+        ]
+        noise_variance = math.prod(
+            self.rappor.variance + part for part in level_variances
+        ) - math.prod(level_variances)
         return lasso(
-            design, self._moments(told), math.sqrt(spread / max(1, self.reports))
+            design,
+            self._moments(informative),
+            math.sqrt(noise_variance / max(1, self.reports)),
         )
 
     def _moments(self, columns: Sequence[int]) -> Array:
         """The mean of u_j ⊗ u_k ⊗ …, flat."""
         total: Array = np.zeros(math.prod(self.sizes[column] for column in columns))
-        for start in range(0, self.reports, _PEOPLE):
-            *first, last = (
-                self._numbers[column][start : start + _PEOPLE] for column in columns
+        for start in range(0, self.reports, _CHUNK):
+            *leading, last = (
+                self._numbers[column][start : start + _CHUNK] for column in columns
             )
-            ahead = (
-                reduce(_outer, first) if first else np.ones((len(last), 1), np.float32)
+            left_factor = (
+                reduce(_outer, leading)
+                if leading
+                else np.ones((len(last), 1), np.float32)
             )
-            total += (ahead.T @ last).ravel()
+            total += (left_factor.T @ last).ravel()
         return total / max(1, self.reports)
 
 
-def _outer(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.float32]:
-    return (one[:, :, None] * other[:, None]).reshape(len(one), -1)
+def _outer(
+    left: NDArray[np.float32], right: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    return (left[:, :, None] * right[:, None]).reshape(len(left), -1)
 
 
 def lasso(design: Array, moments: Array, noise: float) -> Array | None:
@@ -144,9 +157,9 @@ def lasso(design: Array, moments: Array, noise: float) -> Array | None:
     return np.asarray(fit.fit(np.asfortranarray(design), moments).coef_)
 
 
-def _filled(table: Array, rest: Array) -> Array:
-    whole = table + max(0.0, 1 - float(table.sum())) * rest
-    return np.asarray(whole / whole.sum())
+def _fill_with_prior(table: Array, prior: Array) -> Array:
+    filled = table + max(0.0, 1 - float(table.sum())) * prior
+    return np.asarray(filled / filled.sum())
 
 
 def fit_lopub(
@@ -156,7 +169,7 @@ def fit_lopub(
     before it.
     """
     sizes = estimates.sizes
-    ones = estimates.ones
+    marginals = estimates.marginals
     strength = np.zeros((len(sizes), len(sizes)))
     for j, k in combinations([c for c, size in enumerate(sizes) if size > 1], 2):
         table = estimates.joint((j, k))
@@ -169,18 +182,22 @@ def fit_lopub(
         while (table := estimates.joint((*chosen, column))) is None and chosen:
             chosen = chosen[:-1]  # the weakest
         parents[column] = chosen
-        joints.append(ones[column] if table is None else table)
+        joints.append(marginals[column] if table is None else table)
     network = BayesNet(sizes, parents)
     for column, joint in enumerate(joints):
-        network.table(column).copy_(torch.from_numpy(conditional(joint, ones[column])))
+        network.table(column).copy_(
+            torch.from_numpy(conditional(joint, marginals[column]))
+        )
     return network
 
 
 def mutual_information(table: Array) -> float:
     """Of a two-way table that sums up to 1, in nats."""
-    apart = table.sum(1, keepdims=True) * table.sum(0)
-    here = table > 0
-    return float((table[here] * np.log(table[here] / apart[here])).sum())
+    independent = table.sum(1, keepdims=True) * table.sum(0)
+    positive = table > 0
+    return float(
+        (table[positive] * np.log(table[positive] / independent[positive])).sum()
+    )
 
 
 def parents_by_search(
@@ -191,13 +208,13 @@ def parents_by_search(
     `clique` − 1 parents at most, and its table `cells` cells. Ties go to the strongest
     tie with what was visited, then to the strongest column, then to the first.
     """
-    left = list(range(len(sizes)))
+    unvisited = list(range(len(sizes)))
     visited = list[int]()
     parents: list[tuple[int, ...]] = [()] * len(sizes)
-    while left:
+    while unvisited:
         ties = strength[:, visited]
         column = max(
-            left,
+            unvisited,
             key=lambda c: (
                 int((ties[c] > 0).sum()),
                 ties[c].sum(),
@@ -205,15 +222,15 @@ def parents_by_search(
                 -c,
             ),
         )
-        room = cells // sizes[column]
-        for other in sorted(
+        cells_left = cells // sizes[column]
+        for neighbour in sorted(
             (v for v in visited if strength[column, v] > 0),
             key=lambda v: -strength[column, v],
         ):
-            if len(parents[column]) < clique - 1 and sizes[other] <= room:
-                parents[column] += (other,)
-                room //= sizes[other]
-        left.remove(column)
+            if len(parents[column]) < clique - 1 and sizes[neighbour] <= cells_left:
+                parents[column] += (neighbour,)
+                cells_left //= sizes[neighbour]
+        unvisited.remove(column)
         visited.append(column)
     return parents
 
@@ -229,26 +246,28 @@ def conditional(joint: Array, fallback: Array) -> Array:
 def fit_locop(estimates: Estimates) -> GaussianCopula:
     """One-way tables, and for each pair the normals' correlation."""
     sizes = estimates.sizes
-    ones = estimates.ones
-    scores, series = zip(*(_scores(odds) for odds in ones), strict=True)
+    marginals = estimates.marginals
+    scores, series = zip(*(_scores(marginal) for marginal in marginals), strict=True)
     pairs = list(combinations([c for c, size in enumerate(sizes) if size > 1], 2))
-    wanted = []
+    covariances = []
     for j, k in pairs:
         table = estimates.joint((j, k))
-        across = (
+        covariance = (
             0.0
             if table is None
             else scores[j] @ (table - np.outer(table.sum(1), table.sum(0))) @ scores[k]
         )
-        wanted.append(across)
+        covariances.append(covariance)
     correlation = np.eye(len(sizes))
     if pairs:
         products = np.array([series[j] * series[k] for j, k in pairs])  # (pairs, terms)
-        one, other = zip(*pairs, strict=True)
-        found = _solve(products, np.array(wanted))
-        correlation[one, other] = correlation[other, one] = found
+        first_columns, second_columns = zip(*pairs, strict=True)
+        correlations = _solve(products, np.array(covariances))
+        correlation[first_columns, second_columns] = correlation[
+            second_columns, first_columns
+        ] = correlations
     network = GaussianCopula(sizes)
-    network.odds.copy_(torch.from_numpy(np.concatenate(ones)))
+    network.odds.copy_(torch.from_numpy(np.concatenate(marginals)))
     # a correlation matrix near this one, with no eigenvalue below 10⁻⁶ before its
     # diagonal is made 1
     values, vectors = np.linalg.eigh(correlation)
@@ -260,38 +279,41 @@ def fit_locop(estimates: Estimates) -> GaussianCopula:
     return network
 
 
-def _scores(odds: Array) -> tuple[Array, Array]:
+def _scores(marginal: Array) -> tuple[Array, Array]:
     """Each level's mean of the normals that stand for it, and this step function's
     Hermite coefficients 1, 2, …
     """
-    cuts = ndtri(np.clip(np.cumsum(odds)[:-1], 0, 1))
+    cuts = ndtri(np.clip(np.cumsum(marginal)[:-1], 0, 1))
     inner = np.where(np.isfinite(cuts), cuts, 0.0)
     density = np.where(
         np.isfinite(cuts), np.exp(-(inner**2) / 2) / math.sqrt(2 * math.pi), 0.0
     )
     mass = -np.diff(density, prepend=0, append=0)
-    scores = np.divide(mass, odds, out=np.zeros_like(odds), where=odds > 0)
+    scores = np.divide(mass, marginal, out=np.zeros_like(marginal), where=marginal > 0)
     # ∫ h_k φ over a step is h_{k−1}φ/√k at its ends; the h_k are orthonormal.
-    before = np.zeros_like(density)
-    now = density
+    previous = np.zeros_like(density)
+    current = density
     coefficients = []
     for k in range(1, _TERMS + 1):
-        coefficients.append(float((np.diff(scores) * now).sum()) / math.sqrt(k))
-        before, now = now, (inner * now - math.sqrt(k - 1) * before) / math.sqrt(k)
+        coefficients.append(float((np.diff(scores) * current).sum()) / math.sqrt(k))
+        previous, current = (
+            current,
+            (inner * current - math.sqrt(k - 1) * previous) / math.sqrt(k),
+        )
     return scores, np.array(coefficients)
 
 
-def _solve(products: Array, wanted: Array) -> Array:
+def _solve(products: Array, covariances: Array) -> Array:
     """ρ with Σ_k products_k ρ^k = wanted, by bisection: the covariance of rising
     functions rises with ρ.
     """
-    low = np.full(len(wanted), -_MOST)
-    high = np.full(len(wanted), _MOST)
+    low = np.full(len(covariances), -_MAX_CORRELATION)
+    high = np.full(len(covariances), _MAX_CORRELATION)
     for _ in range(40):
         middle = (low + high) / 2
         value = np.zeros_like(middle)
         for term in products.T[::-1]:
             value = (value + term) * middle
-        low = np.where(value < wanted, middle, low)
-        high = np.where(value < wanted, high, middle)
-    return np.where(wanted == 0, 0.0, (low + high) / 2)
+        low = np.where(value < covariances, middle, low)
+        high = np.where(value < covariances, high, middle)
+    return np.where(covariances == 0, 0.0, (low + high) / 2)

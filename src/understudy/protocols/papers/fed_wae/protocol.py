@@ -116,8 +116,8 @@ class FedWae(ReportRounds):
         schemas: Mapping[str, Any],
         public: Rows | None = None,
     ) -> None:
-        read = {} if public is None else {"the public rows": public.schema}
-        self.rule = common_rule({**schemas, **read})
+        public_schema = {} if public is None else {"the public rows": public.schema}
+        self.rule = common_rule({**schemas, **public_schema})
         network = config.network_for(self.rule)
         super().__init__(
             config, parties, network, self.first_model(config, network, public)
@@ -152,9 +152,9 @@ class FedWae(ReportRounds):
         return (rng.uniform(_UNIFORM_ROWS, len(sizes)) * sizes).int()
 
     def parts(
-        self, found: Tensor, card: dict[str, Any]
+        self, weights: Tensor, card: dict[str, Any]
     ) -> GeneratorParts | ClassifierParts:
-        return GeneratorParts(self.network.decoder(found), self.rule.schema, card)
+        return GeneratorParts(self.network.decoder(weights), self.rule.schema, card)
 
 
 PROTOCOL = FedWae.record(

@@ -50,7 +50,7 @@ from understudy.protocols.papers.fed_wae.protocol import FedWae
 
 # what suits Adult and a9a at ε = 8, with 16,000 reports as with 50,000
 # (benchmarks/fed_wae)
-_FAR = 27.0
+_STEP_LENGTH = 27.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class Config(Settings):
         if self.global_rate is not None:
             return self.global_rate
         return (
-            _FAR * math.sqrt(self.cohort / self.rounds)
+            _STEP_LENGTH * math.sqrt(self.cohort / self.rounds)
             if self.reporter in SELECTION
             else 0.05
         )
@@ -152,7 +152,7 @@ class WakeSleep(FedWae):
             network,
             model,
             moments,
-            _night(config, 0),
+            _dream_rng(config, 0),
             taken=0,
             steps=config.first_dreams,
             batch=config.dream_batch,
@@ -170,14 +170,14 @@ class WakeSleep(FedWae):
             [self.total(reports, people) for reports, people in answers]
         )
         decoder += self.rate / self.answered * totals.sum(0).to(model.dtype)
-        over = number - self.config.averaged_from
-        if over > 0:
-            self.memory["mean"] += (decoder - self.memory["mean"]) / over
+        averaged = number - self.config.averaged_from
+        if averaged > 0:
+            self.memory["mean"] += (decoder - self.memory["mean"]) / averaged
         self.weights = sleep(
             self.network,
             model,
             self.memory["encoder"],
-            _night(config, number),
+            _dream_rng(config, number),
             steps=config.dreams,
             taken=(number - 1) * config.dreams,
             batch=config.dream_batch,
@@ -199,7 +199,7 @@ class WakeSleep(FedWae):
         )
 
 
-def _night(config: Config, number: int) -> FastRng:
+def _dream_rng(config: Config, number: int) -> FastRng:
     """The dreams after a round, the same ones when the run is resumed. They are of a
     public model.
     """

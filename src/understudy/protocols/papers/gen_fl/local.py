@@ -36,13 +36,15 @@ BETAS = (0.5, 0.999)  # Radford, Metz, Chintala (2016), §4
 
 
 def poisson_batches(mask: Tensor, rate: float, rng: Rng) -> tuple[Tensor, Tensor]:
-    """Each real row with chance `rate`: places and mask, (clients, most), from `mask`
+    """Each real row with chance `rate`: indices and mask, (clients, capacity), from `mask`
     (clients, rows).
     """
-    drawn = mask & (rng.uniform(*mask.shape) < rate)
-    room = max(1, int(drawn.sum(1).max())) if drawn.numel() else 1
-    places = drawn.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :room]
-    return places, drawn.gather(1, places)
+    included = mask & (rng.uniform(*mask.shape) < rate)
+    capacity = max(1, int(included.sum(1).max())) if included.numel() else 1
+    indices = included.to(torch.int8).argsort(dim=1, descending=True, stable=True)[
+        :, :capacity
+    ]
+    return indices, included.gather(1, indices)
 
 
 def ratio(y: Tensor, mask: Tensor, classes: int, noise: float, rng: Rng) -> Tensor:
@@ -54,8 +56,8 @@ def ratio(y: Tensor, mask: Tensor, classes: int, noise: float, rng: Rng) -> Tens
     """
     counts = (functional.one_hot(y, classes) * mask[..., None]).sum(1)
     if noise:
-        drawn = DiscreteGaussianNoise(Fraction(noise)).draw(counts.numel(), rng)
-        counts = counts + drawn.view_as(counts)
+        noise_draws = DiscreteGaussianNoise(Fraction(noise)).draw(counts.numel(), rng)
+        counts = counts + noise_draws.view_as(counts)
     weights = counts.clamp(min=0).double()
     weights[weights.sum(1) == 0] = 1
     return weights / weights.sum(1, keepdim=True)
@@ -119,28 +121,33 @@ def fit_gan(
     )
     real = functional.one_hot(y, gan.classes).float()
     for _ in range(descent.steps):
-        places, drawn = (
+        indices, included = (
             on_device(part, device) for part in poisson_batches(mask, descent.rate, rng)
         )
         z, fake_y = _latent(gan, shares, batch, rng, device)
         taps = Taps()
-        losses = gan.real_losses(_rows(x, places), _rows(real, places), taps)
-        sums = descent.real_sums(losses, taps, drawn, rng)
+        losses = gan.real_losses(
+            _gather_rows(x, indices), _gather_rows(real, indices), taps
+        )
+        sums = descent.real_sums(losses, taps, included, rng)
         with torch.no_grad():
             fake = gan.generate(z, fake_y, Taps())
         taps = Taps()
-        others = clipped_sums(
+        fake_sums = clipped_sums(
             gan.fake_losses(fake, fake_y, taps), taps, clip_norm=math.inf
         )
         critic.step(
-            [(one + other) / batch for one, other in zip(sums, others, strict=True)]
+            [
+                (part + fake_part) / batch
+                for part, fake_part in zip(sums, fake_sums, strict=True)
+            ]
         )
         z, fake_y = _latent(gan, shares, batch, rng, device)
         taps = Taps()
         sums = clipped_sums(
             gan.generator_losses(z, fake_y, taps), taps, clip_norm=math.inf
         )
-        generator.step([one / batch for one in sums])
+        generator.step([part / batch for part in sums])
 
 
 def draw(
@@ -189,21 +196,25 @@ def local_models(
         change = torch.zeros_like(local)
         if rows is not None:
             x, y, mask = rows
-            places, drawn = (
+            indices, included = (
                 on_device(part, device)
                 for part in poisson_batches(mask, descent.rate, rng)
             )
             taps = Taps()
             losses = _losses(
-                network, local, _rows(x, places), y.gather(1, places), taps
+                network, local, _gather_rows(x, indices), y.gather(1, indices), taps
             )
-            change += (1 - share) * _flat(descent.real_sums(losses, taps, drawn, rng))
+            change += (1 - share) * _flat(
+                descent.real_sums(losses, taps, included, rng)
+            )
         if synthetic is not None:
             x, y = synthetic
-            places = on_device(rng.integers(x.shape[1], clients, descent.batch), device)
+            indices = on_device(
+                rng.integers(x.shape[1], clients, descent.batch), device
+            )
             taps = Taps()
             losses = _losses(
-                network, local, _rows(x, places), y.gather(1, places), taps
+                network, local, _gather_rows(x, indices), y.gather(1, indices), taps
             )
             change += share * _flat(clipped_sums(losses, taps, clip_norm=math.inf))
         local -= descent.learning_rate * change / descent.batch
@@ -226,11 +237,11 @@ def _flat(sums: list[Tensor]) -> Tensor:
     return torch.cat([part.flatten(1) for part in sums], 1)
 
 
-def _rows(x: Tensor, places: Tensor) -> Tensor:
+def _gather_rows(x: Tensor, indices: Tensor) -> Tensor:
     """Each client's rows at its own places: (clients, rows, width), (clients, n) →
     (clients, n, width).
     """
-    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+    return x.gather(1, indices[..., None].expand(-1, -1, x.shape[2]))
 
 
 def _latent(

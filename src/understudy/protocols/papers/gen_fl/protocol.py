@@ -75,7 +75,7 @@ UNGUARDED = (
     "model learned from them; "
     "the ε of the real rows is in the card and does not cover this",
 )
-BARE = ("everything: the run was asked to train without noise",)
+UNGUARDED_WITHOUT_NOISE = ("everything: the run was asked to train without noise",)
 MODELS = {"logistic": LogisticRegression, "mlp": Mlp}
 
 
@@ -161,27 +161,27 @@ class Config(usual.PeopleApart):
         return 1.0
 
     @property
-    def most(self) -> int:
+    def max_reports(self) -> int:
         return min(self.cap, self.rounds)
 
     @property
     def unguarded(self) -> tuple[str, ...]:
         """What of such a run has no formal guarantee."""
         if not self.private:
-            return BARE
+            return UNGUARDED_WITHOUT_NOISE
         return UNGUARDED if self.share and not self.dp_generator else ()
 
-    def report(self, noise: float) -> DpEvent:
+    def report_event(self, noise: float) -> DpEvent:
         """What one report costs: `steps` private steps; nothing where γ=1 leaves no
         real row in them.
         """
         return (
-            dp.SelfComposedDpEvent(_step(self.rate, noise), self.steps)
+            dp.SelfComposedDpEvent(_step_event(self.rate, noise), self.steps)
             if self.share < 1
             else dp.NoOpDpEvent()
         )
 
-    def making(self, noise: float) -> DpEvent:
+    def generation_event(self, noise: float) -> DpEvent:
         """What a client's synthetic rows cost: the class ratio and the GAN. The
         faithful one has no price.
         """
@@ -189,15 +189,17 @@ class Config(usual.PeopleApart):
             return dp.NoOpDpEvent()
         private = self.private and self.dp_generator
         gan = (
-            dp.SelfComposedDpEvent(_step(self.rate, noise), self.gan_steps)
+            dp.SelfComposedDpEvent(_step_event(self.rate, noise), self.gan_steps)
             if private
             else dp.NonPrivateDpEvent()
         )
         return dp.ComposedDpEvent([DiscreteGaussian(self.ratio_noise), gan])
 
-    def priced(self, noise: float) -> Spend:
+    def priced_spend(self, noise: float) -> Spend:
         """All that a client may do in the run, but for a GAN that no noise protects."""
-        whole_run = flatten(self.report(noise), self.most) + flatten(self.making(noise))
+        whole_run = flatten(self.report_event(noise), self.max_reports) + flatten(
+            self.generation_event(noise)
+        )
         return {
             event: count
             for event, count in whole_run.items()
@@ -212,7 +214,7 @@ class Config(usual.PeopleApart):
         return Mlp(size, self.hidden, classes)
 
 
-def _step(rate: float, noise: float) -> DpEvent:
+def _step_event(rate: float, noise: float) -> DpEvent:
     return (
         dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise))
         if noise
@@ -227,7 +229,7 @@ def needed_noise(config: Config) -> float:
     """
     if not config.private or (config.share == 1 and not config.dp_generator):
         return 0.0
-    return calibrate(config.priced, epsilon=config.epsilon, delta=config.delta)
+    return calibrate(config.priced_spend, epsilon=config.epsilon, delta=config.delta)
 
 
 class Make(Call, kind="gen-fl.make"):
@@ -245,7 +247,7 @@ class SyntheticRowsMade(Reply, kind="gen-fl.made"):
 class GenFlParty(HostParty):
     """A host of clients with many rows each, or a single client. A report is made by
     `local_models`: from real rows through `private_sums`, and from synthetic rows,
-    which are post-processing of what `making` paid for. Whatever rows and weights are,
+    which are post-processing of what `generation_event` prices. Whatever rows and weights are,
     a report is finite (`privacy/gradients/limits.py`).
     Edges: a client without rows reports noise; weights of another number, that are not
     float32, or beyond 10⁹ → MessageError, nothing is charged. One who cannot pay for
@@ -275,16 +277,16 @@ class GenFlParty(HostParty):
         self.device = pick_device(config.device)
         rows = (population.people, config.rows if config.share else 0)
         # whose synthetic rows stand here
-        self.made = torch.zeros(population.people, dtype=torch.bool)
+        self.has_synthetic = torch.zeros(population.people, dtype=torch.bool)
         self.synthetic = (
             torch.zeros(*rows, network.features),
             torch.zeros(rows, dtype=torch.int64),
         )
         return Hosting(
             population,
-            config.report(self.noise),
-            config.most,
-            config.making(self.noise),
+            config.report_event(self.noise),
+            config.max_reports,
+            config.generation_event(self.noise),
         )
 
     def respond(self, ask: Ask) -> Reply:
@@ -293,12 +295,12 @@ class GenFlParty(HostParty):
         return super().respond(ask)
 
     def composition(self) -> dict[str, Any]:
-        known = {
+        stated = {
             "adjacency": ADJACENCY,
             "local": False,
             "unguarded": self.config.unguarded,
         }
-        return super().composition() | known
+        return super().composition() | stated
 
     def check(self, ask: Round) -> None:
         if sound_weights(ask.weights, self.network.size) is None:
@@ -306,7 +308,9 @@ class GenFlParty(HostParty):
                 f"{self.name}: the weights do not fit the network, or are beyond "
                 f"{WEIGHT:g}. Nothing was charged or sent."
             )
-        if self.config.share and not bool(self.made[self.places[ask.people]].all()):
+        if self.config.share and not bool(
+            self.has_synthetic[self.places[ask.people]].all()
+        ):
             raise PartyError(
                 f"{self.name}: an asked client has no synthetic rows. Nothing was "
                 "charged or sent."
@@ -317,13 +321,13 @@ class GenFlParty(HostParty):
         self._admit(ask.people)
         config = self.config
         new = self.places[ask.people]
-        if bool(self.made[new].any()):
+        if bool(self.has_synthetic[new].any()):
             raise PartyError(
                 f"{self.name}: a client's synthetic rows exist already. Nothing was "
                 "charged or sent."
             )
         receipt = self.charge(
-            config.making(self.noise),
+            config.generation_event(self.noise),
             people=self.population.ids[new.numpy()],
             what=f"round {ask.round}: synthetic rows of clients that are new; "
             f"{PER_ROW}",
@@ -354,7 +358,7 @@ class GenFlParty(HostParty):
         self.synthetic[0][new], self.synthetic[1][new] = draw(
             gan, shares, config.rows, self.rng
         )
-        self.made[new] = True
+        self.has_synthetic[new] = True
         return SyntheticRowsMade(clients=Paid(len(new), receipt))
 
     # Algorithm B2, lines 5–12
@@ -395,20 +399,23 @@ class GenFlParty(HostParty):
         if self.begun is not None:
             x, y = self.synthetic
             state["made"] = {
-                "clients": self.made,
-                "rows": x[self.made],
-                "labels": y[self.made],
+                "clients": self.has_synthetic,
+                "rows": x[self.has_synthetic],
+                "labels": y[self.has_synthetic],
             }
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         if "made" in state:
-            made = state["made"]
-            self.made = made["clients"]
-            self.synthetic[0][self.made], self.synthetic[1][self.made] = (
-                made["rows"],
-                made["labels"],
+            saved = state["made"]
+            self.has_synthetic = saved["clients"]
+            (
+                self.synthetic[0][self.has_synthetic],
+                self.synthetic[1][self.has_synthetic],
+            ) = (
+                saved["rows"],
+                saved["labels"],
             )
 
 
@@ -450,12 +457,12 @@ class GenFl(Classifying):
     def asked_spend(self) -> dict[str, Spend]:
         config = self.config
         noise = needed_noise(self.config)
-        most = self.cohorts.most()
-        report = config.report(noise)
-        making = config.making(noise)
+        participations = self.cohorts.most()
+        report = config.report_event(noise)
+        generation = config.generation_event(noise)
         return {
-            name: flatten(report, times) + flatten(making, min(1, times))
-            for name, times in most.items()
+            name: flatten(report, times) + flatten(generation, min(1, times))
+            for name, times in participations.items()
         }
 
     def rounds_of(self, name: str, spend: Spend) -> int:
@@ -469,10 +476,10 @@ class GenFl(Classifying):
     def card(self, privacy: PrivacyStatement) -> dict[str, Any]:
         config = self.config
         noise = needed_noise(self.config)
-        step = _step(config.rate, noise)  # of reports, and of a private GAN
-        most = max(party.insider.get(step, 0) for party in privacy.parties)
+        step = _step_event(config.rate, noise)  # of reports, and of a private GAN
+        max_steps = max(party.insider.get(step, 0) for party in privacy.parties)
         real = {
-            "epsilon": epsilon({step: most}, config.delta) if noise else None,
+            "epsilon": epsilon({step: max_steps}, config.delta) if noise else None,
             "delta": config.delta,
         }
         real |= {
@@ -492,7 +499,7 @@ def _spends(config: Config, budget: Budget) -> Spend | None:
     """What all reports of a client spend, and its synthetic rows; None where some of it
     has no price.
     """
-    return None if config.unguarded else config.priced(needed_noise(config))
+    return None if config.unguarded else config.priced_spend(needed_noise(config))
 
 
 PROTOCOL = GenFl.record(

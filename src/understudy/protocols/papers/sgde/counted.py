@@ -48,12 +48,12 @@ from understudy.protocols.papers.sgde.kinds import pooled
 from understudy.protocols.papers.sgde.offer import Requirements
 from understudy.protocols.papers.sgde.offering import Offering
 from understudy.protocols.papers.sgde.pool import pool
-from understudy.protocols.papers.sgde.sums import MOVED
+from understudy.protocols.papers.sgde.sums import FIGURE_COUNTS
 
-_DRAWN = 20_000  # rows, from which a classifier of a table learns
+_CLASSIFIER_ROWS = 20_000  # rows, from which a classifier of a table learns
 
 
-class _Sums(Offering):
+class SumsOffering(Offering):
     """One offer of all classes: `blank` is it with its noise stated, and nothing
     counted.
     """
@@ -77,7 +77,7 @@ class _Sums(Offering):
                 f"together may cost ε={self.budget.epsilon:g}, and the figure half of "
                 "it. Nothing was charged."
             )
-        self.figure = needed_noise(MOVED, Budget(epsilon, self.budget.delta))
+        self.figure = needed_noise(FIGURE_COUNTS, Budget(epsilon, self.budget.delta))
 
     def describe(self) -> dict[str, Any]:
         return self.blank.describe()  # type: ignore[no-any-return]
@@ -88,7 +88,7 @@ class _Sums(Offering):
         return [offer]
 
 
-class PairCounts(_Sums):
+class PairCounts(SumsOffering):
     words = "counts of all pairs of levels, and so"
     for_tables = True
     said = 'tables: kind="moments" is for images and series'
@@ -103,11 +103,11 @@ class PairCounts(_Sums):
             (((1.0, cells),), share)
             for cells, share in zip(self.moved, self.shares, strict=True)
         )
-        beside = ((self.figure, MOVED),) if self.figure else ()
+        figure_releases = ((self.figure, FIGURE_COUNTS),) if self.figure else ()
         sigmas = (
             (0.0, 0.0)
             if self.budget is None
-            else shared_noise(releases, self.budget, beside=beside)
+            else shared_noise(releases, self.budget, beside=figure_releases)
         )
         self.target = self.schema.names.index(self.requirements.target)
         self.blank = OfferedGram(
@@ -120,23 +120,26 @@ class PairCounts(_Sums):
 
     def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
         layout = Layout({"silo": self.schema})
-        held = GramRows(rows.first_of_each(), layout, 0)
+        table_rows = GramRows(rows.first_of_each(), layout, 0)
         of_class = torch.zeros(layout.columns, layout.columns, dtype=torch.bool)
         of_class[self.target] = of_class[:, self.target] = True
         counts = torch.zeros((), dtype=torch.int64)
         pairs = layout.all_pairs()
-        for wanted, sigma in zip(
+        for measured_pairs, sigma in zip(
             (pairs & of_class, pairs & ~of_class), self.blank.noise, strict=True
         ):
             stage = Pairs(
-                layout, wanted, (), NoiseAllocation.even(layout.grid, int(wanted.sum()))
+                layout,
+                measured_pairs,
+                (),
+                NoiseAllocation.even(layout.grid, int(measured_pairs.sum())),
             )
-            noisy = released_alone(stage, held, sigma, rng)
+            noisy = release_alone(stage, table_rows, sigma, rng)
             counts = counts + stage.read(noisy, dict.fromkeys(noisy, sigma)).gram
         return self._filled({"gram": packed(counts)})
 
 
-class MomentSums(_Sums):
+class MomentSums(SumsOffering):
     words = "counts, means and second moments"
     for_tables = False
     said = 'images and series: kind="gram" is for tables'
@@ -151,11 +154,12 @@ class MomentSums(_Sums):
         self.multiplier = (
             0.0 if self.budget is None else _multiplier_within(self.budget, self.figure)
         )
-        each = [self.multiplier / share**0.5 for share in self.shares]
-        scales = [finest(one, 1) for one in each[1:]]
-        reaches = (FIRST, *map(moments_sensitivity, scales))
+        multipliers = [self.multiplier / share**0.5 for share in self.shares]
+        scales = [finest(multiplier, 1) for multiplier in multipliers[1:]]
+        sensitivities = (FIRST, *map(moments_sensitivity, scales))
         sigmas = [
-            noise_for(one, reach) for one, reach in zip(each, reaches, strict=True)
+            noise_for(multiplier, sensitivity)
+            for multiplier, sensitivity in zip(multipliers, sensitivities, strict=True)
         ]
         classes = max(1, len(self.requirements.labels))
         self.blank = OfferedMoments(frame, classes=classes, scales=scales, noise=sigmas)
@@ -171,21 +175,21 @@ class MomentSums(_Sums):
         blank = self.blank
         frame = self.blank.frame
         classes = self.blank.classes
-        held = MomentRows.framed(rows, frame)
+        moment_rows = MomentRows.framed(rows, frame)
         d = frame.features
 
-        def released(stage: First | Pooled | Within, number: int) -> Tensor:
-            return released_alone(stage, lambda: [held], blank.noise[number], rng)[
-                "sums"
-            ]
+        def release(stage: First | Pooled | Within, number: int) -> Tensor:
+            return release_alone(
+                stage, lambda: [moment_rows], blank.noise[number], rng
+            )["sums"]
 
         start = First(frame, classes)
-        first = released(start, 0)
+        first = release(start, 0)
         centre, radius = middle(start.read_sums(first, blank.noise[0]), frame)
         means = centre.expand(classes, -1)
         basis = UNIT * torch.eye(d, dtype=torch.int64)
-        pooled = released(Pooled(means, radius, d, blank.scales[0]), 1)
-        cells = released(Within(means, basis, radius, 0, blank.scales[1]), 2).view(
+        pooled = release(Pooled(means, radius, d, blank.scales[0]), 1)
+        cells = release(Within(means, basis, radius, 0, blank.scales[1]), 2).view(
             classes, -1
         )
         sums = {"first": first, "pooled": pooled, "cells": cells, "centre": centre}
@@ -193,28 +197,32 @@ class MomentSums(_Sums):
 
 
 @lru_cache(maxsize=64)
-def _multiplier_within(budget: Budget, figure: float) -> float:
+def _multiplier_within(budget: Budget, release_figure: float) -> float:
     """The noise multiplier of the three releases as one, within this budget and beside
     a figure of quality.
     """
-    beside = spend_of([(figure, MOVED)]) if figure else Counter[DpEvent]()
+    figure_spend = (
+        spend_of([(release_figure, FIGURE_COUNTS)])
+        if release_figure
+        else Counter[DpEvent]()
+    )
     return calibrate(
-        lambda z: Counter({moments_event(z): 1}) + beside,
+        lambda z: Counter({moments_event(z): 1}) + figure_spend,
         epsilon=budget.epsilon,
         delta=budget.delta,
     )
 
 
-def released_alone(
+def release_alone(
     stage: Stage[Any], rows: Any, sigma: float, rng: Rng
 ) -> dict[str, Tensor]:
     """The sums of a stage with one holder, who adds the whole noise: nobody else's
     hides anything.
     """
-    alone = VectorPricing()
+    pricing = VectorPricing()
     blocks = stage.blocks
     return {
-        name: part + alone.noise(blocks[name], sigma, 1, rng)
+        name: part + pricing.noise(blocks[name], sigma, 1, rng)
         for name, part in stage.count(rows).items()
     }
 
@@ -222,7 +230,7 @@ def released_alone(
 # A figure of quality
 
 
-def figure(
+def release_figure(
     offer: OfferedGram | OfferedMoments,
     data: Rows,
     requirements: Requirements,
@@ -233,27 +241,28 @@ def figure(
     are. It has been paid for.
     """
     right, people = (
-        judged(offer, data, requirements) + noise(Fraction(sigma), rng, MOVED)
+        count_right(offer, data, requirements)
+        + noise(Fraction(sigma), rng, FIGURE_COUNTS)
     ).tolist()
     return right, people
 
 
-def judged(
+def count_right(
     offer: OfferedGram | OfferedMoments, data: Rows, requirements: Requirements
 ) -> Tensor:
     """The two counts without noise: (2,), int64."""
-    one = GeneratorParts(offer, requirements.schema, {"silo": "", "label": None})
+    parts = GeneratorParts(offer, requirements.schema, {"silo": "", "label": None})
     target = requirements.target if TABLE.holds(data) else None
-    made = pool([one], requirements, {})
-    kind = sampler_of(made.schema)
+    generator = pool([parts], requirements, {})
+    kind = sampler_of(generator.schema)
     network, weights, features, _ = kind.classifier(
-        made, target or str(kind.label(made)), _DRAWN, 0
+        generator, target or str(kind.label(generator)), _CLASSIFIER_ROWS, 0
     )
     classifier = ClassifierParts(network, weights, features, {})
     if TABLE.holds(data):
-        own = data.first_of_each().frame
-        rows = classifier.features.rows(own)
-        codes = classifier.features.codes(own)
+        first_rows = data.first_of_each().frame
+        rows = classifier.features.rows(first_rows)
+        codes = classifier.features.codes(first_rows)
     else:
         rows, codes = pooled(data.schema).first_rows(
             data, data.schema, requirements.target
@@ -267,7 +276,7 @@ def _likeliest(classifier: ClassifierParts, rows: Tensor) -> Tensor:
     """The likeliest class of each row, by itself: (rows,)."""
     weights = classifier.weights
     expand = classifier.features.expand
-    each: list[Any] = [
+    predictions: list[Any] = [
         classifier.network.forward(weights, expand(row[None])).argmax(1) for row in rows
     ]
-    return torch.cat([torch.zeros(0, dtype=torch.int64), *each])
+    return torch.cat([torch.zeros(0, dtype=torch.int64), *predictions])

@@ -48,7 +48,7 @@ from understudy.models.plan import NetworkPlan
 if TYPE_CHECKING:
     from understudy.models.nets.beta_vae import BetaVae
 
-Held = Population | Rows
+SiloData = Population | Rows
 S = TypeVar("S", bound=AnySchema)
 R = TypeVar("R")
 _NO_NETWORK = 'series are offered with kind="moments" alone. Nothing was charged.'
@@ -123,15 +123,15 @@ class Pooled(ABC, Generic[S, R]):
         """What leaves of the networks: the decoder of every class."""
         return [vae.decoder(number) for number in range(vae.classes)]
 
-    def mass(self, drawn: Tensor, schema: S, target: str, label: int) -> float:
+    def mass(self, probabilities: Tensor, schema: S, target: str, label: int) -> float:
         """How many of the drawn rows are of this class, where the rows say it: else all
         of them.
         """
-        return float(len(drawn))
+        return float(len(probabilities))
 
-    def without_class(self, drawn: Tensor, schema: S, target: str) -> Tensor:
+    def without_class(self, probabilities: Tensor, schema: S, target: str) -> Tensor:
         """What is drawn besides the class, (rows, width)."""
-        return drawn
+        return probabilities
 
 
 class PooledTable(Pooled[Schema, Table]):
@@ -148,9 +148,11 @@ class PooledTable(Pooled[Schema, Table]):
         self, rows: Table, schema: Schema, target: str
     ) -> tuple[Tensor, Tensor]:
         codes = Codec(schema).codes(rows.first_of_each().frame)
-        place = schema.names.index(target)
-        others = Codec(schema.drop([target])).one_hot(np.delete(codes, place, axis=1))
-        return others, torch.from_numpy(codes[:, place].astype(np.int64))
+        label_index = schema.names.index(target)
+        features = Codec(schema.drop([target])).one_hot(
+            np.delete(codes, label_index, axis=1)
+        )
+        return features, torch.from_numpy(codes[:, label_index].astype(np.int64))
 
     def flipped(self, rows: Table, target: str, labels: Sequence[Label]) -> Table:
         column = rows.frame[target]
@@ -197,18 +199,25 @@ class PooledTable(Pooled[Schema, Table]):
         }
 
     def decoders(self, vae: Any, schema: Schema, target: str) -> list[nn.Module]:
-        place = schema.names.index(target)
+        label_index = schema.names.index(target)
         return [
-            vae.decoder(number, place, vae.classes) for number in range(vae.classes)
+            vae.decoder(number, label_index, vae.classes)
+            for number in range(vae.classes)
         ]
 
-    def mass(self, drawn: Tensor, schema: Schema, target: str, label: int) -> float:
-        odds = drawn[:, _block(schema, target)].double()
-        return float((odds[:, label] / odds.sum(1)).sum())
+    def mass(
+        self, probabilities: Tensor, schema: Schema, target: str, label: int
+    ) -> float:
+        label_probabilities = probabilities[:, _block(schema, target)].double()
+        return float((label_probabilities[:, label] / label_probabilities.sum(1)).sum())
 
-    def without_class(self, drawn: Tensor, schema: Schema, target: str) -> Tensor:
+    def without_class(
+        self, probabilities: Tensor, schema: Schema, target: str
+    ) -> Tensor:
         block = _block(schema, target)
-        return torch.cat([drawn[:, : block.start], drawn[:, block.stop :]], 1)
+        return torch.cat(
+            [probabilities[:, : block.start], probabilities[:, block.stop :]], 1
+        )
 
 
 A = TypeVar("A", ImageSchema, SeriesSchema)
@@ -242,12 +251,14 @@ class _PooledArrays(Pooled[A, ArrayTable[A]]):
     def fits(
         self, schema: A, plan: NetworkPlan, network: Mapping[str, Any], classes: int
     ) -> bool:
-        drawn = (
+        same_rows = (
             not plan.levels
             and plan.drawn == schema.shape
             and plan.classes in (None, max(1, classes))
         )
-        return drawn and (network["kind"] != "moments" or _framed(schema, network))
+        return same_rows and (
+            network["kind"] != "moments" or _fits_frame(schema, network)
+        )
 
 
 class PooledImages(_PooledArrays[ImageSchema]):
@@ -319,7 +330,7 @@ class SiloRows:
     bounded: bool = True  # whether their schema says the bounds of a pixel
 
     @classmethod
-    def from_held(cls, data: Held) -> "SiloRows":
+    def from_held(cls, data: SiloData) -> "SiloRows":
         if not isinstance(data, Population):
             return cls(data, pooled(data.schema).labels_beside(data.schema))
         schema = image_schema(data.features)
@@ -335,10 +346,12 @@ class SiloRows:
         """What is public about them, to be compared with a pool's schema: without own
         bounds, in the pool's.
         """
-        own = self.rows.schema
-        if self.bounded or not IMAGES.describes(own) or not IMAGES.describes(pool):
-            return pooled(own).public(own)  # type: ignore[no-any-return]
-        return replace(pool, height=own.height, width=own.width, channels=own.channels)
+        schema = self.rows.schema
+        if self.bounded or not IMAGES.describes(schema) or not IMAGES.describes(pool):
+            return pooled(schema).public(schema)  # type: ignore[no-any-return]
+        return replace(
+            pool, height=schema.height, width=schema.width, channels=schema.channels
+        )
 
 
 def image_schema(features: Features) -> ImageSchema:
@@ -351,14 +364,14 @@ def image_schema(features: Features) -> ImageSchema:
         or len(shape) not in (2, 3)
         or shape[2:] not in ((), (3,))
     ):
-        said = (
+        described = (
             "a population of table rows"
             if isinstance(features, TableFeatures)
             else f"rows of {shape}"
         )
         raise ConfigError(
             "SGDE takes tables, or images of (height, width) or (height, width, 3), "
-            f"not {said}. Nothing was charged."
+            f"not {described}. Nothing was charged."
         )
     height, width, *colours = shape
     return ImageSchema(height=height, width=width, channels=math.prod(colours))
@@ -376,15 +389,15 @@ def _block(schema: Schema, target: str) -> slice:
     return Codec(schema).blocks[schema.names.index(target)]
 
 
-def _framed(schema: ArraySchema, network: Mapping[str, Any]) -> bool:
+def _fits_frame(schema: ArraySchema, network: Mapping[str, Any]) -> bool:
     """Whether sums are in the frame of these rows, upright or not."""
-    said = {
+    stated = {
         key: network[key]
         for key in ("shape", "sides", "features", "upright")
         if key in network
     }
-    turned = said.get("upright", False)
+    turned = stated.get("upright", False)
     frame = Frame.from_schema(
-        schema, said["features"] - (POSES if turned else 0), upright=turned
+        schema, stated["features"] - (POSES if turned else 0), upright=turned
     )
-    return frame.describe() == said
+    return frame.describe() == stated

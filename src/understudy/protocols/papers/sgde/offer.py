@@ -87,11 +87,11 @@ CARD = (
 )
 MORE = ("note", "rehearsal")  # texts that a card may have, too
 FIGURES = ("quality",)  # and figures
-MOST_TEXT = 1000  # letters of a text on a card
+MAX_TEXT = 1000  # letters of a text on a card
 NETWORKS = ("class-decoder", "class-image-decoder", "mixture", "branched", *ADDED)
-_NUMBERS = 1 << 22  # held at once while looking: 16 MiB
+_MAX_NUMBERS = 1 << 22  # held at once while looking: 16 MiB
 # what its draws must give, on average, to the label that its card names
-_LEAST_MASS = 0.99
+_MIN_MASS = 0.99
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,9 +135,9 @@ class Requirements:
                 raise TypeError(f"a {schema.kind} schema has no classes")
             return cls(**{**values, "schema": schema})
         except (KeyError, TypeError, AttributeError) as error:
-            said = f"{error} is missing" if isinstance(error, KeyError) else error
+            reason = f"{error} is missing" if isinstance(error, KeyError) else error
             raise ConfigError(
-                f"these are not requirements of a pool: {said}."
+                f"these are not requirements of a pool: {reason}."
             ) from None
 
 
@@ -152,12 +152,12 @@ def offer_card(
     published with the weights. `unit` is what the silo's own schema says that a run
     protects.
     """
-    own = {
+    from_pool = {
         "protocol": "sgde",
         "target": requirements.target,
         "adjacency": ADJACENCIES[unit],
     }
-    return {**own, "network": dict(network), **stated}
+    return {**from_pool, "network": dict(network), **stated}
 
 
 def check_schema(requirements: Requirements, schema: AnySchema) -> None:
@@ -166,54 +166,58 @@ def check_schema(requirements: Requirements, schema: AnySchema) -> None:
     """
     pool = requirements.schema
     if TABLE.describes(pool) and TABLE.describes(schema):
-        same = pool.columns == schema.columns
+        matches = pool.columns == schema.columns
     else:
-        same = public_of(pool) == public_of(schema)
-    if not same:
-        raise _other_schema(pool.to_dict(), schema.to_dict())
+        matches = public_of(pool) == public_of(schema)
+    if not matches:
+        raise _schema_error(pool.to_dict(), schema.to_dict())
 
 
-def schema_of(requirements: Requirements, plain: Any) -> AnySchema:
+def read_schema(requirements: Requirements, plain: Any) -> AnySchema:
     """The schema of an offer; its plain form is compared first. SchemaError unless it
     is the pool's.
     """
     pool = json.loads(json.dumps(requirements.schema.to_dict()))
     # of each silo
-    texts = ("person", "note")
-    own = ("person", "rows_are_people", "note")
-    if not isinstance(plain, dict) or _without(plain, own) != _without(pool, own):
-        raise _other_schema(pool, plain)
-    for key in plain.keys() & {*texts}:
-        said = (
-            f"the {key} of the offer's schema is no text of at most {MOST_TEXT:,} "
+    text_keys = ("person", "note")
+    silo_keys = ("person", "rows_are_people", "note")
+    if not isinstance(plain, dict) or _drop_keys(plain, silo_keys) != _drop_keys(
+        pool, silo_keys
+    ):
+        raise _schema_error(pool, plain)
+    for key in plain.keys() & {*text_keys}:
+        message = (
+            f"the {key} of the offer's schema is no text of at most {MAX_TEXT:,} "
             "letters."
         )
         require(
-            isinstance(plain[key], str) and len(plain[key]) <= MOST_TEXT,
-            said,
+            isinstance(plain[key], str) and len(plain[key]) <= MAX_TEXT,
+            message,
             SchemaError,
         )
     return one_kind_of_row(schema_from(plain))
 
 
-def _without(schema: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+def _drop_keys(schema: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key not in keys}
 
 
-def _other_schema(pool: dict[str, Any], plain: Any) -> SchemaError:
+def _schema_error(pool: dict[str, Any], plain: Any) -> SchemaError:
     """Where a schema differs from the pool's, in words."""
-    ours, theirs = (
-        [json.dumps(column, sort_keys=True) for column in _columns(one)]
-        for one in (pool, plain)
+    pool_columns, offer_columns = (
+        [json.dumps(column, sort_keys=True) for column in _columns(schema)]
+        for schema in (pool, plain)
     )
     names = {
         str(json.loads(column).get("name", "?"))[:MOST_NAME]
-        for column in {*ours} ^ {*theirs}
+        for column in {*pool_columns} ^ {*offer_columns}
     }
-    what = "is not the pool's" if ours == theirs else "has another order"
+    difference = (
+        "is not the pool's" if pool_columns == offer_columns else "has another order"
+    )
     if names:
-        what = f"differs from the pool's in {shorten(sorted(names))}"
-    return SchemaError(f"the offer's schema {what}. Nothing was exchanged.")
+        difference = f"differs from the pool's in {shorten(sorted(names))}"
+    return SchemaError(f"the offer's schema {difference}. Nothing was exchanged.")
 
 
 def _columns(schema: Any) -> list[dict[str, Any]]:
@@ -233,8 +237,8 @@ def check_price(requirements: Requirements, epsilon: float, delta: float) -> Non
         ("ε", epsilon, requirements.epsilon),
         ("δ", delta, requirements.delta),
     ):
-        said = f"{name}={value!r}, but this pool takes {name} from 0 to {limit:g}."
-        require(is_number(value) and 0 <= value <= limit, said, PrivacyError)
+        message = f"{name}={value!r}, but this pool takes {name} from 0 to {limit:g}."
+        require(is_number(value) and 0 <= value <= limit, message, PrivacyError)
 
 
 def check_offer(
@@ -250,34 +254,42 @@ def check_offer(
     require(not rehearsed, f"the offer is refused. {rehearsed[:500]}", PrivacyError)
     check_schema(requirements, schema)
     check_price(requirements, card["epsilon"], card["delta"])
-    meant = card["adjacency"]
+    adjacency = card["adjacency"]
     target = card["target"]
-    wanted = ADJACENCIES[requirements.schema.unit]
-    said = f"the offer's ε is for {meant!r}; this pool's is for {wanted!r}."
-    require(meant in (wanted, ADJACENCY), said, PrivacyError)
+    pool_adjacency = ADJACENCIES[requirements.schema.unit]
+    message = (
+        f"the offer's ε is for {adjacency!r}; this pool's is for {pool_adjacency!r}."
+    )
+    require(adjacency in (pool_adjacency, ADJACENCY), message, PrivacyError)
     one_of(("sgde",), protocol=card["protocol"])
-    said = f"the offer's target is {target!r}, the pool's {requirements.target!r}."
-    require(target == requirements.target, said, ConfigError)
+    message = f"the offer's target is {target!r}, the pool's {requirements.target!r}."
+    require(target == requirements.target, message, ConfigError)
     kind = card["network"].get("kind") if isinstance(card["network"], Mapping) else None
     one_of(requirements.networks, **{"the offer's network": str(kind)})
     label = card["label"]
     labels = requirements.labels
     if kind in ADDED:
-        said = f"sums are offered of all classes, and the offer's label is {label!r}."
-        require(label is None, said, ConfigError)
+        message = (
+            f"sums are offered of all classes, and the offer's label is {label!r}."
+        )
+        require(label is None, message, ConfigError)
     else:
-        said = f"the offer's label {label!r} is none of {list(labels)}."
-        require(any(_same(known, label) for known in labels), said, ConfigError)
+        message = f"the offer's label {label!r} is none of {list(labels)}."
+        require(
+            any(_same_label(label_of_pool, label) for label_of_pool in labels),
+            message,
+            ConfigError,
+        )
     check_quality(card)
     compared = "quality" not in card or len(labels) >= 2
     require(
         compared, "a pool without two classes has no figures of quality.", ConfigError
     )
-    said = (
+    message = (
         f"the offer's weights take {size:,} bytes, and this pool takes "
         f"{requirements.largest:,}."
     )
-    require(size <= requirements.largest, said, ConfigError)
+    require(size <= requirements.largest, message, ConfigError)
 
 
 def _check_card(card: Mapping[str, Any]) -> None:
@@ -287,30 +299,32 @@ def _check_card(card: Mapping[str, Any]) -> None:
     if not isinstance(card, Mapping) or (
         missing := [key for key in CARD if key not in card]
     ):
-        what = (
+        fault = (
             f"lacks {', '.join(missing)}"
             if isinstance(card, Mapping)
             else "is no table of keys"
         )
-        raise ConfigError(f"the offer's card {what}. Nothing was exchanged.")
-    known = (*CARD, *MORE, *FIGURES)
+        raise ConfigError(f"the offer's card {fault}. Nothing was exchanged.")
+    known_keys = (*CARD, *MORE, *FIGURES)
     for key, value in card.items():
-        said = (
+        message = (
             f"the offer's card has a key {key!r:.60} that no card has; known: "
-            f"{', '.join(known)}."
+            f"{', '.join(known_keys)}."
         )
-        require(key in known, said, ConfigError)
+        require(key in known_keys, message, ConfigError)
         if key not in ("network", *FIGURES):
-            one = value is None or isinstance(value, str | int | float)
-            require(one, f"the offer's {key} must be one value.", ConfigError)
+            is_single = value is None or isinstance(value, str | int | float)
+            require(is_single, f"the offer's {key} must be one value.", ConfigError)
         if isinstance(value, str):
-            said = (
-                f"the offer's {key} has {len(value):,} letters, at most {MOST_TEXT:,}."
+            message = (
+                f"the offer's {key} has {len(value):,} letters, at most {MAX_TEXT:,}."
             )
-            require(len(value) <= MOST_TEXT, said, ConfigError)
+            require(len(value) <= MAX_TEXT, message, ConfigError)
         if key in ("silo", "accountant", *MORE):
-            said = f"the offer's {key} must be a text, not {value!r:.60}."
-            require(isinstance(value, str) and bool(value.strip()), said, ConfigError)
+            message = f"the offer's {key} must be a text, not {value!r:.60}."
+            require(
+                isinstance(value, str) and bool(value.strip()), message, ConfigError
+            )
 
 
 def check_network(
@@ -324,15 +338,15 @@ def check_network(
     """
     schema = requirements.schema
     plan = plan_of(card["network"])
-    said = said_of(card)
+    described = describe_offer(card)
     fits = pooled(schema).fits(schema, plan, card["network"], len(requirements.labels))
-    require(fits, f"{said} draws no rows of the pool's schema.")
+    require(fits, f"{described} draws no rows of the pool's schema.")
     if plan.label is not None:
         level = (
-            None if card["label"] is None else label_place(requirements, card["label"])
+            None if card["label"] is None else label_index(requirements, card["label"])
         )
-        drawn = (schema.names.index(requirements.target), level)
-        require(plan.label == drawn, f"{said} draws another class.")
+        pool_label = (schema.names.index(requirements.target), level)
+        require(plan.label == pool_label, f"{described} draws another class.")
     if plan.shapes != shapes:
         raise ArtefactError(
             "the weights are not those of the network on the card: "
@@ -348,46 +362,50 @@ def check_generator(requirements: Requirements, offer: GeneratorParts) -> None:
     """
     schema = requirements.schema
     network = cast(Any, offer.network)
-    said = said_of(offer.card)
+    described = describe_offer(offer.card)
     if network.kind in ADDED:
-        check_sums(offer.card, network, said)
+        check_sums(offer.card, network, described)
         return  # rows of a fit are cut to the schema, and a fit for every look is slow
     kind = pooled(schema)
     shape = kind_of(schema).shape(schema)
     points = kind.looks
     rng = FastRng(0)
     mass = 0.0
-    for count in pieces(network, points, most=points, numbers=_NUMBERS):
+    for count in pieces(network, points, most=points, numbers=_MAX_NUMBERS):
         with torch.no_grad():
             rows = network.rows(rng.normal(count, network.latent))
-        drawn = rows.shape == (count, *shape) and bool(
+        valid = rows.shape == (count, *shape) and bool(
             ((rows >= 0) & (rows <= 1 + 1e-6)).all()
         )
-        require(drawn, f"{said} draws no rows of the pool's schema.")
+        require(valid, f"{described} draws no rows of the pool's schema.")
         label = (
             0
             if offer.card["label"] is None
-            else label_place(requirements, offer.card["label"])
+            else label_index(requirements, offer.card["label"])
         )
         mass += kind.mass(rows, schema, requirements.target, label) / points
-    require(mass >= _LEAST_MASS, f"{said} draws that label in {mass:.1%} of its rows.")
+    require(
+        mass >= _MIN_MASS, f"{described} draws that label in {mass:.1%} of its rows."
+    )
 
 
-def said_of(card: Mapping[str, Any]) -> str:
+def describe_offer(card: Mapping[str, Any]) -> str:
     return (
         f"the offer of {card['silo']} for "
         f"{'all classes' if card['label'] is None else repr(card['label'])}"
     )
 
 
-def label_place(requirements: Requirements, label: Label) -> int:
+def label_index(requirements: Requirements, label: Label) -> int:
     return next(
-        place for place, known in enumerate(requirements.labels) if _same(known, label)
+        index
+        for index, label_of_pool in enumerate(requirements.labels)
+        if _same_label(label_of_pool, label)
     )
 
 
-def _same(one: Label, other: object) -> bool:
-    return type(one) is type(other) and one == other  # True is no 1
+def _same_label(left: Label, right: object) -> bool:
+    return type(left) is type(right) and left == right  # True is no 1
 
 
 # On its way

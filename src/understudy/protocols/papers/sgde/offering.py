@@ -52,7 +52,11 @@ from understudy.privacy.secure.counts import needed_noise, noise, spend_of
 from understudy.protocols.core import settings as usual
 from understudy.protocols.papers.sgde.kinds import pooled
 from understudy.protocols.papers.sgde.offer import Requirements
-from understudy.protocols.papers.sgde.sums import ADDED, LEAST, MOST
+from understudy.protocols.papers.sgde.sums import (
+    ADDED,
+    MAX_FIGURE_EPSILON,
+    MIN_FIGURE_EPSILON,
+)
 
 # Kind → where the class is, in this package: one is loaded when a silo makes such
 # offers.
@@ -62,7 +66,9 @@ OFFERINGS = {
     "moments": "counted.MomentSums",
     "gram": "counted.PairCounts",
 }
-_LEAST = 0.2  # of σ: what a level has that nobody was counted at, so that no share is 0
+_MIN_COUNT = (
+    0.2  # of σ: what a level has that nobody was counted at, so that no share is 0
+)
 CHANNELS = (32, 64, 128)  # Table II, image data, divided by four
 
 
@@ -107,7 +113,9 @@ class Recipe(Declared):
         False, TRUTH, "kind moments: images are first turned upright"
     )
     quality_epsilon: float | None = setting(
-        None, between(LEAST, MOST), "kinds gram, moments: ε of a quality figure"
+        None,
+        between(MIN_FIGURE_EPSILON, MAX_FIGURE_EPSILON),
+        "kinds gram, moments: ε of a quality figure",
     )
     private: bool = usual.private()
     device: str = usual.device()
@@ -157,7 +165,7 @@ class Offering(ABC):
     words: ClassVar[str]  # what of each class a ledger says it is
     # Whether it is for tables alone, or for images and series; None: for all.
     for_tables: ClassVar[bool | None] = None
-    said: ClassVar[str] = ""  # where rows are none of these
+    suited_to: ClassVar[str] = ""  # where rows are none of these
     figure: float = 0.0
 
     def __init__(
@@ -169,7 +177,7 @@ class Offering(ABC):
         self.schema: Any = requirements.schema
         if self.for_tables not in (None, TABLE.describes(self.schema)):
             raise ConfigError(
-                f'kind="{recipe.kind}" is for {self.said}. Nothing was charged.'
+                f'kind="{recipe.kind}" is for {self.suited_to}. Nothing was charged.'
             )
         self.pooled = pooled(self.schema)
 
@@ -229,22 +237,28 @@ class Marginals(Offering):
         from understudy.models.nets.beta_vae import ClassDecoder
 
         classes = len(self.requirements.labels)
-        place = self.schema.names.index(self.requirements.target)
+        label_index = self.schema.names.index(self.requirements.target)
         first, codes = self.pooled.first_rows(
             rows, self.schema, self.requirements.target
         )
-        made = []
-        for number, shares in enumerate(levels(first, codes, classes, self.sigma, rng)):
-            decoder = ClassDecoder(1, (), TABLE.sizes(self.schema), (place, number))
+        decoders = []
+        for number, shares in enumerate(
+            noisy_level_counts(first, codes, classes, self.sigma, rng)
+        ):
+            decoder = ClassDecoder(
+                1, (), TABLE.sizes(self.schema), (label_index, number)
+            )
             weight, bias = decoder.parameters()
             weight.zero_()
             # the softmax over a column's levels makes shares of them
             bias.copy_(shares.log())
-            made.append(decoder)
-        return made
+            decoders.append(decoder)
+        return decoders
 
 
-def levels(rows: Tensor, codes: Tensor, classes: int, sigma: float, rng: Rng) -> Tensor:
+def noisy_level_counts(
+    rows: Tensor, codes: Tensor, classes: int, sigma: float, rng: Rng
+) -> Tensor:
     """How many of each class have each level, of one-hot rows, under noise and above 0:
     (classes, width).
     """
@@ -252,12 +266,12 @@ def levels(rows: Tensor, codes: Tensor, classes: int, sigma: float, rng: Rng) ->
         0, codes, rows.cpu().long()
     )
     noisy = counts + noise(Fraction(sigma), rng, *counts.shape)
-    return noisy.clamp_(min=0).double() + _LEAST * max(sigma, 1.0)
+    return noisy.clamp_(min=0).double() + _MIN_COUNT * max(sigma, 1.0)
 
 
 def offering_class(kind: str) -> type[Offering]:
     module, _, name = OFFERINGS[kind].partition(".")
-    found: type[Offering] = getattr(
+    offering: type[Offering] = getattr(
         import_module(f"understudy.protocols.papers.sgde.{module}"), name
     )
-    return found
+    return offering

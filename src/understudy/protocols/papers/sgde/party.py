@@ -34,7 +34,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.counts import composed, spend_of
 from understudy.protocols.core import Ask, Message, Opening, Paid, Party, Public, Reply
 from understudy.protocols.papers.sgde import offer as offered
-from understudy.protocols.papers.sgde.kinds import Held, SiloRows, pooled
+from understudy.protocols.papers.sgde.kinds import SiloData, SiloRows, pooled
 from understudy.protocols.papers.sgde.offer import (
     Requirements,
     check_price,
@@ -42,7 +42,12 @@ from understudy.protocols.papers.sgde.offer import (
     offer_card,
 )
 from understudy.protocols.papers.sgde.offering import Recipe, offering_class
-from understudy.protocols.papers.sgde.sums import ADDED, MOVED, check_noise, quality_of
+from understudy.protocols.papers.sgde.sums import (
+    ADDED,
+    FIGURE_COUNTS,
+    check_noise,
+    quality_figure,
+)
 
 FIGURE = (
     "a figure of quality: about how many of its people a classifier made of the offer "
@@ -116,7 +121,7 @@ class SgdeParty(Party):
     def __init__(
         self,
         name: str,
-        data: Held,
+        data: SiloData,
         ledger: Ledger,
         *,
         budget: Budget,
@@ -172,17 +177,17 @@ class SgdeParty(Party):
                     "quality": quality,
                 }
             )
-        self.ledger.afford(*_as_one(self.spend))
+        self.ledger.afford(*_as_one_event(self.spend))
         self.subscribed = ask
         limit = None if self.budget.epsilon == math.inf else self.budget.to_dict()
         stated = [price if math.isfinite(price) else None, delta]
-        told = Public(
+        price_stated = Public(
             stated, "it follows from the budget, the requirements and the settings"
         )
         return Subscribed(
             budget=Public(limit, "the holder's own choice"),
             noise=self.stated_noise(),
-            price=told,
+            price=price_stated,
         )
 
     def _take_up(self, ask: Subscribe) -> None:
@@ -197,28 +202,31 @@ class SgdeParty(Party):
             }
         )
         self.poison = ask.poison
-        told = vars(self.requirements) | vars(self.recipe)
+        requested = vars(self.requirements) | vars(self.recipe)
         limits = {key: settings[key] for key in LIMITS if settings.get(key) is not None}
         terms = {
             key: tuple(value) if isinstance(value, list) else value
             for key, value in limits.items()
         }
-        wrong = [
+        differing = [
             key
             for key, value in (terms | self.terms).items()
-            if key != "poison" and told[key] != value
+            if key != "poison" and requested[key] != value
         ]
-        if wrong or ask.poison not in ("none", self.terms.get("poison", ask.poison)):
+        if differing or ask.poison not in (
+            "none",
+            self.terms.get("poison", ask.poison),
+        ):
             raise MessageError(
                 f"{self.name}: the pool asks for another "
-                f"{wrong[0] if wrong else 'poison'} than was agreed to. "
+                f"{differing[0] if differing else 'poison'} than was agreed to. "
                 "Nothing was charged."
             )
         check_schema(
             self.requirements, self.silo.schema_beside(self.requirements.schema)
         )
-        most = Budget(min(self.budget.epsilon, self.requirements.epsilon), self._delta)
-        allowed = most if self.recipe.private else None
+        limit = Budget(min(self.budget.epsilon, self.requirements.epsilon), self._delta)
+        allowed = limit if self.recipe.private else None
         self.offering = offering_class(self.recipe.kind)(
             self.requirements, self.recipe, allowed
         )
@@ -237,7 +245,7 @@ class SgdeParty(Party):
     @property
     def _figure_spend(self) -> Counter[DpEvent]:
         return (
-            spend_of([(self.offering.figure, MOVED)])
+            spend_of([(self.offering.figure, FIGURE_COUNTS)])
             if self.offering.figure
             else Counter()
         )
@@ -267,10 +275,10 @@ class SgdeParty(Party):
         kind = self.recipe.kind
         # first, and both are afforded: a refusal leaves everything as it was
         if self.offering.figure:
-            self.ledger.afford(*_as_one(self.spend))
+            self.ledger.afford(*_as_one_event(self.spend))
             ((event, counts),) = self._figure_spend.items()
             figured = self.charge(event, count=counts, what=FIGURE, once=True)
-        event, uses = _as_one(self.offering.spend)
+        event, uses = _as_one_event(self.offering.spend)
         receipt = self.charge(
             event,
             count=uses,
@@ -279,8 +287,8 @@ class SgdeParty(Party):
         )
         networks = self._networks()
         price, delta = self.price
-        said = rehearsed({self.name: self.rehearsal})
-        more: dict[str, Any] = {"rehearsal": said} if said else {}
+        rehearsal = rehearsed({self.name: self.rehearsal})
+        remarks: dict[str, Any] = {"rehearsal": rehearsal} if rehearsal else {}
         paid = (
             {"quality": Paid(self._quality(networks[0]), figured)}
             if self.offering.figure
@@ -299,7 +307,7 @@ class SgdeParty(Party):
                 unit=self.unit,
                 accountant=ACCOUNTANTS["pld"],
                 network=network.describe(),  # type: ignore[operator]
-                **more,
+                **remarks,
             )
             offers.append(
                 offered.pack_offer(
@@ -337,14 +345,16 @@ class SgdeParty(Party):
 
     def _quality(self, offer: Any) -> dict[str, Any]:
         """The figure of the card. It has been paid for."""
-        from understudy.protocols.papers.sgde.counted import figure
+        from understudy.protocols.papers.sgde.counted import release_figure
 
         sigma = self.offering.figure
-        right, people = figure(
+        right, people = release_figure(
             offer, self.silo.rows, self.requirements, sigma, self.rng
         )
         cost = epsilon(self._figure_spend, self._delta)
-        return quality_of(right, people, noise=sigma, epsilon=cost, delta=self._delta)
+        return quality_figure(
+            right, people, noise=sigma, epsilon=cost, delta=self._delta
+        )
 
     # Pull
 
@@ -380,14 +390,14 @@ class SgdeParty(Party):
             self._take_up(self.subscribed)
 
 
-def _as_one(spend: Spend) -> tuple[DpEvent, int]:
-    first, *others = spend.items()
-    return (composed(spend), 1) if others else first
+def _as_one_event(spend: Spend) -> tuple[DpEvent, int]:
+    first, *further = spend.items()
+    return (composed(spend), 1) if further else first
 
 
 def train_offers(
     silo: str,
-    data: Held,
+    data: SiloData,
     ledger: Ledger,
     requirements: Requirements,
     *,

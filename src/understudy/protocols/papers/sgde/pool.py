@@ -36,10 +36,10 @@ from understudy.models.kernels.clients import Adam
 from understudy.models.plan import Pool, pieces
 from understudy.privacy.noise import FastRng
 from understudy.protocols.papers.sgde.kinds import pooled
-from understudy.protocols.papers.sgde.offer import Requirements, label_place
+from understudy.protocols.papers.sgde.offer import Requirements, label_index
 
 ROWS = 64  # drawn from each offer
-LEAST_SILOS = 3
+MIN_SILOS = 3
 # numbers: how many silos are judged together, so that memory does not grow with their
 # square
 _AT_ONCE = 1 << 22
@@ -47,7 +47,7 @@ _STEPS = 60
 _RATE = 0.05
 _DECAY = 1e-3
 _ROBUST = 1.4826  # a normal distribution's deviation over its median absolute deviation
-_LEAST_DEVIATION = 0.05
+_MIN_DEVIATION = 0.05
 
 
 def pool(
@@ -59,31 +59,37 @@ def pool(
     and their offers, are alike.
     """
     groups: dict[Any, list[GeneratorParts]] = defaultdict(list)
-    for place, offer in enumerate(offers):
-        groups[getattr(offer.network, "alike", place)].append(offer)
-    whose = []
+    for index, offer in enumerate(offers):
+        groups[getattr(offer.network, "alike", index)].append(offer)
+    members = []
     for group in groups.values():
-        silos = ", ".join(str(one.card["silo"]) for one in group)
-        whose.append({"silo": silos, "label": group[0].card["label"]})
-    told = {"members": whose, "classes": list(requirements.labels)}
-    members: list[Any] = [
-        networks[0].added(networks) if hasattr(networks[0], "alike") else networks[0]
-        for networks in (
+        silos = ", ".join(str(offer.card["silo"]) for offer in group)
+        members.append({"silo": silos, "label": group[0].card["label"]})
+    description = {"members": members, "classes": list(requirements.labels)}
+    networks: list[Any] = [
+        group_networks[0].added(group_networks)
+        if hasattr(group_networks[0], "alike")
+        else group_networks[0]
+        for group_networks in (
             [cast(Any, offer.network) for offer in group] for group in groups.values()
         )
     ]
-    if len(members) == 1 and groups.keys().isdisjoint(range(len(offers))):
-        return GeneratorParts(members[0], _labelled(requirements), {**card, **told})
-    every = requirements.labels or (None,)
-    drawn = [
-        (own,) if (own := group[0].card["label"]) is not None else every
+    if len(networks) == 1 and groups.keys().isdisjoint(range(len(offers))):
+        return GeneratorParts(
+            networks[0], _labelled_schema(requirements), {**card, **description}
+        )
+    all_labels = requirements.labels or (None,)
+    labels_by_group = [
+        (own,) if (own := group[0].card["label"]) is not None else all_labels
         for group in groups.values()
     ]
     counts: Counter[Any] = Counter()
-    for group, labels in zip(groups.values(), drawn, strict=True):
+    for group, labels in zip(groups.values(), labels_by_group, strict=True):
         counts.update(dict.fromkeys(labels, len(group)))
     shares = []
-    for group, labels, member in zip(groups.values(), drawn, members, strict=True):
+    for group, labels, member in zip(
+        groups.values(), labels_by_group, networks, strict=True
+    ):
         own = [len(group) / counts[label] for label in labels]
         if member.kind == "gaussians":
             with torch.no_grad():
@@ -92,11 +98,11 @@ def pool(
                 )
         shares.append(sum(own))
     return GeneratorParts(
-        Pool(members, shares).eval(), requirements.schema, {**card, **told}
+        Pool(networks, shares).eval(), requirements.schema, {**card, **description}
     )
 
 
-def _labelled(requirements: Requirements) -> Any:
+def _labelled_schema(requirements: Requirements) -> Any:
     """The schema, with the classes that the pool names where it has none itself."""
     schema = requirements.schema
     if not IMAGES.describes(schema):
@@ -125,7 +131,7 @@ class OfferAssessment:
     flagged: bool
 
 
-def suspicions(
+def assess_offers(
     requirements: Requirements,
     offers: Sequence[GeneratorParts],
     *,
@@ -135,54 +141,67 @@ def suspicions(
     whole(rows=rows)
     silos = sorted({str(offer.card["silo"]) for offer in offers})
     names = requirements.labels
-    if len(silos) < LEAST_SILOS or not names:
-        whose = [(str(offer.card["silo"]), offer.card["label"]) for offer in offers]
+    if len(silos) < MIN_SILOS or not names:
+        labelled = [(str(offer.card["silo"]), offer.card["label"]) for offer in offers]
         return [
             OfferAssessment(silo, label, None, label, flagged=False)
-            for silo, label in whose
+            for silo, label in labelled
         ]
-    seen = [
+    offered = [
         (offer, label) for offer in offers for label in _labels(requirements, offer)
     ]
-    labels = torch.tensor([label for _, label in seen])
+    labels = torch.tensor([label for _, label in offered])
     rng = FastRng(seed)
     x = torch.cat(
-        [_features(requirements, offer, label, rows, rng) for offer, label in seen]
+        [
+            _sample_features(requirements, offer, label, rows, rng)
+            for offer, label in offered
+        ]
     )
-    own = torch.tensor([silos.index(str(offer.card["silo"])) for offer, _ in seen])
+    silo_of = torch.tensor(
+        [silos.index(str(offer.card["silo"])) for offer, _ in offered]
+    )
     # (seen, rows)
-    taken = _read_by_the_rest(x, labels, own, rows, len(silos), len(names))
-    shares = functional.one_hot(taken, len(names)).double().mean(1)  # (seen, classes)
-    agreements = shares[torch.arange(len(seen)), labels]
+    predicted = _predict_by_other_silos(
+        x, labels, silo_of, rows, len(silos), len(names)
+    )
+    shares = (
+        functional.one_hot(predicted, len(names)).double().mean(1)
+    )  # (seen, classes)
+    agreements = shares[torch.arange(len(offered)), labels]
     own_labels = [_labels(requirements, offer) for offer in offers]
-    each = torch.stack(
+    offer_agreements = torch.stack(
         [
             part.mean()
-            for part in torch.split(agreements, [len(own) for own in own_labels])
+            for part in torch.split(
+                agreements, [len(silo_of) for silo_of in own_labels]
+            )
         ]
     )
     # −1: judged over all classes
-    kinds = torch.tensor([own[0] if len(own) == 1 else -1 for own in own_labels])
-    flags = _flags(each, kinds, 1 / len(names)).tolist()
-    judged = []
-    place = 0
-    for offer, agreement, flagged, own_label in zip(
-        offers, each.tolist(), flags, own_labels, strict=True
+    kinds = torch.tensor(
+        [silo_of[0] if len(silo_of) == 1 else -1 for silo_of in own_labels]
+    )
+    flags = _flags(offer_agreements, kinds, 1 / len(names)).tolist()
+    assessments = []
+    row = 0
+    for offer, agreement, flagged, offer_labels in zip(
+        offers, offer_agreements.tolist(), flags, own_labels, strict=True
     ):
-        likely = (
-            None if offer.card["label"] is None else names[int(shares[place].argmax())]
+        likeliest = (
+            None if offer.card["label"] is None else names[int(shares[row].argmax())]
         )
-        place += len(own_label)
-        judged.append(
+        row += len(offer_labels)
+        assessments.append(
             OfferAssessment(
                 str(offer.card["silo"]),
                 offer.card["label"],
                 agreement,
-                likely,
+                likeliest,
                 flagged=flagged,
             )
         )
-    return judged
+    return assessments
 
 
 def _labels(requirements: Requirements, offer: GeneratorParts) -> list[int]:
@@ -190,11 +209,11 @@ def _labels(requirements: Requirements, offer: GeneratorParts) -> list[int]:
     return (
         list(range(len(requirements.labels)))
         if label is None
-        else [label_place(requirements, label)]
+        else [label_index(requirements, label)]
     )
 
 
-def _features(
+def _sample_features(
     requirements: Requirements,
     offer: GeneratorParts,
     label: int,
@@ -212,43 +231,45 @@ def _features(
         )
         if hasattr(network, "alike"):  # sums of all classes
             points = (network.aimed(some, label, rng) for some in points)
-        drawn = torch.cat([network.rows(some).flatten(1) for some in points])
+        rows_of_class = torch.cat([network.rows(some).flatten(1) for some in points])
     return pooled(requirements.schema).without_class(
-        drawn, requirements.schema, requirements.target
+        rows_of_class, requirements.schema, requirements.target
     )
 
 
-def _read_by_the_rest(
-    x: Tensor, labels: Tensor, own: Tensor, rows: int, silos: int, classes: int
+def _predict_by_other_silos(
+    x: Tensor, labels: Tensor, silo_of: Tensor, rows: int, silos: int, classes: int
 ) -> Tensor:
     """The class that each row is taken for by the classifier that never saw its silo:
     (offers, rows); many at once.
     """
-    silo = own.repeat_interleave(rows)
+    silo = silo_of.repeat_interleave(rows)
     label = labels.repeat_interleave(rows)
     balance = (
         1 / torch.bincount(label, minlength=classes).clamp(min=1).to(x.dtype)[label]
     )
     x = torch.cat([x - x.mean(0), torch.ones(len(x), 1)], 1)
-    taken = torch.empty(len(x), dtype=torch.int64)
-    few = max(1, _AT_ONCE // (max(x.shape) * classes))
-    for some in torch.split(torch.arange(silos), few):
+    predicted = torch.empty(len(x), dtype=torch.int64)
+    at_once = max(1, _AT_ONCE // (max(x.shape) * classes))
+    for batch in torch.split(torch.arange(silos), at_once):
         # (n, silos): whose classifier a row may teach
-        others = (silo[:, None] != some).to(x.dtype)
-        others = others * balance[:, None]
-        others = others / others.sum(0).clamp(min=1e-12)
-        weights = _taught(x, label, others, classes)
-        for place, one in enumerate(some.tolist()):
-            mine = silo == one
-            taken[mine] = (
-                x[mine] @ weights.view(-1, len(some), classes)[:, place]
+        row_weights = (silo[:, None] != batch).to(x.dtype)
+        row_weights = row_weights * balance[:, None]
+        row_weights = row_weights / row_weights.sum(0).clamp(min=1e-12)
+        weights = _fit_classifiers(x, label, row_weights, classes)
+        for column, tested in enumerate(batch.tolist()):
+            of_silo = silo == tested
+            predicted[of_silo] = (
+                x[of_silo] @ weights.view(-1, len(batch), classes)[:, column]
             ).argmax(1)
-    return taken.view(-1, rows)
+    return predicted.view(-1, rows)
 
 
-def _taught(x: Tensor, label: Tensor, others: Tensor, classes: int) -> Tensor:
-    """The weights of one classifier for each column of `others`, side by side."""
-    silos = others.shape[1]
+def _fit_classifiers(
+    x: Tensor, label: Tensor, row_weights: Tensor, classes: int
+) -> Tensor:
+    """The weights of one classifier for each column of `row_weights`, side by side."""
+    silos = row_weights.shape[1]
     weights = torch.zeros(x.shape[1], silos * classes, requires_grad=True)
     adam = Adam([weights], lr=_RATE)
     target = label[:, None].expand(-1, silos).flatten()
@@ -258,7 +279,7 @@ def _taught(x: Tensor, label: Tensor, others: Tensor, classes: int) -> Tensor:
             losses = functional.cross_entropy(scores, target, reduction="none").view(
                 -1, silos
             )
-            loss = (losses * others).sum() + _DECAY * weights.square().sum()
+            loss = (losses * row_weights).sum() + _DECAY * weights.square().sum()
         adam.step(torch.autograd.grad(loss, weights))
     return weights.detach()
 
@@ -269,12 +290,12 @@ def _flags(agreements: Tensor, labels: Tensor, chance: float) -> Tensor:
     """
     flags = torch.zeros(len(labels), dtype=torch.bool)
     for label in sorted(set(labels.tolist())):
-        mine = labels == label
-        values = agreements[mine]
+        of_class = labels == label
+        values = agreements[of_class]
         middle = values.median()
         deviation = max(
-            float((values - middle).abs().median()) * _ROBUST, _LEAST_DEVIATION
+            float((values - middle).abs().median()) * _ROBUST, _MIN_DEVIATION
         )
-        far = values < middle - 3 * deviation
-        flags[mine] = far & ((values < chance) | (values < middle / 2))
+        outlying = values < middle - 3 * deviation
+        flags[of_class] = outlying & ((values < chance) | (values < middle / 2))
     return flags

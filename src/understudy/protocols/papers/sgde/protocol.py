@@ -57,7 +57,7 @@ from understudy.protocols.papers.sgde.party import (
     SgdeParty,
     Subscribe,
 )
-from understudy.protocols.papers.sgde.pool import OfferAssessment, pool, suspicions
+from understudy.protocols.papers.sgde.pool import OfferAssessment, assess_offers, pool
 from understudy.protocols.papers.sgde.sums import ADDED
 from understudy.protocols.protocol import Protocol
 
@@ -66,7 +66,7 @@ OUTSIDE = (
     "the size and the timing of messages; training takes longer where there are "
     "more rows",
 )
-BARE = ("every generator: the run was asked to train without noise",)
+UNGUARDED_WITHOUT_NOISE = ("every generator: the run was asked to train without noise",)
 ROUNDS = 3  # subscribe, push, pull
 
 
@@ -111,7 +111,7 @@ class Config(Recipe, usual.PeopleApart):
 @dataclass(frozen=True)
 class PoolOutcome(Outcome):
     offers: tuple[GeneratorParts, ...]
-    suspicions: tuple[OfferAssessment, ...]
+    assess_offers: tuple[OfferAssessment, ...]
 
 
 def _agreed(config: Config) -> dict[str, Any]:
@@ -131,15 +131,15 @@ def _spends(config: Config, budget: Budget) -> Spend | None:
     """
     if not config.private:
         return None
-    most = Budget(min(budget.epsilon, config.epsilon), min(budget.delta, config.delta))
+    limit = Budget(min(budget.epsilon, config.epsilon), min(budget.delta, config.delta))
     if config.kind != "beta-vae":
-        return planned_gaussians(most.epsilon, most.delta)
+        return planned_gaussians(limit.epsilon, limit.delta)
 
     # which loads networks
     from understudy.protocols.papers.sgde.training import needed_multiplier
 
     recipe = Recipe(**config.recipe)
-    return recipe.spend(needed_multiplier(recipe, most))
+    return recipe.spend(needed_multiplier(recipe, limit))
 
 
 def train(
@@ -155,7 +155,7 @@ def train(
     already, and nobody pays twice.
     """
     schemas = {name: schemas[name] for name in parties.names}
-    requirements = requirements_of(config, schemas)
+    requirements = build_requirements(config, schemas)
     parties = present = Present(parties, config.at_least)
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
 
@@ -187,34 +187,38 @@ def train(
         unpack_offer(requirements, offer, priced=config.private)
         for offer in state["offers"]
     ]
-    _as_they_said(offers, state["pushed"], requirements)
+    _check_offered_labels(offers, state["pushed"], requirements)
     parties.ask(Pull(offers=state["offers"]))
-    judged = suspicions(requirements, offers, seed=config.seed)
-    without = {
-        place
-        for place, one in enumerate(judged)
-        if one.flagged and config.leave_out == "flagged"
+    assessments = assess_offers(requirements, offers, seed=config.seed)
+    excluded = {
+        index
+        for index, assessment in enumerate(assessments)
+        if assessment.flagged and config.leave_out == "flagged"
     }
-    taken = choose(config, offers, without)
+    chosen = choose(config, offers, excluded)
     privacy = _statement(state, present, config, schemas)
     look(3)
-    said = [
-        vars(one)
+    assessed = [
+        vars(assessment)
         | {key: offer.card[key] for key in ("epsilon", "delta")}
-        | {"taken": place in taken}
-        for place, (one, offer) in enumerate(zip(judged, offers, strict=True))
+        | {"taken": index in chosen}
+        for index, (assessment, offer) in enumerate(
+            zip(assessments, offers, strict=True)
+        )
     ]
-    told = {
+    stated = {
         "requirements": requirements.to_dict(),
         "gone": present.gone,
-        "offers": said,
+        "offers": assessed,
     }
-    card = card_of("sgde", config, 1, "after the one push", privacy, **told)
-    generator = pool([offers[place] for place in taken], requirements, card)
-    return PoolOutcome(generator, privacy, config.rows, tuple(offers), tuple(judged))
+    card = card_of("sgde", config, 1, "after the one push", privacy, **stated)
+    generator = pool([offers[index] for index in chosen], requirements, card)
+    return PoolOutcome(
+        generator, privacy, config.rows, tuple(offers), tuple(assessments)
+    )
 
 
-def requirements_of(
+def build_requirements(
     config: Config, schemas: Mapping[str, AnySchema | Features]
 ) -> Requirements:
     """What the pool requires, for silos that all describe their rows alike. ConfigError
@@ -225,9 +229,9 @@ def requirements_of(
     }
     arrays = ARRAYS.among(schemas)
     if arrays and len(arrays) < len(schemas):
-        name, one = next(iter(arrays.items()))
+        name, schema_of_silo = next(iter(arrays.items()))
         raise ConfigError(
-            f"{name} holds {one.kind}s, and others do not. Nothing was charged."
+            f"{name} holds {schema_of_silo.kind}s, and others do not. Nothing was charged."
         )
     if not arrays:
         rule = common_features(schemas, config.target)  # type: ignore[arg-type]
@@ -237,7 +241,9 @@ def requirements_of(
         return Requirements(
             schema=image_schema(rule), target=target, classes=rule.labels, **limits
         )
-    all_alike({name: public_of(one) for name, one in arrays.items()})
+    all_alike(
+        {name: public_of(schema_of_silo) for name, schema_of_silo in arrays.items()}
+    )
     schema = next(iter(arrays.values()))
     one_label(schema, "a pool")
     if config.target not in (None, schema.label):
@@ -259,55 +265,59 @@ def requirements_of(
 
 
 def choose(
-    config: Config, offers: Sequence[GeneratorParts], without: Iterable[int] = ()
+    config: Config, offers: Sequence[GeneratorParts], exclude: Iterable[int] = ()
 ) -> list[int]:
-    """The places of the offers of chosen classes and silos (none named: all) and at
-    most `cheapest`, but `without`.
+    """The indices of the offers of chosen classes and silos (none named: all) and at
+    most `cheapest`, but those to `exclude`.
     """
-    gone = set(without)
-    most = config.cheapest
-    taken = [
-        place
-        for place, card in enumerate(offer.card for offer in offers)
-        if place not in gone
+    excluded = set(exclude)
+    max_epsilon = config.cheapest
+    chosen = [
+        index
+        for index, card in enumerate(offer.card for offer in offers)
+        if index not in excluded
         # sums of all classes are of none by itself
         and (not config.labels or card["label"] in config.labels)
         and (not config.silos or card["silo"] in config.silos)
-        and (most is None or (card["epsilon"] is not None and card["epsilon"] <= most))
+        and (
+            max_epsilon is None
+            or (card["epsilon"] is not None and card["epsilon"] <= max_epsilon)
+        )
     ]
-    if not taken:
+    if not chosen:
         raise ConfigError(
             "no offer of the pool is left by this choice. What was pushed stays in "
             "the pool."
         )
-    return taken
+    return chosen
 
 
 def _subscribe(
     config: Config, requirements: Requirements, parties: Parties
 ) -> dict[str, Any]:
     names = parties.names
-    told: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "requirements": requirements.to_dict(),
         "config": asdict(config),
     }
-    asks = dict.fromkeys(names, Subscribe(**told))
+    asks = dict.fromkeys(names, Subscribe(**settings))
     if config.poison != "none":
         order = np.random.default_rng((config.seed, len(names))).permutation(len(names))
         liars = [
-            names[place] for place in order[: round(config.poison_share * len(order))]
+            names[position]
+            for position in order[: round(config.poison_share * len(order))]
         ]
-        asks |= dict.fromkeys(liars, Subscribe(**told, poison=config.poison))
+        asks |= dict.fromkeys(liars, Subscribe(**settings, poison=config.poison))
     return public_values(parties.ask(asks))
 
 
-def _as_they_said(
+def _check_offered_labels(
     offers: Sequence[GeneratorParts], names: Sequence[str], requirements: Requirements
 ) -> None:
     """Each silo has pushed one offer of each class, or one of all, in its own name."""
-    found = [(offer.card["silo"], offer.card["label"]) for offer in offers]
+    offered = [(offer.card["silo"], offer.card["label"]) for offer in offers]
     added = all(offer.card["network"]["kind"] in ADDED for offer in offers)
-    if found != [
+    if offered != [
         (name, label)
         for name in names
         for label in ((None,) if added else requirements.labels)
@@ -352,7 +362,7 @@ def _statement(
         most_holders=config.most_holders,
         adjacency=ADJACENCIES[protected_unit(schemas)],
         outside=(*OUTSIDE, *remarks),
-        unguarded=() if config.private else BARE,
+        unguarded=() if config.private else UNGUARDED_WITHOUT_NOISE,
     )
 
 

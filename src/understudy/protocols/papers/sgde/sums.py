@@ -5,7 +5,7 @@ The σ of every release stand in the description. One person moves each release 
 known length, so that they give a Gaussian mechanism, and its ε at the card's δ is known
 in closed form (Balle, Wang, ICML 2018, Theorem 8): it must be the one on the card. That
 the noise was drawn is the silo's word. Sums of n people lie within n times what one
-person adds, and noise beside it is within `FAR` deviations (one draw in 10³² is not).
+person adds, and noise beside it is within `NOISE_DEVIATIONS` deviations (one draw in 10³² is not).
 
 A figure of quality says how often a classifier made of the offer alone is right about
 the silo's people: two counts under whole-number noise, of the people whose class is
@@ -57,14 +57,14 @@ if TYPE_CHECKING:
 
 # kinds that are sums over people, of all classes: a pool adds them
 ADDED = ("moments", "gram")
-FAR = 12.0  # deviations
+NOISE_DEVIATIONS = 12.0  # deviations
 # of a figure's ε: with less, noise is thousands of people
-LEAST = 1e-3
-MOST = 100.0
-MOVED = 2  # counts of a figure that a person moves by 1
-_NEAR = 0.02  # of ε: accountants round
-_MOST = 1 << 52  # of a sum: doubles hold it, and many are added
-_LARGEST = 500.0  # of ε
+MIN_FIGURE_EPSILON = 1e-3
+MAX_FIGURE_EPSILON = 100.0
+FIGURE_COUNTS = 2  # counts of a figure that a person moves by 1
+_EPSILON_TOLERANCE = 0.02  # of ε: accountants round
+_MAX_SUM = 1 << 52  # of a sum: doubles hold it, and many are added
+_MAX_EPSILON = 500.0  # of ε
 _SMOOTH = 9.0  # what whole numbers take off σ² (`privacy/secure/moments.py`)
 _KEYS = ("right", "people", "noise", "epsilon", "delta", "accuracy", "low", "high")
 _Z = 1.96
@@ -72,11 +72,11 @@ _DIGITS = 4
 
 
 def require(
-    good: bool, said: str, error: type[UnderstudyError] = ArtefactError
+    holds: bool, message: str, error: type[UnderstudyError] = ArtefactError
 ) -> None:
     """Refuse an offer, in words."""
-    if not good:
-        raise error(f"{said} Nothing was exchanged.")
+    if not holds:
+        raise error(f"{message} Nothing was exchanged.")
 
 
 def check_noise(card: Mapping[str, Any]) -> None:
@@ -85,59 +85,64 @@ def check_noise(card: Mapping[str, Any]) -> None:
     """
     network = card["network"]
     if network["kind"] == "moments":
-        reaches = (FIRST, *map(moments_sensitivity, network["scales"]))
-        moved = [
-            (reach, sigma**2 - _SMOOTH, 1)
-            for reach, sigma in zip(reaches, network["noise"], strict=True)
+        sensitivities = (FIRST, *map(moments_sensitivity, network["scales"]))
+        releases = [
+            (sensitivity, sigma**2 - _SMOOTH, 1)
+            for sensitivity, sigma in zip(sensitivities, network["noise"], strict=True)
         ]
     elif network["kind"] == "gram":
         m = len(network["sizes"])
         cells = (m, m * (m - 1) // 2)  # of the class, and others
-        moved = [
+        releases = [
             (1.0, sigma**2, count)
             for sigma, count in zip(network["noise"], cells, strict=True)
         ]
     else:
         return
     if "quality" in card:
-        moved.append((1.0, card["quality"]["noise"] ** 2, MOVED))
+        releases.append((1.0, card["quality"]["noise"] ** 2, FIGURE_COUNTS))
     _require_worth(
-        moved, card["epsilon"], card["delta"], "the noise that the offer states"
+        releases, card["epsilon"], card["delta"], "the noise that the offer states"
     )
 
 
 def _require_worth(
-    moved: Iterable[tuple[float, float, int]], price: float, delta: float, what: str
+    releases: Iterable[tuple[float, float, int]],
+    price: float,
+    delta: float,
+    described: str,
 ) -> None:
     """Of all releases together: of each what a person moves, the variance, and how
     often.
     """
     total = 0.0
-    for reach, variance, times in moved:
+    for sensitivity, variance, times in releases:
         if times:
-            total += times * reach**2 / variance if variance > 0 else math.inf
+            total += times * sensitivity**2 / variance if variance > 0 else math.inf
     worth = gaussian_epsilon(1 / math.sqrt(total), delta)
-    said = (
-        f"{what} is worth ε={worth:.4g} at δ={delta:g}, and its card says "
+    message = (
+        f"{described} is worth ε={worth:.4g} at δ={delta:g}, and its card says "
         f"ε={price:.4g}."
     )
     require(
-        worth < math.inf and abs(worth - price) <= _NEAR * worth, said, PrivacyError
+        worth < math.inf and abs(worth - price) <= _EPSILON_TOLERANCE * worth,
+        message,
+        PrivacyError,
     )
 
 
 def gaussian_epsilon(multiplier: float, delta: float) -> float:
     """The ε of a Gaussian mechanism with this noise multiplier, at δ; infinity where it
-    is above `_LARGEST`.
+    is above `_MAX_EPSILON`.
     """
     low = 0.0
-    high = _LARGEST
+    high = _MAX_EPSILON
     if not multiplier or not 0 < delta < 1 or _delta(multiplier, high) > delta:
         return math.inf
     for _ in range(100):
-        between = (low + high) / 2
+        middle = (low + high) / 2
         low, high = (
-            (between, high) if _delta(multiplier, between) > delta else (low, between)
+            (middle, high) if _delta(multiplier, middle) > delta else (low, middle)
         )
     return high
 
@@ -155,34 +160,42 @@ def _normal(x: float) -> float:
 # A figure of quality
 
 
-def quality_of(
+def quality_figure(
     right: int, people: int, *, noise: float, epsilon: float, delta: float
 ) -> dict[str, Any]:
-    low, high = _interval(right, people, _Z * noise)
-    said = {"accuracy": _share(right / max(people, 1)), "low": low, "high": high}
+    low, high = _accuracy_interval(right, people, _Z * noise)
+    interval = {
+        "accuracy": _clip_share(right / max(people, 1)),
+        "low": low,
+        "high": high,
+    }
     return {
         "right": right,
         "people": people,
         "noise": noise,
         "epsilon": epsilon,
         "delta": delta,
-        **{name: round(value, _DIGITS) for name, value in said.items()},
+        **{name: round(value, _DIGITS) for name, value in interval.items()},
     }
 
 
-def _interval(right: int, people: int, far: float) -> tuple[float, float]:
-    """All shares a for which right − a · people is within `far` · √(1 + a²), from 0 to
+def _accuracy_interval(
+    right: int, people: int, noise_bound: float
+) -> tuple[float, float]:
+    """All shares a for which right − a · people is within `noise_bound` · √(1 + a²), from 0 to
     1.
     """
-    if people <= far:
+    if people <= noise_bound:
         return 0.0, 1.0
     middle = float(right) * people
-    size = float(people) ** 2 - far**2
-    beside = far * math.sqrt(float(right) ** 2 + size)
-    return _share((middle - beside) / size), _share((middle + beside) / size)
+    size = float(people) ** 2 - noise_bound**2
+    half_width = noise_bound * math.sqrt(float(right) ** 2 + size)
+    return _clip_share((middle - half_width) / size), _clip_share(
+        (middle + half_width) / size
+    )
 
 
-def _share(value: float) -> float:
+def _clip_share(value: float) -> float:
     return min(max(value, 0.0), 1.0)
 
 
@@ -195,20 +208,20 @@ def check_quality(card: Mapping[str, Any]) -> None:
     if "quality" not in card:
         return
     stated = card["quality"]
-    known = isinstance(stated, Mapping) and set(stated) == set(_KEYS)
-    require(known, f"an offer's quality has {', '.join(_KEYS)}.", ConfigError)
-    of_sums = card["network"]["kind"] in ADDED
+    has_keys = isinstance(stated, Mapping) and set(stated) == set(_KEYS)
+    require(has_keys, f"an offer's quality has {', '.join(_KEYS)}.", ConfigError)
+    is_sum = card["network"]["kind"] in ADDED
     require(
-        of_sums,
+        is_sum,
         f"a figure of quality is for sums alone ({', '.join(ADDED)}).",
         ConfigError,
     )
     for name in _KEYS:
         kinds = int if name in ("right", "people") else (int, float)
         value = stated[name]
-        number = isinstance(value, kinds) and not isinstance(value, bool)
+        is_number = isinstance(value, kinds) and not isinstance(value, bool)
         require(
-            number and -_MOST <= value <= _MOST,
+            is_number and -_MAX_SUM <= value <= _MAX_SUM,
             f"{name}={value!r:.60} is no figure of quality.",
         )
     noise = stated["noise"]
@@ -216,30 +229,37 @@ def check_quality(card: Mapping[str, Any]) -> None:
     delta = stated["delta"]
     variance = noise**2 if noise > 0 else 0.0
     _require_worth(
-        [(1.0, variance, MOVED)], price, delta, "the noise of the offer's figure"
+        [(1.0, variance, FIGURE_COUNTS)],
+        price,
+        delta,
+        "the noise of the offer's figure",
     )
     costs = f"ε={price:.4g} at δ={delta:g}"
     whole = f"ε={card['epsilon']:.4g} at δ={card['delta']:g}"
-    within = delta == card["delta"] and price <= card["epsilon"]
+    affordable = delta == card["delta"] and price <= card["epsilon"]
     require(
-        within,
+        affordable,
         f"the offer's figure costs {costs}, and the whole offer {whole}.",
         PrivacyError,
     )
     right = stated["right"]
     people = stated["people"]
-    far = FAR * noise
-    said = (
+    noise_bound = NOISE_DEVIATIONS * noise
+    message = (
         f"an offer's classifier is right about {right} of {people} people: nobody can "
         "have counted that."
     )
-    require(min(right, people) >= -far and right <= people + math.sqrt(2) * far, said)
-    own = quality_of(**{name: stated[name] for name in _KEYS[:5]})
+    require(
+        min(right, people) >= -noise_bound
+        and right <= people + math.sqrt(2) * noise_bound,
+        message,
+    )
+    recomputed = quality_figure(**{name: stated[name] for name in _KEYS[:5]})
     for name in _KEYS[5:]:
-        near = abs(stated[name] - own[name]) <= 2 * 10**-_DIGITS
+        agrees = abs(stated[name] - recomputed[name]) <= 2 * 10**-_DIGITS
         require(
-            near,
-            f"an offer's {name} is {stated[name]}, and its counts give {own[name]}.",
+            agrees,
+            f"an offer's {name} is {stated[name]}, and its counts give {recomputed[name]}.",
         )
 
 
@@ -247,16 +267,18 @@ def check_quality(card: Mapping[str, Any]) -> None:
 
 
 def check_sums(
-    card: Mapping[str, Any], offer: "OfferedGram | OfferedMoments", said: str
+    card: Mapping[str, Any], offer: "OfferedGram | OfferedMoments", described: str
 ) -> None:
     """ArtefactError unless people can have these sums, as many as the figure beside
     them says, if there is one.
     """
     sums = offer.state_dict().values()
-    held = all(bool(((part <= _MOST) & (part >= -_MOST)).all()) for part in sums)
-    require(held, f"{said}: a number beyond 2⁵² is no sum over people.")
+    in_range = all(
+        bool(((part <= _MAX_SUM) & (part >= -_MAX_SUM)).all()) for part in sums
+    )
+    require(in_range, f"{described}: a number beyond 2⁵² is no sum over people.")
     if _of_moments(offer):
-        _check_moments(offer, said)
+        _check_moments(offer, described)
         first = offer.first[: offer.classes * (1 + offer.frame.features)].view(
             offer.classes, -1
         )[:, 0]
@@ -264,7 +286,7 @@ def check_sums(
         sigma = offer.noise[0] / COUNT
         lost = offer.classes / COUNT  # of a person: averages are cut towards zero
     else:
-        _check_counts(offer, said)
+        _check_counts(offer, described)
         start = sum(offer.sizes[: offer.target])
         counts = offer.counts.diagonal()[
             start : start + offer.sizes[offer.target]
@@ -274,11 +296,13 @@ def check_sums(
     if "quality" not in card:
         return
     people = card["quality"]["people"]
-    far = FAR * math.hypot(card["quality"]["noise"], sigma * math.sqrt(len(counts)))
-    near = abs(float(counts.sum()) - people) <= far + abs(people) * lost
+    noise_bound = NOISE_DEVIATIONS * math.hypot(
+        card["quality"]["noise"], sigma * math.sqrt(len(counts))
+    )
+    agrees = abs(float(counts.sum()) - people) <= noise_bound + abs(people) * lost
     require(
-        near,
-        f"{said}: its figure of quality is of another number of people than its sums.",
+        agrees,
+        f"{described}: its figure of quality is of another number of people than its sums.",
     )
 
 
@@ -286,20 +310,22 @@ def _of_moments(offer: "OfferedGram | OfferedMoments") -> "TypeIs[OfferedMoments
     return offer.kind == "moments"
 
 
-def _check_moments(offer: "OfferedMoments", said: str) -> None:
+def _check_moments(offer: "OfferedMoments", described: str) -> None:
     frame = offer.frame
     classes = offer.classes
-    noise = [FAR * sigma for sigma in offer.noise]
-    at = classes * (1 + frame.features)
-    table = offer.first[:at].view(classes, -1).double()
-    most = table[:, 0] + noise[0]  # in units of COUNT: no class has more people
+    noise = [NOISE_DEVIATIONS * sigma for sigma in offer.noise]
+    n_first = classes * (1 + frame.features)
+    table = offer.first[:n_first].view(classes, -1).double()
+    max_people = table[:, 0] + noise[0]  # in units of COUNT: no class has more people
     everybody = float(table[:, 0].sum()) + noise[0] * math.sqrt(classes)
-    energy = offer.first[at : at + 1].double()
-    shades = offer.first[at + 1 :].double()
+    energy = offer.first[n_first : n_first + 1].double()
+    shades = offer.first[n_first + 1 :].double()
     diagonal = torch.where(on_diagonal(frame.features), math.sqrt(2), 1.0)
-    of_class = (most / COUNT * offer.scales[1] ** 2)[:, None] + noise[2] * diagonal
+    of_class = (max_people / COUNT * offer.scales[1] ** 2)[:, None] + noise[
+        2
+    ] * diagonal
     bounds: list[tuple[str, Tensor, Tensor | float]] = [
-        ("sums", table[:, 1:], (most * SCALE / COUNT + noise[0])[:, None]),
+        ("sums", table[:, 1:], (max_people * SCALE / COUNT + noise[0])[:, None]),
         ("energy", energy, everybody * ENERGY / COUNT + noise[0]),
         ("histograms", shades, everybody * SHADES / COUNT + noise[0]),
         (
@@ -315,46 +341,61 @@ def _check_moments(offer: "OfferedMoments", said: str) -> None:
         ),
         ("radius", offer.radius.double(), 2.0 * frame.reach),
     ]
-    require(bool((most >= 0).all()), f"{said}: a class has fewer people than none.")
-    for name, found, limit in bounds:
+    require(
+        bool((max_people >= 0).all()),
+        f"{described}: a class has fewer people than none.",
+    )
+    for name, values, limit in bounds:
         require(
-            bool((found.abs() <= limit).all()),
-            f"{said}: the {name} are more than its people can have.",
+            bool((values.abs() <= limit).all()),
+            f"{described}: the {name} are more than its people can have.",
         )
-    above = (
+    plausible = (
         int(offer.radius) >= 1
         and float(torch.minimum(energy.min(), shades.min())) >= -noise[0]
     )
     require(
-        above,
-        f"{said}: the radius, the energy or a histogram is below what there can be.",
+        plausible,
+        f"{described}: the radius, the energy or a histogram is below what there can be.",
     )
 
 
-def _check_counts(offer: "OfferedGram", said: str) -> None:
+def _check_counts(offer: "OfferedGram", described: str) -> None:
     counts = offer.counts.double()
-    far = FAR * offer.deviations
+    noise_bounds = NOISE_DEVIATIONS * offer.deviations
     column = torch.repeat_interleave(torch.tensor(offer.sizes))
-    same = (column[:, None] == column) & ~torch.eye(len(column), dtype=torch.bool)
+    same_column = (column[:, None] == column) & ~torch.eye(
+        len(column), dtype=torch.bool
+    )
     require(
-        bool((counts[same] == 0).all()),
-        f"{said}: somebody has two levels of one column.",
+        bool((counts[same_column] == 0).all()),
+        f"{described}: somebody has two levels of one column.",
     )
-    require(bool((counts >= -far).all()), f"{said}: a cell has fewer people than none.")
+    require(
+        bool((counts >= -noise_bounds).all()),
+        f"{described}: a cell has fewer people than none.",
+    )
     one_way = counts.diagonal()
-    most = (
+    max_pairs = (
         torch.minimum(
-            one_way[:, None] + far.diagonal()[:, None], one_way + far.diagonal()
+            one_way[:, None] + noise_bounds.diagonal()[:, None],
+            one_way + noise_bounds.diagonal(),
         )
-        + far
+        + noise_bounds
     )
-    within = bool((counts <= most)[~same].all())
-    require(within, f"{said}: a pair of levels has more people than one of them.")
+    consistent = bool((counts <= max_pairs)[~same_column].all())
+    require(
+        consistent, f"{described}: a pair of levels has more people than one of them."
+    )
     totals = torch.zeros(len(offer.sizes), dtype=torch.float64).index_add_(
         0, column, one_way
     )
-    near = (
-        torch.zeros_like(totals).index_add_(0, column, far.diagonal().square()).sqrt()
+    total_bounds = (
+        torch.zeros_like(totals)
+        .index_add_(0, column, noise_bounds.diagonal().square())
+        .sqrt()
     )
-    alike = float((totals - near).max()) <= float((totals + near).min())
-    require(alike, f"{said}: two columns have different numbers of people.")
+    totals_agree = float((totals - total_bounds).max()) <= float(
+        (totals + total_bounds).min()
+    )
+    require(totals_agree, f"{described}: two columns have different numbers of people.")

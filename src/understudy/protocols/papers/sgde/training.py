@@ -105,18 +105,20 @@ def fit(
         # (classes, n)
         batch = batch.to(device)
         mask = mask.to(device)
-        drawn = rng.normal(*mask.shape, vae.latent, device=device)
-        most = clip_norm if noise_multiplier else math.inf
+        latents = rng.normal(*mask.shape, vae.latent, device=device)
+        max_norm = clip_norm if noise_multiplier else math.inf
         sums: list[Tensor] = []
         for start in range(0, batch.shape[1], piece):
             taps = Taps()
             cut = slice(start, start + piece)
-            losses = vae.losses(rows[batch[:, cut]], drawn[:, cut], recipe.beta, taps)
-            found = clipped_sums(losses, taps, clip_norm=most, mask=mask[:, cut])
+            losses = vae.losses(rows[batch[:, cut]], latents[:, cut], recipe.beta, taps)
+            piece_sums = clipped_sums(
+                losses, taps, clip_norm=max_norm, mask=mask[:, cut]
+            )
             sums = (
-                [one.add_(other) for one, other in zip(sums, found, strict=True)]
+                [total.add_(part) for total, part in zip(sums, piece_sums, strict=True)]
                 if sums
-                else found
+                else piece_sums
             )
         if noise_multiplier:  # once: the pieces together are the batch
             add_noise(sums, noise_multiplier * clip_norm, rng)
@@ -129,11 +131,11 @@ def batches(
     """For each step a Poisson sample of the rows (`codes` ascend), class by class:
     places and mask, (classes, most).
     """
-    for drawn in poisson_samples(rng, len(codes), rate, steps):
-        own = codes[drawn]
-        counts = torch.bincount(own, minlength=classes)
-        room = max(1, int(counts.max()))
-        mask = torch.arange(room) < counts[:, None]
-        places = torch.zeros(classes, room, dtype=torch.int64)
-        places[mask] = drawn  # both run class by class
-        yield places, mask
+    for sampled in poisson_samples(rng, len(codes), rate, steps):
+        sampled_codes = codes[sampled]
+        counts = torch.bincount(sampled_codes, minlength=classes)
+        capacity = max(1, int(counts.max()))
+        mask = torch.arange(capacity) < counts[:, None]
+        indices = torch.zeros(classes, capacity, dtype=torch.int64)
+        indices[mask] = sampled  # both run class by class
+        yield indices, mask

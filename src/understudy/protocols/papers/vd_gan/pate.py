@@ -41,8 +41,8 @@ from understudy.privacy.gradients.limits import within_limits
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.noise import Rng
 from understudy.protocols.core.base import VIEWS
-from understudy.protocols.papers.vd_gan.protocol import Settings, VdGanParty, train
-from understudy.protocols.papers.vertical_gans.party import Begin
+from understudy.protocols.papers.vd_gan.protocol import VdGanParty, VdGanSettings, train
+from understudy.protocols.papers.vertical_gans.party import GanBegin
 from understudy.protocols.protocol import Protocol
 
 # weights (teachers, out, in) and biases (teachers, out)
@@ -106,18 +106,18 @@ class Teachers:
             layers = _part(self.layers, part)
             squares = _part(self.squares, part)
             counts = self.counts[part]
-            drawn = rng.uniform(
+            uniforms = rng.uniform(
                 3, steps, len(counts), self.batch, device=self.rows.device
             )
             # with replacement, within the teacher
-            places = self.starts[part] + (drawn[0] * counts).long()
-            partners = (drawn[1] * len(synthetic)).long()
-            mixes = drawn[2].to(synthetic.dtype)
+            indices = self.starts[part] + (uniforms[0] * counts).long()
+            partners = (uniforms[1] * len(synthetic)).long()
+            mixes = uniforms[2].to(synthetic.dtype)
             share = (counts > 0).to(synthetic.dtype) / self.batch
-            for place, partner, mix in zip(places, partners, mixes, strict=True):
+            for index, partner, mix in zip(indices, partners, mixes, strict=True):
                 gradient = critic_gradients(
                     layers,
-                    self.rows[place],
+                    self.rows[index],
                     synthetic[partner],
                     mix,
                     share,
@@ -206,9 +206,9 @@ def critic_gradients(
     signs = (
         torch.cat([torch.ones_like(pull), -torch.ones_like(pull), pull], 1) * share
     )[..., None]
-    each = zip([left * signs for left in lefts], rights, strict=False)
+    factors = zip([left * signs for left in lefts], rights, strict=False)
     gradients = [
-        (torch.bmm(left.mT, right), left[:, : 2 * n].sum(1)) for left, right in each
+        (torch.bmm(left.mT, right), left[:, : 2 * n].sum(1)) for left, right in factors
     ]
     return [
         *gradients,
@@ -255,7 +255,7 @@ __all__ = ["PROTOCOL", "Config", "PateParty", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Settings):
+class Config(VdGanSettings):
     """2000 teachers as the thesis has (§5.5.2), a majority for the threshold;
     `warm_up`: steps before (§4.3.2).
     """
@@ -345,7 +345,7 @@ class PateParty(VdGanParty):
             votes += vote.tally(gradients, self.rng)
         return vote.decide(votes, self.rng)
 
-    def open(self, begin: Begin) -> None:
+    def open(self, begin: GanBegin) -> None:
         super().open(begin)
         for dealt in ("assigned", "teachers"):  # by the settings before
             vars(self).pop(dealt, None)
@@ -371,8 +371,8 @@ class PateParty(VdGanParty):
         )
 
     def work_state(self) -> dict[str, Any]:
-        held = {"assigned": self.assigned, "teachers": self.teachers.state_dict()}
-        return super().work_state() | held
+        teachers = {"assigned": self.assigned, "teachers": self.teachers.state_dict()}
+        return super().work_state() | teachers
 
     def load_work(self, state: Mapping[str, Any]) -> None:
         super().load_work(state)

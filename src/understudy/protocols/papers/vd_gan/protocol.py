@@ -6,7 +6,7 @@ Zhang, "GAN-Based Differentially Private Publication of Vertically Partitioned D
 all parties have in common, and those that judge by one private critic.
 Paper → code: t → round, s → critic_steps, m → rows (synthetic ones a round) and batch
 (real ones a critic step, expected), γ → learning_rate, GP's λ → penalty, C → clip_norm,
-σ → noise_multiplier, D_k → `Critic`, X̃_k → `Round.rows`, g_X̃k → `Gradient.gradient`.
+σ → noise_multiplier, D_k → `Critic`, X̃_k → `VdGanRound.rows`, g_X̃k → `Gradient.gradient`.
 Differs from the paper: a person's price is composed over the parties, which hold the
 same people (Eq. 4.17 takes the maximum); the generator has a branch for each party
 (`BranchedGenerator`); its loss is the mean over rows; add/remove of one person, so a
@@ -41,18 +41,18 @@ from understudy.protocols.core import VIEWS, Message, Paid, Parties, Watcher
 from understudy.protocols.core.loop import Outcome
 from understudy.protocols.papers.vertical_gans import party as gan_party
 from understudy.protocols.papers.vertical_gans.party import (
-    Begin,
     CriticParty,
+    GanBegin,
     GanParty,
     Gradient,
     split_like,
 )
-from understudy.protocols.papers.vertical_gans.server import Server
+from understudy.protocols.papers.vertical_gans.server import GanServer
 from understudy.protocols.protocol import Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(gan_party.Settings, ABC):
+class VdGanSettings(gan_party.GanSettings, ABC):
     """What both kinds share. The thesis chose by grid search and names no values; those
     left out are VertiGAN's.
     """
@@ -73,7 +73,7 @@ class Settings(gan_party.Settings, ABC):
         """How often the price has been paid after so many rounds."""
 
 
-class Round(gan_party.Round, kind="vd-gan.round"):
+class VdGanRound(gan_party.GanRound, kind="vd-gan.round"):
     """This party's columns of the synthetic rows, as probabilities (rows, width)."""
 
     rows: Tensor
@@ -86,7 +86,11 @@ class VdGanParty(GanParty):
     spent budget → BudgetExceeded; nothing is charged or sent.
     """
 
-    messages: ClassVar[tuple[type[Message], ...]] = (*GanParty.messages, Begin, Round)
+    messages: ClassVar[tuple[type[Message], ...]] = (
+        *GanParty.messages,
+        GanBegin,
+        VdGanRound,
+    )
 
     @abstractmethod
     def judge(self, synthetic: Tensor) -> Tensor:
@@ -97,11 +101,11 @@ class VdGanParty(GanParty):
     def uses(self) -> dict[str, int]:
         return dict.fromkeys(VIEWS, self.config.uses(self.config.rounds))
 
-    def open(self, begin: Begin) -> None:
+    def open(self, begin: GanBegin) -> None:
         super().open(begin)
         self.answered = 0
 
-    def _round(self, ask: Round) -> Gradient:
+    def _round(self, ask: VdGanRound) -> Gradient:
         agreed = (self.config.rows, self.width)
         if ask.rows.shape != agreed or ask.rows.dtype != torch.float32:
             raise MessageError(
@@ -127,7 +131,7 @@ class VdGanParty(GanParty):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Settings):
+class Config(VdGanSettings):
     """`warm_up`: rounds of a GAN at the party alone, before the first synthetic rows
     (§4.3.2).
     """
@@ -162,7 +166,7 @@ class DpSgdParty(VdGanParty, CriticParty):
         """The same to all, since batches are the party's secret."""
         return dict.fromkeys(VIEWS, self.amplified(noise_multiplier))
 
-    def open(self, begin: Begin) -> None:
+    def open(self, begin: GanBegin) -> None:
         super().open(begin)
         with first_weights(self.config.seed):  # of no row, and public
             self.network = BranchedGenerator.for_parties({self.name: self.output}).to(
@@ -185,7 +189,7 @@ class DpSgdParty(VdGanParty, CriticParty):
 
 # Algorithm 3
 def train(
-    config: Settings,
+    config: VdGanSettings,
     parties: Parties,
     schemas: Mapping[str, Schema],
     *,
@@ -194,9 +198,9 @@ def train(
     watch: Watcher | None = None,
 ) -> Outcome:
     """Train one generator over the parties' columns, whichever way they judge its rows
-    (`Server.run`).
+    (`GanServer.run`).
     """
-    server = Server(
+    server = GanServer(
         config,
         parties,
         schemas,
@@ -205,13 +209,14 @@ def train(
     )
     network = server.network
     settings = asdict(config)
-    server.begin(lambda name: Begin(config=settings), resume=resume)
+    server.begin(lambda name: GanBegin(config=settings), resume=resume)
 
     def learn(round: int) -> None:
         z = torch.randn(config.rows, network.latent, generator=server.draws)
         rows = network(on_device(z, server.device))  # step 1
         asks = {
-            name: Round(round=round, rows=part.detach()) for name, part in rows.items()
+            name: VdGanRound(round=round, rows=part.detach())
+            for name, part in rows.items()
         }
         replies = parties.ask(asks)  # steps 2 and 3
         gradients = [

@@ -86,7 +86,7 @@ from understudy.protocols.papers.verti_gan.dplt_tree import (
 )
 
 _EPSILONS = (1e-9, 1e9)
-_FAR = 64  # noise beyond so many scales would wrap around: once in e^64
+_NOISE_DEVIATIONS = 64  # noise beyond so many scales would wrap around: once in e^64
 
 
 def _check_weights(split: Any) -> None:
@@ -131,10 +131,10 @@ class PurePricing(Pricing):
         ]
         # rounding must not lift the sum above ε
         step = budget.epsilon * (1 - 1e-12) / sum(weights)
-        each = zip(self.moved, weights, strict=True)
+        weighted = zip(self.moved, weights, strict=True)
         return [
             float(rounded_up(moved / (step * weight))) if moved else 1.0
-            for moved, weight in each
+            for moved, weight in weighted
         ]
 
     def spend(self, release: int, noise: float) -> Counter[DpEvent]:
@@ -204,10 +204,10 @@ class LatentTree(Study[AttributeBits]):
         self.bits = {
             name: sum(map(tree.digits, sizes)) for name, sizes in self.sizes.items()
         }
-        bare = [name for name, bits in self.bits.items() if not bits]
-        if bare:
+        without_bits = [name for name, bits in self.bits.items() if not bits]
+        if without_bits:
             raise ConfigError(
-                f"{bare[0]} has no column of two levels or more: there is nothing to "
+                f"{without_bits[0]} has no column of two levels or more: there is nothing to "
                 "publish. Nothing was charged."
             )
         self.latents = {
@@ -221,29 +221,31 @@ class LatentTree(Study[AttributeBits]):
     @cached_property
     def pricing(self) -> PurePricing:
         plus = self.config.plus
-        each = self.latents.values()
+        latents = self.latents.values()
         chosen = sum(
             tree.choices(bits, self.config.group, index=plus)
             for bits in self.bits.values()
         )
-        pairs = math.comb(sum(each), 2)
+        pairs = math.comb(sum(latents), 2)
         if plus:  # of all within a holder, its index alone
-            pairs -= sum(math.comb(own, 2) - (own - 1) for own in each)
+            pairs -= sum(math.comb(n, 2) - (n - 1) for n in latents)
         return PurePricing(
             moved=(chosen, pairs, sum(self.bits.values()) - 1), split=self.config.split
         )
 
     def check_noise(self, noise: Sequence[float], parties: int) -> None:
         """What cannot be drawn by is refused before anything is paid for."""
-        one, *others = noise
-        if one:
-            Exponential(rounded_up(one), max(1, self.config.group - 1))
-        for scale in filter(None, others):
+        choice_noise, *table_scales = noise
+        if choice_noise:
+            Exponential(rounded_up(choice_noise), max(1, self.config.group - 1))
+        for scale in filter(None, table_scales):
             DiscreteLaplaceNoise(rounded_up(scale))
 
     def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
         return (
-            Ring(64) if people is None else Ring.holding(people + 2 * _FAR * max(noise))
+            Ring(64)
+            if people is None
+            else Ring.holding(people + 2 * _NOISE_DEVIATIONS * max(noise))
         )
 
     def rows(self, holding: Holding) -> AttributeBits:
@@ -274,16 +276,20 @@ class LatentTree(Study[AttributeBits]):
             groups = {holder: terms[holder]["groups"] for holder in self.names}
             return LatentPairTables(groups, self._pairs(terms), along_tree=False)
         expect(terms, "edges")
-        told = terms["edges"]
+        edge_rows = terms["edges"]
         nodes = sum(self.latents.values())
-        good = (
-            isinstance(told, Tensor)
-            and told.dtype == torch.int64
-            and told.ndim == 2
-            and told.shape[1] == 2
+        is_edge_list = (
+            isinstance(edge_rows, Tensor)
+            and edge_rows.dtype == torch.int64
+            and edge_rows.ndim == 2
+            and edge_rows.shape[1] == 2
         )
-        edges = [(known, new) for known, new in told.tolist()] if good else []
-        if not good or not tree.is_tree(edges, nodes):
+        edges = (
+            [(parent, child) for parent, child in edge_rows.tolist()]
+            if is_edge_list
+            else []
+        )
+        if not is_edge_list or not tree.is_tree(edges, nodes):
             raise MessageError("these edges are no tree. Nothing was charged or sent.")
         pairs = before["pairs"]
         assert isinstance(pairs, LatentPairTables)
@@ -291,29 +297,29 @@ class LatentTree(Study[AttributeBits]):
             pairs.groups, tree.split_edges(edges, self.latents), along_tree=True
         )
 
-    def _check_chosen(self, holder: str, told: Any) -> None:
+    def _check_chosen(self, holder: str, chosen: Any) -> None:
         """MessageError unless all of a holder's attributes are in groups as large as
         due, with an index where due.
         """
-        known = isinstance(told, Mapping) and told.keys() == {"groups", "index"}
-        if not known or not all(_lists_of_numbers(told[key]) for key in told):
+        has_keys = isinstance(chosen, Mapping) and chosen.keys() == {"groups", "index"}
+        if not has_keys or not all(_lists_of_numbers(chosen[key]) for key in chosen):
             raise MessageError(
                 f"groups and index of {holder} were due as lists of numbers. Nothing "
                 "was charged or sent."
             )
-        groups = told["groups"]
-        index = told["index"]
+        groups = chosen["groups"]
+        index = chosen["index"]
         size = self.config.group
         bits = self.bits[holder]
-        due = [min(size, bits - start) for start in range(0, bits, size)]
-        if [*map(len, groups)] != due or sorted(chain(*groups)) != [*range(bits)]:
+        sizes = [min(size, bits - start) for start in range(0, bits, size)]
+        if [*map(len, groups)] != sizes or sorted(chain(*groups)) != [*range(bits)]:
             raise MessageError(
                 f"these are no groups of {holder}'s attributes. Nothing was charged "
                 "or sent."
             )
-        many = len(due) - 1 if self.config.plus else 0
-        if len(index) != many or any(
-            len(e) != 2 or not 0 <= e[0] < e[1] < len(due) for e in index
+        n_index = len(sizes) - 1 if self.config.plus else 0
+        if len(index) != n_index or any(
+            len(e) != 2 or not 0 <= e[0] < e[1] < len(sizes) for e in index
         ):
             raise MessageError(
                 f"this is no index of {holder}'s. Nothing was charged or sent."
@@ -324,16 +330,16 @@ class LatentTree(Study[AttributeBits]):
         in DPLT+ its index.
         """
         pairs: dict[tuple[str, str], list[Edge]] = {}
-        for name, many in self.latents.items():
+        for name, n_latent in self.latents.items():
             index = [(a, b) for a, b in chosen[name]["index"]]
             pairs[name, name] = (
-                index if self.config.plus else [*combinations(range(many), 2)]
+                index if self.config.plus else [*combinations(range(n_latent), 2)]
             )
-        for one, other in combinations(self.names, 2):
-            pairs[one, other] = [
+        for first, second in combinations(self.names, 2):
+            pairs[first, second] = [
                 (a, b)
-                for a in range(self.latents[one])
-                for b in range(self.latents[other])
+                for a in range(self.latents[first])
+                for b in range(self.latents[second])
             ]
         return pairs
 
@@ -346,8 +352,8 @@ class LatentTree(Study[AttributeBits]):
             return dict(measurements["groups"])
         # Step 3: a maximum spanning tree of the latent attributes.
         weights = np.full((sum(self.latents.values()),) * 2, -np.inf)
-        for (one, other), table in measurements["pairs"].items():
-            weights[one, other] = weights[other, one] = tree.information(table)
+        for (first, second), table in measurements["pairs"].items():
+            weights[first, second] = weights[second, first] = tree.information(table)
         return {"edges": torch.tensor(tree.spanning_tree(weights)).view(-1, 2)}
 
     def tables(self, measurements: Measurements) -> dict[Edge, Array]:
@@ -362,13 +368,13 @@ class LatentTree(Study[AttributeBits]):
             starts[name] + members[0] for name in self.names for members in groups[name]
         ]
         tables = {
-            (latent[known], latent[new]): released[known, new]
-            if known < new
-            else released[new, known].T
-            for known, new in measurements.record.terms["tree"]["edges"].tolist()
+            (latent[parent], latent[child]): released[parent, child]
+            if parent < child
+            else released[child, parent].T
+            for parent, child in measurements.record.terms["tree"]["edges"].tolist()
         }
         for name in self.names:
-            for parent, leaf in tree.leaves_of(groups[name]):
+            for parent, leaf in tree.leaf_edges(groups[name]):
                 tables[starts[name] + parent, starts[name] + leaf] = released[
                     name, (parent, leaf)
                 ]
@@ -381,19 +387,22 @@ class LatentTree(Study[AttributeBits]):
 
         tables = self.tables(measurements)
         sizes = [size for sizes in self.sizes.values() for size in sizes]
-        network = tree.network_of(sizes, tables, next(iter(tables))[0])
+        network = tree.build_network(sizes, tables, next(iter(tables))[0])
         owners = {
-            column: name for name, held in self.schemas.items() for column in held.names
+            column: name
+            for name, schema in self.schemas.items()
+            for column in schema.names
         }
         return GeneratorParts(
             network.eval(), join(self.schemas), {"owners": owners}
         ), measurements.record.people or 0
 
 
-def _lists_of_numbers(told: Any) -> bool:
-    rows = told if isinstance(told, list) else [None]
+def _lists_of_numbers(value: Any) -> bool:
+    rows = value if isinstance(value, list) else [None]
     return all(
-        isinstance(row, list) and all(type(one) is int for one in row) for row in rows
+        isinstance(row, list) and all(type(number) is int for number in row)
+        for row in rows
     )
 
 

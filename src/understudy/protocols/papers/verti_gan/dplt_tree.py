@@ -53,7 +53,7 @@ def to_bits(codes: Codes, sizes: Sequence[int]) -> Bits:
     return np.concatenate(columns, axis=1).astype(np.bool_)
 
 
-def both(bits: Bits) -> Bits:
+def as_indicators(bits: Bits) -> Bits:
     """Each bit as a pair (is 0, is 1), side by side: (rows, 2 · bits)."""
     return np.stack([~bits, bits], -1).reshape(len(bits), 2 * bits.shape[1])
 
@@ -69,9 +69,9 @@ def association(bits: Bits) -> Tensor:
     Edges: nobody → 0, as for one person.
     """
     n = len(bits)
-    together = _met(bits)[:, 1, :, 1]
-    ones = together.diagonal()
-    scores = np.abs(together * n - np.outer(ones, ones)) // max(1, n)
+    both_set = _co_occurrences(bits)[:, 1, :, 1]
+    ones = both_set.diagonal()
+    scores = np.abs(both_set * n - np.outer(ones, ones)) // max(1, n)
     np.fill_diagonal(scores, 0)
     return torch.from_numpy(scores)
 
@@ -82,22 +82,22 @@ def group(scores: Tensor, size: int, choose: Choose) -> list[list[int]]:
     highest scores with bits that are left, then its others by their score with it.
     Scores of sensitivity 1 make such a sum one of sensitivity size − 1.
     """
-    left = list(range(len(scores)))
+    remaining = list(range(len(scores)))
     groups = list[list[int]]()
-    while left:
-        others = min(size, len(left)) - 1
-        among = scores[left][:, left].topk(others).values.sum(1)
-        new = [left.pop(choose(among, others) if others else 0)]
-        while len(new) < size and left:
+    while remaining:
+        n_others = min(size, len(remaining)) - 1
+        candidate_scores = scores[remaining][:, remaining].topk(n_others).values.sum(1)
+        members = [remaining.pop(choose(candidate_scores, n_others) if n_others else 0)]
+        while len(members) < size and remaining:
             # Where all that is left goes into the group there is no choice to make.
-            new.append(
-                left.pop(
-                    choose(scores[new[0], left], 1)
-                    if len(left) > size - len(new)
+            members.append(
+                remaining.pop(
+                    choose(scores[members[0], remaining], 1)
+                    if len(remaining) > size - len(members)
                     else 0
                 )
             )
-        groups.append(new)
+        groups.append(members)
     return groups
 
 
@@ -106,16 +106,16 @@ def index_tree(scores: Tensor, choose: Choose) -> list[Edge]:
     each edge is a choice.
     """
     joined = [0]
-    left = list(range(1, len(scores)))
+    remaining = list(range(1, len(scores)))
     edges = list[Edge]()
-    while left:
-        among = scores[joined][:, left].flatten()
-        place = choose(among, 1) if len(among) > 1 else 0
-        one = joined[place // len(left)]
-        other = left[place % len(left)]
-        edges.append((min(one, other), max(one, other)))
-        joined.append(other)
-        left.remove(other)
+    while remaining:
+        candidate_scores = scores[joined][:, remaining].flatten()
+        choice = choose(candidate_scores, 1) if len(candidate_scores) > 1 else 0
+        joined_node = joined[choice // len(remaining)]
+        new_node = remaining[choice % len(remaining)]
+        edges.append((min(joined_node, new_node), max(joined_node, new_node)))
+        joined.append(new_node)
+        remaining.remove(new_node)
     return edges
 
 
@@ -143,8 +143,8 @@ def information(tables: Array) -> Array:
     """
     counts = np.maximum(tables, 0)
     share = counts / np.maximum(counts.sum((-2, -1), keepdims=True), 1)
-    apart = share.sum(-1, keepdims=True) * share.sum(-2, keepdims=True)
-    return np.asarray((xlogy(share, share) - xlogy(share, apart)).sum((-2, -1)))
+    independent = share.sum(-1, keepdims=True) * share.sum(-2, keepdims=True)
+    return np.asarray((xlogy(share, share) - xlogy(share, independent)).sum((-2, -1)))
 
 
 def spanning_tree(weights: Array) -> list[Edge]:
@@ -165,14 +165,14 @@ def is_tree(edges: Sequence[Edge], nodes: int) -> bool:
     0, reach every node once.
     """
     reached = {0}
-    for known, new in edges:
-        if known not in reached or new in reached or not 0 <= new < nodes:
+    for parent, child in edges:
+        if parent not in reached or child in reached or not 0 <= child < nodes:
             return False
-        reached.add(new)
+        reached.add(child)
     return len(reached) == nodes
 
 
-def network_of(
+def build_network(
     sizes: Sequence[int], tables: Mapping[Edge, Array], root: int
 ) -> BayesNet:
     """The tree with these noisy tables of counts, by (parent, child): rows are the
@@ -180,32 +180,34 @@ def network_of(
     """
     starts = list(accumulate(map(digits, sizes), initial=0))
     columns = [
-        Coded(size, tuple(range(at, at + digits(size))))
-        for size, at in zip(sizes, starts, strict=False)
+        Coded(size, tuple(range(start, start + digits(size))))
+        for size, start in zip(sizes, starts, strict=False)
     ]
     parents: list[tuple[int, ...]] = [()] * starts[-1]
     for parent, child in tables:
         parents[child] = (parent,)
     net = BayesNet([2] * starts[-1], parents, columns)
-    around = [
+    root_tables = [
         table if a == root else table.T
         for (a, b), table in tables.items()
         if root in (a, b)
     ]
-    net.table(root).copy_(torch.from_numpy(odds(np.sum(around, axis=0).sum(1)[None])))
+    net.table(root).copy_(
+        torch.from_numpy(conditional_counts(np.sum(root_tables, axis=0).sum(1)[None]))
+    )
     for (_, child), table in tables.items():
-        net.table(child).copy_(torch.from_numpy(odds(table)))
+        net.table(child).copy_(torch.from_numpy(conditional_counts(table)))
     return net
 
 
-def odds(table: Array) -> Array:
+def conditional_counts(table: Array) -> Array:
     """Noisy counts as odds, row by row: (rows, 2). Where a row has none above 0, those
     of all rows, or even ones.
     """
     counts = np.maximum(table, 0)
     everyone = np.maximum(table.sum(0), 0)
-    rest = everyone if everyone.sum() > 0 else np.ones_like(everyone)
-    return np.where(counts.sum(1, keepdims=True) > 0, counts, rest)
+    fallback = everyone if everyone.sum() > 0 else np.ones_like(everyone)
+    return np.where(counts.sum(1, keepdims=True) > 0, counts, fallback)
 
 
 # What is released
@@ -274,27 +276,29 @@ class LatentPairTables(Multiplied[AttributeBits]):
         }
 
     def _leaves(self, name: str) -> list[Edge]:
-        return leaves_of(self.groups[name]) if self.along_tree else []
+        return leaf_edges(self.groups[name]) if self.along_tree else []
 
-    def _own(self, name: str) -> list[Edge]:
+    def _local_pairs(self, name: str) -> list[Edge]:
         latent = self.latent[name]
         return [
             (latent[a], latent[b]) for a, b in self.pairs[name, name]
         ] + self._leaves(name)
 
-    def _block(self, one: str, other: str) -> Block:
-        return self.names.index(one), self.names.index(other)
+    def _block(self, first: str, second: str) -> Block:
+        return self.names.index(first), self.names.index(second)
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
         counts = {
-            self._block(one, other): len(self._own(one) if one == other else some)
-            for (one, other), some in self.pairs.items()
+            self._block(first, second): len(
+                self._local_pairs(first) if first == second else edges
+            )
+            for (first, second), edges in self.pairs.items()
         }
         return {
-            block_name(at): BlockSpec(at, (n, 2, 2), float(n))
-            for at, n in counts.items()
-            if n
+            block_name(groups): BlockSpec(groups, (tables, 2, 2), float(tables))
+            for groups, tables in counts.items()
+            if tables
         }
 
     @property
@@ -302,27 +306,31 @@ class LatentPairTables(Multiplied[AttributeBits]):
         return (
             None
             if self.along_tree
-            else Product.of_all([2 * len(own) for own in self.latent.values()])
+            else Product.of_all([2 * len(latent) for latent in self.latent.values()])
         )
 
     def count(self, rows: AttributeBits) -> dict[str, Tensor]:
-        own = self._own(self.names[rows.group])
-        if not own:
+        local_pairs = self._local_pairs(self.names[rows.group])
+        if not local_pairs:
             return {}
-        return {block_name((rows.group, rows.group)): pair_tables(rows.bits(), own)}
+        return {
+            block_name((rows.group, rows.group)): pair_tables(rows.bits(), local_pairs)
+        }
 
     def vectors(self, rows: AttributeBits, start: int, stop: int) -> NDArray[Any]:
-        return both(rows.bits()[start:stop, self.latent[self.names[rows.group]]])
+        return as_indicators(
+            rows.bits()[start:stop, self.latent[self.names[rows.group]]]
+        )
 
     def across(self, shares: Shares) -> dict[str, Tensor]:
-        found = {}
+        tables = {}
         for (g, h), share in shares.get("pairs", {}).items():
-            some = self.pairs[self.names[g], self.names[h]]
-            if some:
-                one, other = map(torch.from_numpy, _columns(some))
+            edges = self.pairs[self.names[g], self.names[h]]
+            if edges:
+                first, second = map(torch.from_numpy, _edge_columns(edges))
                 cells = share.reshape(share.shape[0] // 2, 2, share.shape[1] // 2, 2)
-                found[block_name((g, h))] = cells[one, :, other]
-        return found
+                tables[block_name((g, h))] = cells[first, :, second]
+        return tables
 
     def read(
         self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
@@ -338,11 +346,13 @@ class LatentPairTables(Multiplied[AttributeBits]):
             )
         )
         tables: dict[Any, Array] = {}
-        for (one, other), some in self.pairs.items():
-            released = sums.get(block_name(self._block(one, other)))
-            keys: list[Any] = [(starts[one] + a, starts[other] + b) for a, b in some]
-            if one == other:
-                keys += [(one, leaf) for leaf in self._leaves(one)]
+        for (first, second), edges in self.pairs.items():
+            released = sums.get(block_name(self._block(first, second)))
+            keys: list[Any] = [
+                (starts[first] + a, starts[second] + b) for a, b in edges
+            ]
+            if first == second:
+                keys += [(first, leaf) for leaf in self._leaves(first)]
             if released is not None:
                 tables |= dict(zip(keys, released.double().numpy(), strict=True))
         return tables
@@ -350,22 +360,22 @@ class LatentPairTables(Multiplied[AttributeBits]):
 
 def pair_tables(bits: Bits, pairs: Sequence[Edge]) -> Tensor:
     """The two-way tables of these pairs of binary attributes: (pairs, 2, 2)."""
-    one, other = _columns(pairs)
-    return torch.from_numpy(_met(bits)[one, :, other])
+    first, second = _edge_columns(pairs)
+    return torch.from_numpy(_co_occurrences(bits)[first, :, second])
 
 
-def _met(bits: Bits) -> NDArray[np.int64]:
+def _co_occurrences(bits: Bits) -> NDArray[np.int64]:
     """How often each value of one bit meets each of another: (bits, 2, bits, 2)."""
     width = bits.shape[1]
     levels: Any = bits  # 0 and 1
     return gram_matrix(levels, [2] * width).numpy().reshape(width, 2, width, 2)
 
 
-def _columns(pairs: Sequence[Edge]) -> NDArray[np.int64]:
+def _edge_columns(pairs: Sequence[Edge]) -> NDArray[np.int64]:
     return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
 
 
-def leaves_of(groups: Groups) -> list[Edge]:
+def leaf_edges(groups: Groups) -> list[Edge]:
     return [(members[0], leaf) for members in groups for leaf in members[1:]]
 
 
@@ -375,11 +385,15 @@ def split_edges(
     """Edges of latent attributes by their two parties, in order; attributes are then
     counted within their party.
     """
-    whose = [
-        (party, place) for party, width in widths.items() for place in range(width)
+    owners = [
+        (party, first_index)
+        for party, width in widths.items()
+        for first_index in range(width)
     ]
     parts = {two: list[Edge]() for two in combinations_with_replacement(widths, 2)}
     for edge in edges:
-        (one, place), (other, there) = (whose[node] for node in sorted(edge))
-        parts[one, other].append((place, there))
+        (first, first_index), (second, second_index) = (
+            owners[node] for node in sorted(edge)
+        )
+        parts[first, second].append((first_index, second_index))
     return parts

@@ -22,8 +22,8 @@ from understudy.protocols.core import Message, Opening, Paid
 from understudy.protocols.papers.vertical_gans import party as gan_party
 from understudy.protocols.papers.vertical_gans.party import (
     CriticParty,
+    GanSettings,
     Gradient,
-    Settings,
     split_like,
 )
 
@@ -31,7 +31,7 @@ SECRET_BYTES = 32  # of what a round's common batches follow from: a key of `Sec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Settings):
+class Config(GanSettings):
     """`sampling`: own or common batches. `upload`: the share of gradients sent (§7.2).
     `coupling…`: `coupling.py`.
     """
@@ -72,7 +72,7 @@ class Couple(Opening, kind="verti-gan.couple"):
     """
 
 
-class Begin(gan_party.Begin, kind="verti-gan.begin"):
+class VertiGanBegin(gan_party.GanBegin, kind="verti-gan.begin"):
     """The run's settings, and the network with the common layers and only this party's
     branch.
     """
@@ -80,7 +80,7 @@ class Begin(gan_party.Begin, kind="verti-gan.begin"):
     network: dict[str, Any]
 
 
-class Round(gan_party.Round, kind="verti-gan.round"):
+class VertiGanRound(gan_party.GanRound, kind="verti-gan.round"):
     """Common layers and this party's branch as one vector, and the seed of the latent
     points.
 
@@ -103,15 +103,15 @@ class VertiGanParty(CriticParty):
 
     messages: ClassVar[tuple[type[Message], ...]] = (
         *CriticParty.messages,
-        Begin,
-        Round,
+        VertiGanBegin,
+        VertiGanRound,
     )
     config_type = Config
-    begin_type = Begin
+    begin_type = VertiGanBegin
     config: Config
 
     # Algorithm 2, LocalInitialization
-    def open(self, begin: Begin) -> None:
+    def open(self, begin: VertiGanBegin) -> None:
         super().open(begin)
         self.network = BranchedGenerator.from_description(begin.network).to(self.device)
         if self.network.widths != {self.name: self.width}:
@@ -122,7 +122,7 @@ class VertiGanParty(CriticParty):
         self.participations = torch.zeros(self.aligned.rows, dtype=torch.int64)
 
     # Algorithm 2, LocalUpdate
-    def _round(self, ask: Round) -> Gradient:
+    def _round(self, ask: VertiGanRound) -> Gradient:
         weights = sound_weights(
             ask.weights, sum(part.numel() for part in self.network.parameters())
         )
@@ -136,7 +136,7 @@ class VertiGanParty(CriticParty):
                 f"{self.name}: the ask has no seed for latent points. Nothing was "
                 "charged."
             )
-        batches = self.batches(self._drawn_by(ask.batches))
+        batches = self.batches(self._batch_rng(ask.batches))
         receipt = self._pay(ask.round, batches)
         with torch.no_grad():
             parameters, parts = zip(
@@ -165,40 +165,42 @@ class VertiGanParty(CriticParty):
         """
         steps = self.config.steps
         expected = self.config.steps * self.rate
-        most = min(steps, math.ceil(expected + 6 * math.sqrt(expected)))
+        max_participations = min(steps, math.ceil(expected + 6 * math.sqrt(expected)))
         return {
             "outsider": steps,
-            "anyone": steps if self.config.sampling == "private" else most,
+            "anyone": steps
+            if self.config.sampling == "private"
+            else max_participations,
         }
 
-    def _drawn_by(self, shared: bytes) -> Rng:
+    def _batch_rng(self, shared: bytes) -> Rng:
         """What says who is in each critic step: this party's secret, or the
         shared one.
         """
-        wanted = SECRET_BYTES if self.config.sampling == "shared" else 0
-        if len(shared) != wanted:
+        n_bytes = SECRET_BYTES if self.config.sampling == "shared" else 0
+        if len(shared) != n_bytes:
             raise MessageError(
                 f"{self.name}: a secret of {len(shared)} bytes for batches, not of "
-                f"{wanted}. Nothing was charged."
+                f"{n_bytes}. Nothing was charged."
             )
-        return SecureRng(shared) if wanted else self.rng
+        return SecureRng(shared) if n_bytes else self.rng
 
     def _pay(self, round: int, batches: list[Tensor]) -> Receipt:
         """Charge the round before any of it is computed."""
-        what = f"round {round}: {len(batches)} critic steps"
+        purpose = f"round {round}: {len(batches)} critic steps"
         anyone = len(batches)
         if self.config.sampling == "shared":
-            drawn = torch.bincount(
+            occurrences = torch.bincount(
                 torch.cat(batches), minlength=len(self.participations)
             )
-            counted = self.participations + drawn
+            participations = self.participations + occurrences
             # adds up to the busiest person's
-            anyone = int(counted.max() - self.participations.max())
-            receipt = self.pay(what, len(batches), anyone)
+            anyone = int(participations.max() - self.participations.max())
+            receipt = self.pay(purpose, len(batches), anyone)
             # not before: what is refused pays for no later round
-            self.participations = counted
+            self.participations = participations
             return receipt
-        return self.pay(what, len(batches), anyone)
+        return self.pay(purpose, len(batches), anyone)
 
     def _uses_charged(self) -> int:
         return sum(self.ledger.spend(against="outsider", run=self.run).values())

@@ -4,7 +4,7 @@ Jiang, Zhang, Zhou, Grossklags, "Distributed GAN-based privacy-preserving public
 vertically-partitioned data" (PoPETs 2023(2)), Algorithms 1 and 2, §5, §7.2.
 Paper → code: T_global → rounds, T_d → critic_steps, B → batch, C → clip_norm, λ →
 penalty, G⁰ and Gⁱ → the common layers and a branch of `BranchedGenerator`, Dⁱ →
-`Critic`, τ → `Round.seed`, and `Round.batches` for batches.
+`Critic`, τ → `VertiGanRound.seed`, and `VertiGanRound.batches` for batches.
 Differs from the paper: the signs of WGAN-GP and a linear critic (Eq. 8–13 are printed
 reversed); the sampling rate is B/N; every party draws its own secret Poisson batches,
 so that subsampling amplifies against the server and the other parties too.
@@ -39,17 +39,25 @@ from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.loop import Outcome
 from understudy.protocols.papers.verti_gan.party import (
     SECRET_BYTES,
-    Begin,
     Config,
     Couple,
-    Round,
+    VertiGanBegin,
     VertiGanParty,
+    VertiGanRound,
 )
 from understudy.protocols.papers.vertical_gans.party import split_like
-from understudy.protocols.papers.vertical_gans.server import Server
+from understudy.protocols.papers.vertical_gans.server import GanServer
 from understudy.protocols.protocol import Protocol
 
-__all__ = ["PROTOCOL", "Begin", "Config", "Couple", "Round", "VertiGanParty", "train"]
+__all__ = [
+    "PROTOCOL",
+    "Config",
+    "Couple",
+    "VertiGanBegin",
+    "VertiGanParty",
+    "VertiGanRound",
+    "train",
+]
 
 
 def build_party(
@@ -78,7 +86,7 @@ def train(
     watch: Watcher | None = None,
     align: Callable[[Parties], object] = align_people,
 ) -> Outcome:
-    server = Server(
+    server = GanServer(
         config,
         parties,
         schemas,
@@ -100,12 +108,16 @@ def train(
     if config.sampling == "shared":
         server.common = config.critic_steps
     server.begin(
-        lambda name: Begin(config=settings, network=network.describe(only=name)),
+        lambda name: VertiGanBegin(
+            config=settings, network=network.describe(only=name)
+        ),
         resume=resume,
         align=align,
     )
 
-    coupling = Coupling.from_held(config, server) if config.coupling == "gram" else None
+    coupling = (
+        Coupling.from_server(config, server) if config.coupling == "gram" else None
+    )
     parts = {
         name: list(network.party_parameters(name).values()) for name in parties.names
     }
@@ -118,8 +130,8 @@ def train(
             for name, parameters in parts.items()
         }
         asks = {
-            name: Round(round=round, seed=seed, weights=own, batches=batches)
-            for name, own in vectors.items()
+            name: VertiGanRound(round=round, seed=seed, weights=vector, batches=batches)
+            for name, vector in vectors.items()
         }
         for name, reply in parties.ask(asks).items():
             gradient = densify(reply.gradient.value, asks[name].weights.numel()).to(

@@ -1,4 +1,4 @@
-"""What the GANs over columns share: one generator at the `server`, critics or teachers
-at a `party`, the round of private critics, and the `coupling` of generators by released
-tables.
+"""What VertiGAN, VDGAN and the central GAN share: one generator at the `server`, a
+`party` that pays for each round, the `critic_round` of private critic steps, and the
+`coupling` of a generator to released 2-way marginals.
 """

@@ -51,7 +51,7 @@ from understudy.protocols.joint.party import AlignedJointParty
 from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import DEALT as DEALT
 from understudy.protocols.papers.verti_gan.party import Config, Couple, VertiGanParty
-from understudy.protocols.papers.vertical_gans.server import Server
+from understudy.protocols.papers.vertical_gans.server import GanServer
 
 
 class AcrossTables(Gram):
@@ -65,10 +65,10 @@ class AcrossTables(Gram):
     across: ClassVar[bool] = True
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
-        other = sorted(schemas.keys() - TABLE.among(schemas).keys())
-        if other:
+        without_tables = sorted(schemas.keys() - TABLE.among(schemas).keys())
+        if without_tables:
             raise ConfigError(
-                f'{other[0]} holds no table, and coupling="gram" counts columns. '
+                f'{without_tables[0]} holds no table, and coupling="gram" counts columns. '
                 "Nothing was charged."
             )
         super().__init__(GramConfig(fine=0.0, private=config.private), schemas)
@@ -85,7 +85,7 @@ class CoupledParty(VertiGanParty):
     Guarantee: that of both; the critic's noise is the least with which they stay within
     the budget together.
     Edges: only a holder who agreed builds this party, since a server that deals masks
-    to a party it made up could read the rows. After `Begin` of the critic no release is
+    to a party it made up could read the rows. After `VertiGanBegin` of the critic no release is
     begun: its noise is fixed, and leaves nothing for one.
     """
 
@@ -162,15 +162,15 @@ class CoupledParty(VertiGanParty):
 
 
 def release_tables(
-    config: Config, server: Server, resume: bool, parties: Parties
+    config: Config, server: GanServer, resume: bool, parties: Parties
 ) -> None:
     """The parties align their people and release their joint tables, which the server
     holds from then on.
     """
     parties.ask(Couple(config=asdict(config)))
     secret = None if server.store is None else server.store.secret(resume=resume)
-    found = measure(AcrossTables(config, server.schemas), parties, secret=secret)
-    server.held = {"measured": dict(vars(found.record))}
+    measurements = measure(AcrossTables(config, server.schemas), parties, secret=secret)
+    server.extra_state = {"measured": dict(vars(measurements.record))}
 
 
 class Coupling:
@@ -196,13 +196,13 @@ class Coupling:
         self.cells = max(int(torch.count_nonzero(tables.weight)), 1)
 
     @classmethod
-    def from_held(cls, config: Config, server: Server) -> "Coupling":
+    def from_server(cls, config: Config, server: GanServer) -> "Coupling":
         """From what the server holds since the release, in this run or in one that is
         resumed.
         """
         study = AcrossTables(config, server.schemas)
         measured = Measured.from_releases(
-            Measurements(study, Record(**server.held["measured"]))
+            Measurements(study, Record(**server.extra_state["measured"]))
         )
         tables = cast(dict[str, Schema], server.schemas)
         return cls(
@@ -214,24 +214,28 @@ class Coupling:
         No host waits for a number.
         """
         device = self.target.device
-        odds = network.rows(FastRng(seed).normal(batch, network.latent, device=device))
+        probabilities = network.rows(
+            FastRng(seed).normal(batch, network.latent, device=device)
+        )
         with torch.no_grad():
-            turned = odds @ self.basis
+            turned = probabilities @ self.basis
             pairs = turned.T @ turned / batch
             residual = (
                 (pairs - self.measured).square() * self.noise_weight
             ).sum() / self.cells
             slope = turned @ ((pairs - self.target) * self.precision) @ self.basis.T
         parameters = [p for p in network.parameters() if p.grad is not None]
-        own = torch.autograd.grad(along([odds], [slope]), parameters)
+        coupling_gradient = torch.autograd.grad(
+            along([probabilities], [slope]), parameters
+        )
         critics = _length([p.grad for p in parameters if p.grad is not None])
         scale = (
             self.weight
             * (residual - 1).clamp(0, 1)
             * critics
-            / _length(own).clamp_min(1e-30)
+            / _length(coupling_gradient).clamp_min(1e-30)
         )
-        for parameter, part in zip(parameters, own, strict=True):
+        for parameter, part in zip(parameters, coupling_gradient, strict=True):
             assert parameter.grad is not None
             parameter.grad = parameter.grad + scale * part
 

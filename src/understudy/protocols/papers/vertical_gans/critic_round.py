@@ -117,7 +117,9 @@ class CriticRound:
         sizes = [len(real) for real in reals]
         chance, mix = self.rng.uniform(2, sum(sizes), device=self.device)
         partners = torch.split((chance * len(synthetic)).long(), sizes)
-        noise = Drawn(self.rng.normal(self._noise(len(sizes)), device=self.device))
+        noise = PresampledNormals(
+            self.rng.normal(self._noise(len(sizes)), device=self.device)
+        )
         for real, partner, part, mask in zip(
             reals, partners, torch.split(mix.float(), sizes), masks, strict=True
         ):
@@ -127,7 +129,7 @@ class CriticRound:
             (gradient,) = torch.autograd.grad(-self.critic(rows).sum(), rows)
         return gradient.nan_to_num_(0.0, 0.0, 0.0)
 
-    def draw(self, rows: int, steps: int) -> tuple[Tensor, Tensor, "Drawn"]:
+    def draw(self, rows: int, steps: int) -> tuple[Tensor, Tensor, "PresampledNormals"]:
         """All randomness of a round at once: latent points and mixing weights of its
         rows, and its noise.
         """
@@ -137,7 +139,7 @@ class CriticRound:
         return (
             z,
             self.rng.uniform(rows, device=self.device).float(),
-            Drawn(normals[points:]),
+            PresampledNormals(normals[points:]),
         )
 
     def _noise(self, steps: int) -> int:
@@ -196,14 +198,17 @@ class CriticRound:
         )
 
 
-class Drawn:
+class PresampledNormals:
     """Normals that were drawn already, handed out in order; each once."""
 
     def __init__(self, normals: Tensor) -> None:
-        self._left = normals
+        self._remaining = normals
 
     def normal(self, *shape: int, device: torch.device | str = "cpu") -> Tensor:
-        part, self._left = self._left[: (size := math.prod(shape))], self._left[size:]
+        part, self._remaining = (
+            self._remaining[: (size := math.prod(shape))],
+            self._remaining[size:],
+        )
         if part.numel() != size or part.device != torch.device(device):
             raise PrivacyError(
                 "more noise was asked for than was drawn. Nothing was computed."
@@ -229,11 +234,11 @@ class _CapturedRound:
         self.rows = work.rows
         self.compute = compute
         self.steps = steps
-        self.room = _capacity(work.batch)
-        self.places = torch.zeros(
-            steps, self.room, dtype=torch.int64, device=work.device
+        self.capacity = _capacity(work.batch)
+        self.indices = torch.zeros(
+            steps, self.capacity, dtype=torch.int64, device=work.device
         )
-        self.present = torch.zeros(steps, self.room, device=work.device)
+        self.present = torch.zeros(steps, self.capacity, device=work.device)
         self.public = public.detach().clone()
         saved = deepcopy(work.state_dict())
         rng_state = work.rng.state_dict()
@@ -252,12 +257,14 @@ class _CapturedRound:
     def __call__(self, batches: Sequence[Tensor], public: Tensor) -> Tensor:
         # Pinned, and new in each round: a copy from other memory would wait for the
         # round before.
-        places = torch.zeros(self.steps, self.room, dtype=torch.int64, pin_memory=True)
-        present = torch.zeros(self.steps, self.room, pin_memory=True)
+        indices = torch.zeros(
+            self.steps, self.capacity, dtype=torch.int64, pin_memory=True
+        )
+        present = torch.zeros(self.steps, self.capacity, pin_memory=True)
         for step, batch in enumerate(batches):
-            places[step, : len(batch)] = batch
+            indices[step, : len(batch)] = batch
             present[step, : len(batch)] = 1
-        self.places.copy_(places, non_blocking=True)
+        self.indices.copy_(indices, non_blocking=True)
         self.present.copy_(present, non_blocking=True)
         self.public.copy_(public)
         self.graph.replay()
@@ -265,7 +272,7 @@ class _CapturedRound:
 
     def _compute(self) -> Tensor:
         return self.compute(
-            [self.rows[places] for places in self.places],
+            [self.rows[indices] for indices in self.indices],
             list(self.present),
             self.public,
         )

@@ -50,7 +50,7 @@ def output_of(schema: AnySchema) -> Output:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Declared):
+class GanSettings(Declared):
     """VertiGAN's values (PoPETs 2023(2), §6.1.3, Table 2). A party builds this anew:
     its ranges hold for any server.
     """
@@ -87,11 +87,11 @@ class Settings(Declared):
     seed: int = usual.seed()
 
 
-class Begin(Opening, kind="gan.begin"):
+class GanBegin(Opening, kind="gan.begin"):
     """The run's settings."""
 
 
-class Begun(Reply, kind="gan.begun"):
+class GanBegun(Reply, kind="gan.begun"):
     """What this party will pay, worked out from public settings and its own budget."""
 
     people: Public
@@ -100,7 +100,7 @@ class Begun(Reply, kind="gan.begun"):
     noise: Public
 
 
-class Round(Ask, kind="gan.round"):
+class GanRound(Ask, kind="gan.round"):
     """One round; what it asks about is the protocol's."""
 
     round: int
@@ -115,18 +115,18 @@ class Gradient(Reply, kind="gan.gradient"):
 class GanParty(AlignedParty):
     """One holder of columns: it begins, and pays for every round before anything of it
     is computed. Edges: settings that fit neither these people nor these columns, or
-    that the budget cannot pay for → an error from `Begin`, before anything is charged;
-    a second `Begin` → MessageError; a spent budget → BudgetExceeded, and nothing is
+    that the budget cannot pay for → an error from `GanBegin`, before anything is charged;
+    a second `GanBegin` → MessageError; a spent budget → BudgetExceeded, and nothing is
     sent.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
         *AlignedParty.messages,
-        Begun,
+        GanBegun,
         Gradient,
     )
-    config_type: ClassVar[type[Settings]]
-    begin_type: ClassVar[type[Begin]] = Begin
+    config_type: ClassVar[type[GanSettings]]
+    begin_type: ClassVar[type[GanBegin]] = GanBegin
     config: Any
 
     def __init__(
@@ -139,7 +139,7 @@ class GanParty(AlignedParty):
         self.budget = budget
         self.output = output_of(table.schema)
         self.width = width_of(self.output)
-        self.begun: Begin | None = None
+        self.begun: GanBegin | None = None
         self.noise_multiplier = 0.0
 
     @property
@@ -171,7 +171,7 @@ class GanParty(AlignedParty):
             )
 
     def open(self, begin: Any) -> None:
-        """Take on the settings: the same from a fresh `Begin` and from a saved
+        """Take on the settings: the same from a fresh `GanBegin` and from a saved
         state.
         """
         self.config = self.config_type(**begin.config)
@@ -179,14 +179,14 @@ class GanParty(AlignedParty):
 
     def respond(self, ask: Ask) -> Reply:
         match ask:
-            case Begin() if self.begun is None:
+            case GanBegin() if self.begun is None:
                 # a second one would forget the noise that the first fixed
                 return self._begin(ask)
-            case Round() if self.begun is not None:
+            case GanRound() if self.begun is not None:
                 return self._round(ask)
         raise self.unexpected(ask)
 
-    def _begin(self, ask: Begin) -> Begun:
+    def _begin(self, ask: GanBegin) -> GanBegun:
         self.open(ask)
         self.check()
         people = self.aligned.rows
@@ -211,7 +211,7 @@ class GanParty(AlignedParty):
             insider_count=uses["anyone"],
         )
         self.begun = ask
-        return Begun(
+        return GanBegun(
             people=Public(
                 self.stated_people,
                 "the size of the intersection, which alignment discloses outside ε",

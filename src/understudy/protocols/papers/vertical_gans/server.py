@@ -22,17 +22,21 @@ from understudy.privacy.gradients.limits import WEIGHT, sound
 from understudy.protocols.core import Parties, Watcher, public_values, settled
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.loop import Checkpoint, Outcome, card_of, run_rounds
-from understudy.protocols.papers.vertical_gans.party import Begin, Settings, output_of
+from understudy.protocols.papers.vertical_gans.party import (
+    GanBegin,
+    GanSettings,
+    output_of,
+)
 
 
-class Server:
+class GanServer:
     """The generator, its optimiser and its public draws: post-processing of the
     parties' paid answers.
     """
 
     def __init__(
         self,
-        config: Settings,
+        config: GanSettings,
         parties: Parties,
         schemas: Mapping[str, AnySchema],
         *,
@@ -53,7 +57,7 @@ class Server:
         self.draws = torch.Generator().manual_seed(config.seed)
         self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
         self.begun: dict[str, dict[str, Any]] = {}
-        self.held: dict[str, Any] = {}  # what else a protocol saves with a round
+        self.extra_state: dict[str, Any] = {}  # what else a protocol saves with a round
         # what of a protocol has no formal guarantee
         self.unguarded: tuple[str, ...] = ()
         # steps of a round whose samples all parties share
@@ -62,7 +66,7 @@ class Server:
 
     def begin(
         self,
-        ask: Callable[[str], Begin],
+        ask: Callable[[str], GanBegin],
         *,
         resume: bool,
         align: Callable[[Parties], object] = align_people,
@@ -77,7 +81,7 @@ class Server:
         ):
             self.done, state = saved
             self.begun = state["begun"]
-            self.held = state.get("held", {})
+            self.extra_state = state.get("held", {})
             self.network.load_state_dict(state["network"])
             self.draws.set_state(state["draws"])
             self.optimizer.load(state["squares"])
@@ -85,7 +89,7 @@ class Server:
             align(self.parties)
             replies = self.parties.ask({name: ask(name) for name in self.parties.names})
             self.begun = public_values(replies)
-            if self.held:  # paid for before the first round, so saved before it
+            if self.extra_state:  # paid for before the first round, so saved before it
                 self._save()
         if len({info["people"] for info in self.begun.values()}) != 1:
             raise PartyError("The parties do not agree on how many people they share.")
@@ -109,7 +113,7 @@ class Server:
             self.optimizer.step()
             self.done = round
 
-        ended = run_rounds(
+        end_reason = run_rounds(
             self.config.rounds,
             step,
             done=self.done,
@@ -130,7 +134,7 @@ class Server:
             self.config.protocol,
             self.config,
             self.done,
-            ended,
+            end_reason,
             privacy,
             owners=owners,
             people=people,
@@ -158,7 +162,7 @@ class Server:
         )
 
     def _save(self) -> None:
-        if self.store is None or not (self.done or self.held):
+        if self.store is None or not (self.done or self.extra_state):
             return
         squares = [square.cpu() for square in self.optimizer.squares]
         draws = self.draws.get_state()
@@ -168,7 +172,9 @@ class Server:
             "draws": draws,
             "begun": self.begun,
         }
-        self.store.save(self.done, state | ({"held": self.held} if self.held else {}))
+        self.store.save(
+            self.done, state | ({"held": self.extra_state} if self.extra_state else {})
+        )
         self.store.over()
 
     def _weights(self) -> dict[str, Tensor]:
