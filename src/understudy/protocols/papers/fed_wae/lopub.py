@@ -92,9 +92,10 @@ class Config(PeopleApart):
         large = sorted(zip(sizes, schema.names, strict=True))[-2:]
         if len(large) == 2:
             (second_size, second_largest), (largest_size, largest) = large
-            if second_size * largest_size > self.cells:
+            cells = second_size * largest_size
+            if cells > self.cells:
                 raise ConfigError(
-                    f'columns "{second_largest}" and "{largest}" have {second_size * largest_size:,} cells '
+                    f'columns "{second_largest}" and "{largest}" have {cells:,} cells '
                     "together, more than "
                     f"cells={self.cells}: declare fewer levels or bins. Nothing was "
                     "charged."

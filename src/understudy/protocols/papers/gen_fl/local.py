@@ -36,8 +36,8 @@ BETAS = (0.5, 0.999)  # Radford, Metz, Chintala (2016), §4
 
 
 def poisson_batches(mask: Tensor, rate: float, rng: Rng) -> tuple[Tensor, Tensor]:
-    """Each real row with chance `rate`: indices and mask, (clients, capacity), from `mask`
-    (clients, rows).
+    """Sample each real row with probability `rate`: indices and mask, (clients,
+    capacity), from `mask` (clients, rows).
     """
     included = mask & (rng.uniform(*mask.shape) < rate)
     capacity = max(1, int(included.sum(1).max())) if included.numel() else 1

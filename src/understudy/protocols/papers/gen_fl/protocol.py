@@ -247,8 +247,8 @@ class SyntheticRowsMade(Reply, kind="gen-fl.made"):
 class GenFlParty(HostParty):
     """A host of clients with many rows each, or a single client. A report is made by
     `local_models`: from real rows through `private_sums`, and from synthetic rows,
-    which are post-processing of what `generation_event` prices. Whatever rows and weights are,
-    a report is finite (`privacy/gradients/limits.py`).
+    which are post-processing of what `generation_event` prices. Whatever rows and
+    weights are, a report is finite (`privacy/gradients/limits.py`).
     Edges: a client without rows reports noise; weights of another number, that are not
     float32, or beyond 10⁹ → MessageError, nothing is charged. One who cannot pay for
     synthetic rows and all reports is left out.

@@ -55,51 +55,51 @@ def pool(
     requirements: Requirements,
     card: Mapping[str, Any],
 ) -> GeneratorParts:
-    """One generator over these offers: sums counted alike are one fit; else classes,
-    and their offers, are alike.
+    """One generator over these offers. Sums that were counted alike are added and
+    fitted once; every class, and every offer of a class, has the same weight.
     """
-    groups: dict[Any, list[GeneratorParts]] = defaultdict(list)
+    by_kind: dict[Any, list[GeneratorParts]] = defaultdict(list)
     for index, offer in enumerate(offers):
-        groups[getattr(offer.network, "alike", index)].append(offer)
-    members = []
-    for group in groups.values():
-        silos = ", ".join(str(offer.card["silo"]) for offer in group)
-        members.append({"silo": silos, "label": group[0].card["label"]})
-    description = {"members": members, "classes": list(requirements.labels)}
-    networks: list[Any] = [
-        group_networks[0].added(group_networks)
-        if hasattr(group_networks[0], "alike")
-        else group_networks[0]
-        for group_networks in (
-            [cast(Any, offer.network) for offer in group] for group in groups.values()
-        )
-    ]
-    if len(networks) == 1 and groups.keys().isdisjoint(range(len(offers))):
-        return GeneratorParts(
-            networks[0], _labelled_schema(requirements), {**card, **description}
-        )
-    all_labels = requirements.labels or (None,)
-    labels_by_group = [
-        (own,) if (own := group[0].card["label"]) is not None else all_labels
-        for group in groups.values()
-    ]
-    counts: Counter[Any] = Counter()
-    for group, labels in zip(groups.values(), labels_by_group, strict=True):
-        counts.update(dict.fromkeys(labels, len(group)))
+        by_kind[getattr(offer.network, "alike", index)].append(offer)
+    groups = list(by_kind.values())
+    members = [_describe_group(group) for group in groups]
+    card = {**card, "members": members, "classes": list(requirements.labels)}
+    networks = [_group_network(group) for group in groups]
+    if len(networks) == 1 and by_kind.keys().isdisjoint(range(len(offers))):
+        return GeneratorParts(networks[0], _labelled_schema(requirements), card)
+
+    labels_by_group = [_group_labels(requirements, group) for group in groups]
+    offers_of_label: Counter[Any] = Counter()
+    for group, labels in zip(groups, labels_by_group, strict=True):
+        offers_of_label.update(dict.fromkeys(labels, len(group)))
     shares = []
-    for group, labels, member in zip(
-        groups.values(), labels_by_group, networks, strict=True
-    ):
-        own = [len(group) / counts[label] for label in labels]
-        if member.kind == "gaussians":
+    for group, labels, network in zip(groups, labels_by_group, networks, strict=True):
+        class_shares = [len(group) / offers_of_label[label] for label in labels]
+        if network.kind == "gaussians":
+            per_class = torch.tensor(class_shares).repeat_interleave(network.cells)
             with torch.no_grad():
-                member.shares.copy_(
-                    torch.tensor(own).repeat_interleave(member.cells) / member.cells
-                )
-        shares.append(sum(own))
-    return GeneratorParts(
-        Pool(networks, shares).eval(), requirements.schema, {**card, **description}
-    )
+                network.shares.copy_(per_class / network.cells)
+        shares.append(sum(class_shares))
+    return GeneratorParts(Pool(networks, shares).eval(), requirements.schema, card)
+
+
+def _describe_group(group: Sequence[GeneratorParts]) -> dict[str, Any]:
+    silos = ", ".join(str(offer.card["silo"]) for offer in group)
+    return {"silo": silos, "label": group[0].card["label"]}
+
+
+def _group_network(group: Sequence[GeneratorParts]) -> Any:
+    """The network of offers that were counted alike, with their sums added."""
+    networks = [cast(Any, offer.network) for offer in group]
+    first = networks[0]
+    return first.added(networks) if hasattr(first, "alike") else first
+
+
+def _group_labels(
+    requirements: Requirements, group: Sequence[GeneratorParts]
+) -> tuple[Any, ...]:
+    label = group[0].card["label"]
+    return (requirements.labels or (None,)) if label is None else (label,)
 
 
 def _labelled_schema(requirements: Requirements) -> Any:
@@ -138,6 +138,7 @@ def assess_offers(
     rows: int = ROWS,
     seed: int = 0,
 ) -> list[OfferAssessment]:
+    """Judge each offer by a classifier of the other silos' rows, `rows` a class."""
     whole(rows=rows)
     silos = sorted({str(offer.card["silo"]) for offer in offers})
     names = requirements.labels
@@ -147,8 +148,11 @@ def assess_offers(
             OfferAssessment(silo, label, None, label, flagged=False)
             for silo, label in labelled
         ]
+    labels_by_offer = [_labels(requirements, offer) for offer in offers]
     offered = [
-        (offer, label) for offer in offers for label in _labels(requirements, offer)
+        (offer, label)
+        for offer, labels in zip(offers, labels_by_offer, strict=True)
+        for label in labels
     ]
     labels = torch.tensor([label for _, label in offered])
     rng = FastRng(seed)
@@ -161,32 +165,25 @@ def assess_offers(
     silo_of = torch.tensor(
         [silos.index(str(offer.card["silo"])) for offer, _ in offered]
     )
-    # (seen, rows)
+    # (offered, rows)
     predicted = _predict_by_other_silos(
         x, labels, silo_of, rows, len(silos), len(names)
     )
-    shares = (
-        functional.one_hot(predicted, len(names)).double().mean(1)
-    )  # (seen, classes)
-    agreements = shares[torch.arange(len(offered)), labels]
-    own_labels = [_labels(requirements, offer) for offer in offers]
-    offer_agreements = torch.stack(
-        [
-            part.mean()
-            for part in torch.split(
-                agreements, [len(silo_of) for silo_of in own_labels]
-            )
-        ]
+    # (offered, classes)
+    shares = functional.one_hot(predicted, len(names)).double().mean(1)
+    agreements = torch.split(
+        shares[torch.arange(len(offered)), labels], list(map(len, labels_by_offer))
     )
+    offer_agreements = torch.stack([part.mean() for part in agreements])
     # −1: judged over all classes
     kinds = torch.tensor(
-        [silo_of[0] if len(silo_of) == 1 else -1 for silo_of in own_labels]
+        [labels[0] if len(labels) == 1 else -1 for labels in labels_by_offer]
     )
     flags = _flags(offer_agreements, kinds, 1 / len(names)).tolist()
     assessments = []
     row = 0
     for offer, agreement, flagged, offer_labels in zip(
-        offers, offer_agreements.tolist(), flags, own_labels, strict=True
+        offers, offer_agreements.tolist(), flags, labels_by_offer, strict=True
     ):
         likeliest = (
             None if offer.card["label"] is None else names[int(shares[row].argmax())]

@@ -231,7 +231,8 @@ def build_requirements(
     if arrays and len(arrays) < len(schemas):
         name, schema_of_silo = next(iter(arrays.items()))
         raise ConfigError(
-            f"{name} holds {schema_of_silo.kind}s, and others do not. Nothing was charged."
+            f"{name} holds {schema_of_silo.kind}s, and others do not. "
+            "Nothing was charged."
         )
     if not arrays:
         rule = common_features(schemas, config.target)  # type: ignore[arg-type]

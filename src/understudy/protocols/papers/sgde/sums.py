@@ -5,7 +5,8 @@ The σ of every release stand in the description. One person moves each release 
 known length, so that they give a Gaussian mechanism, and its ε at the card's δ is known
 in closed form (Balle, Wang, ICML 2018, Theorem 8): it must be the one on the card. That
 the noise was drawn is the silo's word. Sums of n people lie within n times what one
-person adds, and noise beside it is within `NOISE_DEVIATIONS` deviations (one draw in 10³² is not).
+person adds, and noise beside it is within `NOISE_DEVIATIONS` of σ (one draw in 10³² is
+not).
 
 A figure of quality says how often a classifier made of the offer alone is right about
 the silo's people: two counts under whole-number noise, of the people whose class is
@@ -182,8 +183,8 @@ def quality_figure(
 def _accuracy_interval(
     right: int, people: int, noise_bound: float
 ) -> tuple[float, float]:
-    """All shares a for which right − a · people is within `noise_bound` · √(1 + a²), from 0 to
-    1.
+    """All shares a in [0, 1] for which right − a · people is within `noise_bound` ·
+    √(1 + a²).
     """
     if people <= noise_bound:
         return 0.0, 1.0
@@ -259,7 +260,8 @@ def check_quality(card: Mapping[str, Any]) -> None:
         agrees = abs(stated[name] - recomputed[name]) <= 2 * 10**-_DIGITS
         require(
             agrees,
-            f"an offer's {name} is {stated[name]}, and its counts give {recomputed[name]}.",
+            f"an offer's {name} is {stated[name]}, and its counts give "
+            f"{recomputed[name]}.",
         )
 
 
@@ -302,7 +304,8 @@ def check_sums(
     agrees = abs(float(counts.sum()) - people) <= noise_bound + abs(people) * lost
     require(
         agrees,
-        f"{described}: its figure of quality is of another number of people than its sums.",
+        f"{described}: its figure of quality is of another number of people than its "
+        "sums.",
     )
 
 
@@ -356,7 +359,8 @@ def _check_moments(offer: "OfferedMoments", described: str) -> None:
     )
     require(
         plausible,
-        f"{described}: the radius, the energy or a histogram is below what there can be.",
+        f"{described}: the radius, the energy or a histogram is below what there can "
+        "be.",
     )
 
 

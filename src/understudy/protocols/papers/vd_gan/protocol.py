@@ -6,7 +6,8 @@ Zhang, "GAN-Based Differentially Private Publication of Vertically Partitioned D
 all parties have in common, and those that judge by one private critic.
 Paper → code: t → round, s → critic_steps, m → rows (synthetic ones a round) and batch
 (real ones a critic step, expected), γ → learning_rate, GP's λ → penalty, C → clip_norm,
-σ → noise_multiplier, D_k → `Critic`, X̃_k → `VdGanRound.rows`, g_X̃k → `Gradient.gradient`.
+σ → noise_multiplier, D_k → `Critic`, X̃_k → `VdGanRound.rows`, g_X̃k →
+`Gradient.gradient`.
 Differs from the paper: a person's price is composed over the parties, which hold the
 same people (Eq. 4.17 takes the maximum); the generator has a branch for each party
 (`BranchedGenerator`); its loss is the mean over rows; add/remove of one person, so a

@@ -207,8 +207,8 @@ class LatentTree(Study[AttributeBits]):
         without_bits = [name for name, bits in self.bits.items() if not bits]
         if without_bits:
             raise ConfigError(
-                f"{without_bits[0]} has no column of two levels or more: there is nothing to "
-                "publish. Nothing was charged."
+                f"{without_bits[0]} has no column of two levels or more: there is "
+                "nothing to publish. Nothing was charged."
             )
         self.latents = {
             name: -(-bits // config.group) for name, bits in self.bits.items()
@@ -360,19 +360,20 @@ class LatentTree(Study[AttributeBits]):
         """The tables of the whole tree, by (parent, child), numbered over all holders'
         attributes; the root's first.
         """
-        released, groups = measurements["tree"], measurements.stage("pairs").groups  # type: ignore[attr-defined]
+        released = measurements["tree"]
+        groups = measurements.stage("pairs").groups  # type: ignore[attr-defined]
         starts = dict(
             zip(self.bits, accumulate(self.bits.values(), initial=0), strict=False)
         )
         latent = [
             starts[name] + members[0] for name in self.names for members in groups[name]
         ]
-        tables = {
-            (latent[parent], latent[child]): released[parent, child]
-            if parent < child
-            else released[child, parent].T
-            for parent, child in measurements.record.terms["tree"]["edges"].tolist()
-        }
+        tables: dict[Edge, Array] = {}
+        for parent, child in measurements.record.terms["tree"]["edges"].tolist():
+            forward = parent < child
+            tables[latent[parent], latent[child]] = (
+                released[parent, child] if forward else released[child, parent].T
+            )
         for name in self.names:
             for parent, leaf in tree.leaf_edges(groups[name]):
                 tables[starts[name] + parent, starts[name] + leaf] = released[

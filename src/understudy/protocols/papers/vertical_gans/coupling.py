@@ -68,8 +68,8 @@ class AcrossTables(Gram):
         without_tables = sorted(schemas.keys() - TABLE.among(schemas).keys())
         if without_tables:
             raise ConfigError(
-                f'{without_tables[0]} holds no table, and coupling="gram" counts columns. '
-                "Nothing was charged."
+                f'{without_tables[0]} holds no table, and coupling="gram" counts '
+                "columns. Nothing was charged."
             )
         super().__init__(GramConfig(fine=0.0, private=config.private), schemas)
         self.whole_run = config
@@ -85,8 +85,8 @@ class CoupledParty(VertiGanParty):
     Guarantee: that of both; the critic's noise is the least with which they stay within
     the budget together.
     Edges: only a holder who agreed builds this party, since a server that deals masks
-    to a party it made up could read the rows. After `VertiGanBegin` of the critic no release is
-    begun: its noise is fixed, and leaves nothing for one.
+    to a party it made up could read the rows. After `VertiGanBegin` no release is
+    begun: the critic's noise is fixed, and leaves nothing for one.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (

@@ -115,9 +115,9 @@ class Gradient(Reply, kind="gan.gradient"):
 class GanParty(AlignedParty):
     """One holder of columns: it begins, and pays for every round before anything of it
     is computed. Edges: settings that fit neither these people nor these columns, or
-    that the budget cannot pay for → an error from `GanBegin`, before anything is charged;
-    a second `GanBegin` → MessageError; a spent budget → BudgetExceeded, and nothing is
-    sent.
+    that the budget cannot pay for → an error from `GanBegin`, before anything is
+    charged; a second `GanBegin` → MessageError; a spent budget → BudgetExceeded, and
+    nothing is sent.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
