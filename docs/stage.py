@@ -1,5 +1,5 @@
 """Lay out the pages of the site in build/docs: these, the README as the first page, and
-the benchmarks' READMEs.
+the benchmarks' READMEs and notes, whose tables are made from the CSV files beside them.
 
 Links between them are rewritten, so that a link is right both in the checkout and on
 the site; a link to anything else in the checkout becomes the name of that file.
@@ -7,11 +7,16 @@ the site; a link to anything else in the checkout becomes the name of that file.
 
 import re
 import shutil
+import sys
 from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "build" / "docs"
+sys.path.append(str(ROOT / "benchmarks"))
+
+from common.readme import folders  # noqa: E402  found by the line above
+
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -23,14 +28,11 @@ def pages() -> dict[Path, str]:
         path: f"tutorials/{path.name}"
         for path in sorted((ROOT / "docs" / "tutorials").glob("*.md"))
     }
-    found |= {
-        path: f"benchmarks/{path.parent.name}.md"
-        for path in sorted(ROOT.glob("benchmarks/*/README.md"))
-    }
-    found |= {
-        path: f"benchmarks/{path.parent.name}_tables.md"
-        for path in sorted(ROOT.glob("benchmarks/*/TABLES.md"))
-    }
+    for name, folder in folders().items():
+        if name != ".":
+            found[folder.readme] = f"benchmarks/{name}.md"
+            if folder.notes:
+                found[folder.notes] = f"benchmarks/{name}_notes.md"
     found |= {
         ROOT / "benchmarks" / "README.md": "benchmarks/index.md",
         ROOT / "examples" / "phone.md": "upload.md",
@@ -43,12 +45,18 @@ def pages() -> dict[Path, str]:
 
 def main() -> None:
     where = pages()
+    tables = {
+        path: text
+        for folder in folders().values()
+        for path, text in folder.on_site().items()
+    }
     shutil.rmtree(OUT, ignore_errors=True)
     for source, goal in where.items():
-        place = OUT / goal
-        place.parent.mkdir(parents=True, exist_ok=True)
+        path = OUT / goal
+        path.parent.mkdir(parents=True, exist_ok=True)
         link = partial(_link, source=source, goal=goal, where=where)
-        place.write_text(LINK.sub(link, source.read_text()))
+        text = tables[source] if source in tables else source.read_text()
+        path.write_text(LINK.sub(link, text))
 
 
 def _link(link: re.Match[str], source: Path, goal: str, where: dict[Path, str]) -> str:

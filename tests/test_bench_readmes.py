@@ -1,6 +1,7 @@
 """The READMEs of the benchmarks say what their CSV files say."""
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise, product
@@ -23,13 +24,29 @@ def readme() -> Iterator[ModuleType]:
 def test_every_table_and_every_marked_figure_is_that_of_its_csv_file(
     readme: ModuleType,
 ) -> None:
-    for name, pages, scripts in readme.readmes():
-        tables = readme.texts(scripts)
-        said = [path.read_text() for path in pages]
-        assert [readme.filled(text, tables) for text in said] == said, (
-            f"make tables NAME={name}"
+    for name, folder in readme.folders().items():
+        committed = {page: page.read_text() for page in folder.pages}
+        assert folder.in_checkout() == committed, f"make tables NAME={name}"
+        assert not folder.unused(), name
+
+
+def test_the_site_has_every_table_of_the_notes(readme: ModuleType) -> None:
+    notes = [folder for folder in readme.folders().values() if folder.notes]
+    assert notes
+    for folder in notes:
+        page = folder.on_site()[folder.notes]
+        assert readme.ON_THE_SITE not in page
+        shown = re.findall(
+            r"<!-- table: [^<>]+ -->\n(.*?)\n<!-- end -->", page, re.DOTALL
         )
-        assert not readme.unused(said, tables), name
+        assert all("\n|--" in table for table in shown), folder.notes
+
+
+def test_a_readme_says_what_it_has_to_say_in_800_words(readme: ModuleType) -> None:
+    marks = re.compile(r"<!-- table: .*?<!-- end -->|<!-- .*? -->", re.DOTALL)
+    for name, folder in readme.folders().items():
+        words = len(marks.sub("", folder.readme.read_text()).split())
+        assert words <= 800, f"{name}: {words} words; NOTES.md has room for more"
 
 
 @pytest.mark.parametrize(
@@ -88,13 +105,13 @@ def test_no_table_of_a_readme_stands_outside_the_marks_but_those_without_a_csv_f
     typed = {  # pictures
         "fed_wae": ["| | without privacy | ε = 8 | ε = 4 |"]
     }
-    for name, pages, scripts in readme.readmes():
+    for name, folder in readme.folders().items():
         if name == ".":
             continue
-        empty = {key: lambda: "" for key in readme.texts(scripts)}
+        empty = {key: lambda: "" for key in readme.texts(folder.scripts)}
         lines = [
             line
-            for path in pages
+            for path in folder.pages
             for line in readme.filled(path.read_text(), empty).splitlines()
         ]
         heads = [line for line, below in pairwise(lines) if below.startswith("|---")]

@@ -9,13 +9,17 @@ A table stands between two marks, each on a line of its own: `<!-- table: NAME -
 `<!-- end -->`. All are declared in the folder's `tables.toml` (`common/declared.py`);
 what cannot be declared is in `show.py`: a dict TABLES of names and functions.
 `overview.py` has those of benchmarks/README.md.
+
+A folder's `NOTES.md` has what is too long for its README. The checkout shows where its
+tables go, and the documentation site has them (`docs/stage.py`).
 """
 
 import argparse
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -26,6 +30,7 @@ from common.options import command
 
 BENCHMARKS = Path(__file__).parents[1]
 Texts = Mapping[str, Callable[[], str]]
+ON_THE_SITE = "*The table is on the documentation site: `make docs`.*"
 _START = re.compile(r"<!-- (?:table|figure): ")
 _MARKED = re.compile(
     r"<!-- (?P<kind>table|figure): (?P<name>[^<>]+?) -->(?P<old>(?:(?!<!-- ).)*?)<!-- end -->",
@@ -33,14 +38,54 @@ _MARKED = re.compile(
 )
 
 
-def readmes() -> Iterator[tuple[str, list[Path], list[Path]]]:
-    """Each folder's name, its pages (the README, and others for what is long), and what
-    fills them.
-    """
-    yield ".", [BENCHMARKS / "README.md"], [BENCHMARKS / "common" / "overview.py"]
+@dataclass(frozen=True)
+class Folder:
+    """A folder's pages, and the scripts that declare their tables."""
+
+    readme: Path
+    notes: Path | None
+    scripts: list[Path]
+
+    @property
+    def pages(self) -> list[Path]:
+        return [self.readme, *([self.notes] if self.notes else [])]
+
+    def in_checkout(self) -> dict[Path, str]:
+        """Each page as it is committed."""
+        tables = texts(self.scripts)
+        readme = filled(self.readme.read_text(), tables, str(self.readme))
+        if self.notes is None:
+            return {self.readme: readme}
+        notes = filled(
+            self.notes.read_text(), tables, str(self.notes), with_tables=False
+        )
+        return {self.readme: readme, self.notes: notes}
+
+    def on_site(self) -> dict[Path, str]:
+        """Each page with all its tables."""
+        tables = texts(self.scripts)
+        return {
+            page: filled(page.read_text(), tables, str(page)) for page in self.pages
+        }
+
+    def unused(self) -> list[str]:
+        """The tables that no page shows."""
+        return unused((page.read_text() for page in self.pages), texts(self.scripts))
+
+
+def folders() -> dict[str, Folder]:
+    """The folders of benchmarks by name; `.` is the overview of all."""
+    overview = BENCHMARKS / "common" / "overview.py"
+    every = {".": Folder(BENCHMARKS / "README.md", None, [overview])}
     for path in sorted(BENCHMARKS.glob("*/README.md")):
-        scripts = _there(path.parent, ("tables.toml", "show.py"))
-        yield path.parent.name, sorted(path.parent.glob("*.md")), scripts
+        folder = path.parent
+        notes = folder / "NOTES.md"
+        every[folder.name] = Folder(
+            readme=path,
+            notes=notes if notes.exists() else None,
+            scripts=_there(folder, ("tables.toml", "show.py")),
+        )
+    return every
 
 
 def _there(folder: Path, names: Iterable[str]) -> list[Path]:
@@ -67,7 +112,13 @@ def _loaded(script: Path) -> ModuleType:
     return module
 
 
-def filled(page: str, tables: Texts, where: str = "README.md") -> str:
+def filled(
+    page: str,
+    tables: Texts,
+    where: str = "README.md",
+    *,
+    with_tables: bool = True,
+) -> str:
     """The same text with what the tables say now between its marks."""
 
     def fill(mark: re.Match[str]) -> str:
@@ -78,9 +129,10 @@ def filled(page: str, tables: Texts, where: str = "README.md") -> str:
                 f"{where}: no {kind} has the name {name!r}. There are: "
                 f"{', '.join(tables)}."
             )
-        text = tables[name]()
         if kind == "table":
-            text = f"\n{text}\n"
+            text = f"\n{tables[name]() if with_tables else ON_THE_SITE}\n"
+        else:
+            text = tables[name]()
         return f"<!-- {kind}: {name} -->{text}<!-- end -->"
 
     marks = len(_START.findall(page))
@@ -114,7 +166,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     args = parser().parse_args()
-    every = {name: (pages, scripts) for name, pages, scripts in readmes()}
+    every = folders()
     unknown = sorted(set(args.names) - set(every))
     if unknown:
         sys.exit(
@@ -123,18 +175,15 @@ def main() -> None:
         )
     differ = []
     for name in args.names or every:
-        pages, scripts = every[name]
-        tables = texts(scripts)
-        for path in pages:
-            old = path.read_text()
-            new = filled(old, tables, str(path))
-            if new != old:
+        folder = every[name]
+        for path, text in folder.in_checkout().items():
+            if text != path.read_text():
                 differ.append(str(path))
                 if not args.check:
-                    path.write_text(new)
-        left = unused((path.read_text() for path in pages), tables)
-        if left:
-            sys.exit(f"{name}: nothing shows {', '.join(left)}.")
+                    path.write_text(text)
+        not_shown = folder.unused()
+        if not_shown:
+            sys.exit(f"{name}: nothing shows {', '.join(not_shown)}.")
     print("\n".join(differ) or "Every table says what its CSV file says.")
     if args.check and differ:
         sys.exit("These differ from their CSV files: run `make tables`.")

@@ -1,4 +1,4 @@
-"""The tables of README.md and TABLES.md that compare cell by cell; the others are
+"""The tables of README.md and NOTES.md that compare cell by cell; the others are
 declared in tables.toml.
 """
 

@@ -1,4 +1,4 @@
-"""The tables of README.md and TABLES.md: losses first, then counts, then every cell."""
+"""The tables of README.md and NOTES.md: losses first, then counts, then every cell."""
 
 from functools import cache
 from pathlib import Path
@@ -40,7 +40,7 @@ SAID = (
     "impossible",
     "ks",
 )
-# of losses; the others stand in TABLES.md
+# of losses; the others stand in NOTES.md
 FIRST = ("avd2", "avd3", "boosting_auc", "boosting_f1")
 KEY = ["dataset", "epsilon"]
 
