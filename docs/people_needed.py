@@ -13,9 +13,9 @@ import re
 from pathlib import Path
 
 import understudy as us
-from understudy.api.synthesize import SCHEMA_SHARE
 from understudy.privacy.buy_schema import quote
 from understudy.privacy.kinds import without_bounds
+from understudy.privacy.schema_share import schema_budget
 
 PAGE = Path(__file__).with_suffix(".md")
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -56,7 +56,8 @@ def showing(columns: int, epsilon: float) -> str:
     kinds = without_bounds(
         {column.name: column.kind for column in schema_of(columns).columns}
     )
-    offer = quote(kinds, epsilon=epsilon * SCHEMA_SHARE, delta=DELTA / 2, gaussian=True)
+    share = schema_budget(us.Budget(epsilon, DELTA))
+    offer = quote(kinds, epsilon=share.epsilon, delta=share.delta, gaussian=True)
     assert offer is not None, "there is something to buy"
     return f"{_rounded(offer.category_threshold):,}"
 

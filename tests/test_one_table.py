@@ -15,7 +15,6 @@ import pytest
 
 import understudy as us
 from test_cli import Run
-from understudy.api.synthesize import SCHEMA_SHARE, what_is_left
 from understudy.data.infer import infer_schema
 from understudy.data.reading import files
 from understudy.data.schema import Boolean, Categorical, Schema
@@ -40,6 +39,7 @@ from understudy.privacy.accounts.accounting import (
 from understudy.privacy.accounts.budget import shown
 from understudy.privacy.buy_schema import quote
 from understudy.privacy.kinds import kinds_of
+from understudy.privacy.schema_share import SCHEMA_SHARE, remaining_budget
 from understudy.privacy.secure.counts import needed_noise, spend_of
 from understudy.report.page import write_report
 from understudy.runs import result as results
@@ -188,7 +188,7 @@ def test_the_purchase_and_what_is_left_are_within_the_whole(
         n for event, n in flatten(offer.event).items() if not isinstance(event, Reveals)
     )
     assert bought == sum(looks[kind] for kind in kinds.values())
-    rest = what_is_left(whole, offer)
+    rest = remaining_budget(whole, offer)
     assert rest.delta == whole.delta
     for cells in (1, 2_000):
         spend = spend_of([(needed_noise(cells, rest), cells)]) + flatten(offer.event)
@@ -636,7 +636,7 @@ def test_what_a_purchase_leaves_pays_for_a_release_of_few_cells_and_of_many(
         delta=whole.delta / 2,
         gaussian=True,
     )
-    rest = what_is_left(whole, offer)
+    rest = remaining_budget(whole, offer)
     assert rest.epsilon > 0.7 * most
     for cells in (3, 300):
         release = Counter({DiscreteGaussian(needed_noise(cells, rest)): cells})

@@ -5,11 +5,12 @@
     result.sample(1_000)
     print(result.privacy)
 
-All of it is within ε. With a public `schema` all of ε goes into the release of `gram`.
-Without one, where numbers are and which texts there are is not known to be public, and
-nothing may take it from rows for free: `gram` looks for the numbers itself, and
-`SCHEMA_SHARE` of ε buys the texts (`privacy/buy_schema.py`), where there are any. The
-statement adds both up.
+All of it is within ε. With a public `schema` (`_read_declared`) all of ε goes into the
+release of `gram`. Without one (`_read_and_buy`), where numbers are and which texts
+there are is not known to be public, and nothing may take it from rows for free: `gram`
+looks for the numbers itself, and a share of ε (`privacy/schema_share.py`) buys the
+texts (`privacy/buy_schema.py`), where there are any. From then on (`_release`) both are
+the same run, and the statement adds up what was paid.
 
 Guarantee: (ε, δ)-DP for one person with all of it, where `person`, `rows_are_people` or
 the schema say who that is, else for one row; written into the holder's ledger before it
@@ -22,13 +23,11 @@ out unless it is declared. A person has one row. A ledger that is there keeps it
 lifetime budget. What was bought before an error stays paid for.
 """
 
-import math
-import shlex
 import uuid
 import warnings
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -36,15 +35,32 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from understudy.api.table_checks import (
+    open_solvent_ledger,
+    require_known_columns,
+    require_people,
+    require_purchase,
+    require_target,
+    require_unit,
+    require_unspent,
+    unbought_schema,
+    warn_of_others,
+    warn_of_purchase,
+    warns_of_few_people,
+)
+from understudy.api.table_record import (
+    make_folder,
+    with_held_out,
+    with_purchase,
+    write_run_file,
+)
 from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
-from understudy.data.column import OTHER
 from understudy.data.header import apply_header, require_header
-from understudy.data.id_names import id_names, likely_person
-from understudy.data.infer import are_spellings
 from understudy.data.kinds import (
     TABLE,
     ArraySchema,
+    PublicSchema,
     load_schema,
     one_kind_of_row,
     read_rows,
@@ -52,11 +68,9 @@ from understudy.data.kinds import (
 from understudy.data.reading.decoded import require_decoded
 from understudy.data.reading.files import (
     Source,
-    batches_of,
     described_source,
     is_long,
     is_of_engine,
-    open_source,
 )
 from understudy.data.reading.held_out import (
     USUAL,
@@ -73,55 +87,28 @@ from understudy.data.reading.sources import (
 )
 from understudy.data.reading.writing import coarsen, coarsen_long
 from understudy.data.reading.written import quiet_frame
-from understudy.data.schema import (
-    BOUGHT,
-    Boolean,
-    Categorical,
-    Column,
-    Schema,
-    was_bought,
-)
+from understudy.data.schema import BOUGHT, Schema, was_bought
 from understudy.data.table import Table, open_table, read_table
-from understudy.ground import errors
-from understudy.ground.check import nearest, plain_name
-from understudy.ground.durable import own_folder, replace_json
-from understudy.ground.durable import replace as write
-from understudy.ground.errors import (
-    ArtefactError,
-    ConfigError,
-    SchemaError,
-    UtilityWarning,
-)
-from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, flatten
-from understudy.privacy.accounts.accounting import epsilon as epsilon_of
+from understudy.ground.check import plain_name
+from understudy.ground.durable import own_folder
+from understudy.ground.errors import ArtefactError, ConfigError, UtilityWarning
 from understudy.privacy.accounts.budget import USUAL_DELTA, Budget, shown
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.buy_schema import Quote, buy_schema, first_of, quote
+from understudy.privacy.buy_schema import buy_schema, quote
 from understudy.privacy.kinds import (
     Kinds,
     hint_at_groups,
     kinds_of,
-    require_kinds,
     with_one_of,
     without_bounds,
     without_times,
 )
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure.counts import needed_noise, spend_of
+from understudy.privacy.schema_share import remaining_budget, schema_budget
 from understudy.protocols.core import Watcher
-from understudy.protocols.core.forecast import MORE
-from understudy.protocols.gram import protocol as gram
-from understudy.runs.federation import Federation, Holder, open_lifetime_ledger
+from understudy.runs.federation import Federation, Holder
 from understudy.runs.registry import of_rows, protocol_named
 from understudy.runs.result import Result
-from understudy.runs.runfile import PartySection, RunFile
-
-# of ε, and half of δ, where categories are bought: a sixth of what noise allows, as
-# squares add up
-SCHEMA_SHARE = 0.4
-# of what is left: noise is rounded up, release by release
-_SHARES = (0.99, 0.97, 0.95, 0.92, 0.9)
-_CELLS = (1, 3, 60, 300)  # sizes of releases
 
 
 def synthesize(
@@ -173,26 +160,20 @@ def synthesize(
     nobody out. Of a database it has to be asked for, as rows are copied beside the
     ledger. Of images and series nobody is held out.
     """
-    declares = load_schema(schema) if isinstance(schema, str | Path) else schema
-    protocol = "gram" if declares is None else of_rows("gram", {"one": declares})
+    declared = load_schema(schema) if isinstance(schema, str | Path) else schema
+    protocol = "gram" if declared is None else of_rows("gram", {"one": declared})
     if protocol != "gram":
         settings = {key: value for key, value in settings.items() if value is not None}
     config = protocol_named(protocol).configured(settings)
-    if is_of_engine(source):
-        if declares is None:
-            raise ConfigError(
-                "of an engine's frame a schema is needed. Nothing was read or charged."
-            )
-        source = described_source(source)
-    elif hasattr(source, "__arrow_c_stream__") and not isinstance(source, pd.DataFrame):
-        source = pa.table(source).to_pandas()
-    if isinstance(source, pd.DataFrame):
-        source = quiet_frame(source)
-    source = _as_written(source, encoding, missing)
+    if declared is None and is_of_engine(source):
+        raise ConfigError(
+            "of an engine's frame a schema is needed. Nothing was read or charged."
+        )
+    source = _as_written(in_pandas(source), encoding, missing)
     unnamed = name is None and isinstance(source, pd.DataFrame | EngineFrame)
     name = name or _name(source)
     plain_name(holder=name, nothing="Nothing was read or charged.")
-    if declares is None or TABLE.describes(declares):
+    if declared is None or TABLE.describes(declared):
         source = apply_header(source, header)
     elif header is not None:
         raise ConfigError(
@@ -205,19 +186,27 @@ def synthesize(
             f"{home} already has a run in it: choose another folder. Nothing was read "
             "or charged."
         )
-    whole = Budget(epsilon, delta)
-    run = f"{protocol}-{uuid.uuid4().hex[:8]}"
+    budget = Budget(epsilon, delta)
     ledger = own_folder(Path(ledgers)) / f"{name}.ledger"
     if unnamed:
-        _require_unspent(ledger, name)
-    if declares is None:
-        _require_unit(require_header(source, header), person, rows_are_people)
+        require_unspent(ledger, name)
+    if declared is None:
+        require_unit(require_header(source, header), person, rows_are_people)
     if holdout is None:
         holdout = USUAL if home is not None and holds_out_unasked(source) else 0.0
-    away: Path | None = None
-    offer: Quote | None = None
-    table: Table | ArrayTable[Any]
-    if declares is not None:
+    run = _Run(
+        name=f"{protocol}-{uuid.uuid4().hex[:8]}",
+        protocol=protocol,
+        config=config,
+        settings=settings,
+        holder=name,
+        budget=budget,
+        ledger=ledger,
+        lifetime_epsilon=lifetime_epsilon,
+        holdout=holdout,
+        folder=home,
+    )
+    if declared is not None:
         if (
             person is not None
             or rows_are_people
@@ -229,222 +218,256 @@ def synthesize(
                 "a schema says who and what: leave person, rows_are_people, kinds, "
                 "one_of and without out. Nothing was read or charged."
             )
-        public = one_kind_of_row(declares)
-        public.require_public(f"the schema of {name}")
-        public.require_unit(f"the schema of {name}")
-        if not TABLE.describes(public):
-            # a coin for each row would tear a person's images or series apart
-            holdout = 0.0
-        with removed_if_refused(ledger.parent, f"{name}-{run}"):
-            if holdout:
-                source, away = hold_out(
-                    source, holdout, SecureRng(), ledger.parent, f"{name}-{run}"
-                )
-            table = read_rows(
-                source, public, name if isinstance(source, pd.DataFrame) else None
-            )
-            if TABLE.describes(public) and not table.long:
-                require_people(config, public, whole, table.rows)
-            book = _book(ledger, name, whole, lifetime_epsilon)
-        rest = whole
-        told = TABLE.describes(public) and _say_expected(config, public, whole)
+        prepared = _read_declared(run, source, declared)
     else:
-        _require_named(source, without, {*(kinds or {}), person})
-        people = require_decoded(source)
-        declared = kinds_of(
+        prepared = _read_and_buy(
+            run,
             source,
             kinds,
-            person=person,
-            confirmed=names_and_kinds_are_public,
-            header=header,
-            without=without,
-            price=f"ε = {shown(epsilon)} at δ = {delta:g}",
-        )
-        source = without_times(source, declared, kinds)
-        if one_of is None:
-            hint_at_groups(declared)
-        declared = with_one_of(declared, one_of or ())
-        _require(source, declared, person, config)
-        declared = without_bounds(declared)
-        offer = quote(
-            declared, epsilon=epsilon * SCHEMA_SHARE, delta=delta / 2, gaussian=True
-        )
-        rest = whole if offer is None else what_is_left(whole, offer)
-        require_people(config, columns_of(declared), rest, people)
-        with removed_if_refused(ledger.parent, f"{name}-{run}"):
-            if holdout:
-                source, away = hold_out(
-                    source, holdout, SecureRng(), ledger.parent, f"{name}-{run}"
-                )
-            book = _book(ledger, name, whole, lifetime_epsilon)
-        told = _say_expected(config, columns_of(declared), rest)
-        if home is not None:
-            _make(home)
-        table = _bought(
-            source,
-            declared,
-            book,
-            whole,
-            run=run,
+            names_and_kinds_are_public=names_and_kinds_are_public,
+            one_of=one_of,
             person=person,
             rows_are_people=rows_are_people,
-            name=name,
+            header=header,
+            without=without,
         )
-        _require_target(config.target, table.schema)
-        _say_lost("left out", [c for c in declared if c not in table.schema.names])
-        _say_spellings(table.schema)
-    holder = Holder(
-        name, table, book, rest, total=whole, came=source if declares is None else None
-    )
-    if home is not None:
-        _make(home)
-        _note(home, holder, table, source, settings, run, protocol, away)
-    result = train(
-        protocol,
-        Federation.from_holders([holder]),
-        folder=home,
-        watch=watch,
-        run=run,
-        **settings,
-    )
-    if declares is None:
-        result = _with_purchase(result, whole)
-    if holdout:
-        result = _with_held_out(result, holdout)
-    if declares is None:
-        drawn = result.generator.sample(1_000, seed=0).astype(object)
-        _say_lost(
-            f'mostly "{OTHER}"',
-            [str(c) for c in drawn if (drawn[c] == OTHER).mean() > 0.5],
-        )
-    if not told and (said := result.artefact.card.get("warning")):
-        warnings.warn(said, UtilityWarning, stacklevel=2)
+    result = _release(run, prepared, watch)
     if home is not None:
         result.save(home, rows=rows)
     return result
 
 
-def _require_target(target: str | None, bought: Schema) -> None:
-    """SchemaError where nothing of the target could be bought: its texts are paid by
-    then.
-    """
-    if target is not None and target not in bought.names:
-        raise SchemaError(
-            f'target "{target}": no text of it is common enough to stand out of the '
-            "noise. The texts of the table are charged, and nothing else was measured; "
-            "declare the categories of the target, or name another."
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """One call: whose rows, what all of it may cost, and where it is written."""
+
+    name: str
+    protocol: str
+    config: Any
+    settings: Mapping[str, Any]
+    holder: str
+    budget: Budget
+    ledger: Path
+    lifetime_epsilon: float | None
+    holdout: float
+    folder: Path | None
+
+    def hold_out(self, source: Source) -> tuple[Source, Path | None]:
+        """The rows that stay, and the file of those that are held out, if any are."""
+        if not self.holdout:
+            return source, None
+        home = self.ledger.parent
+        return hold_out(source, self.holdout, SecureRng(), home, self._files)
+
+    def removed_if_refused(self) -> AbstractContextManager[None]:
+        return removed_if_refused(self.ledger.parent, self._files)
+
+    @property
+    def _files(self) -> str:
+        return f"{self.holder}-{self.name}"
+
+    def open_ledger(self) -> Ledger:
+        return open_solvent_ledger(
+            self.ledger, self.holder, self.budget, self.lifetime_epsilon
         )
 
 
-def columns_of(declared: Kinds) -> Schema:
-    """Columns of these names and kinds; what is released of texts hardly depends on how
-    many there are.
+@dataclass(frozen=True, kw_only=True)
+class _Prepared:
+    """Rows that fit a public schema, and what their release may cost. `bought`: that
+    part of the schema was bought. `warned`: that people were said to be few.
     """
-    columns = (
-        kind if isinstance(kind, Column) else Boolean(name=name)
-        for name, kind in declared.items()
+
+    source: Source
+    table: Table | ArrayTable[Any]
+    ledger: Ledger
+    budget: Budget
+    held_out: Path | None
+    bought: bool
+    warned: bool
+
+
+def _read_declared(run: _Run, source: Source, declared: PublicSchema) -> _Prepared:
+    """Read rows by a public schema: all of the budget is for the release."""
+    schema = one_kind_of_row(declared)
+    schema.require_public(f"the schema of {run.holder}")
+    schema.require_unit(f"the schema of {run.holder}")
+    title = run.holder if isinstance(source, pd.DataFrame) else None
+    held_out = None
+    with run.removed_if_refused():
+        # a coin for each row would tear a person's images or series apart
+        if TABLE.describes(schema):
+            source, held_out = run.hold_out(source)
+        table = read_rows(source, schema, title)
+        if TABLE.describes(schema) and not table.long:
+            require_people(run.config, schema, run.budget, table.rows)
+        ledger = run.open_ledger()
+    warned = TABLE.describes(schema) and warns_of_few_people(
+        run.config, schema, run.budget
     )
-    return Schema(columns=tuple(columns))
-
-
-def _say_expected(config: gram.Config, schema: Schema, budget: Budget) -> bool:
-    """Whether so few people were warned of before anything is paid for, which can be
-    where their number is public.
-    """
-    if config.public_people is None:
-        return False
-    expected = gram.forecast(
-        config, {"one": schema}, {"one": budget}, config.public_people
-    ).expected
-    if expected is None or not expected.poor:
-        return False
-    warnings.warn(
-        f"{expected} {MORE} Nothing was charged so far.", UtilityWarning, stacklevel=3
-    )
-    return True
-
-
-def require_people(
-    config: gram.Config, schema: Schema, budget: Budget, people: int
-) -> None:
-    """ConfigError where so few people are in the rows that nothing can come of it,
-    unless their number is public.
-
-    Guarantee: none. It follows from the number of rows, and is said to their holder
-    alone, before anything is paid.
-    """
-    if config.public_people is not None or not config.private:
-        return
-    expected = gram.forecast(config, {"one": schema}, {"one": budget}, people).expected
-    if expected is None or not expected.hopeless:
-        return
-    raise ConfigError(
-        f"nothing can come of so few people. {expected} {MORE} To go on nevertheless, "
-        "say about how many there are, where that is publicly known: public_people=N "
-        "(--people N). This follows from the rows: keep it to yourself. Nothing was "
-        "charged."
+    return _Prepared(
+        source=source,
+        table=table,
+        ledger=ledger,
+        budget=run.budget,
+        held_out=held_out,
+        bought=False,
+        warned=warned,
     )
 
 
-def _say_lost(what: str, columns: Sequence[str]) -> None:
-    """A UtilityWarning that names columns of which nothing, or little, could be bought,
-    where there are any.
-    """
-    said = (
-        f"{what}, as too few people share a value of them: {', '.join(columns)}. More "
-        "people or a larger ε would"
+def _read_and_buy(
+    run: _Run,
+    source: Source,
+    kinds: Kinds | None,
+    *,
+    names_and_kinds_are_public: bool,
+    one_of: Sequence[str | Sequence[str]] | None,
+    person: str | None,
+    rows_are_people: bool,
+    header: bool | None,
+    without: Sequence[str],
+) -> _Prepared:
+    """Read rows whose texts are bought, and whose numbers the release looks for."""
+    require_known_columns(source, without, {*(kinds or {}), person})
+    people = require_decoded(source)
+    declared = kinds_of(
+        source,
+        kinds,
+        person=person,
+        confirmed=names_and_kinds_are_public,
+        header=header,
+        without=without,
+        price=f"ε = {shown(run.budget.epsilon)} at δ = {run.budget.delta:g}",
     )
-    if columns:
-        warnings.warn(
-            f"{said} keep them, or a schema that declares them.",
-            UtilityWarning,
-            stacklevel=3,
+    source = without_times(source, declared, kinds)
+    if one_of is None:
+        hint_at_groups(declared)
+    declared = with_one_of(declared, one_of or ())
+    require_purchase(source, declared, person, run.config)
+    declared = without_bounds(declared)
+    purchase = schema_budget(run.budget)
+    offer = quote(
+        declared, epsilon=purchase.epsilon, delta=purchase.delta, gaussian=True
+    )
+    budget = run.budget if offer is None else remaining_budget(run.budget, offer)
+    unbought = unbought_schema(declared)
+    require_people(run.config, unbought, budget, people)
+    with run.removed_if_refused():
+        source, held_out = run.hold_out(source)
+        ledger = run.open_ledger()
+    warned = warns_of_few_people(run.config, unbought, budget)
+    if run.folder is not None:
+        make_folder(run.folder)
+    table = _buy(run, source, declared, ledger, person, rows_are_people)
+    require_target(run.config.target, table.schema)
+    warn_of_purchase(declared, table.schema)
+    return _Prepared(
+        source=source,
+        table=table,
+        ledger=ledger,
+        budget=budget,
+        held_out=held_out,
+        bought=True,
+        warned=warned,
+    )
+
+
+def _buy(
+    run: _Run,
+    source: Source,
+    declared: Kinds,
+    ledger: Ledger,
+    person: str | None,
+    rows_are_people: bool,
+) -> Table:
+    """The table with the categories that were bought for it, charged to the ledger
+    first.
+    """
+    title = run.holder if isinstance(source, pd.DataFrame) else None
+    purchase = schema_budget(run.budget)
+    schema = buy_schema(
+        source,
+        declared,
+        ledger,
+        epsilon=purchase.epsilon,
+        delta=purchase.delta,
+        stated_at=run.budget.delta,
+        run=run.name,
+        rng=SecureRng(),
+        person=person,
+        rows_are_people=rows_are_people,
+        name=title,
+        gaussian=True,
+    )
+    if not was_bought(schema):
+        today = f"{datetime.now(UTC):%Y-%m-%d}"
+        note = f"{BOUGHT} {today} by the run itself: where numbers are."
+        schema = replace(schema, note=f"{note} Names and kinds were declared.")
+    if not is_long(source, len(declared)):
+        return read_table(coarsen(source, schema, title), schema, run.holder)
+    fitted = run.ledger.with_name(f"{run.holder}-fitted.parquet")
+    return open_table(coarsen_long(source, schema, fitted), schema)
+
+
+def _release(run: _Run, prepared: _Prepared, watch: Watcher | None) -> Result:
+    """Release a generator of the prepared rows, and state what all of it cost."""
+    holder = Holder(
+        run.holder,
+        prepared.table,
+        prepared.ledger,
+        prepared.budget,
+        total=run.budget,
+        came=prepared.source if prepared.bought else None,
+    )
+    if run.folder is not None:
+        make_folder(run.folder)
+        write_run_file(
+            run.folder,
+            holder,
+            prepared.source,
+            schema=prepared.table.schema,
+            protocol=run.protocol,
+            settings=run.settings,
+            run=run.name,
+            held_out=prepared.held_out,
         )
-
-
-def _say_spellings(schema: Schema) -> None:
-    """A UtilityWarning where a bought list of texts is yes and no in several spellings.
-    It reads the schema alone.
-    """
-    for column in schema.columns:
-        if isinstance(column, Categorical) and are_spellings(
-            {text for text in column.labels if text != OTHER}
-        ):
-            warnings.warn(
-                f'"{column.name}" has yes and no in several spellings '
-                f"({', '.join(column.labels)}): "
-                f'kinds={{"{column.name}": "boolean"}} reads them as one.',
-                UtilityWarning,
-                stacklevel=3,
-            )
-
-
-def _book(path: Path, name: str, whole: Budget, lifetime: float | None) -> Ledger:
-    """The holder's ledger. BudgetExceeded where what is begun could not be paid any
-    more.
-    """
-    book = open_lifetime_ledger(
-        path, name, whole, lifetime, "lifetime_epsilon", "epsilon"
+    result = train(
+        run.protocol,
+        Federation.from_holders([holder]),
+        folder=run.folder,
+        watch=watch,
+        run=run.name,
+        **run.settings,
     )
-    if book.budget.delta < whole.delta or book.remaining() < whole.epsilon * (1 - 1e-9):
-        raise errors.BudgetExceeded(
-            f"{book.holder}: this costs {whole} in all. {book.summary()} Are these "
-            "other people than those of that "
-            'ledger? Then name="…" (--name) gives them one of their own. If they are '
-            "the same and the holder agrees, "
-            f'`understudy ledger budget {book.path} --epsilon E --reason "…"` allows '
-            "more. Nothing was charged."
-        )
-    return book
+    if prepared.bought:
+        result = with_purchase(result, run.budget)
+    if prepared.held_out is not None:
+        result = with_held_out(result, run.holdout)
+    if prepared.bought:
+        warn_of_others(result.generator.sample(1_000, seed=0))
+    if not prepared.warned and (warning := result.artefact.card.get("warning")):
+        warnings.warn(warning, UtilityWarning, stacklevel=3)
+    return result
+
+
+def in_pandas(source: Any) -> Any:
+    """A frame of another library as one of pandas, that of an engine as a source; all
+    else as it is.
+    """
+    if is_of_engine(source):
+        return described_source(source)
+    if hasattr(source, "__arrow_c_stream__") and not isinstance(source, pd.DataFrame):
+        source = pa.table(source).to_pandas()
+    return quiet_frame(source) if isinstance(source, pd.DataFrame) else source
 
 
 def _name(source: Source) -> str:
     if isinstance(source, pd.DataFrame | EngineFrame):
         return "table"
-    named = source_at(source)  # which refuses what is no table
-    return (named.name if isinstance(source, TableSource) else Path(source).name).split(
-        "."
-    )[0]
+    described = source_at(source)  # which refuses what is no table
+    file = described if isinstance(source, TableSource) else Path(source)
+    return file.name.split(".")[0]
 
 
 def _as_written(source: Source, encoding: str | None, missing: Sequence[str]) -> Source:
@@ -459,302 +482,3 @@ def _as_written(source: Source, encoding: str | None, missing: Sequence[str]) ->
     if encoding is not None:
         source = with_encoding(source, encoding)
     return with_missing(source, missing)
-
-
-def _require_named(
-    source: Source, without: Sequence[str], used: Collection[str | None]
-) -> None:
-    """Refuse by the header alone: to go on without a column that is not there, or that
-    is asked for.
-    """
-    header = (
-        [str(column) for column in open_source(source, {}).header] if without else []
-    )
-    for column in without:
-        if column not in header:
-            raise ConfigError(
-                f'there is no column "{column}" to go on '
-                f"without.{nearest(column, header)} Nothing was read or charged."
-            )
-        if column in used:
-            raise ConfigError(
-                f'"{column}" is declared, and left out: say one of them. Nothing was '
-                "read or charged."
-            )
-
-
-def _require_unit(
-    header: Sequence[object], person: str | None, rows_are_people: bool
-) -> None:
-    """Refuse by the header alone: two answers to who a person is, or none where a
-    column is named like an id.
-    """
-    if person is not None and rows_are_people:
-        raise ConfigError(
-            f'person="{person}" says whose each row is, and rows_are_people that '
-            "every row is another person: say "
-            "one of them. Nothing was read or charged."
-        )
-    ids = id_names(header)
-    if ids and person is None and not rows_are_people:
-        named = " and ".join(f'"{column}"' for column in ids) + (
-            " is named like an id" if len(ids) == 1 else " are ids"
-        )
-        likely = likely_person(ids)
-        raise ConfigError(
-            f"is a row a person? {named}, and one person may have several rows. If a "
-            "column says whose each row is: "
-            f'person="{likely}" (--person {shlex.quote(likely)}). If every row is '
-            "another person: "
-            "rows_are_people=True (--rows-are-people). Nothing was charged."
-        )
-
-
-def _require(
-    source: Source, declared: Kinds, person: str | None, config: gram.Config
-) -> None:
-    """Refuse before anything is bought what can be: settings by columns of these names,
-    people with several rows.
-    """
-    if not config.private:
-        raise ConfigError(
-            "private = false is for rehearsals on public rows. Nothing was charged."
-        )
-    require_kinds(source, declared)
-    gram.forecast(
-        config, {"one": columns_of(declared)}, {"one": Budget(1.0, USUAL_DELTA)}
-    )
-    if person is None:
-        return
-    if open_source(source, {}).header.count(person) != 1:
-        raise SchemaError(f'there is no id column "{person}". Nothing was charged.')
-    long = is_long(source, len(declared))
-    own = first_of(batches_of(source, {person: False}, long=long), person)
-    if not own.all():
-        raise SchemaError(
-            f'"{person}": a person has one row here, and {int((~own).sum()):,} rows '
-            "have no id of their own. People "
-            "with several rows are people with events, and a run of `visits` protects "
-            "each with all of them "
-            "(docs/visits.md). This follows from the rows: keep it to yourself. "
-            "Nothing was charged."
-        )
-
-
-def _require_unspent(path: Path, name: str) -> None:
-    """Refuse a frame without a name where another one, or an earlier run of it, has
-    paid already.
-    """
-    if not path.exists():
-        return
-    with Ledger(path, holder=name) as book:
-        if not book.spent():
-            return
-        raise errors.LedgerError(
-            f"{path} holds what a frame without a name has paid. Say whose rows these "
-            f'are: name="{name}" if they are '
-            "of the same people, whose prices add up there, or another name for "
-            f"other people. {book.summary()} "
-            "Nothing was read or charged."
-        )
-
-
-def _bought(
-    source: Source,
-    declared: Kinds,
-    book: Ledger,
-    whole: Budget,
-    *,
-    run: str,
-    person: str | None,
-    rows_are_people: bool,
-    name: str,
-) -> Table:
-    """The table with the categories that were bought for it, charged to the ledger
-    first.
-    """
-    title = name if isinstance(source, pd.DataFrame) else None
-    public = buy_schema(
-        source,
-        declared,
-        book,
-        epsilon=whole.epsilon * SCHEMA_SHARE,
-        delta=whole.delta / 2,
-        stated_at=whole.delta,
-        run=run,
-        rng=SecureRng(),
-        person=person,
-        rows_are_people=rows_are_people,
-        name=title,
-        gaussian=True,
-    )
-    if not was_bought(public):
-        bought = (
-            f"{BOUGHT} {datetime.now(UTC):%Y-%m-%d} by the run itself: where numbers "
-            "are."
-        )
-        public = replace(public, note=f"{bought} Names and kinds were declared.")
-    if not is_long(source, len(declared)):
-        return read_table(coarsen(source, public, title), public, name)
-    assert book.path is not None, "it was opened from a file"
-    return open_table(
-        coarsen_long(source, public, book.path.with_name(f"{name}-fitted.parquet")),
-        public,
-    )
-
-
-def what_is_left(whole: Budget, offer: Quote) -> Budget:
-    """A budget for the release at the δ of the whole one, so that it and the purchase
-    are within that together.
-
-    Gaussian releases spend about Σ 1/σ², whatever they are of: what the purchase leaves
-    of that is the price of many cells with so much noise. The loss of a few whole
-    numbers takes few values and may cost more or less than that, so less is tried until
-    the accountant finds releases of any size within the whole. Beside other noise the
-    release has the noise of what is left of ε at half of δ, since then ε and δ add up.
-    """
-    spend = flatten(offer.event)
-    paid = math.fsum(
-        n / event.sigma**2
-        for event, n in spend.items()
-        if isinstance(event, DiscreteGaussian)
-    )
-    if paid:
-        most = _CELLS[-1]
-        left = (
-            most
-            * needed_noise(most, Budget(whole.epsilon, whole.delta - offer.reveals))
-            ** -2
-            - paid
-        )
-        for share in _SHARES:
-            each = DiscreteGaussian((share * left / most) ** -0.5)
-            rest = Budget(
-                min(whole.epsilon, epsilon_of({each: most}, whole.delta)), whole.delta
-            )
-            if all(
-                epsilon_of(_release(cells, rest) + spend, whole.delta) <= whole.epsilon
-                for cells in _CELLS
-            ):
-                return rest
-    rest = Budget(whole.epsilon * (1 - SCHEMA_SHARE), whole.delta / 2)
-    if not whole.delta:
-        return rest
-    return Budget(
-        min(epsilon_of(_release(cells, rest), whole.delta) for cells in _CELLS),
-        whole.delta,
-    )
-
-
-def _release(cells: int, budget: Budget) -> Counter[DpEvent]:
-    """The price of so many counts with the noise that this budget asks for."""
-    return spend_of([(needed_noise(cells, budget), cells)])
-
-
-def _with_purchase(result: Result, whole: Budget) -> Result:
-    """The same result, whose statement says what was allowed in all. What was paid
-    under the run's name is in it.
-    """
-    (party,) = result.privacy.parties
-    outside = (
-        "the names and the kinds of columns; where numbers are, and which texts "
-        "there are, was bought, within ε",
-        *(text for text in result.privacy.outside if not text.startswith("the schema")),
-    )
-    privacy = replace(
-        result.privacy, parties=(replace(party, budget=whole),), outside=outside
-    )
-    made = result.generator
-    card = dict(made.card) | {"privacy": privacy.to_dict()}
-    return replace(result, privacy=privacy, artefact=replace(made, card=card))
-
-
-def _with_held_out(result: Result, share: float) -> Result:
-    """The same result, whose statement says that people were held out of it, and whose
-    counts are of all of them.
-    """
-    said = (
-        f"each person was held out of the run with a chance of {100 * share:g} %, by a "
-        "secret coin, so that attacks have a control. Nothing was released of those. "
-        f"Counts are divided by {100 * (1 - share):g} %, so that they are of "
-        "everybody, and their intervals include the coins"
-    )
-    privacy = replace(result.privacy, outside=(*result.privacy.outside, said))
-    made = result.generator
-    card = dict(made.card) | {"privacy": privacy.to_dict(), "held_out": share}
-    release = made.release
-    if release is not None:
-        release = replace(release, about={**release.about, "held_out": share})
-    people = round(result.people / (1 - share))
-    return replace(
-        result,
-        privacy=privacy,
-        people=people,
-        artefact=replace(made, card=card, release=release),
-    )
-
-
-def _make(folder: Path) -> None:
-    """The folder for the artefacts: made before anything is paid for."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtefactError(
-            f"{folder} cannot be made ({error.strerror}). Nothing was charged."
-        ) from None
-
-
-def _place(source: Source) -> dict[str, Any]:
-    """Where a source lies and how it is read, for a run file; a frame is nowhere."""
-    if isinstance(source, TableSource):
-        return asdict(source.within(Path.cwd()))
-    return {
-        "table": ""
-        if isinstance(source, pd.DataFrame | EngineFrame)
-        else str(Path(source).resolve())
-    }
-
-
-def _note(
-    home: Path,
-    holder: Holder,
-    table: Table | ArrayTable[Any],
-    source: Source,
-    settings: Mapping[str, Any],
-    run: str,
-    protocol: str,
-    away: Path | None = None,
-) -> None:
-    """What was done, as a run file, beside the artefacts: `understudy report` finds
-    table and ledger by it.
-
-    The rows are named as they came. Those of a frame whose schema was bought are
-    written beside the holder's ledger.
-    """
-    assert holder.ledger.path is not None, "it was opened from a file"
-    ledger = holder.ledger.path.resolve()
-    table.schema.save(home / "schema.toml")
-    if holder.came is not None and isinstance(source, pd.DataFrame):
-        source = write(
-            ledger.with_name(f"{holder.name}-rows.csv"),
-            source.to_csv(index=False).encode(),
-        )
-    price = holder.budget
-    section = PartySection(
-        **_place(source),
-        schema="schema.toml",
-        epsilon=price.epsilon,
-        delta=price.delta,
-        ledger=str(ledger),
-    )
-    given = {key: value for key, value in settings.items() if value is not None}
-    file = RunFile(
-        protocol=protocol,
-        parties={holder.name: section},
-        settings=given,
-        out=".",
-        folder=home,
-    )
-    write(home / "run.toml", file.to_toml().encode())
-    told = {} if away is None else {"held_out": str(away.resolve())}
-    replace_json(home / "run.json", {"run": run, "rehearsal": False} | told)

@@ -28,13 +28,12 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from understudy.answers.raking import Weights
-from understudy.api.synthesize import synthesize
+from understudy.api.synthesize import in_pandas, synthesize
 from understudy.data.column import OTHER
 from understudy.data.kinds import TABLE, ArraySchema, load_schema, schema_from
 from understudy.data.reading.files import Source
@@ -220,7 +219,7 @@ class SyntheticClassifier(ClassifierMixin, Synthesizer):  # type: ignore[misc]
     def predict_proba(self, rows: Source) -> NDArray[np.float32]:
         """The probability of each of `classes_`: (rows, classes)."""
         check_is_fitted(self)
-        rows = _table(rows)
+        rows = in_pandas(rows)
         schema: Any = self.generator_.schema
         if was_bought(schema):
             # bounds that were bought leave some rows outside
@@ -279,7 +278,7 @@ class SyntheticClassifier(ClassifierMixin, Synthesizer):  # type: ignore[misc]
             return declared.kind
         if declared is not None:
             return declared.partition(" ")[0]
-        frame = _table(source)
+        frame = in_pandas(source)
         if not isinstance(frame, pd.DataFrame) or target not in frame:
             return None
         dtype = frame[target].dtype
@@ -292,7 +291,7 @@ def _joined(rows: Any, y: Any, target: str | None) -> pd.DataFrame:
     """The rows with `y` as their last column. ConfigError where they do not fit."""
     if target is None:
         raise ConfigError(f'which column is y? Say target="…". {_NOTHING}')
-    frame = _table(rows)
+    frame = in_pandas(rows)
     if not isinstance(frame, pd.DataFrame):
         raise ConfigError(
             "y goes with a table whose columns have names, and this is none. In a "
@@ -307,13 +306,6 @@ def _joined(rows: Any, y: Any, target: str | None) -> pd.DataFrame:
         raise ConfigError(f"y must be one label for each row. {_NOTHING}")
     labels = pd.Series(y).set_axis(frame.index)
     return frame.assign(**{target: labels})
-
-
-def _table(rows: Any) -> Any:
-    """A DataFrame of another library as one of pandas; anything else as it is."""
-    if hasattr(rows, "__arrow_c_stream__") and not isinstance(rows, pd.DataFrame):
-        return pa.table(rows).to_pandas()
-    return rows
 
 
 def _plain(value: Any) -> Any:

@@ -291,7 +291,7 @@ def schema_buy(
     are clipped in the cleaned table. A table that looks misread, or has too few people,
     is refused before anything is charged, as by `understudy synthesize`.
     """
-    from understudy.api.synthesize import columns_of, require_people
+    from understudy.api.table_checks import require_people, unbought_schema
     from understudy.data.header import require_header
     from understudy.data.reading.decoded import require_decoded
     from understudy.data.reading.writing import coarsen
@@ -323,7 +323,7 @@ def schema_buy(
     require_kinds(source, kinds)
     require_people(
         Config(public_people=people),
-        columns_of(without_bounds(kinds)),
+        unbought_schema(without_bounds(kinds)),
         Budget(epsilon, delta),
         rows,
     )
