@@ -38,6 +38,7 @@ from understudy.models.offered import VEIL, OfferedMoments
 from understudy.models.plan import Pool
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.gaussian import closed_form_epsilon
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import Rng, SecureRng
 from understudy.privacy.secure.counts import noise_on
@@ -52,8 +53,12 @@ from understudy.protocols.papers.sgde.offer import (
 )
 from understudy.protocols.papers.sgde.offering import Recipe
 from understudy.protocols.papers.sgde.party import train_offers
+<<<<<<< HEAD
 from understudy.protocols.papers.sgde.pool import assess_offers, pool
 from understudy.protocols.papers.sgde.sums import gaussian_epsilon
+=======
+from understudy.protocols.papers.sgde.pool import pool, suspicions
+>>>>>>> 1699b956 (Keep the smoothing constant and light Gaussian ε in one file)
 from understudy.runs.federation import Federation
 
 BUDGET = Budget(8.0, 1e-5)
@@ -162,11 +167,11 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_stated(
 
 def test_the_epsilon_of_a_gaussian_in_closed_form_is_the_accountants() -> None:
     for multiplier in (0.5, 2.7, 40.0):
-        assert gaussian_epsilon(multiplier, 1e-5) == pytest.approx(
+        assert closed_form_epsilon(multiplier, 1e-5) == pytest.approx(
             epsilon({GaussianDpEvent(multiplier): 1}, 1e-5), rel=1e-6
         )
-    assert gaussian_epsilon(0.01, 1e-5) == math.inf
-    assert gaussian_epsilon(1.0, 0.0) == math.inf
+    assert closed_form_epsilon(0.01, 1e-5) == math.inf
+    assert closed_form_epsilon(1.0, 0.0) == math.inf
 
 
 def in_frame(data: Population, frame: Frame) -> ArrayRows:

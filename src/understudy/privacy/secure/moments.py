@@ -47,9 +47,9 @@ block add that noise each, so that σ_b is left against either of them and the s
 what is released of it has the variance 2σ_b².
 
 Guarantee: every function here returns whole numbers that one person, with all rows,
-moves by at most what `reach` says, whatever the rows hold: who would move them by more,
-or is not a number, counts as zeros. Whatever a server chooses, one person moves a block
-by at most `sensitivity`.
+moves by at most its stated sensitivity, whatever the rows hold: who would move them by
+more, or is not a number, counts as zeros. Whatever a server chooses, one person moves a
+block by at most `sensitivity`.
 """
 
 import math
@@ -69,17 +69,17 @@ from understudy.ground.check import positive
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import calibrate
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.gaussian import SMOOTHING_SCALE
 from understudy.privacy.noise import rounded_up
 
 Whole = NDArray[np.float64]  # whole numbers below 2⁵³
-Places = NDArray[np.int64]
+Positions = NDArray[np.int64]
 B = TypeVar("B")
 
 LARGEST = float(2**20)  # noise that can be drawn
-_SMOOTH = 3.0  # the scale whose square the proof above takes off
-_LEAST = 16.0  # of a scale: below it that would be felt
+_MIN_SIGMA = 16.0  # below it what the proof above takes off would be felt
 _CHUNK = 1 << 13  # people
-_ROOM = 1 + 2.0**-40
+_ROUNDING = 1 + 2.0**-40  # more than doubles lose in the products it multiplies
 
 
 def bounded(rows: Whole, radius: float, scale: int) -> Whole:
@@ -90,9 +90,9 @@ def bounded(rows: Whole, radius: float, scale: int) -> Whole:
     norms = np.sqrt(np.square(rows).sum(1))
     with np.errstate(all="ignore"):
         scaled = rows * (scale / np.maximum(norms, radius))[:, None]
-    near = np.rint(scaled)
-    near = np.where(_within(near, scale), near, np.trunc(scaled))
-    return np.where(_within(near, scale), near, 0.0)
+    rounded = np.rint(scaled)
+    rounded = np.where(_within(rounded, scale), rounded, np.trunc(scaled))
+    return np.where(_within(rounded, scale), rounded, 0.0)
 
 
 def _within(rows: Whole, scale: int) -> NDArray[np.bool_]:
@@ -102,15 +102,15 @@ def _within(rows: Whole, scale: int) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Crowd:
-    """Whose rows they are, person after person: of each row the person's place, and how
-    many rows that person has.
+    """Whose rows they are, person after person: of each row its person's index, and of
+    each person how many rows there are.
     """
 
-    owner: Places  # (rows,), rising
-    sizes: Places  # (people,)
+    owner: Positions  # (rows,), rising
+    sizes: Positions  # (people,)
 
     @classmethod
-    def from_starts(cls, starts: Places) -> "Crowd":
+    def from_starts(cls, starts: Positions) -> "Crowd":
         """Person i has the rows starts[i] … starts[i + 1]."""
         sizes = np.diff(starts)
         return cls(np.repeat(np.arange(len(sizes)), sizes), sizes)
@@ -119,59 +119,61 @@ class Crowd:
     def single(self) -> bool:
         return bool((self.sizes <= 1).all())
 
-    def groups(self, cells: Places) -> tuple[Places, Places, Places]:
+    def groups(self, cells: Positions) -> tuple[Positions, Positions, Positions]:
         """Rows of one person in one cell: the order that groups them, where each
         begins, its person's rows.
         """
         order = np.lexsort((cells, self.owner))
         owner = self.owner[order]
         cell = cells[order]
-        fresh = np.concatenate(
-            [[True], (owner[1:] != owner[:-1]) | (cell[1:] != cell[:-1])]
-        )[: len(order)]
-        firsts = np.flatnonzero(fresh)
-        return order, firsts, self.sizes[owner[firsts]]
+        begins = np.ones(len(order), dtype=np.bool_)
+        begins[1:] = (owner[1:] != owner[:-1]) | (cell[1:] != cell[:-1])
+        starts = np.flatnonzero(begins)
+        return order, starts, self.sizes[owner[starts]]
 
 
-def cell_sums(rows: Whole, cells: Places, count: int, crowd: Crowd) -> Tensor:
+def cell_sums(rows: Whole, cells: Positions, count: int, crowd: Crowd) -> Tensor:
     """Σ over people of their rows' average, cell by cell: int64 (count, d)."""
     if not crowd.single:
-        order, firsts, sizes = crowd.groups(cells)
-        rows = np.trunc(np.add.reduceat(rows[order], firsts) / sizes[:, None])
-        cells = cells[order][firsts]
+        order, starts, sizes = crowd.groups(cells)
+        sums = np.add.reduceat(rows[order], starts)
+        rows = np.trunc(sums / sizes[:, None])
+        cells = cells[order][starts]
     total = np.zeros((count, rows.shape[1]))
-    for cell, here in _by_cell(rows, cells, count):
-        total[cell] = here.sum(0)
+    for cell, members in _by_cell(rows, cells, count):
+        total[cell] = members.sum(0)
     return torch.from_numpy(total.astype(np.int64))
 
 
-def cell_moments(rows: Whole, cells: Places, count: int, crowd: Crowd) -> Tensor:
+def cell_moments(rows: Whole, cells: Positions, count: int, crowd: Crowd) -> Tensor:
     """Σ over people of the average of their rows' q qᵀ, cell by cell: int64 (count, d,
     d).
     """
     total = np.zeros((count, rows.shape[1], rows.shape[1]))
     if crowd.single:
-        for cell, here in _by_cell(rows, cells, count):
-            total[cell] = here.T @ here
+        for cell, members in _by_cell(rows, cells, count):
+            total[cell] = members.T @ members
         return torch.from_numpy(total.astype(np.int64))
-    order, firsts, sizes = crowd.groups(cells)
+    order, starts, sizes = crowd.groups(cells)
     rows = rows[order]
     cells = cells[order]
-    for first, last, size in zip(firsts, [*firsts[1:], len(rows)], sizes, strict=True):
-        here = rows[first:last]
-        total[cells[first]] += np.trunc(here.T @ here / size)
+    stops = [*starts[1:], len(rows)]
+    for start, stop, size in zip(starts, stops, sizes, strict=True):
+        members = rows[start:stop]
+        total[cells[start]] += np.trunc(members.T @ members / size)
     return torch.from_numpy(total.astype(np.int64))
 
 
-def _by_cell(rows: Whole, cells: Places, count: int) -> Iterator[tuple[int, Whole]]:
+def _by_cell(rows: Whole, cells: Positions, count: int) -> Iterator[tuple[int, Whole]]:
     """The rows of each cell that has any."""
     if count == 1:
         yield 0, rows
         return
     order = np.argsort(cells, kind="stable")
-    ends = np.searchsorted(cells[order], np.arange(count + 1))
-    for cell in np.flatnonzero(np.diff(ends)).tolist():
-        yield cell, rows[order[ends[cell] : ends[cell + 1]]]
+    bounds = np.searchsorted(cells[order], np.arange(count + 1))
+    for cell in np.flatnonzero(np.diff(bounds)).tolist():
+        members = order[bounds[cell] : bounds[cell + 1]]
+        yield cell, rows[members]
 
 
 def moments_event(multiplier: float) -> DpEvent:
@@ -179,19 +181,17 @@ def moments_event(multiplier: float) -> DpEvent:
     return GaussianDpEvent(multiplier) if multiplier else NonPrivateDpEvent()
 
 
-def noise_for(multiplier: float, reach: float) -> float:
-    """The σ at which a release that a person moves by `reach` costs no more than a
-    Gaussian with this multiplier.
+def noise_for(multiplier: float, sensitivity: float) -> float:
+    """The σ of discrete Gaussian noise at which a release of this sensitivity costs no
+    more than a Gaussian mechanism with this multiplier.
     Edges: more noise than can be drawn, on the diagonal of second moments, too →
     ConfigError.
     """
     if not multiplier:
         return 0.0
-    sigma = float(
-        rounded_up(
-            max(math.hypot(multiplier * reach * (1 + 2.0**-30), _SMOOTH), _LEAST)
-        )
-    )
+    continuous = multiplier * sensitivity * (1 + 2.0**-30)
+    discrete = math.hypot(continuous, SMOOTHING_SCALE)
+    sigma = float(rounded_up(max(discrete, _MIN_SIGMA)))
     if sigma > LARGEST / 1.5:
         raise ConfigError(
             f"noise of {sigma:g} is more than can be drawn. Nothing was charged."
@@ -209,12 +209,14 @@ def needed_multipliers(budget: Budget, shares: tuple[float, ...]) -> tuple[float
     """Noise multipliers of several Gaussian releases within the budget; shares are of Σ
     1/multiplier², 0: none.
     """
-    positive(**{"the sum of shares": math.fsum(shares)})
-    found = calibrate(
+    total = math.fsum(shares)
+    positive(**{"the sum of shares": total})
+    multiplier = calibrate(
         lambda z: {GaussianDpEvent(z): 1}, epsilon=budget.epsilon, delta=budget.delta
     )
-    total = math.fsum(shares)
-    return tuple(found / math.sqrt(share / total) if share else 0.0 for share in shares)
+    return tuple(
+        multiplier / math.sqrt(share / total) if share else 0.0 for share in shares
+    )
 
 
 def one_for(scale: int, columns: int) -> int:
@@ -225,10 +227,11 @@ def one_for(scale: int, columns: int) -> int:
 
 
 def sensitivity(scale: int, *, across: bool) -> float:
-    """By how much a person with vectors of norm `scale` moves a block, in terms of its
-    σ.
+    """The L2 sensitivity of a block to a person with vectors of norm `scale`, in terms
+    of its σ; `across`: whether the block multiplies the vectors of two groups.
     """
-    return scale**2 * (1.0 if across else math.sqrt(0.5)) * _ROOM
+    factor = 1.0 if across else math.sqrt(0.5)
+    return scale**2 * factor * _ROUNDING
 
 
 def triangle(rows: Whole) -> Tensor:
@@ -238,24 +241,25 @@ def triangle(rows: Whole) -> Tensor:
     for start in range(0, len(rows), _CHUNK):
         part = rows[start : start + _CHUNK]
         total += torch.from_numpy((part.T @ part).astype(np.int64))
-    at = torch.triu_indices(rows.shape[1], rows.shape[1])
-    return total[at[0], at[1]]
+    upper = torch.triu_indices(rows.shape[1], rows.shape[1])
+    return total[upper[0], upper[1]]
 
 
 def squares(rows: Whole) -> Whole:
     """Of each row the upper triangle of v vᵀ, flat: (n, d(d+1)/2)."""
-    at = torch.triu_indices(rows.shape[1], rows.shape[1]).numpy()
-    return np.asarray(rows[:, at[0]] * rows[:, at[1]])
+    upper = torch.triu_indices(rows.shape[1], rows.shape[1]).numpy()
+    return np.asarray(rows[:, upper[0]] * rows[:, upper[1]])
 
 
-def averages(rows: Whole, starts: Places) -> Whole:
+def averages(rows: Whole, starts: Positions) -> Whole:
     """Each person's average over rows starts[i] … starts[i + 1], cut towards zero to
     whole numbers: (people, d).
     """
     sizes = np.diff(starts)
     if (sizes == 1).all():
         return rows
-    return np.asarray(np.trunc(np.add.reduceat(rows, starts[:-1]) / sizes[:, None]))
+    sums = np.add.reduceat(rows, starts[:-1])
+    return np.asarray(np.trunc(sums / sizes[:, None]))
 
 
 def block_multipliers(multiplier: float, weights: Mapping[B, float]) -> dict[B, float]:
@@ -265,6 +269,6 @@ def block_multipliers(multiplier: float, weights: Mapping[B, float]) -> dict[B, 
     total = math.fsum(weights.values())
     positive(**{"the sum of weights": total})
     return {
-        block: multiplier / math.sqrt(weight / total) * _ROOM
+        block: multiplier / math.sqrt(weight / total) * _ROUNDING
         for block, weight in weights.items()
     }

@@ -31,6 +31,7 @@ from understudy.ground.check import in_range
 from understudy.ground.errors import PrivacyError
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.gaussian import SMOOTHING_VARIANCE
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
 from understudy.privacy.secure.counts import (
     Moved,
@@ -48,9 +49,6 @@ from understudy.privacy.secure.moments import (
     noise_for,
 )
 from understudy.privacy.secure.sums import noise_share
-
-# of a variance: by so much whole numbers and continuous ones differ, and more
-_SMOOTH = 9.0
 
 
 @dataclass(frozen=True)
@@ -288,8 +286,9 @@ class NoiseAllocation:
         least, which costs less.
         """
         own, agreed = self.moved[-1]
+        agreed_variance = max(scaled(noise, own) ** 2, SMOOTHING_VARIANCE)
         found = math.sqrt(
-            _SMOOTH + (max(scaled(noise, own) ** 2, _SMOOTH) + _SMOOTH) * cells / agreed
+            SMOOTHING_VARIANCE + (agreed_variance + SMOOTHING_VARIANCE) * cells / agreed
         )
         factor = found / noise if noise else own * math.sqrt(cells / agreed)
         factor = factor if cells > agreed else min(own, factor)

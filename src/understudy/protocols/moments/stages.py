@@ -37,7 +37,7 @@ from understudy.models.moments.released import Labels
 from understudy.privacy.secure.moments import (
     LARGEST,
     Crowd,
-    Places,
+    Positions,
     Whole,
     bounded,
     cell_moments,
@@ -62,7 +62,7 @@ _PIECE = 1 << 11  # rows at a time
 class ArrayRows:
     coefficients: Whole  # (rows, features)
     histograms: Whole  # (rows, channels · bins)
-    classes: Places  # (rows,)
+    classes: Positions  # (rows,)
     crowd: Crowd
 
     @classmethod

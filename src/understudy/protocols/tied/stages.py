@@ -42,7 +42,7 @@ class Numbers:
 
     rows: moments.Whole
     scale: int
-    starts: moments.Places
+    starts: moments.Positions
     squared: bool = False
 
     def words(self, start: int, stop: int) -> NDArray[np.int64]:
@@ -75,11 +75,11 @@ class ArrayPeople:
     frame: Frame
     values: Values
     coefficients: moments.Whole
-    starts: moments.Places
+    starts: moments.Positions
 
     @classmethod
     def at_places(
-        cls, frame: Frame, table: ArrayTable[Any], places: moments.Places
+        cls, frame: Frame, table: ArrayTable[Any], places: moments.Positions
     ) -> "ArrayPeople":
         """The people at these places among those who have rows, in this order."""
         have = np.flatnonzero(np.diff(table.starts))[places]

@@ -3,7 +3,7 @@ people can have such sums, and a figure of quality beside them.
 
 The σ of every release stand in the description. One person moves each release by a
 known length, so that they give a Gaussian mechanism, and its ε at the card's δ is known
-in closed form (Balle, Wang, ICML 2018, Theorem 8): it must be the one on the card. That
+in closed form (`privacy/accounts/gaussian.py`): it must be the one on the card. That
 the noise was drawn is the silo's word. Sums of n people lie within n times what one
 person adds, and noise beside it is within `NOISE_DEVIATIONS` of σ (one draw in 10³² is
 not).
@@ -50,6 +50,7 @@ from understudy.models.moments.released import (
     SHADES,
     moments_sensitivity,
 )
+from understudy.privacy.accounts.gaussian import SMOOTHING_VARIANCE, closed_form_epsilon
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -65,8 +66,6 @@ MAX_FIGURE_EPSILON = 100.0
 FIGURE_COUNTS = 2  # counts of a figure that a person moves by 1
 _EPSILON_TOLERANCE = 0.02  # of ε: accountants round
 _MAX_SUM = 1 << 52  # of a sum: doubles hold it, and many are added
-_MAX_EPSILON = 500.0  # of ε
-_SMOOTH = 9.0  # what whole numbers take off σ² (`privacy/secure/moments.py`)
 _KEYS = ("right", "people", "noise", "epsilon", "delta", "accuracy", "low", "high")
 _Z = 1.96
 _DIGITS = 4
@@ -88,7 +87,7 @@ def check_noise(card: Mapping[str, Any]) -> None:
     if network["kind"] == "moments":
         sensitivities = (FIRST, *map(moments_sensitivity, network["scales"]))
         releases = [
-            (sensitivity, sigma**2 - _SMOOTH, 1)
+            (sensitivity, sigma**2 - SMOOTHING_VARIANCE, 1)
             for sensitivity, sigma in zip(sensitivities, network["noise"], strict=True)
         ]
     elif network["kind"] == "gram":
@@ -120,7 +119,7 @@ def _require_worth(
     for sensitivity, variance, times in releases:
         if times:
             total += times * sensitivity**2 / variance if variance > 0 else math.inf
-    worth = gaussian_epsilon(1 / math.sqrt(total), delta)
+    worth = closed_form_epsilon(1 / math.sqrt(total), delta)
     message = (
         f"{described} is worth ε={worth:.4g} at δ={delta:g}, and its card says "
         f"ε={price:.4g}."
@@ -130,32 +129,6 @@ def _require_worth(
         message,
         PrivacyError,
     )
-
-
-def gaussian_epsilon(multiplier: float, delta: float) -> float:
-    """The ε of a Gaussian mechanism with this noise multiplier, at δ; infinity where it
-    is above `_MAX_EPSILON`.
-    """
-    low = 0.0
-    high = _MAX_EPSILON
-    if not multiplier or not 0 < delta < 1 or _delta(multiplier, high) > delta:
-        return math.inf
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (
-            (middle, high) if _delta(multiplier, middle) > delta else (low, middle)
-        )
-    return high
-
-
-def _delta(multiplier: float, epsilon: float) -> float:
-    a = 0.5 / multiplier
-    b = epsilon * multiplier
-    return _normal(a - b) - math.exp(epsilon) * _normal(-a - b)
-
-
-def _normal(x: float) -> float:
-    return 0.5 * math.erfc(-x / math.sqrt(2))
 
 
 # A figure of quality
