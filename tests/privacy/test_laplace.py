@@ -106,7 +106,7 @@ def chance(numerator, denominator, depth):
 def test_bernoulli_of_an_exponential_is_exact_over_all_its_random_choices(
     numerator, denominator, depth, at_once, monkeypatch
 ):
-    monkeypatch.setattr(discrete, "_AT_ONCE", at_once)
+    monkeypatch.setattr(discrete, "_BATCH_TRIES", at_once)
     true, undecided = chance(numerator, denominator, depth)
     assert undecided < Fraction(1, 50)
     exact = math.exp(-numerator / denominator)

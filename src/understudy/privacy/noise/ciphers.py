@@ -22,7 +22,7 @@ there and can compile, a GPU does the same, word for word, in one kernel.
 import struct
 from collections.abc import Callable
 from functools import cache
-from typing import NoReturn, SupportsIndex
+from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 import torch
@@ -56,6 +56,12 @@ class NeverCopied:
         )
 
 
+def _encryptor(key: bytes, block: int) -> Any:
+    """AES-256-CTR under this key, from `block` on."""
+    counter = modes.CTR(block.to_bytes(BLOCK, "big"))
+    return Cipher(algorithms.AES(key), counter).encryptor()
+
+
 def keystream(key: bytes, block: int, size: int) -> NDArray[np.uint8]:
     """`size` bytes of the stream of this key, from `block` on. Guarantee: without the
     key, indistinguishable from random while AES-256 is a pseudo-random permutation.
@@ -63,9 +69,7 @@ def keystream(key: bytes, block: int, size: int) -> NDArray[np.uint8]:
     count.
     """
     out = np.empty(size, np.uint8)
-    encryptor = Cipher(
-        algorithms.AES(key), modes.CTR(block.to_bytes(BLOCK, "big"))
-    ).encryptor()
+    encryptor = _encryptor(key, block)
     for start in range(0, size, len(_ZEROS)):
         piece = out[start : start + len(_ZEROS)]
         encryptor.update_into(_ZEROS[: len(piece)], piece.data)
@@ -73,8 +77,8 @@ def keystream(key: bytes, block: int, size: int) -> NDArray[np.uint8]:
 
 
 def keystream_at(key: bytes, blocks: NDArray[np.uint64]) -> NDArray[np.uint8]:
-    """The blocks of that stream at these places, (…, 2) as their upper and lower half:
-    (…, 16) bytes.
+    """These blocks of that stream, numbered by (…, 2), the upper and lower half of
+    their numbers: (…, 16) bytes.
     """
     counters = blocks.astype(">u8").tobytes()
     # of counters that all differ, which is what CTR is
@@ -96,9 +100,7 @@ class Keystream(NeverCopied):
         used up.
         """
         if self._next != (key, block):
-            self._encryptor = Cipher(
-                algorithms.AES(key), modes.CTR(block.to_bytes(BLOCK, "big"))
-            ).encryptor()
+            self._encryptor = _encryptor(key, block)
         # who is interrupted here sets a cipher up again
         blocks = -(-size // BLOCK)
         self._next = None
@@ -145,17 +147,14 @@ class ChaCha20(NeverCopied):
             fill(out, self._start, self.counter)
             self.counter += blocks
             return out[:n]
-        ticks = self.counter + torch.arange(blocks, device=self.counter.device)
+        numbers = self.counter + torch.arange(blocks, device=self.counter.device)
         self.counter += blocks
         # An int64 seen as two int32 is the little-endian pair of words that the state
         # wants.
-        start = torch.cat(
-            [
-                self._start[:12].expand(12, blocks),
-                ticks.view(torch.int32).view(blocks, 2).T,
-                self._start[12:].expand(2, blocks),
-            ]
-        )  # (16, blocks)
+        counters = numbers.view(torch.int32).view(blocks, 2).T
+        constants_and_key = self._start[:12].expand(12, blocks)
+        nonce = self._start[12:].expand(2, blocks)
+        start = torch.cat([constants_and_key, counters, nonce])  # (16, blocks)
         a, b, c, d = start.view(4, 4, blocks)
         for _ in range(10):
             a, b, c, d = _quarter_rounds(a, b, c, d)
@@ -172,11 +171,11 @@ def _quarter_rounds(
     """RFC 8439 §2.1 on four columns (or diagonals) of every block at once. Each
     argument: (4, blocks).
     """
-    for left, right in ((16, 12), (8, 7)):
+    for bits_of_d, bits_of_b in ((16, 12), (8, 7)):
         a = a + b
-        d = _rotate(d ^ a, left)
+        d = _rotate(d ^ a, bits_of_d)
         c = c + d
-        b = _rotate(b ^ c, right)
+        b = _rotate(b ^ c, bits_of_b)
     return a, b, c, d
 
 
@@ -184,7 +183,8 @@ def _rotate(x: Tensor, bits: int) -> Tensor:
     """Rotate 32-bit words left. `>>` drags the sign along, so its copies are masked
     away.
     """
-    return (x << bits).bitwise_or_((x >> (32 - bits)).bitwise_and_((1 << bits) - 1))
+    low = (x >> (32 - bits)).bitwise_and_((1 << bits) - 1)
+    return (x << bits).bitwise_or_(low)
 
 
 @cache
@@ -228,8 +228,8 @@ if triton is not None:
         return a, b, c, d
 
     @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-    def _word(start, place: tl.constexpr, like):  # type: ignore[no-untyped-def]
-        return like * 0 + tl.load(start + place).to(tl.uint32, bitcast=True)
+    def _word(start, index: tl.constexpr, like):  # type: ignore[no-untyped-def]
+        return like * 0 + tl.load(start + index).to(tl.uint32, bitcast=True)
 
     # no size is built in: one kernel for all of them, since a first run waits for the
     # compiler

@@ -43,9 +43,9 @@ if TYPE_CHECKING:  # the accountant is loaded with the first event: to draw need
     from dp_accounting import DpEvent
 
 _BITS = 10  # of a scale that was a float
-_AT_ONCE = 2048  # tries that cost about as much as the call that makes them
-_MOST = 2**20  # of a scale's numerator: 2⁶³ holds the square of 2048 scales
-_FAR = 2**40  # times 2²⁰ is still a whole number of 64 bits
+_BATCH_TRIES = 2048  # that cost about as much as the call that makes them
+_MAX_NUMERATOR = 2**20  # of a scale: 2⁶³ holds the square of 2048 scales
+_MAX_GAP = 2**40  # of scores: times 2²⁰ is still a whole number of 64 bits
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class CountNoise(ABC):
         positive(scale=float(self.scale))
         whole(sensitivity=self.sensitivity)
         scale = Fraction(self.scale)
-        if max(scale.numerator, scale.denominator) > _MOST:
+        if max(scale.numerator, scale.denominator) > _MAX_NUMERATOR:
             raise ConfigError(
                 f"scale must be a fraction of numbers up to 2^20, not {scale}; see "
                 "`rounded_up`."
@@ -89,8 +89,8 @@ class CountNoise(ABC):
         return torch.as_tensor(self.plain(n, rng, device))
 
     @abstractmethod
-    def tail(self, least: int) -> float:
-        """P(noise ≥ least), for `least` of 1 and above: to a relative 10⁻⁹."""
+    def tail(self, lowest: int) -> float:
+        """P(noise ≥ lowest), for `lowest` of 1 and above: to a relative 10⁻⁹."""
 
     def __call__(self, counts: Tensor, rng: Rng) -> Tensor:
         """The counts, each with noise of its own. Guarantee: for counts that differ in
@@ -131,19 +131,17 @@ class DiscreteLaplaceNoise(CountNoise):
     def event(self) -> "DpEvent":
         from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 
-        return DiscreteLaplaceDpEvent(_up(1 / self.scale), self.sensitivity)
+        return DiscreteLaplaceDpEvent(_float_above(1 / self.scale), self.sensitivity)
 
     @property
     def variance(self) -> float:
         """2q/(1 − q)² with q = e^(−1/scale)."""
-        return (
-            0.5 / math.sinh(0.5 / self.scale) ** 2
-            if self.scale > Fraction(1, 1000)
-            else 0.0
-        )
+        if self.scale <= Fraction(1, 1000):  # below what a float holds
+            return 0.0
+        return 0.5 / math.sinh(0.5 / self.scale) ** 2
 
-    def tail(self, least: int) -> float:
-        return math.exp(-least / self.scale) / (1 + math.exp(-1 / self.scale))
+    def tail(self, lowest: int) -> float:
+        return math.exp(-lowest / self.scale) / (1 + math.exp(-1 / self.scale))
 
     def plain(self, n: int, rng: Rng, device: Device) -> Any:
         """Algorithm 2: |z| = ⌊x/s⌋ for x with P(x) ∝ e^(−x/t), a fair sign, and −0
@@ -153,16 +151,15 @@ class DiscreteLaplaceNoise(CountNoise):
         s = self.scale.denominator
 
         def propose(size: int) -> tuple[Any, Any]:
-            below = rng.below(t, size, device)  # x mod t
-            blocks = _successes(size, rng, device)  # x div t
-            z = (below + t * blocks) // s
+            remainder = rng.below(t, size, device)  # x mod t
+            quotient = _successes(size, rng, device)  # x div t
+            z = (remainder + t * quotient) // s
             minus = rng.below(2, size, device)
-            kept = _bernoulli_exp_below_one(size, below, t, rng, device) & (
-                (minus == 0) | (z != 0)
-            )
-            return z * (1 - 2 * minus), kept
+            accepted = _bernoulli_exp_below_one(size, remainder, t, rng, device)
+            accepted &= (minus == 0) | (z != 0)
+            return z * (1 - 2 * minus), accepted
 
-        return _first_kept(n, propose)
+        return _first_accepted(n, propose)
 
 
 @dataclass(frozen=True)
@@ -176,7 +173,9 @@ class DiscreteGaussianNoise(CountNoise):
     def event(self) -> "DpEvent":
         from understudy.privacy.accounts.accounting import DiscreteGaussian
 
-        return DiscreteGaussian(-_up(-self.scale), self.sensitivity)  # never above it
+        return DiscreteGaussian(
+            -_float_above(-self.scale), self.sensitivity
+        )  # never above it
 
     @property
     def variance(self) -> float:
@@ -188,9 +187,9 @@ class DiscreteGaussianNoise(CountNoise):
         z, weight = self._weights(1)
         return float(2 * (z**2 * weight).sum() / (1 + 2 * weight.sum()))
 
-    def tail(self, least: int) -> float:
+    def tail(self, lowest: int) -> float:
         mass = self._weights(1)[1].sum()
-        return float(self._weights(least)[1].sum() / (1 + 2 * mass))
+        return float(self._weights(lowest)[1].sum() / (1 + 2 * mass))
 
     def plain(self, n: int, rng: Rng, device: Device) -> Any:
         """Algorithm 3, with the proposal of the module's docstring."""
@@ -202,15 +201,14 @@ class DiscreteGaussianNoise(CountNoise):
             z = proposals.plain(size, rng, device)
             return z, bernoulli_exp((abs(z) * q - p) ** 2, 2 * p * p, rng, device)
 
-        return _first_kept(n, propose)
+        return _first_accepted(n, propose)
 
-    def _weights(self, least: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """z from `least` on, as far as it matters, and e^(−z²/2σ²)."""
+    def _weights(self, lowest: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """z from `lowest` on, as far as it matters, and e^(−z²/2σ²)."""
         sigma = float(self.scale)
         # beyond z + 40σ²/z the weight is below e⁻⁴⁰ of the first
-        z = np.arange(
-            least, least + min(10 * sigma, 40 * sigma**2 / least) + 10, dtype=np.float64
-        )
+        width = min(10 * sigma, 40 * sigma**2 / lowest) + 10
+        z = np.arange(lowest, lowest + width, dtype=np.float64)
         return z, np.exp(-(z**2) / (2 * sigma**2))
 
 
@@ -237,7 +235,7 @@ class Exponential:
                 f"a choice this even cannot be drawn exactly: 1/{denominator} of a "
                 "score."
             )
-        if self.scale.denominator > _MOST:
+        if self.scale.denominator > _MAX_NUMERATOR:
             raise ConfigError(
                 "a choice this sure cannot be drawn exactly: scale = "
                 f"{float(self.scale):g}."
@@ -250,7 +248,7 @@ class Exponential:
         return PureDp(float(1 / self.scale))
 
     def __call__(self, scores: Tensor, rng: Rng) -> int:
-        """The place of the chosen candidate among the scores (candidates,)."""
+        """The index of the chosen candidate among the scores (candidates,)."""
         return int(self.draw(scores, 1, rng))
 
     def draw(self, scores: Tensor, n: int, rng: Rng) -> Tensor:
@@ -261,15 +259,15 @@ class Exponential:
                 f"{scores.shape}."
             )
         scores = scores.long()
-        gap = (scores.max() - scores).clamp_(max=_FAR) * self.scale.denominator
+        gaps = (scores.max() - scores).clamp_(max=_MAX_GAP)
+        numerators = gaps * self.scale.denominator
+        denominator = 2 * self.sensitivity * self.scale.numerator
         chosen = torch.empty(0, dtype=torch.int64)
         while len(chosen) < n:
             proposed = rng.integers(len(scores), 2 * n * len(scores))
-            gaps = plainly(gap[proposed])
-            kept = bernoulli_exp(
-                gaps, 2 * self.sensitivity * self.scale.numerator, rng, proposed.device
-            )
-            chosen = torch.cat([chosen, proposed[torch.as_tensor(kept)]])
+            numerator = plainly(numerators[proposed])
+            accepted = bernoulli_exp(numerator, denominator, rng, proposed.device)
+            chosen = torch.cat([chosen, proposed[torch.as_tensor(accepted)]])
         return chosen[:n]
 
 
@@ -281,12 +279,12 @@ def bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) ->
     alive = _bernoulli_exp_below_one(
         len(numerator), numerator % denominator, denominator, rng, device
     )
-    wholes = numerator // denominator  # one factor e⁻¹ each
-    while len(todo := _places(len(wholes), device)[alive & (wholes > 0)]):
-        won = _tries(len(todo), rng, device)
-        enough = _places(won.shape[1], device) >= wholes[todo, None]
-        alive[todo] = (won | enough).all(1)
-        wholes[todo] -= won.shape[1]
+    factors = numerator // denominator  # one factor e⁻¹ each
+    while len(pending := _indices(len(factors), device)[alive & (factors > 0)]):
+        successes = _tries(len(pending), rng, device)
+        enough = _indices(successes.shape[1], device) >= factors[pending, None]
+        alive[pending] = (successes | enough).all(1)
+        factors[pending] -= successes.shape[1]
     return alive
 
 
@@ -296,64 +294,64 @@ def _bernoulli_exp_below_one(
     """Algorithm 1 for each γ = numerator/denominator ≤ 1: the first failure among
     Bernoulli(γ/k) is at an odd k.
     """
-    todo = _places(n, device)
-    odd = todo < 0 if k % 2 == 0 else todo >= 0
-    while len(todo):
-        hit = _true(rng.below(denominator * k, len(todo), device) < numerator)
-        numerator = numerator if isinstance(numerator, int) else numerator[hit]
-        todo = todo[hit]
+    pending = _indices(n, device)
+    odd = pending < 0 if k % 2 == 0 else pending >= 0
+    while len(pending):
+        draws = rng.below(denominator * k, len(pending), device)
+        succeeded = _true_indices(draws < numerator)
+        numerator = numerator if isinstance(numerator, int) else numerator[succeeded]
+        pending = pending[succeeded]
         k = k + 1
-        odd[todo] = k % 2 == 1
+        odd[pending] = k % 2 == 1
     return odd
 
 
-def _first_kept(n: int, propose: Callable[[int], tuple[Any, Any]]) -> Any:
-    """The first n proposals that are kept: each is kept or refused by itself, so those
-    are independent.
+def _first_accepted(n: int, propose: Callable[[int], tuple[Any, Any]]) -> Any:
+    """The first n proposals that are accepted: each is accepted or refused by itself,
+    so those are independent.
     """
-    z, kept = propose(2 * n + 32 if n else 0)
-    drawn = z[kept]
-    while (missing := n - len(drawn)) > 0:
-        z, kept = propose(2 * missing + 32)
-        drawn = plainly(torch.cat([torch.as_tensor(part) for part in (drawn, z[kept])]))
-    return drawn[:n]
+    z, accepted = propose(2 * n + 32 if n else 0)
+    values = z[accepted]
+    while (missing := n - len(values)) > 0:
+        z, accepted = propose(2 * missing + 32)
+        parts = [torch.as_tensor(values), torch.as_tensor(z[accepted])]
+        values = plainly(torch.cat(parts))
+    return values[:n]
 
 
 def _successes(n: int, rng: Rng, device: Device) -> Any:
     """How many Bernoulli(e⁻¹) succeed before the first failure, n times."""
-    todo = _places(n, device)
-    count = 0 * todo
-    while len(todo):
-        won = _tries(len(todo), rng, device)
-        wins = (won * 1).cumprod(1).sum(1)
-        count[todo] += wins
-        todo = todo[wins == won.shape[1]]
+    pending = _indices(n, device)
+    count = 0 * pending
+    while len(pending):
+        successes = _tries(len(pending), rng, device)
+        wins = (successes * 1).cumprod(1).sum(1)
+        count[pending] += wins
+        pending = pending[wins == successes.shape[1]]
     return count
 
 
 def _tries(n: int, rng: Rng, device: Device) -> Any:
     """Bernoulli(e⁻¹) for each of n, several times where n is small: (n, tries)."""
-    tries = max(1, _AT_ONCE // n)
+    tries = max(1, _BATCH_TRIES // n)
     # k = 1 never fails
     return _bernoulli_exp_below_one(n * tries, 1, 1, rng, device, k=2).reshape(n, tries)
 
 
-def _places(n: int, device: Device) -> Any:
+def _indices(n: int, device: Device) -> Any:
     """0, …, n − 1, plainly."""
-    return (
-        np.arange(n)
-        if torch.device(device).type == "cpu"
-        else torch.arange(n, device=device)
-    )
+    if torch.device(device).type == "cpu":
+        return np.arange(n)
+    return torch.arange(n, device=device)
 
 
-def _true(marks: Any) -> Any:
-    """The places of marks: to take these is quicker than to take by the marks
+def _true_indices(marks: Any) -> Any:
+    """The indices of marks: indexing by these is quicker than by the marks
     themselves.
     """
-    return (
-        marks.nonzero()[0] if isinstance(marks, np.ndarray) else marks.nonzero()[:, 0]
-    )
+    if isinstance(marks, np.ndarray):
+        return marks.nonzero()[0]
+    return marks.nonzero()[:, 0]
 
 
 def rounded_up(scale: float) -> Fraction:
@@ -365,7 +363,7 @@ def rounded_up(scale: float) -> Fraction:
     return math.ceil(Fraction(scale) / unit) * unit
 
 
-def _up(value: Fraction) -> float:
+def _float_above(value: Fraction) -> float:
     """The least float that is not below a fraction."""
     near = float(value)
     return near if Fraction(near) >= value else math.nextafter(near, math.inf)

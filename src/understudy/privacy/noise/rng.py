@@ -81,11 +81,11 @@ class Rng(ABC):
         `nothing` happened to rows.
         """
         if self.seeded or not self.secure:
-            said = (
+            problem = (
                 f"noise from {self.name} could be repeated or guessed here, and this "
                 "ledger is real"
             )
-            raise PrivacyError(f"{holder}: {said}. {nothing}")
+            raise PrivacyError(f"{holder}: {problem}. {nothing}")
 
     @abstractmethod
     def _words(self, n: int, device: torch.device) -> Any:
@@ -105,22 +105,17 @@ class Rng(ABC):
     def uniform(self, *shape: int, device: Device = "cpu") -> Tensor:
         """Uniform in [0, 1), float64, 53 random bits each."""
         words = torch.as_tensor(self._words(math.prod(shape), torch.device(device)))
-        return (
-            (words >> 11)
-            .bitwise_and_(2**53 - 1)
-            .to(torch.float64)
-            .mul_(2**-53)
-            .view(shape)
-        )
+        mantissas = (words >> 11).bitwise_and_(2**53 - 1)
+        return mantissas.to(torch.float64).mul_(2**-53).view(shape)
 
     def integers(self, high: int, *shape: int, device: Device = "cpu") -> Tensor:
         """Uniform in {0, …, high − 1}, int64, without bias."""
-        drawn = self.below(high, math.prod(shape), device)
+        values = self.below(high, math.prod(shape), device)
         # numpy's would be a tensor without a stride, which cannot be viewed as another
         # type
-        if not len(drawn):
+        if not len(values):
             return torch.empty(shape, dtype=torch.int64, device=device)
-        return torch.as_tensor(drawn).view(shape)
+        return torch.as_tensor(values).view(shape)
 
     def below(self, high: int, n: int, device: Device) -> Any:
         """`integers`, n of them, plainly: for mechanisms that compare them and go on,
@@ -130,16 +125,16 @@ class Rng(ABC):
         if not 1 <= high <= 2**63:
             raise ConfigError(f"high must lie between 1 and 2**63, not {high!r}.")
         device = torch.device(device)
-        beyond = 2**63 % high
+        excess = 2**63 % high
         words = self._words(n, device)
-        if not beyond:  # a power of two
+        if not excess:  # a power of two
             words &= high - 1
             return words
         words &= 2**63 - 1
         # `any` of a few takes longer
-        refused = np.count_nonzero if device.type == "cpu" else torch.count_nonzero
-        while refused(again := words >= 2**63 - beyond):
-            words[again] = self._words(int(again.sum()), device) & (2**63 - 1)
+        library: Any = np if device.type == "cpu" else torch
+        while library.count_nonzero(refused := words >= 2**63 - excess):
+            words[refused] = self._words(int(refused.sum()), device) & (2**63 - 1)
         words %= high
         return words
 
@@ -204,9 +199,8 @@ class SecureRng(NeverCopied, Rng):
 
         def fill(start: int) -> None:
             piece = out[2 * start : 2 * (start + _CHUNK)]
-            _fill_normals(
-                piece, keystream(key, first + start * 12 // BLOCK, 6 * len(piece))
-            )
+            block = first + start * 12 // BLOCK
+            _fill_normals(piece, keystream(key, block, 6 * len(piece)))
 
         starts = range(0, pairs, _CHUNK)
         threads = torch.get_num_threads()
@@ -352,22 +346,20 @@ def poisson_samples(rng: Rng, n: int, rate: float, times: int) -> list[Tensor]:
     length = n * times
     if rate in (0, 1):
         return [torch.arange(n) if rate else torch.arange(0) for _ in range(times)]
-    room = math.ceil(length * rate + 8 * math.sqrt(length * rate) + 8)
-    drawn = torch.tensor([-1])
-    while int(drawn[-1]) < length - 1:
+    mean = length * rate
+    n_gaps = math.ceil(mean + 8 * math.sqrt(mean) + 8)
+    positions = torch.tensor([-1])
+    while int(positions[-1]) < length - 1:
         # 1 − u is exact, as u is a multiple of 2⁻⁵³: log1p would gain nothing and is
         # not vectorised.
-        gaps = (1 - rng.uniform(room)).log_().div_(math.log1p(-rate)).clamp_(
-            max=length
-        ).long() + 1
-        drawn = torch.cat([drawn, drawn[-1] + gaps.cumsum(0)])
-    drawn = drawn[1 : int(torch.searchsorted(drawn, length))]
-    bounds = torch.searchsorted(drawn, torch.arange(1, times) * n)
-    return (
-        [part % n for part in torch.tensor_split(drawn, bounds)]
-        if n
-        else [drawn] * times
-    )
+        gaps = (1 - rng.uniform(n_gaps)).log_().div_(math.log1p(-rate))
+        whole_gaps = gaps.clamp_(max=length).long() + 1
+        positions = torch.cat([positions, positions[-1] + whole_gaps.cumsum(0)])
+    positions = positions[1 : int(torch.searchsorted(positions, length))]
+    if not n:
+        return [positions] * times
+    bounds = torch.searchsorted(positions, torch.arange(1, times) * n)
+    return [part % n for part in torch.tensor_split(positions, bounds)]
 
 
 def _indexed(device: Device) -> torch.device:
@@ -400,9 +392,8 @@ def _box_muller(words: Tensor) -> Tensor:
     so 63 bits it is.
     """
     pairs = len(words) // 3
-    uniform = (
-        words[: 2 * pairs].view(torch.int64).bitwise_and(2**63 - 1).to(torch.float64)
-    )
-    radius = uniform.add_(0.5).mul_(2.0**-63).log_().mul_(-2).sqrt_().to(torch.float32)
+    random_bits = words[: 2 * pairs].view(torch.int64).bitwise_and(2**63 - 1)
+    uniform = random_bits.to(torch.float64).add_(0.5).mul_(2.0**-63)
+    radius = uniform.log_().mul_(-2).sqrt_().to(torch.float32)
     angle = words[2 * pairs :].to(torch.float32).mul_(float(_ANGLE))
     return torch.cat([angle.cos().mul_(radius), angle.sin().mul_(radius)])
