@@ -32,7 +32,7 @@ def align(ids: Mapping[str, Iterable[object]]) -> dict[str, Rows]:
         except AlignmentError as error:
             raise AlignmentError(f"{name}: {error}") from error
     agree_on_kind({name: mask.kind for name, mask in masks.items()})
-    sets = {name: mask.own() for name, mask in masks.items()}
+    sets = {name: mask.mask_ids() for name, mask in masks.items()}
     for hop in ring(tuple(masks)):
         sets = {name: masks[peer].remask(sets[name]) for name, peer in hop.items()}
     return {

@@ -33,7 +33,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -183,9 +183,12 @@ def counting_source() -> dict[str, Any]:
         "_packs",
         "_tuples",
         "_by_column",
-        "_CELLS",
-        "_ROWS",
-        "_MOST",
+        "_pack_tables",
+        "_packs_within",
+        "_width",
+        "_MAX_CELLS",
+        "_CHUNK_ROWS",
+        "_MAX_PACK_WIDTH",
     }
     body = [
         node
@@ -203,7 +206,7 @@ def counting_source() -> dict[str, Any]:
         "math": math,
         "accumulate": accumulate,
     }
-    names |= {"combinations": combinations}
+    names |= {"combinations": combinations, "pairwise": pairwise}
     names["NDArray"] = type(
         "NDArray", (), {"__class_getitem__": classmethod(lambda cls, item: cls)}
     )

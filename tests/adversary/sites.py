@@ -264,7 +264,7 @@ def tapped(sites: Sites) -> Iterator[None]:
 
 def _told_alike(line: Channel) -> bytes:
     """Nonces that are the same in both worlds: pads follow from them."""
-    return hashlib.sha256(f"{line.own} {line.peer} {line.sent}".encode()).digest()[:12]
+    return hashlib.sha256(f"{line.name} {line.peer} {line.sent}".encode()).digest()[:12]
 
 
 def _critic(sites: Sites, real: Any) -> Any:

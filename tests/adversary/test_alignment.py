@@ -78,7 +78,9 @@ def aligned(party: Any, order: Tensor) -> list[int]:
 
 
 def guesses(first: int) -> Tensor:
-    return torch.from_numpy(IdMask(range(first, first + GUESSED), salt=bytes(32)).own())
+    return torch.from_numpy(
+        IdMask(range(first, first + GUESSED), salt=bytes(32)).mask_ids()
+    )
 
 
 # Who the people are

@@ -86,17 +86,17 @@ def pads_serve_twice(patch: Patch) -> None:
     """They do not follow from what was said, and nobody looks whether they were
     used.
     """
-    pad = Channel.pad
+    mask = Channel.mask
     charge = Party.charge
 
     def same(line: Channel, *place: Any, about: bytes = b"") -> Any:
-        heard = line._said, line._heard
-        line._said = line._heard = bytes(32)
-        words = pad(line, *place)
-        line._said, line._heard = heard
+        digests = line._sent_digest, line._received_digest
+        line._sent_digest = line._received_digest = bytes(32)
+        words = mask(line, *place)
+        line._sent_digest, line._received_digest = digests
         return words
 
-    patch.setattr(Channel, "pad", same)
+    patch.setattr(Channel, "mask", same)
     patch.setattr(
         Party,
         "charge",

@@ -33,7 +33,7 @@ def complete(masks):
     """Every party's set under all keys, and every set that crossed the line on
     the way.
     """
-    sets = {name: mask.own() for name, mask in masks.items()}
+    sets = {name: mask.mask_ids() for name, mask in masks.items()}
     seen = {name: [masked] for name, masked in sets.items()}
     for hop in ring(tuple(masks)):
         sets = {name: masks[peer].remask(sets[name]) for name, peer in hop.items()}
@@ -124,10 +124,10 @@ def test_every_masked_id_is_told_batch_by_batch(monkeypatch):
     monkeypatch.setattr(alignment, "_BATCH", 4)
     told = []
     mask = IdMask(range(9), salt=SALT, watch=told.append)
-    mask.own()
-    mask.own()  # is not masked twice
+    mask.mask_ids()
+    mask.mask_ids()  # is not masked twice
     assert told == [4, 4, 1]
-    mask.remask(IdMask(range(5), salt=SALT).own())
+    mask.remask(IdMask(range(5), salt=SALT).mask_ids())
     assert told == [4, 4, 1, 4, 1]
 
 
@@ -146,7 +146,7 @@ def test_a_watcher_that_stops_the_work_does_not_wait_for_all_of_it(monkeypatch):
 
     mask = IdMask(range(4_000), salt=SALT, watch=stop)
     with pytest.raises(KeyboardInterrupt):
-        mask.own()
+        mask.mask_ids()
     assert 4 <= sum(begun) < 4_000
 
 
@@ -168,7 +168,7 @@ def test_numpy_pandas_and_python_integers_are_the_same_ids():
 @pytest.mark.parametrize("look", [1, 7, 10**6])
 @pytest.mark.parametrize("ids", [[*range(-9, 20)], [f"p{n}\u00e9" for n in range(29)]])
 def test_ids_are_the_same_however_few_are_looked_at_together(monkeypatch, look, ids):
-    monkeypatch.setattr(alignment, "_LOOK", look)
+    monkeypatch.setattr(alignment, "_CHUNK_IDS", look)
     for held in (ids, np.array(ids, dtype=object), pd.Series(ids), iter(ids)):
         found = canonical_ids(held)
         assert found[:] == [str(one).encode() for one in ids]
@@ -239,11 +239,11 @@ def test_people_held_by_one_party_alone_share_no_masked_value():
 
 def test_another_key_another_salt_or_the_other_kind_changes_every_value():
     key = secrets.token_bytes(32)
-    base = as_set(IdMask([1, 2, 3], salt=SALT, key=key).own())
-    assert base == as_set(IdMask([3, 1, 2], salt=SALT, key=key).own())
-    assert not base & as_set(IdMask([1, 2, 3], salt=SALT).own())
-    assert not base & as_set(IdMask([1, 2, 3], salt=SALT[::-1], key=key).own())
-    assert not base & as_set(IdMask(["1", "2", "3"], salt=SALT, key=key).own())
+    base = as_set(IdMask([1, 2, 3], salt=SALT, key=key).mask_ids())
+    assert base == as_set(IdMask([3, 1, 2], salt=SALT, key=key).mask_ids())
+    assert not base & as_set(IdMask([1, 2, 3], salt=SALT).mask_ids())
+    assert not base & as_set(IdMask([1, 2, 3], salt=SALT[::-1], key=key).mask_ids())
+    assert not base & as_set(IdMask(["1", "2", "3"], salt=SALT, key=key).mask_ids())
 
 
 def test_the_order_sent_is_a_function_of_the_set_alone():
@@ -251,8 +251,8 @@ def test_the_order_sent_is_a_function_of_the_set_alone():
     one, other = (
         IdMask(ids, salt=SALT, key=key) for ids in ([5, 6, 7, 8], [8, 5, 7, 6])
     )
-    assert np.array_equal(one.own(), other.own())
-    assert one.own().tolist() == sorted(one.own().tolist())
+    assert np.array_equal(one.mask_ids(), other.mask_ids())
+    assert one.mask_ids().tolist() == sorted(one.mask_ids().tolist())
     everyone = np.arange(4)
     assert [[5, 6, 7, 8][r] for r in one.positions_to_rows(everyone)] == [
         [8, 5, 7, 6][r] for r in other.positions_to_rows(everyone)
@@ -262,7 +262,7 @@ def test_the_order_sent_is_a_function_of_the_set_alone():
 def test_masks_commute():
     one = IdMask(range(6), salt=SALT)
     other = IdMask(range(6), salt=SALT)
-    assert as_set(one.remask(other.own())) == as_set(other.remask(one.own()))
+    assert as_set(one.remask(other.mask_ids())) == as_set(other.remask(one.mask_ids()))
 
 
 # --------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_masks_commute():
 
 
 def test_ids_hash_to_the_curve_and_never_to_its_twist():
-    masked = IdMask(range(64), salt=SALT).own()
+    masked = IdMask(range(64), salt=SALT).mask_ids()
     assert all(u_on_the_curve(row.tobytes()) for row in masked)
     at_large = [hashlib.sha256(bytes([i])).digest()[:31] + b"\0" for i in range(64)]
     assert not all(map(u_on_the_curve, at_large))
@@ -299,7 +299,7 @@ def test_masked_ids_equal_a_reference_written_from_the_rfcs():
     ]
     clamped = int.from_bytes(key, "little") % 2**254 // 8 * 8 + 2**254
     expected = sorted(ladder(clamped, point).to_bytes(32, "little") for point in points)
-    masked = IdMask(["Grace", "Ada"], salt=SALT, key=key).own()
+    masked = IdMask(["Grace", "Ada"], salt=SALT, key=key).mask_ids()
     assert [row.tobytes() for row in masked] == expected
 
 
@@ -318,7 +318,7 @@ def test_masked_ids_equal_a_reference_written_from_the_rfcs():
 def test_a_set_with_one_invalid_value_is_refused_whole(value, said):
     mask = IdMask([1], salt=SALT)
     masked = np.vstack(
-        [IdMask([1, 2], salt=SALT).own(), np.frombuffer(value, dtype=np.uint8)]
+        [IdMask([1, 2], salt=SALT).mask_ids(), np.frombuffer(value, dtype=np.uint8)]
     )
     with pytest.raises(AlignmentError, match=rf"{said}.*The whole set was refused"):
         mask.remask(masked)
@@ -335,7 +335,7 @@ def test_the_largest_field_element_of_full_order_is_accepted():
 
 def test_a_set_of_the_wrong_form_is_refused(monkeypatch):
     mask = IdMask([1], salt=SALT)
-    masked = IdMask(range(3), salt=SALT).own()
+    masked = IdMask(range(3), salt=SALT).mask_ids()
     for wrong in (masked[:, :31], masked[0], masked.astype(np.int64), masked[:0]):
         with pytest.raises(AlignmentError, match="The whole set was refused"):
             mask.remask(wrong)

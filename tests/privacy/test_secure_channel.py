@@ -94,13 +94,13 @@ def test_an_end_goes_on_from_its_state() -> None:
 def test_pads_cancel_between_the_two_ends_and_differ_from_all_others() -> None:
     for ring in (Ring(32), Ring(64)):
         clinic, bank = ends()
-        assert not (clinic.pad(ring, 0, 50) + bank.pad(ring, 0, 50)).any()
+        assert not (clinic.mask(ring, 0, 50) + bank.mask(ring, 0, 50)).any()
         seen = [
-            clinic.pad(ring, 0, 4),
-            clinic.pad(ring, 1, 4),
-            ends(b"x")[0].pad(ring, 0, 4),
+            clinic.mask(ring, 0, 4),
+            clinic.mask(ring, 1, 4),
+            ends(b"x")[0].mask(ring, 0, 4),
         ]
-        seen.append(ends(a="clinic", b="shop")[0].pad(ring, 0, 4))
+        seen.append(ends(a="clinic", b="shop")[0].mask(ring, 0, 4))
         assert len({words.tobytes() for words in seen}) == 4
 
 
@@ -111,11 +111,11 @@ def test_pads_cancel_only_where_each_end_read_what_the_other_sent_since_it_came_
     clinic.load_state_dict(before)
     second = clinic.seal(b"masked for another")
     bank.open(first)
-    assert (clinic.pad(ring, 0, 50) + bank.pad(ring, 0, 50)).all()
+    assert (clinic.mask(ring, 0, 50) + bank.mask(ring, 0, 50)).all()
     bank.load_state_dict(before)
     bank.open(second)
     clinic.open(bank.seal(b"back"))
-    assert not (clinic.pad(ring, 0, 50) + bank.pad(ring, 0, 50)).any()
+    assert not (clinic.mask(ring, 0, 50) + bank.mask(ring, 0, 50)).any()
 
 
 def test_a_list_of_keys_without_the_own_or_with_a_swapped_or_doubled_one_is_refused():

@@ -183,7 +183,7 @@ def begun(name="clinic"):
 
 
 def masked(people):
-    return torch.from_numpy(IdMask(range(people), salt=bytes(32)).own())
+    return torch.from_numpy(IdMask(range(people), salt=bytes(32)).mask_ids())
 
 
 def test_a_party_masks_each_other_set_once_and_only_in_the_stated_size():

@@ -215,15 +215,15 @@ def test_every_two_who_have_a_part_in_a_block_pad_it_and_no_pad_is_used_twice(
     masks.
     """
     drawn = Counter[tuple[str, str, int, bytes]]()
-    pad = Channel.pad
+    mask = Channel.mask
 
     def counted(
         line: Channel, ring: Any, stream: int, *shape: int, about: bytes
     ) -> Any:
-        drawn[line.own, line.peer, stream, about] += 1
-        return pad(line, ring, stream, *shape, about=about)
+        drawn[line.name, line.peer, stream, about] += 1
+        return mask(line, ring, stream, *shape, about=about)
 
-    monkeypatch.setattr(Channel, "pad", counted)
+    monkeypatch.setattr(Channel, "mask", counted)
     tables, schemas = by_grid()
     release(LocalParties(all_parties(tables, schemas)), schemas)
     (about,) = {about for *_, about in drawn}

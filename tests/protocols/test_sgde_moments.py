@@ -53,12 +53,7 @@ from understudy.protocols.papers.sgde.offer import (
 )
 from understudy.protocols.papers.sgde.offering import Recipe
 from understudy.protocols.papers.sgde.party import train_offers
-<<<<<<< HEAD
 from understudy.protocols.papers.sgde.pool import assess_offers, pool
-from understudy.protocols.papers.sgde.sums import gaussian_epsilon
-=======
-from understudy.protocols.papers.sgde.pool import pool, suspicions
->>>>>>> 1699b956 (Keep the smoothing constant and light Gaussian ε in one file)
 from understudy.runs.federation import Federation
 
 BUDGET = Budget(8.0, 1e-5)

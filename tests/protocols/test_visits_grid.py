@@ -107,16 +107,16 @@ def with_noise() -> tuple[
 ]:
     """A run over the grid, and how often who drew which pads for whom."""
     drawn = Counter[tuple[str, str, int]]()
-    pad = Channel.pad
+    mask = Channel.mask
 
     def counted(
         line: Channel, ring: Any, stream: int, *shape: int, about: bytes
     ) -> Any:
-        drawn[line.own, line.peer, stream] += 1
-        return pad(line, ring, stream, *shape, about=about)
+        drawn[line.name, line.peer, stream] += 1
+        return mask(line, ring, stream, *shape, about=about)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Channel, "pad", counted)
+        patch.setattr(Channel, "mask", counted)
         return *released(grid(), visits.Config(**SMALL), USUAL), drawn
 
 

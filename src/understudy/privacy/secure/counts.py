@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, pairwise
 
 import numpy as np
 import torch
@@ -39,17 +39,17 @@ from understudy.privacy.noise import DiscreteGaussianNoise, Rng, rounded_up
 from understudy.privacy.secure.ring import Bits
 
 # of all tables that are counted at a time, as far as columns are not counted alone
-_CELLS = 1 << 24
-_ROWS = 1 << 16  # that are looked at together
-_MOST = 256  # tuples of a pack: a cache holds the table of two
+_MAX_CELLS = 1 << 24
+_CHUNK_ROWS = 1 << 16
+_MAX_PACK_WIDTH = 256  # tuples of a pack: a cache holds the table of two
 
-# σ of cells that a person moves over the release's, and how many they are
+# (factor, cells): how many cells a person moves that have `factor` times a release's σ
 Moved = tuple[tuple[float, int], ...]
 
 
-def release_event(sigma: float, by: int = 1) -> DpEvent:
-    """What one cell costs that a person moves `by` so much."""
-    return DiscreteGaussian(sigma, by) if sigma else NonPrivateDpEvent()
+def release_event(sigma: float, sensitivity: int = 1) -> DpEvent:
+    """The privacy event of one noisy cell of this sensitivity."""
+    return DiscreteGaussian(sigma, sensitivity) if sigma else NonPrivateDpEvent()
 
 
 def needed_noise(cells: int, budget: Budget) -> float:
@@ -63,40 +63,35 @@ def needed_noise(cells: int, budget: Budget) -> float:
 def shared_noise(
     releases: tuple[tuple[Moved, float], ...],
     budget: Budget,
-    by: int = 1,
-    beside: tuple[tuple[float, int], ...] = (),
+    sensitivity: int = 1,
+    fixed: tuple[tuple[float, int], ...] = (),
 ) -> tuple[float, ...]:
     """The σ of several releases that are within the budget together: of each, its moved
     cells and its share.
 
     A share is that of Σ cells/σ², which is what Gaussian releases spend; shares add up
-    to 1. A person moves each of the cells `by` so much. `beside`: (σ, moved cells) of
-    what is released from the same budget and has its noise already.
+    to 1. A person moves each of these cells by at most `sensitivity`. `fixed`: (σ,
+    moved cells) of what is released from the same budget and has its noise already.
     Guarantee: with the noise that `scaled` gives each kind of cells, all of them
     together are within the budget.
     Edges: δ=0, or a budget out of reach → PrivacyError.
     """
-    sizes = [
-        math.fsum(cells / factor**2 for factor, cells in moved) for moved, _ in releases
-    ]
+    ratios = []
+    for moved, share in releases:
+        size = math.fsum(cells / factor**2 for factor, cells in moved)
+        ratios.append(math.sqrt(size / share))
 
     def scales(noise: float) -> list[float]:
-        return [
-            noise * math.sqrt(size / share)
-            for size, (_, share) in zip(sizes, releases, strict=True)
-        ]
+        return [noise * ratio for ratio in ratios]
 
     def price(noise: float) -> Spend:
-        each = zip(scales(noise), releases, strict=True)
-        cells = (
-            (sigma * factor, cells)
-            for sigma, (moved, _) in each
-            for factor, cells in moved
-        )
-        return spend_of(cells, by) + spend_of(beside)
+        noisy_cells = []
+        for sigma, (moved, _) in zip(scales(noise), releases, strict=True):
+            noisy_cells += [(sigma * factor, cells) for factor, cells in moved]
+        return spend_of(noisy_cells, sensitivity) + spend_of(fixed)
 
-    found = calibrate(price, epsilon=budget.epsilon, delta=budget.delta)
-    return tuple(float(rounded_up(sigma)) for sigma in scales(found))
+    base_noise = calibrate(price, epsilon=budget.epsilon, delta=budget.delta)
+    return tuple(float(rounded_up(sigma)) for sigma in scales(base_noise))
 
 
 def scaled(sigma: float, factor: float) -> float:
@@ -106,13 +101,15 @@ def scaled(sigma: float, factor: float) -> float:
     return float(rounded_up(sigma * factor)) if sigma else 0.0
 
 
-def spend_of(releases: Iterable[tuple[float, int]], by: int = 1) -> Counter[DpEvent]:
-    """What releases of (σ, moved cells) cost together, where a person moves each of the
-    cells `by` so much.
+def spend_of(
+    releases: Iterable[tuple[float, int]], sensitivity: int = 1
+) -> Counter[DpEvent]:
+    """The events of releases of (σ, moved cells) together, each cell of this
+    sensitivity.
     """
     spend: Counter[DpEvent] = Counter()
     for sigma, cells in releases:
-        spend[release_event(sigma, by)] += cells
+        spend[release_event(sigma, sensitivity)] += cells
     return spend
 
 
@@ -140,64 +137,71 @@ def gram_matrix(codes: Codes | Bits, sizes: Sequence[int]) -> Tensor:
     of where two packs meet has all pairs of their columns in it.
     """
     packs = _packs(sizes, len(codes))
-    widths = [math.prod(sizes[column] for column in pack) for pack in packs]
-    alone = [np.zeros(width, dtype=np.int64) for width in widths]
-    met = {
-        (i, j): np.zeros(widths[i] * widths[j], dtype=np.int64)
+    bounds = [0, *accumulate(sizes)]
+    levels = [slice(start, stop) for start, stop in pairwise(bounds)]
+    matrix = np.zeros((bounds[-1], bounds[-1]), dtype=np.int64)
+    for (i, j), table in _pack_tables(codes, sizes, packs).items():
+        for left, counts_by_level in _by_column(table, sizes, packs[i]):
+            for right, counts in _by_column(counts_by_level.T, sizes, packs[j]):
+                matrix[levels[right], levels[left]] = counts
+                matrix[levels[left], levels[right]] = counts.T
+    return torch.from_numpy(matrix)
+
+
+def _pack_tables(
+    codes: Codes | Bits, sizes: Sequence[int], packs: Sequence[Sequence[int]]
+) -> dict[tuple[int, int], NDArray[np.int64]]:
+    """The counts of each pack's tuples, on a diagonal, and of every two packs'."""
+    widths = [_width(sizes, pack) for pack in packs]
+    pack_counts = [np.zeros(width, dtype=np.int64) for width in widths]
+    pair_counts = {
+        (i, j): np.zeros((widths[i], widths[j]), dtype=np.int64)
         for i, j in combinations(range(len(packs)), 2)
     }
-    for first in range(0, len(codes), _ROWS):
-        slots = [_tuples(codes[first : first + _ROWS], sizes, pack) for pack in packs]
-        for table, slot in zip(alone, slots, strict=True):
-            table += np.bincount(slot, minlength=len(table))
-        for (i, j), table in met.items():
-            table += np.bincount(
-                slots[i] * np.int32(widths[j]) + slots[j], minlength=len(table)
-            )
-    starts = [0, *accumulate(sizes)]
-    at = [
-        slice(start, start + size) for start, size in zip(starts, sizes, strict=False)
-    ]
-    matrix = np.zeros((starts[-1], starts[-1]), dtype=np.int64)
-    tables: dict[tuple[int, int], NDArray[np.int64]] = {
-        (i, i): np.diag(table) for i, table in enumerate(alone)
-    }
-    for (i, j), counted in (tables | met).items():
-        for one, levels in _by_column(
-            counted.reshape(widths[i], widths[j]), sizes, packs[i]
-        ):
-            for other, counts in _by_column(levels.T, sizes, packs[j]):
-                matrix[at[other], at[one]], matrix[at[one], at[other]] = (
-                    counts,
-                    counts.T,
-                )
-    return torch.from_numpy(matrix)
+    for start in range(0, len(codes), _CHUNK_ROWS):
+        chunk = codes[start : start + _CHUNK_ROWS]
+        tuples = [_tuples(chunk, sizes, pack) for pack in packs]
+        for counts, indices in zip(pack_counts, tuples, strict=True):
+            counts += np.bincount(indices, minlength=len(counts))
+        for (i, j), table in pair_counts.items():
+            cells = tuples[i] * np.int32(widths[j]) + tuples[j]
+            table += np.bincount(cells, minlength=table.size).reshape(table.shape)
+    diagonals = {(i, i): np.diag(counts) for i, counts in enumerate(pack_counts)}
+    return diagonals | pair_counts
+
+
+def _width(sizes: Sequence[int], pack: Sequence[int]) -> int:
+    """How many tuples of their levels these columns have."""
+    return math.prod(sizes[column] for column in pack)
 
 
 def _packs(sizes: Sequence[int], rows: int) -> list[list[int]]:
     """All columns by number, some together: tables of two packs are no longer than the
     rows, and all are bounded.
     """
-    most = min(math.isqrt(rows), _MOST)
+    max_width = min(math.isqrt(rows), _MAX_PACK_WIDTH)
     while True:
-        packs = list[list[int]]()
-        room = list[int]()
-        for column in sorted(range(len(sizes)), key=lambda column: -sizes[column]):
-            place = next(
-                (n for n, left in enumerate(room) if left >= sizes[column]), len(packs)
-            )
-            if place == len(packs):
-                packs.append([])
-                room.append(most)
-            packs[place].append(column)
-            room[place] //= sizes[column]
-        if (
-            most <= 1
-            or sum(math.prod(sizes[column] for column in pack) for pack in packs) ** 2
-            <= _CELLS
-        ):
+        packs = _packs_within(sizes, max_width)
+        width = sum(_width(sizes, pack) for pack in packs)
+        if max_width <= 1 or width**2 <= _MAX_CELLS:
             return packs
-        most //= 2
+        max_width //= 2
+
+
+def _packs_within(sizes: Sequence[int], max_width: int) -> list[list[int]]:
+    """Columns of most levels first, each in the first pack that has room for it."""
+    packs = list[list[int]]()
+    capacities = list[int]()
+    for column in sorted(range(len(sizes)), key=lambda column: -sizes[column]):
+        size = sizes[column]
+        with_room = (i for i, capacity in enumerate(capacities) if capacity >= size)
+        index = next(with_room, len(packs))
+        if index == len(packs):
+            packs.append([])
+            capacities.append(max_width)
+        packs[index].append(column)
+        capacities[index] //= size
+    return packs
 
 
 def _tuples(codes: Codes | Bits, sizes: Sequence[int], pack: Sequence[int]) -> Codes:
@@ -215,11 +219,11 @@ def _by_column(
     """Of counts by a pack's tuples, (tuples, others), the counts by the levels of each
     of its columns.
     """
-    before = 1
+    outer = 1
     for column in pack:
-        counts = table.reshape(before, sizes[column], -1, table.shape[1])
+        counts = table.reshape(outer, sizes[column], -1, table.shape[1])
         yield column, counts.sum(axis=(0, 2))
-        before *= sizes[column]
+        outer *= sizes[column]
 
 
 def noise(scale: Fraction, rng: Rng, *shape: int) -> Tensor:
@@ -231,10 +235,10 @@ def noise_on(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
     """Independent noise on the marked cells, zero elsewhere: int64, of the same
     shape.
     """
-    drawn = torch.zeros(cells.shape, dtype=torch.int64)
+    noise_values = torch.zeros(cells.shape, dtype=torch.int64)
     if scale:
-        drawn[cells] = DiscreteGaussianNoise(scale).draw(int(cells.sum()), rng)
-    return drawn
+        noise_values[cells] = DiscreteGaussianNoise(scale).draw(int(cells.sum()), rng)
+    return noise_values
 
 
 def movable(sizes: Sequence[int]) -> Tensor:
@@ -249,14 +253,13 @@ def sums_of_threes(signs: Tensor) -> Tensor:
     """Σ s·s·s over rows of signs (n, columns), for every three columns, in the order of
     `torch.combinations`: int64.
     """
-    found = []
-    for one in range(signs.shape[1] - 2):
-        others = signs[:, one + 1 :]
-        products = (others * signs[:, one, None]).T @ others
-        found.append(
-            products[tuple(torch.combinations(torch.arange(others.shape[1])).T)]
-        )
-    return torch.cat(found).long()
+    sums = []
+    for column in range(signs.shape[1] - 2):
+        others = signs[:, column + 1 :]
+        products = (others * signs[:, column, None]).T @ others
+        first, second = torch.combinations(torch.arange(others.shape[1])).T
+        sums.append(products[first, second])
+    return torch.cat(sums).long()
 
 
 def mirrored(upper: Tensor) -> Tensor:

@@ -70,11 +70,11 @@ class Vectors:
         whole(classes=self.classes, features=self.features, bits=self.bits)
         in_range(3, 9, bits=self.bits)
         if self.words > _MOST_WORDS:
-            said = (
+            problem = (
                 f"an upload of {self.words:,} words is longer than {_MOST_WORDS:,}: "
                 "take fewer features"
             )
-            raise ConfigError(f"{said}. Nothing was charged.")
+            raise ConfigError(f"{problem}. Nothing was charged.")
 
     @property
     def radius(self) -> int:
@@ -96,8 +96,9 @@ class Vectors:
     @property
     def slack(self) -> int:
         """Bits of R² − ‖q‖²; so many more that all bits are whole groups."""
-        least = (self.radius**2).bit_length()
-        return least + -(least + self.features * self.bits) % GROUP
+        needed_bits = (self.radius**2).bit_length()
+        padding = -(needed_bits + self.features * self.bits) % GROUP
+        return needed_bits + padding
 
     @property
     def all_bits(self) -> int:
@@ -117,26 +118,24 @@ class Vectors:
     @property
     def entries(self) -> int:
         """Of the large square."""
-        return (
-            self.classes * (1 + self.features)
-            if self.by_class
-            else self.classes + self.features
-        )
+        if self.by_class:
+            return self.classes * (1 + self.features)
+        return self.classes + self.features
 
     @cached_property
     def parts(self) -> tuple[int, ...]:
         """The words of each part: e, m, s; bits, the products of each group's, κ times
         the entries, κ times bits.
         """
-        own = (
+        counted = (
             self.classes,
             self.classes * self.features,
             self.triangles * self.triangle,
         )
-        told = self.all_bits - 1 - self.features
+        uploaded_bits = self.all_bits - 1 - self.features
         return (
-            *own,
-            told,
+            *counted,
+            uploaded_bits,
             self.groups * len(PAIRS),
             REPEATS * self.entries,
             REPEATS * self.all_bits,
@@ -147,11 +146,13 @@ class Vectors:
         return sum(self.parts)
 
     def cut(self, words: Numbers) -> list[Numbers]:
-        return [words[:, a:b] for a, b in pairwise(accumulate(self.parts, initial=0))]
+        """An upload's words, part by part."""
+        bounds = accumulate(self.parts, initial=0)
+        return [words[:, start:stop] for start, stop in pairwise(bounds)]
 
     @cached_property
     def upper(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The two places of each word of a triangle."""
+        """The two indices of each word of a triangle."""
         return np.triu_indices(self.features)
 
     def squared(
@@ -162,26 +163,23 @@ class Vectors:
         """
         n = len(words)
         prime = np.uint64(field.prime)
-        e, m, s, told, *_ = self.cut(words)
+        squared_radius = np.uint64(self.radius**2 if first else 0)
+        offset = np.uint64(2 ** (self.bits - 1) if first else 0)
+        e, m, s, uploaded_bits, *_ = self.cut(words)
         q = m.reshape(n, self.classes, self.features).sum(1) % prime
-        ones = self.upper[0] == self.upper[1]
-        length = (
-            s.reshape(n, self.triangles, self.triangle)[:, :, ones].sum((1, 2)) % prime
-        )
-        slack = told[:, : self.slack - 1]
-        high = told[:, self.slack - 1 :].reshape(n, self.features, self.bits - 1)
-        left = field.minus(
-            np.full(n, self.radius**2 if first else 0, np.uint64), length
-        )
-        left = field.minus(left, _weighed(slack) % prime)
-        low = field.minus(
-            q + np.uint64(2 ** (self.bits - 1) if first else 0), _weighed(high) % prime
-        )
-        bits = np.concatenate([low[:, :, None], high], axis=2).reshape(
-            n, self.features * self.bits
-        )
         entries = np.hstack([e, m if self.by_class else q])
-        return entries, np.hstack([left[:, None], slack, bits])
+        on_diagonal = self.upper[0] == self.upper[1]
+        triangles = s.reshape(n, self.triangles, self.triangle)
+        squared_norm = triangles[:, :, on_diagonal].sum((1, 2)) % prime
+        slack = uploaded_bits[:, : self.slack - 1]
+        high = uploaded_bits[:, self.slack - 1 :]
+        high = high.reshape(n, self.features, self.bits - 1)
+        remainder = field.minus(np.full(n, squared_radius), squared_norm)
+        lowest_slack = field.minus(remainder, _weigh(slack) % prime)
+        lowest = field.minus(q + offset, _weigh(high) % prime)
+        bits = np.concatenate([lowest[:, :, None], high], axis=2)
+        bits = bits.reshape(n, self.features * self.bits)
+        return entries, np.hstack([lowest_slack[:, None], slack, bits])
 
     def counted(self, classes: Whole, q: Whole) -> Whole:
         """What these people add to the sums: (n, count)."""
@@ -196,13 +194,30 @@ class Vectors:
     def bits_of(self, q: Whole) -> Whole:
         """All bits of these people, the lowest of each number first: (n, all bits)."""
         slack = self.radius**2 - np.square(q).sum(1)
-        own = (q + 2 ** (self.bits - 1))[:, :, None] >> np.arange(self.bits) & 1
-        return np.hstack(
-            [
-                slack[:, None] >> np.arange(self.slack) & 1,
-                own.reshape(len(q), self.features * self.bits),
-            ]
+        slack_bits = slack[:, None] >> np.arange(self.slack) & 1
+        shifted = q + 2 ** (self.bits - 1)
+        entry_bits = shifted[:, :, None] >> np.arange(self.bits) & 1
+        flat_bits = entry_bits.reshape(len(q), self.features * self.bits)
+        return np.hstack([slack_bits, flat_bits])
+
+    def upload_of(self, classes: Whole, q: Whole, field: Field) -> Numbers:
+        """What these people upload before it is shared: sums, bits without the lowest
+        ones, and the products of each group's; zeros for what κ will multiply.
+        """
+        n = len(q)
+        bits = self.bits_of(q)
+        lowest = [0, *range(self.slack, self.all_bits, self.bits)]
+        uploaded_bits = np.delete(bits, lowest, axis=1)
+        groups = bits.reshape(n, self.groups, GROUP)
+        products = np.stack(
+            [groups[:, :, i] * groups[:, :, j] for i, j in PAIRS],
+            axis=2,
         )
+        products = products.reshape(n, self.parts[4])
+        known = [self.counted(classes, q), uploaded_bits, products]
+        words = np.zeros((n, self.words), np.uint64)
+        words[:, : sum(self.parts[:5])] = field.numbers(np.hstack(known))
+        return words
 
 
 @dataclass(frozen=True)
@@ -218,31 +233,20 @@ def split_moments(
     secret bytes of each, (n, `RANDOMNESS`), for one upload alone.
     Edges: a vector that is longer than R makes an upload that fails.
     """
-    n = len(q)
     keys, firsts, seconds = (
         np.ascontiguousarray(part)
         for part in np.split(random, np.cumsum([BLOCK, SEED]), axis=1)
     )
     second = second_moments(vectors, seconds, field)
     kappa, dealt = deal_first(firsts, second.dealt, vectors.blocks, field)
-    bits = vectors.bits_of(q)
-    counted = field.numbers(vectors.counted(classes, q))
-    told = np.delete(
-        bits, [0, *range(vectors.slack, vectors.all_bits, vectors.bits)], axis=1
-    )
-    groups = bits.reshape(n, vectors.groups, GROUP)
-    products = np.stack([groups[:, :, i] * groups[:, :, j] for i, j in PAIRS], axis=2)
-    products = products.reshape(n, vectors.parts[4])
-    plain = np.hstack([counted, field.numbers(told), field.numbers(products)])
-    blank = np.zeros((n, vectors.words - plain.shape[1]), np.uint64)
-    entries, bits_too = vectors.squared(
-        np.hstack([plain, blank]), first=True, field=field
-    )
-    each = np.repeat(kappa[:, 1:], GROUP, axis=1)  # (n, all bits, repeats)
-    times = [field.times(kappa[:, 0, j, None], entries) for j in range(REPEATS)]
-    times += [field.times(each[:, :, j], bits_too) for j in range(REPEATS)]
-    words = field.minus(np.hstack([plain, *times]), second.words.astype(np.uint64))
-    return MomentShare(True, dealt, words.astype(np.uint32)), keys, firsts, seconds
+    words = vectors.upload_of(classes, q, field)
+    entries, bits = vectors.squared(words, first=True, field=field)
+    kappa_of_bits = np.repeat(kappa[:, 1:], GROUP, axis=1)  # (n, all bits, repeats)
+    products = [field.times(kappa[:, 0, j, None], entries) for j in range(REPEATS)]
+    products += [field.times(kappa_of_bits[:, :, j], bits) for j in range(REPEATS)]
+    words[:, sum(vectors.parts[:5]) :] = np.hstack(products)
+    share = field.minus(words, second.words.astype(np.uint64)).astype(np.uint32)
+    return MomentShare(True, dealt, share), keys, firsts, seconds
 
 
 def second_moments(vectors: Vectors, seeds: Bytes, field: Field = FIELD) -> MomentShare:
@@ -252,10 +256,8 @@ def second_moments(vectors: Vectors, seeds: Bytes, field: Field = FIELD) -> Mome
     return MomentShare(False, second_dealt(seeds, vectors.blocks, field), words)
 
 
-def _weighed(bits: Numbers) -> Numbers:
+def _weigh(bits: Numbers) -> Numbers:
     """Σ 2^b·bit_b over the last side, from b = 1 on."""
-    return np.asarray(
-        (
-            bits * (np.uint64(2) ** np.arange(1, bits.shape[-1] + 1, dtype=np.uint64))
-        ).sum(-1)
-    )
+    exponents = np.arange(1, bits.shape[-1] + 1, dtype=np.uint64)
+    weights = np.uint64(2) ** exponents
+    return np.asarray((bits * weights).sum(-1))

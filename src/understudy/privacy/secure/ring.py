@@ -40,9 +40,9 @@ Bits = NDArray[np.bool_]
 SEED = 32  # bytes
 PRIME = 2**32 - 5  # the largest below 2³²
 _LIMB = 16  # bits
-_MOST = 1 << 21  # terms of a sum of products of limbs, below 2⁵³
+_MAX_TERMS = 1 << 21  # of a sum of products of limbs, below 2⁵³
 # rows multiplied at a time: 2¹³ · 2³² and 2¹³ · 2¹⁶ · 2¹⁶ stay below 2⁵³
-_BLOCK = 1 << 13
+_CHUNK_ROWS = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,7 @@ class Ring:
 
     @classmethod
     def holding(cls, largest: float) -> "Ring":
-        """The smaller ring in which every number from −largest to largest has a place
-        of its own.
-        """
+        """The smaller ring in which all numbers from −largest to largest differ."""
         return cls(32 if largest < 2**31 else 64)
 
     @property
@@ -84,7 +82,8 @@ class Ring:
         """The inverse of `to_bytes`. Edges: another size than `shape` needs →
         MessageError.
         """
-        if len(data) != (size := math.prod(shape) * self.dtype.itemsize):
+        size = math.prod(shape) * self.dtype.itemsize
+        if len(data) != size:
             raise MessageError(
                 f"{len(data):,} bytes came where {size:,} were due. Nothing was "
                 "computed."
@@ -107,15 +106,16 @@ class Ring:
         p), (n, q) → (p, q).
         """
         total = np.zeros((a.shape[1], b.shape[1]), dtype=self.dtype)
-        size = 32 if b.dtype == np.bool_ else 16
-        for start in range(0, len(a), _BLOCK):
-            rows = slice(start, start + _BLOCK)
-            right = list(_limbs(b[rows], self.bits, size))
-            for i, x in _limbs(a[rows], self.bits, size):
-                for j, y in right:
-                    if i + j < self.bits:
-                        part = (x.T @ y).astype(np.uint64).astype(self.dtype)
-                        total += part << self.dtype.type(i + j)
+        limb_bits = 32 if b.dtype == np.bool_ else 16
+        for start in range(0, len(a), _CHUNK_ROWS):
+            rows = slice(start, start + _CHUNK_ROWS)
+            right_limbs = list(_limbs(b[rows], self.bits, limb_bits))
+            for left_shift, left in _limbs(a[rows], self.bits, limb_bits):
+                for right_shift, right in right_limbs:
+                    shift = left_shift + right_shift
+                    if shift < self.bits:
+                        products = (left.T @ right).astype(np.uint64)
+                        total += products.astype(self.dtype) << self.dtype.type(shift)
         return total
 
 
@@ -149,9 +149,8 @@ class Field:
     def signed(self, numbers: Numbers) -> Tensor:
         """The whole numbers nearest to zero that these stand for: int64."""
         values = numbers.astype(np.int64)
-        return torch.from_numpy(
-            np.where(values > self.prime // 2, values - self.prime, values)
-        )
+        negative = values > self.prime // 2
+        return torch.from_numpy(np.where(negative, values - self.prime, values))
 
     def times(self, a: Numbers, b: Numbers) -> Numbers:
         return a * b % np.uint64(self.prime)
@@ -165,18 +164,20 @@ class Field:
         """The matrix product, exactly: (n, k), (k, m) → (n, m). Edges: more than 2²¹
         terms → ConfigError.
         """
-        if a.shape[1] > _MOST:
+        if a.shape[1] > _MAX_TERMS:
             raise ConfigError(
-                f"a sum of {a.shape[1]:,} products is longer than {_MOST:,}."
+                f"a sum of {a.shape[1]:,} products is longer than {_MAX_TERMS:,}."
             )
         width = b.shape[1]
         prime = np.uint64(self.prime)
         right = np.hstack([limb for _, limb in _limbs(b, 2 * _LIMB, _LIMB)])
         total = np.zeros((len(a), width), dtype=np.uint64)
         for shift, limb in _limbs(a, 2 * _LIMB, _LIMB):
-            parts = (limb @ right).astype(np.uint64) % prime
-            for more, part in ((0, parts[:, :width]), (_LIMB, parts[:, width:])):
-                total += part * np.uint64(2 ** (shift + more) % self.prime) % prime
+            products = (limb @ right).astype(np.uint64) % prime
+            low = np.uint64(2**shift % self.prime)
+            high = np.uint64(2 ** (shift + _LIMB) % self.prime)
+            total += products[:, :width] * low % prime
+            total += products[:, width:] * high % prime
         return total % prime
 
     def uniform(self, seed: bytes, stream: int, *shape: int) -> Numbers:
@@ -187,16 +188,15 @@ class Field:
         """
         needed = math.prod(shape)
         block = stream << 64
-        found = [np.empty(0, np.uint32)]
+        accepted = [np.empty(0, np.uint32)]
         while needed > 0:
             blocks = -(-4 * needed // BLOCK)
             words = keystream(seed, block, blocks * BLOCK).view("<u4")
-            found.append(words[words < self.limit][:needed])
-            needed = needed - len(found[-1])
+            accepted.append(words[words < self.limit][:needed])
+            needed = needed - len(accepted[-1])
             block = block + blocks
-        return (
-            np.concatenate(found).astype(np.uint64) % np.uint64(self.prime)
-        ).reshape(shape)
+        numbers = np.concatenate(accepted).astype(np.uint64)
+        return (numbers % np.uint64(self.prime)).reshape(shape)
 
 
 FIELD = Field()

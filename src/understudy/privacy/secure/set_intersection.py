@@ -1,12 +1,13 @@
-"""Alignment: find the people whom all parties hold, without showing anybody's ids.
+"""Private set intersection: find the people whom all parties hold, without showing
+anybody's ids.
 
 Meadows, "A more efficient cryptographic matchmaking protocol" (IEEE S&P 1986), and
 Huberman, Franklin, Hogg, "Enhancing privacy and trust in electronic communities" (EC
 1999): x is masked as H(x)^k, masks commute, so two sets that carry the same keys can be
 compared. Group: the prime-order subgroup of Curve25519 (RFC 7748) through libsodium, in
 constant time.
-Paper → code: H → `_hash_to_curve`, k_i → `IdMask.key`, H(x)^k_i → `IdMask.own`, (…)^k_j
-→ `IdMask.remask`.
+Paper → code: H → `_hash_to_curve`, k_i → `IdMask.key`, H(x)^k_i → `IdMask.mask_ids`,
+(…)^k_j → `IdMask.remask`.
 Differs from the papers: M ≥ 2 parties on a ring. The set of party i goes round i, i+1,
 …, so after h < M hops it carries the keys of i … i+h−1 and no two sets carry the same
 keys: only complete sets can be compared.
@@ -50,7 +51,7 @@ SALT_BYTES = 32
 _TAG = b"understudy/alignment/v1/curve25519_sha512_elligator2"
 _P = 2**255 - 19
 _BATCH = 1024  # ids that a thread masks at once: a fifth of a second
-_LOOK = 1 << 16  # ids that are objects of Python at a time
+_CHUNK_IDS = 1 << 16  # ids that are objects of Python at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +68,11 @@ class Ids:
         return len(self.starts) - 1
 
     def __getitem__(self, some: slice | Rows) -> list[bytes]:
-        spans = zip(
-            self.starts[:-1][some].tolist(), self.starts[1:][some].tolist(), strict=True
-        )
-        return [self.data[start:end] for start, end in spans]
+        starts = self.starts[:-1][some].tolist()
+        stops = self.starts[1:][some].tolist()
+        return [
+            self.data[start:stop] for start, stop in zip(starts, stops, strict=True)
+        ]
 
 
 class IdMask:
@@ -81,7 +83,7 @@ class IdMask:
     one key can be linked. `watch` is told after each batch how many more ids were
     masked; what it raises ends the work, and nothing is returned.
 
-    Guarantee: what `own` and `remask` return tells nothing about an id to anyone
+    Guarantee: what `mask_ids` and `remask` return tells nothing about an id to anyone
     without the key, beyond equality with other sets that went through the same keys
     (module docstring).
     Edges: no ids, a missing, repeated, fractional or ambiguous id → AlignmentError
@@ -107,13 +109,13 @@ class IdMask:
         self.key = os.urandom(32) if key is None else key
         self._watch = watch
 
-    def own(self) -> Masked:
-        """This party's ids under its key, sorted by masked value, so that a row's place
-        in the table stays here.
+    def mask_ids(self) -> Masked:
+        """This party's ids under its key, sorted by masked value, so that a row's
+        position in the table stays here.
         """
-        return self._own[0]
+        return self._masked_and_order[0]
 
-    def remask(self, masked: Masked, whose: str = "another party") -> Masked:
+    def remask(self, masked: Masked, owner: str = "another party") -> Masked:
         """Another party's masked ids, each under this party's key too, in the order
         they came.
 
@@ -123,37 +125,34 @@ class IdMask:
         Edges: not (n, 32) bytes, too many, repeated, not canonical, of small order →
         AlignmentError.
         """
-        points = _checked(masked, whose)
+        points = _checked(masked, owner)
         return self._mask(
             len(points), lambda batch: [point.tobytes() for point in points[batch]]
         )
 
     def positions_to_rows(self, positions: NDArray[np.integer[Any]]) -> Rows:
-        """The rows of the holder's table for positions in `own()`, in the order of the
-        positions.
+        """The rows of the holder's table for positions in `mask_ids()`, in the order of
+        the positions.
         """
-        if (
-            positions.ndim != 1
-            or not np.issubdtype(positions.dtype, np.integer)
-            or not positions.size
-        ):
-            what = (
+        is_integer = np.issubdtype(positions.dtype, np.integer)
+        if positions.ndim != 1 or not is_integer or not positions.size:
+            problem = (
                 f"must be a vector of whole numbers, not {positions.dtype} "
                 f"{positions.shape}"
             )
         elif positions.min() < 0 or positions.max() >= self.people:
-            what = f"must lie within this party's {self.people:,} people"
+            problem = f"must lie within this party's {self.people:,} people"
         elif np.unique(positions).size != positions.size:
-            what = "must differ, or one person would take two rows"
+            problem = "must differ, or one person would take two rows"
         else:
-            rows: Rows = self._own[1][positions]
+            rows: Rows = self._masked_and_order[1][positions]
             return rows
         raise AlignmentError(
-            f"The positions of the shared people {what}. No row was used."
+            f"The positions of the shared people {problem}. No row was used."
         )
 
     @cached_property
-    def _own(self) -> tuple[Masked, Rows]:
+    def _masked_and_order(self) -> tuple[Masked, Rows]:
         prefix = _TAG + self.salt + self.kind.encode() + b":"
         # (n, 32), by row
         masked = self._mask(
@@ -176,10 +175,10 @@ class IdMask:
         # PyNaCl lets go of the interpreter's lock while libsodium works, so threads use
         # every core.
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            each = pool.map if len(batches) > 1 else map
+            run = pool.map if len(batches) > 1 else map
             try:
-                for batch, done in zip(batches, each(work, batches), strict=True):
-                    masked[batch] = np.frombuffer(done, dtype=np.uint8).reshape(-1, 32)
+                for batch, data in zip(batches, run(work, batches), strict=True):
+                    masked[batch] = np.frombuffer(data, dtype=np.uint8).reshape(-1, 32)
                     if self._watch is not None:
                         self._watch(batch.stop - batch.start)
             except SodiumError as error:
@@ -207,60 +206,68 @@ def match_grid(
     """
     if len(groups) < 2:
         raise AlignmentError(f"Alignment needs two parties or more, not {len(groups)}.")
-    everyone = []  # of each group
-    for group in groups:
-        tags = [_tags(_checked(sets[name], name)) for name in group]
-        everyone.append(tags[0] if len(tags) == 1 else np.concatenate(tags))
-        if len(tags) > 1 and _repeats(everyone[-1]):
-            said = (
-                f"Two of {', '.join(group)} hold the same person, who would be "
-                "counted twice"
-            )
-            raise AlignmentError(f"{said}. No row was used.")
-    by_tag = np.argsort(everyone[0])
-    people = everyone[0][by_tag]
-    places = [by_tag]
-    for others in everyone[1:]:
-        at = np.searchsorted(people, others)
-        at[at == len(people)] = 0
-        here = np.flatnonzero(people[at] == others)
-        places.append(np.full(len(people), -1))
-        places[-1][at[here]] = here
-    # (groups, people): where each is among those of every group, or −1
-    common = np.stack(places)
-    common = common[:, (common >= 0).all(axis=0)]
+    common = _common_positions([_group_tags(sets, group) for group in groups])
     if not common.size:
         raise AlignmentError(
             f"No person is held by all of {', '.join(sets)}. No row was used."
         )
-    starts = [[0, *accumulate(len(sets[name]) for name in group)] for group in groups]
-    where = np.stack(
+    bounds = [[0, *accumulate(len(sets[name]) for name in group)] for group in groups]
+    # (groups, people): the number of each person's party in each group
+    party = np.stack(
         [
-            np.searchsorted(own[1:], at, side="right")
-            for own, at in zip(starts, common, strict=True)
+            np.searchsorted(group_bounds[1:], positions, side="right")
+            for group_bounds, positions in zip(bounds, common, strict=True)
         ]
     )
     # stable: within a cell the masked values stay in order
-    order = np.lexsort(where[::-1])
+    order = np.lexsort(party[::-1])
     common = common[:, order]
-    where = where[:, order]
-    positions = {}
-    for number, group in enumerate(groups):
-        for place, name in enumerate(group):
-            positions[name] = (
-                common[number, where[number] == place] - starts[number][place]
-            )
-            if not positions[name].size:
+    party = party[:, order]
+    shared_positions = {}
+    for index, group in enumerate(groups):
+        for number, name in enumerate(group):
+            in_group = common[index, party[index] == number]
+            if not in_group.size:
                 raise AlignmentError(
                     f"None of the people of {name} is shared. No row was used."
                 )
-    cells, sizes = np.unique(where, axis=1, return_counts=True)
-    return positions, {
-        tuple(group[place] for group, place in zip(groups, cell, strict=True)): int(
-            size
+            shared_positions[name] = in_group - bounds[index][number]
+    cells, sizes = np.unique(party, axis=1, return_counts=True)
+    people_by_cell = {}
+    for cell, size in zip(cells.T, sizes, strict=True):
+        names = (group[number] for group, number in zip(groups, cell, strict=True))
+        people_by_cell[tuple(names)] = int(size)
+    return shared_positions, people_by_cell
+
+
+def _group_tags(sets: Mapping[str, Masked], group: Sequence[str]) -> NDArray[np.bytes_]:
+    """The tags of all people of a group's parties, one party after another."""
+    tags = [_tags(_checked(sets[name], name)) for name in group]
+    if len(tags) == 1:
+        return tags[0]
+    all_tags = np.concatenate(tags)
+    if _repeats(all_tags):
+        raise AlignmentError(
+            f"Two of {', '.join(group)} hold the same person, who would be counted "
+            "twice. No row was used."
         )
-        for cell, size in zip(cells.T, sizes, strict=True)
-    }
+    return all_tags
+
+
+def _common_positions(tags_by_group: Sequence[NDArray[np.bytes_]]) -> Rows:
+    """Where each person whom every group has is among the people of each group, in the
+    order of tags: (groups, people).
+    """
+    by_tag = np.argsort(tags_by_group[0])
+    people = tags_by_group[0][by_tag]
+    positions = np.full((len(tags_by_group), len(people)), -1)
+    positions[0] = by_tag
+    for group, tags in enumerate(tags_by_group[1:], 1):
+        person = np.searchsorted(people, tags)
+        person[person == len(people)] = 0
+        matching = np.flatnonzero(people[person] == tags)
+        positions[group, person[matching]] = matching
+    return positions[:, (positions >= 0).all(axis=0)]
 
 
 def ring(names: Sequence[str]) -> list[dict[str, str]]:
@@ -297,18 +304,18 @@ def canonical_ids(ids: Iterable[object]) -> Ids:
     parts = list[bytes]()
     sizes = list[Rows]()
     marks = list[Rows]()
-    found = Counter[str]()
+    kind_counts = Counter[str]()
     for values in _lists(ids):
-        before = found.total()
+        n_before = kind_counts.total()
         kinds = {type_: _kind(type_) for type_ in set(map(type, values))}
         if "" in kinds.values():
             _refuse_first(
-                values, [kinds[type(value)] == "" for value in values], before
+                values, [kinds[type(value)] == "" for value in values], n_before
             )
-        found.update(kinds[type(value)] for value in values)
-        odd = [isinstance(value, str) and not _plain(value) for value in values]
-        if any(odd):
-            _refuse_first(values, odd, before)
+        kind_counts.update(kinds[type(value)] for value in values)
+        ambiguous = [isinstance(value, str) and not _plain(value) for value in values]
+        if any(ambiguous):
+            _refuse_first(values, ambiguous, n_before)
         texts = (
             value if isinstance(value, str) else str(int(value)) for value in values
         )
@@ -318,44 +325,46 @@ def canonical_ids(ids: Iterable[object]) -> Ids:
         marks.append(np.fromiter(map(hash, written), np.int64))
     if not parts:
         raise AlignmentError("There are no ids to align. Nothing was sent.")
-    if len(found) > 1:
+    if len(kind_counts) > 1:
         raise AlignmentError(
-            f"The ids are of two kinds, {found['integer']:,} integer and "
-            f"{found['text']:,} text: "
+            f"The ids are of two kinds, {kind_counts['integer']:,} integer and "
+            f"{kind_counts['text']:,} text: "
             '7 and "7" never match. Make the column one kind. Nothing was sent.'
         )
-    everyone = Ids(next(iter(found)), b"".join(parts), starts_of(np.concatenate(sizes)))
+    kind = next(iter(kind_counts))
+    all_ids = Ids(kind, b"".join(parts), starts_of(np.concatenate(sizes)))
     if _repeats(np.concatenate(marks)):  # or two that differ have one mark
-        (example, times), repeated = (
-            (counts := Counter(everyone[:])).most_common(1)[0],
-            len(everyone) - len(counts),
+        _refuse_repeated(all_ids)
+    return all_ids
+
+
+def _refuse_repeated(ids: Ids) -> None:
+    counts = Counter(ids[:])
+    example, times = counts.most_common(1)[0]
+    if times > 1:
+        raise AlignmentError(
+            f"{len(ids) - len(counts):,} of {len(ids):,} rows repeat the id of another "
+            f"row, for instance {example.decode()}: a person takes one row. Nothing "
+            "was sent."
         )
-        if times > 1:
-            raise AlignmentError(
-                f"{repeated:,} of {len(everyone):,} rows repeat the id of another "
-                "row, for instance "
-                f"{example.decode()}: a person takes one row. Nothing was sent."
-            )
-    return everyone
 
 
 def _lists(ids: Iterable[object]) -> Iterator[list[Any]]:
     if isinstance(ids, np.ndarray):
-        yield from (
-            ids[start : start + _LOOK].tolist() for start in range(0, len(ids), _LOOK)
-        )
+        for start in range(0, len(ids), _CHUNK_IDS):
+            yield ids[start : start + _CHUNK_IDS].tolist()
         return
-    each = iter(ids)
-    while values := list(islice(each, _LOOK)):
+    remaining = iter(ids)
+    while values := list(islice(remaining, _CHUNK_IDS)):
         yield values
 
 
 def _kind(type_: type) -> str:
+    """ "text", "integer", or "" for what is no id."""
     if issubclass(type_, str):
         return "text"
-    return (
-        "integer" if issubclass(type_, Integral) and not issubclass(type_, bool) else ""
-    )
+    is_integer = issubclass(type_, Integral) and not issubclass(type_, bool)
+    return "integer" if is_integer else ""
 
 
 def _plain(text: str) -> bool:
@@ -406,9 +415,7 @@ def _hash_to_curve(prefix: bytes, ids: list[bytes]) -> list[bytes]:
 
 def _inverses(values: list[int]) -> list[int]:
     """1/v mod p for all values with a single inversion (Montgomery's trick)."""
-    products = list(
-        accumulate(values, lambda left, right: left * right % _P, initial=1)
-    )
+    products = list(accumulate(values, lambda a, b: a * b % _P, initial=1))
     inverse = pow(products[-1], -1, _P)
     inverses = []
     for value, before in zip(reversed(values), reversed(products[:-1]), strict=True):
@@ -417,22 +424,22 @@ def _inverses(values: list[int]) -> list[int]:
     return inverses[::-1]
 
 
-def _checked(masked: Masked, whose: str) -> Masked:
+def _checked(masked: Masked, owner: str) -> Masked:
     """A set from outside: the right shape, not too large, canonical u-coordinates, each
     once.
     """
     if masked.dtype != np.uint8 or masked.ndim != 2 or masked.shape[1] != 32:
-        what = f"must be bytes of shape (n, 32), not {masked.dtype} {masked.shape}"
+        problem = f"must be bytes of shape (n, 32), not {masked.dtype} {masked.shape}"
     elif not 1 <= len(masked) <= MOST_PEOPLE:
-        what = f"must hold between 1 and {MOST_PEOPLE:,} people, not {len(masked):,}"
+        problem = f"must hold between 1 and {MOST_PEOPLE:,} people, not {len(masked):,}"
     elif _not_canonical(masked).any():
-        what = "hold a value outside the field, which X25519 would read as another"
+        problem = "hold a value outside the field, which X25519 would read as another"
     elif _repeats(_tags(masked)):
-        what = "hold a value twice"
+        problem = "hold a value twice"
     else:
         return masked
     raise AlignmentError(
-        f"The masked ids of {whose} {what}. The whole set was refused."
+        f"The masked ids of {owner} {problem}. The whole set was refused."
     )
 
 
@@ -443,12 +450,10 @@ def _repeats(values: NDArray[Any]) -> bool:
 
 def _not_canonical(masked: Masked) -> NDArray[np.bool_]:
     """Which u are 2^255 − 19 or above, in little-endian bytes."""
-    low = masked[:, 0]
-    middle = masked[:, 1:31]
+    low = masked[:, 0] >= 0xED
+    middle = (masked[:, 1:31] == 0xFF).all(axis=1)
     top = masked[:, 31]
-    return np.asarray(
-        (top > 0x7F) | (top == 0x7F) & (middle == 0xFF).all(axis=1) & (low >= 0xED)
-    )
+    return np.asarray((top > 0x7F) | (top == 0x7F) & middle & low)
 
 
 def _tags(masked: Masked) -> NDArray[np.bytes_]:

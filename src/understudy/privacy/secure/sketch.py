@@ -59,7 +59,7 @@ by no more than an honest person can. Every square has a κ, a, b and C of its o
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +75,7 @@ from understudy.privacy.secure.table_shares import (
     Words,
 )
 
-_PEOPLE = 64  # at a time: a strip of theirs stays near the processor
+_CHUNK_PEOPLE = 64  # a strip of theirs stays near the processor
 
 
 class Judging(ABC):
@@ -101,32 +101,31 @@ class Judging(ABC):
         """
         shape = (len(share), self.cells.blocks, REPEATS)
         prime = np.uint64(self.field.prime)
-        z, y = (np.empty(shape, np.uint64) for _ in range(2))
+        z = np.empty(shape, np.uint64)
+        y = np.empty(shape, np.uint64)
         total = np.zeros(self.cells.count, np.uint64)
-        for start in range(0, len(share), _PEOPLE):
-            some = slice(start, start + _PEOPLE)
-            z[some], y[some] = self._squares(share.only(some), total)
-        return (
-            (z + share.dealt.a) % prime,
-            (y + share.dealt.b) % prime,
-            self._signed(share, total % prime),
-        )
+        for start in range(0, len(share), _CHUNK_PEOPLE):
+            chunk = slice(start, start + _CHUNK_PEOPLE)
+            z[chunk], y[chunk] = self._squares(share.select(chunk), total)
+        masked_z = (z + share.dealt.a) % prime
+        masked_y = (y + share.dealt.b) % prime
+        return masked_z, masked_y, self._signed(share, total % prime)
 
     def judge(self, share: Uploads, z: Numbers, y: Numbers) -> Numbers:
         """This side's share of σ, from Z and Y that are both sides' together."""
         field = self.field
         dealt = share.dealt
-        slope = field.minus(dealt.kappa, (dealt.a + dealt.a) % np.uint64(field.prime))
+        prime = np.uint64(field.prime)
+        slope = field.minus(dealt.kappa, (dealt.a + dealt.a) % prime)
         sigma = field.times(slope, z) + dealt.c
         if share.first:  # what both know is added by one
             sigma += field.minus(field.times(z, z), y)
-        return sigma % np.uint64(field.prime)
+        return sigma % prime
 
     def passed(self, first: Numbers, second: Numbers) -> NDArray[np.bool_]:
         """Who passes, by both shares of σ: (n,)."""
-        return np.asarray(
-            ((first + second) % np.uint64(self.field.prime) == 0).all(axis=(1, 2))
-        )
+        sigma = (first + second) % np.uint64(self.field.prime)
+        return np.asarray((sigma == 0).all(axis=(1, 2)))
 
 
 @dataclass(frozen=True)
@@ -138,24 +137,22 @@ class Sketch(Judging):
     field: Field = FIELD
 
     def _squares(self, part: Share, total: Numbers) -> tuple[Numbers, Numbers]:
-        said = np.empty((len(part), self.cells.blocks, 2, REPEATS), np.uint64)
-        for strip, words in part.expand(self.cells, self.field):
+        n = len(part)
+        dots = np.empty((n, self.cells.blocks, 2, REPEATS), np.uint64)
+        for strip, planes in part.expand(self.cells, self.field):
             # the cells without κ, into the sum of all: below 2⁶⁴ for 2³² people
-            here = slice(strip.cell, strip.cell + strip.levels * strip.width)
-            total[here] += words[:, :, 0].sum(axis=0, dtype=np.uint64).reshape(-1)
-            for block, place, matrix in self._matrices[strip.column]:
-                table = words[..., place].reshape(len(part), -1)
-                said[:, block] = self.field.dot(table, matrix).reshape(
-                    len(part), 2, REPEATS
-                )
-        return self._signed(part, said[:, :, 0]), self._signed(part, said[:, :, 1])
+            sums = planes[:, :, 0].sum(axis=0, dtype=np.uint64)
+            total[strip.cell_range] += sums.reshape(-1)
+            for block, columns, matrix in self._matrices[strip.column]:
+                table = planes[..., columns].reshape(n, -1)
+                products = self.field.dot(table, matrix)
+                dots[:, block] = products.reshape(n, 2, REPEATS)
+        return self._signed(part, dots[:, :, 0]), self._signed(part, dots[:, :, 1])
 
     def _signed(self, share: Share, numbers: Numbers) -> Numbers:
-        return (
-            self.field.minus(np.zeros_like(numbers), numbers)
-            if share.first
-            else numbers
-        )
+        if share.first:
+            return self.field.minus(np.zeros_like(numbers), numbers)
+        return numbers
 
     @cached_property
     def _matrices(self) -> dict[int, list[tuple[int, slice, Words]]]:
@@ -164,25 +161,33 @@ class Sketch(Judging):
         """
         matrices = {}
         for strip in self.cells.strips:
-            r = self.field.uniform(
-                self.coin, strip.column, REPEATS, strip.levels, strip.width
-            )
-            squared = self.field.times(r, r)
-            found = []
-            for number, (_, place) in enumerate(strip.others):
-                matrix = np.zeros(
-                    (strip.levels, PLANES, place.stop - place.start, 2, REPEATS),
-                    np.uint32,
-                )
-                for repeat in range(REPEATS):
-                    matrix[:, 0, :, 0, repeat] = r[repeat][:, place]
-                    matrix[:, 0, :, 1, repeat] = squared[repeat][:, place]
-                    matrix[:, 1 + repeat, :, 1, repeat] = r[repeat][:, place]
-                found.append(
-                    (strip.block + number, place, matrix.reshape(-1, 2 * REPEATS))
-                )
-            matrices[strip.column] = found
+            shape = (REPEATS, strip.levels, strip.width)
+            r = self.field.uniform(self.coin, strip.column, *shape)
+            matrices[strip.column] = [
+                (strip.block + number, columns, self._matrix(r[:, :, columns]))
+                for number, (_, columns) in enumerate(strip.others)
+            ]
         return matrices
+
+    def _matrix(self, r: Numbers) -> Words:
+        """Of one table: r is (repeats, levels, columns)."""
+        squared = self.field.times(r, r)
+        _, levels, columns = r.shape
+        matrix = np.zeros((levels, PLANES, columns, 2, REPEATS), np.uint32)
+        for repeat in range(REPEATS):
+            matrix[:, 0, :, 0, repeat] = r[repeat]
+            matrix[:, 0, :, 1, repeat] = squared[repeat]
+            matrix[:, 1 + repeat, :, 1, repeat] = r[repeat]
+        return matrix.reshape(-1, 2 * REPEATS)
+
+
+class _Coins(NamedTuple):
+    """The public randomness of one repetition of `MomentSketch`."""
+
+    r: Numbers  # of the entries of the large square
+    counted: Numbers  # what r makes of the counted words
+    bits: Numbers  # r of the bits: (groups, GROUP)
+    pairs: Numbers  # what that makes of their products: (groups, pairs)
 
 
 @dataclass(frozen=True)
@@ -199,56 +204,53 @@ class MomentSketch(Judging):
         field = self.field
         n = len(part)
         words = part.words.astype(np.uint64)
+        counted = words[:, : cells.count]
         entries, bits = cells.squared(words, first=part.first, field=field)
-        *_, products, times, bit_times = cells.cut(words)
-        shape = (n, cells.groups, -1)
-        prime = np.uint64(field.prime)
-        z = []
-        y = []
-        for j, (r, products_of, groups, pairs) in enumerate(self._random):
-            kappa_entries = times.reshape(n, REPEATS, -1)[:, j]
-            z.append([field.dot(entries, r[:, None])])
-            counted = field.dot(words[:, : cells.count], products_of[:, None])
-            y.append([counted + field.dot(kappa_entries, r[:, None])])
-            own = bits.reshape(shape)
-            kappa_own = bit_times.reshape(n, REPEATS, -1)[:, j].reshape(shape)
-            z[-1].append(field.times(own, groups).sum(2) % prime)
-            squares = field.times(own, field.times(groups, groups))
-            parts = (
-                squares,
-                field.times(products.reshape(shape), pairs),
-                field.times(kappa_own, groups),
+        *_, products, kappa_entries, kappa_bits = cells.cut(words)
+        by_repeat = (n, REPEATS, -1)
+        kappa_entries = kappa_entries.reshape(by_repeat)
+        kappa_bits = kappa_bits.reshape(by_repeat)
+        by_group = (n, cells.groups, -1)
+        bits = bits.reshape(by_group)
+        products = products.reshape(by_group)
+        shape = (n, cells.blocks, REPEATS)
+        z = np.empty(shape, np.uint64)
+        y = np.empty(shape, np.uint64)
+        for j, coins in enumerate(self._coins):
+            r = coins.r[:, None]
+            z[:, :1, j] = field.dot(entries, r)
+            y[:, :1, j] = field.dot(counted, coins.counted[:, None])
+            y[:, :1, j] += field.dot(kappa_entries[:, j], r)
+            z[:, 1:, j] = field.times(bits, coins.bits).sum(2)
+            terms = (
+                field.times(bits, field.times(coins.bits, coins.bits)),
+                field.times(products, coins.pairs),
+                field.times(kappa_bits[:, j].reshape(by_group), coins.bits),
             )
-            y[-1].append(np.concatenate(parts, axis=2).sum(2))
-        stacked = (
-            np.stack([np.hstack(one) for one in each], axis=2) % prime
-            for each in (z, y)
-        )
-        return next(stacked), next(stacked)
+            y[:, 1:, j] = np.concatenate(terms, axis=2).sum(2)
+        prime = np.uint64(field.prime)
+        return z % prime, y % prime
 
     @cached_property
-    def _random(self) -> list[tuple[Numbers, Numbers, Numbers, Numbers]]:
-        """Of every repetition r of the entries, what it makes of the counted words; r
-        of the bits, and of pairs.
-        """
+    def _coins(self) -> list[_Coins]:
+        """The public randomness of every repetition."""
         cells = self.cells
         field = self.field
-        two = np.uint64(2)
-        classes, (i, j) = cells.classes, cells.upper
-        twice = np.where(i == j, np.uint64(1), two)
-        found = []
+        prime = np.uint64(field.prime)
+        classes = cells.classes
+        i, j = cells.upper
+        multiplicity = np.where(i == j, np.uint64(1), np.uint64(2))
+        coins = []
         for repeat in range(REPEATS):
             r = field.uniform(self.coin, 2 * repeat, cells.entries)
             e = r[:classes]
             q = r[classes:].reshape(cells.triangles, -1)
             lines = np.broadcast_to(q, (classes, cells.features))
-            m = field.times(field.times(e[:, None], lines), np.full((1, 1), two))
-            s = field.times(field.times(q[:, i], q[:, j]), twice)
-            groups = field.uniform(self.coin, 2 * repeat + 1, cells.groups, GROUP)
-            pairs = [
-                field.times(field.times(groups[:, a], groups[:, b]), np.full(1, two))
-                for a, b in PAIRS
-            ]
+            m = field.times(e[:, None], lines) * np.uint64(2) % prime
+            s = field.times(field.times(q[:, i], q[:, j]), multiplicity)
             counted = np.concatenate([field.times(e, e), m.ravel(), s.ravel()])
-            found.append((r, counted, groups, np.stack(pairs, axis=1)))
-        return found
+            bits = field.uniform(self.coin, 2 * repeat + 1, cells.groups, GROUP)
+            first, second = np.transpose(PAIRS)
+            pairs = field.times(bits[:, first], bits[:, second]) * np.uint64(2) % prime
+            coins.append(_Coins(r, counted, bits, pairs))
+        return coins

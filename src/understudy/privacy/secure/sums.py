@@ -4,9 +4,10 @@ lines between holders for both.
 *Channels*: messages from one holder to another that the server relays and cannot read.
 Every holder draws an X25519 key (RFC 7748) for the run; the server passes the public
 halves on. Two holders derive, by HKDF-SHA256 (RFC 5869), a key for each direction and a
-seed for pads that only they share. Messages are sealed by ChaCha20-Poly1305 (RFC 8439)
-under a random nonce; sender, receiver, run and number in the row are authenticated with
-them. All of it is `cryptography`'s; nothing here is our own but the order of the calls.
+seed for one-time masks that only they share. Messages are sealed by ChaCha20-Poly1305
+(RFC 8439) under a random nonce; sender, receiver, run and the message's number are
+authenticated with them. All of it is `cryptography`'s; nothing here is our own but the
+order of the calls.
 Guarantee: a message that was changed, repeated, left out, reordered, or made for
 another run, direction or context is refused.
 Edges: a server that hands out keys of its own making sits in the middle and reads
@@ -18,10 +19,10 @@ Who sealed it is not proven: an upload is from anybody whom the server let in.
 
 *Sums and products.* Step by step, and who sees what: docs/secure_products.md. Bonawitz
 et al., "Practical secure aggregation for privacy-preserving machine learning" (CCS
-2017), §4.0.1, for the pads; Kairouz, Liu, Steinke, "The distributed discrete Gaussian
+2017), §4.0.1, for the masks; Kairouz, Liu, Steinke, "The distributed discrete Gaussian
 mechanism" (ICML 2021), Thm 9 and Cor. 10, for the noise; Beaver, "Efficient multiparty
 protocols using circuit randomization" (CRYPTO 1991), for a matrix product.
-Paper → code: PRG(s_uv) → `Channel.pad`; n → parties; R, S → `Ring.uniform(seed,
+Paper → code: PRG(s_uv) → `Channel.mask`; n → parties; R, S → `Ring.uniform(seed,
 chunk)`; C₁ → the last stream of the first seed; C₂ → `Dealer.correction`.
 Differs from the papers: no shares of keys are kept for the case that a holder goes
 away; R, S and C₁ are expanded from 32-byte seeds, people come in chunks whose masks are
@@ -109,7 +110,7 @@ def fingerprint(names_and_keys: Mapping[str, bytes]) -> str:
         {name: key.hex() for name, key in names_and_keys.items()}, sort_keys=True
     )
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
-    return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
+    return "-".join(digest[start : start + 4] for start in range(0, 32, 4))
 
 
 class Channel:
@@ -118,34 +119,35 @@ class Channel:
     """
 
     def __init__(
-        self, own: str, pair: KeyPair, peer: str, public: bytes, *, context: bytes
+        self, name: str, pair: KeyPair, peer: str, public: bytes, *, context: bytes
     ) -> None:
-        self.own = own
+        self.name = name
         self.peer = peer
-        # of the two: whose pad is added, the other's being taken off
-        self.first = own < peer
-        ends = sorted([[own, pair.public.hex()], [peer, public.hex()]])
+        # of the two: whose mask is added, the other's being taken off
+        self.first = name < peer
+        ends = sorted([[name, pair.public.hex()], [peer, public.hex()]])
         self._context = json.dumps([ends, context.hex()]).encode()
         salt = hashlib.sha256(self._context).digest()
-        keys = HKDF(SHA256(), 3 * _KEY, salt, b"understudy channel 1").derive(
-            pair.agree(public)
-        )
-        low = keys[:_KEY]
-        high = keys[_KEY : 2 * _KEY]
-        self._pad = keys[2 * _KEY :]
-        self._out, self._in = map(
-            ChaCha20Poly1305, (low, high) if self.first else (high, low)
-        )
-        self.sent = self.received = 0
-        self._said = self._heard = bytes(32)  # which messages these were
+        derivation = HKDF(SHA256(), 3 * _KEY, salt, b"understudy channel 1")
+        keys = derivation.derive(pair.agree(public))
+        from_first = ChaCha20Poly1305(keys[:_KEY])
+        from_second = ChaCha20Poly1305(keys[_KEY : 2 * _KEY])
+        self._mask_key = keys[2 * _KEY :]
+        self._out = from_first if self.first else from_second
+        self._in = from_second if self.first else from_first
+        self.sent = 0
+        self.received = 0
+        # digests of all messages so far, each way
+        self._sent_digest = bytes(32)
+        self._received_digest = bytes(32)
 
     def seal(self, data: bytes) -> bytes:
         """The next message, readable by the peer alone."""
         nonce = self._nonce()
-        sealed = self._out.encrypt(
-            nonce, data, self._header(self.own, self.peer, self.sent)
-        )
-        self.sent, self._said = self.sent + 1, _after(self._said, data)
+        header = self._header(self.name, self.peer, self.sent)
+        sealed = self._out.encrypt(nonce, data, header)
+        self.sent += 1
+        self._sent_digest = _extend(self._sent_digest, data)
         return nonce + sealed
 
     def _nonce(self) -> bytes:
@@ -158,20 +160,21 @@ class Channel:
         """The peer's next message. Edges: any other → MessageError, and the right one
         may still come.
         """
-        header = self._header(self.peer, self.own, self.received)
+        header = self._header(self.peer, self.name, self.received)
         try:
             data = self._in.decrypt(sealed[:_NONCE], sealed[_NONCE:], header)
         except (InvalidTag, ValueError):
             raise MessageError(
-                f"{self.own}: this is not message {self.received + 1} of {self.peer} "
+                f"{self.name}: this is not message {self.received + 1} of {self.peer} "
                 "in this run: it was changed, repeated or put out of order, or the two "
                 "were told different things. Nothing was computed."
             ) from None
-        self.received, self._heard = self.received + 1, _after(self._heard, data)
+        self.received += 1
+        self._received_digest = _extend(self._received_digest, data)
         return data
 
-    def pad(self, ring: Ring, stream: int, *shape: int, about: bytes = b"") -> Words:
-        """Uniform words that cancel: this end's and the peer's add up to zero.
+    def mask(self, ring: Ring, stream: int, *shape: int, about: bytes = b"") -> Words:
+        """One-time masks that cancel: this end's and the peer's add up to zero.
 
         `about`: what both must have been told of the message; where they were not,
         nothing cancels. Nor does it where one end has read other messages than the
@@ -180,14 +183,11 @@ class Channel:
         Guarantee: for everybody else they are random. Edges: a stream is for one
         message alone.
         """
-        said, heard = (
-            (self._said, self._heard) if self.first else (self._heard, self._said)
-        )
-        seed = hmac.digest(
-            self._pad,
-            json.dumps([said.hex(), heard.hex(), about.hex()]).encode(),
-            "sha256",
-        )
+        digests = [self._sent_digest.hex(), self._received_digest.hex()]
+        if not self.first:  # both ends name the first one's messages first
+            digests.reverse()
+        message = json.dumps([*digests, about.hex()]).encode()
+        seed = hmac.digest(self._mask_key, message, "sha256")
         words = ring.uniform(seed, stream, *shape)
         return words if self.first else -words  # modulo 2^bits
 
@@ -198,26 +198,26 @@ class Channel:
         return {
             "sent": self.sent,
             "received": self.received,
-            "said": self._said,
-            "heard": self._heard,
+            "sent_digest": self._sent_digest,
+            "received_digest": self._received_digest,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.sent = int(state["sent"])
         self.received = int(state["received"])
-        self._said = state["said"]
-        self._heard = state["heard"]
+        self._sent_digest = state["sent_digest"]
+        self._received_digest = state["received_digest"]
 
 
-def _after(before: bytes, data: bytes) -> bytes:
-    """Which messages there were, with one more."""
-    told = hashlib.sha256(before)
-    told.update(data)
-    return told.digest()
+def _extend(transcript: bytes, data: bytes) -> bytes:
+    """The digest of a transcript with one more message."""
+    digest = hashlib.sha256(transcript)
+    digest.update(data)
+    return digest.digest()
 
 
 def connect(
-    own: str,
+    name: str,
     pair: KeyPair,
     keys: Mapping[str, bytes],
     *,
@@ -225,26 +225,27 @@ def connect(
     shared: Mapping[str, bytes] | None = None,
 ) -> dict[str, Channel]:
     """A channel to every other holder; `shared`: what this end and one other must agree
-    on besides. Edges: keys in which the own one is missing or another → MessageError.
+    on besides. Edges: keys in which this holder's is missing or another →
+    MessageError.
     """
-    if keys.get(own) != pair.public:
+    if keys.get(name) != pair.public:
         raise MessageError(
-            f"{own}: the list of keys does not hold the key of {own}. Nothing was sent."
+            f"{name}: the list of keys does not hold the key of {name}. Nothing was "
+            "sent."
         )
     if len(set(keys.values())) < len(keys):
         raise MessageError(
-            f"{own}: two holders are listed with one key. Nothing was sent."
+            f"{name}: two holders are listed with one key. Nothing was sent."
         )
-    return {
-        peer: Channel(
-            own, pair, peer, public, context=context + (shared or {}).get(peer, b"")
-        )
-        for peer, public in keys.items()
-        if peer != own
-    }
+    channels = {}
+    for peer, public in keys.items():
+        if peer != name:
+            agreed = context + (shared or {}).get(peer, b"")
+            channels[peer] = Channel(name, pair, peer, public, context=agreed)
+    return channels
 
 
-_ONCE = bytes(_NONCE)  # a key is for one message alone
+_NONCE_OF_ONE = bytes(_NONCE)  # a key is for one message alone
 
 
 def seal(public: bytes, data: bytes, context: bytes, secret: bytes) -> bytes:
@@ -254,16 +255,15 @@ def seal(public: bytes, data: bytes, context: bytes, secret: bytes) -> bytes:
     `context`, is refused. Edges: `secret`, 32 random bytes, is for one message alone.
     """
     pair = KeyPair(secret)
-    return pair.public + _cipher(pair.agree(public), pair.public, public).encrypt(
-        _ONCE, data, context
-    )
+    cipher = _cipher(pair.agree(public), pair.public, public)
+    return pair.public + cipher.encrypt(_NONCE_OF_ONE, data, context)
 
 
 def unseal(pair: KeyPair, sealed: bytes, context: bytes) -> bytes:
     """What was sealed to this key. Edges: anything else → MessageError."""
     try:
         cipher = _cipher(pair.agree(sealed[:32]), sealed[:32], pair.public)
-        return cipher.decrypt(_ONCE, sealed[32:], context)
+        return cipher.decrypt(_NONCE_OF_ONE, sealed[32:], context)
     except (InvalidTag, ValueError):
         raise MessageError(
             "a sealed message does not open. Nothing was computed."
@@ -278,7 +278,7 @@ def _cipher(shared: bytes, sender: bytes, receiver: bytes) -> ChaCha20Poly1305:
 # the stream of C₁; the streams from 0 on are the masks of the chunks
 _CORRECTION = 2**64 - 1
 # of a share's scale, where several shares must look like one discrete Gaussian
-_LEAST = 4.0
+_MIN_SHARE_SCALE = 4.0
 
 
 def blind(
@@ -289,14 +289,14 @@ def blind(
     stream: int,
     about: bytes = b"",
 ) -> Words:
-    """The words under a pad with each peer; over all ends that were told the same
-    `about` them, pads add up to zero.
+    """The words under a one-time mask with each peer; over all ends that were told the
+    same `about` them, masks add up to zero.
     Guarantee: with at least one channel whose peer does not help the onlooker, the
     result is uniform to it, whatever the words. Edges: no channels → the words as they
     are; a stream is for one message alone.
     """
     for channel in channels:
-        words = words + channel.pad(ring, stream, *words.shape, about=about)
+        words = words + channel.mask(ring, stream, *words.shape, about=about)
     return words
 
 
@@ -315,7 +315,8 @@ def noise_share(sigma: Fraction, parties: int, *, colluding: int = 1) -> Fractio
     honest = parties - colluding
     if honest <= 1 or not sigma:
         return sigma
-    return rounded_up(max(float(sigma) / math.sqrt(honest) * (1 + 1e-12), _LEAST))
+    scale = float(sigma) / math.sqrt(honest) * (1 + 1e-12)
+    return rounded_up(max(scale, _MIN_SHARE_SCALE))
 
 
 class Dealer:
@@ -337,10 +338,8 @@ class Dealer:
 
     def deal(self, people: int) -> None:
         """Go through the masks of one more chunk of people."""
-        r, s = (
-            self.ring.uniform(seed, self._chunks, people, width)
-            for seed, width in zip(self.seeds, self.widths, strict=True)
-        )
+        r = self.ring.uniform(self.seeds[0], self._chunks, people, self.widths[0])
+        s = self.ring.uniform(self.seeds[1], self._chunks, people, self.widths[1])
         self._product += self.ring.product(r, s)
         self._chunks += 1
 
@@ -354,8 +353,8 @@ class Dealer:
 class Factor:
     """One holder's side of a product: mask each chunk for the other, take the other's,
     and end with a share. Guarantee: see the module; the masks of a chunk are used once,
-    since chunks are counted here. Edges: a chunk of another shape, or one taken before
-    the own one was masked → MessageError, nothing changes.
+    since chunks are counted here. Edges: a chunk of another shape, or one of the other
+    holder before this holder's was masked → MessageError, nothing changes.
     """
 
     def __init__(
@@ -366,7 +365,8 @@ class Factor:
         self.first = first
         self.width = width
         self.peer_width = peer_width
-        self.masked = self.taken = 0  # chunks
+        self.masked = 0  # chunks
+        self.multiplied = 0
         shape = (width, peer_width) if first else (peer_width, width)
         self._total = np.zeros(shape, dtype=ring.dtype)
 
@@ -377,40 +377,37 @@ class Factor:
                 f"a chunk of {self.width} columns was due, not {x.shape}. Nothing was "
                 "sent."
             )
-        masked = self.ring.words(x) - self.ring.uniform(
-            self.seed, self.masked, *x.shape
-        )
+        masks = self.ring.uniform(self.seed, self.masked, *x.shape)
         self.masked += 1
-        return masked
+        return self.ring.words(x) - masks
 
     def take(self, other: Words, x: Bits | Words) -> None:
         """Multiply the other's masked chunk with the same people here."""
-        if other.shape != (len(x), self.peer_width) or self.taken >= self.masked:
-            said = (
-                f"a masked chunk of {(len(x), self.peer_width)} was due, not "
-                f"{other.shape}"
+        shape = (len(x), self.peer_width)
+        if other.shape != shape or self.multiplied >= self.masked:
+            raise MessageError(
+                f"a masked chunk of {shape} was due, not {other.shape}. Nothing was "
+                "computed."
             )
-            raise MessageError(f"{said}. Nothing was computed.")
         if self.first:
-            self._total += self.ring.product(
-                self.ring.uniform(self.seed, self.taken, *x.shape), other
-            )
+            masks = self.ring.uniform(self.seed, self.multiplied, *x.shape)
+            self._total += self.ring.product(masks, other)
         else:
             self._total += self.ring.product(other, x)
-        self.taken += 1
+        self.multiplied += 1
 
     def share(self, correction: Words | None = None) -> Words:
         """This side's share of XᵀY: (first's width, second's width). The second holder
         brings the correction.
         """
-        if (correction is None) != self.first or self.taken != self.masked:
+        shape = self._total.shape
+        if (correction is None) != self.first or self.multiplied != self.masked:
             raise MessageError("the product is not complete. Nothing was sent.")
         if correction is None:
-            correction = self.ring.uniform(self.seed, _CORRECTION, *self._total.shape)
-        elif correction.shape != self._total.shape:
-            due = self._total.shape
+            correction = self.ring.uniform(self.seed, _CORRECTION, *shape)
+        elif correction.shape != shape:
             raise MessageError(
-                f"a correction of {due} was due, not {correction.shape}. Nothing was "
+                f"a correction of {shape} was due, not {correction.shape}. Nothing was "
                 "sent."
             )
         return self._total + correction
@@ -418,12 +415,12 @@ class Factor:
     def state_dict(self) -> dict[str, Any]:
         return {
             "masked": self.masked,
-            "taken": self.taken,
+            "multiplied": self.multiplied,
             "total": self.ring.signed(self._total),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.masked = int(state["masked"])
-        self.taken = int(state["taken"])
+        self.multiplied = int(state["multiplied"])
         total: torch.Tensor = state["total"]
         self._total = self.ring.words(total)

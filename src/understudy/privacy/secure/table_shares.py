@@ -53,8 +53,8 @@ PLANES = 1 + REPEATS  # a cell, and it times each κ
 
 
 class Strip(NamedTuple):
-    """A column and those after it (`others`, each with its place on a line); where its
-    own begin among all.
+    """A column and those after it (`others`, each with its cells on a line); where its
+    levels, words, cells and tables begin among all.
     """
 
     column: int
@@ -70,6 +70,21 @@ class Strip(NamedTuple):
     def words(self) -> int:
         return PLANES * self.width
 
+    @property
+    def level_range(self) -> slice:
+        """The column's levels among those of all columns."""
+        return slice(self.level, self.level + self.levels)
+
+    @property
+    def word_range(self) -> slice:
+        """The strip's words among all corrections."""
+        return slice(self.word, self.word + self.words)
+
+    @property
+    def cell_range(self) -> slice:
+        """The strip's cells among all cells."""
+        return slice(self.cell, self.cell + self.levels * self.width)
+
 
 @dataclass(frozen=True)
 class Cells:
@@ -81,32 +96,33 @@ class Cells:
 
     @cached_property
     def strips(self) -> tuple[Strip, ...]:
-        order = sorted(range(len(self.sizes)), key=lambda column: -self.sizes[column])
+        sizes = self.sizes
+        order = sorted(range(len(sizes)), key=lambda column: -sizes[column])
         strips = []
         level = 0
         word = 0
         cell = 0
         block = 0
-        for place, column in enumerate(order):
+        for index, column in enumerate(order):
             others = [(column, slice(0, 1))]
             width = 1
-            for other in order[place + 1 :]:
-                others.append((other, slice(width, width + self.sizes[other])))
-                width += self.sizes[other]
+            for other in order[index + 1 :]:
+                others.append((other, slice(width, width + sizes[other])))
+                width += sizes[other]
             strip = Strip(
-                column,
-                self.sizes[column],
-                width,
-                level,
-                word,
-                cell,
-                block,
-                tuple(others),
+                column=column,
+                levels=sizes[column],
+                width=width,
+                level=level,
+                word=word,
+                cell=cell,
+                block=block,
+                others=tuple(others),
             )
             strips.append(strip)
-            level = level + strip.levels
-            word = word + strip.words
-            cell = cell + strip.levels * width
+            level = strip.level_range.stop
+            word = strip.word_range.stop
+            cell = strip.cell_range.stop
             block = block + len(others)
         return tuple(strips)
 
@@ -134,11 +150,9 @@ class Cells:
         cells.
         """
         for strip in self.strips:
-            lines = flat[strip.cell : strip.cell + strip.levels * strip.width].reshape(
-                strip.levels, -1
-            )
-            for other, place in strip.others:
-                yield strip.column, other, lines[:, place]
+            lines = flat[strip.cell_range].reshape(strip.levels, -1)
+            for other, columns in strip.others:
+                yield strip.column, other, lines[:, columns]
 
 
 class Dealt(NamedTuple):
@@ -164,15 +178,15 @@ class Uploads:
     def __len__(self) -> int:
         return len(self.dealt.a)
 
-    def only(self, people: NDArray[np.intp] | slice) -> Self:
+    def select(self, people: NDArray[np.intp] | slice) -> Self:
+        """The uploads of these people."""
+        dealt = Dealt(*(part[people] for part in self.dealt))
         parts = {
             name: part[people]
             for name, part in vars(self).items()
             if name not in ("first", "dealt")
         }
-        return replace(
-            self, dealt=Dealt(*(part[people] for part in self.dealt)), **parts
-        )
+        return replace(self, dealt=dealt, **parts)
 
 
 @dataclass(frozen=True)
@@ -188,20 +202,19 @@ class Share(Uploads):
         """Strip by strip the shares of its cells and of κ times them, with the sign
         left out: (n, K, planes, W).
         """
+        prime = np.uint32(field.prime)
         ciphers = [_cipher(key) for key in self.keys]
         for strip in cells.strips:
-            here = slice(strip.level, strip.level + strip.levels)
-            lines = _lines(ciphers, self.seeds[:, here], strip.words, field)
+            seeds = self.seeds[:, strip.level_range]
+            bits = self.bits[:, strip.level_range, None]
+            corrections = self.corrections[:, None, strip.word_range]
+            lines = _lines(ciphers, seeds, strip.words, field)
             # adding c is taking p − c off, and p on again where that was too much: 32
             # bits suffice
-            off = (
-                np.uint32(field.prime)
-                - self.corrections[:, None, strip.word : strip.word + strip.words]
-            )
-            off = off * self.bits[:, here, None]
-            short = lines < off
-            lines -= off
-            np.add(lines, np.uint32(field.prime), out=lines, where=short)
+            subtrahend = (prime - corrections) * bits
+            underflows = lines < subtrahend
+            lines -= subtrahend
+            np.add(lines, prime, out=lines, where=underflows)
             yield strip, lines.reshape(len(self), strip.levels, PLANES, strip.width)
 
 
@@ -222,32 +235,30 @@ def split(
     keys, firsts, seconds, fresh = (
         np.ascontiguousarray(part) for part in np.split(random, ends, axis=1)
     )
-    second = second_share(
-        cells, keys, seconds, np.zeros((n, cells.words), np.uint32), field
-    )
+    no_corrections = np.zeros((n, cells.words), np.uint32)
+    second = second_share(cells, keys, seconds, no_corrections, field)
     kappa, dealt = deal_first(firsts, second.dealt, cells.blocks, field)
     seeds = second.seeds.copy()
     bits = second.bits.copy()
     corrections = second.corrections.copy()
     ciphers = [_cipher(key) for key in keys]
     people = np.arange(n)
-    new = fresh.view("<u8").reshape(n, len(cells.strips), 2)
-    for place, strip in enumerate(cells.strips):
-        at = strip.level + np.maximum(codes[:, strip.column], 0)
-        both = np.stack([seeds[people, at], new[:, place]], axis=1)  # (n, 2, 2)
-        mine, other = (
-            _lines(ciphers, both, strip.words, field)
-            .astype(np.uint64)
-            .transpose(1, 0, 2)
+    fresh_seeds = fresh.view("<u8").reshape(n, len(cells.strips), 2)
+    for index, strip in enumerate(cells.strips):
+        level = strip.level + np.maximum(codes[:, strip.column], 0)
+        second_seeds = seeds[people, level]
+        first_seeds = fresh_seeds[:, index]
+        line_seeds = np.stack([second_seeds, first_seeds], axis=1)  # (n, 2, 2)
+        lines = _lines(ciphers, line_seeds, strip.words, field).astype(np.uint64)
+        plain = _line(strip, codes, kappa).reshape(n, strip.words)
+        correction = field.minus(plain + lines[:, 1], lines[:, 0])
+        negated = ~bits[people, level]
+        correction[negated] = field.minus(
+            np.zeros_like(correction[negated]), correction[negated]
         )
-        line = field.minus(
-            _line(strip, codes, kappa).reshape(n, strip.words) + other, mine
-        )
-        minus = ~bits[people, at]
-        line[minus] = field.minus(np.zeros_like(line[minus]), line[minus])
-        corrections[:, strip.word : strip.word + strip.words] = line
-        seeds[people, at] = new[:, place]
-        bits[people, at] ^= True
+        corrections[:, strip.word_range] = correction
+        seeds[people, level] = first_seeds
+        bits[people, level] ^= True
     return Share(True, dealt, keys, seeds, bits, corrections), firsts, seconds
 
 
@@ -256,28 +267,28 @@ def second_share(
 ) -> Share:
     n = len(keys)
     size = BLOCK * cells.levels
-    drawn = np.empty((n, size + -(-cells.levels // 8)), np.uint8)
-    for row, seed in zip(drawn, seeds, strict=True):
+    bit_bytes = -(-cells.levels // 8)
+    stream = np.empty((n, size + bit_bytes), np.uint8)
+    for row, seed in zip(stream, seeds, strict=True):
         row[:] = keystream(seed.tobytes(), 0, len(row))
-    lines = (
-        np.ascontiguousarray(drawn[:, :size]).view("<u8").reshape(n, cells.levels, 2)
-    )
-    bits = np.unpackbits(drawn[:, size:], axis=1, count=cells.levels).astype(np.bool_)
-    return Share(
-        False, second_dealt(seeds, cells.blocks, field), keys, lines, bits, corrections
-    )
+    words = np.ascontiguousarray(stream[:, :size]).view("<u8")
+    line_seeds = words.reshape(n, cells.levels, 2)
+    bits = np.unpackbits(stream[:, size:], axis=1, count=cells.levels).astype(np.bool_)
+    dealt = second_dealt(seeds, cells.blocks, field)
+    return Share(False, dealt, keys, line_seeds, bits, corrections)
 
 
 def deal_first(
     seeds: Bytes, second: Dealt, blocks: int, field: Field
 ) -> tuple[Numbers, Dealt]:
     """κ, and what the first gets beside what the second has: C = a² − κa + b."""
-    one, two, three = own = _dealt_numbers(seeds, 3, blocks, field)
-    kappa, a, b = (
-        (x + y) % np.uint64(field.prime) for x, y in zip(own, second, strict=False)
-    )
+    prime = np.uint64(field.prime)
+    kappa_share, a_share, b_share = _dealt_numbers(seeds, 3, blocks, field)
+    kappa = (kappa_share + second.kappa) % prime
+    a = (a_share + second.a) % prime
+    b = (b_share + second.b) % prime
     c = field.minus(field.times(a, a) + b, field.times(kappa, a))
-    return kappa, Dealt(one, two, three, field.minus(c, second.c))
+    return kappa, Dealt(kappa_share, a_share, b_share, field.minus(c, second.c))
 
 
 def first_dealt(seeds: Bytes, c: Words, blocks: int, field: Field) -> Dealt:
@@ -297,26 +308,22 @@ def _dealt_numbers(
     tables, a block is one of them.
     """
     shape = (count, blocks, REPEATS)
-    each = [field.uniform(seed.tobytes(), 1, *shape) for seed in seeds]
-    return (
-        list(np.stack(each, axis=1))
-        if each
-        else [np.empty((0, *shape[1:]), np.uint64)] * count
-    )
+    per_person = [field.uniform(seed.tobytes(), 1, *shape) for seed in seeds]
+    if not per_person:
+        return [np.empty((0, *shape[1:]), np.uint64)] * count
+    return list(np.stack(per_person, axis=1))
 
 
 def _line(strip: Strip, codes: Codes, kappa: Numbers) -> Numbers:
     """What the line of each person's own level holds: (n, planes, W)."""
-    n = len(codes)
-    people = np.arange(len(codes))
-    line = np.zeros((n, PLANES, strip.width), np.uint64)
-    for place, (other, columns) in enumerate(strip.others):
-        at = columns.start + (codes[:, other] if place else np.zeros(n, np.int64))
-        held = (codes[:, strip.column] >= 0) & (codes[:, other] >= 0)
-        who = people[held]
-        at = at[held]
-        line[who, 0, at] = 1
-        line[who, 1:, at] = kappa[who, strip.block + place]
+    line = np.zeros((len(codes), PLANES, strip.width), np.uint64)
+    for index, (other, columns) in enumerate(strip.others):
+        present = (codes[:, strip.column] >= 0) & (codes[:, other] >= 0)
+        people = np.flatnonzero(present)
+        # the first of `others` is the column itself, which has one cell on its line
+        cells = columns.start + (codes[people, other] if index else 0 * people)
+        line[people, 0, cells] = 1
+        line[people, 1:, cells] = kappa[people, strip.block + index]
     return line
 
 
@@ -330,24 +337,19 @@ def _lines(ciphers: Sequence[Update], seeds: Seeds, words: int, field: Field) ->
     """
     blocks = -(-words // 4)
     counters = np.arange(blocks, dtype=np.uint64)
-    drawn = (
-        _hashed(ciphers, seeds, counters)
-        .view("<u4")
-        .reshape(*seeds.shape[:2], 4 * blocks)[:, :, :words]
-    )
-    for person, line, word in zip(*np.nonzero(drawn >= field.limit), strict=True):
+    hashes = _hash(ciphers, seeds, counters).view("<u4")
+    numbers = hashes.reshape(*seeds.shape[:2], 4 * blocks)[:, :, :words]
+    for person, line, word in zip(*np.nonzero(numbers >= field.limit), strict=True):
         stream = np.uint64(word // 4)
-        one = seeds[person : person + 1, line : line + 1]
-        while drawn[person, line, word] >= field.limit:
+        seed = seeds[person : person + 1, line : line + 1]
+        while numbers[person, line, word] >= field.limit:
             stream += np.uint64(2**32)
-            again = _hashed(ciphers[person : person + 1], one, np.array([stream])).view(
-                "<u4"
-            )
-            drawn[person, line, word] = again.flat[word % 4]
-    return drawn if field.prime > 2**31 else drawn % np.uint32(field.prime)
+            retry = _hash(ciphers[person : person + 1], seed, np.array([stream]))
+            numbers[person, line, word] = retry.view("<u4").flat[word % 4]
+    return numbers if field.prime > 2**31 else numbers % np.uint32(field.prime)
 
 
-def _hashed(ciphers: Sequence[Update], seeds: Seeds, counters: Seeds) -> Seeds:
+def _hash(ciphers: Sequence[Update], seeds: Seeds, counters: Seeds) -> Seeds:
     """π(σ(s ⊕ i)) ⊕ σ(s ⊕ i) for every seed and counter, σ(l, h) = (h, h ⊕ l): (n, k,
     blocks, 2).
     """
@@ -360,10 +362,9 @@ def _hashed(ciphers: Sequence[Update], seeds: Seeds, counters: Seeds) -> Seeds:
     # a block more: the library asks for that room
     out = np.empty(plain.size + BLOCK, np.uint8)
     for person, update in enumerate(ciphers):
-        update(
-            plain[person].data,
-            out[person * size : (person + 1) * size + BLOCK - 1].data,
-        )
+        start = person * size
+        room = out[start : start + size + BLOCK - 1]
+        update(plain[person].data, room.data)
     hashed: Seeds = out[: plain.size].view("<u8").reshape(inputs.shape)
     hashed ^= inputs
     return hashed

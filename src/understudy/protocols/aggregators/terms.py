@@ -315,7 +315,7 @@ class Tally:
         not pass.
         """
         field = self.plan.field
-        *_, failed = sketch.look(share.only(np.flatnonzero(~passed)))
+        *_, failed = sketch.look(share.select(np.flatnonzero(~passed)))
         self.total = (self.total + field.minus(sums, failed)) % np.uint64(field.prime)
         self.mark = marked(self.mark, self.plan.format.keys(rows)[passed])
         self.people, self.batches = self.people + int(passed.sum()), self.batches + 1

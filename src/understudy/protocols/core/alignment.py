@@ -293,14 +293,14 @@ class AlignedParty(Party):
         self._rows = None
         self._aligned = None
         self._masked, self._to_mask = 0, self._in_all()
-        return MaskedIds(masked=Public(torch.from_numpy(mask.own()), MASKED))
+        return MaskedIds(masked=Public(torch.from_numpy(mask.mask_ids()), MASKED))
 
     def _mask_other(self, ask: MaskOther) -> MaskedIds:
         if self._mask is None or ask.masked.shape[:1] != (
             self._waiting.get(ask.owner),
         ):
             raise self.unexpected(ask)
-        masked = self._mask.remask(ask.masked.numpy(), whose=ask.owner)
+        masked = self._mask.remask(ask.masked.numpy(), owner=ask.owner)
         # The ledger goes back to no earlier state, as this party may: there each set
         # counts, whichever came before.
         self._charge(f"alignment: {len(masked):,} ids of {ask.owner} masked, outside ε")

@@ -195,9 +195,10 @@ class Session:
                 channel.open(ask.inbox[peer].numpy().tobytes()), self.word
             ):
                 what = "terms" if any(self.terms.values()) else "keys"
+                name = channel.name
                 raise MessageError(
-                    f"{channel.own}: {peer} was told other {what} than {channel.own}. "
-                    "Nothing was charged."
+                    f"{name}: {peer} was told other {what} than {name}. Nothing was "
+                    "charged."
                 )
         self.word = b""
         return replace(ask, inbox={})

@@ -107,7 +107,7 @@ class PairCounts(SumsOffering):
         sigmas = (
             (0.0, 0.0)
             if self.budget is None
-            else shared_noise(releases, self.budget, beside=figure_releases)
+            else shared_noise(releases, self.budget, fixed=figure_releases)
         )
         self.target = self.schema.names.index(self.requirements.target)
         self.blank = OfferedGram(
