@@ -171,16 +171,17 @@ def _scaled(generator: Any, data: Data) -> np.ndarray[Any, Any]:
 
 def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every cell: methods over ε; then the attacks."""
-    for dataset in args.datasets:
-        for seed in range(args.seeds):
+    for seed in range(args.seeds):
+        for dataset in args.datasets:
             cells = [
                 (method, "", epsilon)
-                for method in METHODS
+                for method in args.methods
                 for epsilon in ((0.0,) if method in FREE else args.epsilons)
             ]
             cells += [
                 (m, kind, e)
                 for m, steps in POISONED.items()
+                if m in args.methods and not args.honest
                 for kind in ("random", "flip")
                 for e in steps
             ]
@@ -221,6 +222,12 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS)
+    )
+    parser.add_argument(
+        "--methods", nargs="*", default=list(METHODS), choices=list(METHODS)
+    )
+    parser.add_argument(
+        "--honest", action="store_true", help="leave out the cells with liars"
     )
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=2 if QUICK else 1000)

@@ -30,7 +30,11 @@ from understudy.protocols.papers.vd_gan import pate as teachers_module
 from understudy.protocols.papers.vd_gan import pate as vd_gan_pate
 from understudy.protocols.papers.vd_gan import protocol as vd_gan
 from understudy.protocols.papers.vd_gan.pate import Teachers, slopes
-from understudy.protocols.papers.vd_gan.protocol import VdGanParty, VdGanRound
+from understudy.protocols.papers.vd_gan.protocol import (
+    FEWEST_NONZERO,
+    VdGanParty,
+    VdGanRound,
+)
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
@@ -547,3 +551,20 @@ def test_the_price_of_a_person_over_both_parties_is_above_that_of_each() -> None
             1e-5,
         )
     )
+
+
+def test_a_threshold_that_lets_nothing_pass_is_said() -> None:
+    """A few teachers hardly ever agree on all of a row's columns; with a threshold of 0
+    every entry passes.
+    """
+    held = federation(budget=Budget(math.inf, 0.0))
+    settings = PATE | {"teachers": 20, "top": 1, "private": False}
+    deaf = vd_gan_pate.Config(**settings, threshold=1.0)
+    with pytest.warns(UserWarning, match="choose a lower `threshold`"):
+        outcome = vd_gan_pate.train(deaf, parties(vd_gan_pate, held), held.schemas)
+    assert outcome.trained.card["nonzero"] < FEWEST_NONZERO
+
+    held = federation(budget=Budget(math.inf, 0.0))
+    open_to_all = vd_gan_pate.Config(**settings, threshold=0.0)
+    outcome = vd_gan_pate.train(open_to_all, parties(vd_gan_pate, held), held.schemas)
+    assert outcome.trained.card["nonzero"] > 0.1

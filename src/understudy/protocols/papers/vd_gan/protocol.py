@@ -20,9 +20,10 @@ party's columns to another's, so cross-party dependence is not learned; evaluati
 the two apart.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -50,6 +51,9 @@ from understudy.protocols.papers.vertical_gans.party import (
 )
 from understudy.protocols.papers.vertical_gans.server import GanServer
 from understudy.protocols.protocol import Protocol
+
+# of the answers' entries; benchmarks/vd_gan/votes.csv: with fewer it learns little
+FEWEST_NONZERO = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +215,7 @@ def train(
     network = server.network
     settings = asdict(config)
     server.begin(lambda name: GanBegin(config=settings), resume=resume)
+    nonzero_shares: list[Tensor] = []  # they stay on the device until the end
 
     def learn(round: int) -> None:
         z = torch.randn(config.rows, network.latent, generator=server.draws)
@@ -223,9 +228,32 @@ def train(
         gradients = [
             _gradient(name, replies[name], part) for name, part in rows.items()
         ]
+        nonzero_shares.extend(
+            gradient.count_nonzero() / gradient.numel() for gradient in gradients
+        )
         torch.autograd.backward(along(rows.values(), gradients))  # step 4, Eq. 4.2
 
-    return server.run(learn, watch)
+    outcome = server.run(learn, watch)
+    return _with_nonzero_share(outcome, nonzero_shares)
+
+
+def _with_nonzero_share(outcome: Outcome, shares: list[Tensor]) -> Outcome:
+    """The same with `nonzero` in the card: the mean share of the gradients' entries
+    that are not 0, in the rounds since the start or the last resume. Post-processing of
+    paid answers. It warns where the generator was told next to nothing.
+    """
+    if not shares:
+        return outcome
+    nonzero = float(torch.stack(shares).mean())
+    if nonzero < FEWEST_NONZERO:
+        warnings.warn(
+            f"Only {nonzero:.2%} of the entries of the parties' answers were not 0, "
+            "so the generator hardly learned. Where parties vote, choose a lower "
+            "`threshold`.",
+            stacklevel=3,
+        )
+    card = {**outcome.trained.card, "nonzero": round(nonzero, 6)}
+    return replace(outcome, trained=replace(outcome.trained, card=card))
 
 
 def _gradient(name: str, reply: Gradient, rows: Tensor) -> Tensor:
