@@ -553,18 +553,29 @@ def test_the_price_of_a_person_over_both_parties_is_above_that_of_each() -> None
     )
 
 
-def test_a_threshold_that_lets_nothing_pass_is_said() -> None:
-    """A few teachers hardly ever agree on all of a row's columns; with a threshold of 0
-    every entry passes.
+def test_a_threshold_that_lets_next_to_nothing_pass_is_said() -> None:
+    """Of 240 entries a row's teachers agree on their steepest column alone; with a
+    threshold of 0 all that they vote on passes.
     """
-    held = federation(budget=Budget(math.inf, 0.0))
-    settings = PATE | {"teachers": 20, "top": 1, "private": False}
-    deaf = vd_gan_pate.Config(**settings, threshold=1.0)
-    with pytest.warns(UserWarning, match="choose a lower `threshold`"):
-        outcome = vd_gan_pate.train(deaf, parties(vd_gan_pate, held), held.schemas)
-    assert outcome.trained.card["nonzero"] < FEWEST_NONZERO
+    rng = np.random.default_rng(2)
+    names = [f"x{i}" for i in range(240)]
+    frame = pd.DataFrame({name: rng.random(40) < 0.3 for name in names})
+    frame["id"] = np.arange(len(frame))
+    schema = Schema(columns=tuple(Boolean(name=n) for n in names), person="id")
+    columns = {"east": names[:120], "west": names[120:]}
 
-    held = federation(budget=Budget(math.inf, 0.0))
-    open_to_all = vd_gan_pate.Config(**settings, threshold=0.0)
-    outcome = vd_gan_pate.train(open_to_all, parties(vd_gan_pate, held), held.schemas)
-    assert outcome.trained.card["nonzero"] > 0.1
+    def nonzero(threshold: float, top: int) -> float:
+        held = Federation.rehearsal(
+            {name: frame[["id", *part]] for name, part in columns.items()},
+            {name: schema.select(part) for name, part in columns.items()},
+            budget=Budget(math.inf, 0.0),
+            seed=11,
+        )
+        settings = PATE | {"teachers": 5, "private": False}
+        config = vd_gan_pate.Config(**settings | {"threshold": threshold, "top": top})
+        outcome = vd_gan_pate.train(config, parties(vd_gan_pate, held), held.schemas)
+        return float(outcome.trained.card["nonzero"])
+
+    with pytest.warns(UserWarning, match="choose a lower `threshold`"):
+        assert nonzero(1.0, 1) < FEWEST_NONZERO
+    assert nonzero(0.0, 100) > 0.2
