@@ -13,7 +13,7 @@ import pytest
 from exchange_cases import Served, served
 from test_exchange_load import certificate
 
-from understudy.services.web import doors, skeleton
+from understudy.services.web import connections, skeleton
 from understudy.services.web.limits import Limits
 
 FLOOD = 1_100
@@ -53,10 +53,12 @@ def ended(connection: socket.socket) -> bool:
 
 
 def few(monkeypatch: pytest.MonkeyPatch, **changes: float) -> None:
-    """Doors with other limits, for a test that cannot wait."""
-    made = doors.Doors.__init__
+    """Other limits, for a test that cannot wait."""
+    made = connections.ConnectionLimits.__init__
     monkeypatch.setattr(
-        doors.Doors, "__init__", lambda self, **more: made(self, **{**more, **changes})
+        connections.ConnectionLimits,
+        "__init__",
+        lambda self, **more: made(self, **{**more, **changes}),
     )
 
 

@@ -139,11 +139,11 @@ def serving(
     such certificate → ConfigError.
     """
     limits = limits or Limits()
-    server = skeleton.server_behind_doors(
+    server = skeleton.limited_server(
         build_app(box, limits),
         host=host,
         port=port,
-        each=limits.connections,
+        max_per_address=limits.connections,
         whole=2 * SECONDS,
         secret="codes",
         **tls,

@@ -29,9 +29,9 @@ from understudy.runtime import INVITED_DAYS
 from understudy.services.console.desk import PAGES, Desk, HubHome
 from understudy.services.console.guard import HOSTS, Guard, Keys, Turned, form_of
 from understudy.services.console.holder import HolderHome
-from understudy.services.web.doors import DoorsServer
+from understudy.services.web.connections import LimitedServer
 from understudy.services.web.skeleton import (
-    server_behind_doors,
+    limited_server,
     templates,
     typed_number,
 )
@@ -67,15 +67,15 @@ def server_for(
     port: int = PORT,
     ready: Callable[[str], None],
     keys: Keys | None = None,
-) -> DoorsServer:
+) -> LimitedServer:
     """The server, not yet running. `ready` gets the link."""
     own = keys or Keys()
-    return server_behind_doors(
+    return limited_server(
         build_app(desk, own),
         host=HOSTS[0],
         port=port,
-        most=CONNECTIONS,
-        each=CONNECTIONS,
+        max_connections=CONNECTIONS,
+        max_per_address=CONNECTIONS,
         whole=WHOLE,
         patience=3,
         ready=lambda listens: ready(own.link(listens)),

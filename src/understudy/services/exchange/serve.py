@@ -1,4 +1,4 @@
-"""Serve an exchange: one process, one port, one folder, behind doors (`web.skeleton`).
+"""Serve an exchange: one process, one port, one folder, with limits (`web.skeleton`).
 
 Edges: a second process on the same folder is refused; so is a pool file that differs
 from the pool of its name.
@@ -21,7 +21,7 @@ from understudy.services.exchange.database import ADMIN, Caller, Database, Token
 from understudy.services.exchange.offer_file import Store
 from understudy.services.exchange.service import Exchange
 from understudy.services.web.limits import Limits
-from understudy.services.web.skeleton import server_behind_doors
+from understudy.services.web.skeleton import limited_server
 
 # whoever may write to the folder
 OPERATOR = Caller(token="", silo="operator", role=ADMIN, pool=None)
@@ -63,14 +63,14 @@ def open_exchange(
 def server_for(
     exchange: Exchange, *, host: str = "127.0.0.1", port: int = 8600, **tls: Any
 ) -> uvicorn.Server:
-    """The server, not yet running. `tls`: as `server_behind_doors` takes it."""
+    """The server, not yet running. `tls`: as `limited_server` takes it."""
     limits = exchange.limits
     whole = 2 * limits.seconds + limits.check
-    return server_behind_doors(
+    return limited_server(
         build_app(exchange),
         host=host,
         port=port,
-        each=limits.connections,
+        max_per_address=limits.connections,
         whole=whole,
         **tls,
     )

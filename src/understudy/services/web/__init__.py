@@ -1,3 +1,3 @@
-"""What every service has towards strangers: who may stay (`doors`), how much
+"""What every service has towards strangers: how many `connections`, how much
 (`limits`), and its `skeleton`.
 """

@@ -21,10 +21,10 @@ class Limits:
 
     `rate` requests a second, and up to `burst` at once, for each token (a tenth of it
     for each address that fails to authenticate). `seconds` for an upload. `connections`
-    for each address; one that asks for nothing is closed (`doors`). Of an exchange
-    alone: `largest` bytes a generator, `offers` in a pool for each silo, `check` of the
-    seconds to look at an upload, `uploads` of a silo that are under way, and `refusals`
-    of a token in a day, which the log keeps.
+    for each address; one that asks for nothing is closed (`web.connections`). Of an
+    exchange alone: `largest` bytes a generator, `offers` in a pool for each silo,
+    `check` of the seconds to look at an upload, `uploads` of a silo that are under way,
+    and `refusals` of a token in a day, which the log keeps.
     """
 
     rate: float = 20.0

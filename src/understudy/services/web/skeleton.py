@@ -1,5 +1,5 @@
 """What every service of ours has towards strangers: headers, limits on bodies, refusals
-in words, pages, TLS, doors.
+in words, pages, TLS, limits on connections.
 
 Every refusal has a status that says whose fault it is and a sentence that says what
 happened to the data: JSON for programs, a page for people where the service has pages.
@@ -24,11 +24,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Part
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from understudy.ground.errors import ConfigError, ExchangeError
 from understudy.privacy.accounts.budget import best_guess
 from understudy.report import words
-from understudy.services.web.doors import MOST, Doors, DoorsProtocol, DoorsServer
+from understudy.services.web.connections import (
+    MAX_CONNECTIONS,
+    ConnectionLimits,
+    LimitedServer,
+    WatchedRequests,
+)
 from understudy.services.web.limits import Limits, Rate, loopback
 
 MOST_JSON = 1 << 20  # of a request that carries no file
@@ -285,29 +291,33 @@ def _out_of_shape(request: Request, pushing: bool) -> Response | None:
     return None
 
 
-def server_behind_doors(
+def limited_server(
     app: ASGIApp,
     *,
     host: str,
     port: int,
-    each: int,
+    max_per_address: int,
     whole: float,
-    most: int = MOST,
+    max_connections: int = MAX_CONNECTIONS,
     certificate: Path | None = None,
     key: Path | None = None,
     proxied: bool = False,
     secret: str = "tokens",
     patience: int = 30,
     ready: Callable[[int], None] = lambda port: None,
-) -> DoorsServer:
-    """A server, not yet running, with `most` connections, `each` of one address, and
+) -> LimitedServer:
+    """A server, not yet running, with `max_connections`, `max_per_address` of them, and
     `whole` seconds for a request. `proxied`: a proxy in front speaks TLS, and limits
     connections; `secret`: what would be read without TLS; `patience`: seconds that
     requests have to end when it is stopped; `ready` gets the port.
 
     Guarantee: without a certificate it listens on this machine alone.
     """
-    doors = Doors(most=most, each=None if proxied else each, whole=whole)
+    limits = ConnectionLimits(
+        max_connections=max_connections,
+        max_per_address=None if proxied else max_per_address,
+        whole=whole,
+    )
     if (certificate is None) != (key is None):
         raise ConfigError("TLS needs a certificate and its key.")
     if certificate is None and not proxied and not loopback(host):
@@ -316,10 +326,9 @@ def server_behind_doors(
             "its key, or say that a proxy in front speaks TLS; a try-out without them "
             "listens on 127.0.0.1."
         )
-    protocol = type("Protocol", (DoorsProtocol,), {"doors": doors})
-    config = uvicorn.Config(  # the doors are made for the sockets of asyncio
+    config = uvicorn.Config(  # the limits are made for the sockets of asyncio
         app,
-        http=protocol,
+        http="h11",
         loop="asyncio",
         ws="none",
         host=host,
@@ -329,9 +338,13 @@ def server_behind_doors(
         log_level="warning",
         access_log=False,
         server_header=False,
-        proxy_headers=proxied,
-        timeout_keep_alive=round(doors.idle),
+        proxy_headers=False,  # below: requests are watched by the peer that connected
+        timeout_keep_alive=round(limits.idle),
         timeout_graceful_shutdown=patience,
-        limit_concurrency=doors.most + 1,
+        limit_concurrency=limits.max_connections + 1,
     )
-    return DoorsServer(config, doors, ready)
+    inner: Any = app  # uvicorn and Starlette type the same messages differently
+    if proxied:
+        inner = ProxyHeadersMiddleware(inner, config.forwarded_allow_ips)
+    config.app = WatchedRequests(inner, limits)
+    return LimitedServer(config, limits, ready)
