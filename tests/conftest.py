@@ -438,5 +438,5 @@ def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name, few in (("_STEPS", 4), ("_TURNS", 1)):
         monkeypatch.setattr(smooth_laws, name, few)
-    monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
-    monkeypatch.setattr(bounds, "_NEAR", 0.25)
+    monkeypatch.setattr(auditing, "MIN_TRIALS", 10)
+    monkeypatch.setattr(bounds, "_LOG_NOISE_WIDTH", 0.25)

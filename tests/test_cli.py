@@ -479,7 +479,7 @@ def test_a_refusal_by_the_lifetime_budget_names_the_command_that_raises_it(
 def test_an_audit_states_the_claim_and_what_it_observed(
     understudy: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
+    monkeypatch.setattr(auditing, "MIN_TRIALS", 10)
     change(home, settings__rounds=1, settings__critic_steps=1)
     # the fewest trials
     code, out, err = understudy("audit", home / "run.toml", "--seconds", 0.1)

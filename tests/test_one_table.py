@@ -649,7 +649,7 @@ def test_a_long_file_is_read_in_batches_and_its_page_compares_some_of_it(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(files, "LONG", 0)
     monkeypatch.setattr(files, "BATCH", 500)
-    monkeypatch.setattr(holdings, "MOST", 1_000)
+    monkeypatch.setattr(holdings, "MAX_COMPARED_ROWS", 1_000)
     monkeypatch.setattr(results, "MOST_DRAWN", 700)
     FRAME.to_parquet("big.parquet")
     SCHEMA.save("big.toml")
@@ -674,7 +674,7 @@ def test_a_long_file_is_read_in_batches_and_its_page_compares_some_of_it(
     assert len(pd.read_parquet("made/synthetic.parquet")) == 700
     page = Path("made/report.html").read_text()
     assert "Of the 3,000 rows of big" in page
-    assert "that were drawn at random are compared" in page
+    assert "that were sampled at random are compared" in page
 
 
 @pytest.mark.filterwarnings(

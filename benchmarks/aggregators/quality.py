@@ -37,7 +37,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.evaluate.utility.downstream import (
     Examples,
     classification_scores,
-    scores_of,
+    score_model,
 )
 from understudy.evaluate.utility.marginals import Marginals
 from understudy.models.network import pick_device
@@ -163,7 +163,7 @@ def measure(job: dict[str, Any], args: dict[str, Any]) -> dict[str, Any]:
     )
     sizes = [size for column, size in enumerate(codec.sizes) if column != place]
     score = partial(classification_scores, held.target)
-    scores, _ = scores_of(
+    scores, _ = score_model(
         "boosting", learn, held.features, sizes, codec.sizes[place], seed, score
     )
     figures["tstr_boosting_auc"] = scores["auc"]

@@ -12,7 +12,7 @@ import pandas as pd
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
-from understudy.evaluate.utility.marginals import bootstrap, shuffled
+from understudy.evaluate.utility.marginals import bootstrap, shuffle_columns
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.result import Result
 
@@ -62,7 +62,7 @@ def end_of_scale(
     rng = np.random.default_rng([seed, 1])
     codes = codec.codes(rows)
     if method == "independent":
-        return codec.decode(shuffled(codes, people, rng))
+        return codec.decode(shuffle_columns(codes, people, rng))
     return codec.decode(codes[bootstrap(people, people, rng)])
 
 

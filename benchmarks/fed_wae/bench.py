@@ -46,7 +46,7 @@ from understudy.data.samples import toy
 from understudy.data.table import read_table
 from understudy.evaluate.utility.association import correlations
 from understudy.evaluate.utility.downstream import Examples, downstream
-from understudy.evaluate.utility.marginals import Marginals, shuffled
+from understudy.evaluate.utility.marginals import Marginals, shuffle_columns
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.papers.fed_wae import protocol as fed_wae
 from understudy.runs.federation import Federation
@@ -118,7 +118,9 @@ def draw(job: Job, data: Data) -> tuple[Drawn, dict[str, Any]]:
     size = len(data.train)
     if method == "independent columns":
         codec = Codec(data.schema)
-        mixed = shuffled(codec.codes(data.train), size, np.random.default_rng(seed))
+        mixed = shuffle_columns(
+            codec.codes(data.train), size, np.random.default_rng(seed)
+        )
         return {"": codec.decode(mixed)}, {}
     more = json.loads(job["settings"])
     shared = {"device": job["device"], "seed": seed}

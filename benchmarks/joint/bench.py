@@ -63,7 +63,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.evaluate.utility.downstream import (
     Examples,
     classification_scores,
-    scores_of,
+    score_model,
 )
 from understudy.evaluate.utility.fidelity import evaluate_tables
 from understudy.runs.federation import Federation
@@ -380,7 +380,7 @@ def learned(
     score = partial(classification_scores, test.target)
     scores: dict[str, float | None] = {}
     for model in MODELS:
-        found, _ = scores_of(
+        found, _ = score_model(
             model, train, test.features, sizes, codec.sizes[place], seed, score
         )
         scores |= {

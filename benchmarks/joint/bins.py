@@ -57,7 +57,7 @@ from understudy.data.schema import Schema
 from understudy.evaluate.utility.downstream import (
     Examples,
     classification_scores,
-    scores_of,
+    score_model,
 )
 from understudy.evaluate.utility.marginals import Marginals
 from understudy.privacy.accounts.budget import Budget
@@ -182,7 +182,7 @@ def run(
         for part in (drawn, test)
     )
     score = partial(classification_scores, real.target)
-    scores, _ = scores_of(
+    scores, _ = score_model(
         "boosting", learn, real.features, others, sizes[target], 0, score
     )
     found |= {name: float(scores[name]) for name in ("f1", "auc")}

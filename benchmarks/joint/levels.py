@@ -65,7 +65,7 @@ from understudy.data.schema import Ordinal
 from understudy.evaluate.utility.downstream import (
     Examples,
     classification_scores,
-    scores_of,
+    score_model,
 )
 from understudy.evaluate.utility.marginals import Marginals
 from understudy.models.tables import fit_gram as fitting
@@ -442,7 +442,7 @@ def run(
         for part in (drawn, test)
     )
     score = partial(classification_scores, real.target)
-    scores, _ = scores_of(
+    scores, _ = score_model(
         "boosting", learn, real.features, rest, sizes[target], 0, score
     )
     found |= {name: float(scores[name]) for name in ("f1", "auc")}

@@ -48,7 +48,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.evaluate.utility.downstream import (
     Examples,
     classification_scores,
-    scores_of,
+    score_model,
 )
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.loss import Triple
@@ -175,7 +175,9 @@ def learned(
             np.asarray(fitted.levels(people, FastRng(draw).uniform), dtype=np.int64)
         )
         score = partial(classification_scores, real.target)
-        found, _ = scores_of("boosting", rows, real.features, sizes, classes, 0, score)
+        found, _ = score_model(
+            "boosting", rows, real.features, sizes, classes, 0, score
+        )
         scores.append([float(found["f1"]), float(found["auc"])])
     f1, auc = np.mean(scores, axis=0)
     return float(f1), float(auc)

@@ -56,7 +56,11 @@ from understudy.data.encoding.values import numbers_of
 from understudy.data.schema import Schema
 from understudy.evaluate.utility.downstream import classification_scores
 from understudy.evaluate.utility.marginals import Marginals
-from understudy.evaluate.utility.values import QUANTILES, SPIKE, apart
+from understudy.evaluate.utility.values import (
+    MIN_ATOM_SHARE,
+    QUANTILES,
+    ks_and_wasserstein,
+)
 from understudy.runs.federation import Federation
 
 QUICK = quick()
@@ -208,12 +212,15 @@ def column_figures(
     (values, counts), (also, others) = (
         np.unique(part, return_counts=True) for part in (real, other)
     )
-    often = {*values[counts >= SPIKE * len(real)], *also[others >= SPIKE * len(other)]}
+    often = {
+        *values[counts >= MIN_ATOM_SHARE * len(real)],
+        *also[others >= MIN_ATOM_SHARE * len(other)],
+    }
     errors = [
         abs(float((real == value).mean() - (other == value).mean())) for value in often
     ]
     return {
-        "ks": round(apart(real, other)[0], 4),
+        "ks": round(ks_and_wasserstein(real, other)[0], 4),
         "median_error": round(abs(found - middle) / abs(middle), 4) if middle else "",
         "median_cells": int(abs(places[0] - places[1])),
         "quantile_error": round(

@@ -46,9 +46,9 @@ from understudy.data.encoding.codec import Codec
 from understudy.evaluate.utility.downstream import (
     Examples,
     classification_scores,
-    scores_of,
+    score_model,
 )
-from understudy.evaluate.utility.marginals import Marginals, bootstrap, shuffled
+from understudy.evaluate.utility.marginals import Marginals, bootstrap, shuffle_columns
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
 
@@ -101,7 +101,7 @@ def drawn(job: Job, data: Data) -> tuple[pd.DataFrame, dict[str, Any]]:
     rng = np.random.default_rng(job["seed"])
     if method == "independent columns":
         codec = Codec(data.schema)
-        return codec.decode(shuffled(codec.codes(data.train), size, rng)), {}
+        return codec.decode(shuffle_columns(codec.codes(data.train), size, rng)), {}
     if method in WITHOUT:
         many = size if method == "bootstrap" else min(size, int(method.split()[0]))
         kept = data.train.iloc[rng.permutation(size)[:many]]
@@ -180,7 +180,7 @@ def figures(
     for model, name in (("boosting", "auc"), ("mlp", "auc_mlp")):
         if model in models:
             sizes = [codec.sizes[column] for column in rest]
-            scores, _ = scores_of(
+            scores, _ = score_model(
                 model,
                 made_rows,
                 test_rows.features,

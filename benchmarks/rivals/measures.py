@@ -24,10 +24,10 @@ from understudy.evaluate.utility.downstream import (
     Examples,
     Scores,
     classification_scores,
-    scores_of,
+    score_model,
 )
 from understudy.evaluate.utility.marginals import Marginals
-from understudy.evaluate.utility.values import apart
+from understudy.evaluate.utility.values import ks_and_wasserstein
 
 WAYS = (1, 2, 3)
 MODELS = ("boosting", "linear")
@@ -70,7 +70,7 @@ def measured(
         }
 
     for model in MODELS:
-        scores, _ = scores_of(
+        scores, _ = score_model(
             model, train, held.features, sizes, codec.sizes[place], seed, score
         )
         for name in SCORES:
@@ -87,5 +87,7 @@ def _ks(table: Public, made: pd.DataFrame) -> float | None:
                 numbers_of(column, frame[column.name]) for frame in (table.train, made)
             )
             real, fake = (values[~np.isnan(values)] for values in both)
-            gaps.append(apart(real, fake)[0] if len(real) and len(fake) else 1.0)
+            gaps.append(
+                ks_and_wasserstein(real, fake)[0] if len(real) and len(fake) else 1.0
+            )
     return float(np.mean(gaps)) if gaps else None

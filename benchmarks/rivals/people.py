@@ -47,9 +47,9 @@ from understudy.data.schema import Schema
 from understudy.evaluate.utility.downstream import (
     Examples,
     classification_scores,
-    scores_of,
+    score_model,
 )
-from understudy.evaluate.utility.marginals import Marginals, bootstrap, shuffled
+from understudy.evaluate.utility.marginals import Marginals, bootstrap, shuffle_columns
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
 
@@ -119,7 +119,7 @@ def drawn(job: dict[str, Any], table: Public, codec: Codec, real: Any) -> Any:
     size = len(real)
     rng = np.random.default_rng(job["seed"])
     if job["method"] == "independent":
-        return shuffled(real, size, rng)
+        return shuffle_columns(real, size, rng)
     if job["method"] == "bootstrap":
         return real[bootstrap(size, size, rng)]
     federation = Federation.rehearsal(
@@ -152,7 +152,7 @@ def learned(made: Any, test: Any, codec: Codec, place: int) -> float:
     )
     score = partial(classification_scores, real.target)
     sizes = [codec.sizes[column] for column in rest]
-    found, _ = scores_of(
+    found, _ = score_model(
         "boosting", rows, real.features, sizes, codec.sizes[place], 0, score
     )
     auc = found["auc"]

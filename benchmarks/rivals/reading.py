@@ -79,9 +79,9 @@ from understudy.data.schema import Categorical
 from understudy.evaluate.utility.downstream import (
     Examples,
     classification_scores,
-    scores_of,
+    score_model,
 )
-from understudy.evaluate.utility.marginals import Marginals, shuffled
+from understudy.evaluate.utility.marginals import Marginals, shuffle_columns
 from understudy.models.tables import fit_gram as fitting
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.loss import Triple, WideTable
@@ -195,7 +195,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
             )
             made = parted(coarse, real, merged, seed)
         elif arm == "independent":
-            made = shuffled(real, len(real), np.random.default_rng(seed))
+            made = shuffle_columns(real, len(real), np.random.default_rng(seed))
         elif arm != "real":
             made, facts = drawn(arm, family, real, every, sizes, target, job)
         if arm != "real":
@@ -395,7 +395,9 @@ def learned(
         for codes in (made, test)
     )
     score = partial(classification_scores, real.target)
-    found, _ = scores_of("boosting", rows, real.features, rest, sizes[target], 0, score)
+    found, _ = score_model(
+        "boosting", rows, real.features, rest, sizes[target], 0, score
+    )
     return {name: float(found[name]) for name in ("f1", "auc")}
 
 

@@ -65,7 +65,7 @@ from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from understudy.data.column import OTHER
 from understudy.evaluate.figure import FigureKey
-from understudy.evaluate.utility.values import apart
+from understudy.evaluate.utility.values import ks_and_wasserstein
 from understudy.ground.errors import ConfigError, SchemaError, UtilityWarning
 from understudy.report.lines import ReportLine, verdict_lines
 from understudy.report.marks import column_mark, raw_mark
@@ -212,9 +212,7 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
         compared = us.evaluate(table.train, drawn, generator.schema, target=target)
     judged = {shares.column.name: shares for shares in compared.shares}
     pairs = [
-        figure.value
-        for figure in compared.figures
-        if figure.what == FigureKey("avd", 2)
+        figure.value for figure in compared.figures if figure.key == FigureKey("avd", 2)
     ]
     read = written_and_read(made, table.texts)
     noise = single_noise(generator.card)
@@ -238,7 +236,7 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
         "seconds": round(seconds, 1),
         "cpu": round(cpu, 1),
     }
-    predicted = sorted({figure.what.column for figure in compared.predictions.figures})
+    predicted = sorted({figure.key.column for figure in compared.predictions.figures})
     lines = lines_beside_truth(
         verdict_lines(compared), predicted, rows, table, read, cell.seed
     )
@@ -430,7 +428,7 @@ def column_figures(
     )
     if b is None or not len(b):
         return found | {"ks": 1.0}
-    found["ks"] = round(apart(a, b)[0], 4)
+    found["ks"] = round(ks_and_wasserstein(a, b)[0], 4)
     if found["kind"] == "number":
         for title, share in (("p95", 0.95), ("p99", 0.99)):
             found[title] = _over(

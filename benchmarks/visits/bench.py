@@ -53,7 +53,7 @@ from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from understudy.api.train import train
 from understudy.data.visits import VisitCodes, VisitLayout, count_visits, read_visits
-from understudy.evaluate.utility.visits import evaluate_visits, sums_of
+from understudy.evaluate.utility.visits import evaluate_visits, sum_per_person
 from understudy.runs.federation import Federation
 
 QUICK = quick()
@@ -173,13 +173,13 @@ def figures(case: Case, made: Mapping[str, Any], seed: int) -> dict[str, Any]:
         )
         found |= distances(case, real, codes, made.get("tables", tuple(DISTANCES)))
     sums = made.get("sums") or {
-        name: sums_of(made, case.schema, name)[0]
+        name: sum_per_person(made, case.schema, name)[0]
         for name in case.totals
         if "events" in made
     }
     for mark, name in zip(("", "_2"), case.totals, strict=False):
         if name in sums:
-            total, _ = sums_of(case.frames, case.schema, name)
+            total, _ = sum_per_person(case.frames, case.schema, name)
             found[f"mean_error{mark}"] = round(
                 abs(float(sums[name].mean() / total.mean()) - 1), 4
             )

@@ -40,7 +40,7 @@ from common import publication
 from common.grid import Grid, by_text
 from understudy.data.schema import Categorical, Integer, Real, Schema
 from understudy.data.visits import VisitSchema
-from understudy.evaluate.utility.values import apart
+from understudy.evaluate.utility.values import ks_and_wasserstein
 
 LAWS = {"decays": (0.0, 0.85), "both": (0.3, 0.7), "fixed": (0.6, 0.0)}
 EPSILONS = (1000.0, 4.0, 1.0)
@@ -139,7 +139,9 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     found = zip(
         FIELDS[len(KEY) :], [*lags(frames["events"]), *lags(events)], strict=False
     )
-    ks, _ = apart(frames["events"]["lab"].to_numpy(), events["lab"].to_numpy())
+    ks, _ = ks_and_wasserstein(
+        frames["events"]["lab"].to_numpy(), events["lab"].to_numpy()
+    )
     return (
         publication.plain(cell) | dict(found) | {"ks": round(ks, 4), "seconds": seconds}
     )

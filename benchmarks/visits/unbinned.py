@@ -39,7 +39,7 @@ from common import publication
 from common.grid import Grid, by_text
 from understudy.data.schema import Categorical, Column, Integer, Real, Schema
 from understudy.data.visits import VisitSchema
-from understudy.evaluate.utility.values import apart
+from understudy.evaluate.utility.values import ks_and_wasserstein
 
 HIGH = {"age": 120, "income": 500_000, "cost": 20_000, "minutes": 1_000, "lab": 200}
 
@@ -175,7 +175,10 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
             own, other = (
                 tables[part][column].to_numpy(float) for tables in (frames, made)
             )
-            figures = {"column": column, "ks": round(apart(own, other)[0], 4)}
+            figures = {
+                "column": column,
+                "ks": round(ks_and_wasserstein(own, other)[0], 4),
+            }
             for whose, one in (("real", own), ("drawn", other)):
                 figures |= {
                     f"{whose}{what}": round(float(np.quantile(one, q)), 2)

@@ -265,7 +265,9 @@ def test_an_evaluation_compares_the_columns_as_they_came() -> None:
     # a table of any generator, which need not keep the rule
     worse = us.evaluate(frame, broken, SCHEMA)
     assert (
-        max(shares.off for shares in worse.shares if shares.column.name == "soil_1")
+        max(
+            shares.distance for shares in worse.shares if shares.column.name == "soil_1"
+        )
         > 0.2
     )
     target = us.evaluate(frame, rows(600, seed=5), SCHEMA, target="soil")

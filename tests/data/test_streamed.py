@@ -38,7 +38,7 @@ from understudy.data.table import (
 )
 from understudy.data.visits import read_visits, reading
 from understudy.evaluate import holdings
-from understudy.evaluate.holdings import own_rows, raw_rows
+from understudy.evaluate.holdings import raw_rows, widen_rows
 from understudy.ground.errors import AlignmentError, PartyError, SchemaError
 from understudy.network.holder import _people as holder_people
 from understudy.privacy.accounts.budget import Budget
@@ -406,7 +406,7 @@ def test_an_id_is_the_same_whether_its_batch_was_read_as_numbers_or_as_text(
     )
     assert isinstance(open_table(tmp_path / "t.csv", schema), StreamedTable)
     raw, _ = raw_rows(tmp_path / "t.csv", schema, None, 10_000)
-    (table,) = own_rows([raw], schema, one_row_each=False).tables
+    (table,) = widen_rows([raw], schema, one_row_each=False).tables
     assert set(table.people) == set(map(str, rows[:-1]))
 
 
@@ -477,14 +477,14 @@ def test_a_long_table_shows_no_row(tmp_path: Path) -> None:
 def test_a_page_compares_some_rows_of_a_long_table_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holdings, "MOST", 100)
+    monkeypatch.setattr(holdings, "MAX_COMPARED_ROWS", 100)
     found = holdings.open_holdings(
         {"one": kept(tmp_path, "parquet")}, {"one": SCHEMA}, same_people=False
     )
     assert isinstance(found, holdings.Holdings)
     assert 50 < len(found.real) < 150
     assert found.notes == (
-        f"Of the 150 rows of one, {len(found.real)} that were drawn at random are "
+        f"Of the 150 rows of one, {len(found.real)} that were sampled at random are "
         "compared.",
     )
     assert set(found.people) <= set(FRAME["id"])

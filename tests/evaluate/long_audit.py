@@ -49,8 +49,13 @@ from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Integer, Schema
 from understudy.data.table import Table
 from understudy.data.visits import Visits, counts
-from understudy.evaluate.audit.audit_file import case_of_run
-from understudy.evaluate.audit.auditing import Case, Seen, audit_protocol, seat
+from understudy.evaluate.audit.audit_file import case_from_run
+from understudy.evaluate.audit.auditing import (
+    Case,
+    RecordingParties,
+    audit_protocol,
+    rehearsal_options,
+)
 from understudy.evaluate.audit.bounds import Block, Key
 from understudy.evaluate.audit.joint_canary import (
     AggregatorsAudit,
@@ -124,7 +129,7 @@ class Run:
             file = RunFile.load(home / "run.toml")
             protocol = protocol_named(self.protocol)
             config = protocol.configured(file.settings)
-            return case_of_run(file, protocol, config, party=TARGET, people=PEOPLE)
+            return case_from_run(file, protocol, config, party=TARGET, people=PEOPLE)
 
 
 _TWO = {"aggregator": "second", "epsilon": EPSILON, "delta": DELTA}
@@ -214,13 +219,13 @@ class CriticAudit(SumsAudit):
         return kind(
             name,
             self.rows(name, 0, self.people),
-            **seat(name, self.budgets[name], seed),
+            **rehearsal_options(name, self.budgets[name], seed),
         )
 
     def look(self, number: int) -> tuple[dict[Key, Block], Spend]:
         """What the canary moves all noised gradients by."""
         seats = self.seats(True, number)
-        verti_gan.train(self.config, Seen(seats), self.schemas)
+        verti_gan.train(self.config, RecordingParties(seats), self.schemas)
         target = seats[self.target]
         moved, noise = (
             torch.cat(side).numpy()
@@ -503,7 +508,7 @@ def claim_is_tight(run: str, seed: int, trials: int, doubt: float) -> tuple[bool
     no more than that.
     """
     found = [tight_audit(run, epsilon).tight(seed) for epsilon in PRICES]
-    good = all(not one.broken and one.least >= 0.9 * one.claimed for one in found)
+    good = all(not one.broken and one.lower >= 0.9 * one.claimed for one in found)
     return good, "; ".join(
         f"ε = {price:g}: {one}" for price, one in zip(PRICES, found, strict=True)
     )
@@ -567,7 +572,7 @@ def masks_are_used_once(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ring, "keystream", noted)
         case = RUNS[run].case()
-        case.train(Seen(case.parties(True, seed)))
+        case.train(RecordingParties(case.parties(True, seed)))
     most = max(drawn.values(), default=0)
     return 0 < most <= DRAWN, f"{len(drawn):,} streams, drawn {most} times at most"
 

@@ -1,8 +1,14 @@
 import numpy as np
 import pytest
 
-from understudy.evaluate.attacks.attack import LEAST, Attack, Measure, judge, ranking
-from understudy.evaluate.attacks.rates import LEVEL, Rate, exact, wilson
+from understudy.evaluate.attacks.attack import (
+    MIN_CONTROL,
+    Attack,
+    Measure,
+    judge,
+    ranking,
+)
+from understudy.evaluate.attacks.rates import LEVEL, Rate, clopper_pearson, wilson
 from understudy.evaluate.figure import FigureKey
 from understudy.ground.errors import ConfigError
 
@@ -57,9 +63,9 @@ def test_risk_is_cut_to_0_and_1_and_unknown_where_the_control_always_succeeds():
 
 
 def attack(name, *values, control=None):
-    rates = exact(9, 10), exact(5, 10), HALF
+    rates = clopper_pearson(9, 10), clopper_pearson(5, 10), HALF
     measures = tuple(Measure(f"m{i}", *rates, p) for i, p in enumerate(values))
-    return Attack(what=FigureKey(name), measures=measures, control=control)
+    return Attack(key=FigureKey(name), measures=measures, control=control)
 
 
 def test_attacks_are_judged_together_by_all_their_measures():
@@ -81,11 +87,14 @@ def test_attacks_are_judged_together_by_all_their_measures():
 
 def test_an_attack_with_too_small_a_control_is_refused_in_words_and_costs_the_others_nothing():
     small, large = judge(
-        [attack("a", 0.001, control=LEAST - 1), attack("b", LEVEL, control=LEAST)]
+        [
+            attack("a", 0.001, control=MIN_CONTROL - 1),
+            attack("b", LEVEL, control=MIN_CONTROL),
+        ]
     )
     assert small == Attack.absent(
         FigureKey("a"),
-        f"its control has {LEAST - 1} people, and with fewer than {LEAST} a leak "
+        f"its control has {MIN_CONTROL - 1} people, and with fewer than {MIN_CONTROL} a leak "
         "cannot be told from luck.",
     )
     assert not small.leaks
@@ -95,8 +104,10 @@ def test_an_attack_with_too_small_a_control_is_refused_in_words_and_costs_the_ot
 
 def test_no_result_is_shown_without_its_control_and_baseline():
     attack = Attack(
-        what=FigureKey("mia"),
-        measures=(Measure("acc", exact(9, 10), exact(5, 10), HALF, 0.03),),
+        key=FigureKey("mia"),
+        measures=(
+            Measure("acc", clopper_pearson(9, 10), clopper_pearson(5, 10), HALF, 0.03),
+        ),
     )
     text = str(attack)
     assert text.startswith("mia: acc 0.900 [")
@@ -117,7 +128,7 @@ def test_an_attack_has_measures_or_a_reason_and_never_both():
         {"measures": (Measure("acc", HALF, HALF, HALF, 1),), "reason": "none"},
     ):
         with pytest.raises(ConfigError, match="either measures or the reason"):
-            Attack(what=FigureKey("mia"), **wrong)
+            Attack(key=FigureKey("mia"), **wrong)
     with pytest.raises(ConfigError, match="because the train table"):
         absent["acc"]
 
@@ -126,7 +137,7 @@ def test_measures_are_found_by_name_with_a_hint():
     rng = np.random.default_rng(0)
     scores = rng.random((4, 100))
     attack = Attack(
-        what=FigureKey("mia"),
+        key=FigureKey("mia"),
         measures=ranking(scores[0], scores[1], (scores[2], scores[3])),
     )
     assert [m.name for m in attack.measures] == ["acc", "auc", "tpr_at_1pct"]

@@ -28,23 +28,27 @@ from understudy.evaluate.audit.audit_file import CASES, Subject, audit_run_file
 from understudy.evaluate.audit.auditing import (
     AuditResult,
     Case,
+    RecordingParties,
     Score,
-    Seen,
     View,
     audit_protocol,
-    learned,
+    learned_scores,
     paid_numbers,
 )
 from understudy.evaluate.audit.bounds import (
     PILOT,
     Errors,
-    explained,
-    gaussian,
-    plain,
-    scaled,
-    separate,
+    bound_errors,
+    consistent_epsilon,
+    epsilon_from_rates,
+    mu_from_rates,
+    scale_noise,
 )
-from understudy.evaluate.audit.canaries import CanaryScenario, VertiGanAudit, cut_down
+from understudy.evaluate.audit.canaries import (
+    CanaryScenario,
+    VertiGanAudit,
+    shrink_config,
+)
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import (
     DpEvent,
@@ -91,7 +95,7 @@ def gaussian_errors(mu: float, alarm: float) -> Errors:
 def test_error_rates_are_bounded_as_clopper_and_pearson_do() -> None:
     present = normals(1, 50, 1)
     absent = normals(0, 40, 2)
-    errors = separate(present, absent, confidence=0.9)
+    errors = bound_errors(present, absent, confidence=0.9)
     rest_present = present[int(PILOT * 50) :]
     rest_absent = absent[int(PILOT * 40) :]
     thresholds = np.concatenate([present, absent])
@@ -114,7 +118,7 @@ def test_both_bounds_hold_together_as_often_as_stated() -> None:
     chances = cache(lambda share: binom.pmf(range(n + 1), n, share))
     for false, missed in product(range(n + 1), repeat=2):
         pilots = [1.0] * 3, [0.0] * 3
-        errors = separate(
+        errors = bound_errors(
             [*pilots[0], *[0.0] * missed, *[1.0] * (n - missed)],
             [*pilots[1], *[1.0] * false, *[0.0] * (n - false)],
             confidence=confidence,
@@ -134,34 +138,36 @@ def test_the_threshold_is_chosen_by_the_pilot_scores_alone() -> None:
     shuffled = [
         np.concatenate([side[:cut], side[cut:][::-1]]) for side in (present, absent)
     ]
-    assert separate(present, absent) == separate(*shuffled)
+    assert bound_errors(present, absent) == bound_errors(*shuffled)
 
 
 def test_two_pilot_scores_of_a_side_are_enough_to_cut_between_them() -> None:
     """So few promise nothing, wherever the cut is."""
     absent = np.arange(10) / 100
-    errors = separate(absent + 1, absent)
+    errors = bound_errors(absent + 1, absent)
     assert errors.false_alarm == errors.miss == pytest.approx(1 - 0.025 ** (1 / 8))
 
 
 def test_scores_that_tell_nothing_prove_nothing() -> None:
     constant = np.zeros(100)
     for errors in (
-        separate(constant, constant),
-        separate(normals(0, 400, 1), normals(0, 400, 2)),
+        bound_errors(constant, constant),
+        bound_errors(normals(0, 400, 1), normals(0, 400, 2)),
     ):
         assert errors.epsilon(DELTA) == 0
-        assert explained(errors, {GaussianDpEvent(1.0): 1}, DELTA) == 0
+        assert consistent_epsilon(errors, {GaussianDpEvent(1.0): 1}, DELTA) == 0
 
 
-@pytest.mark.parametrize("aim", [gaussian, plain(DELTA)], ids=["gaussian", "plain"])
+@pytest.mark.parametrize(
+    "aim", [mu_from_rates, epsilon_from_rates(DELTA)], ids=["gaussian", "plain"]
+)
 def test_a_true_claim_is_refuted_no_more_often_than_stated(aim: object) -> None:
     """At μ = 1 the true separation is known: 200 audits at 80 %, and four standard
     errors of slack.
     """
     above = 0
     for seed in range(200):
-        errors = separate(
+        errors = bound_errors(
             normals(1, 60, 2 * seed),
             normals(0, 60, 2 * seed + 1),
             aim=aim,
@@ -173,9 +179,9 @@ def test_a_true_claim_is_refuted_no_more_often_than_stated(aim: object) -> None:
 
 def test_too_few_or_broken_scores_are_refused() -> None:
     with pytest.raises(ConfigError, match="10 finite scores"):
-        separate(np.zeros(5), np.zeros(50))
+        bound_errors(np.zeros(5), np.zeros(50))
     with pytest.raises(ConfigError, match="finite"):
-        separate(np.array([math.nan] * 20), np.zeros(20))
+        bound_errors(np.array([math.nan] * 20), np.zeros(20))
 
 
 # From error rates to ε
@@ -185,7 +191,7 @@ def test_too_few_or_broken_scores_are_refused() -> None:
 def test_randomized_response_gives_its_own_epsilon(true: float) -> None:
     lie = 1 / (1 + math.exp(true))
     assert Errors(lie, lie).epsilon(0.0) == pytest.approx(true)
-    assert explained(Errors(lie, lie), {PureDp(5.0): 1}, 0.0) == pytest.approx(
+    assert consistent_epsilon(Errors(lie, lie), {PureDp(5.0): 1}, 0.0) == pytest.approx(
         true, rel=0.02
     )
 
@@ -210,7 +216,7 @@ def test_the_best_test_of_a_gaussian_gives_its_mu_and_no_plain_bound_more(
     errors = gaussian_errors(mu, alarm)
     spend = {GaussianDpEvent(1 / mu): 1}
     assert errors.mu == pytest.approx(mu, abs=1e-9)
-    assert explained(errors, spend, DELTA) == pytest.approx(
+    assert consistent_epsilon(errors, spend, DELTA) == pytest.approx(
         epsilon(spend, DELTA), rel=1e-6
     )
     for delta in (DELTA, 1e-2, 0.1):
@@ -234,8 +240,10 @@ def test_a_claim_is_refuted_exactly_when_its_curve_forbids_the_errors(
     claim = {event: 2}
     price = epsilon({event: 2}, 0.01)
     for noise in (0.5, 2.0):
-        truth = scaled(claim, noise)
-        observed = explained(Errors(0.2, least_misses(truth, 0.2)), claim, 0.01)
+        truth = scale_noise(claim, noise)
+        observed = consistent_epsilon(
+            Errors(0.2, least_misses(truth, 0.2)), claim, 0.01
+        )
         assert 0.6 * epsilon(truth, 0.01) <= observed <= 1.03 * epsilon(truth, 0.01)
         assert (observed > price) == (noise == 0.5)
 
@@ -256,7 +264,7 @@ def test_the_best_test_of_a_sampled_gaussian_is_explained_by_its_own_noise(
     claim, truth = (
         {PoissonSampledDpEvent(q, GaussianDpEvent(size)): 1} for size in (0.8, noise)
     )
-    observed = explained(errors, claim, 0.01)
+    observed = consistent_epsilon(errors, claim, 0.01)
     assert 0.6 * epsilon(truth, 0.01) <= observed <= epsilon(truth, 0.01)
     assert (observed > epsilon(claim, 0.01)) == refuted
 
@@ -266,13 +274,13 @@ def test_what_no_noise_explains_is_infinite() -> None:
     whatever the noise.
     """
     spend = {PoissonSampledDpEvent(0.01, GaussianDpEvent(1.0)): 1}
-    assert explained(Errors(0.05, 0.1), spend, DELTA) == math.inf
+    assert consistent_epsilon(Errors(0.05, 0.1), spend, DELTA) == math.inf
 
 
 def test_scaling_the_noise_scales_every_kind_of_event() -> None:
-    assert epsilon(scaled({PureDp(2.0): 1}, 2), 0) == 1.0
-    assert epsilon(scaled({LaplaceDpEvent(1.0): 1}, 4), 0) == 0.25
-    sampled = scaled({PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0)): 3}, 2)
+    assert epsilon(scale_noise({PureDp(2.0): 1}, 2), 0) == 1.0
+    assert epsilon(scale_noise({LaplaceDpEvent(1.0): 1}, 4), 0) == 0.25
+    sampled = scale_noise({PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0)): 3}, 2)
     assert sampled == {PoissonSampledDpEvent(0.1, GaussianDpEvent(2.0)): 3}
 
 
@@ -298,7 +306,7 @@ def audit_mechanism(
     `each_row`: every row is answered on its own (local privacy): all trials are one
     call.
     """
-    auditing._enough(trials, confidence)
+    auditing._check_trials(trials, confidence)
     price = auditing._price(claimed, delta)
     rng = rng or FastRng(0)
 
@@ -310,7 +318,7 @@ def audit_mechanism(
     with_person = outputs(present)
     without = outputs(absent)
     if score is None:
-        scores = learned(
+        scores = learned_scores(
             *(part.flatten(1).double().numpy() for part in (with_person, without))
         )
     else:
@@ -380,10 +388,10 @@ def test_a_learned_rule_finds_one_number_among_many() -> None:
     rng = np.random.default_rng(0)
     present, absent = rng.normal(size=(2, 400, 700))
     present[:, 5] += 4
-    ours, theirs = learned(present, absent)
+    ours, theirs = learned_scores(present, absent)
     assert len(ours) == len(theirs) == 200
     assert ours.mean() - theirs.mean() > 2 * theirs.std()
-    same, other = learned(np.ones((40, 3)), np.ones((40, 3)))
+    same, other = learned_scores(np.ones((40, 3)), np.ones((40, 3)))
     assert not same.any()
     assert not other.any()
 
@@ -406,7 +414,7 @@ def scores(case: Case, present: bool, runs: int) -> np.ndarray:
     rows = []
     for trial in range(runs):
         parties = case.parties(present, 2 * trial + present)
-        seen = Seen(parties)
+        seen = RecordingParties(parties)
         case.train(seen)
         rows.append(
             [
@@ -497,10 +505,12 @@ def test_shared_batches_are_searched_for_the_busiest_person() -> None:
     )
     case = audit.case()
     parties = case.parties(True, 0)
-    case.train(Seen(parties))
+    case.train(RecordingParties(parties))
     watched = parties["target"].critic_round  # type: ignore[attr-defined]
-    assert int(watched.drawn[watched.world.canary]) == int(watched.drawn.max())
-    assert int(parties["target"].participations.max()) == int(watched.drawn.max())  # type: ignore[attr-defined]
+    assert int(watched.occurrences[watched.scenario.canary]) == int(
+        watched.occurrences.max()
+    )
+    assert int(parties["target"].participations.max()) == int(watched.occurrences.max())  # type: ignore[attr-defined]
 
 
 def test_a_run_without_noise_has_no_claim_to_audit() -> None:
@@ -526,7 +536,7 @@ def test_the_worlds_differ_in_one_person_alone() -> None:
     spends = []
     for present in (True, False):
         parties = audit._parties(CanaryScenario(canary=0, present=present), 1)
-        audit._train(Seen(parties))
+        audit._train(RecordingParties(parties))
         spends.append(parties["target"].ledger.spend())
     assert spends[0] == spends[1]
 
@@ -550,7 +560,7 @@ def test_every_paid_number_is_read_and_no_public_one() -> None:
     audit = VertiGanAudit(
         config=TINY, schema=SCHEMA, budget=Budget(4.0, DELTA), people=2
     )
-    seen = Seen(audit._parties(CanaryScenario(canary=0, present=True), 0))
+    seen = RecordingParties(audit._parties(CanaryScenario(canary=0, present=True), 0))
     audit._train(seen)
     weights = sum(p.numel() for p in seen.parties["target"].network.parameters())  # type: ignore[attr-defined]
     assert len(paid_numbers(seen.replies["target"])) == TINY.rounds * weights
@@ -561,7 +571,7 @@ def test_every_paid_number_is_read_and_no_public_one() -> None:
 
 @given(st.integers(1, 5000), st.integers(2, 20_000))
 def test_a_run_in_miniature_keeps_its_sampling_rate(batch: int, people: int) -> None:
-    config, few = cut_down(verti_gan.Config(batch=batch), people)
+    config, few = shrink_config(verti_gan.Config(batch=batch), people)
     assert few >= 2
     assert min(1.0, config.batch / few) == pytest.approx(
         min(1.0, batch / people), rel=0.06

@@ -14,10 +14,10 @@ from understudy.evaluate.attacks.rates import (
     auc,
     fisher,
     holm,
-    luck,
-    marks,
-    more,
-    sums,
+    mean_p_value,
+    membership_statistics,
+    permutation_p_values,
+    sum_statistics,
     top_half,
     tpr,
 )
@@ -50,23 +50,27 @@ def test_lots_give_the_share_of_choices_that_do_as_well_and_ties_count_against_t
     values, monkeypatch
 ):
     monkeypatch.setattr(chance, "DRAWS", 4_000)
-    monkeypatch.setattr(chance, "ENOUGH", 4_000)
+    monkeypatch.setattr(chance, "MAX_EXCEEDED", 4_000)
     every = choices(6, 3)
     totals = every @ np.array(values, dtype=float)
     for chosen in every[::4]:
         exact = np.mean(totals >= chosen @ np.array(values) - 1e-9)
-        assert luck(sums(np.array(values)), chosen)[0] == pytest.approx(exact, abs=0.04)
+        assert permutation_p_values(sum_statistics(np.array(values)), chosen)[
+            0
+        ] == pytest.approx(exact, abs=0.04)
 
 
 def test_a_p_by_lot_is_uniform_or_larger_although_drawing_stops_early(monkeypatch):
     monkeypatch.setattr(chance, "DRAWS", 199)
-    monkeypatch.setattr(chance, "ENOUGH", 5)
+    monkeypatch.setattr(chance, "MAX_EXCEEDED", 5)
     rng = np.random.default_rng(0)
     # ties and a long tail
     values = np.concatenate([np.zeros(20), rng.exponential(size=10), np.full(10, 3.0)])
     took_part = np.arange(40) < 15
     found = [
-        luck(sums(values), rng.permutation(took_part), seed=seed)[0]
+        permutation_p_values(
+            sum_statistics(values), rng.permutation(took_part), seed=seed
+        )[0]
         for seed in range(1500)
     ]
     for level in (0.005, 0.01, 0.05, 0.1, 0.3):
@@ -79,19 +83,26 @@ def test_lots_are_the_same_whoever_asked_for_them_before(strata):
     took_part = np.arange(30) < 12
     values = np.random.default_rng(0).normal(size=30)
     hard = values + took_part
-    alone = luck(sums(hard), took_part, strata=strata)
-    chance._drawn.cache_clear()
-    first = luck(sums(values), took_part, strata=strata)  # ends after fewer draws
-    assert luck(sums(hard), took_part, strata=strata) == alone
-    assert luck(sums(values), took_part, strata=strata) == first
-    assert luck(sums(hard), took_part, strata=strata, seed=1) != alone
+    alone = permutation_p_values(sum_statistics(hard), took_part, strata=strata)
+    chance._shared_assignments.cache_clear()
+    first = permutation_p_values(
+        sum_statistics(values), took_part, strata=strata
+    )  # ends after fewer draws
+    assert permutation_p_values(sum_statistics(hard), took_part, strata=strata) == alone
+    assert (
+        permutation_p_values(sum_statistics(values), took_part, strata=strata) == first
+    )
+    assert (
+        permutation_p_values(sum_statistics(hard), took_part, strata=strata, seed=1)
+        != alone
+    )
 
 
 def test_drawing_stops_by_the_draw_that_was_enough():
-    assert chance._stopped(np.ones(500, bool)) == 1
-    assert chance._stopped(np.arange(500) % 2 == 1) == pytest.approx(0.5)
-    assert chance._stopped(np.zeros(4_999, bool)) == 1 / 5_000
-    assert chance._stopped(np.arange(4_999) < 49) == 50 / 5_000
+    assert chance._sequential_p_value(np.ones(500, bool)) == 1
+    assert chance._sequential_p_value(np.arange(500) % 2 == 1) == pytest.approx(0.5)
+    assert chance._sequential_p_value(np.zeros(4_999, bool)) == 1 / 5_000
+    assert chance._sequential_p_value(np.arange(4_999) < 49) == 50 / 5_000
 
 
 def test_lots_stay_within_their_stratum():
@@ -103,7 +114,7 @@ def test_lots_stay_within_their_stratum():
         seen.append(lots.copy())
         return np.zeros((len(lots), 1))
 
-    luck(statistics, took_part, strata=strata)
+    permutation_p_values(statistics, took_part, strata=strata)
     lots = np.concatenate(seen)
     assert (lots[:, :3].sum(axis=1) == 2).all()
     assert (lots[:, 3:].sum(axis=1) == 1).all()
@@ -111,10 +122,10 @@ def test_lots_stay_within_their_stratum():
 
 
 def test_means_are_compared_whatever_the_sizes_of_the_groups():
-    assert more(np.ones(5), np.zeros(200)) == fisher(5, 5, 0, 200) < 1e-6
-    assert more(np.zeros(5), np.ones(200)) == 1
-    assert more(np.full(5, 0.9), np.full(200, 0.1)) == pytest.approx(2e-4)
-    assert more(np.full(5, 0.5), np.full(200, 0.5)) == 1
+    assert mean_p_value(np.ones(5), np.zeros(200)) == fisher(5, 5, 0, 200) < 1e-6
+    assert mean_p_value(np.zeros(5), np.ones(200)) == 1
+    assert mean_p_value(np.full(5, 0.9), np.full(200, 0.1)) == pytest.approx(2e-4)
+    assert mean_p_value(np.full(5, 0.5), np.full(200, 0.5)) == 1
 
 
 def test_holm_by_hand():
@@ -143,7 +154,7 @@ def test_marks_equal_the_measures_for_every_choice_of_members(people, levels, se
     lots = np.stack([rng.permutation(np.arange(2 * people) < people) for _ in range(4)])
     # every member above every outsider, but for ties
     lots[0] = np.argsort(np.argsort(scores)) >= people
-    got = marks(scores[:people], scores[people:])(lots)
+    got = membership_statistics(scores[:people], scores[people:])(lots)
     for row, lot in zip(got, lots, strict=True):
         pair = scores[lot], scores[~lot]
         assert row.tolist() == pytest.approx(

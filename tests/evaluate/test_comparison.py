@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
-from understudy.evaluate.comparison import column_shares, compare, one_row_each
+from understudy.evaluate.comparison import column_shares, compare, sample_one_row_each
 from understudy.evaluate.holdings import Outsiders
 
 pytestmark = pytest.mark.usefixtures("few_draws")
@@ -113,16 +113,18 @@ def test_attacks_look_at_one_row_of_each_person_and_at_no_training_person_among_
     others = pd.DataFrame({"x": range(10, 14)})
     ids = np.array(["a", "b", "a", "c", "a", "b"])
     other_ids = np.array(["d", "c", "d", "e"])
-    drawn = [one_row_each(rows, others, (ids, other_ids), seed) for seed in range(40)]
+    drawn = [
+        sample_one_row_each(rows, others, (ids, other_ids), seed) for seed in range(40)
+    ]
     for inside, outside in drawn:
         assert sorted(ids[inside["x"]]) == ["a", "b", "c"]
         assert sorted(other_ids[outside["x"] - 10]) == ["d", "e"]
     assert {x for inside, _ in drawn for x in inside["x"]} == set(range(6))
-    inside, outside = one_row_each(rows, others, (None, other_ids))
+    inside, outside = sample_one_row_each(rows, others, (None, other_ids))
     assert len(inside) == 6
     assert len(outside) == 3
     # ids of another kind are nobody's here
-    mixed, _ = one_row_each(rows, others, (ids, np.arange(4)))
+    mixed, _ = sample_one_row_each(rows, others, (ids, np.arange(4)))
     assert len(mixed) == 3
 
 

@@ -52,7 +52,9 @@ def test_distances_equal_their_definitions_in_blocks_of_any_size(
             (Space.hamming(sizes), (a[:, None] != b).sum(axis=2), 1),
         ):
             rows_of_space = EncodedRows(b, space)
-            got = np.concatenate([*rows_of_space.each(a, lambda d, _: d.copy())])
+            got = np.concatenate(
+                [*rows_of_space.map_distances(a, lambda d, _: d.copy())]
+            )
             np.testing.assert_allclose(got / unit, truth, atol=1e-5)
             assert (rows_of_space.nearest(a) == got.min(axis=1)).all()
             assert got.max() <= space.width
@@ -64,7 +66,7 @@ def test_few_levels_have_exact_gower_steps_so_that_ties_are_ties():
     thirds = [1, 1, 1, 0]
     whole = [3, 0, 0, 0]
     sixteenths = [0, 0, 0, 16]
-    (found,) = EncodedRows(np.array([thirds, whole, sixteenths]), space).each(
+    (found,) = EncodedRows(np.array([thirds, whole, sixteenths]), space).map_distances(
         a, lambda d, _: d
     )
     assert found.tolist() == [[UNIT] * 3]
@@ -77,11 +79,17 @@ def test_the_distance_to_all_rows_is_the_sum_of_the_distances(rows, seed):
     codes = np.random.default_rng(seed).integers(0, sizes, (rows, 5))
     for space in (Space.gower(SCHEMA), Space.hamming(sizes)):
         far = sum(
-            space.far(j, np.bincount(codes[:, j], minlength=size))[codes[:, j]]
+            space.distance_sums(j, np.bincount(codes[:, j], minlength=size))[
+                codes[:, j]
+            ]
             for j, size in enumerate(sizes)
         )
         whole = np.concatenate(
-            [*EncodedRows(codes, space).each(codes, lambda d, _: d.astype(np.int64))]
+            [
+                *EncodedRows(codes, space).map_distances(
+                    codes, lambda d, _: d.astype(np.int64)
+                )
+            ]
         )
         assert (far == whole.sum(axis=1)).all()
 
@@ -119,13 +127,16 @@ def test_what_is_lacking_is_said():
     bare = np.zeros((3, 0), int)
     three = np.zeros((3, 2), int)
     assert (
-        Attacked.from_codes(empty, three, three).lacking()
+        Attacked.from_codes(empty, three, three).missing_reason()
         == "the train table has 0 rows and 1 are needed."
     )
-    assert Attacked.from_codes(bare, bare, bare).lacking() == "there are no columns."
+    assert (
+        Attacked.from_codes(bare, bare, bare).missing_reason()
+        == "there are no columns."
+    )
     assert (
         Attacked.from_codes(three, three, three)
-        .lacking(train=4)
+        .missing_reason(train=4)
         .startswith("the train table has 3 rows")
     )
-    assert Attacked.from_codes(three, three, three).lacking() == ""
+    assert Attacked.from_codes(three, three, three).missing_reason() == ""

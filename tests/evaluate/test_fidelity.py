@@ -152,7 +152,7 @@ def test_the_text_shows_every_figure_once_and_says_what_was_done():
     assert "a fifth of the real ones, which the generator may have seen" in text
     for name, found in evaluation.numbers.items():
         (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
-        assert " → ".join(map(found.shown, found.median)) in line
+        assert " → ".join(map(found.format_value, found.median)) in line
     assert "What the figures are:" in text
 
 

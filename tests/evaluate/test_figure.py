@@ -12,11 +12,11 @@ NAMES = {
         "tstr_mlp_bal_acc",
         "Neural network",
     ),
-    FigureKey("total_mean", column="a_b", of=("visits",)): (
+    FigureKey("total_mean", column="a_b", subjects=("visits",)): (
         "total_mean_a_b (visits)",
         "Sum of “a_b” a person, mean (visits)",
     ),
-    FigureKey("avd", 2, "between", of=("visits", "claims (2)")): (
+    FigureKey("avd", 2, "between", subjects=("visits", "claims (2)")): (
         "avd2_between (visits and claims (2))",
         "A column of visits and one of claims (2)",
     ),
@@ -39,6 +39,6 @@ def test_a_column_of_any_name_is_the_one_that_an_attack_infers() -> None:
             == f"Inference of {column}"
         )
     assert (
-        attack_name(FigureKey("mia", outliers=50, of=("clinic",)))[0]
+        attack_name(FigureKey("mia", outliers=50, subjects=("clinic",)))[0]
         == "Membership, 50 % outliers (clinic)"
     )

@@ -243,7 +243,7 @@ def test_a_figure_has_a_value_or_a_reason():
     assert (
         str(Figure(FigureKey("x"), value=1.0, floor=0.0)) == "x: 1.0000 (floor 0.0000)"
     )
-    assert [FigureKey.within(*p).name for p in product(["a"], SCOPES)] == [
+    assert [FigureKey.for_scope(*p).name for p in product(["a"], SCOPES)] == [
         "a",
         "a_within",
         "a_cross",

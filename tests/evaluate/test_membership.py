@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.evaluate.attacks import rates as chance
-from understudy.evaluate.attacks.neighbours import OUTLYING, SCORES, _scores
+from understudy.evaluate.attacks.neighbours import OUTLIER_SHARE, SCORES, _score_people
 from understudy.evaluate.attacks.neighbours import neighbourhood as neighbourhood_of
 from understudy.evaluate.utility.distance import Attacked, Space
 from understudy.ground.errors import ConfigError
@@ -54,7 +54,7 @@ def test_the_attack_equals_the_papers_definition(count, rows, score, seed):
     rng = np.random.default_rng(seed)
     targets = rng.integers(0, 3, (2 * count, 3))
     table = rng.integers(0, 3, (rows, 3))
-    found, _ = _scores(targets, table, Space.hamming((3, 3, 3)), score)
+    found, _ = _score_people(targets, table, Space.hamming((3, 3, 3)), score)
     np.testing.assert_allclose(found, by_hand(targets.tolist(), table.tolist(), score))
 
 
@@ -101,7 +101,7 @@ def test_outliers_are_the_rows_with_the_largest_mean_distance():
     train = np.zeros((40, 4), int)
     holdout = np.zeros((40, 4), int)
     train[[3, 9]], holdout[[7, 20]] = [[1] * 4, [2] * 4], [[3] * 4, [4] * 4]
-    assert round(OUTLYING * 80) == 4
+    assert round(OUTLIER_SHARE * 80) == 4
     alone, none = (
         neighbourhood(train, holdout, train[[3, 9]], outliers=share) for share in (1, 0)
     )

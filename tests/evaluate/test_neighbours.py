@@ -175,7 +175,7 @@ def test_every_row_alike_gives_one_half_and_a_wide_interval():
 
 def test_more_rows_than_wished_for_are_drawn_by_the_seed_and_stated():
     tables = people(100, 4), people(90, 5), people(500, 6)
-    runs = [neighbours(*tables, most=50, seed=seed)[0] for seed in (0, 0, 1)]
+    runs = [neighbours(*tables, max_rows=50, seed=seed)[0] for seed in (0, 0, 1)]
     assert runs[0] == runs[1] != runs[2]
     assert runs[0].note.startswith(
         "50 of 500 synthetic rows against 100 training and 90 held-out rows"

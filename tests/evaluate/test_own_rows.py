@@ -256,10 +256,10 @@ def test_a_column_is_off_by_all_its_rows_not_by_those_alone_that_are_put_beside_
     ]
     frames[1].iloc[0] = frames[1].iloc[-1]
     found = us.evaluate(*frames, schema)
-    assert [shares.off for shares in found.shares] == pytest.approx([59 / 600] * 2)
+    assert [shares.distance for shares in found.shares] == pytest.approx([59 / 600] * 2)
     frames[1].iloc[-9:] = frames[1].iloc[1]
     beyond = us.evaluate(*frames, schema)
-    assert [shares.off > OFF for shares in beyond.shares] == [True, True]
+    assert [shares.distance > OFF for shares in beyond.shares] == [True, True]
     assert "good" not in [column_mark(shares) for shares in beyond.shares]
 
 

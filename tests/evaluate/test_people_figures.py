@@ -18,7 +18,7 @@ from understudy.evaluate.other_rows import attack_people
 from understudy.evaluate.utility.distance import Attacked
 from understudy.evaluate.utility.visits import (
     evaluate_visits,
-    flat,
+    flatten_visits,
     table_figures,
     total_figures,
 )
@@ -166,7 +166,9 @@ def test_nobody_and_events_without_an_order_have_reasons() -> None:
 
 
 def test_a_person_with_all_rows_is_one_row_of_an_attack() -> None:
-    rows, sizes = flat(of([(1, [(1, 0), (0, 1), (1, 1)]), (0, [])]), LAYOUT, most=2)
+    rows, sizes = flatten_visits(
+        of([(1, [(1, 0), (0, 1), (1, 1)]), (0, [])]), LAYOUT, max_events=2
+    )
     assert rows.tolist() == [[1, 3, 1, 0, 0, 1], [0, 0, 2, 2, 2, 2]]
     assert sizes == (2, 3, 3, 3, 3, 3)
 
@@ -177,7 +179,7 @@ def test_an_attack_finds_people_who_were_copied_with_all_their_events() -> None:
     codes = random_codes(rng, layout, rng.integers(0, 5, 600))
     members, others, rest = (codes.take(part) for part in np.split(np.arange(600), 3))
     lines = {
-        name: flat(part, layout, 4)[0]
+        name: flatten_visits(part, layout, 4)[0]
         for name, part in (("a", members), ("b", others), ("c", rest))
     }
     copied = neighbourhood(

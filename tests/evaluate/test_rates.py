@@ -10,8 +10,8 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from understudy.evaluate.attacks.rates import (
     Rate,
     auc,
-    effective,
-    exact,
+    clopper_pearson,
+    effective_trials,
     top_half,
     tpr,
     wilson,
@@ -28,10 +28,10 @@ def coverage(truth, rates):
 def test_known_intervals():
     # Clopper–Pearson: 0 of n ends at 1 − (α/2)^(1/n); Wilson: 10 of 100 (Brown, Cai,
     # DasGupta's formula).
-    assert exact(0, 10).low == 0
-    assert exact(0, 10).high == pytest.approx(1 - 0.025 ** (1 / 10))
-    assert exact(10, 10).low == pytest.approx(0.025 ** (1 / 10))
-    assert exact(10, 10).high == 1
+    assert clopper_pearson(0, 10).low == 0
+    assert clopper_pearson(0, 10).high == pytest.approx(1 - 0.025 ** (1 / 10))
+    assert clopper_pearson(10, 10).low == pytest.approx(0.025 ** (1 / 10))
+    assert clopper_pearson(10, 10).high == 1
     ten = wilson(10, 100)
     assert (ten.value, ten.low, ten.high) == pytest.approx(
         (0.1, 0.05523, 0.17437), abs=1e-5
@@ -45,7 +45,7 @@ def test_known_intervals():
 def test_exact_intervals_cover_with_at_least_95_percent_for_every_share(trials, share):
     chances = binom.pmf(np.arange(trials + 1), trials, share)
     held = [
-        exact(k, trials).low <= share <= exact(k, trials).high
+        clopper_pearson(k, trials).low <= share <= clopper_pearson(k, trials).high
         for k in range(trials + 1)
     ]
     assert chances[held].sum() >= 0.95
@@ -158,15 +158,15 @@ def test_the_interval_of_tpr_covers_where_scores_are_tied():
 
 
 def test_trials_that_hit_the_same_people_count_less():
-    assert effective(10, np.array([1, 1, 1])) == 10
-    assert effective(10, np.array([5, 5])) == 2
-    assert effective(10, np.array([0])) == 10
+    assert effective_trials(10, np.array([1, 1, 1])) == 10
+    assert effective_trials(10, np.array([5, 5])) == 2
+    assert effective_trials(10, np.array([0])) == 10
 
 
 def test_impossible_shares_are_refused():
     for successes, trials in ((1, 0), (3, 2), (-1, 2)):
         with pytest.raises(ConfigError, match="is not a share"):
-            exact(successes, trials)
+            clopper_pearson(successes, trials)
     with pytest.raises(ConfigError, match="as many members as outsiders"):
         top_half(np.ones(2), np.ones(3))
 

@@ -176,7 +176,7 @@ def test_faithful_series_lie_near_the_good_end_and_noise_at_or_beyond_the_bad_on
 
 
 def test_without_held_out_series_a_fifth_is_held_out_and_rows_are_capped(monkeypatch):
-    monkeypatch.setattr(series, "ROWS", 20)
+    monkeypatch.setattr(series, "MAX_ROWS", 20)
     real = sines(50, 10)
     figures = {f.name: f for f in evaluate_series(real, real, steps=2)}
     assert "40 real series, tested on 10 real" in figures["next_step_mae"].note
@@ -222,12 +222,13 @@ def test_the_memory_of_one_step_stands_real_beside_synthetic():
     figure = next(
         f
         for f in evaluate_series(real, made, steps=2)
-        if f.what.measure == "autocorrelation"
+        if f.key.measure == "autocorrelation"
     )
-    assert figure.both == (
+    assert figure.compared == (
         autocorrelation(real, 1)[0, 1],
         autocorrelation(made, 1)[0, 1],
     )
     assert (
-        f"channel 2 and itself one step later: real {figure.both[0]:.3f}" in figure.note
+        f"channel 2 and itself one step later: real {figure.compared[0]:.3f}"
+        in figure.note
     )

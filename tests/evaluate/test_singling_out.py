@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from understudy.evaluate.attacks import anonymity as module
 from understudy.evaluate.attacks import rates as chance
 from understudy.evaluate.attacks.anonymity import (
-    by_luck,
-    distinct,
-    matches,
-    multivariate,
+    count_matches,
+    distinct_predicates,
+    multivariate_predicates,
     random_predicates,
-    univariate,
+    singling_out_p_value,
+    univariate_predicates,
 )
 from understudy.evaluate.attacks.anonymity import singling_out as singling_out_of
 from understudy.evaluate.attacks.rates import wilson
@@ -59,14 +59,14 @@ def test_matches_equal_the_definition(columns, rows, seed, space):
     other = rng.integers(0, space.sizes, (20, 4))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BATCH", 20)
-        drawn = multivariate(table, space, columns, 20, rng)
+        drawn = multivariate_predicates(table, space, columns, 20, rng)
     for predicates in (
-        univariate(table, space),
+        univariate_predicates(table, space),
         drawn,
         random_predicates(table, space, columns, 50, rng),
     ):
         truth = [[fits(p, row) for row in other.tolist()] for p in predicates.tolist()]
-        count, first = matches(predicates, other)
+        count, first = count_matches(predicates, other)
         assert count.tolist() == [sum(row) for row in truth]
         assert first.tolist() == [row.index(True) if any(row) else 0 for row in truth]
 
@@ -75,7 +75,7 @@ def test_univariate_predicates_by_hand():
     space = Space((5, 3), (True, False), (True, False))
     # 4 is "missing" in the first column
     table = np.array([[1, 0], [2, 0], [2, 1], [4, 1], [2, 2]])
-    tests = {tuple(p[0]) for p in univariate(table, space).tolist()}
+    tests = {tuple(p[0]) for p in univariate_predicates(table, space).tolist()}
     assert tests == {
         (0, 1, 1, 0),  # the only 1
         (0, 4, 4, 0),  # the only missing one
@@ -91,10 +91,10 @@ def test_multivariate_predicates_are_distinct_fit_one_row_and_point_away_from_th
 ):
     table = np.unique(people(300, 0), axis=0) % np.array(space.sizes)
     table = np.unique(table, axis=0)
-    found = multivariate(table, space, 3, 60, np.random.default_rng(1))
+    found = multivariate_predicates(table, space, 3, 60, np.random.default_rng(1))
     assert 0 < len(found) <= 60
-    assert (matches(found, table)[0] == 1).all()
-    assert len(distinct(found)) == len(found)
+    assert (count_matches(found, table)[0] == 1).all()
+    assert len(distinct_predicates(found)) == len(found)
     assert (np.diff(found[:, :, 0], axis=1) > 0).all()
     for column, low, high, _ in found.reshape(-1, 4).tolist():
         present = table[:, column][table[:, column] < space.present(column)]
@@ -142,9 +142,11 @@ def test_the_test_by_lot_is_close_to_all_choices_of_the_people_who_took_part(
     gains = [gain(chosen) for chosen in combinations(range(inside + outside), inside)]
     exact = np.mean(np.array(gains) >= gain(range(inside)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chance, "ENOUGH", 3_000)
+        patch.setattr(chance, "MAX_EXCEEDED", 3_000)
         patch.setattr(chance, "DRAWS", 3_000)
-        drawn = by_luck(guesses, people_here[:inside], people_here[inside:], seed=seed)
+        drawn = singling_out_p_value(
+            guesses, people_here[:inside], people_here[inside:], seed=seed
+        )
     assert drawn == pytest.approx(exact, abs=0.05)
 
 
@@ -190,11 +192,13 @@ def test_univariate_attacks_find_the_one_rare_value():
 def test_intervals_cover_over_draws_of_people_although_one_fits_many_predicates():
     space = Space((6,) * 8, (True,) * 8, (False,) * 8)
     rng = np.random.default_rng(0)
-    guesses = multivariate(
+    guesses = multivariate_predicates(
         np.unique(people(200, 0, columns=8), axis=0), space, 3, 250, rng
     )
-    found = [matches(guesses, people(200, seed, columns=8)) for seed in range(100, 180)]
-    rates = [module._rate(*pair) for pair in found]
+    found = [
+        count_matches(guesses, people(200, seed, columns=8)) for seed in range(100, 180)
+    ]
+    rates = [module._singling_out_rate(*pair) for pair in found]
     truth = np.mean([rate.value for rate in rates])
     assert np.mean([rate.low <= truth <= rate.high for rate in rates]) >= 0.95
     # each a trial of its own

@@ -34,7 +34,7 @@ def test_what_is_claimed_is_what_one_person_moves(run: str) -> None:
     # a number of runs, not of seconds: a busy machine would look less closely
     found = tight_audit(run, 1.0).tight(seed=3, seconds=math.inf, max_runs=8)
     assert not found.broken
-    assert found.least >= (0.5 if run in ROUGH else 0.9) * found.claimed
+    assert found.lower >= (0.5 if run in ROUGH else 0.9) * found.claimed
     assert math.isfinite(found.observed(1e-6))
 
 

@@ -15,14 +15,14 @@ from understudy.evaluate.utility.association import (
     associations,
     correlation_ratio,
     cramers_v,
-    linear,
+    pairwise_correlation,
 )
 from understudy.evaluate.utility.values import (
     Numbers,
-    apart,
     column_means,
+    ks_and_wasserstein,
     measure_numbers,
-    splits,
+    split_repeatedly,
     table_values,
 )
 
@@ -69,7 +69,7 @@ def test_distances_are_those_of_scipy_ties_included():
     rng = np.random.default_rng(0)
     for _ in range(20):
         a, b = (np.round(rng.normal(size=rng.integers(1, 40)), 1) for _ in range(2))
-        assert apart(a, b) == pytest.approx(
+        assert ks_and_wasserstein(a, b) == pytest.approx(
             (stats.ks_2samp(a, b).statistic, stats.wasserstein_distance(a, b))
         )
 
@@ -102,13 +102,16 @@ def test_days_are_numbers_without_zeros():
     )
     assert values_of(numbers)["wasserstein"] == pytest.approx(5 / 10)
     assert numbers.shares == {"spike_share": (1.0, 0.0)}
-    assert tuple(map(numbers.shown, numbers.median)) == ("2020-01-01", "2020-01-06")
+    assert tuple(map(numbers.format_value, numbers.median)) == (
+        "2020-01-01",
+        "2020-01-06",
+    )
 
 
 def test_splits_are_the_same_rows_parted_anew():
     real = np.arange(6.0)[:, None]
     fresh = np.arange(6.0, 10)[:, None]
-    for a, b in splits(real, fresh, np.random.default_rng(0)):
+    for a, b in split_repeatedly(real, fresh, np.random.default_rng(0)):
         assert (len(a), len(b)) == (6, 4)
         assert (
             np.sort(np.concatenate([a, b]), axis=0).tolist()
@@ -127,10 +130,10 @@ def test_linear_coefficients_are_those_of_pandas_gaps_and_constants_included():
     table[rng.random(table.shape) < 0.1] = np.nan
     pairs = np.triu_indices(3, 1)
     pandas = pd.DataFrame(table).corr().to_numpy()
-    assert linear(table)[pairs] == pytest.approx(pandas[pairs])
-    assert np.isnan(linear(table)[:3, 3]).all()
+    assert pairwise_correlation(table)[pairs] == pytest.approx(pandas[pairs])
+    assert np.isnan(pairwise_correlation(table)[:3, 3]).all()
     whole = np.nan_to_num(table)
-    assert linear(whole, ranks=True)[pairs] == pytest.approx(
+    assert pairwise_correlation(whole, ranks=True)[pairs] == pytest.approx(
         stats.spearmanr(whole[:, :3]).statistic[pairs]
     )
 
@@ -160,7 +163,7 @@ def test_one_strong_pair_that_is_lost_shows_among_many_weak_ones():
     assert pearson.value == pytest.approx(np.sqrt(1 / 66), rel=0.1)
     assert pearson.floor < 0.04
     furthest = max(strengths.pairs, key=lambda pair: abs(pair.real - pair.synthetic))
-    assert (furthest.one, furthest.other, furthest.real) == (
+    assert (furthest.first, furthest.second, furthest.real) == (
         "c0",
         "c1",
         pytest.approx(1),

@@ -761,7 +761,7 @@ def test_a_run_file_is_carried_out_and_audited_and_its_generator_draws(
     drawn: Any = Generator.load(out).parts(7, seed=0)
     assert drawn["upper"].shape == (7, 4, 6)
     assert list(drawn["registry"].columns) == ["side", "site"]
-    monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
+    monkeypatch.setattr(auditing, "MIN_TRIALS", 10)
     few = {"features": 3, "directions": 1, "components": 2, "steps": 1}
     found = audit_run_file(
         file,

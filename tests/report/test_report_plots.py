@@ -10,7 +10,7 @@ import pytest
 from understudy.data.schema import Categorical
 from understudy.evaluate.attacks.attack import Measure
 from understudy.evaluate.attacks.rates import Rate
-from understudy.evaluate.comparison import Shares
+from understudy.evaluate.comparison import ColumnShares
 from understudy.evaluate.figure import Figure, FigureKey
 from understudy.report import plots
 
@@ -29,11 +29,13 @@ def per_cent(element: ET.Element, key: str = "width") -> float:
 
 def shares(
     real: list[float] | None, synthetic: list[float], labels: list[str] | None = None
-) -> Shares:
+) -> ColumnShares:
     names = tuple(labels or [f"level {i}" for i in range(len(synthetic))])
     column = Categorical(name="c", categories=names)
     held = None if real is None else np.array(real)
-    return Shares(column=column, owner=None, synthetic=np.array(synthetic), real=held)
+    return ColumnShares(
+        column=column, owner=None, synthetic=np.array(synthetic), real=held
+    )
 
 
 def test_bars_are_as_long_as_their_shares() -> None:

@@ -17,7 +17,7 @@ from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Integer, Real, Schema
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import Rate
-from understudy.evaluate.comparison import Comparison, Shares, compare
+from understudy.evaluate.comparison import ColumnShares, Comparison, compare
 from understudy.evaluate.figure import Figure, FigureKey
 from understudy.privacy.accounts.budget import ADJACENCY
 from understudy.report.marks import (
@@ -294,7 +294,7 @@ def test_without_outsiders_attacks_are_not_known_and_the_reason_is_given(
 def attack(p: float, people: int = 100) -> Attack:
     rates = Rate(0.6, 0.5, 0.7), Rate(0.5, 0.4, 0.6), Rate.known(0.5)
     return Attack(
-        what=FigureKey("mia"), measures=(Measure("acc", *rates, p),), control=people
+        key=FigureKey("mia"), measures=(Measure("acc", *rates, p),), control=people
     )
 
 
@@ -390,7 +390,7 @@ def test_a_column_of_even_shares_is_close_although_a_naive_table_is_too() -> Non
     even = Figure(
         FigureKey("avd", 1), value=0.012, floor=0.004, ceiling=0.006, better="lower"
     )
-    shares = Shares(
+    shares = ColumnShares(
         column=column, owner=None, synthetic=np.array([0.49, 0.51]), figure=even
     )
     assert mark(even) == "poor"

@@ -9,7 +9,7 @@ from report_cases import columns_of
 
 from understudy.data.schema import Boolean, Categorical, Integer, Real, Schema
 from understudy.evaluate.comparison import Comparison, compare
-from understudy.evaluate.holdings import Loss
+from understudy.evaluate.holdings import SchemaLoss
 from understudy.report.lines import verdict_lines
 from understudy.report.marks import raw_mark
 from understudy.report.verdict import Finding, lost, verdict
@@ -239,12 +239,12 @@ def test_every_line_is_there_as_data_with_its_mark_and_both_numbers() -> None:
 
 
 def test_what_the_schema_could_not_say_counts_columns_and_not_what_is_said_of_them():
-    def loss(column: str, people: int) -> Loss:
-        return Loss(
+    def loss(column: str, people: int) -> SchemaLoss:
+        return SchemaLoss(
             column=column,
             people=people,
             rows=1_000,
-            said=f"{people} people lie outside",
+            words=f"{people} people lie outside",
         )
 
     both_ends = [loss(f"c{i}", 10 * i + end) for i in range(1, 8) for end in (1, 2)]

@@ -26,7 +26,13 @@ from understudy.evaluate.attacks.anonymity import inference, linkability, singli
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.neighbours import neighbourhood, neighbours
 from understudy.evaluate.figure import SCOPES, Figure, FigureKey, StrongPair
-from understudy.evaluate.holdings import Loss, Outsiders, People, read_rows, with_bounds
+from understudy.evaluate.holdings import (
+    Outsiders,
+    People,
+    SchemaLoss,
+    read_rows,
+    with_bounds,
+)
 from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.distance import Attacked, Space
 from understudy.evaluate.utility.downstream import MODELS
@@ -45,7 +51,7 @@ from understudy.ground.html import pre
 
 Rows = pd.DataFrame | Table
 
-LOOKED_AT = 2_000  # synthetic rows whose neighbours are looked for
+MAX_NEIGHBOUR_ROWS = 2_000  # synthetic rows whose neighbours are looked for
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,7 +88,7 @@ def attack_tables(
     codes = [Codec(schema).codes(frame) for frame in frames]
     plain = Attacked.from_codes(*codes)
     tables = Attacked.from_codes(*codes, space=Space.gower(schema))
-    closer, closeness = neighbours(tables, most=LOOKED_AT, seed=seed)
+    closer, closeness = neighbours(tables, max_rows=MAX_NEIGHBOUR_ROWS, seed=seed)
     attacks = [
         neighbourhood(plain, targets=targets, score=score, seed=seed)
         for score in ("share", "nearest")
@@ -95,20 +101,20 @@ def attack_tables(
     attacks += [
         singling_out(tables, columns=k, predicates=targets, seed=seed) for k in (1, 3)
     ]
-    attacks += _links(
+    attacks += _linkability_attacks(
         tables, [(owners or {}).get(name) for name in names], targets, seed
     )
     attacks += [
         replace(
             inference(tables, names.index(name), targets=targets, seed=seed),
-            what=FigureKey("inference", column=name),
+            key=FigureKey("inference", column=name),
         )
         for name in secrets
     ]
     return Leakage(attacks=judge(attacks), closeness=closeness)
 
 
-def _links(
+def _linkability_attacks(
     tables: Attacked, owners: Sequence[str | None], targets: int, seed: int
 ) -> list[Attack]:
     """Each party's columns linked to those of all others; two parties are one pair."""
@@ -122,11 +128,15 @@ def _links(
         ]
     results = []
     for party in parties if len(parties) > 2 else parties[:1]:
-        left = [j for j, owner in enumerate(owners) if owner == party]
-        right = [j for j, owner in enumerate(owners) if owner not in (party, None)]
-        attack = linkability(tables, left, right, targets=targets, seed=seed)
+        party_columns = [j for j, owner in enumerate(owners) if owner == party]
+        other_columns = [
+            j for j, owner in enumerate(owners) if owner not in (party, None)
+        ]
+        attack = linkability(
+            tables, party_columns, other_columns, targets=targets, seed=seed
+        )
         results.append(
-            replace(attack, what=FigureKey("linkability", part=party))
+            replace(attack, key=FigureKey("linkability", part=party))
             if len(parties) > 2
             else attack
         )
@@ -140,7 +150,7 @@ NO_OUTSIDERS = (
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Shares:
+class ColumnShares:
     """How often each level of a column occurs, missing last; `real` is None where no
     real row was looked at.
     """
@@ -156,7 +166,7 @@ class Shares:
     spread: NumberSummary | None = None  # of all rows, too
 
     @property
-    def off(self) -> float:
+    def distance(self) -> float:
         """How far all rows are off: KS of numbers, half the summed difference of shares
         of anything else.
         """
@@ -183,7 +193,7 @@ class Comparison:
 
     evaluation: Evaluation
     figures: tuple[Figure, ...]
-    shares: tuple[Shares, ...]
+    shares: tuple[ColumnShares, ...]
     attacks: tuple[Attack, ...]
     pairs: tuple[Pair, ...] = ()
     strongest: Mapping[str, tuple[StrongPair, ...]] = field(default_factory=dict)
@@ -192,14 +202,14 @@ class Comparison:
     owners: Mapping[str, str] | None = None
     target: str | None = None
     notes: tuple[str, ...] = ()
-    losses: tuple[Loss, ...] = ()
+    losses: tuple[SchemaLoss, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attacks", judge(self.attacks))
 
     def __str__(self) -> str:
-        said = [f"the schema could not say: {loss}" for loss in self.losses]
-        return "\n".join([*said, str(self.evaluation)])
+        loss_lines = [f"the schema could not say: {loss}" for loss in self.losses]
+        return "\n".join([*loss_lines, str(self.evaluation)])
 
     def _repr_html_(self) -> str:
         return pre(self)
@@ -230,23 +240,23 @@ def evaluate(
     declared = with_bounds(
         declared, [real, synthetic, *([] if holdout is None else [holdout])]
     )
-    made = read_table(synthetic, replace(declared, person=None)).frame
-    rows, people, own = read_rows(real, declared)
+    synthetic_rows = read_table(synthetic, replace(declared, person=None)).frame
+    rows, people, widened = read_rows(real, declared)
     held_out = None
     strangers = None
-    wide = own.schema
+    widened_schema = widened.schema
     if holdout is not None:
-        held_out, strangers, others = read_rows(holdout, wide)
-        wide = others.schema
+        held_out, strangers, widened_holdout = read_rows(holdout, widened_schema)
+        widened_schema = widened_holdout.schema
     return compare(
         rows,
-        made,
-        replace(wide, person=None),
+        synthetic_rows,
+        replace(widened_schema, person=None),
         holdout=held_out,
         target=target,
         another=another,
         people=(people, strangers),
-        losses=own.losses,
+        losses=widened.losses,
     )
 
 
@@ -263,7 +273,7 @@ def compare(
     another: bool = False,
     people: tuple[People, People] = (None, None),
     notes: Sequence[str] = (),
-    losses: Sequence[Loss] = (),
+    losses: Sequence[SchemaLoss] = (),
 ) -> Comparison:
     """Measure all of it. `holdout` are real rows that no generator saw; `outsiders`
     such rows by party. `people` says whose each row of `real` and of `holdout` is,
@@ -279,23 +289,29 @@ def compare(
         owners=owners,
         models=models,
     )
-    known = schema.select(evaluation.columns) if evaluation.columns else None
-    if another and known is not None:
+    common_schema = schema.select(evaluation.columns) if evaluation.columns else None
+    if another and common_schema is not None:
         evaluation = replace(
             evaluation,
-            figures=(*evaluation.figures, *second_opinion(real, synthetic, known)),
+            figures=(
+                *evaluation.figures,
+                *second_opinion(real, synthetic, common_schema),
+            ),
         )
-    figures = tuple(f for f in evaluation.figures if f.what.measure != "tstr")
-    shares: tuple[Shares, ...] = ()
+    figures = tuple(f for f in evaluation.figures if f.key.measure != "tstr")
+    shares: tuple[ColumnShares, ...] = ()
     strongest: dict[str, tuple[StrongPair, ...]] = {}
     predictions = Predictions()
-    if known is not None:
+    if common_schema is not None:
         frames = [real, synthetic, *([] if holdout is None else [holdout])]
-        codes = [Codec(known).codes(frame) for frame in frames]
+        codes = [Codec(common_schema).codes(frame) for frame in frames]
         values = [
-            table_values(known, *both) for both in zip(frames, codes, strict=True)
+            table_values(common_schema, *pair)
+            for pair in zip(frames, codes, strict=True)
         ]
-        scale = Yardstick.from_codes(known, *codes, values=values, owners=owners)
+        scale = Yardstick.from_codes(
+            common_schema, *codes, values=values, owners=owners
+        )
         numbers = scale.numbers()
         strengths = scale.associations()
         figures = (*scale.figures(), *column_means(numbers), *strengths.figures)
@@ -310,9 +326,11 @@ def compare(
                 strict=False,
             )
         )
-        predictions = predict_columns(known, tables, strongest["all"], but=target)
-        found = column_shares(
-            known,
+        predictions = predict_columns(
+            common_schema, tables, strongest["all"], exclude=target
+        )
+        column_list = column_shares(
+            common_schema,
             synthetic,
             real,
             owners=owners,
@@ -320,21 +338,27 @@ def compare(
             numbers=numbers,
             spreads=evaluation.spreads,
         )
-        exact = {name: own.figures[0].value for name, own in evaluation.numbers.items()}
-        shares = tuple(replace(own, ks=exact.get(own.column.name)) for own in found)
-    if holdout is not None and known is not None:
-        inside, outside = one_row_each(real, holdout, people)
+        exact = {
+            name: compared_groups.figures[0].value
+            for name, compared_groups in evaluation.numbers.items()
+        }
+        shares = tuple(
+            replace(compared_groups, ks=exact.get(compared_groups.column.name))
+            for compared_groups in column_list
+        )
+    if holdout is not None and common_schema is not None:
+        inside, outside = sample_one_row_each(real, holdout, people)
         outsiders = (
-            Outsiders(inside=inside, outside=outside, schema=known),
+            Outsiders(inside=inside, outside=outside, schema=common_schema),
             *outsiders,
         )
-    own = (
+    compared_groups = (
         (group, [name for name in group.schema.names if name in evaluation.columns])
         for group in outsiders
     )
     groups = [
         replace(group, schema=group.schema.select(names))
-        for group, names in own
+        for group, names in compared_groups
         if names
     ]
     leakages = attack_groups(groups, synthetic, owners=owners, target=target)
@@ -357,7 +381,7 @@ def compare(
     )
 
 
-def one_row_each(
+def sample_one_row_each(
     inside: pd.DataFrame,
     outside: pd.DataFrame,
     people: tuple[People, People],
@@ -374,12 +398,12 @@ def one_row_each(
         order = rng.permutation(len(rows))
         return rows.iloc[np.sort(order[~pd.Index(ids[order]).duplicated()])]
 
-    trained, others = people
-    if trained is not None and others is not None:
-        strangers = ~pd.Index(others).isin(trained)
+    trained, outsiders = people
+    if trained is not None and outsiders is not None:
+        strangers = ~pd.Index(outsiders).isin(trained)
         outside = outside[strangers]
-        others = others[strangers]
-    return one_each(inside, trained), one_each(outside, others)
+        outsiders = outsiders[strangers]
+    return one_each(inside, trained), one_each(outside, outsiders)
 
 
 def attack_groups(
@@ -396,26 +420,28 @@ def attack_groups(
     leakages = {}
     for group in groups:
         names = group.schema.names
-        whose = {name: owners[name] for name in names} if owners is not None else None
+        group_owners = (
+            {name: owners[name] for name in names} if owners is not None else None
+        )
         secrets = (
             [target]
             if target is not None and target in names and len(names) > 1
             else []
         )
-        found = attack_tables(
+        leakage = attack_tables(
             group.inside,
             group.outside,
             synthetic,
             group.schema,
-            owners=whose,
+            owners=group_owners,
             secrets=secrets,
             seed=seed,
         )
-        several = len(set((whose or {}).values())) > 1
-        ran = [a for a in found.attacks if several or a.what.measure != "linkability"]
+        several = len(set((group_owners or {}).values())) > 1
+        ran = [a for a in leakage.attacks if several or a.key.measure != "linkability"]
         label = (group.label,) if group.label else ()
-        attacks = tuple(replace(a, what=a.what.about(*label)) for a in ran)
-        leakages[group.label] = replace(found, attacks=attacks)
+        attacks = tuple(replace(a, key=a.key.with_subjects(*label)) for a in ran)
+        leakages[group.label] = replace(leakage, attacks=attacks)
     return leakages
 
 
@@ -428,7 +454,7 @@ def column_shares(
     figures: Mapping[str, Figure] | None = None,
     numbers: Mapping[str, Numbers] | None = None,
     spreads: Mapping[str, NumberSummary] | None = None,
-) -> tuple[Shares, ...]:
+) -> tuple[ColumnShares, ...]:
     """The shares of every column's levels, with the figures of the column where there
     are any.
     """
@@ -436,26 +462,26 @@ def column_shares(
     tables = [codec.codes(rows) for rows in (synthetic, real) if rows is not None]
     if not all(map(len, tables)):
         return ()
-    found = []
+    shares = []
     for j, column in enumerate(schema.columns):
-        fake, *true = (
+        synthetic_shares, *real_parts = (
             np.bincount(codes[:, j], minlength=column.size) / len(codes)
             for codes in tables
         )
         figure = (figures or {}).get(column.name)
-        own = (numbers or {}).get(column.name)
-        whose = (owners or {}).get(column.name)
-        held = true[0] if true else None
+        column_numbers = (numbers or {}).get(column.name)
+        owner = (owners or {}).get(column.name)
+        real_shares = real_parts[0] if real_parts else None
         spread = (spreads or {}).get(column.name)
-        found.append(
-            Shares(
+        shares.append(
+            ColumnShares(
                 column=column,
-                owner=whose,
-                synthetic=fake,
-                real=held,
+                owner=owner,
+                synthetic=synthetic_shares,
+                real=real_shares,
                 figure=figure,
-                numbers=own,
+                numbers=column_numbers,
                 spread=spread,
             )
         )
-    return tuple(found)
+    return tuple(shares)

@@ -26,17 +26,17 @@ class FigureKey:
     score: str = ""  # of a model
     outliers: int | None = None  # among the people attacked, in %
     column: str = ""
-    of: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()
 
     @classmethod
-    def within(
+    def for_scope(
         cls, measure: str, scope: str, columns: int | None = None
     ) -> "FigureKey":
         """Of the columns of one of the `SCOPES`; "all" goes unsaid."""
         return cls(measure, columns, "" if scope == "all" else scope)
 
-    def about(self, *of: str) -> "FigureKey":
-        return replace(self, of=of)
+    def with_subjects(self, *subjects: str) -> "FigureKey":
+        return replace(self, subjects=subjects)
 
     @property
     def name(self) -> str:
@@ -44,11 +44,20 @@ class FigureKey:
         (visits)`.
         """
         size = "" if self.columns is None else str(self.columns)
-        odd = "" if self.outliers is None else f"{self.outliers}pct_outliers"
+        outlier_words = "" if self.outliers is None else f"{self.outliers}pct_outliers"
         plain = "_".join(
-            filter(None, (self.measure + size, self.part, self.score, odd, self.column))
+            filter(
+                None,
+                (
+                    self.measure + size,
+                    self.part,
+                    self.score,
+                    outlier_words,
+                    self.column,
+                ),
+            )
         )
-        return f"{plain} ({' and '.join(self.of)})" if self.of else plain
+        return f"{plain} ({' and '.join(self.subjects)})" if self.subjects else plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +70,14 @@ class Figure:
     of, `parts` the strongest pairs of a mean, each by itself.
     """
 
-    what: FigureKey = field(kw_only=False)
+    key: FigureKey = field(kw_only=False)
     value: float | None = None
     floor: float | None = None
     ceiling: float | None = None
     better: Better = "lower"
     reason: str = ""
     note: str = ""
-    both: tuple[float, float] | None = None
+    compared: tuple[float, float] | None = None
     parts: "tuple[StrongPair, ...]" = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -84,7 +93,7 @@ class Figure:
 
     @property
     def name(self) -> str:
-        return self.what.name
+        return self.key.name
 
     @property
     def best(self) -> float | None:
@@ -105,7 +114,7 @@ class StrongPair:
     levels, on so many rows.
     """
 
-    one: str
-    other: str
+    first: str
+    second: str
     figure: Figure
     rows: int

@@ -60,13 +60,13 @@ NOT_OPENED = (
     "its rows are in a database, and a page opens none. Export them to a file, and "
     "name it: write_report(…, tables={…})."
 )
-MOST = 100_000  # rows of a long table that are compared
+MAX_COMPARED_ROWS = 100_000  # rows of a long table that are compared
 UNLISTED = "(not in the schema)"  # the level of all texts that a schema does not list
 _BINS = 16  # of a number without bounds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loss:
+class SchemaLoss:
     """What a schema could not say of a column, and how many of the rows it concerns.
     `gone`: all of the column.
     """
@@ -74,11 +74,11 @@ class Loss:
     column: str
     people: int
     rows: int
-    said: str
-    gone: bool = False
+    words: str
+    left_out: bool = False
 
     def __str__(self) -> str:
-        return f"“{self.column}”: {self.said}"
+        return f"“{self.column}”: {self.words}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,14 +94,14 @@ class Outsiders:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnRows:
+class WidenedRows:
     """Tables of one schema as they came, the schema that holds them all, and what the
     public one could not say.
     """
 
     tables: tuple[Table, ...]
     schema: Schema
-    losses: tuple[Loss, ...]
+    losses: tuple[SchemaLoss, ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -116,11 +116,11 @@ class Holdings:
     outsiders: tuple[Outsiders, ...] = ()
     notes: tuple[str, ...] = ()
     people: People = None
-    losses: tuple[Loss, ...] = ()
+    losses: tuple[SchemaLoss, ...] = ()
 
 
 def raw_rows(
-    source: Source, schema: Schema, name: str | None, most: int | None
+    source: Source, schema: Schema, name: str | None, max_rows: int | None
 ) -> tuple[Raw, int]:
     """The columns of the schema as they came, and how many rows there are: of a long
     table at most about `most`.
@@ -128,7 +128,7 @@ def raw_rows(
     readers = readers_of(schema, one_row_each=False)
     want = wanted(readers)
     groups = groups_in(readers)
-    if most is None or not is_long(source, len(want)):
+    if max_rows is None or not is_long(source, len(want)):
         raw = fold_raw(open_source(source, want, name), groups)
         return raw, len(raw.numbers)
     total = sum(len(raw.numbers) for raw in batches_of(source, want, long=True))
@@ -136,11 +136,11 @@ def raw_rows(
     parts = []
     for batch in batches_of(source, want, long=True):
         raw = fold_raw(batch, groups)
-        drawn = np.flatnonzero(
-            rng.random(len(raw.numbers)) < min(1.0, most / max(1, total))
+        sampled = np.flatnonzero(
+            rng.random(len(raw.numbers)) < min(1.0, max_rows / max(1, total))
         )
-        columns = {c: cells.iloc[drawn] for c, cells in raw.columns.items()}
-        parts.append(replace(raw, columns=columns, numbers=raw.numbers[drawn]))
+        columns = {c: cells.iloc[sampled] for c, cells in raw.columns.items()}
+        parts.append(replace(raw, columns=columns, numbers=raw.numbers[sampled]))
     full = [part for part in parts if part.columns] or parts
     joined = {
         c: pd.concat([part.columns[c] for part in full], ignore_index=True)
@@ -150,15 +150,17 @@ def raw_rows(
     return replace(parts[-1], columns=joined, numbers=numbers), total
 
 
-def read_rows(source: Source, schema: Schema) -> tuple[pd.DataFrame, People, OwnRows]:
+def read_rows(
+    source: Source, schema: Schema
+) -> tuple[pd.DataFrame, People, WidenedRows]:
     """Rows in the columns of the schema, and whose each is: None where no column says
     so. People may have several.
     """
     raw, _ = raw_rows(source, schema, None, None)
-    found = own_rows([raw], schema, one_row_each=False)
-    (table,) = found.tables
+    widened = widen_rows([raw], schema, one_row_each=False)
+    (table,) = widened.tables
     people = None if table.schema.person is None else table.people
-    return table.frame[list(schema.names)], people, found
+    return table.frame[list(schema.names)], people, widened
 
 
 def with_bounds(schema: Schema, sources: Sequence[Source]) -> Schema:
@@ -166,17 +168,18 @@ def with_bounds(schema: Schema, sources: Sequence[Source]) -> Schema:
     unbounded = any(map(is_unbounded, schema.columns))
     raws = [raw_rows(source, schema, None, None)[0] for source in sources if unbounded]
 
-    def drafted(column: Column) -> Column:
+    def draft_column(column: Column) -> Column:
         cells = [raw.columns[column.name] for raw in raws if column.name in raw.columns]
-        wide = (
-            _widened(column, pd.concat(cells, ignore_index=True))[0]
+        widened = (
+            _widen_column(column, pd.concat(cells, ignore_index=True))[0]
             if cells
             else column
         )
-        return replace(wide, nullable=column.nullable)
+        return replace(widened, nullable=column.nullable)
 
     columns = tuple(
-        drafted(column) if is_unbounded(column) else column for column in schema.columns
+        draft_column(column) if is_unbounded(column) else column
+        for column in schema.columns
     )
     return (
         replace(schema, columns=columns, origin="rows", rules=())
@@ -185,7 +188,7 @@ def with_bounds(schema: Schema, sources: Sequence[Source]) -> Schema:
     )
 
 
-def with_room(schema: Any, tables: Mapping[str, Any]) -> Any:
+def widen_schema(schema: Any, tables: Mapping[str, Any]) -> Any:
     """A schema of people and events in which all of these rows are: bounds that were
     found may leave some out.
     """
@@ -198,79 +201,87 @@ def with_room(schema: Any, tables: Mapping[str, Any]) -> Any:
     )
 
 
-def own_rows(raws: Sequence[Raw], schema: Schema, *, one_row_each: bool) -> OwnRows:
+def widen_rows(
+    raws: Sequence[Raw], schema: Schema, *, one_row_each: bool
+) -> WidenedRows:
     """Tables that share a schema, typed and checked, in one wide enough for all;
     without a person, a row each.
     """
     rows = sum(len(raw.numbers) for raw in raws)
     columns = list[Column]()
-    losses = list[Loss]()
+    losses = list[SchemaLoss]()
     for column in schema.columns:
         cells = [raw.columns[column.name] for raw in raws if column.name in raw.columns]
-        wide, said = (
-            _widened(column, pd.concat(cells, ignore_index=True))
+        wide, cell_losses = (
+            _widen_column(column, pd.concat(cells, ignore_index=True))
             if cells
             else (column, {})
         )
         columns.append(wide)
         losses += [
-            Loss(
+            SchemaLoss(
                 column=column.name,
                 people=n,
                 rows=rows,
-                said=f"{n:,} of {rows:,} people {words}",
+                words=f"{n:,} of {rows:,} people {words}",
             )
-            for words, n in said.items()
+            for words, n in cell_losses.items()
         ]
     if was_bought(schema):
-        known = {*schema.names, schema.person}
+        schema_names = {*schema.names, schema.person}
         absent = dict.fromkeys(
-            str(c) for raw in raws for c in raw.header if c not in known
+            str(c) for raw in raws for c in raw.header if c not in schema_names
         )
         losses += [
-            Loss(
+            SchemaLoss(
                 column=c,
                 people=rows,
                 rows=rows,
-                said="left out of all that was made",
-                gone=True,
+                words="left out of all that was made",
+                left_out=True,
             )
             for c in absent
         ]
     wide_schema = schema
     if tuple(columns) != schema.columns:
         wide_schema = replace(schema, columns=tuple(columns), origin="rows", rules=())
-    tables = tuple(_read(raw, wide_schema, one_row_each) for raw in raws)
-    return OwnRows(tables=tables, schema=wide_schema, losses=tuple(losses))
+    tables = tuple(_read_table(raw, wide_schema, one_row_each) for raw in raws)
+    return WidenedRows(tables=tables, schema=wide_schema, losses=tuple(losses))
 
 
-def _read(raw: Raw, schema: Schema, one_row_each: bool) -> Table:
+def _read_table(raw: Raw, schema: Schema, one_row_each: bool) -> Table:
     if not one_row_each and schema.person not in raw.header:
         schema = replace(schema, person=None)  # each row counts as a person then
-    cells = judged(_listed(raw, schema), readers_of(schema, one_row_each))
+    cells = judged(_fold_unlisted(raw, schema), readers_of(schema, one_row_each))
     return Table(pd.DataFrame(cells), schema, raw.name)
 
 
-def _widened(column: Column, cells: "pd.Series[Any]") -> tuple[Column, dict[str, int]]:
+def _widen_column(
+    column: Column, cells: "pd.Series[Any]"
+) -> tuple[Column, dict[str, int]]:
     """The column with room for all cells of its kind, and of how many cells the public
     one could not say what.
     """
-    where, seen = distinct(cells, missing_words(column))
-    there = where[where >= 0]
-    said: dict[str, int] = {}
-    if not column.nullable and len(there) < len(where):
+    where, values = distinct(cells, missing_words(column))
+    occurring = where[where >= 0]
+    losses: dict[str, int] = {}
+    if not column.nullable and len(occurring) < len(where):
         column = replace(column, nullable=True)
-        said["have no value, and the schema allows for none"] = len(where) - len(there)
+        losses["have no value, and the schema allows for none"] = len(where) - len(
+            occurring
+        )
     if isinstance(column, Binned):
-        column, more = _with_ends(column, numbers_in(column, seen)[there])
+        column, kind_losses = _widen_bounds(
+            column, numbers_in(column, values)[occurring]
+        )
     elif isinstance(column, Categorical):
-        column, more = _with_categories(column, seen, there)
+        column, kind_losses = _widen_categories(column, values, occurring)
     else:
-        more = {}
-    return column, {words: n for words, n in (said | more).items() if n}
+        kind_losses = {}
+    return column, {words: n for words, n in (losses | kind_losses).items() if n}
 
 
-def _with_ends(column: Binned, numbers: Any) -> tuple[Binned, dict[str, int]]:
+def _widen_bounds(column: Binned, numbers: Any) -> tuple[Binned, dict[str, int]]:
     """A bin more on the side on which numbers lie outside the bounds; without bounds,
     bins of as many numbers each.
     """
@@ -293,79 +304,88 @@ def _with_ends(column: Binned, numbers: Any) -> tuple[Binned, dict[str, int]]:
             )
         )
         return replace(column, low=ends[0], high=ends[-1], bins=ends, **plain), {}
-    whole = column.edges.dtype.kind == "i"
+    is_whole = column.edges.dtype.kind == "i"
     low = column.edges[0]
-    high = column.edges[-1] - whole
+    high = column.edges[-1] - is_whole
     below = int((numbers < low).sum())
     above = int((numbers > high).sum())
     if not below and not above:
         return column, {}
-    said: dict[str, int] = {}
+    losses: dict[str, int] = {}
     edges = [column.bound_at(edge) for edge in column.edges[:-1]]
     last = column.high
     if below:
         first = column.bound_at(numbers.min())
         edges.insert(0, first)
-        said[f"lie below {column.low}, down to {first}"] = below
+        losses[f"lie below {column.low}, down to {first}"] = below
     if above:
-        most = column.bound_at(numbers.max())
-        said[f"lie above {last}, up to {most}"] = above
+        largest = column.bound_at(numbers.max())
+        losses[f"lie above {last}, up to {largest}"] = above
         # The bin that was the last holds its end; a bin of whole numbers has two of
         # them, so that edges increase.
-        start = high + 1 if whole else np.nextafter(high, np.inf)
+        start = high + 1 if is_whole else np.nextafter(high, np.inf)
         edges.append(column.bound_at(start))
         last = column.bound_at(
-            max(numbers.max(), start + 1 if whole else np.nextafter(start, np.inf))
+            max(numbers.max(), start + 1 if is_whole else np.nextafter(start, np.inf))
         )
     elif edges[-1] == last:  # a last bin of one number
         last = column.bound_at(high + 1)
-    return replace(column, low=edges[0], high=last, bins=(*edges, last), **plain), said
+    return replace(
+        column, low=edges[0], high=last, bins=(*edges, last), **plain
+    ), losses
 
 
-def _with_categories(
-    column: Categorical, seen: "pd.Series[Any]", there: Any
+def _widen_categories(
+    column: Categorical, values: "pd.Series[Any]", occurring: Any
 ) -> tuple[Categorical, dict[str, int]]:
     """One category more for all texts that are not listed, or the numbers that
     are not.
     """
     if isinstance(column.categories[0], str):
-        words = pd.Series(texts(seen), dtype=object)
-        strange = (words.notna() & ~words.isin(column.categories)).to_numpy()[there]
-        if not strange.any():
+        words = pd.Series(texts(values), dtype=object)
+        unlisted = (words.notna() & ~words.isin(column.categories)).to_numpy()[
+            occurring
+        ]
+        if not unlisted.any():
             return column, {}
-        different = words.to_numpy(object)[there][strange]
+        different = words.to_numpy(object)[occurring][unlisted]
         stands = (
             f": “{OTHER}” stands for them"
             if OTHER in column.categories
             else " that the schema lacks"
         )
         count = len(set(different))
-        said = (
+        loss = (
             f"have {'one of ' if count > 1 else ''}{count:,} text{'s' * (count > 1)} "
             f"that did not show{stands}"
         )
-        known = (
+        categories = (
             column.categories
             if UNLISTED in column.categories
             else (*column.categories, UNLISTED)
         )
-        return replace(column, categories=known), {said: int(strange.sum())}
-    numbers = floats(seen)[there]
-    strange = np.isfinite(numbers) & ~np.isin(numbers, list(column.categories))
-    if not strange.any():
+        return replace(column, categories=categories), {loss: int(unlisted.sum())}
+    numbers = floats(values)[occurring]
+    unlisted = np.isfinite(numbers) & ~np.isin(numbers, list(column.categories))
+    if not unlisted.any():
         return column, {}
-    whole = (
+    is_whole = (
         all(isinstance(v, int) for v in column.categories)
         and (numbers == np.floor(numbers)).all()
     )
-    more = [int(v) if whole else float(v) for v in np.unique(numbers[strange])]
-    both = (*column.categories, *more)
-    shown = f"have a number that the schema lacks (from {min(more):g} to {max(more):g})"
-    listed = sorted(both) if isinstance(column, Ordinal) else both
-    return replace(column, categories=tuple(listed)), {shown: int(strange.sum())}
+    new_values = [
+        int(v) if is_whole else float(v) for v in np.unique(numbers[unlisted])
+    ]
+    listed_values = (*column.categories, *new_values)
+    loss = (
+        "have a number that the schema lacks "
+        f"(from {min(new_values):g} to {max(new_values):g})"
+    )
+    listed = sorted(listed_values) if isinstance(column, Ordinal) else listed_values
+    return replace(column, categories=tuple(listed)), {loss: int(unlisted.sum())}
 
 
-def _listed(raw: Raw, schema: Schema) -> Raw:
+def _fold_unlisted(raw: Raw, schema: Schema) -> Raw:
     """The rows with texts as the widened schema lists them, all others as one level."""
     columns = dict(raw.columns)
     for column in schema.columns:
@@ -375,14 +395,14 @@ def _listed(raw: Raw, schema: Schema) -> Raw:
             continue
         cells = columns.get(column.name)
         if cells is not None:
-            where, seen = distinct(cells, missing_words(column))
-            words = texts(seen)
+            where, values = distinct(cells, missing_words(column))
+            words = texts(values)
             fits = pd.Series(words, dtype=object).isin(column.categories).to_numpy(bool)
-            others = (
-                UNLISTED if UNLISTED in column.categories else seen.to_numpy(object)
+            replacement = (
+                UNLISTED if UNLISTED in column.categories else values.to_numpy(object)
             )
             cells_of = np.append(
-                np.where(fits, words, others), np.array([None], dtype=object)
+                np.where(fits, words, replacement), np.array([None], dtype=object)
             )
             columns[column.name] = pd.Series(cells_of[where])
     return replace(raw, columns=columns)
@@ -399,7 +419,7 @@ def open_holdings(
     one may be asked for rows.
     """
     raws: dict[str, Raw] = {}
-    alone: dict[str, OwnRows] = {}
+    by_party: dict[str, WidenedRows] = {}
     notes: list[str] = []
     for party, source in sources.items():
         try:
@@ -407,31 +427,33 @@ def open_holdings(
                 raise ConfigError(NOT_OPENED)
             name = party if isinstance(source, pd.DataFrame) else None
             raws[party], total = raw_rows(
-                source, schemas[party], name, None if same_people else MOST
+                source, schemas[party], name, None if same_people else MAX_COMPARED_ROWS
             )
-            some = len(raws[party].numbers)
-            if some < total:
+            n_sampled = len(raws[party].numbers)
+            if n_sampled < total:
                 notes.append(
-                    f"Of the {total:,} rows of {party}, {some:,} that were drawn at "
-                    "random are compared."
+                    f"Of the {total:,} rows of {party}, {n_sampled:,} that were "
+                    "sampled at random are compared."
                 )
-            alone[party] = own_rows(
+            by_party[party] = widen_rows(
                 [raws[party]], schemas[party], one_row_each=same_people
             )
         except UnderstudyError as error:
             notes.append(f"The table of {party} is left out: {error}")
     tables: dict[str, Table] = {}
-    losses: list[Loss] = []
-    for columns in dict.fromkeys(schemas[party].names for party in alone):
-        alike = [party for party in alone if schemas[party].names == columns]
-        found = alone[alike[0]]
-        if len(alike) > 1:
-            found = own_rows(
-                [raws[p] for p in alike], schemas[alike[0]], one_row_each=same_people
+    losses: list[SchemaLoss] = []
+    for columns in dict.fromkeys(schemas[party].names for party in by_party):
+        same_columns = [party for party in by_party if schemas[party].names == columns]
+        widened = by_party[same_columns[0]]
+        if len(same_columns) > 1:
+            widened = widen_rows(
+                [raws[p] for p in same_columns],
+                schemas[same_columns[0]],
+                one_row_each=same_people,
             )
-        tables |= dict(zip(alike, found.tables, strict=True))
-        losses += found.losses
-    tables = {party: tables[party] for party in alone}
+        tables |= dict(zip(same_columns, widened.tables, strict=True))
+        losses += widened.losses
+    tables = {party: tables[party] for party in by_party}
     if not tables:
         return " ".join(notes) or "no party's table was named."
     if not same_people:
@@ -451,11 +473,11 @@ def open_holdings(
             notes=tuple(notes),
             losses=tuple(losses),
         )
-    joined = _side_by_side(tables, notes)
+    joined = _join_columns(tables, notes)
     return joined if isinstance(joined, str) else replace(joined, losses=tuple(losses))
 
 
-def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | str:
+def _join_columns(tables: Mapping[str, Table], notes: list[str]) -> Holdings | str:
     groups = Grid.from_schemas(
         {party: table.schema for party, table in tables.items()}
     ).groups
@@ -496,21 +518,21 @@ def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | s
             f"All {len(joint):,} rows of {party} are compared; those whom no other "
             "party holds took no part."
         )
-    apart: tuple[Outsiders, ...] = ()
+    outsiders: tuple[Outsiders, ...] = ()
     for label, frame in frames.items():
-        others = frame.loc[frame.index.difference(joint.index)]
-        if len(others):
+        unshared = frame.loc[frame.index.difference(joint.index)]
+        if len(unshared):
             inside = joint[list(first[label].names)]
-            apart += (
+            outsiders += (
                 Outsiders(
-                    inside=inside, outside=others, schema=first[label], label=label
+                    inside=inside, outside=unshared, schema=first[label], label=label
                 ),
             )
     notes += [
         f"In attacks on the columns of {group.label}, the {len(group.outside):,} "
         "people whom it holds and another "
         "party does not hold are used as people who took no part."
-        for group in apart
+        for group in outsiders
     ]
     return Holdings(
         real=joint,
@@ -518,7 +540,7 @@ def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | s
         owners={
             name: group[0] for group in groups for name in tables[group[0]].schema.names
         },
-        outsiders=apart,
+        outsiders=outsiders,
         notes=tuple(notes),
         people=None if by_row else joint.index.to_numpy(),
     )

@@ -33,8 +33,8 @@ from understudy.evaluate.utility import visits
 from understudy.evaluate.utility.distance import Attacked
 from understudy.evaluate.utility.downstream import (
     SCORES,
-    between,
     classification_scores,
+    tstr_figures,
 )
 from understudy.evaluate.utility.marginals import Marginals
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
@@ -51,7 +51,7 @@ The shape is (images, height, width) or (images, channels, height, width).
 """
 Rows = Source | ArrayTable[ArraySchema]
 # events of a person, at most, of each kind, in the row that is attacked
-SIDE_BY_SIDE = 10
+MAX_EVENTS_IN_ROW = 10
 
 
 def array_figures(
@@ -66,64 +66,73 @@ def array_figures(
     """All figures of images or series in two files, and a third that is unseen; without
     it a fifth is kept out.
     """
-    own = opened(real, schema)
-    made = opened(synthetic, schema.as_drawn())
-    seen = None if holdout is None else opened(holdout, schema)
+    real_table = open_arrays(real, schema)
+    synthetic_table = open_arrays(synthetic, schema.as_drawn())
+    holdout_table = None if holdout is None else open_arrays(holdout, schema)
     if SERIES.describes(schema):
-        test = None if seen is None else seen.values
-        found = [*evaluate_series(own.values, made.values, holdout=test, steps=steps)]
+        test = None if holdout_table is None else holdout_table.values
+        figures = [
+            *evaluate_series(
+                real_table.values, synthetic_table.values, holdout=test, steps=steps
+            )
+        ]
     else:
-        found = _of_images(own, made, seen, epochs)
-    return (*found, *_label_pairs(own, made))
+        figures = _image_figures(real_table, synthetic_table, holdout_table, epochs)
+    return (*figures, *_label_pair_figures(real_table, synthetic_table))
 
 
-def _of_images(
-    own: Arrays, made: Arrays, seen: Arrays | None, epochs: int
+def _image_figures(
+    real: Arrays, synthetic: Arrays, holdout: Arrays | None, epochs: int
 ) -> list[Figure]:
-    figures = [*evaluate_distances(own.values, made.values)]
-    targets = own.schema.targets
-    train, test_set = (own, seen) if seen is not None else _parted(own)
+    figures = [*evaluate_distances(real.values, synthetic.values)]
+    targets = real.schema.targets
+    train, test_set = (real, holdout) if holdout is not None else _split_table(real)
     for target in targets:
         sets = (
             (_pixels(table), table.codes(target.name))
-            for table in (train, made, test_set)
+            for table in (train, synthetic, test_set)
         )
-        found = evaluate_images(*sets, classes=target.levels, epochs=epochs)
-        several = (target.name,) if len(targets) > 1 else ()
+        target_figures = evaluate_images(*sets, classes=target.levels, epochs=epochs)
+        subject = (target.name,) if len(targets) > 1 else ()
         figures += [
-            replace(figure, what=figure.what.about(*several)) for figure in found
+            replace(figure, key=figure.key.with_subjects(*subject))
+            for figure in target_figures
         ]
     return figures
 
 
-def _label_pairs(real: Arrays, made: Arrays) -> tuple[Figure, ...]:
+def _label_pair_figures(real: Arrays, synthetic: Arrays) -> tuple[Figure, ...]:
     """How far apart every two of several labels stand, if there are several."""
     targets = real.schema.targets
     if len(targets) < 2:
         return ()
-    own, drawn = (
-        np.stack([table.codes(one.name) for one in targets], 1)
-        for table in (real, made)
+    real_labels, synthetic_labels = (
+        np.stack([table.codes(target.name) for target in targets], 1)
+        for table in (real, synthetic)
     )
-    found = Marginals(own, drawn, real.schema.label_sizes).avd(2)
-    return (replace(found, what=found.what.about("labels")),)
+    figure = Marginals(real_labels, synthetic_labels, real.schema.label_sizes).avd(2)
+    return (replace(figure, key=figure.key.with_subjects("labels")),)
 
 
-def opened(source: Rows, schema: ArraySchema) -> ArrayTable[ArraySchema]:
+def open_arrays(source: Rows, schema: ArraySchema) -> ArrayTable[ArraySchema]:
     """Images or series of this schema, from wherever they are."""
     if ARRAYS.holds(source):
         return source
-    found = read_rows(source, schema)
-    if not ARRAYS.holds(found):
+    rows = read_rows(source, schema)
+    if not ARRAYS.holds(rows):
         raise ConfigError("these are no images and no series. Nothing was compared.")
-    return found  # type: ignore[return-value]
+    return rows  # type: ignore[return-value]
 
 
-def one_table_of(tables: Sequence[ArrayTable[ArraySchema]]) -> ArrayTable[ArraySchema]:
+def concatenate_tables(
+    tables: Sequence[ArrayTable[ArraySchema]],
+) -> ArrayTable[ArraySchema]:
     """The rows of several holders as those of one, each standing for itself."""
     values = np.concatenate([table.values for table in tables])
-    known = [table.classes for table in tables if table.classes is not None]
-    classes = np.concatenate(known) if len(known) == len(tables) else None
+    class_columns = [table.classes for table in tables if table.classes is not None]
+    classes = (
+        np.concatenate(class_columns) if len(class_columns) == len(tables) else None
+    )
     starts = np.arange(len(values) + 1)
     source = ", ".join(table.source for table in tables)
     return ArrayTable(
@@ -131,12 +140,12 @@ def one_table_of(tables: Sequence[ArrayTable[ArraySchema]]) -> ArrayTable[ArrayS
     )
 
 
-def _parted(table: Arrays) -> list[Arrays]:
+def _split_table(table: Arrays) -> list[Arrays]:
     """Four fifths and one fifth of the rows, at random, each standing for itself."""
     order = np.random.default_rng([0, 1]).permutation(table.rows)
     cut = max(1, table.rows // 5)
-    alone = one_table_of([table])
-    return [alone.take(places) for places in (order[cut:], order[:cut])]
+    one_row_each = concatenate_tables([table])
+    return [one_row_each.take(rows) for rows in (order[cut:], order[:cut])]
 
 
 def _pixels(table: Arrays) -> NDArray[np.float32]:
@@ -161,20 +170,20 @@ def evaluate_images(
     rng = np.random.default_rng([seed, 0])
     pairs = {"real": real, "synthetic": synthetic, "test": test}
     sets = [
-        _labelled(name, images, labels, classes)
+        _check_labels(name, images, labels, classes)
         for name, (images, labels) in pairs.items()
     ]
-    reason = _no_lesson(*sets)
+    reason = _untrainable_reason(*sets)
     if reason:
         names = (
             FigureKey("tstr", part="cnn", score=score)
             for score in SCORES["classification"]
         )
         return tuple(Figure.absent(name, reason, better="higher") for name in names)
-    drawn = [
+    samples = [
         (x[pick], y[pick]) for x, y in sets for pick in [rng.permutation(len(x))[:rows]]
     ]
-    (x, y), made, (test_x, test_y) = drawn
+    (x, y), synthetic_sample, (test_x, test_y) = samples
     score = partial(classification_scores, test_y.numpy())
     shares = np.bincount(y.numpy(), minlength=classes) / len(y)
     naive = score(np.tile(shares, (len(test_y), 1)))
@@ -184,13 +193,13 @@ def evaluate_images(
                 small_cnn(*pair, classes=classes, epochs=epochs, seed=seed), test_x
             )
         )
-        for pair in ((x, y), made)
+        for pair in ((x, y), synthetic_sample)
     )
     note = (
-        f"trained on {len(y):,} real and {len(made[1]):,} synthetic images, tested on "
-        f"{len(test_y):,} real ones"
+        f"trained on {len(y):,} real and {len(synthetic_sample[1]):,} synthetic "
+        f"images, tested on {len(test_y):,} real ones"
     )
-    return tuple(between("cnn", tstr, trtr, naive, note))
+    return tuple(tstr_figures("cnn", tstr, trtr, naive, note))
 
 
 def small_cnn(
@@ -249,7 +258,7 @@ def _unit_pixels(name: str, images: NDArray[Any]) -> Tensor:
     return pixels
 
 
-def _labelled(
+def _check_labels(
     name: str, images: NDArray[Any], labels: Sequence[int] | NDArray[Any], classes: int
 ) -> tuple[Tensor, Tensor]:
     pixels = _unit_pixels(name, images)
@@ -263,7 +272,7 @@ def _labelled(
     return pixels, numbers
 
 
-def _no_lesson(
+def _untrainable_reason(
     real: tuple[Tensor, Tensor],
     synthetic: tuple[Tensor, Tensor],
     test: tuple[Tensor, Tensor],
@@ -286,18 +295,26 @@ def attack_people(
     """Was this person, with all these events, among the people that a generator was
     trained on?
     """
-    drawn = visits.with_a_person(synthetic, schema)[0]
+    synthetic_tables = visits.drop_orphan_events(synthetic, schema)[0]
     layouts = visits.event_layouts(schema)
-    most = [min(part.most_events, SIDE_BY_SIDE) for part in schema.parts]
+    max_events = [min(part.most_events, MAX_EVENTS_IN_ROW) for part in schema.parts]
 
     def rows(source: visits.Tables) -> NDArray[np.int32]:
         kinds = visits.event_codes(visits.real_tables(source, schema), schema)
-        first, *others = (
-            visits.flat(*one)[0] for one in zip(kinds, layouts, most, strict=True)
+        first, *further = (
+            visits.flatten_visits(*kind)[0]
+            for kind in zip(kinds, layouts, max_events, strict=True)
         )
         return np.concatenate(
-            [first, *(other[:, len(layouts[0].people) :] for other in others)], axis=1
+            [
+                first,
+                *(
+                    rows_of_kind[:, len(layouts[0].people) :]
+                    for rows_of_kind in further
+                ),
+            ],
+            axis=1,
         )
 
-    tables = Attacked.from_codes(*map(rows, (real, holdout, drawn)))
+    tables = Attacked.from_codes(*map(rows, (real, holdout, synthetic_tables)))
     return judge([neighbourhood(tables, score=score) for score in ("share", "nearest")])

@@ -10,7 +10,7 @@ for their holder alone.
 
 from dataclasses import dataclass
 
-from understudy.evaluate.comparison import Comparison, Shares
+from understudy.evaluate.comparison import ColumnShares, Comparison
 from understudy.report import marks
 from understudy.report.marks import Mark
 from understudy.report.people import PeopleComparison
@@ -57,7 +57,7 @@ def _line(finding: Finding) -> ReportLine:
     )
 
 
-def _column(share: Shares) -> ReportLine:
+def _column(share: ColumnShares) -> ReportLine:
     """The kindest mark that the page shows for a column."""
     each = marks.column_mark(share), marks.raw_mark(share)
     kindest = min(each, key=marks.ORDER.index)

@@ -10,7 +10,7 @@ bad, and so every other one good.
 from collections.abc import Sequence
 from typing import Literal
 
-from understudy.evaluate.comparison import Shares
+from understudy.evaluate.comparison import ColumnShares
 from understudy.evaluate.figure import Figure, FigureKey, StrongPair
 from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.values import Numbers, NumberSummary
@@ -114,22 +114,22 @@ def number_mark(numbers: Numbers) -> Mark:
     judged = [
         f
         for f in numbers.figures
-        if f.what.measure in ("ks", "zero_share", "negative_share", "spike_share")
+        if f.key.measure in ("ks", "zero_share", "negative_share", "spike_share")
     ]
     return worst([not_off(figure.value, beyond(figure)) for figure in judged])
 
 
-def column_mark(shares: Shares) -> Mark:
+def column_mark(shares: ColumnShares) -> Mark:
     """The worse of the marks of a column's levels and of its numbers and gaps."""
     figure = shares.figure
     marks = [not_off(figure.value, mark(figure, NEAR))] if figure is not None else []
     return not_off(
-        shares.off,
+        shares.distance,
         worst([*marks, *([raw_mark(shares)] if shares.numbers is not None else [])]),
     )
 
 
-def raw_mark(shares: Shares) -> Mark:
+def raw_mark(shares: ColumnShares) -> Mark:
     """A column's mark by how far its numbers and gaps, or where it has no numbers its
     shares, stand beyond what real rows reach.
     """
@@ -138,7 +138,7 @@ def raw_mark(shares: Shares) -> Mark:
         return (
             "unknown"
             if figure is None
-            else not_off(max(shares.off, figure.value or 0.0), beyond(figure))
+            else not_off(max(shares.distance, figure.value or 0.0), beyond(figure))
         )
     real, made = (
         0.0 if part is None else float(part[-1])
@@ -152,7 +152,7 @@ def raw_mark(shares: Shares) -> Mark:
         ]
     )
     wrong = shares.spread is not None and astray(shares.spread)
-    return not_off(shares.off, "partly" if wrong and found == "good" else found)
+    return not_off(shares.distance, "partly" if wrong and found == "good" else found)
 
 
 def astray(spread: NumberSummary) -> tuple[str, ...]:
@@ -220,13 +220,13 @@ def strength_mark(pair: Pair) -> Mark:
     """Of how strongly two columns hang together: never good where it is off by more
     than `OFF`; "unknown" where real rows are so few that they might differ by as much.
     """
-    if pair.off <= OFF:
+    if pair.difference <= OFF:
         return "good"
-    if pair.noise is None or pair.off <= SURE * pair.noise:
+    if pair.noise is None or pair.difference <= SURE * pair.noise:
         return "unknown"
     return (
         "poor"
-        if abs(pair.real) > OFF and pair.off > LOST * abs(pair.real)
+        if abs(pair.real) > OFF and pair.difference > LOST * abs(pair.real)
         else "partly"
     )
 

@@ -24,7 +24,11 @@ from understudy.data.schema import Schema
 from understudy.evaluate.comparison import Comparison, compare, evaluate
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.holdings import NOT_OPENED, open_holdings, read_rows
-from understudy.evaluate.other_rows import array_figures, one_table_of, opened
+from understudy.evaluate.other_rows import (
+    array_figures,
+    concatenate_tables,
+    open_arrays,
+)
 from understudy.ground.errors import ConfigError, UnderstudyError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import shown
@@ -166,7 +170,9 @@ def _of_arrays(
     run: Artefacts, schema: Any, sources: Sources, asked: "_Asked"
 ) -> Measured:
     _require_readable(sources, asked.databases)
-    real = one_table_of([opened(source, schema) for source in sources.values()])
+    real = concatenate_tables(
+        [open_arrays(source, schema) for source in sources.values()]
+    )
     drawn = cast(Any, run.synthetic)
     found = array_figures(
         real, drawn, schema, holdout=asked.holdout, epochs=3, steps=400

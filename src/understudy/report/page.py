@@ -31,9 +31,9 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.reading.files import Source
 from understudy.data.reading.sources import WRITTEN, TableSource
 from understudy.data.schema import was_bought
-from understudy.evaluate.attacks.attack import LEAST
+from understudy.evaluate.attacks.attack import MIN_CONTROL
 from understudy.evaluate.attacks.rates import LEVEL
-from understudy.evaluate.comparison import Comparison, Shares, column_shares
+from understudy.evaluate.comparison import ColumnShares, Comparison, column_shares
 from understudy.evaluate.utility.association import pearson
 from understudy.evaluate.utility.second_opinion import NAMES as SECOND_OPINION
 from understudy.ground import durable
@@ -238,17 +238,17 @@ def _tables(real: Measured, run: Artefacts) -> dict[str, Any]:
     owners = comparison.owners
     matrices = (seen.correlations.synthetic, seen.correlations.real)
     figures = {
-        kind: [f for f in comparison.figures if f.what.measure == kind]
+        kind: [f for f in comparison.figures if f.key.measure == kind]
         for kind in ("avd", "cmd")
     }
     strengths = [
         f
         for f in comparison.figures
-        if f.what.measure in words.STRENGTHS and f.value is not None
+        if f.key.measure in words.STRENGTHS and f.value is not None
     ]
     known = bool(seen.columns) and any(f.value is not None for f in figures["cmd"])
     papers = [
-        f for f in seen.figures if f.what.measure in ("avd", "cmd", *SECOND_OPINION)
+        f for f in seen.figures if f.key.measure in ("avd", "cmd", *SECOND_OPINION)
     ]
     return {
         "comparison": comparison,
@@ -271,7 +271,7 @@ def _tables(real: Measured, run: Artefacts) -> dict[str, Any]:
 
 
 def _synthetic_alone(run: Artefacts) -> dict[str, Any]:
-    shares: tuple[Shares, ...] = ()
+    shares: tuple[ColumnShares, ...] = ()
     maps: list[Any] = []
     try:
         if run.schema is not None and run.synthetic is not None:
@@ -353,7 +353,7 @@ def _template() -> jinja2.Template:
         Path(__file__).parent,
         words=words,
         level=LEVEL,
-        least=LEAST,
+        least=MIN_CONTROL,
         plots=plots,
         was_bought=was_bought,
         marks=marks,

@@ -21,12 +21,12 @@ from understudy.data.table import read_table
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.reading import listed_people, two_sources
 from understudy.evaluate.attacks.attack import Attack
-from understudy.evaluate.comparison import NO_OUTSIDERS, Shares, column_shares
+from understudy.evaluate.comparison import NO_OUTSIDERS, ColumnShares, column_shares
 from understudy.evaluate.figure import Figure, FigureKey
-from understudy.evaluate.holdings import with_room
+from understudy.evaluate.holdings import widen_schema
 from understudy.evaluate.other_rows import attack_people
 from understudy.evaluate.utility.fidelity import Yardstick
-from understudy.evaluate.utility.values import measure_spreads, table_values
+from understudy.evaluate.utility.values import summarize_numbers, table_values
 from understudy.evaluate.utility.visits import (
     AGAIN,
     INTEGRITY,
@@ -63,7 +63,7 @@ from understudy.report.words import (
 class PeopleComparison:
     figures: tuple[Figure, ...]
     attacks: tuple[Attack, ...]
-    shares: tuple[Shares, ...]
+    shares: tuple[ColumnShares, ...]
     # rows of each real and synthetic table
     sizes: Mapping[str, int] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ def compare_people(
     some of them out.
     """
     for source in (mine, drawn, *([] if holdout is None else [holdout])):
-        schema = with_room(schema, two_sources(source, schema))
+        schema = widen_schema(schema, two_sources(source, schema))
     real, synthetic = (visit_tables(source, schema) for source in (mine, drawn))
     attacks: tuple[Attack, ...] = (Attack.absent(FigureKey("mia"), NO_OUTSIDERS),)
     if holdout is not None:
@@ -200,11 +200,11 @@ def people_shares(
     schema: VisitSchema | SeveralVisits,
     synthetic: Mapping[str, pd.DataFrame],
     real: Mapping[str, pd.DataFrame] | None = None,
-) -> tuple[Shares, ...]:
+) -> tuple[ColumnShares, ...]:
     """How often each level occurs among people, and among events; beside real ones, how
     far each column is off.
     """
-    found: tuple[Shares, ...] = ()
+    found: tuple[ColumnShares, ...] = ()
     for part, own in schema.tables.items():
         owners = dict.fromkeys(own.names, part)
         more = dict[str, Any]()
@@ -215,7 +215,7 @@ def people_shares(
                 for rows, cells in zip((real, synthetic), codes, strict=True)
             ]
             scale = Yardstick.from_codes(own, *codes, values=values)
-            spreads = measure_spreads(own, *values)
+            spreads = summarize_numbers(own, *values)
             more = {
                 "real": real[part],
                 "figures": scale.columns(),
@@ -272,20 +272,20 @@ def _blocks(people: PeopleComparison) -> dict[str, list[Figure]]:
     """
     found: dict[str, list[Figure]] = {}
     for figure in people.figures:
-        what = figure.what
-        own = what.part != "between" and what.of
-        found.setdefault(what.of[0] if own else "", []).append(
-            replace(figure, what=what.about()) if own else figure
+        what = figure.key
+        own = what.part != "between" and what.subjects
+        found.setdefault(what.subjects[0] if own else "", []).append(
+            replace(figure, key=what.with_subjects()) if own else figure
         )
     return found
 
 
 def _findings(figures: Sequence[Figure]) -> Iterator[Finding]:
-    known = {figure.what: figure for figure in figures}
+    known = {figure.key: figure for figure in figures}
     for figure in figures:
-        subject = SUBJECTS.get(figure.what.part)
+        subject = SUBJECTS.get(figure.key.part)
         if subject is not None and (
-            figure.value is not None or figure.what.part != "later"
+            figure.value is not None or figure.key.part != "later"
         ):
             yield pairs_finding(figure, figure.parts, subject, "shuffled columns")
     if NUMBER in known:
@@ -300,20 +300,20 @@ def _findings(figures: Sequence[Figure]) -> Iterator[Finding]:
     sums = [
         figure
         for figure in figures
-        if figure.what.measure in SUMS and figure.value is not None
+        if figure.key.measure in SUMS and figure.value is not None
     ]
     if sums:
         marked = worst([beyond(figure) for figure in sums])
         furthest = max(sums, key=lambda one: one.value or 0.0)
-        name = figure_name(furthest.what)
+        name = figure_name(furthest.key)
         detail = (
             f"Furthest off: {name[0].lower()}{name[1:]}, by "
             f"{percent(furthest.value or 0.0)} % of the real one"
         )
         detail += (
             "."
-            if furthest.both is None
-            else ": {:,.4g}, real {:,.4g}.".format(*reversed(furthest.both))
+            if furthest.compared is None
+            else ": {:,.4g}, real {:,.4g}.".format(*reversed(furthest.compared))
         )
         worst_sum = worst_part(name, furthest)
         yield Finding(
@@ -327,7 +327,7 @@ def _findings(figures: Sequence[Figure]) -> Iterator[Finding]:
     lags = [
         figure
         for figure in figures
-        if figure.what.measure == "lag" and figure.value is not None
+        if figure.key.measure == "lag" and figure.value is not None
     ]
     if lags:
         yield memory(lags)
@@ -357,7 +357,7 @@ def laid_out(people: PeopleComparison) -> dict[str, Any]:
             _laid_out(title, figures, several=len(blocks) > 1)
             for title, figures in blocks.items()
         ],
-        "again": view.lines([f for f in people.figures if f.what.part == AGAIN.part]),
+        "again": view.lines([f for f in people.figures if f.key.part == AGAIN.part]),
         "attacks": list(view.attacks(people.attacks)),
         "attacked": attack_finding(people.attacks),
     }
@@ -366,15 +366,15 @@ def laid_out(people: PeopleComparison) -> dict[str, Any]:
 def _laid_out(
     title: str, figures: Sequence[Figure], *, several: bool
 ) -> dict[str, Any]:
-    whole = [figure.value == 1.0 for figure in figures if figure.what == INTEGRITY]
+    whole = [figure.value == 1.0 for figure in figures if figure.key == INTEGRITY]
     return {
         "title": (
             capital(title) if title else "People, and one kind of events with another"
         )
         if several
         else "",
-        "tables": view.lines([f for f in figures if f.what.measure == "avd"]),
-        "sums": view.lines([f for f in figures if f.what.measure in SUMS]),
-        "lags": view.lines([f for f in figures if f.what.measure == "lag"]),
+        "tables": view.lines([f for f in figures if f.key.measure == "avd"]),
+        "sums": view.lines([f for f in figures if f.key.measure in SUMS]),
+        "lags": view.lines([f for f in figures if f.key.measure == "lag"]),
         "integrity": whole[0] if whole else None,
     }

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
 from understudy.evaluate.attacks.attack import Measure
-from understudy.evaluate.comparison import Shares
+from understudy.evaluate.comparison import ColumnShares
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.association import Matrix
 from understudy.ground.check import readable
@@ -142,7 +142,7 @@ def interval(
     )
 
 
-def bars(shares: Shares) -> Markup:
+def bars(shares: ColumnShares) -> Markup:
     # (2, levels)
     table = np.stack(
         [shares.synthetic if shares.real is None else shares.real, shares.synthetic]

@@ -10,9 +10,9 @@ from typing import Any
 
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.attacks.rates import LEVEL
-from understudy.evaluate.comparison import Comparison, Shares
+from understudy.evaluate.comparison import ColumnShares, Comparison
 from understudy.evaluate.figure import Figure, FigureKey, StrongPair
-from understudy.evaluate.holdings import Loss
+from understudy.evaluate.holdings import SchemaLoss
 from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.fidelity import Evaluation
 from understudy.evaluate.utility.predictions import Predictions
@@ -137,7 +137,7 @@ def _with_parts(subjects: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
-    known = {figure.what: figure for figure in comparison.figures}
+    known = {figure.key: figure for figure in comparison.figures}
     single = FigureKey("avd", 1)
     cross = FigureKey("avd", 2, "cross")
     linear = FigureKey("cmd")
@@ -151,7 +151,7 @@ def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
     if cross in known and known[cross].value is not None:
         scopes = {"within": "pairs within a party", "cross": "pairs across parties"}
     for scope, subject in scopes.items():
-        figure = known.get(FigureKey.within("avd", scope, 2))
+        figure = known.get(FigureKey.for_scope("avd", scope, 2))
         if figure is not None:
             strongest = comparison.strongest.get(scope, ())
             yield pairs_finding(
@@ -224,7 +224,7 @@ def pairs_finding(
 
 
 def _names(pair: StrongPair | Pair) -> str:
-    return f"“{pair.one}” × “{pair.other}”"
+    return f"“{pair.first}” × “{pair.second}”"
 
 
 def _lost(pair: StrongPair) -> float:
@@ -237,18 +237,18 @@ def _with_worst_pair(averages: Finding, pairs: Sequence[Pair]) -> Finding:
     `marks.OFF`. Pearson's is judged by ranks where a few large numbers make it so
     uncertain that real rows differ by half as much.
     """
-    ranked = {(pair.one, pair.other) for pair in pairs if pair.measure == "spearman"}
+    ranked = {(pair.first, pair.second) for pair in pairs if pair.measure == "spearman"}
     sure = [
         pair
         for pair in pairs
         if pair.measure != "pearson"
-        or (pair.one, pair.other) not in ranked
+        or (pair.first, pair.second) not in ranked
         or (pair.noise or 0.0) <= marks.OFF / 2
     ]
     if averages.mark == "unknown" or not sure:
         return averages
-    furthest = max(sure, key=lambda pair: pair.off)
-    far = sum(pair.off > marks.OFF for pair in sure)
+    furthest = max(sure, key=lambda pair: pair.difference)
+    far = sum(pair.difference > marks.OFF for pair in sure)
     measure = STRENGTHS[furthest.measure]
     detail = (
         f"{averages.detail} Furthest off is {_names(furthest)}: "
@@ -262,7 +262,7 @@ def _with_worst_pair(averages: Finding, pairs: Sequence[Pair]) -> Finding:
     if marked == "unknown":
         detail += " There are too few real rows to tell whether that is chance."
     strong = [pair for pair in sure if abs(pair.real) > _STRONG]
-    lost = [pair for pair in strong if pair.off > marks.LOST * abs(pair.real)]
+    lost = [pair for pair in strong if pair.difference > marks.LOST * abs(pair.real)]
     if marked == "poor" and not 2 * len(lost) > len(strong):
         marked = "partly"
     worst = Worst(_names(furthest), furthest.real, furthest.synthetic)
@@ -276,15 +276,15 @@ def _with_worst_pair(averages: Finding, pairs: Sequence[Pair]) -> Finding:
 _STRONG = 0.3
 
 
-def lost(losses: Sequence[Loss]) -> Iterable[Finding]:
+def lost(losses: Sequence[SchemaLoss]) -> Iterable[Finding]:
     """What the schema could not say of the holder's rows, those of most people
     first.
     """
     if not losses:
         return
-    gone = list(dict.fromkeys(loss.column for loss in losses if loss.gone))
+    gone = list(dict.fromkeys(loss.column for loss in losses if loss.left_out))
     cut = sorted(
-        (loss for loss in losses if not loss.gone), key=lambda loss: -loss.people
+        (loss for loss in losses if not loss.left_out), key=lambda loss: -loss.people
     )
     columns = list(dict.fromkeys(loss.column for loss in cut))
     said = [f"{loss}." for loss in cut if loss.column in columns[:MOST_NAMED]]
@@ -305,7 +305,7 @@ def lost(losses: Sequence[Loss]) -> Iterable[Finding]:
     )
 
 
-def _with_columns(levels: Finding, shares: Sequence[Shares]) -> Finding:
+def _with_columns(levels: Finding, shares: Sequence[ColumnShares]) -> Finding:
     """What is said of single columns, by their levels, by their numbers, and by each of
     them.
     """
@@ -353,7 +353,7 @@ def some(names: Sequence[str]) -> str:
     return listed([*shown, *more])
 
 
-def _worst_of(share: Shares) -> Worst:
+def _worst_of(share: ColumnShares) -> Worst:
     figure = _off(share)
     numbers = share.numbers
     if numbers is not None and numbers.median is not None:
@@ -361,7 +361,7 @@ def _worst_of(share: Shares) -> Worst:
     return Worst(f"“{share.column.name}”", figure.floor, figure.value)
 
 
-def columns_finding(shares: Sequence[Shares], subject: str) -> Finding:
+def columns_finding(shares: Sequence[ColumnShares], subject: str) -> Finding:
     """What is said of single columns, of which no table of all has a figure."""
     known = [share.figure for share in shares if share.figure is not None]
     if not known:
@@ -391,7 +391,7 @@ def memory(figures: Sequence[Figure]) -> Finding:
         ]
     )
     furthest = max(figures, key=lambda figure: figure.value or 0.0)
-    name = figure_name(furthest.what)
+    name = figure_name(furthest.key)
     detail = f"Furthest off, by ranks: {name}: {furthest.note}."
     words = MARKED[marked].replace("are", "is", 1)
     return Finding(
@@ -408,10 +408,10 @@ def worst_part(name: str, figure: Figure) -> Worst:
     """Of a difference the two numbers that it is of, of a distance what real rows reach
     and what it is.
     """
-    return Worst(name, *(figure.both or (figure.floor, figure.value)))
+    return Worst(name, *(figure.compared or (figure.floor, figure.value)))
 
 
-def _off(share: Shares) -> Figure:
+def _off(share: ColumnShares) -> Figure:
     """The figure that says how far a column is off: KS of numbers, the distance of
     shares of all else.
     """
@@ -422,7 +422,7 @@ def _off(share: Shares) -> Figure:
     )
 
 
-def _furthest(share: Shares) -> str:
+def _furthest(share: ColumnShares) -> str:
     figure = _off(share)
     numbers = share.numbers
     if figure.value is None:
@@ -430,11 +430,11 @@ def _furthest(share: Shares) -> str:
     ends = f"{number(figure.value)}, real rows reach {number(figure.floor)}"
     if numbers is None or numbers.median is None:
         return f"its shares are off by {ends}"
-    real, made = map(numbers.shown, numbers.median)
+    real, made = map(numbers.format_value, numbers.median)
     return "; ".join([f"KS {ends}", f"median {made}, real {real}", *strays(share)])
 
 
-def strays(share: Shares) -> list[str]:
+def strays(share: ColumnShares) -> list[str]:
     """What lies beyond a column's ends, or spreads otherwise than the real rows do, in
     words.
     """
@@ -443,7 +443,7 @@ def strays(share: Shares) -> list[str]:
     if spread is None or numbers is None:
         return []
     astray = marks.astray(spread)
-    shown = numbers.shown
+    shown = numbers.format_value
     low, high = map(shown, spread.ends)
     least, most = (shown(spread.quantiles[end][1]) for end in (0.0, 1.0))
     said = {
@@ -459,7 +459,7 @@ def strays(share: Shares) -> list[str]:
         "largest": f"its largest is {most}, real {high}",
         "deviation": "deviation "
         + ", real ".join(
-            numbers.distance_shown(one) for one in reversed(spread.deviation)
+            numbers.format_distance(one) for one in reversed(spread.deviation)
         ),
         "cut": f"{_share(spread.below[1] + spread.above[1])} of real rows lie outside "
         f"of {least} to {most}, where all synthetic rows are",
@@ -485,7 +485,7 @@ def _with_strengths(levels: Finding, figures: Sequence[Figure]) -> Finding:
     lead = next((f for f in bad if each[f] == "poor"), bad[0])
     ends = f"real rows reach {number(lead.floor)}, {INDEPENDENT} {number(lead.ceiling)}"
     detail = (
-        f"{levels.detail} {STRENGTHS[lead.what.measure]}: off by "
+        f"{levels.detail} {STRENGTHS[lead.key.measure]}: off by "
         f"{number(lead.value)}; {ends}."
     )
     found = _no_better(levels, each[lead], detail)
@@ -553,7 +553,7 @@ def leading(evaluation: Evaluation) -> Figure | None:
         figures = [
             f
             for f in evaluation.figures
-            if (f.what.measure, f.what.score) == ("tstr", score)
+            if (f.key.measure, f.key.score) == ("tstr", score)
         ]
         known = [f for f in figures if f.value is not None and f.ceiling is not None]
         if known:
@@ -609,7 +609,7 @@ def predicted_columns(predictions: Predictions) -> Iterable[Finding]:
     by_column: dict[str, list[Figure]] = {}
     for figure in predictions.figures:
         if figure.value is not None:
-            by_column.setdefault(figure.what.column, []).append(figure)
+            by_column.setdefault(figure.key.column, []).append(figure)
     each = {name: marks.scores_mark(scores) for name, scores in by_column.items()}
     known = [name for name, mark in each.items() if mark != "unknown"]
     if not known:
@@ -625,12 +625,12 @@ def predicted_columns(predictions: Predictions) -> Iterable[Finding]:
         filter(marks.teaches, by_column[furthest]),
         key=lambda one: marks.place(one) or 0.0,
     )
-    title = SCORES[score.what.score][0]
+    title = SCORES[score.key.score][0]
     listed_names = listed([f"“{name}”" for name in known])
     looked_at = ""
-    if predictions.looked_at:
+    if predictions.columns_searched:
         looked_at = (
-            f"A linear model looked at {predictions.looked_at:,} columns, each "
+            f"A linear model looked at {predictions.columns_searched:,} columns, each "
             "predicted from all others. "
         )
     detail = (

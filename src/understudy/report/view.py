@@ -11,10 +11,10 @@ import numpy as np
 from markupsafe import Markup
 
 from understudy.evaluate.attacks.attack import Attack
-from understudy.evaluate.comparison import Shares
+from understudy.evaluate.comparison import ColumnShares
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.association import Matrix, Pair
-from understudy.evaluate.utility.values import SHOWN, NumberSummary
+from understudy.evaluate.utility.values import SUMMARY_QUANTILES, NumberSummary
 from understudy.privacy.accounts.budget import (
     Guess,
     best_guess,
@@ -45,7 +45,7 @@ def lines(figures: Sequence[Figure]) -> list[FigureRow]:
     (low, high), name = plots.span(figures), words.figure_name
     return [
         FigureRow(
-            name(f.what),
+            name(f.key),
             f,
             plots.strip(f, low, high),
             number(f.value),
@@ -62,9 +62,9 @@ def predictions(figures: Sequence[Figure]) -> list[tuple[str, list[FigureRow]]]:
     """
     found = []
     for score, (name, _) in words.SCORES.items():
-        known = [figure for figure in figures if figure.what.score == score]
+        known = [figure for figure in figures if figure.key.score == score]
         labelled = [
-            replace(line, label=f"“{line.figure.what.column}”") for line in lines(known)
+            replace(line, label=f"“{line.figure.key.column}”") for line in lines(known)
         ]
         found += [(name, labelled)] if known else []
     return found
@@ -77,9 +77,7 @@ def downstream(
     model.
     """
     for score, (name, meaning) in words.SCORES.items():
-        known = [
-            f for f in figures if (f.what.measure, f.what.score) == ("tstr", score)
-        ]
+        known = [f for f in figures if (f.key.measure, f.key.score) == ("tstr", score)]
         if known:
             yield name, meaning, known[0].better == "lower", lines(known)
 
@@ -89,7 +87,7 @@ def attacks(results: Sequence[Attack]) -> Iterator[dict[str, Any]]:
     what succeeds.
     """
     for attack in results:
-        name, asks = words.attack_name(attack.what)
+        name, asks = words.attack_name(attack.key)
         rows = [
             (words.MEASURES.get(m.name, m.name), plots.rates(m), m)
             for m in attack.measures
@@ -99,7 +97,7 @@ def attacks(results: Sequence[Attack]) -> Iterator[dict[str, Any]]:
             for i, row in enumerate(rows)
             if i == 0 or row[2].name == "copies" or row[2].leaks
         ]
-        kind = words.ATTACKS.get(attack.what.measure, [attack.name])[0]
+        kind = words.ATTACKS.get(attack.key.measure, [attack.name])[0]
         told = {
             "name": name,
             "kind": kind,
@@ -118,7 +116,7 @@ def closeness(
     """
     return [
         (
-            words.CLOSENESS.get(f.what.measure, f.name),
+            words.CLOSENESS.get(f.key.measure, f.name),
             group,
             number(f.value),
             number(f.best),
@@ -169,22 +167,22 @@ def furthest_pairs(
     whose = owners or {}
     seen = dict[tuple[str, str], Pair]()
     for pair in sorted(pairs, key=lambda pair: -abs(pair.synthetic - pair.real)):
-        seen.setdefault((pair.one, pair.other), pair)
+        seen.setdefault((pair.first, pair.second), pair)
     found = []
     for pair in [*seen.values()][:8]:
         parties = " × ".join(
-            dict.fromkeys(filter(None, (whose.get(pair.one), whose.get(pair.other))))
+            dict.fromkeys(filter(None, (whose.get(pair.first), whose.get(pair.second))))
         )
         figures = (
             words.STRENGTHS[pair.measure],
             words.signed(pair.real),
             words.signed(pair.synthetic),
         )
-        found.append((pair.one, pair.other, parties, *figures))
+        found.append((pair.first, pair.second, parties, *figures))
     return found
 
 
-def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
+def number_rows(columns: Sequence[ColumnShares]) -> list[dict[str, Any]]:
     """Each column of numbers as a row: its mark is for the page to draw."""
     rows = []
     for share in columns:
@@ -192,9 +190,9 @@ def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
         spread = share.spread
         if found is None or found.median is None or spread is None:
             continue
-        figures = {figure.what.measure: figure for figure in found.figures}
+        figures = {figure.key.measure: figure for figure in found.figures}
         kinds = {"zero_share": "zeros", "negative_share": "negative"}
-        spike = f"exactly {found.shown(found.spike or 0.0)}"
+        spike = f"exactly {found.format_value(found.spike or 0.0)}"
         told = [
             (
                 kinds.get(name, spike),
@@ -218,9 +216,10 @@ def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
                 "best": number(figures["ks"].floor),
                 "moved": number(figures["wasserstein"].value),
                 "quantiles": [
-                    tuple(map(found.shown, both)) for both in spread.quantiles.values()
+                    tuple(map(found.format_value, both))
+                    for both in spread.quantiles.values()
                 ],
-                "deviation": tuple(map(found.distance_shown, spread.deviation)),
+                "deviation": tuple(map(found.format_distance, spread.deviation)),
             }
         )
     return rows
@@ -242,7 +241,7 @@ def _named(share: float) -> str:
 
 
 _ENDS = {0.0: "min", 0.5: "median", 1.0: "max"}
-QUANTILES = tuple(_ENDS.get(share, f"{100 * share:g} %") for share in SHOWN)
+QUANTILES = tuple(_ENDS.get(share, f"{100 * share:g} %") for share in SUMMARY_QUANTILES)
 
 
 def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:

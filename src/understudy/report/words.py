@@ -61,9 +61,9 @@ def figure_name(key: FigureKey) -> str:
     network".
     """
     if key.part == "between":
-        return PEOPLE[key.part].format(*key.of)
+        return PEOPLE[key.part].format(*key.subjects)
     plain = _plain(key)
-    return f"{plain} ({' and '.join(key.of)})" if key.of else plain
+    return f"{plain} ({' and '.join(key.subjects)})" if key.subjects else plain
 
 
 def _plain(key: FigureKey) -> str:
@@ -108,7 +108,7 @@ def attack_name(key: FigureKey) -> tuple[str, str]:
         asks = f"the same, by the {key.part} synthetic row (Chen 2020)"
     elif told := key.column or key.part:
         title += f" {told}"
-    return f"{title} ({' and '.join(key.of)})" if key.of else title, asks
+    return f"{title} ({' and '.join(key.subjects)})" if key.subjects else title, asks
 
 
 def at_price(epsilon: float | None, delta: float | None = None) -> str:

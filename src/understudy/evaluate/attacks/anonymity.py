@@ -44,12 +44,12 @@ from scipy.sparse import csr_array
 
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import (
+    Assignments,
     Floats,
-    Lots,
     Rate,
-    effective,
-    luck,
-    more,
+    effective_trials,
+    mean_p_value,
+    permutation_p_values,
     wilson,
 )
 from understudy.evaluate.figure import FigureKey
@@ -82,55 +82,63 @@ CROWD = 30
 RANDOM_TESTS = 6
 
 
-def matches(predicates: Predicates, codes: Codes) -> tuple[Ints, Ints]:
+def count_matches(predicates: Predicates, codes: Codes) -> tuple[Ints, Ints]:
     """How many rows each predicate fits, and the first of them (0 where there is
     none).
     """
-    found = np.empty((2, len(predicates)), np.int64)
-    for part, fits in _fitting(predicates, codes):
-        byte = (fits != 0).argmax(axis=1)
-        bit = np.unpackbits(fits[np.arange(len(fits)), byte][:, None], axis=1).argmax(
-            axis=1
-        )
-        found[:, part] = (
-            np.bitwise_count(fits).astype(np.int32).sum(axis=1),
-            8 * byte + bit,
-        )
-    return found[0], found[1]
+    counts = np.empty(len(predicates), np.int64)
+    first_rows = np.empty(len(predicates), np.int64)
+    for part, fits in _match_bits(predicates, codes):
+        first_byte = (fits != 0).argmax(axis=1)
+        bytes_of_first = fits[np.arange(len(fits)), first_byte]
+        bits = np.unpackbits(bytes_of_first[:, None], axis=1)
+        counts[part] = _count_bits(fits)
+        first_rows[part] = 8 * first_byte + bits.argmax(axis=1)
+    return counts, first_rows
 
 
-def _fitting(
+def _count_bits(fits: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """How many rows each predicate fits."""
+    counts: NDArray[np.int32] = np.bitwise_count(fits).astype(np.int32).sum(axis=1)
+    return counts
+
+
+def _match_bits(
     predicates: Predicates, codes: Codes
 ) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
     """A few predicates at a time, and whether each fits each row, eight rows a byte;
     every test is made once.
     """
-    flat = predicates.reshape(-1, 4)
-    column, low, high, negated = flat.T
-    top = int(flat[:, 1:3].max(initial=0)) + 1
-    keys = ((column * top + low) * top + high) * 2 + negated
-    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
-    place = place.reshape(predicates.shape[:2])
-    levels = np.ascontiguousarray(
-        codes.T, dtype=np.uint8 if codes.max(initial=0) < 256 else np.int32
-    )
-    bits = np.empty((len(first), -(-len(codes) // 8)), np.uint8)
-    for i, (j, least, most, negate) in enumerate(flat[first].tolist()):
-        bits[i] = np.packbits(
-            ((levels[j] >= least) & (levels[j] <= most)) ^ bool(negate)
-        )
-    few = max(1, BLOCK // max(1, len(codes)))
-    for begin in range(0, len(predicates), few):
-        part = slice(begin, begin + few)
-        fits = bits[place[part, 0]]
+    tests, test_index = _distinct_tests(predicates)
+    small = codes.max(initial=0) < 256
+    levels = np.ascontiguousarray(codes.T, dtype=np.uint8 if small else np.int32)
+    bits = np.empty((len(tests), -(-len(codes) // 8)), np.uint8)
+    for i, (column, low, high, negated) in enumerate(tests.tolist()):
+        within = (levels[column] >= low) & (levels[column] <= high)
+        bits[i] = np.packbits(within ^ bool(negated))
+    at_once = max(1, BLOCK // max(1, len(codes)))
+    for begin in range(0, len(predicates), at_once):
+        part = slice(begin, begin + at_once)
+        fits = bits[test_index[part, 0]]
         for j in range(1, predicates.shape[1]):
-            fits &= bits[place[part, j]]
+            fits &= bits[test_index[part, j]]
         yield part, fits
 
 
-def distinct(predicates: Predicates) -> Predicates:
+def _distinct_tests(predicates: Predicates) -> tuple[Ints, Ints]:
+    """Every test once, (tests, 4), and which test stands where in the predicates."""
+    tests = predicates.reshape(-1, 4)
+    column, low, high, negated = tests.T
+    top = int(tests[:, 1:3].max(initial=0)) + 1
+    keys = ((column * top + low) * top + high) * 2 + negated
+    _, first, index = np.unique(keys, return_index=True, return_inverse=True)
+    return tests[first], index.reshape(predicates.shape[:2])
+
+
+def distinct_predicates(predicates: Predicates) -> Predicates:
     flat = predicates.reshape(len(predicates), predicates.shape[1] * 4)
-    return predicates[np.sort(np.unique(flat, axis=0, return_index=True)[1])]
+    _, first = np.unique(flat, axis=0, return_index=True)
+    return predicates[np.sort(first)]
 
 
 def singling_out(
@@ -140,49 +148,47 @@ def singling_out(
     univariate attack.
     """
     whole(columns=columns, predicates=predicates)
-    what = FigureKey(
-        "singling_out", part="univariate" if columns == 1 else str(columns)
-    )
+    key = FigureKey("singling_out", part="univariate" if columns == 1 else str(columns))
     train = tables.train
     holdout = tables.holdout
     space = tables.space
-    reason = tables.lacking()
+    reason = tables.missing_reason()
     if reason:
-        return Attack.absent(what, reason)
+        return Attack.absent(key, reason)
     if columns > train.shape[1]:
         return Attack.absent(
-            what, f"{columns} columns are needed and the table has {train.shape[1]}."
+            key, f"{columns} columns are needed and the table has {train.shape[1]}."
         )
     rng = np.random.default_rng([seed, 0])
     table = np.unique(tables.synthetic, axis=0)
     if columns == 1:
-        guesses = univariate(table, space)
+        guesses = univariate_predicates(table, space)
         guesses = guesses[rng.permutation(len(guesses))[:predicates]]
     else:
-        guesses = multivariate(table, space, columns, predicates, rng)
+        guesses = multivariate_predicates(table, space, columns, predicates, rng)
     if not len(guesses):
         return Attack.absent(
-            what, f"no predicate over {columns} columns fits exactly one synthetic row."
+            key, f"no predicate over {columns} columns fits exactly one synthetic row."
         )
     people = min(len(train), len(holdout))
-    inside, outside = _targets(tables, people, rng)
+    inside, outside = _sample_targets(tables, people, rng)
     tried = len(guesses)
     naive = random_predicates(table, space, columns, len(guesses), rng)
     measure = Measure(
         "success",
-        _rate(*matches(guesses, inside)),
-        _rate(*matches(guesses, outside)),
-        _rate(*matches(naive, inside)),
-        by_luck(guesses, inside, outside, seed=seed),
+        _singling_out_rate(*count_matches(guesses, inside)),
+        _singling_out_rate(*count_matches(guesses, outside)),
+        _singling_out_rate(*count_matches(naive, inside)),
+        singling_out_p_value(guesses, inside, outside, seed=seed),
     )
     note = (
         f"{tried:,} of {predicates:,} predicates, on {people:,} of {len(train):,} "
         f"training and {people:,} of {len(holdout):,} held-out rows"
     )
-    return Attack(what=what, measures=(measure,), note=note, control=people)
+    return Attack(key=key, measures=(measure,), note=note, control=people)
 
 
-def by_luck(
+def singling_out_p_value(
     guesses: Predicates, inside: Codes, outside: Codes, *, seed: int = 0
 ) -> float:
     """How easily other people in the place of `inside` would be singled out as much
@@ -191,104 +197,113 @@ def by_luck(
     people = np.concatenate([inside, outside])
     fitting = []
     crowds = []
-    for _, bits in _fitting(guesses, people):
+    for _, bits in _match_bits(guesses, people):
         crowd = np.bitwise_count(bits).astype(np.int32).sum(axis=1)
-        some = (crowd > 0) & (crowd <= CROWD)
+        in_test = (crowd > 0) & (crowd <= CROWD)
         fitting.append(
             csr_array(
-                np.unpackbits(bits[some], axis=1, count=len(people)).astype(np.int32)
+                np.unpackbits(bits[in_test], axis=1, count=len(people)).astype(np.int32)
             )
         )
-        crowds.append(crowd[some])
+        crowds.append(crowd[in_test])
 
-    def beyond(lots: Lots) -> Floats:
-        sides = np.ascontiguousarray(lots.T, dtype=np.int32)  # (people, draws)
-        gain = np.zeros(len(lots))
+    def excess(assignments: Assignments) -> Floats:
+        sides = np.ascontiguousarray(assignments.T, dtype=np.int32)  # (people, draws)
+        gain = np.zeros(len(assignments))
         for fits, crowd in zip(fitting, crowds, strict=True):
-            ours = fits @ sides  # (predicates, draws)
-            gain += np.count_nonzero(ours == 1, axis=0) - np.count_nonzero(
-                crowd[:, None] - ours == 1, axis=0
+            inside_matches = fits @ sides  # (predicates, draws)
+            gain += np.count_nonzero(inside_matches == 1, axis=0) - np.count_nonzero(
+                crowd[:, None] - inside_matches == 1, axis=0
             )
         return gain[:, None]
 
-    return luck(beyond, np.arange(len(people)) < len(inside), seed=seed)[0]
+    return permutation_p_values(
+        excess, np.arange(len(people)) < len(inside), seed=seed
+    )[0]
 
 
-def univariate(table: Codes, space: Space) -> Predicates:
+def univariate_predicates(table: Codes, space: Space) -> Predicates:
     """Every test of one column that fits exactly one row: its only bearer, the lowest,
     the highest.
     """
     tests: list[tuple[int, int, int, int]] = []
     for j, size in enumerate(space.sizes):
         rows = np.bincount(table[:, j], minlength=size)
+        tests += [(j, level, level, 0) for level in np.flatnonzero(rows == 1).tolist()]
         present = space.present(j)
-        tests += [(j, v, v, 0) for v in np.flatnonzero(rows == 1).tolist()]
-        held = np.flatnonzero(rows[:present]).tolist()
-        if space.ordered[j] and held:
-            ends = ((held[0], 0, held[0]), (held[-1], held[-1], present - 1))
-            tests += [(j, low, high, 0) for end, low, high in ends if rows[end] == 1]
-    return distinct(np.array(tests, dtype=np.int64).reshape(-1, 1, 4))
+        occupied = np.flatnonzero(rows[:present]).tolist()
+        if not space.ordered[j] or not occupied:
+            continue
+        lowest, highest = occupied[0], occupied[-1]
+        if rows[lowest] == 1:
+            tests.append((j, 0, lowest, 0))
+        if rows[highest] == 1:
+            tests.append((j, highest, present - 1, 0))
+    predicates = np.array(tests, dtype=np.int64).reshape(-1, 1, 4)
+    return distinct_predicates(predicates)
 
 
-def multivariate(
+def multivariate_predicates(
     table: Codes, space: Space, columns: int, wanted: int, rng: np.random.Generator
 ) -> Predicates:
     """Up to `wanted` distinct predicates that fit exactly one row, each from a random
     row and random columns.
     """
-    ordered, present = _order(space)
+    ordered, present = _column_order(space)
     present_levels = [
-        column[column < most] for column, most in zip(table.T, present, strict=True)
+        column[column < n_present]
+        for column, n_present in zip(table.T, present, strict=True)
     ]
     middle = np.array(
         [np.median(levels) if len(levels) else 0 for levels in present_levels]
     )
-    kept = np.empty((0, columns, 4), dtype=np.int64)
+    accepted = np.empty((0, columns, 4), dtype=np.int64)
     for _ in range(TRIES * (1 + wanted // BATCH)):
         chosen = _column_sets(table.shape[1], columns, BATCH, rng)
-        level = np.take_along_axis(
-            table[rng.integers(len(table), size=BATCH)], chosen, axis=1
-        )
-        order = ordered[chosen] & (level < present[chosen])
+        rows = table[rng.integers(len(table), size=BATCH)]
+        level = np.take_along_axis(rows, chosen, axis=1)
+        is_ordered = ordered[chosen] & (level < present[chosen])
         above = level > middle[chosen]
-        low = np.where(order & ~above, 0, level)
-        high = np.where(order & above, present[chosen] - 1, level)
-        drawn = np.stack([chosen, low, high, np.zeros_like(chosen)], axis=2)
-        kept = distinct(np.concatenate([kept, drawn[matches(drawn, table)[0] == 1]]))
-        if len(kept) >= wanted:
+        low = np.where(is_ordered & ~above, 0, level)
+        high = np.where(is_ordered & above, present[chosen] - 1, level)
+        candidates = np.stack([chosen, low, high, np.zeros_like(chosen)], axis=2)
+        counts, _ = count_matches(candidates, table)
+        accepted = np.concatenate([accepted, candidates[counts == 1]])
+        accepted = distinct_predicates(accepted)
+        if len(accepted) >= wanted:
             break
-    return kept[:wanted]
+    return accepted[:wanted]
 
 
 def random_predicates(
     table: Codes, space: Space, columns: int, count: int, rng: np.random.Generator
 ) -> Predicates:
     """Random columns, random tests, random values among those that the table holds."""
-    held = [np.unique(column) for column in table.T]
+    occurring = [np.unique(column) for column in table.T]
     chosen = _column_sets(table.shape[1], columns, count, rng)
-    drawn = np.stack(
-        [values[rng.integers(len(values), size=count)] for values in held], axis=1
-    )
-    level = np.take_along_axis(drawn, chosen, axis=1)
-    ordered, present = (part[chosen] for part in _order(space))
+    sampled = [values[rng.integers(len(values), size=count)] for values in occurring]
+    level = np.take_along_axis(np.stack(sampled, axis=1), chosen, axis=1)
+    ordered, present = (part[chosen] for part in _column_order(space))
     test = rng.integers(np.where(ordered & (level < present), RANDOM_TESTS, 2))
-    low = np.select([test == 3, test == 4, test == 5], [0, level + 1, 0], level)
-    high = np.select(
-        [test == 2, test == 4, test == 5], [present - 1, present - 1, level - 1], level
-    )
+    equal_or_more, equal_or_less, more, less = (test == kind for kind in range(2, 6))
+    top = present - 1
+    low = np.select([equal_or_less, more, less], [0, level + 1, 0], level)
+    high = np.select([equal_or_more, more, less], [top, top, level - 1], level)
     # "above the highest": written as 1 ≤ level ≤ 0, so that no end is negative
     empty = low > high
-    return np.stack(
-        [chosen, np.where(empty, 1, low), np.where(empty, 0, high), test == 1], axis=2
-    ).astype(np.int64)
+    low = np.where(empty, 1, low)
+    high = np.where(empty, 0, high)
+    negated = test == 1
+    return np.stack([chosen, low, high, negated], axis=2).astype(np.int64)
 
 
-def _rate(found: Ints, first: Ints) -> Rate:
+def _singling_out_rate(n_matches: Ints, first: Ints) -> Rate:
     """The share of predicates that fit one row; as many trials as if each row were
     singled out but once.
     """
-    trials = effective(len(found), np.bincount(first[found == 1]))
-    return wilson(float(np.mean(found == 1)) * trials, trials)
+    succeeds = n_matches == 1
+    trials = effective_trials(len(succeeds), np.bincount(first[succeeds]))
+    return wilson(float(np.mean(succeeds)) * trials, trials)
 
 
 def _column_sets(
@@ -298,7 +313,7 @@ def _column_sets(
     return np.sort(np.argpartition(keys, columns - 1, axis=1)[:, :columns], axis=1)
 
 
-def _order(space: Space) -> tuple[NDArray[np.bool_], Ints]:
+def _column_order(space: Space) -> tuple[NDArray[np.bool_], Ints]:
     present = [space.present(j) for j in range(len(space.sizes))]
     return np.array(space.ordered), np.array(present, dtype=np.int64)
 
@@ -317,23 +332,23 @@ def linkability(
     whole(targets=targets)
     synthetic = tables.synthetic
     space = tables.space
-    _in_table([*left, *right], len(space.sizes))
-    reason = tables.lacking() or (
+    _require_columns([*left, *right], len(space.sizes))
+    reason = tables.missing_reason() or (
         "" if left and right else "one of the two sides has no columns."
     )
     if reason:
         return Attack.absent(FigureKey("linkability"), reason)
-    inside, outside = _targets(tables, targets, np.random.default_rng([seed, 0]))
+    inside, outside = _sample_targets(tables, targets, np.random.default_rng([seed, 0]))
     people = np.concatenate([inside, outside])
-    one, other = (
-        _nearest(
+    left_nearest, right_nearest = (
+        _nearest_rows(
             EncodedRows(synthetic[:, side], space.take(side)),
             people[:, side],
             [seed, 1, number],
         )
         for number, side in enumerate((list(left), list(right)))
     )
-    linked = (one == other).astype(float)
+    linked = (left_nearest == right_nearest).astype(float)
     measure = _measure(
         linked[: len(inside)],
         linked[len(inside) :],
@@ -345,7 +360,7 @@ def linkability(
         "synthetic rows"
     )
     return Attack(
-        what=FigureKey("linkability"),
+        key=FigureKey("linkability"),
         measures=(measure,),
         note=note,
         control=len(outside),
@@ -359,14 +374,14 @@ def inference(
     whole(targets=targets)
     synthetic = tables.synthetic
     space = tables.space
-    _in_table([secret], len(space.sizes))
-    known = [j for j in range(len(space.sizes)) if j != secret]
-    reason = tables.lacking() or (
-        "" if known else "nothing is known except the secret."
+    _require_columns([secret], len(space.sizes))
+    known_columns = [j for j in range(len(space.sizes)) if j != secret]
+    reason = tables.missing_reason() or (
+        "" if known_columns else "nothing is known except the secret."
     )
     if reason:
         return Attack.absent(FigureKey("inference"), reason)
-    rows = EncodedRows(synthetic[:, known], space.take(known))
+    rows = EncodedRows(synthetic[:, known_columns], space.take(known_columns))
     answers = synthetic[:, secret]
     shares = np.bincount(answers, minlength=space.sizes[secret]) / len(answers)
 
@@ -374,58 +389,64 @@ def inference(
         truth = people[:, secret]
 
         def share(distances: Distances, part: slice) -> Floats:
-            near = distances == distances.min(axis=1, keepdims=True)
+            is_nearest = distances == distances.min(axis=1, keepdims=True)
             return np.asarray(
-                (near & (answers == truth[part, None])).sum(axis=1) / near.sum(axis=1)
+                (is_nearest & (answers == truth[part, None])).sum(axis=1)
+                / is_nearest.sum(axis=1)
             )
 
-        return np.concatenate([*rows.each(people[:, known], share)])
+        return np.concatenate([*rows.map_distances(people[:, known_columns], share)])
 
-    inside, outside = _targets(tables, targets, np.random.default_rng([seed, 0]))
+    inside, outside = _sample_targets(tables, targets, np.random.default_rng([seed, 0]))
     measure = _measure(
-        right(inside), right(outside), _mean(shares[inside[:, secret]]), seed
+        right(inside), right(outside), _mean_rate(shares[inside[:, secret]]), seed
     )
-    note = f"1 column from {len(known)}, nearest of {len(synthetic):,} synthetic rows"
+    note = (
+        f"1 column from {len(known_columns)}, nearest of {len(synthetic):,} "
+        "synthetic rows"
+    )
     return Attack(
-        what=FigureKey("inference"),
+        key=FigureKey("inference"),
         measures=(measure,),
         note=note,
         control=len(outside),
     )
 
 
-def _targets(tables: Attacked, most: int, rng: np.random.Generator) -> list[Codes]:
+def _sample_targets(
+    tables: Attacked, max_people: int, rng: np.random.Generator
+) -> list[Codes]:
     """Training people and held-out ones, so many of each by lot."""
     return [
-        table[rng.permutation(len(table))[:most]]
+        table[rng.permutation(len(table))[:max_people]]
         for table in (tables.train, tables.holdout)
     ]
 
 
-def _nearest(rows: EncodedRows, people: Codes, seed: list[int]) -> Ints:
+def _nearest_rows(rows: EncodedRows, people: Codes, seed: list[int]) -> Ints:
     """The nearest row of each person, equally near ones by lot."""
 
     def work(distances: Distances, part: slice) -> Ints:
-        lots = np.random.default_rng([*seed, part.start]).random(
+        priorities = np.random.default_rng([*seed, part.start]).random(
             distances.shape, dtype=np.float32
         )
-        lots[distances > distances.min(axis=1, keepdims=True)] = 2
-        return np.asarray(lots.argmin(axis=1))
+        priorities[distances > distances.min(axis=1, keepdims=True)] = 2
+        return np.asarray(priorities.argmin(axis=1))
 
-    return np.concatenate([*rows.each(people, work)])
+    return np.concatenate([*rows.map_distances(people, work)])
 
 
 def _measure(inside: Floats, outside: Floats, baseline: Rate, seed: int) -> Measure:
     return Measure(
         "success",
-        _mean(inside),
-        _mean(outside),
+        _mean_rate(inside),
+        _mean_rate(outside),
         baseline,
-        more(inside, outside, seed=seed),
+        mean_p_value(inside, outside, seed=seed),
     )
 
 
-def _mean(chances: Floats) -> Rate:
+def _mean_rate(chances: Floats) -> Rate:
     """The mean chance of success; a chance varies less than its coin, so the interval
     is wide enough.
     """
@@ -433,7 +454,7 @@ def _mean(chances: Floats) -> Rate:
     return wilson(min(float(chances.sum()), len(chances)), len(chances))
 
 
-def _in_table(columns: Sequence[int], width: int) -> None:
+def _require_columns(columns: Sequence[int], width: int) -> None:
     wrong = [j for j in columns if not 0 <= j < width]
     if wrong:
         raise ConfigError(

@@ -27,14 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.evaluate.attacks.rates import (
-    ACCUSED,
+    FALSE_POSITIVE_RATE,
     LEVEL,
     Rate,
     Scores,
     auc,
     holm,
-    luck,
-    marks,
+    membership_statistics,
+    permutation_p_values,
     top_half,
     tpr,
 )
@@ -43,7 +43,7 @@ from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError
 
 # people in a control: beside fewer, what is leaked of many cannot be told from luck
-LEAST = 20
+MIN_CONTROL = 20
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,16 @@ class Measure:
         control = self.control
         if control.value >= 1:
             return None
-        left = 1 - control.value
-        value = (attack.value - control.value) / left
-        slope = (1 - attack.value) / left**2
+        remaining = 1 - control.value
+        value = (attack.value - control.value) / remaining
+        slope = (1 - attack.value) / remaining**2
         low = value - math.hypot(
-            (attack.value - attack.low) / left, (control.high - control.value) * slope
+            (attack.value - attack.low) / remaining,
+            (control.high - control.value) * slope,
         )
         high = value + math.hypot(
-            (attack.high - attack.value) / left, (control.value - control.low) * slope
+            (attack.high - attack.value) / remaining,
+            (control.value - control.low) * slope,
         )
         return Rate(*(min(1.0, max(0.0, x)) for x in (value, low, high)))
 
@@ -101,7 +103,7 @@ class Attack:
     could not be run.
     """
 
-    what: FigureKey
+    key: FigureKey
     measures: tuple[Measure, ...] = ()
     reason: str = ""
     note: str = ""
@@ -116,22 +118,22 @@ class Attack:
 
     @classmethod
     def absent(cls, key: FigureKey, reason: str) -> Self:
-        return cls(what=key, reason=reason)
+        return cls(key=key, reason=reason)
 
     @property
     def name(self) -> str:
-        return self.what.name
+        return self.key.name
 
     def __getitem__(self, name: str) -> Measure:
-        known = {measure.name: measure for measure in self.measures}
-        if name not in known:
+        by_name = {measure.name: measure for measure in self.measures}
+        if name not in by_name:
             why = (
                 f" It cannot be computed, because {self.reason}"
                 if self.reason
-                else nearest(name, known)
+                else nearest(name, by_name)
             )
             raise ConfigError(f'attack {self.name} has no measure "{name}".{why}')
-        return known[name]
+        return by_name[name]
 
     @property
     def leaks(self) -> bool:
@@ -147,15 +149,18 @@ def judge(attacks: Sequence[Attack]) -> tuple[Attack, ...]:
     """The attacks of one page, judged together by all their measures (Holm); too small
     a control is a reason.
     """
-    kept = list(attacks)
-    for place, one in enumerate(attacks):
-        if one.measures and one.control is not None and one.control < LEAST:
-            why = (
-                f"its control has {one.control} people, and with fewer than {LEAST} a "
+    judged = list(attacks)
+    for index, attack in enumerate(attacks):
+        people = attack.control
+        if attack.measures and people is not None and people < MIN_CONTROL:
+            reason = (
+                f"its control has {people} people, and with fewer than {MIN_CONTROL} a "
                 "leak cannot be told from luck."
             )
-            kept[place] = Attack.absent(one.what, why)
-    adjusted = iter(holm([measure.p for attack in kept for measure in attack.measures]))
+            judged[index] = Attack.absent(attack.key, reason)
+    adjusted = iter(
+        holm([measure.p for attack in judged for measure in attack.measures])
+    )
     return tuple(
         replace(
             attack,
@@ -163,7 +168,7 @@ def judge(attacks: Sequence[Attack]) -> tuple[Attack, ...]:
                 replace(m, adjusted=next(adjusted)) for m in attack.measures
             ),
         )
-        for attack in kept
+        for attack in judged
     )
 
 
@@ -182,10 +187,10 @@ def ranking(
     then.
     """
     took_part = np.arange(len(members) + len(outsiders)) < len(members)
-    attacked = marks(members, outsiders)
-    controlled = marks(*control)
-    found = luck(
-        lambda lots: attacked(lots) - controlled(lots),
+    attacked = membership_statistics(members, outsiders)
+    controlled = membership_statistics(*control)
+    p_values = permutation_p_values(
+        lambda assignments: attacked(assignments) - controlled(assignments),
         took_part,
         strata=strata,
         seed=seed,
@@ -196,17 +201,21 @@ def ranking(
             top_half(members, outsiders),
             top_half(*control),
             Rate.known(0.5),
-            found[0],
+            p_values[0],
         ),
         Measure(
-            "auc", auc(members, outsiders), auc(*control), Rate.known(0.5), found[1]
+            "auc", auc(members, outsiders), auc(*control), Rate.known(0.5), p_values[1]
         ),
         Measure(
             "tpr_at_1pct",
             tpr(members, outsiders),
             tpr(*control),
-            Rate.known(ACCUSED),
-            found[2],
+            Rate.known(FALSE_POSITIVE_RATE),
+            p_values[2],
         ),
     )
-    return measures if round(ACCUSED * len(outsiders), 9) >= 1 else measures[:2]
+    return (
+        measures
+        if round(FALSE_POSITIVE_RATE * len(outsiders), 9) >= 1
+        else measures[:2]
+    )

@@ -48,11 +48,11 @@ from understudy.evaluate.attacks.attack import Attack, Measure, ranking
 from understudy.evaluate.attacks.rates import (
     Floats,
     Rate,
-    effective,
-    exact,
-    luck,
-    more,
-    sums,
+    clopper_pearson,
+    effective_trials,
+    mean_p_value,
+    permutation_p_values,
+    sum_statistics,
 )
 from understudy.evaluate.figure import Figure, FigureKey
 from understudy.evaluate.utility.distance import Attacked, Distances, EncodedRows, Space
@@ -60,7 +60,7 @@ from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import in_range, one_of, whole
 
 SCORES = ("share", "nearest")
-OUTLYING = 0.05
+OUTLIER_SHARE = 0.05
 FIGURES = ("dcr", "dcr_p5", "nndr", "nndr_p5")
 
 
@@ -78,49 +78,58 @@ def neighbourhood(
     whole(targets=targets)
     one_of(SCORES, score=score)
     in_range(0, 1, outliers=outliers or 0)
-    odd_ones = None if outliers is None else round(100 * outliers)
-    what = FigureKey("mia", part="" if score == "share" else score, outliers=odd_ones)
-    reason = tables.lacking(holdout=2)
+    outlier_percent = None if outliers is None else round(100 * outliers)
+    key = FigureKey(
+        "mia", part="" if score == "share" else score, outliers=outlier_percent
+    )
+    reason = tables.missing_reason(holdout=2)
     if reason:
-        return Attack.absent(what, reason)
+        return Attack.absent(key, reason)
     train = tables.train
     holdout = tables.holdout
     synthetic = tables.synthetic
     space = tables.space
     rng = np.random.default_rng([seed, 0])
-    odd = np.split(
-        _outlying(np.concatenate([train, holdout]), space, rng), [len(train)]
+    outliers_by_group = np.split(
+        _find_outliers(np.concatenate([train, holdout]), space, rng), [len(train)]
     )
-    count = min(targets, len(holdout) // 2, *(_most(mask, outliers) for mask in odd))
+    count = min(
+        targets,
+        len(holdout) // 2,
+        *(_max_targets(mask, outliers) for mask in outliers_by_group),
+    )
     if not count:
         return Attack.absent(
-            what,
+            key,
             f"{len(train)} training and {len(holdout)} held-out rows hold no such "
             "target.",
         )
-    inside, outside = (_pick(mask, count, outliers, rng) for mask in odd)
+    inside, outside = (
+        _sample_indices(mask, count, outliers, rng) for mask in outliers_by_group
+    )
     people = np.concatenate([train[inside], holdout[outside]])
-    other = np.delete(holdout, outside, axis=0)
-    hits, radius = _scores(people, synthetic, space, score)
-    control, control_radius = _scores(people, other, space, score)
+    control_table = np.delete(holdout, outside, axis=0)
+    hits, radius = _score_people(people, synthetic, space, score)
+    control, control_radius = _score_people(people, control_table, space, score)
     note = (
         f"{count:,} members and {count:,} outsiders against {len(synthetic):,} "
-        "synthetic rows, radius "
-        f"{radius:.3f}; control: {len(other):,} real rows, radius {control_radius:.3f}"
+        f"synthetic rows, radius {radius:.3f}; control: {len(control_table):,} real "
+        f"rows, radius {control_radius:.3f}"
     )
-    kinds = (
-        None if outliers is None else np.concatenate([odd[0][inside], odd[1][outside]])
-    )
+    kinds = None
+    if outliers is not None:
+        in_train, in_holdout = outliers_by_group
+        kinds = np.concatenate([in_train[inside], in_holdout[outside]])
     members = slice(None, count)
     outsiders = slice(count, None)
     controls = control[members], control[outsiders]
     measures = ranking(
         hits[members], hits[outsiders], controls, strata=kinds, seed=seed
     )
-    return Attack(what=what, measures=measures, note=note, control=count)
+    return Attack(key=key, measures=measures, note=note, control=count)
 
 
-def _scores(
+def _score_people(
     people: Codes, table: Codes, space: Space, score: str
 ) -> tuple[Floats, float]:
     """The score of every person, members first, and the radius between 0 and 1."""
@@ -133,47 +142,59 @@ def _scores(
     def share(distances: Distances, _: slice) -> Floats:
         return np.asarray(np.count_nonzero(distances <= radius, axis=1) / rows.count)
 
-    return np.concatenate([*rows.each(people, share)]), radius / space.width
+    return np.concatenate([*rows.map_distances(people, share)]), radius / space.width
 
 
-def _outlying(real: Codes, space: Space, rng: np.random.Generator) -> NDArray[np.bool_]:
+def _find_outliers(
+    real: Codes, space: Space, rng: np.random.Generator
+) -> NDArray[np.bool_]:
     """Which real rows are outliers: those furthest, on average, from the real rows;
     ties fall by lot.
     """
-    far = np.zeros(len(real), dtype=np.int64)
+    mean_distances = np.zeros(len(real), dtype=np.int64)
     for j, size in enumerate(space.sizes):
-        far += space.far(j, np.bincount(real[:, j], minlength=size))[real[:, j]]
-    order = np.lexsort((rng.random(len(real)), -far))
+        mean_distances += space.distance_sums(
+            j, np.bincount(real[:, j], minlength=size)
+        )[real[:, j]]
+    order = np.lexsort((rng.random(len(real)), -mean_distances))
     outlying = np.zeros(len(real), dtype=bool)
-    outlying[order[: max(1, round(OUTLYING * len(real)))]] = True
+    outlying[order[: max(1, round(OUTLIER_SHARE * len(real)))]] = True
     return outlying
 
 
-def _most(odd: NDArray[np.bool_], share: float | None) -> int:
+def _max_targets(is_outlier: NDArray[np.bool_], share: float | None) -> int:
     """How many targets there can be, if this share of them shall be outliers."""
     if share is None:
-        return len(odd)
-    rooms = [(odd.sum(), share), ((~odd).sum(), 1 - share)]
+        return len(is_outlier)
+    rooms = [(is_outlier.sum(), share), ((~is_outlier).sum(), 1 - share)]
     return min(int(room / part + 1e-9) for room, part in rooms if part)
 
 
-def _pick(
-    odd: NDArray[np.bool_], count: int, share: float | None, rng: np.random.Generator
+def _sample_indices(
+    is_outlier: NDArray[np.bool_],
+    count: int,
+    share: float | None,
+    rng: np.random.Generator,
 ) -> NDArray[np.int64]:
     if share is None:
-        return rng.choice(len(odd), count, replace=False)
+        return rng.choice(len(is_outlier), count, replace=False)
     outliers = round(share * count)
-    parts = ((np.flatnonzero(odd), outliers), (np.flatnonzero(~odd), count - outliers))
-    return np.concatenate([rng.choice(places, k, replace=False) for places, k in parts])
+    parts = (
+        (np.flatnonzero(is_outlier), outliers),
+        (np.flatnonzero(~is_outlier), count - outliers),
+    )
+    return np.concatenate(
+        [rng.choice(indices, k, replace=False) for indices, k in parts]
+    )
 
 
-def _closer(rows: int, weights: Floats, train: int, holdout: int) -> Rate:
+def _closer_rate(rows: int, weights: Floats, train: int, holdout: int) -> Rate:
     """The share of so many rows that is closer to the training rows, ½ where nothing is
     memorised.
     """
-    trials = effective(rows, weights)
+    trials = effective_trials(rows, weights)
     share = min(1.0, float(weights[:train].sum() / weights.sum()))
-    rate = exact(share * trials, trials)
+    rate = clopper_pearson(share * trials, trials)
     return Rate(
         *(
             (s / train) / (s / train + (1 - s) / holdout)
@@ -183,16 +204,16 @@ def _closer(rows: int, weights: Floats, train: int, holdout: int) -> Rate:
 
 
 def neighbours(
-    tables: Attacked, *, most: int = 5_000, seed: int = 0
+    tables: Attacked, *, max_rows: int = 5_000, seed: int = 0
 ) -> tuple[Attack, tuple[Figure, ...]]:
     """Whether synthetic rows are closer to training rows than to held-out ones, and how
     close against unseen rows.
     """
-    whole(most=most)
+    whole(most=max_rows)
     train = tables.train
     holdout = tables.holdout
     synthetic = tables.synthetic
-    reason = tables.lacking(train=2, holdout=2)
+    reason = tables.missing_reason(train=2, holdout=2)
     if reason:
         absent = tuple(
             Figure.absent(FigureKey(name), reason, better="higher") for name in FIGURES
@@ -200,82 +221,103 @@ def neighbours(
         return Attack.absent(FigureKey("closer_to_train"), reason), absent
     rng = np.random.default_rng([seed, 0])
     pool = EncodedRows(np.concatenate([train, holdout]), tables.space)
-    drawn, held = (
-        np.sort(rng.choice(len(rows), min(most, len(rows)), replace=False))
+    sampled_synthetic, sampled_holdout = (
+        np.sort(rng.choice(len(rows), min(max_rows, len(rows)), replace=False))
         for rows in (synthetic, holdout)
     )
     t = len(train)
     h = len(holdout)
-    fake, weights = _look(synthetic[drawn], pool, t)
-    real, others = _look(holdout[held], pool, t, themselves=t + held)
-    by_luck = luck(sums(weights), np.arange(t + h) < t, seed=seed)[0]
-    shares = _closer(len(drawn), weights, t, h), _closer(len(held), others, t, h - 1)
+    synthetic_distances, weights = _nearest_distances(
+        synthetic[sampled_synthetic], pool, t
+    )
+    control_distances, control_weights = _nearest_distances(
+        holdout[sampled_holdout], pool, t, own_index=t + sampled_holdout
+    )
+    by_luck = permutation_p_values(
+        sum_statistics(weights), np.arange(t + h) < t, seed=seed
+    )[0]
+    shares = (
+        _closer_rate(len(sampled_synthetic), weights, t, h),
+        _closer_rate(len(sampled_holdout), control_weights, t, h - 1),
+    )
     measures = (
         Measure("share", *shares, Rate.known(0.5), by_luck),
-        _copies(train, holdout, synthetic),
+        _measure_copies(train, holdout, synthetic),
     )
     note = (
-        f"{len(drawn):,} of {len(synthetic):,} synthetic rows against {t:,} training "
-        f"and {h:,} held-out rows; control: {len(held):,} held-out rows"
+        f"{len(sampled_synthetic):,} of {len(synthetic):,} synthetic rows against "
+        f"{t:,} training and {h:,} held-out rows; control: {len(sampled_holdout):,} "
+        "held-out rows"
     )
     closer = Attack(
-        what=FigureKey("closer_to_train"), measures=measures, note=note, control=h
+        key=FigureKey("closer_to_train"), measures=measures, note=note, control=h
     )
-    ends = zip(FIGURES, _summary(fake), _summary(real), strict=True)
+    ends = zip(
+        FIGURES,
+        _summarize_distances(synthetic_distances),
+        _summarize_distances(control_distances),
+        strict=True,
+    )
     figures = (
-        Figure(FigureKey(name), value=own, ceiling=end, better="higher")
-        for name, own, end in ends
+        Figure(FigureKey(name), value=value, ceiling=end, better="higher")
+        for name, value, end in ends
     )
     return closer, tuple(figures)
 
 
-def _look(
+def _nearest_distances(
     rows: Codes,
     pool: EncodedRows,
     train: int,
-    themselves: NDArray[np.int64] | None = None,
+    own_index: NDArray[np.int64] | None = None,
 ) -> tuple[Floats, Floats]:
     """How far each row is from the two nearest training rows, (rows, 2), and how many
     fall to each real one.
     """
 
     def work(distances: Distances, part: slice) -> tuple[Floats, Floats]:
-        here = np.arange(len(distances))
-        beyond = np.iinfo(distances.dtype).max
-        if themselves is not None:
-            distances[here, themselves[part]] = beyond  # no row is its own neighbour
+        rows_of_block = np.arange(len(distances))
+        infinity = np.iinfo(distances.dtype).max
+        if own_index is not None:
+            distances[rows_of_block, own_index[part]] = (
+                infinity  # no row is its own neighbour
+            )
         near = distances == distances.min(axis=1, keepdims=True)
         row, real = np.nonzero(near)
         falls = np.bincount(
             real, weights=(1 / near.sum(axis=1))[row], minlength=pool.count
         )
         nearest = distances[:, :train].argmin(axis=1)
-        first = distances[here, nearest]
-        distances[here, nearest] = beyond
-        two = np.stack((first, distances[:, :train].min(axis=1)), axis=1)
-        return two / pool.space.width, np.asarray(falls, dtype=float)
+        first = distances[rows_of_block, nearest]
+        distances[rows_of_block, nearest] = infinity
+        two_nearest = np.stack((first, distances[:, :train].min(axis=1)), axis=1)
+        return two_nearest / pool.space.width, np.asarray(falls, dtype=float)
 
-    found = []
+    blocks = []
     weights = np.zeros(pool.count)
-    for block, falls in pool.each(rows, work):
-        found.append(block)
+    for block, falls in pool.map_distances(rows, work):
+        blocks.append(block)
         weights += falls
-    return np.concatenate(found), weights
+    return np.concatenate(blocks), weights
 
 
-def _copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:
+def _measure_copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:
     """The share of people whose row stands in the synthetic table."""
-    rows, place = np.unique(
+    rows, row_ids = np.unique(
         np.concatenate([train, holdout, synthetic]), axis=0, return_inverse=True
     )
-    people, others, made = np.split(place, [len(train), len(train) + len(holdout)])
-    there = np.bincount(made, minlength=len(rows)) > 0
+    train_ids, holdout_ids, synthetic_ids = np.split(
+        row_ids, [len(train), len(train) + len(holdout)]
+    )
+    is_copied = np.bincount(synthetic_ids, minlength=len(rows)) > 0
 
-    def rate(who: NDArray[np.int64]) -> Rate:
-        trials = effective(len(who), np.bincount(who[there[who]]))
-        return exact(float(there[who].mean()) * trials, trials)
+    def rate(ids: NDArray[np.int64]) -> Rate:
+        trials = effective_trials(len(ids), np.bincount(ids[is_copied[ids]]))
+        return clopper_pearson(float(is_copied[ids].mean()) * trials, trials)
 
-    p = more(there[people].astype(float), there[others].astype(float))
+    p = mean_p_value(
+        is_copied[train_ids].astype(float), is_copied[holdout_ids].astype(float)
+    )
     # a training person's row among as many rows whose columns are drawn on their own,
     # as they occur
     shares = [
@@ -286,15 +328,20 @@ def _copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:
         [share[train[:, j]] for j, share in enumerate(shares)], axis=1
     ).prod(axis=1)
     by_chance = Rate.known(float(np.mean(1 - (1 - chances) ** len(synthetic))))
-    return Measure("copies", rate(people), rate(others), by_chance, p)
+    return Measure("copies", rate(train_ids), rate(holdout_ids), by_chance, p)
 
 
-def _summary(two: Floats) -> list[float]:
+def _summarize_distances(distances: Floats) -> list[float]:
     """The values of `FIGURES` for rows with these distances to their two nearest
     training rows.
     """
-    ratios = np.divide(two[:, 0], two[:, 1], where=two[:, 1] > 0, out=np.ones(len(two)))
+    ratios = np.divide(
+        distances[:, 0],
+        distances[:, 1],
+        where=distances[:, 1] > 0,
+        out=np.ones(len(distances)),
+    )
     middles_and_edges: list[float] = (
-        np.quantile([two[:, 0], ratios], (0.5, 0.05), axis=1).T.ravel().tolist()
+        np.quantile([distances[:, 0], ratios], (0.5, 0.05), axis=1).T.ravel().tolist()
     )
     return middles_and_edges

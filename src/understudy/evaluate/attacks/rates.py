@@ -50,21 +50,21 @@ from understudy.ground.errors import ConfigError
 
 Scores = NDArray[np.floating[Any]]
 Floats = NDArray[np.float64]
-Lots = NDArray[np.bool_]
+Assignments = NDArray[np.bool_]
 """Who is taken for one who took part, in each of several draws: (draws, people)."""
 
 CONFIDENCE = 0.95
 Z = float(norm.ppf((1 + CONFIDENCE) / 2))
-ACCUSED = 0.01  # share of outsiders that `tpr` lets an attack accuse
+FALSE_POSITIVE_RATE = 0.01  # share of outsiders that `tpr` lets an attack accuse
 # of any false success among all tests of a page: 5 % are promised, and pages are a
 # sample, too
 LEVEL = 0.025
 DRAWS = 4_999  # so that p reaches 0.0002, enough for Holm over 250 tests
-ENOUGH = 50  # draws that did as well, after which no more are made
+MAX_EXCEEDED = 50  # draws that did as well, after which no more are made
 # sums in another order differ by rounding; such draws count as equal, which can only
 # raise p
 SLACK = 1e-9
-BLOCK = 1 << 19  # lots that are drawn at once
+MAX_BLOCK = 1 << 19  # lots that are drawn at once
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ class Rate:
         )
 
 
-def exact(successes: float, trials: float, level: float = CONFIDENCE) -> Rate:
+def clopper_pearson(successes: float, trials: float, level: float = CONFIDENCE) -> Rate:
     """Clopper–Pearson. Fractions of successes (ties) or of trials (an effective number)
     are welcome.
     """
-    successes, trials = _possible(successes, trials)
+    successes, trials = _check_counts(successes, trials)
     tail = (1 - level) / 2
     low = (
         float(beta.ppf(tail, successes, trials - successes + 1))
@@ -108,7 +108,7 @@ def exact(successes: float, trials: float, level: float = CONFIDENCE) -> Rate:
 
 
 def wilson(successes: float, trials: float) -> Rate:
-    successes, trials = _possible(successes, trials)
+    successes, trials = _check_counts(successes, trials)
     centre = (successes + Z * Z / 2) / (trials + Z * Z)
     half = (
         Z
@@ -118,7 +118,7 @@ def wilson(successes: float, trials: float) -> Rate:
     return Rate(successes / trials, max(0.0, centre - half), min(1.0, centre + half))
 
 
-def effective(trials: float, hits: NDArray[Any]) -> float:
+def effective_trials(trials: float, hits: NDArray[Any]) -> float:
     """How many independent trials these were, of which so many hit each person:
     trials·Σk/Σk² (Kish, 1965).
     """
@@ -135,95 +135,103 @@ def top_half(members: Scores, outsiders: Scores) -> Rate:
             f"the better half needs as many members as outsiders, not {len(members)} "
             f"and {len(outsiders)}."
         )
-    levels, place = np.unique(np.concatenate([members, outsiders]), return_inverse=True)
-    # members at each score, best first
-    among = np.bincount(place[: len(members)], minlength=len(levels))[::-1]
-    tied = np.bincount(place, minlength=len(levels))[::-1]
-    # how many of the tied are still called
-    room = np.clip(len(members) - (np.cumsum(tied) - tied), 0, tied)
-    return exact(float((among * room / tied).sum()), len(members))
+    m = len(members)
+    levels, ranks = np.unique(np.concatenate([members, outsiders]), return_inverse=True)
+    # members, and everybody, at each score, best first
+    members_at = np.bincount(ranks[:m], minlength=len(levels))[::-1]
+    tied = np.bincount(ranks, minlength=len(levels))[::-1]
+    better = np.cumsum(tied) - tied
+    called = np.clip(m - better, 0, tied)  # how many of the tied are still called
+    hits = float((members_at * called / tied).sum())
+    return clopper_pearson(hits, m)
 
 
-def marks(members: Scores, outsiders: Scores) -> Callable[[Lots], Floats]:
+def membership_statistics(
+    members: Scores, outsiders: Scores
+) -> Callable[[Assignments], Floats]:
     """`top_half`, `auc` and `tpr` of other members among the same people, as many:
     (draws, people) → (draws, 3).
     """
     scores = np.concatenate([members, outsiders])
     m = len(members)
     n = len(outsiders)
-    place = np.unique(-scores, return_inverse=True)[1]
-    tied = np.bincount(place)
+    ranks = np.unique(-scores, return_inverse=True)[1]
+    tied = np.bincount(ranks)
     ends = np.cumsum(tied)
     # how likely each score's bearer is called
-    room = np.clip(m - (ends - tied), 0, tied) / tied
-    linear = np.stack([room[place] / m, rankdata(scores) / (m * n)], axis=1)
-    order = np.argsort(place, kind="stable")
-    k = ACCUSED * n
+    call_probability = np.clip(m - (ends - tied), 0, tied) / tied
+    top_weights = call_probability[ranks] / m
+    auc_weights = rankdata(scores) / (m * n)
+    linear = np.stack([top_weights, auc_weights], axis=1)
+    order = np.argsort(ranks, kind="stable")
+    k = FALSE_POSITIVE_RATE * n
 
-    def best(lots: Lots, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def running_counts(
+        assignments: Assignments, max_people: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Members and outsiders down to each score, beginning with none, as far as
-        `most` people or to the end.
+        `max_people` or to the end.
         """
-        last = ends[: max(1, int(np.searchsorted(ends, most, side="right")))]
-        caught = np.pad(
-            np.cumsum(lots[:, order[: last[-1]]], axis=1, dtype=np.int64)[:, last - 1],
-            ((0, 0), (1, 0)),
-        )
+        levels = int(np.searchsorted(ends, max_people, side="right"))
+        last = ends[: max(1, levels)]
+        best_first = assignments[:, order[: last[-1]]]
+        members_so_far = np.cumsum(best_first, axis=1, dtype=np.int64)
+        caught = np.pad(members_so_far[:, last - 1], ((0, 0), (1, 0)))
         accused = np.append(0, last) - caught
-        return (caught, accused) if (accused[:, -1] > k).all() else best(lots, 4 * most)
+        if (accused[:, -1] > k).all():
+            return caught, accused
+        return running_counts(assignments, 4 * max_people)
 
-    def of(lots: Lots) -> Floats:
-        caught, accused = best(lots, math.ceil(4 * k) + 40)
-        # the last score at which no more than k are accused
+    def statistics(assignments: Assignments) -> Floats:
+        caught, accused = running_counts(assignments, math.ceil(4 * k) + 40)
+        # the last score at which no more than k are accused, and the next one
         last = ((accused <= k).sum(axis=1) - 1)[:, None]
-        (low, high), (begin, end) = (
-            (
-                np.take_along_axis(t, last, axis=1)[:, 0],
-                np.take_along_axis(t, last + 1, axis=1)[:, 0],
-            )
-            for t in (caught, accused)
-        )
+        ends = np.concatenate([last, last + 1], axis=1)
+        low, high = np.take_along_axis(caught, ends, axis=1).T
+        begin, end = np.take_along_axis(accused, ends, axis=1).T
         reached = low + (k - begin) / (end - begin) * (high - low)
-        top, area = (lots.astype(float) @ linear).T
+        top, area = (assignments.astype(float) @ linear).T
         return np.stack([top, area - (m + 1) / (2 * n), reached / m], axis=1)
 
-    return of
+    return statistics
 
 
 def auc(members: Scores, outsiders: Scores) -> Rate:
     """P(member > outsider) + ½·P(equal): the area under the ROC curve."""
     m = len(members)
     n = len(outsiders)
-    _possible(0, min(m, n))
+    _check_counts(0, min(m, n))
     ranks = rankdata(np.concatenate([members, outsiders]))[:m]
     value = min(1.0, max(0.0, float(ranks.sum() - m * (m + 1) / 2) / (m * n)))
     return Rate(value, _auc_low(value, m, n), 1 - _auc_low(1 - value, m, n))
 
 
 def tpr(members: Scores, outsiders: Scores) -> Rate:
-    """The share of members caught where `ACCUSED` of the outsiders are accused."""
+    """The share of members caught at the false positive rate `FALSE_POSITIVE_RATE`."""
     m = len(members)
     n = len(outsiders)
-    _possible(0, min(m, n))
-    levels, place = np.unique(
+    _check_counts(0, min(m, n))
+    levels, ranks = np.unique(
         -np.concatenate([members, outsiders]), return_inverse=True
     )
     caught, accused = (
         np.concatenate([[0], np.cumsum(np.bincount(part, minlength=len(levels)))])
-        for part in (place[:m], place[m:])
+        for part in (ranks[:m], ranks[m:])
     )
     level = (1 + CONFIDENCE) / 2  # two statements at 97.5 % hold together with 95 %
-    fewest, most = (int(k) for k in binom.interval(level, n, ACCUSED))
-    low = _reached(caught, accused, fewest, first=True)
-    high = _reached(caught, accused, most)
+    fewest_accused, most_accused = (
+        int(k) for k in binom.interval(level, n, FALSE_POSITIVE_RATE)
+    )
+    low = _caught_at(caught, accused, fewest_accused, first=True)
+    high = _caught_at(caught, accused, most_accused)
     return Rate(
-        _reached(caught, accused, ACCUSED * n) / m,
-        exact(low, m, level).low,
-        exact(high, m, level).high,
+        _caught_at(caught, accused, FALSE_POSITIVE_RATE * n) / m,
+        clopper_pearson(low, m, level).low,
+        clopper_pearson(high, m, level).high,
     )
 
 
-def _reached(
+def _caught_at(
     caught: NDArray[np.int64],
     accused: NDArray[np.int64],
     k: float,
@@ -250,7 +258,7 @@ def _auc_low(value: float, m: int, n: int) -> float:
     return float(brentq(short_of, 0.0, min(value, 1 - 1e-12))) if value > 0 else 0.0
 
 
-def _possible(successes: float, trials: float) -> tuple[float, float]:
+def _check_counts(successes: float, trials: float) -> tuple[float, float]:
     if not 0 <= successes <= trials or not trials > 0:
         raise ConfigError(
             f"{successes} of {trials} is not a share: nothing was estimated."
@@ -258,8 +266,8 @@ def _possible(successes: float, trials: float) -> tuple[float, float]:
     return float(successes), float(trials)
 
 
-def luck(
-    statistics: Callable[[Lots], Floats],
+def permutation_p_values(
+    statistics: Callable[[Assignments], Floats],
     took_part: NDArray[np.bool_],
     *,
     strata: NDArray[Any] | None = None,
@@ -274,24 +282,28 @@ def luck(
         if strata is None
         else np.unique(strata, return_inverse=True)[1]
     )
-    few = max(1, min(100, BLOCK // max(1, len(took_part))))
+    block_size = max(1, min(100, MAX_BLOCK // max(1, len(took_part))))
     as_good = np.empty((0, len(observed)), bool)
-    drawn = _drawn(took_part.tobytes(), kinds.astype(np.int64).tobytes(), seed, few)
-    while len(as_good) < DRAWS and (as_good.sum(axis=0) < ENOUGH).any():
-        lots = drawn.block(len(as_good) // few)[: DRAWS - len(as_good)]
-        as_good = np.concatenate([as_good, statistics(lots) >= observed - SLACK])
-    return tuple(_stopped(column) for column in as_good.T)
+    sampled = _shared_assignments(
+        took_part.tobytes(), kinds.astype(np.int64).tobytes(), seed, block_size
+    )
+    while len(as_good) < DRAWS and (as_good.sum(axis=0) < MAX_EXCEEDED).any():
+        assignments = sampled.block(len(as_good) // block_size)[: DRAWS - len(as_good)]
+        as_good = np.concatenate([as_good, statistics(assignments) >= observed - SLACK])
+    return tuple(_sequential_p_value(column) for column in as_good.T)
 
 
 @lru_cache(maxsize=4)
-def _drawn(took_part: bytes, kinds: bytes, seed: int, few: int) -> "_Drawn":
+def _shared_assignments(
+    took_part: bytes, kinds: bytes, seed: int, block_size: int
+) -> "_SampledAssignments":
     """The attacks of one page ask for the same lots again."""
-    return _Drawn(
-        np.frombuffer(took_part, bool), np.frombuffer(kinds, np.int64), seed, few
+    return _SampledAssignments(
+        np.frombuffer(took_part, bool), np.frombuffer(kinds, np.int64), seed, block_size
     )
 
 
-class _Drawn:
+class _SampledAssignments:
     """Lots in blocks of `few` draws, as far as somebody asked for them, eight people a
     byte.
     """
@@ -301,46 +313,48 @@ class _Drawn:
         took_part: NDArray[np.bool_],
         kinds: NDArray[np.int64],
         seed: int,
-        few: int,
+        block_size: int,
     ) -> None:
         self.took_part = took_part
-        self.few = few
+        self.block_size = block_size
         self.rng = np.random.default_rng([seed, 5])
-        self.places = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
+        self.strata = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
         self.blocks: list[NDArray[np.uint8]] = []
         self.lock = Lock()
 
-    def block(self, number: int) -> Lots:
+    def block(self, number: int) -> Assignments:
         with self.lock:
             while len(self.blocks) <= number:
-                lots = np.repeat(self.took_part[None], self.few, axis=0)
-                for place in self.places:
-                    lots[:, place] = self.rng.permuted(lots[:, place], axis=1)
-                self.blocks.append(np.packbits(lots, axis=1))
+                assignments = np.repeat(self.took_part[None], self.block_size, axis=0)
+                for stratum in self.strata:
+                    assignments[:, stratum] = self.rng.permuted(
+                        assignments[:, stratum], axis=1
+                    )
+                self.blocks.append(np.packbits(assignments, axis=1))
         return np.unpackbits(
             self.blocks[number], axis=1, count=len(self.took_part)
         ).view(bool)
 
 
-def _stopped(as_good: NDArray[np.bool_]) -> float:
+def _sequential_p_value(as_good: NDArray[np.bool_]) -> float:
     """p by the draws up to the one that was enough, or by all of them and the choice
     that was made.
     """
-    places = np.flatnonzero(as_good)
-    if len(places) >= ENOUGH:
-        return ENOUGH / float(places[ENOUGH - 1] + 1)
-    return (len(places) + 1) / (len(as_good) + 1)
+    exceeded = np.flatnonzero(as_good)
+    if len(exceeded) >= MAX_EXCEEDED:
+        return MAX_EXCEEDED / float(exceeded[MAX_EXCEEDED - 1] + 1)
+    return (len(exceeded) + 1) / (len(as_good) + 1)
 
 
-def sums(*values: Floats) -> Callable[[Lots], Floats]:
+def sum_statistics(*values: Floats) -> Callable[[Assignments], Floats]:
     """The statistics Σ v over those who took part: comparing it compares the means of
     the two groups.
     """
     table = np.stack(values, axis=1).astype(float)  # (people, statistics)
-    return lambda lots: np.asarray(lots.astype(float) @ table)
+    return lambda assignments: np.asarray(assignments.astype(float) @ table)
 
 
-def more(inside: Floats, outside: Floats, *, seed: int = 0) -> float:
+def mean_p_value(inside: Floats, outside: Floats, *, seed: int = 0) -> float:
     """How easily a mean as large as that of `inside` comes by luck, one value a person,
     against `outside`.
     """
@@ -348,7 +362,7 @@ def more(inside: Floats, outside: Floats, *, seed: int = 0) -> float:
     took_part = np.arange(len(inside) + len(outside)) < len(inside)
     if np.isin(values, (0, 1)).all():
         return fisher(int(inside.sum()), len(inside), int(outside.sum()), len(outside))
-    return luck(sums(values), took_part, seed=seed)[0]
+    return permutation_p_values(sum_statistics(values), took_part, seed=seed)[0]
 
 
 def fisher(hits: int, people: int, other_hits: int, others: int) -> float:
@@ -365,9 +379,9 @@ def holm(values: Sequence[float]) -> tuple[float, ...]:
     1, never below the last.
     """
     order = np.argsort(values, kind="stable")
-    left = len(values) - np.arange(len(values))
+    remaining = len(values) - np.arange(len(values))
     adjusted = np.empty(len(values))
     adjusted[order] = np.minimum(
-        1, np.maximum.accumulate(left * np.asarray(values, dtype=float)[order])
+        1, np.maximum.accumulate(remaining * np.asarray(values, dtype=float)[order])
     )
     return tuple(adjusted.tolist())

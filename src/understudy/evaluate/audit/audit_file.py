@@ -23,10 +23,10 @@ from understudy.evaluate.audit.auditing import (
     AuditResult,
     Case,
     audit_protocol,
-    seat,
+    rehearsal_options,
 )
 from understudy.evaluate.audit.bounds import NoGaussianError
-from understudy.evaluate.audit.canaries import ROUNDS, VertiGanAudit, cut_down
+from understudy.evaluate.audit.canaries import ROUNDS, VertiGanAudit, shrink_config
 from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, report_case
 from understudy.evaluate.audit.joint_canary import AggregatorsAudit, JointAudit
 from understudy.ground.check import one_of, whole
@@ -68,7 +68,7 @@ class Subject:
     out: Path
 
     @property
-    def few(self) -> int:
+    def n_people(self) -> int:
         return self.people or PEOPLE
 
     @property
@@ -91,33 +91,33 @@ class Subject:
         return self.schemas
 
 
-def _critic(of: Subject) -> Case:
-    known = of.people or _people(of.out)
+def _critic_case(subject: Subject) -> Case:
+    people = subject.people or _read_people(subject.out)
     notes = []
-    if known is None:
-        known = math.ceil(of.config.batch / ASSUMED_RATE)
+    if people is None:
+        people = math.ceil(subject.config.batch / ASSUMED_RATE)
         notes.append(
-            f"how many people there are is not known yet; {known:,} were assumed"
+            f"how many people there are is not known yet; {people:,} were assumed"
         )
-    small, few = cut_down(of.config, known)
+    small, n_people = shrink_config(subject.config, people)
     case = VertiGanAudit(
         config=small,
-        schema=of.tables[of.target],
-        budget=of.budget,
-        people=few,
-        name=of.target,
+        schema=subject.tables[subject.target],
+        budget=subject.budget,
+        people=n_people,
+        name=subject.target,
     ).case()
     return replace(case, notes=(*notes, *case.notes))
 
 
-def _in_few_rounds(of: Subject) -> Any:
+def _limit_rounds(subject: Subject) -> Any:
     """Its settings; where it takes rounds, so few that it can be run many times."""
-    if "rounds" not in of.protocol.settings:
-        return of.config
-    return replace(of.config, rounds=min(of.config.rounds, ROUNDS))
+    if "rounds" not in subject.protocol.settings:
+        return subject.config
+    return replace(subject.config, rounds=min(subject.config.rounds, ROUNDS))
 
 
-def _plain(of: Subject) -> Case:
+def _protocol_case(subject: Subject) -> Case:
     """Any protocol as it is, searched by a linear rule over all that the target was
     paid for.
 
@@ -127,52 +127,58 @@ def _plain(of: Subject) -> Case:
     derives from that public number; a protocol whose noise is small against this needs
     a case of its own.
     """
-    config = _in_few_rounds(of)
-    tables = {name: TABLE.made_up(schema, of.few) for name, schema in of.tables.items()}
+    config = _limit_rounds(subject)
+    tables = {
+        name: TABLE.made_up(schema, subject.n_people)
+        for name, schema in subject.tables.items()
+    }
     public = {name: table.schema for name, table in tables.items()}
 
-    def build(name: str, gone: bool, seed: int) -> Party:
-        rows = tables[name].take(np.arange(int(gone), of.few))
-        return of.protocol.build(name, rows, **seat(name, of.budgets[name], seed))
+    def build(name: str, absent: bool, seed: int) -> Party:
+        rows = tables[name].take(np.arange(int(absent), subject.n_people))
+        return subject.protocol.build(
+            name, rows, **rehearsal_options(name, subject.budgets[name], seed)
+        )
 
-    together = isinstance(build(of.target, False, 0), AlignedParty)
+    same_people = isinstance(build(subject.target, False, 0), AlignedParty)
     return Case(
-        target=of.target,
+        target=subject.target,
         parties=lambda present, trial: {
             name: build(
                 name,
-                not present and (together or name == of.target),
+                not present and (same_people or name == subject.target),
                 len(tables) * trial + number,
             )
             for number, name in enumerate(tables)
         },
-        train=lambda parties: of.protocol.train(config, parties, public),
-        notes=(f"{of.few} people, the protocol as it is", UNREAD),
+        train=lambda parties: subject.protocol.train(config, parties, public),
+        notes=(f"{subject.n_people} people, the protocol as it is", UNREAD),
     )
 
 
-def _joint(of: Subject, *, alone: bool = False) -> Case:
+def _joint_case(subject: Subject, *, alone: bool = False) -> Case:
     """Joint releases of the record's study; what the run would refuse is refused.
     `alone`: as if the target were the only holder.
     """
-    study = of.protocol.study
+    study = subject.protocol.study
     if study is None:
         raise ConfigError(
-            f"{of.protocol.name} names no study of joint releases. Nothing was audited."
+            f"{subject.protocol.name} names no study of joint releases. Nothing was "
+            "audited."
         )
-    config = _in_few_rounds(of)
-    schemas = of.schemas
+    config = _limit_rounds(subject)
+    schemas = subject.schemas
     whole_study = study(config, schemas)
     if alone or whole_study.grid.partition == "rows":
-        if "most_holders" in of.protocol.settings:
+        if "most_holders" in subject.protocol.settings:
             config = replace(config, most_holders=1)
-        schemas = {of.target: of.schema}
+        schemas = {subject.target: subject.schema}
         try:
             study(config, schemas)
         except ConfigError as error:
             raise ConfigError(
-                f"{of.target} alone cannot be audited: {error} Name another party. "
-                "Nothing was audited."
+                f"{subject.target} alone cannot be audited: {error} Name another "
+                "party. Nothing was audited."
             ) from None
     else:
         schemas = {
@@ -183,28 +189,28 @@ def _joint(of: Subject, *, alone: bool = False) -> Case:
         study=study,
         config=config,
         schemas=schemas,
-        budgets=of.budgets,
-        target=of.target,
-        people=of.few,
+        budgets=subject.budgets,
+        target=subject.target,
+        people=subject.n_people,
     ).case()
 
 
 # How a protocol is audited (`Protocol.audit`).
 CASES: dict[str, Callable[[Subject], Case]] = {
-    "plain": _plain,
-    "critic": _critic,
+    "plain": _protocol_case,
+    "critic": _critic_case,
     # without refined pairs, whose choice takes a fit: their budget goes into the others
-    "gram": lambda of: _joint(
+    "gram": lambda of: _joint_case(
         replace(of, schemas=of.tables, config=replace(of.config, refined=0))
     ),
-    "joint": _joint,
-    "joint-alone": partial(_joint, alone=True),
+    "joint": _joint_case,
+    "joint-alone": partial(_joint_case, alone=True),
     "aggregators": lambda of: AggregatorsAudit(
         config=of.config,
         schemas=of.schemas,
         budgets=of.budgets,
         target=of.target,
-        people=of.few,
+        people=of.n_people,
     ).case(),
     "reports": lambda of: cohort_case(
         of.protocol, of.config, of.tables[of.target], of.budget, target=of.target
@@ -231,7 +237,7 @@ def audit_run_file(
     number of people sets the sampling rate; it is read from the run's card where the
     run was carried out, and a rate of one in ten is taken where it was not.
     """
-    case = case_of_run(file, protocol, config, party=party, people=people)
+    case = case_from_run(file, protocol, config, party=party, people=people)
     result = audit_protocol(case, trials=trials, seconds=seconds)
     if case.tight is None:
         return result
@@ -241,7 +247,7 @@ def audit_run_file(
         return result
 
 
-def case_of_run(
+def case_from_run(
     file: RunFile,
     protocol: Protocol,
     config: Any,
@@ -251,21 +257,28 @@ def case_of_run(
 ) -> Case:
     if people is not None:
         whole(people=people)
-    name = party or min(
-        file.parties, key=lambda each: float(file.parties[each].epsilon)
+    audited = party or min(
+        file.parties, key=lambda party_name: float(file.parties[party_name].epsilon)
     )
-    one_of(file.parties, party=name)
-    paths = {each: file.path(section.schema) for each, section in file.parties.items()}
-    budgets = {each: section.budget() for each, section in file.parties.items()}
-    schemas = {each: load_schema(path) for each, path in paths.items()}
+    one_of(file.parties, party=audited)
+    paths = {
+        party_name: file.path(section.schema)
+        for party_name, section in file.parties.items()
+    }
+    budgets = {
+        party_name: section.budget() for party_name, section in file.parties.items()
+    }
+    schemas = {party_name: load_schema(path) for party_name, path in paths.items()}
     protocol.require_kinds(schemas)
     case = CASES[protocol.audit](
-        Subject(protocol, config, schemas, budgets, name, people, file.path(file.out))
+        Subject(
+            protocol, config, schemas, budgets, audited, people, file.path(file.out)
+        )
     )
-    return replace(case, notes=(f"party {name}", *case.notes))
+    return replace(case, notes=(f"party {audited}", *case.notes))
 
 
-def _people(out: Path) -> int | None:
+def _read_people(out: Path) -> int | None:
     try:
         return int(read_json(out / "generator" / "card.json")["people"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -31,9 +31,9 @@ from understudy.evaluate.audit.bounds import (
     Errors,
     Numbers,
     Tightness,
-    explained,
-    plain,
-    separate,
+    bound_errors,
+    consistent_epsilon,
+    epsilon_from_rates,
 )
 from understudy.ground.check import finite, in_range, positive, whole
 from understudy.ground.errors import ConfigError
@@ -50,9 +50,9 @@ UNREAD = (
     "settings, not data."
 )
 LEARNED = "by a linear rule learned from half of the trials"
-LEAST_TRIALS = math.ceil(4 / PILOT)  # half of them may go into a learned rule
+MIN_TRIALS = math.ceil(4 / PILOT)  # half of them may go into a learned rule
 # those that differ the most; a discriminant of more would learn the noise
-_MOST_FEATURES = 256
+_MAX_FEATURES = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +76,15 @@ class View:
         confidence: float,
     ) -> "View":
         """Bound ε by the scores with the person, and without."""
-        errors = separate(*scores, confidence=confidence)
-        extreme = separate(*scores, aim=plain(delta), confidence=confidence)
-        least = explained(errors, claimed, delta)
-        other = extreme.epsilon(delta)
-        return cls(adversary=adversary, observed=least, any_noise=other, errors=errors)
+        errors = bound_errors(*scores, confidence=confidence)
+        extreme = bound_errors(
+            *scores, aim=epsilon_from_rates(delta), confidence=confidence
+        )
+        observed = consistent_epsilon(errors, claimed, delta)
+        any_noise = extreme.epsilon(delta)
+        return cls(
+            adversary=adversary, observed=observed, any_noise=any_noise, errors=errors
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return vars(self) | {
@@ -105,11 +109,11 @@ class AuditResult:
         """The measured ε is at least this, with the stated confidence for all
         adversaries together.
         """
-        most = max(view.observed for view in self.views)
+        observed = max(view.observed for view in self.views)
         return (
-            most
+            observed
             if self.tight is None
-            else max(most, min(self.claimed, self.tight.observed(self.delta)))
+            else max(observed, min(self.claimed, self.tight.observed(self.delta)))
         )
 
     @property
@@ -189,7 +193,7 @@ class Case:
     tight: Callable[[int, float], Tightness] | None = None
 
 
-def seat(name: str, budget: Budget, seed: int) -> dict[str, Any]:
+def rehearsal_options(name: str, budget: Budget, seed: int) -> dict[str, Any]:
     """What a party of an audit has besides rows: a ledger in memory, and randomness by
     a seed.
     """
@@ -214,20 +218,20 @@ def audit_protocol(
     """Run a case `trials` times in each world, or until the seconds are over, and bound
     ε by the target's ledger.
     """
-    _enough(trials, confidence)
+    _check_trials(trials, confidence)
     positive(seconds=seconds)
-    begun = time.monotonic()
+    start = time.monotonic()
     done = 0
     price = 0.0
     claimed: Spend = {}
     rows: dict[bool, list[list[float]]] = {True: [], False: []}
-    while done < trials and (done < LEAST_TRIALS or time.monotonic() < begun + seconds):
+    while done < trials and (done < MIN_TRIALS or time.monotonic() < start + seconds):
         for present in rows:
             parties = case.parties(present, 2 * (seed * trials + done) + present)
-            seen = Seen(parties)
-            case.train(seen)
+            recording = RecordingParties(parties)
+            case.train(recording)
             target = parties[case.target]
-            replies = seen.replies[case.target]
+            replies = recording.replies[case.target]
             rows[present].append(
                 [score(target, replies) for score in case.scores.values()]
                 or case.numbers(target, replies)
@@ -240,19 +244,22 @@ def audit_protocol(
         done += 1
         if watch is not None:
             watch(done)
-    there = table(rows[True])
-    gone = table(rows[False])
+    present_scores = pad_rows(rows[True])
+    absent_scores = pad_rows(rows[False])
     if case.scores:
-        sides = {name: (there[:, i], gone[:, i]) for i, name in enumerate(case.scores)}
+        sides = {
+            name: (present_scores[:, i], absent_scores[:, i])
+            for i, name in enumerate(case.scores)
+        }
     else:
-        sides = {f"{SERVER}, {LEARNED}": learned(there, gone)}
+        sides = {f"{SERVER}, {LEARNED}": learned_scores(present_scores, absent_scores)}
     doubt = (1 - confidence) / len(sides)  # shared, so that all views hold together
     return AuditResult(
         claimed=price,
         delta=delta,
         confidence=confidence,
         trials=done,
-        seconds=time.monotonic() - begun,
+        seconds=time.monotonic() - start,
         views=tuple(
             View.from_scores(name, scores, claimed, delta, 1 - doubt)
             for name, scores in sides.items()
@@ -267,12 +274,12 @@ def audit_protocol(
     )
 
 
-def _enough(trials: int, confidence: float) -> None:
+def _check_trials(trials: int, confidence: float) -> None:
     whole(trials=trials)
     in_range(0, 1, confidence=confidence)
-    if trials < LEAST_TRIALS:
+    if trials < MIN_TRIALS:
         raise ConfigError(
-            f"trials must be at least {LEAST_TRIALS}, not {trials}. Nothing was run."
+            f"trials must be at least {MIN_TRIALS}, not {trials}. Nothing was run."
         )
 
 
@@ -285,7 +292,7 @@ def _price(claimed: Spend, delta: float) -> float:
     return price
 
 
-class Seen:
+class RecordingParties:
     """Parties in this process, and every reply that the server gets from them."""
 
     def __init__(self, parties: Mapping[str, Party]) -> None:
@@ -335,7 +342,7 @@ def _numbers(value: object) -> list[float]:
     return []
 
 
-def table(rows: Sequence[Sequence[float]]) -> Numbers:
+def pad_rows(rows: Sequence[Sequence[float]]) -> Numbers:
     """All rows, the shorter ones filled up with zeros."""
     return (
         np.array([*zip_longest(*rows, fillvalue=0.0)], dtype=float)
@@ -344,7 +351,7 @@ def table(rows: Sequence[Sequence[float]]) -> Numbers:
     )
 
 
-def learned(present: Numbers, absent: Numbers) -> tuple[Numbers, Numbers]:
+def learned_scores(present: Numbers, absent: Numbers) -> tuple[Numbers, Numbers]:
     """Scores of the second half of the runs, by a linear discriminant of the first
     half.
     """
@@ -359,11 +366,11 @@ def learned(present: Numbers, absent: Numbers) -> tuple[Numbers, Numbers]:
     moves = np.flatnonzero(spread > 1e-12 * np.abs(centre))
     if not len(moves):
         return np.zeros(len(present) - half), np.zeros(len(absent) - half)
-    apart = (
+    separation = (
         np.abs(present[:half, moves].mean(0) - absent[:half, moves].mean(0))
         / spread[moves]
     )
-    best = moves[np.argsort(-apart)[:_MOST_FEATURES]]
+    best = moves[np.argsort(-separation)[:_MAX_FEATURES]]
 
     def features(runs: Numbers) -> Numbers:
         return np.asarray((runs[:, best] - centre[best]) / spread[best])

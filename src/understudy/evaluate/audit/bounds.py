@@ -68,9 +68,9 @@ Aim = Callable[[Numbers, Numbers], Numbers]
 # the share of the scores that chooses the threshold, and how cautiously
 PILOT = 0.2
 PILOT_CONFIDENCE = 0.8
-_TOUCH = (0.1, 1.0)  # ε at which a curve is held against the rates
-_FAR = 5.0  # noise is scaled by 2⁻⁵ to 2⁵
-_NEAR = 0.04  # and this exactly, in powers of two
+_TEST_EPSILONS = (0.1, 1.0)  # ε at which a curve is held against the rates
+_MAX_LOG_NOISE = 5.0  # noise is scaled by 2⁻⁵ to 2⁵
+_LOG_NOISE_WIDTH = 0.04  # and this exactly, in powers of two
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,9 @@ class Errors:
 
     def epsilon(self, delta: float) -> float:
         """No (ε, δ)-DP release with a smaller ε allows these rates."""
-        return float(plain(delta)(np.array(self.false_alarm), np.array(self.miss)))
+        return float(
+            epsilon_from_rates(delta)(np.array(self.false_alarm), np.array(self.miss))
+        )
 
     def delta(self, epsilon: float) -> float:
         """No (ε, δ)-DP release with a smaller δ allows these rates."""
@@ -97,13 +99,13 @@ class Errors:
         """How far two unit normals lie apart, at least, that can be told apart so well
         (Gaussian DP).
         """
-        return float(gaussian(np.array(self.false_alarm), np.array(self.miss)))
+        return float(mu_from_rates(np.array(self.false_alarm), np.array(self.miss)))
 
     def to_dict(self) -> dict[str, float]:
         return asdict(self)
 
 
-def plain(delta: float) -> Aim:
+def epsilon_from_rates(delta: float) -> Aim:
     """ε at this δ from two error rates."""
 
     def bound(alarm: Numbers, miss: Numbers) -> Numbers:
@@ -117,16 +119,16 @@ def plain(delta: float) -> Aim:
     return bound
 
 
-def gaussian(alarm: Numbers, miss: Numbers) -> Numbers:
+def mu_from_rates(alarm: Numbers, miss: Numbers) -> Numbers:
     """μ from two error rates."""
     return np.asarray(np.maximum(norm.isf(alarm) - norm.ppf(miss), 0))
 
 
-def separate(
+def bound_errors(
     present: ArrayLike,
     absent: ArrayLike,
     *,
-    aim: Aim = gaussian,
+    aim: Aim = mu_from_rates,
     confidence: float = 0.95,
 ) -> Errors:
     """Bound the errors of the rule "a score of at least t: the person was there".
@@ -173,7 +175,7 @@ def _rates(
     return high[0], high[1]
 
 
-def explained(errors: Errors, claimed: Spend, delta: float) -> float:
+def consistent_epsilon(errors: Errors, claimed: Spend, delta: float) -> float:
     """The least ε at `delta` that the claimed events have with any amount of noise,
     given these errors.
 
@@ -193,38 +195,40 @@ def explained(errors: Errors, claimed: Spend, delta: float) -> float:
             if errors.mu > 0
             else 0.0
         )
-    touches = [
+    test_points = [
         (errors.epsilon(delta), delta),
-        *((at, errors.delta(at)) for at in _TOUCH),
+        *((epsilon_at, errors.delta(epsilon_at)) for epsilon_at in _TEST_EPSILONS),
     ]
 
     def allows(log_noise: float) -> bool:
-        spend = scaled(flat, 2.0**log_noise)
+        spend = scale_noise(flat, 2.0**log_noise)
         with np.errstate(over="ignore"):  # an ε beyond all numbers forbids nothing
             return all(
-                at <= epsilon(spend, least)
-                for at, least in touches
-                if at > 0 and least >= 0
+                epsilon_at <= epsilon(spend, delta_at)
+                for epsilon_at, delta_at in test_points
+                if epsilon_at > 0 and delta_at >= 0
             )
 
-    low, high = (0.0, _FAR) if allows(0.0) else (-1.0, 0.0)
-    if high == _FAR and allows(high):
+    low, high = (0.0, _MAX_LOG_NOISE) if allows(0.0) else (-1.0, 0.0)
+    if high == _MAX_LOG_NOISE and allows(high):
         return 0.0
     while low < 0 and not allows(low):
         low, high = low - 1, low
-        if low < -_FAR:
+        if low < -_MAX_LOG_NOISE:
             return math.inf
-    return epsilon(scaled(flat, 2.0 ** _border(allows, low, high, _NEAR)[1]), delta)
+    return epsilon(
+        scale_noise(flat, 2.0 ** _bisect(allows, low, high, _LOG_NOISE_WIDTH)[1]), delta
+    )
 
 
-def scaled(spend: Spend, factor: float) -> dict[DpEvent, int]:
+def scale_noise(spend: Spend, factor: float) -> dict[DpEvent, int]:
     """The same uses with `factor` times the noise."""
-    return {_scaled(event, factor): count for event, count in spend.items()}
+    return {_scale_event(event, factor): count for event, count in spend.items()}
 
 
-def _scaled(event: DpEvent, factor: float) -> DpEvent:
+def _scale_event(event: DpEvent, factor: float) -> DpEvent:
     if isinstance(event, PoissonSampledDpEvent):
-        return attrs.evolve(event, event=_scaled(event.event, factor))
+        return attrs.evolve(event, event=_scale_event(event.event, factor))
     powers = {
         "noise_multiplier": 1,
         "sigma": 1,
@@ -240,7 +244,7 @@ def _scaled(event: DpEvent, factor: float) -> DpEvent:
     )
 
 
-def _border(
+def _bisect(
     holds: Callable[[float], bool], low: float, high: float, width: float
 ) -> tuple[float, float]:
     """Where something that holds at `low` stops: the last value found at which it does,
@@ -258,7 +262,7 @@ Key = tuple[str, str] | float  # a stage and one of its blocks, or the noise of 
 WIDTH = 1.05  # how far apart the ends of an interval may be
 CONFIDENCE = 0.999
 MAX_RUNS = 400
-_ROUNDED = 1e-3  # a σ is rounded up to a part of 1/64
+_ROUNDING = 1e-3  # a σ is rounded up to a part of 1/64
 
 
 class NoGaussianError(ConfigError):
@@ -282,27 +286,27 @@ class Tightness:
     """
 
     claimed: float
-    least: float
-    most: float
+    lower: float
+    upper: float
     draws: int
     noise: float
 
     @property
     def broken(self) -> bool:
         """Whether more is told than was claimed, or noise is less than was stated."""
-        return self.least > self.claimed * (1 + _ROUNDED) or self.noise < 1 - _ROUNDED
+        return self.lower > self.claimed * (1 + _ROUNDING) or self.noise < 1 - _ROUNDING
 
     def observed(self, delta: float) -> float:
         """The least μ as an ε."""
         return (
-            epsilon({GaussianDpEvent(1 / self.least): 1}, delta) if self.least else 0.0
+            epsilon({GaussianDpEvent(1 / self.lower): 1}, delta) if self.lower else 0.0
         )
 
     def __str__(self) -> str:
-        share = f"{self.least / self.claimed:.0%} to {self.most / self.claimed:.0%}"
+        share = f"{self.lower / self.claimed:.0%} to {self.upper / self.claimed:.0%}"
         return (
-            f"whoever knows everybody else: μ between {self.least:.3f} and "
-            f"{self.most:.3f}, {share} of the {self.claimed:.3f} that is claimed; "
+            f"whoever knows everybody else: μ between {self.lower:.3f} and "
+            f"{self.upper:.3f}, {share} of the {self.claimed:.3f} that is claimed; "
             f"{self.draws:,} draws of noise, which is at most {self.noise:.1%} of what "
             "was stated"
         )
@@ -312,13 +316,13 @@ def claimed_mu(spend: Spend) -> float:
     """μ of Gaussian uses together. NoGaussianError for any other."""
     total = 0.0
     for event, count in spend.items():
-        for one, times in flatten(event, count).items():
-            if isinstance(one, GaussianDpEvent):
-                total += times / one.noise_multiplier**2
-            elif isinstance(one, DiscreteGaussian):
-                total += times * (one.sensitivity / one.sigma) ** 2
+        for use, times in flatten(event, count).items():
+            if isinstance(use, GaussianDpEvent):
+                total += times / use.noise_multiplier**2
+            elif isinstance(use, DiscreteGaussian):
+                total += times * (use.sensitivity / use.sigma) ** 2
             else:
-                raise NoGaussianError(f"{one!r} is no Gaussian noise, so it has no μ.")
+                raise NoGaussianError(f"{use!r} is no Gaussian noise, so it has no μ.")
     return math.sqrt(total)
 
 
@@ -334,7 +338,7 @@ def tightness(
     """
     moves = list[dict[Key, float]]()
     noises = dict[Key, list[NDArray[Any]]]()
-    begun = time.monotonic()
+    start = time.monotonic()
     squares = 0.0  # of the noise, over its variance as stated
     while True:
         blocks, spend = look(len(moves))
@@ -344,64 +348,65 @@ def tightness(
         for key, block in blocks.items():
             noises.setdefault(key, []).append(block.noise)
             squares += float(np.square(block.noise).sum()) / block.variance
-        many = {key: sum(map(len, parts)) for key, parts in noises.items()}
+        n_draws = {key: sum(map(len, parts)) for key, parts in noises.items()}
         weights = {
             key: moves[-1][key] / block.variance for key, block in blocks.items()
         }
-        doubt = (1 - CONFIDENCE) / (2 * len(many) + 1)
+        doubt = (1 - CONFIDENCE) / (2 * len(n_draws) + 1)
         ends = [
-            {key: float(quantile(doubt, n)) for key, n in many.items()}
+            {key: float(quantile(doubt, n)) for key, n in n_draws.items()}
             for quantile in (chi2.ppf, chi2.isf)
         ]
         low, high = (
-            sum(w * end[key] / many[key] for key, w in weights.items()) for end in ends
+            sum(w * end[key] / n_draws[key] for key, w in weights.items())
+            for end in ends
         )
         if (
             high <= WIDTH**2 * low
             or len(moves) >= max_runs
-            or time.monotonic() > begun + seconds
+            or time.monotonic() > start + seconds
         ):
             break
     noise = {
         key: float(np.square(np.concatenate(parts)).sum())
         for key, parts in noises.items()
     }
-    least, most = (
+    lower, upper = (
         max(
-            sum(square * end[key] / noise[key] for key, square in one.items())
-            for one in moves
+            sum(square * end[key] / noise[key] for key, square in run_moves.items())
+            for run_moves in moves
         )
         for end in ends
     )
-    draws = sum(many.values())
-    loudest = math.sqrt(squares / float(chi2.ppf(doubt, draws)))
+    draws = sum(n_draws.values())
+    noise_bound = math.sqrt(squares / float(chi2.ppf(doubt, draws)))
     return Tightness(
-        claimed_mu(spend), math.sqrt(least), math.sqrt(most), draws, loudest
+        claimed_mu(spend), math.sqrt(lower), math.sqrt(upper), draws, noise_bound
     )
 
 
 def blocks_of_release(
-    without: Measurements,
+    without_person: Measurements,
     with_person: Measurements,
-    others: Mapping[str, Mapping[str, Tensor]],
+    others_sums: Mapping[str, Mapping[str, Tensor]],
 ) -> dict[Key, Block]:
     """Those of a joint release. `others`: what everybody else adds to every block."""
     blocks: dict[Key, Block] = {}
-    for name in without:
-        for key, spec in without.stage(name).blocks.items():
+    for name in without_person:
+        for key, spec in without_person.stage(name).blocks.items():
             unit = torch.ones(spec.shape, dtype=torch.float64)
             unit += 0 if spec.diagonal is None else (math.sqrt(2) - 1) * spec.diagonal
-            holders = len(without.holders(spec))
-            sums = without.record.sums[name][key].double()
+            holders = len(without_person.holders(spec))
+            sums = without_person.record.sums[name][key].double()
             # the share of the noise's variance that those who collude do not know
-            left = (
-                holders - min(without.study.pricing.colluding, holders - 1)
+            unknown_share = (
+                holders - min(without_person.study.pricing.colluding, holders - 1)
             ) / holders
             moved = with_person.record.sums[name][key] - sums
-            noise = sums - others[name][key].double()
+            noise = sums - others_sums[name][key].double()
             blocks[name, key] = Block(
                 (moved / unit).numpy().ravel(),
-                math.sqrt(left) * (noise / unit).numpy().ravel(),
-                without.deviations(name)[key] ** 2 * left,
+                math.sqrt(unknown_share) * (noise / unit).numpy().ravel(),
+                without_person.deviations(name)[key] ** 2 * unknown_share,
             )
     return blocks

@@ -34,7 +34,13 @@ from torch import Tensor
 
 from understudy.data.kinds import TABLE
 from understudy.data.schema import Boolean, Schema
-from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, Seen, seat
+from understudy.evaluate.audit.auditing import (
+    SERVER,
+    UNREAD,
+    Case,
+    RecordingParties,
+    rehearsal_options,
+)
 from understudy.ground.errors import ConfigError
 from understudy.models.kernels.clients import RmsProp
 from understudy.models.nets.gan import densify
@@ -63,7 +69,7 @@ class CanaryScenario:
     alone: bool = False
 
 
-class _Over(Exception):  # noqa: N818 - nothing is wrong
+class _LastRoundAnswered(Exception):  # noqa: N818 - nothing is wrong
     """The last round is answered."""
 
 
@@ -82,21 +88,21 @@ class WatchedRound(CriticRound):
     one person.
     """
 
-    world: CanaryScenario
+    scenario: CanaryScenario
     rate: float | None
     evidence: float
-    drawn: Tensor
+    occurrences: Tensor
 
-    def watched(self, world: CanaryScenario, rate: float | None) -> Self:
+    def watch_canary(self, scenario: CanaryScenario, rate: float | None) -> Self:
         """In this world. `rate`: how likely the canary is drawn; None where it is known
         when.
         """
-        self.world = world
+        self.scenario = scenario
         self.rate = rate
         self.evidence = 0.0
         # how often each person was
-        self.drawn = torch.zeros(len(self.rows), dtype=torch.int64)
-        if world.alone:
+        self.occurrences = torch.zeros(len(self.rows), dtype=torch.int64)
+        if scenario.alone:
             self.noise_multiplier = 0.0
             # Under much noise RMSprop divides by about the same everywhere: the mean
             # moves as in plain descent.
@@ -104,19 +110,20 @@ class WatchedRound(CriticRound):
         return self
 
     def __call__(self, batches: Sequence[Tensor], seed: int) -> Tensor:
-        canary = self.world.canary
-        self.drawn += torch.bincount(
-            torch.cat(list(batches)), minlength=len(self.drawn)
+        canary = self.scenario.canary
+        self.occurrences += torch.bincount(
+            torch.cat(list(batches)), minlength=len(self.occurrences)
         )
-        if self.world.alone:
+        if self.scenario.alone:
             batches = [torch.tensor([canary])] * len(batches)
-        kept = [
-            batch if self.world.present else batch[batch != canary] for batch in batches
+        watched_batches = [
+            batch if self.scenario.present else batch[batch != canary]
+            for batch in batches
         ]
         self._known = iter(
             [
                 (bool((b == canary).any()), k != canary)
-                for b, k in zip(batches, kept, strict=True)
+                for b, k in zip(batches, watched_batches, strict=True)
             ]
         )
         # in place of the secret synthetic row that the canary is paired with
@@ -124,7 +131,7 @@ class WatchedRound(CriticRound):
             self._stand_in = self.network.branch(self.name, self.latent(seed)).mean(
                 0, keepdim=True
             )
-        return super().__call__(kept, seed)
+        return super().__call__(watched_batches, seed)
 
     def step(
         self,
@@ -134,24 +141,24 @@ class WatchedRound(CriticRound):
         noise: Normals,
         mask: Tensor | None = None,
     ) -> None:
-        canary, (drawn, known) = self.world.canary, next(self._known)
-        own = self._clipped(
+        canary, (canary_sampled, not_canary) = self.scenario.canary, next(self._known)
+        canary_gradient = self._clipped(
             self.rows[canary : canary + 1], self._stand_in, torch.tensor([0.5])
         )
-        others = self._clipped(real[known], fake[known], mix[known])
+        others_sum = self._clipped(real[not_canary], fake[not_canary], mix[not_canary])
         super().step(real, fake, mix, noise, mask)
-        if self.world.alone:
+        if self.scenario.alone:
             return
-        noised = _flat(
+        noised = _flatten(
             [(weight.grad, bias.grad) for weight, bias in self.critic.layers]
         )
-        left = noised * self.batch - others
+        residual = noised * self.batch - others_sum
         ratio = (
-            float(left @ own - own @ own / 2)
+            float(residual @ canary_gradient - canary_gradient @ canary_gradient / 2)
             / (self.noise_multiplier * self.clip_norm) ** 2
         )
         if self.rate is None:
-            self.evidence += ratio * drawn
+            self.evidence += ratio * canary_sampled
         else:  # log(1 − q + q·e^ratio)
             self.evidence += float(
                 np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + ratio)
@@ -169,7 +176,7 @@ class WatchedRound(CriticRound):
             penalty=self.penalty,
             slope=self.critic.slope,
         )
-        return _flat(total)
+        return _flatten(total)
 
 
 class WatchedParty(VertiGanParty):
@@ -177,15 +184,15 @@ class WatchedParty(VertiGanParty):
 
     round_type = WatchedRound
 
-    def __init__(self, world: CanaryScenario, *holder: Any, **more: Any) -> None:
+    def __init__(self, scenario: CanaryScenario, *holder: Any, **more: Any) -> None:
         super().__init__(*holder, **more)
-        self.world = world
+        self.scenario = scenario
 
     @cached_property
     def critic_round(self) -> WatchedRound:
         secret = self.config.sampling == "private" and self.rate < 1
-        return cast(WatchedRound, super().critic_round).watched(
-            self.world, self.rate if secret else None
+        return cast(WatchedRound, super().critic_round).watch_canary(
+            self.scenario, self.rate if secret else None
         )
 
 
@@ -227,13 +234,15 @@ class VertiGanAudit:
             canary = int(
                 self._after_run(CanaryScenario(canary=0, present=True))[
                     0
-                ].critic_round.drawn.argmax()
+                ].critic_round.occurrences.argmax()
             )
-        worlds = (
-            CanaryScenario(canary=canary, present=there, alone=True)
-            for there in (True, False)
+        scenarios = (
+            CanaryScenario(canary=canary, present=present, alone=True)
+            for present in (True, False)
         )
-        towards, away = (gradients(*self._after_run(world)) for world in worlds)
+        towards, away = (
+            gradients(*self._after_run(scenario)) for scenario in scenarios
+        )
 
         def server(party: Any, replies: list[Reply]) -> float:
             return float(gradients(party, replies) @ (towards - away))
@@ -260,19 +269,23 @@ class VertiGanAudit:
 
     @cached_property
     def _schemas(self) -> dict[str, Schema]:
-        own = self.schema if self.schema.person is None else self.schema.as_drawn()
-        return {self.name: own, OTHER: Schema(columns=(Boolean(name=OTHER),))}
+        schema = self.schema if self.schema.person is None else self.schema.as_drawn()
+        return {self.name: schema, OTHER: Schema(columns=(Boolean(name=OTHER),))}
 
-    def _parties(self, world: CanaryScenario, trial: int) -> dict[str, VertiGanParty]:
+    def _parties(
+        self, scenario: CanaryScenario, trial: int
+    ) -> dict[str, VertiGanParty]:
         def holder(number: int, name: str) -> dict[str, Any]:
             return {
                 "name": name,
-                "table": TABLE.made_up(self._schemas[name], self.people, world.canary),
-                **seat(name, self.budget, 2 * trial + number),
+                "table": TABLE.made_up(
+                    self._schemas[name], self.people, scenario.canary
+                ),
+                **rehearsal_options(name, self.budget, 2 * trial + number),
             }
 
         return {
-            self.name: WatchedParty(world, **holder(0, self.name)),
+            self.name: WatchedParty(scenario, **holder(0, self.name)),
             OTHER: IdleParty(**holder(1, OTHER)),
         }
 
@@ -281,16 +294,16 @@ class VertiGanAudit:
 
         def watch(progress: Progress) -> None:
             if progress.done == progress.rounds:
-                raise _Over
+                raise _LastRoundAnswered
 
-        with suppress(_Over):
+        with suppress(_LastRoundAnswered):
             verti_gan.train(self.config, parties, self._schemas, watch=watch)
 
-    def _after_run(self, world: CanaryScenario) -> tuple[Any, list[Reply]]:
+    def _after_run(self, scenario: CanaryScenario) -> tuple[Any, list[Reply]]:
         """The audited party after a run in this world, and what it said."""
-        seen = Seen(self._parties(world, 0))
-        self._train(seen)
-        return seen.parties[self.name], seen.replies[self.name]
+        recording = RecordingParties(self._parties(scenario, 0))
+        self._train(recording)
+        return recording.parties[self.name], recording.replies[self.name]
 
 
 def gradients(party: Any, replies: list[Reply]) -> Tensor:
@@ -301,18 +314,23 @@ def gradients(party: Any, replies: list[Reply]) -> Tensor:
     )
 
 
-def _flat(layers: Sequence[tuple[Tensor | None, Tensor | None]]) -> Tensor:
+def _flatten(layers: Sequence[tuple[Tensor | None, Tensor | None]]) -> Tensor:
     return torch.cat(
         [part.flatten() for pair in layers for part in pair if part is not None]
     )
 
 
-def cut_down(config: verti_gan.Config, people: int) -> tuple[verti_gan.Config, int]:
+def shrink_config(
+    config: verti_gan.Config, people: int
+) -> tuple[verti_gan.Config, int]:
     """The same run in miniature, at the same sampling rate or one very close to it, and
     its number of people.
     """
     rate = min(1.0, config.batch / people)
-    ratios = [Fraction(rate).limit_denominator(most) for most in (5, 10, 20, 40)]
+    ratios = [
+        Fraction(rate).limit_denominator(max_denominator)
+        for max_denominator in (5, 10, 20, 40)
+    ]
     close = (ratio for ratio in ratios if abs(ratio - rate) <= rate / 20)
     ratio = next(close, Fraction(1, round(1 / rate)))
     scale = 2 if ratio.denominator == 1 else 1  # nobody trains on one person

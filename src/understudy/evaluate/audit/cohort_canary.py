@@ -29,7 +29,7 @@ import torch
 from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import TABLE, ArraySchema, kind_of
 from understudy.data.schema import Schema
-from understudy.evaluate.audit.auditing import UNREAD, Case, seat
+from understudy.evaluate.audit.auditing import UNREAD, Case, rehearsal_options
 from understudy.evaluate.audit.canaries import ROUNDS
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
@@ -72,10 +72,14 @@ def cohort_case(
 
     def build(present: bool, trial: int) -> Mapping[str, Party]:
         table = TABLE.made_up(schema, PEOPLE, 0 if present else None)
-        return {target: protocol.build(target, table, **seat(target, budget, trial))}
+        return {
+            target: protocol.build(
+                target, table, **rehearsal_options(target, budget, trial)
+            )
+        }
 
     described = {target: TABLE.made_up(schema, PEOPLE).schema}
-    said = (
+    note = (
         f"{PEOPLE} people, of whom the canary reports {rounds} times of at most "
         f"{config.cap}; the claim is for these"
     )
@@ -84,7 +88,7 @@ def cohort_case(
         parties=build,
         train=lambda parties: protocol.train(small, parties, described),
         numbers=canary_reports,
-        notes=(said, UNREAD),
+        notes=(note, UNREAD),
     )
 
 
@@ -101,23 +105,23 @@ def report_case(
         (torch.arange(size) == size - 1).long() if size > 1 else torch.zeros(1).long()
         for size in sizes
     ]
-    own = tuple(groups[column] for column in columns)
-    asked = ColumnSet(
-        tuple(columns), own, torch.ones(1, len(columns), dtype=torch.int64)
+    canary_groups = tuple(groups[column] for column in columns)
+    column_set = ColumnSet(
+        tuple(columns), canary_groups, torch.ones(1, len(columns), dtype=torch.int64)
     )
-    sent = as_sent(groups, [asked])
+    sent = as_sent(groups, [column_set])
 
     def build(present: bool, trial: int) -> Mapping[str, Party]:
         table = TABLE.made_up(schema, PEOPLE, 0 if present else None)
         return {
             target: one_report.PROTOCOL.build(
-                target, table, **seat(target, budget, trial)
+                target, table, **rehearsal_options(target, budget, trial)
             )
         }
 
     def ask(parties: Parties) -> None:
-        bare = Schema(columns=described.columns).to_dict()
-        parties.ask(one_report_party.Begin(config=asdict(config), schema=bare))
+        public_schema = Schema(columns=described.columns).to_dict()
+        parties.ask(one_report_party.Begin(config=asdict(config), schema=public_schema))
         which = torch.zeros(PEOPLE, dtype=torch.int64)
         parties.ask(
             one_report_party.Round(
@@ -125,13 +129,17 @@ def report_case(
             )
         )
 
-    def named(value: Any) -> float:
-        mechanism = SubsetSelection(cells=asked.cells, epsilon=config.epsilon_total)
-        found, _ = mechanism.decode(value.view(PEOPLE, -1))
-        return float((found[0] == 0).any())
+    def score_report(value: Any) -> float:
+        mechanism = SubsetSelection(
+            cells=column_set.cells, epsilon=config.epsilon_total
+        )
+        cells, _ = mechanism.decode(value.view(PEOPLE, -1))
+        return float((cells[0] == 0).any())
 
-    who = "a server that asks whether a row is the canary's"
-    return _asked_once(target, build, ask, named, who, "about a set of columns")
+    adversary = "a server that asks whether a row is the canary's"
+    return _single_report_case(
+        target, build, ask, score_report, adversary, "about a set of columns"
+    )
 
 
 def codes_case(
@@ -161,7 +169,7 @@ def codes_case(
         )
         return {
             target: class_means.ClassMeansParty(
-                target, rows, **seat(target, budget, trial)
+                target, rows, **rehearsal_options(target, budget, trial)
             )
         }
 
@@ -174,23 +182,23 @@ def codes_case(
             )
         )
 
-    def named(value: Any) -> float:
+    def score_report(value: Any) -> float:
         code = int.from_bytes(bytes(value[: class_means.CODE].tolist()), "big")
         return float(code in canarys) - float(code in nobodys)
 
-    who = "a server that looks for the codewords nearest to the canary"
-    return _asked_once(
-        target, build, ask, named, who, "for their direction from a centre"
+    adversary = "a server that looks for the codewords nearest to the canary"
+    return _single_report_case(
+        target, build, ask, score_report, adversary, "for their direction from a centre"
     )
 
 
-def _asked_once(
+def _single_report_case(
     target: str,
     parties: Callable[[bool, int], Mapping[str, Party]],
     ask: Callable[[Parties], None],
-    named: Callable[[Any], float],
-    who: str,
-    what: str,
+    score_report: Callable[[Any], float],
+    adversary: str,
+    described: str,
 ) -> Case:
     """People who report once, and who looks how at the one value that their host
     sends.
@@ -200,15 +208,15 @@ def _asked_once(
         (value,) = [
             reply.reports.value for reply in replies if isinstance(reply, Reported)
         ]
-        return named(value)
+        return score_report(value)
 
     return Case(
         target=target,
         parties=parties,
         train=ask,
-        scores={who: score},
+        scores={adversary: score},
         notes=(
-            f"{PEOPLE} people, each asked once {what} that was made up to find "
+            f"{PEOPLE} people, each asked once {described} that was made up to find "
             "the canary",
             UNREAD,
         ),
@@ -224,10 +232,13 @@ def canary_reports(party: Party, replies: list[Reply]) -> list[float]:
     form = form_of(party.reporter)  # type: ignore[attr-defined]
     sent = [reply for reply in replies if isinstance(reply, Reported)]
     claims: list[float] = []
-    for one in (from_message(reply.reports.value, form, PEOPLE) for reply in sent):
-        indices = None if one.indices is None else one.indices[:1]
+    for report in (from_message(reply.reports.value, form, PEOPLE) for reply in sent):
+        indices = None if report.indices is None else report.indices[:1]
         first = Report(
-            dims=one.dims, values=one.values[:1], indices=indices, scale=one.scale
+            dims=report.dims,
+            values=report.values[:1],
+            indices=indices,
+            scale=report.scale,
         )
         claims += first.total().to(torch.float64).tolist()
     return claims

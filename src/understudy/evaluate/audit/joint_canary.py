@@ -34,7 +34,13 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import NoRows, kind_of
 from understudy.data.schema import Block as Groups
-from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, Seen, seat
+from understudy.evaluate.audit.auditing import (
+    SERVER,
+    UNREAD,
+    Case,
+    RecordingParties,
+    rehearsal_options,
+)
 from understudy.evaluate.audit.bounds import (
     MAX_RUNS,
     Block,
@@ -71,28 +77,30 @@ class SumsAudit(ABC):
     target: str
     people: int
 
-    def searched(
+    def build_case(
         self,
         release: Callable[[Parties], T],
         evidence: Callable[[T], float],
-        who: str,
-        what: str,
+        adversary: str,
+        described: str,
     ) -> Case:
         """One person, with all rows, there or not; `evidence` speaks for them, of what
         was released.
         """
-        heard: list[T] = []
+        released: list[T] = []
 
         def train(parties: Parties) -> object:
-            heard[:] = [release(parties)]
-            return heard[0]
+            released[:] = [release(parties)]
+            return released[0]
 
         return Case(
             target=self.target,
-            parties=self.seats,
+            parties=self.build_parties,
             train=train,
-            scores={f"{SERVER}, {who}": lambda party, replies: evidence(heard[0])},
-            notes=(what, UNREAD),
+            scores={
+                f"{SERVER}, {adversary}": lambda party, replies: evidence(released[0])
+            },
+            notes=(described, UNREAD),
             tight=self.tight,
         )
 
@@ -103,18 +111,18 @@ class SumsAudit(ABC):
         where noise is not Gaussian.
         """
         return tightness(
-            lambda trial: self.look(2**20 * (seed + 1) + trial),
+            lambda trial: self.measure_canary(2**20 * (seed + 1) + trial),
             seconds=seconds,
             max_runs=max_runs,
         )
 
     @abstractmethod
-    def look(self, number: int) -> tuple[dict[Key, Block], Spend]:
+    def measure_canary(self, number: int) -> tuple[dict[Key, Block], Spend]:
         """What the canary moves in a run of this number, with its noise, and what was
         paid.
         """
 
-    def seats(self, present: bool, trial: int) -> dict[str, Party]:
+    def build_parties(self, present: bool, trial: int) -> dict[str, Party]:
         return {
             name: self.party(name, present, trial * len(self.schemas) + number)
             for number, name in enumerate(self.schemas)
@@ -151,33 +159,35 @@ class JointAudit(SumsAudit):
                 "made up."
             )
         canary = self._rows_seen(0, 1)
-        return self.searched(
+        return self.build_case(
             lambda parties: measure(study, parties),
-            lambda found: evidence(
-                found, canary, self.others, self.people, self.stages
+            lambda measurements: log_likelihood_ratio(
+                measurements, canary, self.everybody_else, self.people, self.stages
             ),
             "by what the canary would add",
             f"{study.family} over {study.grid.partition}, {self.people} people",
         )
 
-    def look(self, number: int) -> tuple[dict[Key, Block], Spend]:
+    def measure_canary(self, number: int) -> tuple[dict[Key, Block], Spend]:
         study = self.new_study()
-        again = self.new_study()
-        without = measure(study, Seen(self.seats(False, number)))
-        again.terms = (  # type: ignore[method-assign]
-            lambda name, measurements: without.record.terms[name]
+        repeated = self.new_study()
+        without_canary = measure(
+            study, RecordingParties(self.build_parties(False, number))
         )
-        seats = self.seats(True, number)
-        rest = counted(without, self.others, self.people - 1)
-        return blocks_of_release(without, measure(again, Seen(seats)), rest), seats[
-            self.target
-        ].ledger.spend()
+        repeated.terms = (  # type: ignore[method-assign]
+            lambda name, measurements: without_canary.record.terms[name]
+        )
+        parties = self.build_parties(True, number)
+        others_sums = exact_sums(without_canary, self.everybody_else, self.people - 1)
+        return blocks_of_release(
+            without_canary, measure(repeated, RecordingParties(parties)), others_sums
+        ), parties[self.target].ledger.spend()
 
     def new_study(self) -> Study[Any]:
         return self.study(self.config, self.schemas)
 
     @cached_property
-    def others(self) -> dict[str, Any]:
+    def everybody_else(self) -> dict[str, Any]:
         """Everybody but the canary, as each holder's stages see them."""
         return self._rows_seen(1, self.people)
 
@@ -199,10 +209,12 @@ class JointAudit(SumsAudit):
     def party(self, name: str, present: bool, seed: int) -> Party:
         kind = AlignedJointParty if len(self.schemas) > 1 else JointParty
         rows = self.rows(name, 0 if present else 1, self.people)
-        return kind(self.study, name, rows, **seat(name, self.budgets[name], seed))
+        return kind(
+            self.study, name, rows, **rehearsal_options(name, self.budgets[name], seed)
+        )
 
 
-def evidence(
+def log_likelihood_ratio(
     measurements: Measurements,
     canary: Mapping[str, Any],
     others: Mapping[str, Any],
@@ -213,52 +225,60 @@ def evidence(
     without, as a logarithm.
     """
     total = 0.0
-    own_parts = counted(measurements, canary, 1)
-    rest_parts = counted(measurements, others, people - 1)
+    canary_parts = exact_sums(measurements, canary, 1)
+    others_parts = exact_sums(measurements, others, people - 1)
     for name in stages or measurements:
         noise = measurements.deviations(name)
-        own = own_parts[name]
-        rest = rest_parts[name]
+        canary_sums = canary_parts[name]
+        others_sums = others_parts[name]
         for key, block in measurements.stage(name).blocks.items():
-            more = own[key].double()
-            less = rest[key].double()
+            canary_sum = canary_sums[key].double()
+            others_sum = others_sums[key].double()
             halved = (
                 torch.zeros(block.shape)
                 if block.diagonal is None
                 else 0.5 * block.diagonal
             )
-            off = measurements.record.sums[name][key].double() - less - more / 2
-            total += float((off * more * (1 - halved)).sum()) / noise[key] ** 2
+            residual = (
+                measurements.record.sums[name][key].double()
+                - others_sum
+                - canary_sum / 2
+            )
+            total += (
+                float((residual * canary_sum * (1 - halved)).sum()) / noise[key] ** 2
+            )
     return total
 
 
-def counted(
+def exact_sums(
     measurements: Measurements, rows: Mapping[str, Any], people: int
 ) -> dict[str, dict[str, Tensor]]:
     """What these people add to every stage, without noise."""
     grid = measurements.study.grid
-    counted = dict[str, dict[str, Tensor]]()
+    exact_sums = dict[str, dict[str, Tensor]]()
     products: dict[str, dict[Groups, Tensor]] = {}
     for name in measurements:
         stage = measurements.stage(name)
         parts = dict[str, Tensor]()
-        for own in rows.values():
-            parts |= stage.count(own)
+        for holder_rows in rows.values():
+            parts |= stage.count(holder_rows)
         if isinstance(stage, Multiplied) and (product := stage.product) is not None:
             vectors = {
-                grid.group_of(who): stage.vectors(own, 0, people).astype(np.int64)
-                for who, own in rows.items()
-                if grid.group_of(who) in product.widths
+                grid.group_of(holder): stage.vectors(holder_rows, 0, people).astype(
+                    np.int64
+                )
+                for holder, holder_rows in rows.items()
+                if grid.group_of(holder) in product.widths
             }
             products[name] = {
                 (g, h): torch.from_numpy(vectors[g].T @ vectors[h])
                 for g, h in product.pairs
             }
-        counted[name] = parts | stage.across(products)
-    return counted
+        exact_sums[name] = parts | stage.across(products)
+    return exact_sums
 
 
-class _Tables(protocol.TableTerms):
+class _NoiselessTables(protocol.TableTerms):
     """As the server has it who adds no noise. `unit`: of each cell's noise, beside
     others of its block.
     """
@@ -277,7 +297,7 @@ class _Tables(protocol.TableTerms):
         return torch.from_numpy(flat)
 
 
-class _Moments(MomentsPlan):
+class _NoiselessMoments(MomentsPlan):
     @property
     def unit(self) -> Tensor:
         return torch.cat(
@@ -310,36 +330,45 @@ class AggregatorsAudit(SumsAudit):
             raise ConfigError(
                 "an audit of two aggregators needs two people. Nothing was audited."
             )
-        if self._of_tables and any(own.person for own in self.schemas.values()):
-            made_up = {name: own.as_drawn() for name, own in self.schemas.items()}
+        if self._of_tables and any(
+            canary_sum.person for canary_sum in self.schemas.values()
+        ):
+            made_up = {
+                name: canary_sum.as_drawn() for name, canary_sum in self.schemas.items()
+            }
             return replace(self, schemas=made_up).case()
-        own = self._added(0, 1)
-        rest = self.others
-        weights = own / torch.from_numpy(self._server.scales) ** 2
-        return self.searched(
+        canary_sum = self._added(0, 1)
+        others_sum = self.everybody_else
+        weights = canary_sum / torch.from_numpy(self._server.scales) ** 2
+        return self.build_case(
             self._released,
-            lambda sums: float(((sums - rest - own / 2) * weights).sum()),
+            lambda sums: float(((sums - others_sum - canary_sum / 2) * weights).sum()),
             "its own noise left away",
             f"two aggregators, {self.people} people at each host",
         )
 
-    def look(self, number: int) -> tuple[dict[Key, Block], Spend]:
+    def measure_canary(self, number: int) -> tuple[dict[Key, Block], Spend]:
         """By the second aggregator's noise alone."""
         unit = self._server.unit
-        seats = self.seats(True, number)
+        parties = self.build_parties(True, number)
         scales = (torch.from_numpy(self._server.scales) / unit).numpy().round(9)
-        without = self._released(Seen(self.seats(False, number)))
-        both = self._released(Seen(seats)) - without, without - self.others
-        moved, noise = ((side / unit).numpy() for side in both)
+        without_canary = self._released(
+            RecordingParties(self.build_parties(False, number))
+        )
+        signals = (
+            self._released(RecordingParties(parties)) - without_canary,
+            without_canary - self.everybody_else,
+        )
+        moved, noise = ((side / unit).numpy() for side in signals)
         blocks = {
-            scale: Block(moved[alike], noise[alike], scale**2)
+            scale: Block(moved[same_scale], noise[same_scale], scale**2)
             for scale in np.unique(scales).tolist()
-            for alike in [scales == scale]
+            for same_scale in [scales == scale]
         }
-        return blocks, seats[self.target].ledger.spend()
+        return blocks, parties[self.target].ledger.spend()
 
     @cached_property
-    def others(self) -> Tensor:
+    def everybody_else(self) -> Tensor:
         """What everybody but the canary adds to the sum: every host has the same people
         beside it.
         """
@@ -355,7 +384,9 @@ class AggregatorsAudit(SumsAudit):
     def _server(self) -> Any:
         """The terms, as the server has them who adds no noise."""
         config = replace(self.config, key="", least_people=1, at_least=None)
-        return (_Tables if self._of_tables else _Moments).joint(config, self.schemas)
+        return (_NoiselessTables if self._of_tables else _NoiselessMoments).joint(
+            config, self.schemas
+        )
 
     @property
     def _of_tables(self) -> bool:
@@ -373,7 +404,7 @@ class AggregatorsAudit(SumsAudit):
         return self.target if self.target in hosts else hosts[0]
 
     def party(self, name: str, present: bool, seed: int) -> Party:
-        of: Protocol = (protocol if self._of_tables else moments).PROTOCOL
+        run_protocol: Protocol = (protocol if self._of_tables else moments).PROTOCOL
         first = 0 if present and name == self._host else 1
         aggregates = name == self.config.aggregator
         rows = (
@@ -381,4 +412,6 @@ class AggregatorsAudit(SumsAudit):
             if aggregates
             else self.rows(name, first, self.people)
         )
-        return of.build(name, rows, **seat(name, self.budgets[name], seed))
+        return run_protocol.build(
+            name, rows, **rehearsal_options(name, self.budgets[name], seed)
+        )

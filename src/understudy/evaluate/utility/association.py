@@ -42,38 +42,40 @@ from understudy.data.schema import Schema
 from understudy.evaluate.figure import SCOPES, Figure, FigureKey
 from understudy.evaluate.utility.marginals import (
     Codes,
-    checked,
-    occupied,
+    check_tables,
+    count_occupied,
     party_numbers,
-    references,
+    reference_tables,
 )
 from understudy.evaluate.utility.values import Values
 
 Matrix = NDArray[np.float64]
 
 CHUNK = 1 << 22  # cells of a block of rows that is worked on at once
-ROWS = 20_000
-PAIRS = 2_000
-BOTH = 100  # rows that have both columns of a pair, at least, or half of a short table
+MAX_ROWS = 20_000
+MAX_PAIRS = 2_000
+MIN_COMMON_ROWS = (
+    100  # rows that have both columns of a pair, at least, or half of a short table
+)
 # pairs that differ most, of which it is found out how far real rows differ from each
 # other
 FURTHEST = 20
-PARTINGS = 10  # of the real rows, for that
+SPLITS = 10  # of the real rows, for that
 MEASURES = ("pearson", "spearman", "cramers_v", "correlation_ratio")
 
 
 @dataclass(frozen=True)
 class Pair:
     measure: str
-    one: str
-    other: str
+    first: str
+    second: str
     real: float
     synthetic: float
     # the deviation of the difference between two tables of real rows of these sizes
     noise: float | None = None
 
     @property
-    def off(self) -> float:
+    def difference(self) -> float:
         return abs(self.synthetic - self.real)
 
 
@@ -97,97 +99,106 @@ def associations(
     each other in the pairs that differ most.
     """
     rng = np.random.default_rng([seed, 5])
-    rows = [table[rng.permutation(len(table))[:ROWS]] for table in (truth, *tables)]
+    rows = [table[rng.permutation(len(table))[:MAX_ROWS]] for table in (truth, *tables)]
     party = party_numbers(owners or [None] * len(schema.columns))
     figures: list[Figure] = []
     pairs: list[Pair] = []
     for measure in MEASURES:
-        sets = _sets(schema, measure, rng)
-        real, *others = (_strengths(schema, measure, sets, table) for table in rows)
+        sets = _column_pairs(schema, measure, rng)
+        real, *compared = (_strengths(schema, measure, sets, table) for table in rows)
         # a table without a coefficient keeps nothing of it
-        others = [np.nan_to_num(other) for other in others]
-        known = ~np.isnan(real) & _enough(rows[0], sets)
+        compared = [np.nan_to_num(strengths) for strengths in compared]
+        has_coefficient = ~np.isnan(real) & _has_enough_rows(rows[0], sets)
         cross = party[sets[:, 0]] != party[sets[:, 1]]
         for scope in SCOPES if owners is not None else SCOPES[:1]:
             where = (
-                known
+                has_coefficient
                 & {"all": np.ones_like(cross), "within": ~cross, "cross": cross}[scope]
             )
             figures.append(
                 _figure(
-                    FigureKey.within(measure, scope),
+                    FigureKey.for_scope(measure, scope),
                     real[where],
-                    [other[where] for other in others],
+                    [strengths[where] for strengths in compared],
                 )
             )
         names = schema.names
         pairs += [
             Pair(measure, names[i], names[j], float(a), float(b))
             for (i, j), a, b in zip(
-                sets[known].tolist(), real[known], others[0][known], strict=True
+                sets[has_coefficient].tolist(),
+                real[has_coefficient],
+                compared[0][has_coefficient],
+                strict=True,
             )
         ]
     known_pairs = (
-        _with_noise(schema, pairs, rows[0], len(rows[1]), rng)
+        _estimate_noise(schema, pairs, rows[0], len(rows[1]), rng)
         if noise
         else tuple(pairs)
     )
     return Associations(figures=tuple(figures), pairs=known_pairs)
 
 
-def _with_noise(
+def _estimate_noise(
     schema: Schema,
     pairs: Sequence[Pair],
     real: Values,
-    drawn: int,
+    synthetic_rows: int,
     rng: np.random.Generator,
 ) -> tuple[Pair, ...]:
     """The pairs, those that differ most with their noise: by halves of the real rows,
     scaled to these sizes.
     """
-    order = sorted(range(len(pairs)), key=lambda number: -pairs[number].off)[:FURTHEST]
-    if len(real) < 4 or not drawn:
+    order = sorted(range(len(pairs)), key=lambda number: -pairs[number].difference)[
+        :FURTHEST
+    ]
+    if len(real) < 4 or not synthetic_rows:
         return tuple(pairs)
-    scale = np.sqrt((1 / len(real) + 1 / drawn) / (4 / len(real)))
-    names = {name: place for place, name in enumerate(schema.names)}
-    found = list(pairs)
+    scale = np.sqrt((1 / len(real) + 1 / synthetic_rows) / (4 / len(real)))
+    names = {name: index for index, name in enumerate(schema.names)}
+    noisy = list(pairs)
     for measure in dict.fromkeys(pairs[number].measure for number in order):
-        own = [number for number in order if pairs[number].measure == measure]
-        sets = np.array([[names[pairs[n].one], names[pairs[n].other]] for n in own])
-        apart = []
-        for _ in range(PARTINGS):
-            one, other = np.array_split(real[rng.permutation(len(real))], 2)
-            both = (
+        measured = [number for number in order if pairs[number].measure == measure]
+        sets = np.array(
+            [[names[pairs[n].first], names[pairs[n].second]] for n in measured]
+        )
+        differences = []
+        for _ in range(SPLITS):
+            first, second = np.array_split(real[rng.permutation(len(real))], 2)
+            strengths = (
                 np.nan_to_num(_strengths(schema, measure, sets, half))
-                for half in (one, other)
+                for half in (first, second)
             )
-            apart.append(np.subtract(*both))
-        noise = scale * np.sqrt(np.mean(np.square(apart), axis=0))
-        for number, size in zip(own, noise.tolist(), strict=True):
-            found[number] = replace(pairs[number], noise=size)
-    return tuple(found)
+            differences.append(np.subtract(*strengths))
+        noise = scale * np.sqrt(np.mean(np.square(differences), axis=0))
+        for number, size in zip(measured, noise.tolist(), strict=True):
+            noisy[number] = replace(pairs[number], noise=size)
+    return tuple(noisy)
 
 
-def _enough(table: Values, sets: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _has_enough_rows(table: Values, sets: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether enough rows have both columns of a pair: the coefficient of a few is
     chance.
     """
-    there = (~np.isnan(table)).astype(np.float64)
-    both = there.T @ there
-    return both[sets[:, 0], sets[:, 1]] >= min(BOTH, len(table) // 2)
+    present = (~np.isnan(table)).astype(np.float64)
+    common = present.T @ present
+    return common[sets[:, 0], sets[:, 1]] >= min(MIN_COMMON_ROWS, len(table) // 2)
 
 
-def _figure(key: FigureKey, real: Values, others: Sequence[Values]) -> Figure:
+def _figure(key: FigureKey, real: Values, compared: Sequence[Values]) -> Figure:
     if not len(real):
         return Figure.absent(key, "no two such columns vary together in the real rows.")
     value, floor, ceiling = (
-        float(np.sqrt(np.mean((other - real) ** 2))) for other in others
+        float(np.sqrt(np.mean((strengths - real) ** 2))) for strengths in compared
     )
     note = f"over {len(real):,} pair{'s' * (len(real) > 1)} of columns"
     return Figure(key, value=value, floor=floor, ceiling=ceiling, note=note)
 
 
-def _sets(schema: Schema, measure: str, rng: np.random.Generator) -> NDArray[np.int64]:
+def _column_pairs(
+    schema: Schema, measure: str, rng: np.random.Generator
+) -> NDArray[np.int64]:
     """The pairs of columns that the measure is for, (pairs, 2); of mixed ones the
     levels first. Pairs of numbers are all there: one product has them all.
     """
@@ -201,12 +212,12 @@ def _sets(schema: Schema, measure: str, rng: np.random.Generator) -> NDArray[np.
         "cramers_v": combinations(levels, 2),
         "correlation_ratio": product(levels, numbers),
     }
-    found = np.array(
+    pairs = np.array(
         [*kinds.get(measure, combinations(numbers, 2))], dtype=np.int64
     ).reshape(-1, 2)
-    if measure in ("pearson", "spearman") or len(found) <= PAIRS:
-        return found
-    return found[np.sort(rng.permutation(len(found))[:PAIRS])]
+    if measure in ("pearson", "spearman") or len(pairs) <= MAX_PAIRS:
+        return pairs
+    return pairs[np.sort(rng.permutation(len(pairs))[:MAX_PAIRS])]
 
 
 def _strengths(
@@ -214,9 +225,9 @@ def _strengths(
 ) -> Values:
     """The coefficient of each pair, NaN where there is none."""
     if measure in ("pearson", "spearman"):
-        columns, places = np.unique(sets, return_inverse=True)
-        matrix = linear(table[:, columns], ranks=measure == "spearman")
-        first, second = places.reshape(sets.shape).T
+        columns, positions = np.unique(sets, return_inverse=True)
+        matrix = pairwise_correlation(table[:, columns], ranks=measure == "spearman")
+        first, second = positions.reshape(sets.shape).T
         strengths: Values = matrix[first, second]
         return strengths
     sizes = [column.size for column in schema.columns]
@@ -229,48 +240,52 @@ def _strengths(
     )
 
 
-def linear(table: Values, *, ranks: bool = False) -> Values:
+def pairwise_correlation(table: Values, *, ranks: bool = False) -> Values:
     """Pearson's correlation of every two columns over the rows that have both; NaN
     where one is constant.
     """
-    there = (~np.isnan(table)).astype(np.float64)
+    present = (~np.isnan(table)).astype(np.float64)
     scaled = np.zeros_like(table)
     for j in range(table.shape[1]):
-        known = there[:, j] > 0
-        values = rankdata(table[known, j]) if ranks else table[known, j]
+        is_present = present[:, j] > 0
+        values = rankdata(table[is_present, j]) if ranks else table[is_present, j]
         spread = float(np.abs(values - values.mean()).max()) if len(values) else 0.0
-        scaled[known, j] = (values - values.mean()) / spread if spread else 0.0
-    count = there.T @ there
-    first = scaled.T @ there
-    second = (scaled**2).T @ there
+        scaled[is_present, j] = (values - values.mean()) / spread if spread else 0.0
+    count = present.T @ present
+    first = scaled.T @ present
+    second = (scaled**2).T @ present
     with np.errstate(invalid="ignore", divide="ignore"):
         # [i, j]: of column i in the rows that have both
         spreads = second - first**2 / count
         spreads = np.where(spreads > 1e-12 * second, spreads, np.nan)
-        both = scaled.T @ scaled - first * first.T / count
-        return np.clip(both / np.sqrt(spreads * spreads.T), -1, 1)
+        covariances = scaled.T @ scaled - first * first.T / count
+        return np.clip(covariances / np.sqrt(spreads * spreads.T), -1, 1)
 
 
-def cramers_v(one: Values, other: Values, size: int, width: int) -> float:
+def cramers_v(first: Values, second: Values, size: int, width: int) -> float:
     """0 where the levels of two columns are independent, 1 where one tells the
     other.
     """
-    a = one.astype(np.int64)
-    b = other.astype(np.int64)
-    n = len(one)
-    often = np.bincount(a, minlength=size), np.bincount(b, minlength=width)
-    levels = [int((counts > 0).sum()) for counts in often]
+    a = first.astype(np.int64)
+    b = second.astype(np.int64)
+    n = len(first)
+    level_counts = np.bincount(a, minlength=size), np.bincount(b, minlength=width)
+    levels = [int((counts > 0).sum()) for counts in level_counts]
     if min(levels) < 2:
         return float("nan")
-    cells, counts = occupied(a * width + b, size * width)
+    cells, counts = count_occupied(a * width + b, size * width)
     squares = counts.astype(np.float64) ** 2 / (
-        often[0][cells // width] * often[1][cells % width]
+        level_counts[0][cells // width] * level_counts[1][cells % width]
     )
     excess = max(
         0.0, float(squares.sum()) - 1 - (levels[0] - 1) * (levels[1] - 1) / (n - 1)
     )
-    most = min(k - (k - 1) ** 2 / (n - 1) for k in levels) - 1
-    return float(min(1.0, np.sqrt(excess / most))) if most > 0 else float("nan")
+    max_excess = min(k - (k - 1) ** 2 / (n - 1) for k in levels) - 1
+    return (
+        float(min(1.0, np.sqrt(excess / max_excess)))
+        if max_excess > 0
+        else float("nan")
+    )
 
 
 def correlation_ratio(
@@ -279,9 +294,9 @@ def correlation_ratio(
     """0 where the mean of the numbers is the same at every level, 1 where the level
     tells the number.
     """
-    known = ~np.isnan(numbers)
-    values = numbers[known]
-    groups = levels[known].astype(np.int64)
+    is_present = ~np.isnan(numbers)
+    values = numbers[is_present]
+    groups = levels[is_present].astype(np.int64)
     if len(values) < 2:
         return float("nan")
     counts = np.bincount(groups, minlength=size)
@@ -293,9 +308,9 @@ def correlation_ratio(
         return float("nan")
     centred = centred / peak
     sums = np.bincount(groups, weights=centred, minlength=size)
-    between = float((sums[counts > 0] ** 2 / counts[counts > 0]).sum())
-    inside = 1 - between / float((centred**2).sum())
-    return float(np.sqrt(max(0.0, 1 - inside * (n - 1) / (n - used))))
+    between_groups = float((sums[counts > 0] ** 2 / counts[counts > 0]).sum())
+    within_share = 1 - between_groups / float((centred**2).sum())
+    return float(np.sqrt(max(0.0, 1 - within_share * (n - 1) / (n - used))))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -363,7 +378,7 @@ def correlations(
     """CMD over all entries, with `owners` also within and across, between its ends
     (`ends`: see `Marginals`).
     """
-    real, synthetic = checked(real=real, synthetic=synthetic).values()
+    real, synthetic = check_tables(real=real, synthetic=synthetic).values()
     width = real.shape[1]
     scopes = SCOPES if owners is not None else SCOPES[:1]
     if min(len(real), len(synthetic)) < 2:
@@ -373,45 +388,51 @@ def correlations(
         )
         nothing = np.empty((0, 0))
         figures = tuple(
-            Figure.absent(FigureKey.within("cmd", scope), reason) for scope in scopes
+            Figure.absent(FigureKey.for_scope("cmd", scope), reason) for scope in scopes
         )
         return Correlations(figures=figures, real=nothing, synthetic=nothing)
-    others = references(real, len(synthetic), seed) if ends is None else ends
-    (truth, varies), (other, kept), *rest = map(pearson, (real, synthetic, *others))
+    reference_codes = (
+        reference_tables(real, len(synthetic), seed) if ends is None else ends
+    )
+    (truth, varies), (synthetic_matrix, synthetic_varies), *reference_matrices = map(
+        pearson, (real, synthetic, *reference_codes)
+    )
     party = party_numbers(owners or [None] * width)
     labels = np.array(names or range(width), dtype=object)
-    matrices = [other, *(matrix for matrix, _ in rest)]
-    said = (
+    matrices = [synthetic_matrix, *(matrix for matrix, _ in reference_matrices)]
+    constant_columns = (
         ("constant in the real rows, left out", labels[~varies]),
         (
             "constant only in the synthetic rows, counted as uncorrelated",
-            labels[varies & ~kept],
+            labels[varies & ~synthetic_varies],
         ),
     )
     note = "; ".join(
-        f"{what}: {', '.join(map(str, dict.fromkeys(which)))}"
-        for what, which in said
+        f"{fault}: {', '.join(map(str, dict.fromkeys(which)))}"
+        for fault, which in constant_columns
         if len(which)
     )
     figures = tuple(
         _cmd_figure(scope, truth, matrices, varies, party, note) for scope in scopes
     )
-    return Correlations(figures=figures, real=truth, synthetic=other)
+    return Correlations(figures=figures, real=truth, synthetic=synthetic_matrix)
 
 
 def _cmd_figure(
     scope: str,
     real: Matrix,
-    others: list[Matrix],
+    matrices: list[Matrix],
     varies: NDArray[np.bool_],
     party: Codes,
     note: str,
 ) -> Figure:
-    what = FigureKey.within("cmd", scope)
-    same = party[:, None] == party
+    key = FigureKey.for_scope("cmd", scope)
+    same_party = party[:, None] == party
     where = (
         np.outer(varies, varies)
-        & {"all": np.ones_like(same), "within": same, "cross": ~same}[scope]
+        & {"all": np.ones_like(same_party), "within": same_party, "cross": ~same_party}[
+            scope
+        ]
     )
     if not varies.any():
         reason = (
@@ -419,12 +440,12 @@ def _cmd_figure(
             if len(varies)
             else "there are no columns."
         )
-        return Figure.absent(what, reason)
+        return Figure.absent(key, reason)
     if not where.any():
         return Figure.absent(
-            what, "no two columns that vary belong to different parties."
+            key, "no two columns that vary belong to different parties."
         )
-    value, floor, ceiling = (cmd(real, other, where) for other in others)
+    value, floor, ceiling = (cmd(real, matrix, where) for matrix in matrices)
     if value is None:
-        return Figure.absent(what, "the real rows have no correlation at all there.")
-    return Figure(what, value=value, floor=floor, ceiling=ceiling, note=note)
+        return Figure.absent(key, "the real rows have no correlation at all there.")
+    return Figure(key, value=value, floor=floor, ceiling=ceiling, note=note)

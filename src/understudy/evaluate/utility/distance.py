@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from understudy.data.column import Binned, Ordinal
 from understudy.data.schema import Schema
-from understudy.evaluate.utility.marginals import Codes, checked
+from understudy.evaluate.utility.marginals import Codes, check_tables
 from understudy.ground.errors import ConfigError
 
 Distances = NDArray[np.integer[Any]]
@@ -73,15 +73,17 @@ class Space:
     def present(self, column: int) -> int:
         return self.sizes[column] - self.nullable[column]
 
-    def places(self, column: int) -> NDArray[np.int32]:
+    def level_positions(self, column: int) -> NDArray[np.int32]:
         """Where each level lies between 0 and `UNIT`; missing lies beyond, one whole
         step from everything.
         """
         steps = max(1, self.present(column) - 1)
-        places = (np.arange(self.present(column)) * UNIT + steps // 2) // steps
-        return np.append(places, [2 * UNIT] * self.nullable[column]).astype(np.int32)
+        positions = (np.arange(self.present(column)) * UNIT + steps // 2) // steps
+        return np.append(positions, [2 * UNIT] * self.nullable[column]).astype(np.int32)
 
-    def far(self, column: int, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def distance_sums(
+        self, column: int, counts: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         """The sum of distances of each level of a column to rows of which `counts` have
         each level.
         """
@@ -90,16 +92,21 @@ class Space:
                 (counts.sum() - counts) * (UNIT if any(self.ordered) else 1)
             )
         present = self.present(column)
-        held = counts[:present]
-        places = self.places(column)[:present].astype(np.int64)
-        below = np.cumsum(held)
-        sums = np.cumsum(held * places)
+        counts_present = counts[:present]
+        positions = self.level_positions(column)[:present].astype(np.int64)
+        below = np.cumsum(counts_present)
+        sums = np.cumsum(counts_present * positions)
         # Σ|p − p_b| = p·(rows up to p − rows above) − (their places' sums), so no pair
         # is formed.
-        far = places * (2 * below - held.sum()) - 2 * sums + (held * places).sum()
+        sums_present = (
+            positions * (2 * below - counts_present.sum())
+            - 2 * sums
+            + (counts_present * positions).sum()
+        )
         missing = counts[present:]
         return np.append(
-            far + UNIT * missing.sum(), np.full(len(missing), UNIT * held.sum())
+            sums_present + UNIT * missing.sum(),
+            np.full(len(missing), UNIT * counts_present.sum()),
         )
 
     def distances(self, targets: Codes, rows: "EncodedRows") -> Distances:
@@ -111,7 +118,9 @@ class Space:
         step = np.empty_like(total)
         for j in np.flatnonzero(self.ordered).tolist():
             np.subtract(
-                rows.columns[j], self.places(j)[targets[:, j]][:, None], out=step
+                rows.columns[j],
+                self.level_positions(j)[targets[:, j]][:, None],
+                out=step,
             )
             np.abs(step, out=step)
             np.minimum(step, UNIT, out=step)
@@ -140,20 +149,20 @@ class EncodedRows:
         self.space = space
         small = np.uint8 if max(space.sizes, default=0) <= 256 else np.int32
         self.columns = [
-            space.places(j)[codes[:, j]]
+            space.level_positions(j)[codes[:, j]]
             if order
             else np.ascontiguousarray(codes[:, j], dtype=small)
             for j, order in enumerate(space.ordered)
         ]
 
-    def each(
+    def map_distances(
         self, targets: Codes, work: Callable[[Distances, slice], T]
     ) -> Iterator[T]:
         """`work` on the distances of a few targets at a time, with their places, in
         threads; it may overwrite them.
         """
-        few = max(1, BLOCK // max(1, self.count))
-        parts = [slice(begin, begin + few) for begin in range(0, len(targets), few)]
+        batch = max(1, BLOCK // max(1, self.count))
+        parts = [slice(begin, begin + batch) for begin in range(0, len(targets), batch)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             yield from pool.map(
                 lambda part: work(self.space.distances(targets[part], self), part),
@@ -162,7 +171,7 @@ class EncodedRows:
 
     def nearest(self, targets: Codes) -> Distances:
         return np.concatenate(
-            [*self.each(targets, lambda distances, _: distances.min(axis=1))]
+            [*self.map_distances(targets, lambda distances, _: distances.min(axis=1))]
         )
 
 
@@ -189,14 +198,14 @@ class Attacked:
         """The tables, checked against each other and against the space; without one,
         Hamming's.
         """
-        found = checked(
-            nothing="Nothing was attacked.",
+        tables = check_tables(
+            effect="Nothing was attacked.",
             train=train,
             holdout=holdout,
             synthetic=synthetic,
         )
         needed = np.max(
-            [codes.max(axis=0, initial=0) + 1 for codes in found.values()], axis=0
+            [codes.max(axis=0, initial=0) + 1 for codes in tables.values()], axis=0
         ).astype(int)
         space = Space.hamming(needed.tolist()) if space is None else space
         if len(space.sizes) != len(needed) or (needed > space.sizes).any():
@@ -205,9 +214,9 @@ class Attacked:
                 f"{needed.tolist()}"
             )
             raise ConfigError(f"{sizes}. Nothing was attacked.")
-        return cls(**found, space=space)
+        return cls(**tables, space=space)
 
-    def lacking(self, **least: int) -> str:
+    def missing_reason(self, **min_rows: int) -> str:
         """Why the tables cannot be compared: no columns, or fewer rows in one than
         `least` says (1); or nothing.
         """
@@ -215,6 +224,6 @@ class Attacked:
             return "there are no columns."
         for name in ("train", "holdout", "synthetic"):
             rows = len(getattr(self, name))
-            if rows < (needed := least.get(name, 1)):
+            if rows < (needed := min_rows.get(name, 1)):
                 return f"the {name} table has {rows} rows and {needed} are needed."
         return ""

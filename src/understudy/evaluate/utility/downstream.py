@@ -46,7 +46,7 @@ MODELS = ("mlp", "forest", "adaboost", "boosting", "linear")
 QUICK = "quick"  # gradient boosting of few small trees: for columns that nobody named
 ON_INDICATORS = ("mlp", "linear")
 # rows from which a tenth of them says reliably when the MLP no longer improves
-ENOUGH_TO_STOP = 5_000
+EARLY_STOPPING_ROWS = 5_000
 SCORES = {
     "classification": ("acc", "bal_acc", "f1", "auc"),
     "regression": ("r2", "mae"),
@@ -68,11 +68,11 @@ class Examples:
     def take(self, rows: NDArray[np.integer[Any]] | slice) -> "Examples":
         return Examples(self.features[rows], self.target[rows])
 
-    def sample(self, most: int, rng: np.random.Generator) -> "Examples":
+    def sample(self, max_rows: int, rng: np.random.Generator) -> "Examples":
         return (
             self
-            if len(self) <= most
-            else self.take(rng.choice(len(self), most, replace=False))
+            if len(self) <= max_rows
+            else self.take(rng.choice(len(self), max_rows, replace=False))
         )
 
     def split(
@@ -100,9 +100,9 @@ def downstream(
     whole(rows=rows)
     for model in models:
         one_of((*MODELS, QUICK), model=model)
-    reason = _hindrance(real, synthetic, test)
+    reason = _untrainable_reason(real, synthetic, test)
     if reason:
-        return absent(reason, models=models, classes=classes)
+        return absent_figures(reason, models=models, classes=classes)
     rng = np.random.default_rng([seed, 0])
     trains = (real.sample(rows, rng), synthetic.sample(rows, rng))
     test = test.sample(rows, rng)
@@ -119,16 +119,18 @@ def downstream(
         naive = score(np.tile(shares, (len(test), 1)))
     figures: list[Figure] = []
     for model in models:
-        (trtr, heard), (tstr, also) = (
-            scores_of(model, train, test.features, sizes, classes, seed, score)
+        (trtr, trtr_warnings), (tstr, tstr_warnings) = (
+            score_model(model, train, test.features, sizes, classes, seed, score)
             for train in trains
         )
-        said = [f"TRTR: {text}" for text in heard] + [f"TSTR: {text}" for text in also]
-        figures += between(model, tstr, trtr, naive, "; ".join([note, *said]))
+        remarks = [f"TRTR: {text}" for text in trtr_warnings] + [
+            f"TSTR: {text}" for text in tstr_warnings
+        ]
+        figures += tstr_figures(model, tstr, trtr, naive, "; ".join([note, *remarks]))
     return tuple(figures)
 
 
-def absent(
+def absent_figures(
     reason: str, *, models: Sequence[str] = MODELS, classes: int | None
 ) -> tuple[Figure, ...]:
     """The figures of `downstream`, all with one reason."""
@@ -138,9 +140,7 @@ def absent(
         for model in models
         for score in scores
     ]
-    return tuple(
-        Figure.absent(what, reason, better=_better(what.score)) for what in names
-    )
+    return tuple(Figure.absent(key, reason, better=_better(key.score)) for key in names)
 
 
 def classification_scores(
@@ -150,16 +150,18 @@ def classification_scores(
     classes).
     """
     guess = probabilities.argmax(axis=1)
-    held = np.unique(truth)
+    classes = np.unique(truth)
     scores: Scores = {
         "acc": float(accuracy_score(truth, guess)),
-        "bal_acc": float(recall_score(truth, guess, labels=held, average="macro")),
+        "bal_acc": float(recall_score(truth, guess, labels=classes, average="macro")),
         "f1": float(f1_score(truth, guess, average="macro")),
     }
-    if len(held) < 2:
+    if len(classes) < 2:
         return scores | {"auc": "the test rows hold only one class."}
     return scores | {
-        "auc": float(roc_auc_score(truth[:, None] == held, probabilities[:, held]))
+        "auc": float(
+            roc_auc_score(truth[:, None] == classes, probabilities[:, classes])
+        )
     }
 
 
@@ -173,7 +175,7 @@ def regression_scores(truth: NDArray[Any], guess: NDArray[Any]) -> Scores:
     return {"r2": r2, "mae": float(np.abs(truth - guess).mean())}
 
 
-def _hindrance(real: Examples, synthetic: Examples, test: Examples) -> str:
+def _untrainable_reason(real: Examples, synthetic: Examples, test: Examples) -> str:
     """Why nothing can be learned or tested, or nothing."""
     for name, part in (
         ("real training", real),
@@ -192,7 +194,7 @@ def _hindrance(real: Examples, synthetic: Examples, test: Examples) -> str:
     return ""
 
 
-def scores_of(
+def score_model(
     model: str,
     train: Examples,
     test: Codes,
@@ -226,12 +228,12 @@ def scores_of(
                 SCORES[kind], f"{model} could not be trained: {_first_line(error)}"
             ), []
         scores = score(guess)
-    said = dict.fromkeys(
+    remarks = dict.fromkeys(
         f"{w.category.__name__} ({_first_line(w.message)})" for w in heard
     )
-    if classes is not None and (lacking := classes - len(np.unique(train.target))):
-        said[f"{lacking} of {classes} classes have no training row"] = None
-    return scores, list(said)
+    if classes is not None and (missing := classes - len(np.unique(train.target))):
+        remarks[f"{missing} of {classes} classes have no training row"] = None
+    return scores, list(remarks)
 
 
 @cache
@@ -260,7 +262,7 @@ def _predict(
         guess[:, present] = 1
         return guess
     stop_early = bool(
-        counts.min() >= 2 and len(train) >= max(ENOUGH_TO_STOP, 10 * len(present))
+        counts.min() >= 2 and len(train) >= max(EARLY_STOPPING_ROWS, 10 * len(present))
     )
     fitted = _classifier(model, classes, stop_early, seed % (1 << 32)).fit(
         features, train.target
@@ -305,7 +307,7 @@ def _regressor(model: str, rows: int, seed: int) -> Any:
         case "mlp":
             network = MLPRegressor(
                 hidden_layer_sizes=(100,),
-                early_stopping=rows >= ENOUGH_TO_STOP,
+                early_stopping=rows >= EARLY_STOPPING_ROWS,
                 random_state=seed,
             )
             return TransformedTargetRegressor(network, transformer=StandardScaler())
@@ -325,23 +327,23 @@ def _regressor(model: str, rows: int, seed: int) -> Any:
 def indicators(codes: Codes, sizes: Sequence[int]) -> csr_array:
     """One-hot rows as a sparse matrix, float32, (rows, sum of sizes)."""
     rows, columns = codes.shape
-    places = (codes + np.cumsum([0, *sizes[:-1]])).ravel().astype(np.int32)
+    indices = (codes + np.cumsum([0, *sizes[:-1]])).ravel().astype(np.int32)
     ends = np.arange(rows + 1, dtype=np.int32) * columns
     return csr_array(
-        (np.ones(places.size, np.float32), places, ends), shape=(rows, sum(sizes))
+        (np.ones(indices.size, np.float32), indices, ends), shape=(rows, sum(sizes))
     )
 
 
-def between(
+def tstr_figures(
     model: str, tstr: Scores, trtr: Scores, naive: Scores, note: str
 ) -> list[Figure]:
     """The TSTR scores of a model as figures between the naive guess and TRTR."""
     figures = []
     for score, value in tstr.items():
-        what = FigureKey("tstr", part=model, score=score)
+        key = FigureKey("tstr", part=model, score=score)
         better = _better(score)
         if isinstance(value, str):
-            figures.append(Figure.absent(what, value, better=better))
+            figures.append(Figure.absent(key, value, better=better))
             continue
         ends = [
             end if isinstance(end, float) else None
@@ -350,7 +352,7 @@ def between(
         floor, ceiling = ends if better == "higher" else ends[::-1]
         figures.append(
             Figure(
-                what,
+                key,
                 value=value,
                 floor=floor,
                 ceiling=ceiling,

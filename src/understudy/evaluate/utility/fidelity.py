@@ -47,14 +47,14 @@ from understudy.evaluate.utility.downstream import (
     MODELS,
     SCORES,
     Examples,
-    absent,
+    absent_figures,
     downstream,
 )
 from understudy.evaluate.utility.marginals import (
     Codes,
     Marginals,
     bootstrap,
-    shuffled,
+    shuffle_columns,
     strongest_pairs,
 )
 from understudy.evaluate.utility.values import (
@@ -63,8 +63,8 @@ from understudy.evaluate.utility.values import (
     Values,
     column_means,
     measure_numbers,
-    measure_spreads,
-    splits,
+    split_repeatedly,
+    summarize_numbers,
     table_values,
 )
 from understudy.ground.check import nearest, one_of
@@ -129,10 +129,10 @@ class Evaluation:
     pairs: tuple[Pair, ...] = ()
 
     def __getitem__(self, name: str) -> Figure:
-        known = {figure.name: figure for figure in self.figures}
-        if name not in known:
-            raise ConfigError(f'there is no figure "{name}".{nearest(name, known)}')
-        return known[name]
+        by_name = {figure.name: figure for figure in self.figures}
+        if name not in by_name:
+            raise ConfigError(f'there is no figure "{name}".{nearest(name, by_name)}')
+        return by_name[name]
 
     def values(self) -> dict[str, float | None]:
         """Each value by its name, `trtr_…` beside every `tstr_…`: one row of a results
@@ -141,8 +141,8 @@ class Evaluation:
         values: dict[str, float | None] = {}
         for figure in self.figures:
             values[figure.name] = figure.value
-            if figure.what.measure == "tstr":
-                values[replace(figure.what, measure="trtr").name] = figure.best
+            if figure.key.measure == "tstr":
+                values[replace(figure.key, measure="trtr").name] = figure.best
         return values
 
     def __str__(self) -> str:
@@ -171,46 +171,47 @@ class Evaluation:
             )
             if text:
                 remarks.setdefault(text, []).append(figure.name)
-        told = [
+        remark_lines = [
             f"- {_listed_figures(names)}: {text}" for text, names in remarks.items()
         ]
         words = [
             f"  {text}"
             for start, text in LEGEND.items()
-            if any(f.what.measure == start for f in self.figures)
+            if any(f.key.measure == start for f in self.figures)
         ]
-        return "\n".join([*lines, "", *told, "", "What the figures are:", *words])
+        return "\n".join(
+            [*lines, "", *remark_lines, "", "What the figures are:", *words]
+        )
 
     def _columns_of_numbers(self) -> list[str]:
         """A line for each column of numbers: real against synthetic."""
-        known = {
-            name: found
-            for name, found in self.numbers.items()
-            if found.median is not None
+        by_column = {
+            name: numbers
+            for name, numbers in self.numbers.items()
+            if numbers.median is not None
         }
-        if not known:
+        if not by_column:
             return []
-        width = max(map(len, known))
+        width = max(map(len, by_column))
         lines = [
             "",
             f"{'':{width}}  {'ks':>8}  median, zeros, negatives, most frequent "
             "other number: real → synthetic",
         ]
-        for name, found in known.items():
-            told = [" → ".join(map(found.shown, found.median or ()))]
+        for name, numbers in by_column.items():
+            cells = [" → ".join(map(numbers.format_value, numbers.median or ()))]
             for share, word in SHARE_WORDS.items():
-                if share in found.shares:
-                    told.append(
+                if share in numbers.shares:
+                    cells.append(
                         " → ".join(
-                            f"{100 * part:.1f} %" for part in found.shares[share]
+                            f"{100 * part:.1f} %" for part in numbers.shares[share]
                         )
                         + f" {word}"
                     )
-            if found.spike is not None:
-                told[-1] += f" {found.shown(found.spike)}"
-            lines.append(
-                f"{name:{width}}  {_cell(found.figures[0].value):>8}  {', '.join(told)}"
-            )
+            if numbers.spike is not None:
+                cells[-1] += f" {numbers.format_value(numbers.spike)}"
+            ks = _cell(numbers.figures[0].value)
+            lines.append(f"{name:{width}}  {ks:>8}  {', '.join(cells)}")
         return lines
 
 
@@ -236,13 +237,13 @@ def evaluate_tables(
     on a fifth of `real`, which flatters a generator that saw them. `owners` maps each
     column to its party. At most `rows` rows are trained on.
     """
-    _check(schema, target, task, owners)
-    given = {"real": real, "synthetic": synthetic} | (
+    _check_names(schema, target, task, owners)
+    tables = {"real": real, "synthetic": synthetic} | (
         {} if holdout is None else {"held-out": holdout}
     )
     frames = {
         name: table if isinstance(table, pd.DataFrame) else table.frame
-        for name, table in given.items()
+        for name, table in tables.items()
     }
     codes, left_out = _encode(frames, schema)
     columns = tuple(name for name in schema.names if name not in left_out)
@@ -261,17 +262,17 @@ def evaluate_tables(
     spreads: dict[str, NumberSummary] = {}
     pairs: tuple[Pair, ...] = ()
     if columns:
-        known = schema.select(columns)
+        common_schema = schema.select(columns)
         values = {
-            name: table_values(known, frames[name], codes[name])
+            name: table_values(common_schema, frames[name], codes[name])
             for name in ("real", "synthetic")
         }
-        numbers, strengths = _values(known, values, parties, seed)
-        spreads = measure_spreads(known, values["real"], values["synthetic"])
+        numbers, strengths = _value_figures(common_schema, values, parties, seed)
+        spreads = summarize_numbers(common_schema, values["real"], values["synthetic"])
         figures += (*column_means(numbers), *strengths.figures)
         pairs = strengths.pairs
     if target is not None:
-        figures += _learn(
+        figures += _downstream_figures(
             frames,
             codes,
             schema,
@@ -294,7 +295,7 @@ def evaluate_tables(
     )
 
 
-def _values(
+def _value_figures(
     schema: Schema,
     values: Mapping[str, Values],
     parties: Sequence[str] | None,
@@ -310,14 +311,14 @@ def _values(
     ceiling = real[:0]
     if len(real):
         floor = real[bootstrap(len(real), len(synthetic), rng)]
-        ceiling = shuffled(real, len(synthetic), rng)
+        ceiling = shuffle_columns(real, len(synthetic), rng)
     numbers = measure_numbers(schema, real, synthetic, [(real, floor)])
     return numbers, associations(
         schema, real, (synthetic, floor, ceiling), owners=parties, noise=True, seed=seed
     )
 
 
-def _check(
+def _check_names(
     schema: Schema,
     target: str | None,
     task: str | None,
@@ -330,9 +331,9 @@ def _check(
                 f"schema.{nearest(name, schema.names)}"
             )
     if owners is not None and (
-        bare := [name for name in schema.names if name not in owners]
+        without_owner := [name for name in schema.names if name not in owners]
     ):
-        raise ConfigError(f'owners names no party for column "{bare[0]}".')
+        raise ConfigError(f'owners names no party for column "{without_owner[0]}".')
     if task is not None:
         one_of(SCORES, task=task)
     if (
@@ -350,7 +351,7 @@ def _encode(
     frames: Mapping[str, pd.DataFrame], schema: Schema
 ) -> tuple[dict[str, Codes], dict[str, str]]:
     """The codes of the columns that fit in every table, and why the others do not."""
-    found: dict[str, list[Codes]] = {
+    parts_by_table: dict[str, list[Codes]] = {
         name: [np.empty((len(rows), 0), dtype=np.int32)]
         for name, rows in frames.items()
     }
@@ -359,20 +360,20 @@ def _encode(
         codec = Codec(schema.select([name]))
         try:
             parts = {
-                table: _column(codec, name, table, frame)
+                table: _encode_column(codec, name, table, frame)
                 for table, frame in frames.items()
             }
         except SchemaError as error:
             left_out[name] = str(error)
             continue
         for table, part in parts.items():
-            found[table].append(part)
+            parts_by_table[table].append(part)
     return {
-        table: np.concatenate(parts, axis=1) for table, parts in found.items()
+        table: np.concatenate(parts, axis=1) for table, parts in parts_by_table.items()
     }, left_out
 
 
-def _column(codec: Codec, name: str, table: str, frame: pd.DataFrame) -> Codes:
+def _encode_column(codec: Codec, name: str, table: str, frame: pd.DataFrame) -> Codes:
     if name not in frame.columns:
         raise SchemaError(f"the {table} table does not have it.")
     try:
@@ -380,15 +381,15 @@ def _column(codec: Codec, name: str, table: str, frame: pd.DataFrame) -> Codes:
     except SchemaError as error:
         # The codec's message quotes the cell, which may be shown only where it is
         # synthetic.
-        said = (
+        reason = (
             str(error)
             if table == "synthetic"
             else "a cell is outside the declared domain."
         )
-        raise SchemaError(f"the {table} table does not fit: {said}") from error
+        raise SchemaError(f"the {table} table does not fit: {reason}") from error
 
 
-def _learn(
+def _downstream_figures(
     frames: Mapping[str, pd.DataFrame],
     codes: Mapping[str, Codes],
     schema: Schema,
@@ -405,25 +406,25 @@ def _learn(
     numbers = isinstance(column, Binned) if task is None else task == "regression"
     classes = None if numbers else column.levels
     if target in left_out:
-        return absent(
+        return absent_figures(
             f"the target is left out ({left_out[target]})",
             models=models,
             classes=classes,
         )
     names = [name for name in schema.names if name not in left_out]
     sizes = [schema.column(name).size for name in names if name != target]
-    place = names.index(target)
+    index = names.index(target)
     parts = {}
     remarks = []
     for table, code in codes.items():
-        known = code[:, place] < column.levels
+        has_target = code[:, index] < column.levels
         truth = (
-            numbers_of(column, frames[table][target][known])
+            numbers_of(column, frames[table][target][has_target])
             if numbers
-            else code[known, place].astype(np.int64)
+            else code[has_target, index].astype(np.int64)
         )
-        parts[table] = Examples(np.delete(code[known], place, axis=1), truth)
-        lost = len(known) - int(known.sum())
+        parts[table] = Examples(np.delete(code[has_target], index, axis=1), truth)
+        lost = len(has_target) - int(has_target.sum())
         if lost:
             remarks.append(f"{lost:,} {table} rows without a target left out")
     if "held-out" not in parts:
@@ -435,10 +436,17 @@ def _learn(
             "seen"
         )
     train = parts["real"]
-    made = parts["synthetic"]
+    synthetic = parts["synthetic"]
     test = parts["held-out"]
     figures = downstream(
-        train, made, test, sizes, classes=classes, models=models, rows=rows, seed=seed
+        train,
+        synthetic,
+        test,
+        sizes,
+        classes=classes,
+        models=models,
+        rows=rows,
+        seed=seed,
     )
     return tuple(
         replace(f, note="; ".join([f.note, *remarks])) if f.note else f for f in figures
@@ -474,26 +482,31 @@ class Yardstick:
         them, or else levels.
         """
         rng = np.random.default_rng([seed, 3])
-        known = np.arange(len(real))
+        truth_rows = np.arange(len(real))
         unseen = np.arange(0 if holdout is None else len(holdout))
         if holdout is None:
-            known, unseen = np.array_split(rng.permutation(len(real)), 2)
+            truth_rows, unseen = np.array_split(rng.permutation(len(real)), 2)
         size = min(len(unseen), len(synthetic))
         unseen = rng.permutation(unseen)[:size]
-        drawn = rng.permutation(len(synthetic))[:size]
+        synthetic_sample = rng.permutation(len(synthetic))[:size]
 
         def parts(
             tables: Sequence[NDArray[Any]],
         ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
             fresh = tables[0 if holdout is None else 2][unseen]
-            return tables[0][known], tables[1][drawn], fresh, shuffled(fresh, size, rng)
+            return (
+                tables[0][truth_rows],
+                tables[1][synthetic_sample],
+                fresh,
+                shuffle_columns(fresh, size, rng),
+            )
 
         codes = [real, synthetic, *([] if holdout is None else [holdout])]
-        truth, *others = parts(codes)
+        truth, *compared = parts(codes)
         return cls(
             schema=schema,
             truth=truth,
-            tables=(others[0], others[1], others[2]),
+            tables=(compared[0], compared[1], compared[2]),
             values=parts(
                 [table.astype(np.float64) for table in codes]
                 if values is None
@@ -525,7 +538,7 @@ class Yardstick:
         even = float(np.mean(columns)) if columns else None
         return tuple(
             replace(f, ceiling=even)
-            if f.what == FigureKey("avd", 1) and f.value is not None
+            if f.key == FigureKey("avd", 1) and f.value is not None
             else f
             for f in figures
         )
@@ -542,44 +555,46 @@ class Yardstick:
         tables = Marginals(
             self.truth, self.tables[0], sizes, ends=self.tables[1:], seed=self.seed
         )
-        found = []
-        for (one, other), (value, floor, ceiling) in zip(
+        strongest = []
+        for (first, second), (value, floor, ceiling) in zip(
             pairs.tolist(), tables.distances(pairs).tolist(), strict=True
         ):
             figure = Figure(
-                FigureKey.within("avd", scope, 2),
+                FigureKey.for_scope("avd", scope, 2),
                 value=value,
                 floor=floor,
                 ceiling=ceiling,
             )
             rows = len(self.tables[0])
-            found.append(
-                StrongPair(one=names[one], other=names[other], figure=figure, rows=rows)
+            strongest.append(
+                StrongPair(
+                    first=names[first], second=names[second], figure=figure, rows=rows
+                )
             )
-        return tuple(found)
+        return tuple(strongest)
 
     def columns(self) -> dict[str, Figure]:
         if not len(self.truth) or not len(self.tables[0]):
             return {}
-        found = {}
+        figures = {}
         for j, column in enumerate(self.schema.columns):
-            own, fake, fresh = (
+            truth_shares, fake, fresh = (
                 np.bincount(codes[:, j], minlength=column.size) / len(codes)
                 for codes in (self.truth, *self.tables[:2])
             )
             value, floor, ceiling = (
-                float(np.abs(own - other).sum() / 2)
-                for other in (fake, fresh, 1 / column.size)
+                float(np.abs(truth_shares - compared).sum() / 2)
+                for compared in (fake, fresh, 1 / column.size)
             )
-            found[column.name] = Figure(
+            figures[column.name] = Figure(
                 FigureKey(column.name), value=value, floor=floor, ceiling=ceiling
             )
-        return found
+        return figures
 
     def numbers(self) -> dict[str, Numbers]:
-        truth, drawn, fresh, _ = self.values
-        pairs = splits(truth, fresh, np.random.default_rng([self.seed, 6]))
-        return measure_numbers(self.schema, truth, drawn, pairs)
+        truth, synthetic, fresh, _ = self.values
+        pairs = split_repeatedly(truth, fresh, np.random.default_rng([self.seed, 6]))
+        return measure_numbers(self.schema, truth, synthetic, pairs)
 
     def associations(self) -> Associations:
         return associations(

@@ -48,7 +48,9 @@ def bootstrap(rows: int, size: int, rng: np.random.Generator) -> NDArray[np.int6
     return rng.integers(rows, size=size)
 
 
-def shuffled(table: NDArray[Any], size: int, rng: np.random.Generator) -> NDArray[Any]:
+def shuffle_columns(
+    table: NDArray[Any], size: int, rng: np.random.Generator
+) -> NDArray[Any]:
     """Each column shuffled on its own, then cut or repeated to `size` rows: the
     ceiling's rows.
     """
@@ -56,14 +58,14 @@ def shuffled(table: NDArray[Any], size: int, rng: np.random.Generator) -> NDArra
     return mixed[:size] if size <= len(mixed) else mixed[np.arange(size) % len(mixed)]
 
 
-def references(real: Codes, size: int, seed: int) -> tuple[Codes, ...]:
+def reference_tables(real: Codes, size: int, seed: int) -> tuple[Codes, ...]:
     """Floor and ceiling of a synthetic table of this size; none where there are no
     rows.
     """
     rng = np.random.default_rng([seed, 0])
     if not len(real) or not size:
         return ()
-    return real[bootstrap(len(real), size, rng)], shuffled(real, size, rng)
+    return real[bootstrap(len(real), size, rng)], shuffle_columns(real, size, rng)
 
 
 def attribute_sets(
@@ -98,11 +100,11 @@ def attribute_sets(
         sets = _in_scope(np.array(listed, dtype=np.int64).reshape(-1, k), party, scope)
         return sets[rng.permutation(len(sets))[:count]]
     count = min(count, total - inside if scope == "cross" else total)
-    found: dict[tuple[int, ...], None] = {}
-    while len(found) < count:
+    sampled: dict[tuple[int, ...], None] = {}
+    while len(sampled) < count:
         sets = _in_scope(_blind_draws(groups, k, rng), party, scope)
-        found.update(dict.fromkeys(map(tuple, sets.tolist())))
-    return np.array(list(found)[:count], dtype=np.int64).reshape(-1, k)
+        sampled.update(dict.fromkeys(map(tuple, sets.tolist())))
+    return np.array(list(sampled)[:count], dtype=np.int64).reshape(-1, k)
 
 
 def _in_scope(
@@ -152,13 +154,13 @@ def strongest_pairs(
     """
     rng = np.random.default_rng([seed, 7])
     rows = codes[rng.permutation(len(codes))[:RANKED_ROWS]].astype(np.int64)
-    known = [None] * codes.shape[1] if owners is None else list(owners)
-    sets = attribute_sets(known, 2, count=LISTED_SETS, scope=scope, rng=rng)
+    column_owners = [None] * codes.shape[1] if owners is None else list(owners)
+    sets = attribute_sets(column_owners, 2, count=LISTED_SETS, scope=scope, rng=rng)
     if not len(rows) or not len(sets):
         return sets[:0]
     strengths = np.array(
         [
-            _contingency(rows[:, a], rows[:, b], sizes[a], sizes[b])
+            _mean_square_contingency(rows[:, a], rows[:, b], sizes[a], sizes[b])
             for a, b in sets.tolist()
         ]
     )
@@ -166,26 +168,35 @@ def strongest_pairs(
     return sets[order[strengths[order] > 0]]
 
 
-def occupied(keys: Codes, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def count_occupied(
+    keys: Codes, max_cells: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The cells that occur, and how often: counted where there can be few, sorted where
     there can be many.
     """
-    if most > DENSE_CELLS:
+    if max_cells > DENSE_CELLS:
         return np.unique(keys, return_counts=True)
-    counts = np.bincount(keys, minlength=most)
+    counts = np.bincount(keys, minlength=max_cells)
     cells = np.flatnonzero(counts)
     return cells, counts[cells]
 
 
-def _contingency(one: Codes, other: Codes, size: int, width: int) -> float:
+def _mean_square_contingency(
+    first: Codes, second: Codes, size: int, width: int
+) -> float:
     """χ²/n of two columns' levels, less its expectation under independence."""
-    n = len(one)
-    often = np.bincount(one, minlength=size), np.bincount(other, minlength=width)
-    cells, counts = occupied(one * width + other, size * width)
-    squares = counts.astype(np.float64) ** 2 / (
-        often[0][cells // width] * often[1][cells % width]
+    n = len(first)
+    level_counts = (
+        np.bincount(first, minlength=size),
+        np.bincount(second, minlength=width),
     )
-    freedom = (np.count_nonzero(often[0]) - 1) * (np.count_nonzero(often[1]) - 1)
+    cells, counts = count_occupied(first * width + second, size * width)
+    squares = counts.astype(np.float64) ** 2 / (
+        level_counts[0][cells // width] * level_counts[1][cells % width]
+    )
+    freedom = (np.count_nonzero(level_counts[0]) - 1) * (
+        np.count_nonzero(level_counts[1]) - 1
+    )
     return float(squares.sum()) - 1 - freedom / n
 
 
@@ -206,7 +217,7 @@ class Marginals:
         ends: Sequence[Codes] | None = None,
         seed: int = 0,
     ) -> None:
-        real, synthetic = checked(real=real, synthetic=synthetic).values()
+        real, synthetic = check_tables(real=real, synthetic=synthetic).values()
         needed = 1 + np.maximum(
             real.max(axis=0, initial=0), synthetic.max(axis=0, initial=0)
         ).astype(np.int64)
@@ -222,18 +233,21 @@ class Marginals:
                 f"{len(self.owners)} owners were given for {len(needed)} columns."
             )
         self.rows = len(real)
-        self.drawn = len(synthetic)
+        self.synthetic_rows = len(synthetic)
         self.seed = seed
         store = np.int16 if self.sizes.max(initial=0) < 1 << 15 else np.int64
         real = real.astype(store)
         synthetic = synthetic.astype(store)
-        others = references(real, self.drawn, seed) if ends is None else ends
+        reference_codes = (
+            reference_tables(real, self.synthetic_rows, seed) if ends is None else ends
+        )
         self.starts = [
-            self.rows + self.drawn * number for number in range(1 + len(others))
+            self.rows + self.synthetic_rows * number
+            for number in range(1 + len(reference_codes))
         ]
         # (columns, real + synthetic + floor + ceiling), each column in one piece
         self.columns = np.ascontiguousarray(
-            np.concatenate([real, synthetic, *others]).astype(store).T
+            np.concatenate([real, synthetic, *reference_codes]).astype(store).T
         )
 
     def distances(self, sets: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -255,22 +269,22 @@ class Marginals:
         """Mean distance over the given sets, or `count` random ones of the scope.
         `avd1` has no ceiling.
         """
-        what = FigureKey.within("avd", scope, k)
-        if not self.rows or not self.drawn:
+        key = FigureKey.for_scope("avd", scope, k)
+        if not self.rows or not self.synthetic_rows:
             return Figure.absent(
-                what, f"the {'synthetic' if self.rows else 'real'} table has no rows."
+                key, f"the {'synthetic' if self.rows else 'real'} table has no rows."
             )
         if sets is None:
             one_of(SCOPES, scope=scope)
             rng = np.random.default_rng([self.seed, 1, k, SCOPES.index(scope)])
             sets = attribute_sets(self.owners, k, count=count, scope=scope, rng=rng)
         if not len(sets):
-            return Figure.absent(what, _no_sets(scope, k, len(self.sizes)))
+            return Figure.absent(key, _no_sets(scope, k, len(self.sizes)))
         value, *ends = self.distances(sets).mean(axis=0).tolist()
         floor, ceiling = ends or (None, None)
         note = f"mean over {len(sets)} set{'s' * (len(sets) > 1)} of columns"
         return Figure(
-            what,
+            key,
             value=value,
             floor=floor,
             ceiling=ceiling if k > 1 else None,
@@ -278,46 +292,46 @@ class Marginals:
         )
 
     def _distance(self, columns: NDArray[np.int64]) -> list[float]:
-        keys, cells = _radix(self.columns, columns, self.sizes)
+        keys, cells = _cell_keys(self.columns, columns, self.sizes)
         parts = np.split(keys, self.starts)
         dense = cells <= DENSE_CELLS
-        real, *others = (
+        real, *other_counts = (
             [np.bincount(part, minlength=cells) for part in parts]
             if dense
-            else _sparse(parts)
+            else _sparse_counts(parts)
         )
         # Over a common denominator: |c/n − c'/n'| = |n'·c − n·c'| / (n·n').
-        scale = 2 * self.rows * self.drawn
+        scale = 2 * self.rows * self.synthetic_rows
         return [
-            int(np.abs(self.drawn * real - self.rows * other).sum()) / scale
-            for other in others
+            int(np.abs(self.synthetic_rows * real - self.rows * counts).sum()) / scale
+            for counts in other_counts
         ]
 
 
-def _radix(
+def _cell_keys(
     columns: Codes, chosen: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[Codes, int]:
     """One number per row for its values in the chosen columns, in mixed radix; and how
     many there can be.
     """
-    first, *rest = chosen.tolist()
+    first, *further = chosen.tolist()
     cells = int(sizes[first])
     # two bits are left for the table's number
     small = math.prod(sizes[chosen].tolist()) < 1 << 29
     keys: Codes = columns[first].astype(np.int32 if small else np.int64)
-    for column in rest:
+    for column in further:
         size = int(sizes[column])
         # int64 would not hold the next: renumber the values seen so far
         if cells * size >= 1 << 61:
-            seen, keys = np.unique(keys, return_inverse=True)
-            cells = len(seen)
+            distinct, keys = np.unique(keys, return_inverse=True)
+            cells = len(distinct)
         keys *= keys.dtype.type(size)
         keys += columns[column]
         cells *= size
     return keys, cells
 
 
-def _sparse(parts: list[Codes]) -> list[NDArray[np.int64]]:
+def _sparse_counts(parts: list[Codes]) -> list[NDArray[np.int64]]:
     """Counts of the cells that occur, by one sort of all rows with the table's number
     in the lowest bits.
     """
@@ -333,23 +347,23 @@ def _sparse(parts: list[Codes]) -> list[NDArray[np.int64]]:
     return list(counts.T[: len(parts)])
 
 
-def checked(
-    *, nothing: str = "Nothing was compared.", **given: Codes
+def check_tables(
+    *, effect: str = "Nothing was compared.", **codes_by_name: Codes
 ) -> dict[str, Codes]:
     """The tables by their names, of level numbers, with equally many columns; `nothing`
     is said of what was done.
     """
-    tables = {name: np.asarray(codes) for name, codes in given.items()}
+    tables = {name: np.asarray(codes) for name, codes in codes_by_name.items()}
     for name, codes in tables.items():
         if codes.ndim != 2 or codes.dtype.kind not in "iu" or codes.min(initial=0) < 0:
             raise ConfigError(
                 f"{name}: codes must be rows × columns of whole numbers from 0, "
-                f"not {codes.dtype} of shape {codes.shape}. {nothing}"
+                f"not {codes.dtype} of shape {codes.shape}. {effect}"
             )
     widths = {name: codes.shape[1] for name, codes in tables.items()}
     if len(set(widths.values())) > 1:
         raise ConfigError(
-            f"the tables have different numbers of columns: {widths}. {nothing}"
+            f"the tables have different numbers of columns: {widths}. {effect}"
         )
     return tables
 

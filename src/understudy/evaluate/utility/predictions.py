@@ -34,16 +34,16 @@ from understudy.evaluate.utility.values import Values
 
 # columns that are predicted because they depend most on others, and as many because
 # they are off most
-FEW = 3
-ROWS = 3_000
+N_PREDICTED = 3
+MAX_ROWS = 3_000
 LINEAR_ROWS = 10_000
 # a class that so few real rows are of is merged with the other rare ones, or makes a
 # column constant
-RARE = 0.02
-LEARNED = 0.05  # by so much must AUC be above a half, or there is nothing to lose
-LOST = 0.02  # AUC: who loses less than this is not looked at again
-MOST = 400  # columns of the linear model
-INDICATORS = 1_600  # of the linear model, about: inverting takes a second
+MIN_CLASS_SHARE = 0.02
+MIN_AUC_GAIN = 0.05  # by so much must AUC be above a half, or there is nothing to lose
+MIN_AUC_LOSS = 0.02  # AUC: who loses less than this is not looked at again
+MAX_COLUMNS = 400  # columns of the linear model
+MAX_INDICATORS = 1_600  # of the linear model, about: inverting takes a second
 RIDGE = 1e-2  # per row
 
 Numbers = NDArray[np.float64]
@@ -56,7 +56,7 @@ class Predictions:
     """
 
     figures: tuple[Figure, ...] = ()
-    looked_at: int = 0
+    columns_searched: int = 0
 
 
 def predict_columns(
@@ -64,8 +64,8 @@ def predict_columns(
     tables: Mapping[str, tuple[Codes, Values]],
     pairs: Sequence[StrongPair],
     *,
-    few: int = FEW,
-    but: str | None = None,
+    n_columns: int = N_PREDICTED,
+    exclude: str | None = None,
     seed: int = 0,
 ) -> Predictions:
     """AUC and accuracy for each of a few columns, `What.column` says which. `tables`
@@ -73,30 +73,34 @@ def predict_columns(
     `pairs` are columns that depend on each other, strongest first; `but` is predicted
     elsewhere.
     """
-    by_strength = [name for name in _by_strength(pairs) if name != but]
-    others = [name for name in schema.names if name not in by_strength and name != but]
-    looked_at, losses = _linear_losses(
-        schema, tables, [*by_strength, *others][:MOST], seed
+    by_strength = [name for name in _order_by_strength(pairs) if name != exclude]
+    further = [
+        name for name in schema.names if name not in by_strength and name != exclude
+    ]
+    columns_searched, losses = _linear_losses(
+        schema, tables, [*by_strength, *further][:MAX_COLUMNS], seed
     )
-    off_most = sorted(
-        (name for name in losses if losses[name] > LOST), key=lambda name: -losses[name]
+    most_lost = sorted(
+        (name for name in losses if losses[name] > MIN_AUC_LOSS),
+        key=lambda name: -losses[name],
     )
     predicted: dict[str, list[Figure]] = {}
-    for names in (by_strength, off_most):
+    for names in (by_strength, most_lost):
         before = len(predicted)
         for name in names:
-            if len(predicted) == before + few:
+            if len(predicted) == before + n_columns:
                 break
             if name in predicted:
                 continue
-            found = _predicted(schema, tables, schema.names.index(name), seed)
-            if found:
+            figures = _predict_column(schema, tables, schema.names.index(name), seed)
+            if figures:
                 predicted[name] = [
-                    replace(figure, what=replace(figure.what, column=name))
-                    for figure in found
+                    replace(figure, key=replace(figure.key, column=name))
+                    for figure in figures
                 ]
     return Predictions(
-        tuple(figure for found in predicted.values() for figure in found), looked_at
+        tuple(figure for figures in predicted.values() for figure in figures),
+        columns_searched,
     )
 
 
@@ -110,61 +114,70 @@ def _linear_losses(
     learns from synthetic rows.
     """
     rng = np.random.default_rng([seed, 9])
-    some = {name: _some_rows(table, rng) for name, table in tables.items()}
-    places = [schema.names.index(name) for name in names]
+    samples = {name: _some_rows(table, rng) for name, table in tables.items()}
+    indices = [schema.names.index(name) for name in names]
     classes = {
-        place: found
-        for place in places
-        if (found := _classes(schema, some, place)) is not None
+        index: numbered
+        for index in indices
+        if (numbered := _number_classes(schema, samples, index)) is not None
     }
     if (
-        len(places) < 2
+        len(indices) < 2
         or not classes
-        or any(len(codes) < 2 for codes, _ in some.values())
+        or any(len(codes) < 2 for codes, _ in samples.values())
     ):
         return 0, {}
-    most = max(2, min(16, INDICATORS // len(places)))
-    groups = [_groups(schema, some["real"][0], place, most) for place in places]
+    max_groups = max(2, min(16, MAX_INDICATORS // len(indices)))
+    groups = [
+        _group_levels(schema, samples["real"][0], index, max_groups)
+        for index in indices
+    ]
     features = {
         name: np.concatenate(
             [
-                np.eye(most)[own[codes[:, place]]]
-                for own, place in zip(groups, places, strict=True)
+                np.eye(max_groups)[groups_of[codes[:, index]]]
+                for groups_of, index in zip(groups, indices, strict=True)
             ],
             1,
         )
-        for name, (codes, _) in some.items()
+        for name, (codes, _) in samples.items()
     }
     indicators = {
-        name: [_indicators(own[name], own) for own in classes.values()] for name in some
+        name: [
+            _class_indicators(groups_of[name], groups_of)
+            for groups_of in classes.values()
+        ]
+        for name in samples
     }
     parts = {
-        name: (features[name], np.concatenate(indicators[name], 1)) for name in some
+        name: (features[name], np.concatenate(indicators[name], 1)) for name in samples
     }
     if "held-out" not in parts:
         order = rng.permutation(len(features["real"]))
         test, train = np.split(order, [max(1, len(order) // 5)])
-        whole = parts["real"]
+        all_rows = parts["real"]
         parts |= {
-            "real": (whole[0][train], whole[1][train]),
-            "held-out": (whole[0][test], whole[1][test]),
+            "real": (all_rows[0][train], all_rows[1][train]),
+            "held-out": (all_rows[0][test], all_rows[1][test]),
         }
-    widths = [one.shape[1] for one in indicators["real"]]
-    own = [np.arange(most) + most * places.index(place) for place in classes]
+    widths = [part.shape[1] for part in indicators["real"]]
+    groups_of = [
+        np.arange(max_groups) + max_groups * indices.index(index) for index in classes
+    ]
     unseen, truth = parts["held-out"]
     aucs = {}
     for name in ("real", "synthetic"):
-        scores = _left_out(*parts[name], own, widths, unseen)
+        scores = _ridge_scores(*parts[name], groups_of, widths, unseen)
         aucs[name] = [
-            _auc(score, answer)
-            for score, answer in zip(scores, _cut(truth, widths), strict=True)
+            _mean_auc(score, answer)
+            for score, answer in zip(scores, _split_columns(truth, widths), strict=True)
         ]
     losses = {}
-    for place, real, synthetic in zip(
+    for index, real, synthetic in zip(
         classes, aucs["real"], aucs["synthetic"], strict=True
     ):
-        if real >= 0.5 + LEARNED:
-            losses[schema.names[place]] = real - synthetic
+        if real >= 0.5 + MIN_AUC_GAIN:
+            losses[schema.names[index]] = real - synthetic
     return len(classes), losses
 
 
@@ -178,35 +191,37 @@ def _some_rows(
     return codes[rows], values[rows]
 
 
-def _groups(schema: Schema, codes: Codes, place: int, most: int) -> NDArray[np.int64]:
+def _group_levels(
+    schema: Schema, codes: Codes, index: int, max_groups: int
+) -> NDArray[np.int64]:
     """The feature of each level: neighbours of about as many rows each; of texts the
     most frequent alone.
     """
-    column = schema.columns[place]
-    often = np.bincount(codes[:, place], minlength=column.size)
-    if isinstance(column, Binned) and column.size > most:
-        there = often[: column.levels]
-        middle = (np.cumsum(there) - there / 2) / max(1, there.sum())
-        group = (middle * (most - 1)).astype(np.int64)
-        return np.append(group, np.full(column.size - column.levels, most - 1))
+    column = schema.columns[index]
+    often = np.bincount(codes[:, index], minlength=column.size)
+    if isinstance(column, Binned) and column.size > max_groups:
+        counts = often[: column.levels]
+        middle = (np.cumsum(counts) - counts / 2) / max(1, counts.sum())
+        group = (middle * (max_groups - 1)).astype(np.int64)
+        return np.append(group, np.full(column.size - column.levels, max_groups - 1))
     rank = np.empty(column.size, dtype=np.int64)
     rank[np.argsort(-often, kind="stable")] = np.arange(column.size)
-    return np.minimum(rank, most - 1)
+    return np.minimum(rank, max_groups - 1)
 
 
-def _indicators(
-    classes: NDArray[np.int64], every: Mapping[str, NDArray[np.int64]]
+def _class_indicators(
+    classes: NDArray[np.int64], all_tables: Mapping[str, NDArray[np.int64]]
 ) -> Numbers:
     """One column for each class; a row without a class has none."""
-    several = 1 + int(max(own.max(initial=0) for own in every.values()))
-    found = np.eye(several + 1)[classes]  # −1 is the last
-    return np.asarray(found[:, :several])
+    n_classes = 1 + int(max(numbers.max(initial=0) for numbers in all_tables.values()))
+    one_hot = np.eye(n_classes + 1)[classes]  # −1 is the last
+    return np.asarray(one_hot[:, :n_classes])
 
 
-def _left_out(
+def _ridge_scores(
     features: Numbers,
     targets: Numbers,
-    own: Sequence[NDArray[np.int64]],
+    own_features: Sequence[NDArray[np.int64]],
     widths: Sequence[int],
     unseen: Numbers,
 ) -> list[Numbers]:
@@ -218,112 +233,119 @@ def _left_out(
     inverse = np.linalg.inv(
         centred.T @ centred + RIDGE * len(features) * np.eye(features.shape[1])
     )
-    every = inverse @ (centred.T @ (targets - targets.mean(0)))
-    found = []
-    for features_of, solution in zip(own, _cut(every, widths), strict=True):
+    solutions = inverse @ (centred.T @ (targets - targets.mean(0)))
+    scores = []
+    for features_of, solution in zip(
+        own_features, _split_columns(solutions, widths), strict=True
+    ):
         block = inverse[:, features_of]
-        rest = solution - block @ np.linalg.solve(
+        coefficients = solution - block @ np.linalg.solve(
             block[features_of], solution[features_of]
         )
-        found.append((unseen - middle) @ rest)
-    return found
+        scores.append((unseen - middle) @ coefficients)
+    return scores
 
 
-def _cut(columns: Numbers, widths: Sequence[int]) -> list[Numbers]:
+def _split_columns(columns: Numbers, widths: Sequence[int]) -> list[Numbers]:
     return np.split(columns, np.cumsum(widths)[:-1], axis=1)
 
 
-def _auc(scores: Numbers, truth: Numbers) -> float:
+def _mean_auc(scores: Numbers, truth: Numbers) -> float:
     """The mean over classes of one against the rest, of rows that have a class; a half
     where there is only one.
     """
-    known = truth.any(axis=1)
-    ranks = rankdata(scores[known], axis=0)
-    truth = truth[known]
+    has_class = truth.any(axis=1)
+    ranks = rankdata(scores[has_class], axis=0)
+    truth = truth[has_class]
     inside = truth.sum(0)
     outside = len(truth) - inside
-    held = (inside > 0) & (outside > 0)
-    if not held.any():
+    has_both = (inside > 0) & (outside > 0)
+    if not has_both.any():
         return 0.5
     above = (ranks * truth).sum(0) - inside * (inside + 1) / 2
-    return float((above[held] / (inside * outside)[held]).mean())
+    return float((above[has_both] / (inside * outside)[has_both]).mean())
 
 
-def _by_strength(pairs: Sequence[StrongPair]) -> list[str]:
+def _order_by_strength(pairs: Sequence[StrongPair]) -> list[str]:
     """Columns by the strongest pair that each is in, first one of each pair of which
     neither was in a stronger one.
     """
     first: list[str] = []
-    seen: set[str] = set()
+    paired: set[str] = set()
     for pair in pairs:
-        if not seen & {pair.one, pair.other}:
-            first.append(pair.other)
-        seen |= {pair.one, pair.other}
-    others = (name for pair in pairs for name in (pair.other, pair.one))
-    return list(dict.fromkeys([*first, *others]))
+        if not paired & {pair.first, pair.second}:
+            first.append(pair.second)
+        paired |= {pair.first, pair.second}
+    further = (name for pair in pairs for name in (pair.second, pair.first))
+    return list(dict.fromkeys([*first, *further]))
 
 
-def _predicted(
-    schema: Schema, tables: Mapping[str, tuple[Codes, Values]], place: int, seed: int
+def _predict_column(
+    schema: Schema, tables: Mapping[str, tuple[Codes, Values]], index: int, seed: int
 ) -> list[Figure]:
     sizes = [
-        column.size for number, column in enumerate(schema.columns) if number != place
+        column.size for number, column in enumerate(schema.columns) if number != index
     ]
-    classes = _classes(schema, tables, place)
+    classes = _number_classes(schema, tables, index)
     if classes is None:
         return []
     parts = {}
     for name, (codes, _) in tables.items():
-        known = classes[name] >= 0
+        has_class = classes[name] >= 0
         parts[name] = Examples(
-            np.delete(codes[known], place, axis=1), classes[name][known]
+            np.delete(codes[has_class], index, axis=1), classes[name][has_class]
         )
     if "held-out" not in parts:
         parts["real"], parts["held-out"] = parts["real"].split(
             np.random.default_rng([seed, 8])
         )
-    several = int(max(own.max(initial=0) for own in classes.values())) + 1
-    found = downstream(
+    n_classes = int(max(numbers.max(initial=0) for numbers in classes.values())) + 1
+    figures = downstream(
         parts["real"],
         parts["synthetic"],
         parts["held-out"],
         sizes,
-        classes=several,
+        classes=n_classes,
         models=(QUICK,),
-        rows=ROWS,
+        rows=MAX_ROWS,
         seed=seed,
     )
-    return [figure for figure in found if figure.what.score in ("auc", "acc")]
+    return [figure for figure in figures if figure.key.score in ("auc", "acc")]
 
 
-def _classes(
-    schema: Schema, tables: Mapping[str, tuple[Codes, Values]], place: int
+def _number_classes(
+    schema: Schema, tables: Mapping[str, tuple[Codes, Values]], index: int
 ) -> dict[str, NDArray[np.int64]] | None:
     """The class of each row in each table, −1 where there is none; None where real rows
     are nearly all of one.
     """
-    column = schema.columns[place]
+    column = schema.columns[index]
     if isinstance(column, Binned):
-        middle = _middle(tables["real"][1][:, place])
+        middle = _most_even_split(tables["real"][1][:, index])
         if middle is None:
             return None
-        found = {}
+        numbered = {}
         for name, (_, values) in tables.items():
-            own = values[:, place]
-            found[name] = np.where(np.isnan(own), -1, own > middle).astype(np.int64)
-        return found
-    codes = tables["real"][0][:, place]
+            column_values = values[:, index]
+            numbered[name] = np.where(
+                np.isnan(column_values), -1, column_values > middle
+            ).astype(np.int64)
+        return numbered
+    codes = tables["real"][0][:, index]
     often = np.bincount(codes, minlength=column.size) / max(1, len(codes))
-    kept = np.flatnonzero(often >= RARE)
-    if len(kept) < 2:
+    frequent = np.flatnonzero(often >= MIN_CLASS_SHARE)
+    if len(frequent) < 2:
         return None
     # all others are one class
-    numbers = np.full(column.size, len(kept), dtype=np.int64)
-    numbers[kept] = np.arange(len(kept))
-    return {name: numbers[own[:, place]] for name, (own, _) in tables.items()}
+    numbers = np.full(column.size, len(frequent), dtype=np.int64)
+    numbers[frequent] = np.arange(len(frequent))
+    return {
+        name: numbers[column_values[:, index]]
+        for name, (column_values, _) in tables.items()
+    }
 
 
-def _middle(values: Values) -> float | None:
+def _most_even_split(values: Values) -> float | None:
     """The number that parts the real ones most evenly; None where nearly all are the
     same.
     """
@@ -332,4 +354,8 @@ def _middle(values: Values) -> float | None:
         return None
     below = np.cumsum(counts)[:-1] / counts.sum()
     best = int(np.abs(below - 0.5).argmin())
-    return float(different[best]) if RARE <= below[best] <= 1 - RARE else None
+    return (
+        float(different[best])
+        if MIN_CLASS_SHARE <= below[best] <= 1 - MIN_CLASS_SHARE
+        else None
+    )

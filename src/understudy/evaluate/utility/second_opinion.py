@@ -27,8 +27,8 @@ from understudy.evaluate.figure import Figure, FigureKey
 from understudy.ground.extras import install_line
 
 MISSING = f"it needs the library sdmetrics: {install_line('sdmetrics')}."
-_MOST_ROWS = 20_000
-_MOST_PAIRS = 60
+_MAX_ROWS = 20_000
+_MAX_PAIRS = 60
 
 
 def second_opinion(
@@ -43,10 +43,10 @@ def second_opinion(
         return tuple(Figure(FigureKey(name), reason=MISSING) for name in NAMES)
     numbers = [column.name for column in schema.columns if isinstance(column, Binned)]
     levels = [name for name in schema.names if name not in numbers]
-    real, synthetic = (_plain(table, schema, seed) for table in (real, synthetic))
+    real, synthetic = (_plain_frame(table, schema, seed) for table in (real, synthetic))
 
-    def mean(measure: Any, sets: Sequence[Any]) -> Callable[[], float]:
-        chosen = np.random.default_rng(seed).permutation(len(sets))[:_MOST_PAIRS]
+    def mean_score(measure: Any, sets: Sequence[Any]) -> Callable[[], float]:
+        chosen = np.random.default_rng(seed).permutation(len(sets))[:_MAX_PAIRS]
         some = [sets[i] for i in sorted(chosen)]
         return lambda: float(
             np.mean(
@@ -57,7 +57,7 @@ def second_opinion(
             )
         )
 
-    def whole(measure: Any, **more: Any) -> Callable[[], float]:
+    def table_score(measure: Any, **more: Any) -> Callable[[], float]:
         kinds = {
             name: {"sdtype": "numerical" if name in numbers else "categorical"}
             for name in schema.names
@@ -71,17 +71,17 @@ def second_opinion(
             )
         )
 
-    both = [
+    pairs_by_kind = [
         [list(pair) for pair in combinations(names, 2)] for names in (levels, numbers)
     ]
     rows = min(len(real), len(synthetic), 2000)
     work = (
-        mean(single_column.KSComplement, numbers),
-        mean(single_column.TVComplement, levels),
-        mean(column_pairs.ContingencySimilarity, both[0]),
-        mean(column_pairs.CorrelationSimilarity, both[1]),
-        whole(single_table.LogisticDetection),
-        whole(single_table.NewRowSynthesis, synthetic_sample_size=rows),
+        mean_score(single_column.KSComplement, numbers),
+        mean_score(single_column.TVComplement, levels),
+        mean_score(column_pairs.ContingencySimilarity, pairs_by_kind[0]),
+        mean_score(column_pairs.CorrelationSimilarity, pairs_by_kind[1]),
+        table_score(single_table.LogisticDetection),
+        table_score(single_table.NewRowSynthesis, synthetic_sample_size=rows),
     )
     return tuple(
         _figure(name, compute) for name, compute in zip(NAMES, work, strict=True)
@@ -119,18 +119,16 @@ def _figure(name: str, compute: Callable[[], float]) -> Figure:
     )
 
 
-def _plain(table: pd.DataFrame, schema: Schema, seed: int) -> pd.DataFrame:
+def _plain_frame(table: pd.DataFrame, schema: Schema, seed: int) -> pd.DataFrame:
     """At most 20,000 rows, in the dtypes that the library knows: floats, also for days,
     and objects.
     """
-    few = (
-        table.sample(_MOST_ROWS, random_state=seed)
-        if len(table) > _MOST_ROWS
-        else table
+    sample = (
+        table.sample(_MAX_ROWS, random_state=seed) if len(table) > _MAX_ROWS else table
     )
 
     def cells(column: Column) -> "pd.Series[Any]":
-        values = few[column.name]
+        values = sample[column.name]
         if isinstance(column, Date | Datetime):
             return (pd.to_datetime(values) - pd.Timestamp(0)) / pd.Timedelta(days=1)
         return (

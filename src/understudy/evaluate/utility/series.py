@@ -31,7 +31,7 @@ from understudy.data.column import Integer, Real
 from understudy.data.encoding.values import Places
 from understudy.data.visits import VisitSchema
 from understudy.evaluate.figure import Better, Figure, FigureKey
-from understudy.evaluate.utility.marginals import bootstrap, shuffled
+from understudy.evaluate.utility.marginals import bootstrap, shuffle_columns
 from understudy.ground.check import positive, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.kernels.clients import Adam
@@ -47,12 +47,12 @@ FIGURES: dict[str, Better] = {
     "autocorrelation": "lower",
     "dcr": "higher",
 }
-ROWS = 2_000  # of each table that are compared
-_NEAR = 1_000  # rows whose nearest are looked for
+MAX_ROWS = 2_000  # of each table that are compared
+_DCR_ROWS = 1_000  # rows whose nearest are looked for
 
 
 def median_distance(real: Series) -> float:
-    return float(np.median(pdist(_flat(real))))
+    return float(np.median(pdist(_flatten(real))))
 
 
 def mmd(real: Series, synthetic: Series, *, bandwidth: float) -> float:
@@ -60,8 +60,8 @@ def mmd(real: Series, synthetic: Series, *, bandwidth: float) -> float:
     of any sizes from two rows.
     """
     positive(bandwidth=bandwidth)
-    a = _flat(real) / bandwidth
-    b = _flat(synthetic) / bandwidth
+    a = _flatten(real) / bandwidth
+    b = _flatten(synthetic) / bandwidth
     among = (
         2 * np.exp(-pdist(x, "sqeuclidean") / 2).sum() / (len(x) * (len(x) - 1))
         for x in (a, b)
@@ -74,8 +74,8 @@ def coverage(real: Series, synthetic: Series, *, neighbours: int = 5) -> float:
     neighbour.
     """
     whole(neighbours=neighbours)
-    a = _flat(real)
-    b = _flat(synthetic)
+    a = _flatten(real)
+    b = _flatten(synthetic)
     k = min(neighbours, len(a) - 1)
     # the nearest is the series itself
     radius = np.partition(cdist(a, a), k, axis=1)[:, k]
@@ -92,11 +92,11 @@ def nearest_distance(rows: Series, others: Series | None = None) -> float:
     """The median distance of a row from the nearest of the others; without others, from
     the nearest row but itself.
     """
-    a = _flat(rows)
-    between = cdist(a, a if others is None else _flat(others))
+    a = _flatten(rows)
+    distances = cdist(a, a if others is None else _flatten(others))
     if others is None:
-        np.fill_diagonal(between, np.inf)
-    return float(np.median(between.min(axis=1)))
+        np.fill_diagonal(distances, np.inf)
+    return float(np.median(distances.min(axis=1)))
 
 
 def autocorrelation(series: Series, lags: int) -> NDArray[np.float64]:
@@ -185,45 +185,50 @@ def evaluate_series(
             "series are (series, steps, channels) of equal steps and channels, not "
             f"{shapes}."
         )
-    reason = _hindrance(tables)
+    reason = _incomparable_reason(tables)
     if reason:
         return tuple(
             Figure.absent(FigureKey(name), reason, better=better)
             for name, better in FIGURES.items()
         )
     rng = np.random.default_rng([seed, 0])
-    train, made, test = tables
+    train, synthetic_rows, test = tables
     if holdout is None:
         order = rng.permutation(len(train))
         cut = max(1, len(train) // 5)
         train, test = train[order[cut:]], train[order[:cut]]
-    some, other, loose, note = _compared(tables[0], made, "series", rng)
-    again = some[bootstrap(len(some), len(other), rng)]
-    value, floor, ceiling = (
-        autocorrelation_difference(some, rows) for rows in (other, again, loose)
+    real_sample, synthetic_sample, shuffled, note = _sample_rows(
+        tables[0], synthetic_rows, "series", rng
     )
-    near, covered, copied = _distance_figures(some, other, loose, note)
+    resampled = real_sample[bootstrap(len(real_sample), len(synthetic_sample), rng)]
+    value, floor, ceiling = (
+        autocorrelation_difference(real_sample, rows)
+        for rows in (synthetic_sample, resampled, shuffled)
+    )
+    mmd_figure, coverage_figure, dcr_figure = _distance_figures(
+        real_sample, synthetic_sample, shuffled, note
+    )
     # (channels,) each
-    memory = [autocorrelation(rows, 1)[0] for rows in (tables[0], made)]
+    memory = [autocorrelation(rows, 1)[0] for rows in (tables[0], synthetic_rows)]
     worst = int(np.abs(memory[1] - memory[0]).argmax())
-    both = float(memory[0][worst]), float(memory[1][worst])
-    apart = (
-        f"channel {worst + 1} and itself one step later: real {both[0]:.3f}, "
-        f"synthetic {both[1]:.3f}"
+    compared = float(memory[0][worst]), float(memory[1][worst])
+    channel_words = (
+        f"channel {worst + 1} and itself one step later: real {compared[0]:.3f}, "
+        f"synthetic {compared[1]:.3f}"
     )
     return (
-        near,
-        covered,
-        _next_step_figure(train, made, test, steps, seed),
+        mmd_figure,
+        coverage_figure,
+        _next_step_figure(train, synthetic_rows, test, steps, seed),
         Figure(
             FigureKey("autocorrelation"),
             value=value,
             floor=floor,
             ceiling=ceiling,
-            note=f"{note}; {apart}",
-            both=both,
+            note=f"{note}; {channel_words}",
+            compared=compared,
         ),
-        copied,
+        dcr_figure,
     )
 
 
@@ -241,48 +246,52 @@ def evaluate_distances(
             for name in names
         )
     return _distance_figures(
-        *_compared(real, synthetic, "rows", np.random.default_rng([seed, 0]))
+        *_sample_rows(real, synthetic, "rows", np.random.default_rng([seed, 0]))
     )
 
 
-def _compared(
-    real: Series, synthetic: Series, what: str, rng: np.random.Generator
+def _sample_rows(
+    real: Series, synthetic: Series, row_words: str, rng: np.random.Generator
 ) -> tuple[Series, Series, Series, str]:
     """Some rows of either table, real cells shuffled over the rows, and what is said of
     that.
     """
     tables = [np.asarray(t, dtype=float) for t in (real, synthetic)]
-    some, other = (t[rng.permutation(len(t))[:ROWS]] for t in tables)
-    loose = shuffled(some.reshape(len(some), -1), len(other), rng).reshape(other.shape)
-    note = (
-        f"{len(some):,} of {len(real):,} real and {len(other):,} of "
-        f"{len(synthetic):,} synthetic {what}"
+    real_sample, synthetic_sample = (
+        t[rng.permutation(len(t))[:MAX_ROWS]] for t in tables
     )
-    return some, other, loose, note
+    shuffled = shuffle_columns(
+        real_sample.reshape(len(real_sample), -1), len(synthetic_sample), rng
+    ).reshape(synthetic_sample.shape)
+    note = (
+        f"{len(real_sample):,} of {len(real):,} real and {len(synthetic_sample):,} of "
+        f"{len(synthetic):,} synthetic {row_words}"
+    )
+    return real_sample, synthetic_sample, shuffled, note
 
 
 def _distance_figures(
-    real: Series, synthetic: Series, loose: Series, note: str
+    real: Series, synthetic: Series, shuffled: Series, note: str
 ) -> tuple[Figure, ...]:
     """MMD; coverage; how far drawn rows are from the nearest real one: far below real
     rows' own distances, copies.
     """
-    width = median_distance(real) or float(pdist(_flat(real)).mean())
-    near = Figure.absent(
+    width = median_distance(real) or float(pdist(_flatten(real)).mean())
+    mmd_figure = Figure.absent(
         FigureKey("mmd"), "all real series are alike, so there is no bandwidth."
     )
     if width:
         half = len(real) // 2
-        pairs = ((real, synthetic), (real[:half], real[half:]), (real, loose))
+        pairs = ((real, synthetic), (real[:half], real[half:]), (real, shuffled))
         value, floor, ceiling = (mmd(a, b, bandwidth=width) for a, b in pairs)
-        said = f"{note}; rbf kernel, bandwidth {width:.4g}"
-        near = Figure(
-            FigureKey("mmd"), value=value, floor=floor, ceiling=ceiling, note=said
+        mmd_note = f"{note}; rbf kernel, bandwidth {width:.4g}"
+        mmd_figure = Figure(
+            FigureKey("mmd"), value=value, floor=floor, ceiling=ceiling, note=mmd_note
         )
     value = coverage(real, synthetic)
-    floor = coverage(real, loose)
+    floor = coverage(real, shuffled)
     best = expected_coverage(len(real), len(synthetic))
-    covered = Figure(
+    coverage_figure = Figure(
         FigureKey("coverage"),
         value=value,
         floor=floor,
@@ -290,10 +299,10 @@ def _distance_figures(
         better="higher",
         note=note,
     )
-    few = real[:_NEAR]
-    value = nearest_distance(synthetic[:_NEAR], few)
-    usual = nearest_distance(few)
-    copied = Figure(
+    real_sample = real[:_DCR_ROWS]
+    value = nearest_distance(synthetic[:_DCR_ROWS], real_sample)
+    usual = nearest_distance(real_sample)
+    dcr_figure = Figure(
         FigureKey("dcr"),
         value=value,
         floor=0.0,
@@ -301,7 +310,7 @@ def _distance_figures(
         better="higher",
         note=note,
     )
-    return near, covered, copied
+    return mmd_figure, coverage_figure, dcr_figure
 
 
 def _next_step_figure(
@@ -322,7 +331,7 @@ def _next_step_figure(
     )
 
 
-def _hindrance(tables: list[Series]) -> str:
+def _incomparable_reason(tables: list[Series]) -> str:
     """Why nothing can be computed, or nothing."""
     real, synthetic, test = tables
     if len(real) < 4 or len(synthetic) < 2 or not len(test):
@@ -340,14 +349,14 @@ def _hindrance(tables: list[Series]) -> str:
     return ""
 
 
-def _flat(series: Series) -> NDArray[np.float64]:
+def _flatten(series: Series) -> NDArray[np.float64]:
     return np.asarray(series, dtype=float).reshape(len(series), -1)
 
 
 # People's events in order: how much a number remembers
 
 LAGS = (1, 2, 5)
-_PAIRS = 30  # so many pairs of events at least, or their correlation says nothing
+_MIN_PAIRS = 30  # so many pairs of events at least, or their correlation says nothing
 _Ranks = NDArray[np.float64]
 
 
@@ -360,7 +369,7 @@ def lag_figures(
     """How far the memory of each number is off, where events have an order; the floor
     is a bootstrap of real people.
     """
-    found = []
+    figures = []
     time = schema.time
     tables = [
         rows.sort_values([schema.person, time], kind="stable")
@@ -375,45 +384,52 @@ def lag_figures(
             stats.rankdata(rows[column.name].astype(float), nan_policy="omit")
             for rows in tables
         ]
-        for far in LAGS:
-            what = FigureKey("lag", far, column=column.name)
-            pairs = [_pairs(*own, far) for own in zip(ranks, owners, strict=True)]
-            if min(len(place) for _, _, place in pairs) < _PAIRS:
-                found.append(
+        for lag in LAGS:
+            key = FigureKey("lag", lag, column=column.name)
+            pairs = [
+                _lagged_pairs(*real_correlation, lag)
+                for real_correlation in zip(ranks, owners, strict=True)
+            ]
+            if min(len(pair_owners) for _, _, pair_owners in pairs) < _MIN_PAIRS:
+                figures.append(
                     Figure.absent(
-                        what, f"fewer than {_PAIRS} pairs of events are {far} apart."
+                        key, f"fewer than {_MIN_PAIRS} pairs of events are {lag} apart."
                     )
                 )
                 continue
-            (x, y, who), people = pairs[0], int(owners[0].max()) + 1
-            again = np.bincount(bootstrap(people, people, rng), minlength=people)[who]
-            own = _correlation(x, y)
-            made = _correlation(*pairs[1][:2])
-            other = _correlation(x, y, again)
-            note = f"real {own:.2f}, synthetic {made:.2f}"
-            off = abs(made - own)
-            reached = abs(other - own)
-            found.append(
+            (x, y, owner), people = pairs[0], int(owners[0].max()) + 1
+            weights = np.bincount(bootstrap(people, people, rng), minlength=people)[
+                owner
+            ]
+            real_correlation = _correlation(x, y)
+            synthetic_correlation = _correlation(*pairs[1][:2])
+            resampled_correlation = _correlation(x, y, weights)
+            note = f"real {real_correlation:.2f}, synthetic {synthetic_correlation:.2f}"
+            difference = abs(synthetic_correlation - real_correlation)
+            floor = abs(resampled_correlation - real_correlation)
+            figures.append(
                 Figure(
-                    what,
-                    value=off,
-                    floor=reached,
-                    ceiling=abs(own),
+                    key,
+                    value=difference,
+                    floor=floor,
+                    ceiling=abs(real_correlation),
                     note=note,
-                    both=(own, made),
+                    compared=(real_correlation, synthetic_correlation),
                 )
             )
-    return tuple(found)
+    return tuple(figures)
 
 
-def _pairs(ranks: _Ranks, owner: Places, far: int) -> tuple[_Ranks, _Ranks, Places]:
+def _lagged_pairs(
+    ranks: _Ranks, owner: Places, lag: int
+) -> tuple[_Ranks, _Ranks, Places]:
     """The ranks of a person's events, those of events so many later, and whose they
     are, where both are known.
     """
-    first = ranks[:-far]
-    second = ranks[far:]
-    at = np.flatnonzero((owner[:-far] == owner[far:]) & ~np.isnan(first + second))
-    return first[at], second[at], owner[at]
+    first = ranks[:-lag]
+    second = ranks[lag:]
+    known = np.flatnonzero((owner[:-lag] == owner[lag:]) & ~np.isnan(first + second))
+    return first[known], second[known], owner[known]
 
 
 def _correlation(x: _Ranks, y: _Ranks, weights: Places | None = None) -> float:

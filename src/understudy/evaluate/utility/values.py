@@ -53,8 +53,10 @@ COLUMN_FIGURES = (
     "spike_share",
 )
 # quantiles of a column's row: both ends, both tails, the middle
-SHOWN = (0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0)
-SPIKE = 0.01  # a number that so many of the real rows share is one that matters
+SUMMARY_QUANTILES = (0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0)
+MIN_ATOM_SHARE = (
+    0.01  # a number that so many of the real rows share is one that matters
+)
 SPLITS = 5  # the floor is the mean of so many splits of the real rows
 
 
@@ -74,7 +76,7 @@ class Numbers:
     def median(self) -> tuple[float, float] | None:
         return self.quantiles[QUANTILES.index(0.5)] if self.quantiles else None
 
-    def shown(self, value: float) -> str:
+    def format_value(self, value: float) -> str:
         """A number as this column has it."""
         if isinstance(self.column, Date):
             return str(np.datetime64(round(value), "D"))
@@ -88,7 +90,7 @@ class Numbers:
             else f"{value:.4g}"
         )
 
-    def distance_shown(self, value: float) -> str:
+    def format_distance(self, value: float) -> str:
         """How far numbers lie apart, as this column has it: days of a date."""
         if isinstance(self.column, Date):
             return f"{value:,.3g} days"
@@ -120,29 +122,32 @@ class NumberSummary:
         return self.quantiles[0.0][0], self.quantiles[1.0][0]
 
 
-def measure_spreads(
+def summarize_numbers(
     schema: Schema, real: Values, synthetic: Values
 ) -> dict[str, NumberSummary]:
     """The spread of every column of numbers that both tables have some of."""
-    found = {}
+    summaries = {}
     for j, column in enumerate(schema.columns):
         if isinstance(column, Binned):
-            true = _present(real[:, j])
-            made = _present(synthetic[:, j])
-            if len(true) and len(made):
-                found[column.name] = _spread(true, made)
-    return found
+            real_numbers = _present(real[:, j])
+            synthetic_numbers = _present(synthetic[:, j])
+            if len(real_numbers) and len(synthetic_numbers):
+                summaries[column.name] = _summarize(real_numbers, synthetic_numbers)
+    return summaries
 
 
-def _spread(real: Values, synthetic: Values) -> NumberSummary:
+def _summarize(real: Values, synthetic: Values) -> NumberSummary:
     pairs = zip(
-        *(np.quantile(table, SHOWN).tolist() for table in (real, synthetic)),
+        *(
+            np.quantile(table, SUMMARY_QUANTILES).tolist()
+            for table in (real, synthetic)
+        ),
         strict=True,
     )
     different = np.unique(real)
     steps = np.diff(different) if len(different) > 1 else np.zeros(1)
     return NumberSummary(
-        quantiles=dict(zip(SHOWN, pairs, strict=True)),
+        quantiles=dict(zip(SUMMARY_QUANTILES, pairs, strict=True)),
         deviation=(_deviation(real), _deviation(synthetic)),
         below=(
             float((synthetic < real.min()).mean()),
@@ -173,14 +178,14 @@ def table_values(schema: Schema, frame: pd.DataFrame, codes: Codes) -> Values:
     return values
 
 
-def apart(real: Values, other: Values) -> tuple[float, float]:
+def ks_and_wasserstein(real: Values, other: Values) -> tuple[float, float]:
     """The largest difference of the distribution functions (KS), and the area between
     them (Wasserstein-1): exact.
     """
     real = np.sort(real)
     other = np.sort(other)
     points = np.union1d(real, other)
-    gaps = np.abs(_below(real, points) - _below(other, points))
+    gaps = np.abs(_distribution_at(real, points) - _distribution_at(other, points))
     return float(gaps.max()), float((gaps[:-1] * np.diff(points)).sum())
 
 
@@ -194,7 +199,7 @@ def measure_numbers(
     against them: the floor.
     """
     return {
-        column.name: _column(
+        column.name: _measure_column(
             column, real[:, j], synthetic[:, j], [(a[:, j], b[:, j]) for a, b in pairs]
         )
         for j, column in enumerate(schema.columns)
@@ -202,16 +207,16 @@ def measure_numbers(
     }
 
 
-def splits(
+def split_repeatedly(
     real: Values, fresh: Values, rng: np.random.Generator
 ) -> list[tuple[Values, Values]]:
     """Two tables of real rows mixed and parted again, a few times, into tables of the
     same sizes.
     """
-    both = np.concatenate([real, fresh])
+    rows = np.concatenate([real, fresh])
     return [
         (mixed[: len(real)], mixed[len(real) :])
-        for mixed in (rng.permutation(both) for _ in range(SPLITS))
+        for mixed in (rng.permutation(rows) for _ in range(SPLITS))
     ]
 
 
@@ -219,15 +224,15 @@ def column_means(columns: Mapping[str, Numbers]) -> tuple[Figure, ...]:
     """Each figure's mean over the columns that have it, with the furthest column in the
     note.
     """
-    means = (_mean(name, columns) for name in COLUMN_FIGURES)
+    means = (_mean_figure(name, columns) for name in COLUMN_FIGURES)
     return tuple(
         mean
         for mean in means
-        if mean.value is not None or mean.what.measure not in COLUMN_FIGURES[3:]
+        if mean.value is not None or mean.key.measure not in COLUMN_FIGURES[3:]
     )
 
 
-def _column(
+def _measure_column(
     column: Binned,
     real: Values,
     synthetic: Values,
@@ -235,12 +240,12 @@ def _column(
 ) -> Numbers:
     real = _present(real)
     synthetic = _present(synthetic)
-    known = [
+    real_pairs = [
         (a, b)
         for a, b in ((_present(a), _present(b)) for a, b in pairs)
         if len(a) and len(b)
     ]
-    if not len(real) or not len(synthetic) or not known:
+    if not len(real) or not len(synthetic) or not real_pairs:
         reason = (
             f"the {'synthetic' if len(real) else 'real'} table has too few values of "
             f"{column.name}."
@@ -254,18 +259,18 @@ def _column(
         return_counts=True,
     )
     # the most frequent number, where it is shared by 1 % of the rows, and by two
-    often = bool((counts >= max(2, SPIKE * len(real))).any())
+    often = bool((counts >= max(2, MIN_ATOM_SHARE * len(real))).any())
     spike = float(different[counts.argmax()]) if often else None
     first = float(column.edges[0])
     last = float(column.edges[-1])
     # the public schema alone
     even = first + (last - first) * (np.arange(len(synthetic)) + 0.5) / len(synthetic)
-    held = [
+    comparisons = [
         (real, synthetic),
         (real, np.floor(even) if column.edges.dtype.kind == "i" else even),
-        *known,
+        *real_pairs,
     ]
-    value, high, *floors = (_distances(column, a, b, spike) for a, b in held)
+    value, high, *floors = (_distances(column, a, b, spike) for a, b in comparisons)
     low = {name: float(np.mean([floor[name] for floor in floors])) for name in value}
     figures = tuple(
         Figure(FigureKey(n), value=value[n], floor=low[n], ceiling=high[n])
@@ -290,17 +295,17 @@ def _distances(
 ) -> dict[str, float]:
     low = float(column.edges[0])
     high = float(column.edges[-1])
-    largest, area = apart(real, other)
+    largest, area = ks_and_wasserstein(real, other)
     true = np.quantile(real, QUANTILES)
-    found = np.quantile(other, QUANTILES)
+    other_quantiles = np.quantile(other, QUANTILES)
     spread = float(true[-1] - true[0]) or high - low
     shares = _shares(column, real, spike)
-    others = _shares(column, other, spike)
+    other_shares = _shares(column, other, spike)
     return {
         "ks": largest,
         "wasserstein": area / (high - low),
-        "quantile_error": float(np.abs(true - found).mean()) / spread,
-    } | {name: abs(shares[name] - others[name]) for name in shares}
+        "quantile_error": float(np.abs(true - other_quantiles).mean()) / spread,
+    } | {name: abs(shares[name] - other_shares[name]) for name in shares}
 
 
 def _shares(column: Binned, values: Values, spike: float | None) -> dict[str, float]:
@@ -315,14 +320,14 @@ def _shares(column: Binned, values: Values, spike: float | None) -> dict[str, fl
     return shares
 
 
-def _mean(measure: str, columns: Mapping[str, Numbers]) -> Figure:
-    found = {
+def _mean_figure(measure: str, columns: Mapping[str, Numbers]) -> Figure:
+    measured = {
         column: figure
         for column, numbers in columns.items()
         for figure in numbers.figures
-        if figure.what.measure == measure and figure.value is not None
+        if figure.key.measure == measure and figure.value is not None
     }
-    if not found:
+    if not measured:
         reason = (
             "no column has such numbers in both tables."
             if columns
@@ -330,12 +335,12 @@ def _mean(measure: str, columns: Mapping[str, Numbers]) -> Figure:
         )
         return Figure.absent(FigureKey(measure), reason)
     value, floor, ceiling = (
-        float(np.mean([getattr(figure, end) for figure in found.values()]))
+        float(np.mean([getattr(figure, end) for figure in measured.values()]))
         for end in ("value", "floor", "ceiling")
     )
-    worst = max(found, key=lambda column: found[column].value or 0.0)
-    count = f"mean over {len(found)} column{'s' * (len(found) > 1)} of numbers"
-    note = f"{count}; furthest: {worst} ({found[worst].value:.4f})"
+    worst = max(measured, key=lambda column: measured[column].value or 0.0)
+    count = f"mean over {len(measured)} column{'s' * (len(measured) > 1)} of numbers"
+    note = f"{count}; furthest: {worst} ({measured[worst].value:.4f})"
     return Figure(
         FigureKey(measure), value=value, floor=floor, ceiling=ceiling, note=note
     )
@@ -345,5 +350,5 @@ def _present(values: Values) -> Values:
     return values[~np.isnan(values)]
 
 
-def _below(ordered: Values, points: Values) -> Values:
+def _distribution_at(ordered: Values, points: Values) -> Values:
     return np.searchsorted(ordered, points, side="right") / len(ordered)

@@ -63,7 +63,7 @@ from understudy.data.visits.counts import Block, count_visits
 from understudy.data.visits.reading import two_sources
 from understudy.evaluate.figure import Figure, FigureKey, StrongPair
 from understudy.evaluate.utility.downstream import Examples, downstream
-from understudy.evaluate.utility.marginals import bootstrap, shuffled
+from understudy.evaluate.utility.marginals import bootstrap, shuffle_columns
 from understudy.evaluate.utility.series import lag_figures
 from understudy.ground.errors import SchemaError
 from understudy.privacy.noise import FastRng
@@ -102,7 +102,10 @@ def evaluate_visits(
     """All figures. `holdout` are people whom no training saw; without them a fifth of
     the real ones is held out.
     """
-    mine, (drawn, whole) = real_tables(real, schema), with_a_person(synthetic, schema)
+    mine, (drawn, whole) = (
+        real_tables(real, schema),
+        drop_orphan_events(synthetic, schema),
+    )
     before, after = (event_codes(frames, schema, seed) for frames in (mine, drawn))
     held = (
         None
@@ -125,16 +128,16 @@ def evaluate_visits(
         own = [
             *(tables[1:] if several else tables),
             *total_figures(
-                _two(mine, title),
-                _two(drawn, title),
+                _people_and_events(mine, title),
+                _people_and_events(drawn, title),
                 replace(part, people=schema.people),
             ),
             *lag_figures(mine[title], drawn[title], part, rng),
-            comes_again(before[place], after[place], test, layout, rng, seed),
+            predict_next_event(before[place], after[place], test, layout, rng, seed),
             Figure(INTEGRITY, value=whole[title], ceiling=1.0, better="higher"),
         ]
         found += (
-            [replace(one, what=one.what.about(title)) for one in own]
+            [replace(one, key=one.key.with_subjects(title)) for one in own]
             if several
             else own
         )
@@ -153,7 +156,7 @@ def visit_tables(source: Tables, schema: Events) -> dict[str, pd.DataFrame]:
     return found
 
 
-def with_a_person(
+def drop_orphan_events(
     source: Tables, schema: Events
 ) -> tuple[dict[str, pd.DataFrame], dict[str, float]]:
     """All tables without events that are nobody's, and of each kind of events the share
@@ -164,14 +167,14 @@ def with_a_person(
     for name in schema.tables.keys() - {"people"}:
         events, shares[name] = frames[name], 1.0
         if schema.people is not None and len(events):
-            there = events[schema.person].isin(frames["people"][schema.person])
-            frames[name], shares[name] = events[there], float(there.mean())
+            has_person = events[schema.person].isin(frames["people"][schema.person])
+            frames[name], shares[name] = events[has_person], float(has_person.mean())
     return frames, shares
 
 
 def real_tables(source: Tables, schema: Events) -> dict[str, pd.DataFrame]:
     """All tables. SchemaError where an event is nobody's."""
-    frames, shares = with_a_person(source, schema)
+    frames, shares = drop_orphan_events(source, schema)
     for title, share in shares.items():
         if share < 1:
             raise SchemaError(
@@ -188,60 +191,75 @@ def event_codes(
     rng = FastRng(seed)
     key = schema.person
     titles = _titles(schema)
-    first, *others = (
+    first, *further_kinds = (
         read_visits(
-            _two(frames, title) if part.people else {"events": frames[title]}, part.even
+            _people_and_events(frames, title)
+            if part.people
+            else {"events": frames[title]},
+            part.even,
         )
         for part, title in zip(schema.parts, titles, strict=True)
     )
-    if others and schema.people is None:
+    if further_kinds and schema.people is None:
         ids = pd.concat([frames[title][key].astype(str) for title in titles]).unique()
         first = first.among(np.asarray(ids))
-    each = [
-        own.codes(rng)
-        for own in (first, *(other.among(first.people) for other in others))
+    codes_by_kind = [
+        shared.codes(rng)
+        for shared in (
+            first,
+            *(further.among(first.people) for further in further_kinds),
+        )
     ]
     declared = first.own.shape[1]
-    own = each[0].people[:, :declared]
-    derived = [each[0].people[:, declared:], *(c.people for c in each[1:])]
+    shared = codes_by_kind[0].people[:, :declared]
+    derived = [
+        codes_by_kind[0].people[:, declared:],
+        *(c.people for c in codes_by_kind[1:]),
+    ]
     return tuple(
         VisitCodes(
-            np.concatenate([own, *_own_last(derived, place)], axis=1),
+            np.concatenate([shared, *_move_to_end(derived, number)], axis=1),
             codes.events,
             codes.starts,
         )
-        for place, codes in enumerate(each)
+        for number, codes in enumerate(codes_by_kind)
     )
 
 
 def event_layouts(schema: Events) -> tuple[VisitLayout, ...]:
     """Which tables are compared of each kind of events."""
-    each = [VisitLayout.from_schema(part) for part in schema.parts]
+    layouts = [VisitLayout.from_schema(part) for part in schema.parts]
     declared = 0 if schema.people is None else len(schema.people.columns)
-    own = each[0].people[:declared]
-    derived = [each[0].people[declared:], *(one.people for one in each[1:])]
+    shared = layouts[0].people[:declared]
+    derived = [layouts[0].people[declared:], *(layout.people for layout in layouts[1:])]
     return tuple(
         VisitLayout(
-            (*own, *(size for part in _own_last(derived, place) for size in part)),
-            one.events,
-            one.ordered,
+            (
+                *shared,
+                *(size for part in _move_to_end(derived, number) for size in part),
+            ),
+            layout.events,
+            layout.ordered,
         )
-        for place, one in enumerate(each)
+        for number, layout in enumerate(layouts)
     )
 
 
 def _column_names(schema: Events) -> tuple[Names, ...]:
     """What the columns of `event_layouts` are called, of people and of events."""
-    each = [part.person_schema.names for part in schema.parts]
+    names_by_kind = [part.person_schema.names for part in schema.parts]
     declared = 0 if schema.people is None else len(schema.people.columns)
-    own = each[0][:declared]
-    derived = [each[0][declared:], *each[1:]]
+    shared = names_by_kind[0][:declared]
+    derived = [names_by_kind[0][declared:], *names_by_kind[1:]]
     return tuple(
         (
-            (*own, *(name for part in _own_last(derived, place) for name in part)),
+            (
+                *shared,
+                *(name for part in _move_to_end(derived, number) for name in part),
+            ),
             part.event_schema.names,
         )
-        for place, part in enumerate(schema.parts)
+        for number, part in enumerate(schema.parts)
     )
 
 
@@ -256,51 +274,56 @@ def table_figures(
     number of events. `names` are those of people's columns and of events'.
     """
     if not len(real.people) or not len(synthetic.people):
-        lacking = [*(FigureKey("avd", 2, part) for part in KINDS.values()), NUMBER]
-        return tuple(Figure.absent(what, "there are no people.") for what in lacking)
-    again = real.take(bootstrap(len(real.people), len(synthetic.people), rng))
-    mine, *others = (
+        keys = [*(FigureKey("avd", 2, part) for part in KINDS.values()), NUMBER]
+        return tuple(Figure.absent(key, "there are no people.") for key in keys)
+    resampled = real.take(bootstrap(len(real.people), len(synthetic.people), rng))
+    real_shares, *all_shares = (
         _shares(codes, layout)
-        for codes in (real, synthetic, again, mixed_up(real, rng))
+        for codes in (real, synthetic, resampled, shuffle_visits(real, rng))
     )
-    tables = [_table_distances(mine, other, layout) for other in others]
-    near, low, high = (_means(mine, apart, layout) for apart in tables)
+    tables = [
+        _table_distances(real_shares, other_shares, layout)
+        for other_shares in all_shares
+    ]
+    means, low, high = (
+        _mean_distances(real_shares, distances, layout) for distances in tables
+    )
     strongest = (
-        {} if names is None else _strongest(tables, names, len(synthetic.people))
+        {} if names is None else _strongest_tables(tables, names, len(synthetic.people))
     )
-    number = mine["person", len(layout.people) - 1, len(layout.people) - 1]
+    number = real_shares["person", len(layout.people) - 1, len(layout.people) - 1]
     high[NUMBER] = float(np.abs(number - 1 / len(number)).sum() / 2)
     return tuple(
         Figure(
-            what,
+            key,
             value=value,
-            floor=low[what],
-            ceiling=high[what],
-            parts=strongest.get(what, ()),
+            floor=low[key],
+            ceiling=high[key],
+            parts=strongest.get(key, ()),
         )
         if value is not None
-        else Figure.absent(what, "no such table is counted, or nobody is in it.")
-        for what, value in near.items()
+        else Figure.absent(key, "no such table is counted, or nobody is in it.")
+        for key, value in means.items()
     )
 
 
-def mixed_up(codes: VisitCodes, rng: np.random.Generator) -> VisitCodes:
+def shuffle_visits(codes: VisitCodes, rng: np.random.Generator) -> VisitCodes:
     """Columns shuffled by themselves, of events among first ones, or others, that weigh
     the same: their shares stay.
     """
     events = codes.events.copy()
     weigh = np.rint(2 * np.log2(codes.numbers[codes.owner]))
-    there = np.lexsort((codes.order == 0, weigh))
+    order = np.lexsort((codes.order == 0, weigh))
     for column in range(events.shape[1]):
-        some = np.lexsort((rng.random(len(weigh)), codes.order == 0, weigh))
-        events[there, column] = codes.events[some, column]
+        shuffled = np.lexsort((rng.random(len(weigh)), codes.order == 0, weigh))
+        events[order, column] = codes.events[shuffled, column]
     return VisitCodes(
-        shuffled(codes.people, len(codes.people), rng), events, codes.starts
+        shuffle_columns(codes.people, len(codes.people), rng), events, codes.starts
     )
 
 
-def flat(
-    codes: VisitCodes, layout: VisitLayout, most: int = 10
+def flatten_visits(
+    codes: VisitCodes, layout: VisitLayout, max_events: int = 10
 ) -> tuple[NDArray[np.int32], tuple[int, ...]]:
     """A row for each person with all events side by side, up to `most`, and the levels
     of each column.
@@ -309,11 +332,13 @@ def flat(
     person with all rows as its target.
     """
     columns = len(layout.events)
-    rows = np.tile(np.array(layout.events, dtype=np.int32), (len(codes.people), most))
-    first = np.flatnonzero(codes.order < most)
-    at = codes.order[first, None] * columns + np.arange(columns)
-    rows[codes.owner[first, None], at] = codes.events[first]
-    sizes = (*layout.people, *(size + 1 for size in layout.events * most))
+    rows = np.tile(
+        np.array(layout.events, dtype=np.int32), (len(codes.people), max_events)
+    )
+    first = np.flatnonzero(codes.order < max_events)
+    cells = codes.order[first, None] * columns + np.arange(columns)
+    rows[codes.owner[first, None], cells] = codes.events[first]
+    sizes = (*layout.people, *(size + 1 for size in layout.events * max_events))
     return np.concatenate([codes.people, rows], axis=1), sizes
 
 
@@ -323,25 +348,26 @@ def total_figures(
     """Errors of the sums and averages of people, for every column of events that holds
     numbers.
     """
-    found = []
+    figures = []
     for column in schema.events.columns:
         if isinstance(column, Integer | Real) and column.name != schema.time:
-            (total, mean), (other, others) = (
-                sums_of(frames, schema, column.name) for frames in (real, synthetic)
+            (total, mean), (synthetic_total, synthetic_mean) = (
+                sum_per_person(frames, schema, column.name)
+                for frames in (real, synthetic)
             )
             pairs = (
-                ("total_mean", total.mean(), other.mean()),
-                ("total_q90", total.quantile(0.9), other.quantile(0.9)),
-                ("mean_q90", mean.quantile(0.9), others.quantile(0.9)),
+                ("total_mean", total.mean(), synthetic_total.mean()),
+                ("total_q90", total.quantile(0.9), synthetic_total.quantile(0.9)),
+                ("mean_q90", mean.quantile(0.9), synthetic_mean.quantile(0.9)),
             )
-            found += [
-                _error(FigureKey(name, column=column.name), float(a), float(b))
+            figures += [
+                _relative_error(FigureKey(name, column=column.name), float(a), float(b))
                 for name, a, b in pairs
             ]
-    return tuple(found)
+    return tuple(figures)
 
 
-def sums_of(
+def sum_per_person(
     frames: Frames, schema: VisitSchema, column: str
 ) -> tuple["pd.Series[float]", "pd.Series[float]"]:
     """Each person's sum of a column, 0 for a person without events, and the average of
@@ -355,13 +381,13 @@ def sums_of(
     return total, mean
 
 
-def _error(key: FigureKey, real: float, other: float) -> Figure:
+def _relative_error(key: FigureKey, real: float, other: float) -> Figure:
     if not np.isfinite([real, other]).all() or real == 0:
         return Figure.absent(
             key, "there is nothing to compare with, or the real one is 0."
         )
     return Figure(
-        key, value=abs(other - real) / abs(real), floor=0.0, both=(real, other)
+        key, value=abs(other - real) / abs(real), floor=0.0, compared=(real, other)
     )
 
 
@@ -379,58 +405,64 @@ def _table_distances(
     }
 
 
-def _strongest(
+def _strongest_tables(
     tables: Sequence[Mapping[Block, float]], names: Names, people: int
 ) -> dict[FigureKey, tuple[StrongPair, ...]]:
     """Of each kind the tables that depend most in the real people: with the distance of
     the synthetic ones, of other real ones, and of shuffled columns.
     """
-    made, low, high = tables
+    synthetic_distances, low, high = tables
     people_names, event_names = names
     sides = {
         "person": (people_names, people_names),
         "across": (people_names, event_names),
     }
-    found: dict[FigureKey, tuple[StrongPair, ...]] = {}
+    strongest: dict[FigureKey, tuple[StrongPair, ...]] = {}
     for kind, name in KINDS.items():
         rows, columns = sides.get(kind, (event_names, event_names))
-        alike = kind in ("person", "event")
-        own = [
+        same_columns = kind in ("person", "event")
+        blocks = [
             block
-            for block in made
-            if block[0] == kind and not (alike and block[1] == block[2])
+            for block in synthetic_distances
+            if block[0] == kind and not (same_columns and block[1] == block[2])
         ]
         pairs = []
-        for block in sorted(own, key=lambda one: low[one] - high[one])[:STRONGEST]:
+        for block in sorted(blocks, key=lambda first: low[first] - high[first])[
+            :STRONGEST
+        ]:
             figure = Figure(
                 FigureKey("avd", 2, name),
-                value=made[block],
+                value=synthetic_distances[block],
                 floor=low[block],
                 ceiling=high[block],
             )
-            one = rows[block[1]]
-            other = columns[block[2]]
-            pairs.append(StrongPair(one=one, other=other, figure=figure, rows=people))
-        found[FigureKey("avd", 2, name)] = tuple(pairs)
-    return found
+            first = rows[block[1]]
+            second = columns[block[2]]
+            pairs.append(
+                StrongPair(first=first, second=second, figure=figure, rows=people)
+            )
+        strongest[FigureKey("avd", 2, name)] = tuple(pairs)
+    return strongest
 
 
-def _means(
-    real: _Shares, apart: Mapping[Block, float], layout: VisitLayout
+def _mean_distances(
+    real: _Shares, distances: Mapping[Block, float], layout: VisitLayout
 ) -> dict[FigureKey, float | None]:
     """The mean over all two-way tables of each kind, None where there are none."""
-    found: dict[FigureKey, float | None] = {}
+    means: dict[FigureKey, float | None] = {}
     for kind, name in KINDS.items():
-        pairs = [(a, b) for k, a, b in apart if k == kind]
-        own = [
-            apart[kind, a, b]
+        pairs = [(a, b) for k, a, b in distances if k == kind]
+        block_distances = [
+            distances[kind, a, b]
             for a, b in pairs
             if a != b or kind not in ("person", "event")
         ]
-        there = own and any(real[kind, a, b].any() for a, b in pairs)
-        found[FigureKey("avd", 2, name)] = float(np.mean(own)) if there else None
+        occupied = block_distances and any(real[kind, a, b].any() for a, b in pairs)
+        means[FigureKey("avd", 2, name)] = (
+            float(np.mean(block_distances)) if occupied else None
+        )
     number = len(layout.people) - 1
-    return found | {NUMBER: apart["person", number, number]}
+    return means | {NUMBER: distances["person", number, number]}
 
 
 def between_figures(
@@ -439,30 +471,42 @@ def between_figures(
     if not len(real[0].people) or not len(synthetic[0].people):
         return ()
     some = bootstrap(len(real[0].people), len(synthetic[0].people), rng)
-    again = [own.take(some) for own in real]
-    mixed = [mixed_up(own, rng) for own in real]
+    resampled = [kind.take(some) for kind in real]
+    shuffled = [shuffle_visits(kind, rng) for kind in real]
     layouts = event_layouts(schema)
-    found = list[Figure]()
-    for one, other in combinations(range(len(real)), 2):
-        sizes = layouts[one].events, layouts[other].events
-        mine, drawn, low, high = (  # all tables of two columns, side by side, in people
+    figures = list[Figure]()
+    for first, second in combinations(range(len(real)), 2):
+        sizes = layouts[first].events, layouts[second].events
+        (
+            real_products,
+            synthetic_products,
+            low,
+            high,
+        ) = (  # all tables of two columns, side by side, in people
             (
-                _averages(codes[one], sizes[0]).T @ _averages(codes[other], sizes[1])
+                _average_events(codes[first], sizes[0]).T
+                @ _average_events(codes[second], sizes[1])
             ).toarray()
-            for codes in (real, synthetic, again, mixed)
+            for codes in (real, synthetic, resampled, shuffled)
         )
-        what = FigureKey(
-            "avd", 2, "between", of=(schema.parts[one].title, schema.parts[other].title)
+        key = FigureKey(
+            "avd",
+            2,
+            "between",
+            subjects=(schema.parts[first].title, schema.parts[second].title),
         )
-        if mine.any() and drawn.any():
-            ends = [_apart(mine, table, *sizes) for table in (drawn, low, high)]
-            found.append(Figure(what, value=ends[0], floor=ends[1], ceiling=ends[2]))
+        if real_products.any() and synthetic_products.any():
+            ends = [
+                _mean_table_distance(real_products, table, *sizes)
+                for table in (synthetic_products, low, high)
+            ]
+            figures.append(Figure(key, value=ends[0], floor=ends[1], ceiling=ends[2]))
         else:
-            found.append(Figure.absent(what, "nobody has events of both kinds."))
-    return tuple(found)
+            figures.append(Figure.absent(key, "nobody has events of both kinds."))
+    return tuple(figures)
 
 
-def _averages(codes: VisitCodes, sizes: Sequence[int]) -> sparse.csr_matrix:
+def _average_events(codes: VisitCodes, sizes: Sequence[int]) -> sparse.csr_matrix:
     """Each person's average event, as shares of all levels: (people, levels)."""
     begin = np.cumsum([0, *sizes])
     levels = (codes.events + begin[:-1]).ravel()
@@ -473,7 +517,7 @@ def _averages(codes: VisitCodes, sizes: Sequence[int]) -> sparse.csr_matrix:
     )
 
 
-def _apart(
+def _mean_table_distance(
     real: NDArray[np.float64],
     other: NDArray[np.float64],
     rows: Sequence[int],
@@ -482,16 +526,16 @@ def _apart(
     """The mean distance of the tables in two matrices; each has all people who have
     both kinds.
     """
-    people = [one[: rows[0], : columns[0]].sum() for one in (real, other)]
-    apart = np.abs(real / people[0] - other / people[1]) / 2
+    people = [matrix[: rows[0], : columns[0]].sum() for matrix in (real, other)]
+    distances = np.abs(real / people[0] - other / people[1]) / 2
     cuts = [
         [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
         for sizes in (rows, columns)
     ]
-    return float(np.mean([apart[a, b].sum() for a in cuts[0] for b in cuts[1]]))
+    return float(np.mean([distances[a, b].sum() for a in cuts[0] for b in cuts[1]]))
 
 
-def comes_again(
+def predict_next_event(
     real: VisitCodes,
     synthetic: VisitCodes,
     test: VisitCodes | None,
@@ -507,12 +551,20 @@ def comes_again(
         cut = len(real.people) // 5
         real, test = real.take(order[cut:]), real.take(order[:cut])
     sizes = (*layout.people[:-1], *layout.events)
-    mine, others, held = (_examples(codes) for codes in (real, synthetic, test))
+    real_examples, synthetic_examples, test_examples = (
+        _examples(codes) for codes in (real, synthetic, test)
+    )
     figures = downstream(
-        mine, others, held, sizes, classes=2, models=("boosting",), seed=seed
+        real_examples,
+        synthetic_examples,
+        test_examples,
+        sizes,
+        classes=2,
+        models=("boosting",),
+        seed=seed,
     )
     return replace(
-        next(figure for figure in figures if figure.what.score == "auc"), what=AGAIN
+        next(figure for figure in figures if figure.key.score == "auc"), key=AGAIN
     )
 
 
@@ -526,8 +578,8 @@ def _examples(codes: VisitCodes) -> Examples:
     )
 
 
-def _own_last(parts: Sequence[T], place: int) -> list[T]:
-    return [*parts[:place], *parts[place + 1 :], parts[place]]
+def _move_to_end(parts: Sequence[T], index: int) -> list[T]:
+    return [*parts[:index], *parts[index + 1 :], parts[index]]
 
 
 def _titles(schema: Events) -> list[str]:
@@ -535,7 +587,9 @@ def _titles(schema: Events) -> list[str]:
     return [name for name in schema.tables if name != "people"]
 
 
-def _two(frames: Mapping[str, pd.DataFrame], title: str) -> dict[str, pd.DataFrame]:
+def _people_and_events(
+    frames: Mapping[str, pd.DataFrame], title: str
+) -> dict[str, pd.DataFrame]:
     """People, where they have columns, and one kind of events."""
     return ({"people": frames["people"]} if "people" in frames else {}) | {
         "events": frames[title]
