@@ -205,7 +205,7 @@ def test_a_party_takes_no_batches_from_a_secret_that_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     federation = real(tmp_path)
-    monkeypatch.setattr(verti_gan.Server, "secret", lambda server, size: bytes(8))
+    monkeypatch.setattr(verti_gan.GanServer, "secret", lambda server, size: bytes(8))
     with pytest.raises(
         MessageError, match=r"8 bytes for batches, not of 32\. Nothing was charged"
     ):

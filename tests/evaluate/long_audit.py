@@ -222,11 +222,11 @@ class CriticAudit(SumsAudit):
             **rehearsal_options(name, self.budgets[name], seed),
         )
 
-    def look(self, number: int) -> tuple[dict[Key, Block], Spend]:
+    def measure_canary(self, number: int) -> tuple[dict[Key, Block], Spend]:
         """What the canary moves all noised gradients by."""
-        seats = self.seats(True, number)
-        verti_gan.train(self.config, RecordingParties(seats), self.schemas)
-        target = seats[self.target]
+        parties = self.build_parties(True, number)
+        verti_gan.train(self.config, RecordingParties(parties), self.schemas)
+        target = parties[self.target]
         moved, noise = (
             torch.cat(side).numpy()
             for side in (target.critic_round.moved, target.critic_round.left)

@@ -76,7 +76,7 @@ def outcome(budget: float = math.inf, **settings: Any) -> tuple[Result, Counter[
 def test_a_private_generator_composes_with_the_private_steps() -> None:
     result, spend = outcome(4.0, dp_generator=True, epsilon=4.0)
     config = Config(dp_generator=True, epsilon=4.0, **SMALL)
-    assert epsilon(config.priced(needed_noise(config)), 1e-5) <= 4.0
+    assert epsilon(config.priced_spend(needed_noise(config)), 1e-5) <= 4.0
     assert sum(spend.values()) == 4 * config.steps + config.gan_steps + 1
     assert 0.99 * 4.0 <= epsilon(spend, 1e-5) <= 4.0
     assert result.privacy.unguarded == ()
@@ -247,7 +247,7 @@ def test_a_run_may_not_cost_more_than_its_holder_allows_where_the_ledger_has_roo
     }
     config = Config(**settings)
     allowed = Budget(4.0, 1e-5)
-    assert epsilon({config.report(needed_noise(config)): config.cap}, 1e-5) < 4.0
+    assert epsilon({config.report_event(needed_noise(config)): config.cap}, 1e-5) < 4.0
     ledger = Ledger.rehearsal("host", Budget(50.0, 1e-5))
     holders = Federation.from_holders(
         [Holder("host", clients(), ledger, allowed, seed=3)], same_people=False
@@ -287,7 +287,7 @@ def test_the_card_says_what_the_ledgers_hold_not_what_the_server_counts(
     card = gen_fl.train(config, parties, holders.schemas).trained.card
     ledger = holders.holders["host"].ledger
     noise = needed_noise(config)
-    (step,) = flatten(config.report(noise))
+    (step,) = flatten(config.report_event(noise))
     most = max(ledger.spend(person)[step] for person in range(6))
     assert card["real_rows"]["epsilon"] == pytest.approx(
         epsilon({step: most}, config.delta), rel=1e-9
@@ -308,7 +308,9 @@ def test_a_client_who_cannot_pay_for_the_run_is_left_out_and_the_others_go_on() 
     config = Config(**settings)
     holders = federation(Budget(4.5, 1e-5))
     ledger = holders.holders["host"].ledger
-    reports = SelfComposedDpEvent(config.report(needed_noise(config)), config.most)
+    reports = SelfComposedDpEvent(
+        config.report_event(needed_noise(config)), config.max_reports
+    )
     ledger.charge(reports, people=[1, 4], run="earlier", what="an earlier run")
     # for reports alone they have enough, with a GAN they have not
     ledger.afford(reports, people=[1, 4])
@@ -337,7 +339,10 @@ def test_no_round_is_said_to_cost_less_than_the_one_with_the_generator() -> None
     result, _ = outcome(4.0, dp_generator=True, epsilon=4.0)
     config = Config(dp_generator=True, epsilon=4.0, **SMALL)
     noise = needed_noise(config)
-    first = epsilon(flatten(config.making(noise)) + flatten(config.report(noise)), 1e-5)
+    first = epsilon(
+        flatten(config.generation_event(noise)) + flatten(config.report_event(noise)),
+        1e-5,
+    )
     (said,) = result.privacy.to_dict()["parties"]
     assert said["epsilon_round"]["server"] >= first
 

@@ -218,7 +218,7 @@ def test_a_batch_in_pieces_trains_as_a_whole_one(
 
 def test_offers_draw_their_own_class_and_resemble_it() -> None:
     outcome = exchange()
-    assert not any(one.flagged for one in outcome.suspicions)
+    assert not any(one.flagged for one in outcome.assessments)
     drawn = Generator.from_parts(outcome.trained).sample(4000, seed=1)
     assert abs((drawn["class"] == "left").mean() - 0.5) < 0.05
     for label, level in (("left", "a"), ("right", "c")):
@@ -228,7 +228,7 @@ def test_offers_draw_their_own_class_and_resemble_it() -> None:
 @pytest.mark.parametrize("poison", ["flip", "random"])
 def test_liars_are_flagged_and_left_out(poison: str) -> None:
     outcome = exchange(poison=poison, poison_share=1 / 4)
-    flagged = {one.silo for one in outcome.suspicions if one.flagged}
+    flagged = {one.silo for one in outcome.assessments if one.flagged}
     order = np.random.default_rng((0, 4)).permutation(4)[:1]
     liars = {f"silo {k}" for k in order}
     assert flagged
@@ -237,7 +237,7 @@ def test_liars_are_flagged_and_left_out(poison: str) -> None:
         assert flagged == liars
         assert all(
             one.looks_like != one.label
-            for one in outcome.suspicions
+            for one in outcome.assessments
             if one.silo in liars
         )
     members = {member["silo"] for member in outcome.trained.card["members"]}
@@ -247,7 +247,7 @@ def test_liars_are_flagged_and_left_out(poison: str) -> None:
 
 def test_a_puller_may_keep_what_was_flagged() -> None:
     outcome = exchange(poison="flip", poison_share=1 / 4, leave_out="nothing")
-    assert any(one.flagged for one in outcome.suspicions)
+    assert any(one.flagged for one in outcome.assessments)
     assert len(outcome.trained.card["members"]) == 8
 
 

@@ -91,7 +91,7 @@ class SumsOffering(Offering):
 class PairCounts(SumsOffering):
     words = "counts of all pairs of levels, and so"
     for_tables = True
-    said = 'tables: kind="moments" is for images and series'
+    suited_to = 'tables: kind="moments" is for images and series'
     shares = (0.8, 0.2)  # of the budget: cells of the class, and all others
 
     def __init__(self, *given: Any) -> None:
@@ -142,7 +142,7 @@ class PairCounts(SumsOffering):
 class MomentSums(SumsOffering):
     words = "counts, means and second moments"
     for_tables = False
-    said = 'images and series: kind="gram" is for tables'
+    suited_to = 'images and series: kind="gram" is for tables'
     # of the budget: means, second moments of all rows, and of each class
     shares = (0.5, 0.3, 0.2)
 

@@ -217,7 +217,7 @@ class Offering(ABC):
 class Marginals(Offering):
     words = "counts of levels for each"
     for_tables = True
-    said = "tables: images have no levels"
+    suited_to = "tables: images have no levels"
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)

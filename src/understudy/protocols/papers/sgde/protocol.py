@@ -111,7 +111,7 @@ class Config(Recipe, usual.PeopleApart):
 @dataclass(frozen=True)
 class PoolOutcome(Outcome):
     offers: tuple[GeneratorParts, ...]
-    assess_offers: tuple[OfferAssessment, ...]
+    assessments: tuple[OfferAssessment, ...]
 
 
 def _agreed(config: Config) -> dict[str, Any]:
