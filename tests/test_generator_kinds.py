@@ -96,7 +96,7 @@ def test_none_may_be_asked_for_and_many_come_in_chunks(
     generator = Generator(Ramp(), SERIES, {})
     assert generator.sample(0).empty
     assert generator.series(0).shape == (0, 3, 2)
-    monkeypatch.setattr("understudy.generators.kinds.CHUNK", 4)
+    monkeypatch.setattr("understudy.generators.sampling.CHUNK", 4)
     frame = generator.sample(10, seed=2)
     assert frame["stay"].nunique() == 10
     assert frame.groupby("stay")["pulse"].first().nunique() == 10

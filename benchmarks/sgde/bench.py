@@ -35,7 +35,7 @@ from sklearn.model_selection import KFold
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from understudy.api.train import train
-from understudy.generators.drawings import labelled_images
+from understudy.generators.samplers import labelled_images
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.papers.sgde.offering import RECIPES
 from understudy.runs.federation import Federation

@@ -20,8 +20,8 @@ from test_exchange_cli import run
 
 from understudy.data.encoding.population import read_labelled_images
 from understudy.data.images import ImageSchema
-from understudy.generators.drawings import labelled_images
 from understudy.generators.generator import Generator
+from understudy.generators.samplers import labelled_images
 from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
 from understudy.models.nets.beta_vae import ClassImageDecoder
 from understudy.privacy.accounts.budget import Budget

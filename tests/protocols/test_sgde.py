@@ -18,8 +18,8 @@ from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
 from understudy.data.table import read_table
-from understudy.generators.drawings import labelled_images
 from understudy.generators.generator import Generator
+from understudy.generators.samplers import labelled_images
 from understudy.ground.errors import (
     ArtefactError,
     BudgetExceeded,

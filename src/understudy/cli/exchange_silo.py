@@ -311,8 +311,8 @@ def draw(
     import numpy as np
 
     from understudy.data.kinds import IMAGES
-    from understudy.generators.drawings import labelled_images
     from understudy.generators.generator import Generator
+    from understudy.generators.samplers import labelled_images
 
     generator = Generator.load(folder)
     if not IMAGES.describes(generator.schema) or "members" not in generator.card:

@@ -1,6 +1,6 @@
 """A trained network, the public schema it speaks, and the card that says what it cost.
 
-What a network's output means follows from the schema (`drawings`): for a table,
+What a network's output means follows from the schema (`samplers`): for a table,
 probabilities of each column's levels; for series and images, values in [0, 1], which
 are brought back to the declared units; for parties with several of these, all side by
 side. On disk a generator is a folder (`generator_file`).
@@ -19,10 +19,10 @@ from understudy.answers.raking import Weights
 from understudy.data.kinds import ARRAYS, IMAGES, SERIES, TABLE, VISITS, Kind
 from understudy.data.reading.one_hot import fold, unfold
 from understudy.generators.classifier import Classifier
-from understudy.generators.drawings import labelled
 from understudy.generators.generator_file import read_generator, write_generator
-from understudy.generators.kinds import SampleRequest, sampler_of
 from understudy.generators.parts import GeneratorParts
+from understudy.generators.samplers import labelled, sampler_of
+from understudy.generators.sampling import SampleRequest
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.ground.html import line
 from understudy.privacy.accounts.budget import first_said

@@ -2,7 +2,7 @@
 generators what these are side by side.
 
 A new kind is a class here and a name in `BROUGHT`, and above an entry under its name:
-how it is read (`encoding.features`), drawn (`generators.drawings`), compared
+how it is read (`encoding.features`), drawn (`generators.samplers`), compared
 (`report.compared`), measured for a page (`report.measure`) and pooled
 (`protocols.papers.sgde.kinds`), as far as it is.
 

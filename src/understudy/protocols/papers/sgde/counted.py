@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.frame import UNIT, Frame, packed
 from understudy.data.kinds import TABLE, Rows
-from understudy.generators.kinds import sampler_of
 from understudy.generators.parts import ClassifierParts, GeneratorParts
+from understudy.generators.samplers import sampler_of
 from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.models.moments.fit import middle
 from understudy.models.moments.released import FIRST, moments_sensitivity

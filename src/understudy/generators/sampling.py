@@ -1,11 +1,10 @@
-"""What a generator of any kind of rows does in a way of its own (`drawings`, loaded
-when it is needed).
+"""What a generator of any kind of rows does in a way of its own: `samplers` has a class
+for each.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import pandas as pd
@@ -24,7 +23,7 @@ from understudy.privacy.noise import FastRng
 
 CHUNK = 16_384  # rows drawn at a time at most, so that memory does not grow with n
 # Of a classifier: its network, its weights, what it reads, how it was made.
-Learned = tuple[Any, Tensor, Features, str]
+LearnedClassifier = tuple[Any, Tensor, Features, str]
 
 
 @dataclass(frozen=True)
@@ -36,9 +35,8 @@ class SampleRequest:
 
     @property
     def conditioned(self) -> bool:
-        return (
-            self.where is not None or self.weights is not None or self.like is not None
-        )
+        conditions = (self.where, self.weights, self.like)
+        return any(condition is not None for condition in conditions)
 
     def check(self) -> None:
         """ConfigError where rows are not drawn in such a way."""
@@ -53,37 +51,37 @@ class SampleRequest:
 class Sampler(ABC):
     @abstractmethod
     def sample(
-        self, made: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
+        self, generator: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
     ) -> pd.DataFrame:
         """Synthetic rows as one table."""
 
     def tables(
-        self, made: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
+        self, generator: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
     ) -> dict[str, pd.DataFrame]:
         """The same as the tables that a holder would bring, by name; one without a name
         where there is one.
         """
-        return {"": self.sample(made, n, rng, request)}
+        return {"": self.sample(generator, n, rng, request)}
 
     def parts(
-        self, made: GeneratorParts, n: int, rng: FastRng, draw: str
+        self, generator: GeneratorParts, n: int, rng: FastRng, draw: str
     ) -> dict[str, pd.DataFrame | NDArray[Any]]:
         """Party by party, where these have rows of several kinds."""
         raise ArtefactError("This generator's parties all hold tables: see `sample`.")
 
-    def answers(self, made: GeneratorParts) -> Answers:
+    def answers(self, generator: GeneratorParts) -> Answers:
         """The generator, to be asked. ArtefactError where it draws no table."""
-        kind = type(made.schema).__name__
+        kind = type(generator.schema).__name__
         raise ArtefactError(
             f"Only a generator of tables answers questions, and {kind} describes none."
         )
 
-    def label(self, made: GeneratorParts) -> str | None:
+    def label(self, generator: GeneratorParts) -> str | None:
         return None
 
     def classifier(
-        self, made: GeneratorParts, target: str, rows: int, seed: int
-    ) -> Learned:
+        self, generator: GeneratorParts, target: str, rows: int, seed: int
+    ) -> LearnedClassifier:
         """What predicts the target, made of this generator alone."""
         raise ArtefactError(
             "A classifier is made of a generator that draws a table, or images or "
@@ -91,30 +89,14 @@ class Sampler(ABC):
         )
 
 
-def drawn(
-    made: GeneratorParts, n: int, rng: FastRng
+def network_rows(
+    generator: GeneratorParts, n: int, rng: FastRng
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Latent points, some at a time, and what the network makes of them."""
     not_negative(n=n)
-    device = next(made.network.parameters()).device
-    for count in pieces(made.network, n, most=CHUNK):
-        z = rng.normal(count, made.network.latent, device=device)
+    network = generator.network
+    device = next(network.parameters()).device
+    for count in pieces(network, n, most=CHUNK):
+        latents = rng.normal(count, network.latent, device=device)
         with torch.no_grad():
-            yield z, made.network.rows(z).cpu()
-
-
-CLASSES = {  # the kind of a schema → the class in `drawings`
-    "table": "TableSampler",
-    "image": "ArraySampler",
-    "series": "ArraySampler",
-    "visits": "VisitSampler",
-    "several-visits": "VisitSampler",
-    "mixed": "MixedSampler",
-}
-
-
-def sampler_of(schema: Any) -> Sampler:
-    drawing: Sampler = getattr(
-        import_module("understudy.generators.drawings"), CLASSES[schema.kind]
-    )()
-    return drawing
+            yield latents, network.rows(latents).cpu()
