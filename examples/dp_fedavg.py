@@ -30,7 +30,7 @@ from torch import Tensor
 from understudy.data.encoding.population import Population
 from understudy.generators.parts import ClassifierParts
 from understudy.ground.check import in_range
-from understudy.ground.errors import MessageError
+from understudy.ground.errors import Effect, MessageError
 from understudy.ground.settings import between, setting, whole_to
 from understudy.models.cohort.classifier import LogisticRegression
 from understudy.privacy.secure.moments import LARGEST, Places, Whole, bounded
@@ -206,11 +206,12 @@ class FedAvg(Study[Rows]):
             or weights.shape != self.shape
         ):
             raise MessageError(
-                f"the weights are not {self.shape} whole numbers. Nothing was charged."
+                f"the weights are not {self.shape} whole numbers.",
+                effect=Effect.NOTHING_CHARGED,
             )
         if not -FAR <= int(weights.min()) <= int(weights.max()) <= FAR:
             raise MessageError(
-                f"a weight is beyond ±{FAR // WEIGHT}. Nothing was charged."
+                f"a weight is beyond ±{FAR // WEIGHT}.", effect=Effect.NOTHING_CHARGED
             )
         # whose noise can be drawn
         finest = LARGEST / (1.6 * max(noise, 1.0) * self.config.most_holders)

@@ -143,7 +143,7 @@ def test_a_task_of_another_that_others_can_read_or_that_is_none_is_not_answered(
     file.chmod(0o604)
     with pytest.raises(
         PartyError,
-        match=r"not of your own run, or others can read it\. Nothing was counted",
+        match=r"not of your own run, or others can read it\. Nothing was computed",
     ):
         count_in_folder(folder, 0, 2)
     file.chmod(0o600)

@@ -200,7 +200,7 @@ def test_shares_of_values_can_be_asked_for(understudy: Run, run: Path) -> None:
     for wrong in ("ill", "ill=yes", "ill=yess:0.1", "ill=yes:much"):
         code, out, err = understudy("sample", run, "--share", wrong)
         assert (code, out) == (1, "")
-        assert "Nothing was drawn" in err
+        assert "Nothing was sampled" in err
 
 
 def test_runs_of_a_ledger_have_a_line_each_and_entries_can_be_taken_along(

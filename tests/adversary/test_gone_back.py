@@ -285,7 +285,7 @@ def test_events_are_not_drawn_and_counted_again_under_the_same_pads(
     ):
         other, asks = again(server, joint.Agree)
         first = other.names[0]
-        with pytest.raises(Exception, match=r"Nothing was .*sent"):
+        with pytest.raises(PrivacyError, match=r"Nothing was .*sent"):
             # refused, and the records after it are gone
             other.ask({first: replace(asks[first], noise=[0.0])})
         inboxes = _inboxes(other.ask(asks))

@@ -29,6 +29,7 @@ from understudy.data.samples import toy
 from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
+    Effect,
     ExchangeError,
     PartyError,
     UnderstudyError,
@@ -391,7 +392,7 @@ def test_what_is_no_upload_for_this_run_is_refused_and_counted_and_the_right_one
     }
     answer = put(client, **changed)
     assert answer.status_code == status, answer.text
-    assert "Nothing was stored" in answer.json()["detail"]
+    assert answer.json()["effect"] == Effect.NOTHING_STORED.name
     assert refused(box) == {why: 1}
     assert put(client, made(phone)).status_code == 201
     assert stored(box) == 1

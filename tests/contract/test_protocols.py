@@ -18,6 +18,7 @@ from understudy.evidence.claims import require_true, require_witnessed, witness
 from understudy.ground.errors import (
     BareReplyError,
     BudgetExceeded,
+    Effect,
     LedgerError,
     PrivacyError,
 )
@@ -331,7 +332,7 @@ def test_a_ledger_that_cannot_write_stops_the_answer(
     parties = recorded(case, federation)
 
     def full(*_: Any, **__: Any) -> Any:
-        raise LedgerError("the disk is full. Nothing was computed or sent.")
+        raise LedgerError("the disk is full.", effect=Effect.NOTHING_COMPUTED_OR_SENT)
 
     monkeypatch.setattr(Ledger, "charge", full)
     with pytest.raises(LedgerError):

@@ -237,7 +237,7 @@ def test_a_value_outside_the_domain_is_an_error(
 ) -> None:
     frame = CODEC.decode(all_codes(CODEC)[:3]).astype({column: object})
     frame.loc[1, column] = value
-    with pytest.raises(SchemaError, match=f"{message}.*Nothing was encoded"):
+    with pytest.raises(SchemaError, match=f"{message}.*Nothing was computed"):
         CODEC.codes(frame)
 
 

@@ -464,7 +464,7 @@ def test_rows_that_changed_since_they_were_checked_are_neither_counted_nor_quote
     with pytest.raises(PartyError, match="cannot be read again") as refused:
         train("gram", federation, run="r", **SMALL)
     assert str(changed.loc[0, "id"]) not in str(refused.value)
-    assert "The release is paid for, and nothing was sent" in str(refused.value)
+    assert "The charge stands, and nothing was sent" in str(refused.value)
 
 
 def test_a_long_table_shows_no_row(tmp_path: Path) -> None:

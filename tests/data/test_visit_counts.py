@@ -141,7 +141,7 @@ def test_a_level_outside_its_column_is_refused() -> None:
     for wrong in (-1, 3):
         events = good.events.copy()
         events[0, 0] = wrong
-        with pytest.raises(SchemaError, match="Nothing was counted"):
+        with pytest.raises(SchemaError, match="Nothing was computed"):
             count_visits(VisitCodes(good.people, events, good.starts), LAYOUT, 10)
 
 

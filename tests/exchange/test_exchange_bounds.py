@@ -17,7 +17,7 @@ import pytest
 from exchange_cases import FAST, POOL, Served, generator, served
 from sqlalchemy import func, select
 
-from understudy.ground.errors import ExchangeError
+from understudy.ground.errors import Effect, ExchangeError
 from understudy.services.exchange import service
 from understudy.services.exchange.database import Caller, Event, Offer, as_stored
 from understudy.services.exchange.offer_file import seal
@@ -64,7 +64,7 @@ def test_refusals_of_a_member_are_logged_up_to_a_number_a_day_also_after_a_resta
         last = refused(exchange, north, 99)
         assert (last.status, bool(last.retry_after)) == (429, True)
         assert "refused 5 times in a day" in str(last)
-        assert "Nothing was stored or sent" in str(last)
+        assert last.effect is Effect.NOTHING_STORED
         with pytest.raises(ExchangeError, match="refused 5 times in a day"):
             exchange.may_push(north, "ward", "0" * 64, None)
         with pytest.raises(ExchangeError, match="refused 5 times in a day"):
@@ -248,13 +248,13 @@ def test_a_member_and_all_members_have_so_many_uploads_under_way_and_no_more(
             assert mine.status == 429
             assert int(mine.headers["retry-after"])
             assert b'\\"silo-0\\" has 2 uploads under way' in (said := mine.read())
-            assert b"Nothing was stored" in said
+            assert b"NOTHING_STORED" in said
         name = f"silo-{len(tokens) - 1}"
         with answer(exchange, tokens[-1], seal(generator(name, seed=91))) as full:
             assert full.status == 503
             assert int(full.headers["retry-after"])
             assert b"8 uploads are under way in all" in (said := full.read())
-            assert b"Nothing was stored" in said
+            assert b"NOTHING_STORED" in said
         assert len(list((exchange.folder / "incoming").iterdir())) == FEW.uploads_in_all
         under_way.close()  # they are cut off, and their places are free again
         until(tick, exchange, 0)

@@ -203,7 +203,7 @@ def test_a_label_outside_the_classes_is_refused_before_training_unless_it_is_mas
     params, x, y = cohort(model)
     y[2, 3] = 3
     with pytest.raises(
-        SchemaError, match=r"label 3 is outside the classes 0–2\. Nothing was trained"
+        SchemaError, match=r"label 3 is outside the classes 0–2\. Nothing was computed"
     ):
         local_updates(model, params, x, y, epochs=1, lr=0.1)
     # client 2 has no real rows

@@ -3,7 +3,6 @@ left out or taken for another.
 """
 
 import json
-import re
 import stat
 import threading
 import time
@@ -26,7 +25,7 @@ from understudy.data.reading.workers import InFolder, count_in_folder
 from understudy.data.samples import toy
 from understudy.data.table import StreamedTable, open_table
 from understudy.ground import processes
-from understudy.ground.errors import ConfigError, PartyError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, PartyError, SchemaError
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.joint.parts import merged
 from understudy.runs.federation import Federation
@@ -323,10 +322,9 @@ def test_no_id_counts_twice_however_its_rows_are_spread(
     twice = kept(tmp_path / "c.parquet", pd.concat([FRAME, FRAME[3:4]]))
     job = replace(job, of=1)
     why = opened(job, answer_of(job.to_bytes(), 0, twice))[1]["error"]
-    assert why[0] == "PartyError"
-    assert re.search(
-        r"cannot be read again as they were .* Nothing was charged or sent", why[1]
-    )
+    assert why["kind"] == "PartyError"
+    assert "cannot be read again as they were" in why["text"]
+    assert why["effect"] == Effect.NOTHING_CHARGED_OR_SENT.name
 
 
 def test_a_server_that_calls_the_person_otherwise_does_not_switch_the_check_of_ids_off(
@@ -371,7 +369,7 @@ def test_jobs_and_parts_tell_nothing_without_the_key_and_bind_what_they_are_of(
     work = replace(job, work="understudy.ground.durable:read_text")
     assert (
         "there is no such work"
-        in opened(work, answer_of(work.to_bytes(), 0))[1]["error"][1]
+        in opened(work, answer_of(work.to_bytes(), 0))[1]["error"]["text"]
     )
 
 

@@ -23,6 +23,7 @@ from understudy.ground.errors import (
     ArtefactError,
     BudgetExceeded,
     ConfigError,
+    Effect,
     LedgerError,
     MessageError,
     PartyError,
@@ -355,7 +356,7 @@ def test_no_row_is_touched_before_the_price_is_written_down(
     gather = Population.gather
 
     def full(*_: Any, **__: Any) -> Any:
-        raise LedgerError("the disk is full. Nothing was computed or sent.")
+        raise LedgerError("the disk is full.", effect=Effect.NOTHING_COMPUTED_OR_SENT)
 
     monkeypatch.setattr(
         Ledger, "charge", lambda *a, **k: (order.append("paid"), charge(*a, **k))[1]

@@ -61,4 +61,4 @@ def test_an_audit_of_series_ends_with_2_and_in_words(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
     ended = CliRunner().invoke(app, ["audit", str(tmp_path / "run.toml")])
     assert ended.exit_code == 2
-    assert "Nothing was audited" in " ".join(ended.output.split())
+    assert "Nothing was computed" in " ".join(ended.output.split())

@@ -33,7 +33,13 @@ from network_cases import (
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case, weights
 
-from understudy.ground.errors import BudgetExceeded, MessageError, PartyAway, PartyError
+from understudy.ground.errors import (
+    BudgetExceeded,
+    Effect,
+    MessageError,
+    PartyAway,
+    PartyError,
+)
 from understudy.network.flower import FlowerParties, client_app
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -251,7 +257,7 @@ def test_refusals_are_raised_as_what_they_were(network: Network) -> None:
     with pytest.raises(PartyError, match="a refuses the contract: ε=50 is above"):
         parties_of(network, grid_of([strict]), "a").wait(5)
     FAILURES["spent"] = BudgetExceeded(
-        "a: this step costs ε=1 but 0 is left. Nothing was sent."
+        "a: this step costs ε=1 but 0 is left.", effect=Effect.NOTHING_SENT
     )
     parties = parties_of(network, grid_of([network.seat("a")]), "a")
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
@@ -263,7 +269,7 @@ def test_away_may_be_left_out_and_a_refusal_never_is(network: Network) -> None:
 
     from network_cases import FAILURES, POLICY, Fail
 
-    FAILURES["says no"] = PartyError("a: no. Nothing was sent.")
+    FAILURES["says no"] = PartyError("a: no.", effect=Effect.NOTHING_SENT)
     parties = parties_of(network, grid_of([network.seat("a")]), "a", "b", patience=0.3)
     with pytest.raises(PartyAway, match="b did not join"):
         parties.wait(0.1)

@@ -41,6 +41,7 @@ from protocol_cases import CASES, Case, weights
 from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
+    Effect,
     LedgerError,
     PartyAway,
     PartyError,
@@ -295,7 +296,7 @@ def test_messages_of_many_frames_arrive_whole(tmp_path: Path) -> None:
 def test_a_refusal_is_raised_as_what_it_was_and_the_run_goes_on(tmp_path: Path) -> None:
     network = Network(tmp_path, "a", "b")
     FAILURES["spent"] = BudgetExceeded(
-        "a: this step costs ε=1 but 0 is left. Nothing was sent."
+        "a: this step costs ε=1 but 0 is left.", effect=Effect.NOTHING_SENT
     )
     FAILURES["disk"] = LedgerError("/srv/a.ledger: the disk is full")
     with network.serve(contract_for("a", "b")) as parties:
@@ -372,7 +373,7 @@ def test_away_may_be_left_out_and_a_refusal_never_is(tmp_path: Path) -> None:
     there.
     """
     network = Network(tmp_path, "a", "b", "c")
-    FAILURES["says no"] = PartyError("a: no. Nothing was sent.")
+    FAILURES["says no"] = PartyError("a: no.", effect=Effect.NOTHING_SENT)
     with network.serve(contract_for("a", "b", "c"), away=0.2) as parties:
         for name in "ab":
             network.start(network.seat(name), parties.port)

@@ -31,6 +31,7 @@ from understudy.ground.errors import (
     ArtefactError,
     BudgetExceeded,
     ConfigError,
+    Effect,
     LedgerError,
     MessageError,
     PartyError,
@@ -377,9 +378,10 @@ def test_a_policy_bounds_settings_by_their_least_and_their_most(
         mine.open(contract).close()
         return
     with pytest.raises(
-        PartyError, match=r"clip_norm = .* is outside 0.1 to 10\. Nothing was read"
-    ):
+        PartyError, match=r"clip_norm = .* is outside 0.1 to 10\. Change it"
+    ) as refused:
         mine.open(contract)
+    assert refused.value.effect is Effect.NOTHING_READ_CHARGED_OR_SENT
     assert not any(mine.folder.glob("*"))
 
 
@@ -489,7 +491,7 @@ def test_bytes_outside_the_protocol_are_refused_and_the_session_goes_on(
         (ArtefactError("/srv/state-3 is 120"), "ArtefactError", False),
         (KeyError("ann@example.org"), "PartyError", False),
         (
-            BudgetExceeded("a: this step costs ε=1. Nothing was sent."),
+            BudgetExceeded("a: this step costs ε=1.", effect=Effect.NOTHING_SENT),
             "BudgetExceeded",
             True,
         ),
@@ -508,7 +510,9 @@ def test_a_failure_crosses_without_rows_and_paths(
         "120" in words["text"],
         "ann@" in words["text"],
     ) == (False, False, False)
-    assert (str(error) in words["text"]) == kept
+    assert (str(getattr(error, "message", error)) in words["text"]) == kept
+    effect = getattr(error, "effect", None) if kept else Effect.NOTHING_SENT
+    assert words["effect"] == ("" if effect is None else effect.name)
     assert words["text"].startswith("a: ")
     session.close()
 

@@ -37,7 +37,7 @@ from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.values import Pieced
 from understudy.data.rules import cuts
 from understudy.ground.check import not_negative
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 
 POINTS = 1 << 13  # latent points that stand for a network which is no mixture
 _NUMBERS = 1 << 25  # 256 MiB: of products given a condition
@@ -107,8 +107,8 @@ class Answers:
         share, left = own.cut(pieces).given(found)
         if left is None and also is None:
             raise ConfigError(
-                "the model gives rows that keep the rules the probability 0. Nothing "
-                "was drawn."
+                "the model gives rows that keep the rules the probability 0.",
+                effect=Effect.NOTHING_SAMPLED,
             )
         return share, left, pieces
 
@@ -157,8 +157,8 @@ class Answers:
             shares = raking.like(like, self.levels, question.pieces)
         if boxes is None:
             raise ConfigError(
-                f"{where!r} ties too many columns to be weighted as well. Nothing was "
-                "drawn."
+                f"{where!r} ties too many columns to be weighted as well.",
+                effect=Effect.NOTHING_SAMPLED,
             )
         probability, left = products.cut(question.pieces).given(boxes)
         if left is None:
@@ -227,8 +227,8 @@ class Answers:
         clash = own & set(names)
         if clash:
             raise ConfigError(
-                f'a table has a column "{clash.pop()}" of its own. Nothing was '
-                "computed."
+                f'a table has a column "{clash.pop()}" of its own.',
+                effect=Effect.NOTHING_COMPUTED,
             )
         share, boxes, pieces, said = self._table_of(places, where, rng)
         found = (
@@ -280,7 +280,8 @@ class Answers:
         """
         if self.release is None:
             raise ConfigError(
-                "this generator came without what was released. Nothing was computed."
+                "this generator came without what was released.",
+                effect=Effect.NOTHING_COMPUTED,
             )
         places = self._places(names)
         share, boxes, pieces, said = self._table_of(places, where, rng)
@@ -332,7 +333,8 @@ class Answers:
         if boxes is None:
             raise ConfigError(
                 f"{where!r} ties too many columns for a table. Draw rows with it and "
-                "count. Nothing was computed."
+                "count.",
+                effect=Effect.NOTHING_COMPUTED,
             )
         every, left, pieces = self._given_rules(products, about)
         if where is not None:
@@ -364,8 +366,8 @@ class Answers:
 
 def _nothing(where: str | None) -> ConfigError:
     return ConfigError(
-        f"nothing meets {where!r}: the model gives it the probability 0. Nothing was "
-        "drawn."
+        f"nothing meets {where!r}: the model gives it the probability 0.",
+        effect=Effect.NOTHING_SAMPLED,
     )
 
 

@@ -32,7 +32,7 @@ from understudy.data.column import Boolean, Categorical, Column, Date, Datetime,
 from understudy.data.encoding.codec import Codes, Uniform
 from understudy.data.encoding.values import Pieced, Pieces, dtype, labels_of, places_of
 from understudy.ground.check import in_range, nearest, whole
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 from understudy.models.tables.mixture import invert
 
 _AT_ONCE = 1 << 21  # numbers of posteriors at a time
@@ -177,12 +177,14 @@ def known_cells(frame: pd.DataFrame, levels: Levels, pieces: Pieced = _NONE) -> 
     names = levels.schema.names
     person = levels.schema.person
     if not frame.columns.is_unique:
-        raise SchemaError("the frame has two columns of one name. Nothing was drawn.")
+        raise SchemaError(
+            "the frame has two columns of one name.", effect=Effect.NOTHING_SAMPLED
+        )
     strange = [name for name in frame.columns if name not in names and name != person]
     if strange:
         raise SchemaError(
-            f'there is no column "{strange[0]}".{nearest(strange[0], names)} Nothing '
-            "was drawn."
+            f'there is no column "{strange[0]}".{nearest(strange[0], names)}',
+            effect=Effect.NOTHING_SAMPLED,
         )
     known = {
         j: levels.known_levels(j, frame[name])
@@ -248,7 +250,8 @@ def _posteriors(
             raise ConfigError(
                 f"row {start + int(impossible.int().argmax()) + 1:,}: none of the "
                 f"model's {len(products.weight):,} kinds of rows has what is known of "
-                "it. Leave out cells that matter less. Nothing was drawn."
+                "it. Leave out cells that matter less.",
+                effect=Effect.NOTHING_SAMPLED,
             )
         yield rows, chance - total
 

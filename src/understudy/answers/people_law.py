@@ -48,7 +48,7 @@ from understudy.data.encoding.codec import Codec, Uniform
 from understudy.data.encoding.values import Codes, Pieced, Places, starts_of, typed
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.reading import declared, timed
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.models.tables.mixture import invert
 from understudy.models.visits.chains import MixtureOfChains
 
@@ -77,8 +77,8 @@ def people_where(
     if law.probability == 0:
         asked = repr(where) if where is not None else "the rules"
         raise ConfigError(
-            f"nobody meets {asked}: the model gives it the probability 0. Nothing was "
-            "drawn."
+            f"nobody meets {asked}: the model gives it the probability 0.",
+            effect=Effect.NOTHING_SAMPLED,
         )
     found, kept = _enough_people(n, law, split, where, rng)
     each = [
@@ -147,7 +147,8 @@ def _enough_people(
             )
             raise ConfigError(
                 f"{have:,} of {tried:,} draws meet {what}: {n:,} people would take "
-                "too long. Nothing was drawn."
+                "too long.",
+                effect=Effect.NOTHING_SAMPLED,
             )
         asked = min(
             _MOST_DRAWS // 8,

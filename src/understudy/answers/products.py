@@ -24,7 +24,7 @@ from torch import Tensor
 from understudy.answers.question import Box, Question
 from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.values import Pieced
-from understudy.ground.errors import ArtefactError, ConfigError
+from understudy.ground.errors import ArtefactError, ConfigError, Effect
 from understudy.models.plan import Pool
 from understudy.models.tables.mixture import MixtureOfProducts, invert, latin
 
@@ -55,7 +55,8 @@ class Products:
         odds = tuple(block / block.sum(1, keepdim=True) for block in blocks)
         if not all(torch.isfinite(own).all() for own in odds):
             raise ArtefactError(
-                "the network gives odds that are not finite. Nothing was drawn."
+                "the network gives odds that are not finite.",
+                effect=Effect.NOTHING_SAMPLED,
             )
         return cls(
             torch.full((len(rows),), 1 / max(1, len(rows)), dtype=torch.float64), odds
@@ -140,8 +141,8 @@ class Products:
         cells = math.prod(sizes)
         if cells > MOST_CELLS:
             raise ConfigError(
-                f"a table of {cells:,} cells is larger than {MOST_CELLS:,}. Nothing "
-                "was computed."
+                f"a table of {cells:,} cells is larger than {MOST_CELLS:,}.",
+                effect=Effect.NOTHING_COMPUTED,
             )
         *first, last = columns
         table = torch.zeros(cells // sizes[-1], sizes[-1], dtype=torch.float64)
@@ -242,7 +243,8 @@ def kept_rows(
     raise ConfigError(
         f"{have:,} of {tried:,} draws fit: the model gives what is asked the "
         f"probability {expected / tried:.2g}, about, and {n:,} rows would take too "
-        "long. Ask for fewer rows or for less. Nothing was drawn."
+        "long. Ask for fewer rows or for less.",
+        effect=Effect.NOTHING_SAMPLED,
     )
 
 

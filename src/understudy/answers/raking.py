@@ -28,7 +28,7 @@ from understudy.answers.question import Levels
 from understudy.data.conditions import Missing, OneOf, Test
 from understudy.data.encoding.values import Pieced, Pieces
 from understudy.data.rules import holds
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 
 _MOST_ROUNDS = 2_000
 _NEAR = 1e-9  # what a share may miss
@@ -59,7 +59,8 @@ class TargetShares:
             raise ConfigError(
                 f'column "{name}": a share of {self.share[impossible][0]:.3g} is '
                 "asked for what has no probability "
-                "together with the rest. Nothing was drawn."
+                "together with the rest.",
+                effect=Effect.NOTHING_SAMPLED,
             )
         scale = np.divide(
             self.share, groups, out=np.zeros_like(groups), where=self.share > 0
@@ -97,15 +98,16 @@ def by_value(own: Mapping[Test, float], pieces: Pieces) -> TargetShares:
             or not 0 <= share <= 1
         ):
             raise pieces.column.error(
-                f"a share lies between 0 and 1, not {share!r}. Nothing was drawn."
+                f"a share lies between 0 and 1, not {share!r}.",
+                effect=Effect.NOTHING_SAMPLED,
             )
         group[holds(test, pieces)] = place
     left = 1 - math.fsum(shares)
     others = bool((group < 0).any())
     if left < -_NEAR or (left > _NEAR and not others):
         raise pieces.column.error(
-            f"the shares that are asked for sum to {1 - left:.6g}, not to 1. Nothing "
-            "was drawn."
+            f"the shares that are asked for sum to {1 - left:.6g}, not to 1.",
+            effect=Effect.NOTHING_SAMPLED,
         )
     group[group < 0] = len(shares)
     return TargetShares(
@@ -118,13 +120,16 @@ def like(
 ) -> dict[int, TargetShares]:
     """The shares of the levels of all columns that a public frame has."""
     if not len(frame):
-        raise ConfigError("the frame has no rows, and so no shares. Nothing was drawn.")
+        raise ConfigError(
+            "the frame has no rows, and so no shares.", effect=Effect.NOTHING_SAMPLED
+        )
     asked = {}
     for j, codes in known_cells(frame, levels).items():
         own = pieces[j]
         if (codes < 0).any() and not own.column.nullable:
             raise own.column.error(
-                "the frame has a gap where nothing may be missing. Nothing was drawn."
+                "the frame has a gap where nothing may be missing.",
+                effect=Effect.NOTHING_SAMPLED,
             )
         codes = np.where(codes < 0, own.level[-1], codes)
         asked[j] = TargetShares(
@@ -162,5 +167,6 @@ def rake(
     raise ConfigError(
         f'no weighting of the model\'s rows has these shares: column "{names[worst]}" '
         "stays off by "
-        f"{missed[worst]:.2g}. Nothing was drawn."
+        f"{missed[worst]:.2g}.",
+        effect=Effect.NOTHING_SAMPLED,
     )

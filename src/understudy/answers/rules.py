@@ -35,7 +35,7 @@ from understudy.data.rules import Mask, read_rules
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.ground.check import not_negative
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 
 AnySchema = TypeVar("AnySchema", bound=Schema | VisitSchema | SeveralVisits)
 
@@ -58,8 +58,8 @@ def check_rules(declared: Schema | VisitSchema | SeveralVisits) -> None:
     try:
         if not all(possible(some, Codec(schema)) for some in tied(every)):
             raise ConfigError(
-                f"no row keeps all rules: {_listed(schema)} leave nothing. Nothing "
-                "was drawn or charged."
+                f"no row keeps all rules: {_listed(schema)} leave nothing.",
+                effect=Effect.NOTHING_CHARGED,
             )
         for rule in schema.rules:
             when = parse(rule.when, orders=True) if rule.when else None
@@ -69,14 +69,15 @@ def check_rules(declared: Schema | VisitSchema | SeveralVisits) -> None:
             if not possible(together, Codec(schema)):
                 raise ConfigError(
                     f"rules contradict each other: with {_listed(schema)} no row can "
-                    f'meet "{rule.when}". '
-                    "Nothing was drawn or charged."
+                    f'meet "{rule.when}".',
+                    effect=Effect.NOTHING_CHARGED,
                 )
     except TooManyError:
         raise ConfigError(
             f"the rules {_listed(schema)} tie so much together that nobody can tell "
             "whether one contradicts another. "
-            "State fewer of them, or simpler ones. Nothing was drawn or charged."
+            "State fewer of them, or simpler ones.",
+            effect=Effect.NOTHING_CHARGED,
         ) from None
 
 
@@ -123,7 +124,8 @@ def keeping(
         if tried >= MOST_DRAWS or (tried >= _FIRST and share * MOST_DRAWS < n / 2):
             raise ConfigError(
                 f"{len(found):,} of {tried:,} draws keep the rules {_listed(schema)}: "
-                f"{n:,} rows would take too long. Nothing was drawn."
+                f"{n:,} rows would take too long.",
+                effect=Effect.NOTHING_SAMPLED,
             )
         asked = min(
             _AT_ONCE,
@@ -162,7 +164,8 @@ def refilled(
         return filled
     raise ConfigError(
         f"row {wrong[0] + 1:,}: nothing was found that goes with what is known of it "
-        f"and keeps the rules {_listed(schema)}. Nothing was drawn."
+        f"and keeps the rules {_listed(schema)}.",
+        effect=Effect.NOTHING_SAMPLED,
     )
 
 
@@ -177,7 +180,8 @@ def _check_room(n: int, schema: Schema) -> None:
         if rule.unique and room < n:
             raise ConfigError(
                 f"{n:,} rows cannot differ in {', '.join(rule.unique)}, which have "
-                f"{room:,.0f} values together. Nothing was drawn."
+                f"{room:,.0f} values together.",
+                effect=Effect.NOTHING_SAMPLED,
             )
 
 

@@ -22,7 +22,7 @@ from understudy.data.schema import Schema, join
 from understudy.data.visits import VisitLayout, VisitSchema, read_visits
 from understudy.evaluate.utility.marginals import Marginals
 from understudy.ground.durable import free_folder, own_folder, replace
-from understudy.ground.errors import ArtefactError
+from understudy.ground.errors import ArtefactError, Effect
 from understudy.models.visits.fit import VisitTables
 from understudy.protocols.core import Watcher
 from understudy.report.page import write_report
@@ -47,8 +47,8 @@ def run_demo(
     out = free_folder(Path("runs/demo")) if out is None else out
     if out.exists():
         raise ArtefactError(
-            f"{out} is there already. Choose another --out. Nothing was read or "
-            "charged."
+            f"{out} is there already. Choose another --out.",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     visits = protocol == "visits"
     # gram buys levels where none are declared

@@ -91,7 +91,7 @@ from understudy.data.schema import BOUGHT, Schema, was_bought
 from understudy.data.table import Table, open_table, read_table
 from understudy.ground.check import plain_name
 from understudy.ground.durable import own_folder
-from understudy.ground.errors import ArtefactError, ConfigError, UtilityWarning
+from understudy.ground.errors import ArtefactError, ConfigError, Effect, UtilityWarning
 from understudy.privacy.accounts.budget import USUAL_DELTA, Budget, shown
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.buy_schema import buy_schema, quote
@@ -167,24 +167,25 @@ def synthesize(
     config = protocol_named(protocol).configured(settings)
     if declared is None and is_of_engine(source):
         raise ConfigError(
-            "of an engine's frame a schema is needed. Nothing was read or charged."
+            "of an engine's frame a schema is needed.",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     source = _as_written(in_pandas(source), encoding, missing)
     unnamed = name is None and isinstance(source, pd.DataFrame | EngineFrame)
     name = name or _name(source)
-    plain_name(holder=name, nothing="Nothing was read or charged.")
+    plain_name(holder=name, effect=Effect.NOTHING_READ_OR_CHARGED)
     if declared is None or TABLE.describes(declared):
         source = apply_header(source, header)
     elif header is not None:
         raise ConfigError(
-            "images and series have no header: leave it out. Nothing was read or "
-            "charged."
+            "images and series have no header: leave it out.",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     home = None if folder is None else Path(folder)
     if home is not None and (home / "run.toml").exists():
         raise ArtefactError(
-            f"{home} already has a run in it: choose another folder. Nothing was read "
-            "or charged."
+            f"{home} already has a run in it: choose another folder.",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     budget = Budget(epsilon, delta)
     ledger = own_folder(Path(ledgers)) / f"{name}.ledger"
@@ -216,7 +217,8 @@ def synthesize(
         ):
             raise ConfigError(
                 "a schema says who and what: leave person, rows_are_people, kinds, "
-                "one_of and without out. Nothing was read or charged."
+                "one_of and without out.",
+                effect=Effect.NOTHING_READ_OR_CHARGED,
             )
         prepared = _read_declared(run, source, declared)
     else:
@@ -476,8 +478,8 @@ def _as_written(source: Source, encoding: str | None, missing: Sequence[str]) ->
         return source
     if not isinstance(source, str | Path | TableSource):
         raise ConfigError(
-            "encoding and missing say how a file is read, and this is none. Nothing "
-            "was read or charged."
+            "encoding and missing say how a file is read, and this is none.",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     if encoding is not None:
         source = with_encoding(source, encoding)

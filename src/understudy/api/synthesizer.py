@@ -50,7 +50,7 @@ from understudy.data.schema import (
 )
 from understudy.generators.generator import Generator
 from understudy.ground.durable import read_json, replace_json
-from understudy.ground.errors import ArtefactError, ConfigError
+from understudy.ground.errors import ArtefactError, ConfigError, Effect
 from understudy.privacy.accounts.budget import USUAL_DELTA
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.kinds import Kinds
@@ -58,7 +58,7 @@ from understudy.protocols.core import Watcher
 
 PARAMETERS = "synthesizer.json"
 _CLASSES = (Categorical.kind, Ordinal.kind, Boolean.kind)
-_NOTHING = "Nothing was read or charged."
+_NOTHING = Effect.NOTHING_READ_OR_CHARGED
 
 
 class Synthesizer(BaseEstimator):  # type: ignore[misc]
@@ -253,14 +253,15 @@ class SyntheticClassifier(ClassifierMixin, Synthesizer):  # type: ignore[misc]
         """
         if self.target is None:
             raise ConfigError(
-                f'which column is to be predicted? Say target="…". {_NOTHING}'
+                'which column is to be predicted? Say target="…".', effect=_NOTHING
             )
         kind = self._target_kind(source)
         if kind not in _CLASSES:
             example = f'us.Categorical(name="{self.target}", categories=(0, 1))'
             raise ConfigError(
                 f'the classes of "{self.target}" are not known: declare them, as '
-                f'kinds={{"{self.target}": {example}}}. {_NOTHING}'
+                f'kinds={{"{self.target}": {example}}}.',
+                effect=_NOTHING,
             )
 
     def _target_kind(self, source: Source) -> str | None:
@@ -290,20 +291,21 @@ class SyntheticClassifier(ClassifierMixin, Synthesizer):  # type: ignore[misc]
 def _joined(rows: Any, y: Any, target: str | None) -> pd.DataFrame:
     """The rows with `y` as their last column. ConfigError where they do not fit."""
     if target is None:
-        raise ConfigError(f'which column is y? Say target="…". {_NOTHING}')
+        raise ConfigError('which column is y? Say target="…".', effect=_NOTHING)
     frame = in_pandas(rows)
     if not isinstance(frame, pd.DataFrame):
         raise ConfigError(
             "y goes with a table whose columns have names, and this is none. In a "
-            f'Pipeline, set_output(transform="pandas") keeps names. {_NOTHING}'
+            'Pipeline, set_output(transform="pandas") keeps names.',
+            effect=_NOTHING,
         )
     if target in frame:
         raise ConfigError(
-            f'"{target}" is y, and a column of the rows, too: give one of them. '
-            f"{_NOTHING}"
+            f'"{target}" is y, and a column of the rows, too: give one of them.',
+            effect=_NOTHING,
         )
     if np.ndim(y) != 1 or len(y) != len(frame):
-        raise ConfigError(f"y must be one label for each row. {_NOTHING}")
+        raise ConfigError("y must be one label for each row.", effect=_NOTHING)
     labels = pd.Series(y).set_axis(frame.index)
     return frame.assign(**{target: labels})
 

@@ -22,6 +22,7 @@ from understudy.ground.check import nearest
 from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
+    Effect,
     LedgerError,
     SchemaError,
     UtilityWarning,
@@ -52,12 +53,13 @@ def require_known_columns(
         if column not in header:
             raise ConfigError(
                 f'there is no column "{column}" to go on '
-                f"without.{nearest(column, header)} Nothing was read or charged."
+                f"without.{nearest(column, header)}",
+                effect=Effect.NOTHING_READ_OR_CHARGED,
             )
         if column in declared:
             raise ConfigError(
-                f'"{column}" is declared, and left out: say one of them. Nothing was '
-                "read or charged."
+                f'"{column}" is declared, and left out: say one of them.',
+                effect=Effect.NOTHING_READ_OR_CHARGED,
             )
 
 
@@ -71,7 +73,8 @@ def require_unit(
         raise ConfigError(
             f'person="{person}" says whose each row is, and rows_are_people that '
             "every row is another person: say "
-            "one of them. Nothing was read or charged."
+            "one of them.",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     ids = id_names(header)
     if ids and person is None and not rows_are_people:
@@ -83,7 +86,8 @@ def require_unit(
             "column says whose each row is: "
             f'person="{likely}" (--person {shlex.quote(likely)}). If every row is '
             "another person: "
-            "rows_are_people=True (--rows-are-people). Nothing was charged."
+            "rows_are_people=True (--rows-are-people).",
+            effect=Effect.NOTHING_CHARGED,
         )
 
 
@@ -95,7 +99,8 @@ def require_purchase(
     """
     if not config.private:
         raise ConfigError(
-            "private = false is for rehearsals on public rows. Nothing was charged."
+            "private = false is for rehearsals on public rows.",
+            effect=Effect.NOTHING_CHARGED,
         )
     require_kinds(source, declared)
     any_budget = Budget(1.0, USUAL_DELTA)
@@ -106,7 +111,9 @@ def require_purchase(
 
 def _require_one_row_each(source: Source, person: str, columns: int) -> None:
     if open_source(source, {}).header.count(person) != 1:
-        raise SchemaError(f'there is no id column "{person}". Nothing was charged.')
+        raise SchemaError(
+            f'there is no id column "{person}".', effect=Effect.NOTHING_CHARGED
+        )
     long = is_long(source, columns)
     first = first_of(batches_of(source, {person: False}, long=long), person)
     if not first.all():
@@ -115,8 +122,8 @@ def _require_one_row_each(source: Source, person: str, columns: int) -> None:
             "have no id of their own. People "
             "with several rows are people with events, and a run of `visits` protects "
             "each with all of them "
-            "(docs/visits.md). This follows from the rows: keep it to yourself. "
-            "Nothing was charged."
+            "(docs/visits.md). This follows from the rows: keep it to yourself.",
+            effect=Effect.NOTHING_CHARGED,
         )
 
 
@@ -151,8 +158,8 @@ def require_people(
     raise ConfigError(
         f"nothing can come of so few people. {expected} {MORE} To go on nevertheless, "
         "say about how many there are, where that is publicly known: public_people=N "
-        "(--people N). This follows from the rows: keep it to yourself. Nothing was "
-        "charged."
+        "(--people N). This follows from the rows: keep it to yourself.",
+        effect=Effect.NOTHING_CHARGED,
     )
 
 
@@ -192,8 +199,8 @@ def require_unspent(path: Path, name: str) -> None:
             f"{path} holds what a frame without a name has paid. Say whose rows these "
             f'are: name="{name}" if they are '
             "of the same people, whose prices add up there, or another name for "
-            f"other people. {ledger.summary()} "
-            "Nothing was read or charged."
+            f"other people. {ledger.summary()}",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
 
 
@@ -214,7 +221,8 @@ def open_solvent_ledger(
             'ledger? Then name="…" (--name) gives them one of their own. If they are '
             "the same and the holder agrees, "
             f'`understudy ledger budget {ledger.path} --epsilon E --reason "…"` allows '
-            "more. Nothing was charged."
+            "more.",
+            effect=Effect.NOTHING_CHARGED,
         )
     return ledger
 

@@ -14,7 +14,7 @@ from understudy.data.reading.sources import EngineFrame, TableSource
 from understudy.data.schema import Document
 from understudy.ground.durable import replace as write
 from understudy.ground.durable import replace_json
-from understudy.ground.errors import ArtefactError
+from understudy.ground.errors import ArtefactError, Effect
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Holder
 from understudy.runs.result import Result
@@ -69,7 +69,8 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArtefactError(
-            f"{folder} cannot be made ({error.strerror}). Nothing was charged."
+            f"{folder} cannot be made ({error.strerror}).",
+            effect=Effect.NOTHING_CHARGED,
         ) from None
 
 

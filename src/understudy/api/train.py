@@ -33,6 +33,7 @@ from understudy.ground.durable import own_folder, replace, replace_json
 from understudy.ground.errors import (
     ArtefactError,
     ConfigError,
+    Effect,
     LedgerError,
     SchemaError,
 )
@@ -74,7 +75,7 @@ def train(
     protocol = of_rows(protocol, federation.schemas, federation.same_people)
     config = protocol_named(protocol).configured(settings)
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
-    plain_name(run=run, nothing="Nothing was charged.")
+    plain_name(run=run, effect=Effect.NOTHING_CHARGED)
     schemas = federation.schemas
     same = _have_same_people(protocol, federation.same_people)
     more = public_rows_of(
@@ -125,13 +126,17 @@ def public_rows_of(
     more: dict[str, Any] = {}
     if holdout is not None:
         if record.artefact != "model":
-            raise ConfigError(f"{protocol} takes no holdout. Nothing was charged.")
+            raise ConfigError(
+                f"{protocol} takes no holdout.", effect=Effect.NOTHING_CHARGED
+            )
         more["holdout"] = open_holdout(
             holdout, next(iter(schemas.values())), config.target
         )
     if public is not None:
         if not record.public_rows:
-            raise ConfigError(f"{protocol} takes no public rows. Nothing was charged.")
+            raise ConfigError(
+                f"{protocol} takes no public rows.", effect=Effect.NOTHING_CHARGED
+            )
         more["public"] = open_public(public, next(iter(schemas.values())))
     return more
 
@@ -148,7 +153,8 @@ def run_file(
     protocol_named(file.protocol).configured(file.settings)
     if file.rows is not None and protocol_named(file.protocol).artefact != "generator":
         raise ConfigError(
-            f'"rows": {file.protocol} draws no rows. Nothing was read or charged.'
+            f'"rows": {file.protocol} draws no rows.',
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     out = file.path(file.out)
     told = _run_facts(file, out, resume=resume, rehearsal=seed is not None)
@@ -183,7 +189,8 @@ def _run_facts(
     if begun and not resume:
         raise ArtefactError(
             f"{out} already has a run in it. Choose another `out`, or resume that run "
-            "with --resume. Nothing was read or charged."
+            "with --resume.",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     if not resume:
         return {
@@ -191,12 +198,15 @@ def _run_facts(
             "rehearsal": rehearsal,
         }
     if not begun:
-        raise ArtefactError(f"{out} has no run to resume. Nothing was read or charged.")
+        raise ArtefactError(
+            f"{out} has no run to resume.", effect=Effect.NOTHING_READ_OR_CHARGED
+        )
     told: dict[str, Any] = json.loads((out / "run.json").read_text())
     if told.get("rehearsal", False) != rehearsal:
         raise ArtefactError(
             f"{out}: a rehearsal is resumed with its --seed, and any other run without "
-            "one. Nothing was read or charged."
+            "one.",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     return told
 
@@ -282,8 +292,8 @@ def _require_agreement(file: RunFile) -> None:
                 f"allows {lifetime} for all runs "
                 "together. Change the run file, or, if the holder agrees, the "
                 "ledger: understudy ledger budget "
-                f'{path} --epsilon {wanted:g}{delta} --reason "…". {spent} Nothing '
-                "was read or charged."
+                f'{path} --epsilon {wanted:g}{delta} --reason "…". {spent}',
+                effect=Effect.NOTHING_READ_OR_CHARGED,
             )
 
 
@@ -296,7 +306,8 @@ def _have_same_people(protocol: str, same_people: bool | None) -> bool:
         raise ConfigError(
             f"{protocol} is for holders of {'the same' if needs else 'different'} "
             "people: build the federation "
-            f"with same_people={needs}. Nothing was charged."
+            f"with same_people={needs}.",
+            effect=Effect.NOTHING_CHARGED,
         )
     return bool(needs if same_people is None else same_people)
 

@@ -39,6 +39,7 @@ from understudy.evidence import need_libraries
 from understudy.ground.durable import free_folder
 from understudy.ground.errors import (
     ConfigError,
+    Effect,
     PrivacyWarning,
     SchemaError,
     UnderstudyError,
@@ -126,7 +127,7 @@ def demo(
 
     if visits and protocol != "gram":
         raise ConfigError(
-            "--visits is a protocol of its own. Nothing was read or charged."
+            "--visits is a protocol of its own.", effect=Effect.NOTHING_READ_OR_CHARGED
         )
     with terminal.training() as watch:
         run_demo(
@@ -278,8 +279,8 @@ def _kinds(declared: list[str]) -> dict[str, str] | None:
         name, equals, said = text.rpartition("=")
         if not equals or not name or not said or name in found:
             raise ConfigError(
-                f"--kind is NAME=KIND, each name once, not {text!r}. Nothing was read "
-                "or charged."
+                f"--kind is NAME=KIND, each name once, not {text!r}.",
+                effect=Effect.NOTHING_READ_OR_CHARGED,
             )
         found[name] = said
     return found or None

@@ -18,7 +18,7 @@ from understudy.cli.terminal import (
     plain,
 )
 from understudy.ground.check import nearest
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.budget import first_said, rehearsal_of
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def sample(
 
     if len(separator) != 1 or separator.isalnum() or separator in "\"'\r\n.- ":
         raise ConfigError(
-            f"--separator is one character such as ; or a tab, not {separator!r}. "
-            "Nothing was drawn."
+            f"--separator is one character such as ; or a tab, not {separator!r}.",
+            effect=Effect.NOTHING_SAMPLED,
         )
     csv_options: dict[str, Any] = {"separator": separator, "quoted": quote_formulas}
     generator = generator_in(folder)
@@ -108,8 +108,8 @@ def _weights(generator: "Generator", shares: Iterable[str]) -> "Weights | None":
         value, _, share = rest.rpartition(":")
         if not value or not TABLE.describes(generator.schema):
             raise ConfigError(
-                f'--share is "COLUMN=VALUE:SHARE" of a table, not {text!r}. Nothing '
-                "was drawn."
+                f'--share is "COLUMN=VALUE:SHARE" of a table, not {text!r}.',
+                effect=Effect.NOTHING_SAMPLED,
             )
         found = generator.schema.column(column)
         known: dict[str, Any] = {
@@ -124,8 +124,8 @@ def _weights(generator: "Generator", shares: Iterable[str]) -> "Weights | None":
         except (KeyError, ValueError):
             hint = nearest(value, known)
             raise ConfigError(
-                f"--share {text!r}: no such value, or no number.{hint} Nothing was "
-                "drawn."
+                f"--share {text!r}: no such value, or no number.{hint}",
+                effect=Effect.NOTHING_SAMPLED,
             ) from None
     return weights or None
 

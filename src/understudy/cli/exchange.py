@@ -15,7 +15,7 @@ from understudy.cli.terminal import argument, need, option, print_table
 from understudy.cli.terminal import plain as out
 from understudy.cli.terminal import plain_err as err
 from understudy.ground.check import plain_name
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 
 if TYPE_CHECKING:
     from understudy.services.exchange.client import Client
@@ -60,7 +60,8 @@ def client_of(at: str, token_file: Path | None, ca: Path | None) -> "Client":
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or "it is no text"
             raise ConfigError(
-                f"{token_file}: the token cannot be read ({why}). Nothing was sent."
+                f"{token_file}: the token cannot be read ({why}).",
+                effect=Effect.NOTHING_SENT,
             ) from None
     if not token.strip():
         raise ConfigError("which token? Give --token-file, or set UNDERSTUDY_TOKEN.")
@@ -77,7 +78,7 @@ def as_member(
         if me["pool"] is None:
             raise ConfigError("this token is an administrator's: use a member's.")
         plain_name(
-            pool=me["pool"], silo=me["silo"], nothing="Nothing was charged or sent."
+            pool=me["pool"], silo=me["silo"], effect=Effect.NOTHING_CHARGED_OR_SENT
         )
         yield client, me["pool"], me["silo"]
 

@@ -10,7 +10,7 @@ from understudy.cli.exchange import app as app
 from understudy.cli.terminal import RowsArePeople, argument, option, print_table
 from understudy.cli.terminal import plain as out
 from understudy.ground.check import file_names, nearest, plain_name
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.budget import Budget, shown
 from understudy.report.words import at_price, chance, right_about, size
 
@@ -117,7 +117,7 @@ def train(
     with as_member(at, token_file, ca) as (client, name, silo):
         required = client.subscribe(name)
     if to.exists() and any(to.iterdir()):
-        raise ConfigError(f"{to} is not empty. Nothing was charged.")
+        raise ConfigError(f"{to} is not empty.", effect=Effect.NOTHING_CHARGED)
     epsilon = required.epsilon if epsilon is None else epsilon
     budget = Budget(epsilon, required.delta if delta is None else delta)
     check_price(required, budget.epsilon, budget.delta)
@@ -322,7 +322,8 @@ def draw(
         )
     if to.suffix != ".npz":
         raise ConfigError(
-            f"images are written into a .npz file, not {to.name}. Nothing was drawn."
+            f"images are written into a .npz file, not {to.name}.",
+            effect=Effect.NOTHING_SAMPLED,
         )
     images, labels = labelled_images(generator, rows, seed=seed)
     target = str(generator.card["target"])
@@ -350,7 +351,7 @@ def _place(offer: Mapping[str, Any]) -> str:
     """The folder of a pulled offer. What an exchange says of it is not believed to be a
     name.
     """
-    plain_name(silo=offer["silo"], digest=offer["digest"], nothing="Nothing was kept.")
+    plain_name(silo=offer["silo"], digest=offer["digest"], effect=Effect.NOTHING_STORED)
     label = file_names([_class_word(offer["label"])])[0]
     return f"{offer['silo']}-{label}-{offer['digest'][:12]}"
 

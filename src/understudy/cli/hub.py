@@ -18,7 +18,7 @@ from understudy.cli.terminal import argument, need_grpc, option, print_table
 from understudy.cli.terminal import plain as out
 from understudy.cli.terminal import plain_err as err
 from understudy.ground.check import plain_names
-from understudy.ground.errors import ArtefactError, ConfigError, PartyAway
+from understudy.ground.errors import ArtefactError, ConfigError, Effect, PartyAway
 from understudy.network.status import FILE, Status, alive, read_status
 from understudy.runs.runfile import RunFile
 from understudy.runtime import DAYS, INVITED_DAYS
@@ -89,7 +89,8 @@ def invite(
         raise ConfigError(
             f"{party} was invited before. `understudy federation renew {party}` "
             "invites it again, and from then on "
-            "refuses its old certificate. Nothing was changed."
+            "refuses its old certificate.",
+            effect=Effect.NOTHING_CHANGED,
         )
     if not finished:
         _invited(authority, party, days)
@@ -126,8 +127,8 @@ def renew(
         raise typer.BadParameter("Which party? Or --server.")
     elif party not in authority.roster.parties:
         raise ConfigError(
-            f"{party} is not on the roster of {authority.roster.name}. Nothing was "
-            "changed."
+            f"{party} is not on the roster of {authority.roster.name}.",
+            effect=Effect.NOTHING_CHANGED,
         )
     else:
         _invited(authority, party, days)
@@ -228,8 +229,8 @@ def serve(
         return
     if alive(place):
         raise ArtefactError(
-            f"{place} is in use: another `understudy serve` is at work on it. Nothing "
-            "was sent."
+            f"{place} is in use: another `understudy serve` is at work on it.",
+            effect=Effect.NOTHING_SENT,
         )
     begun = (place / "contract.json").exists() and not finished
     if begun:

@@ -28,7 +28,7 @@ from understudy.data.reading.sources import (
     with_missing,
 )
 from understudy.ground.check import nearest, plain_names
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 
 if TYPE_CHECKING:
     from understudy.data.infer import Draft
@@ -78,7 +78,9 @@ def init(
 
     said = tables or ([] if yes else _ask_tables())
     if not said:
-        raise ConfigError("there is no table to begin with. Nothing was written.")
+        raise ConfigError(
+            "there is no table to begin with.", effect=Effect.NOTHING_WRITTEN
+        )
     bases = _databases(
         [one for one in said if is_url(one)], query or [], folder, ask=not yes
     )
@@ -86,8 +88,8 @@ def init(
     holders = {path.name.split(".")[0]: path for path in named}
     if len(holders) < len(named):
         raise ConfigError(
-            "two tables have the same name: each holder needs one of its own. Nothing "
-            "was written."
+            "two tables have the same name: each holder needs one of its own.",
+            effect=Effect.NOTHING_WRITTEN,
         )
     plain_names(holders, "holder")
     files = {name: folder / f"{name}.toml" for name in holders}
@@ -95,8 +97,8 @@ def init(
     there = [file for file in (*files.values(), *bases, run) if file.exists()]
     if there:
         raise ConfigError(
-            f"{there[0]} is there already. Choose another --folder. Nothing was "
-            "written."
+            f"{there[0]} is there already. Choose another --folder.",
+            effect=Effect.NOTHING_WRITTEN,
         )
     folder.mkdir(parents=True, exist_ok=True)
     schemas: dict[str, Schema] = {}
@@ -174,8 +176,8 @@ def _purpose(
         epsilon = epsilon or typer.prompt("ε", default=1.0, type=float)
     if target and target not in columns:
         raise ConfigError(
-            f'there is no column "{target}".{nearest(target, columns)} Nothing was '
-            "written."
+            f'there is no column "{target}".{nearest(target, columns)}',
+            effect=Effect.NOTHING_WRITTEN,
         )
     return target, epsilon
 
@@ -198,7 +200,8 @@ def _databases(
     if len(queries) > len(urls) or (len(queries) < len(urls) and not ask):
         raise ConfigError(
             f"{len(urls)} databases and {len(queries)} queries were named: each "
-            "database needs one, in turn. Nothing was written."
+            "database needs one, in turn.",
+            effect=Effect.NOTHING_WRITTEN,
         )
     found: dict[Path, TableSource] = {}
     for place, url in enumerate(urls):
@@ -222,7 +225,8 @@ def _databases(
         name = re.sub(r"\W+", "-", Path(urlsplit(url).path).stem).strip("-")
         if not name:
             raise ConfigError(
-                f"{source.name}: the URL names no database. Nothing was written."
+                f"{source.name}: the URL names no database.",
+                effect=Effect.NOTHING_WRITTEN,
             )
         found[folder / f"{name}{SUFFIX}"] = source
     return found

@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 
 from understudy.cli.terminal import FileArg, escape, option, out, plain, print_table
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.budget import shown
 
 if TYPE_CHECKING:
@@ -140,10 +140,11 @@ def ledger_export(
 
     if to.suffix not in (".csv", ".json"):
         raise ConfigError(
-            f"{to}: a ledger is exported as .csv or .json. Nothing was written."
+            f"{to}: a ledger is exported as .csv or .json.",
+            effect=Effect.NOTHING_WRITTEN,
         )
     if to.exists():
-        raise ConfigError(f"{to} is there already. Nothing was written.")
+        raise ConfigError(f"{to} is there already.", effect=Effect.NOTHING_WRITTEN)
     with Ledger(ledger) as book:
         rows = [
             dict(zip(ENTRY_HEADS, (entry.number, *exact(entry)), strict=True))

@@ -21,7 +21,7 @@ from understudy.cli.terminal import Certificate, Key, Proxied, argument, bar_of,
 from understudy.cli.terminal import plain as out
 from understudy.cli.terminal import plain_err as err
 from understudy.data.reading.sources import source_at
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.network.status import Status, WatchedLog
 
 if TYPE_CHECKING:
@@ -468,7 +468,8 @@ def count(
     number, _, of = part.partition("/")
     if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
         raise ConfigError(
-            f"--part is i/n, from 1/64 to 64/64, not {part!r}. Nothing was counted."
+            f"--part is i/n, from 1/64 to 64/64, not {part!r}.",
+            effect=Effect.NOTHING_COMPUTED,
         )
     count_until_over(
         folder,

@@ -27,7 +27,7 @@ from understudy.data.reading.sources import (
     with_missing,
 )
 from understudy.ground import durable
-from understudy.ground.errors import ConfigError, PrivacyError
+from understudy.ground.errors import ConfigError, Effect, PrivacyError
 from understudy.privacy.accounts.budget import Budget, rehearsal_of
 
 if TYPE_CHECKING:
@@ -314,7 +314,8 @@ def schema_buy(
         raise ConfigError(
             "a purchase takes column names and kinds from the draft for free: "
             f"{shown}. If they are publicly known, say so with "
-            "--names-and-kinds-are-public. Nothing was read or charged."
+            "--names-and-kinds-are-public.",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     source = with_missing(with_header(table, header), missing or ())
     source = source if encoding is None else with_encoding(source, encoding)
@@ -425,7 +426,8 @@ def schema_levels(
     said = rehearsal_of(generator.card)
     if said:
         raise PrivacyError(
-            f"{folder}: its levels are no public bins. {said} Nothing was written."
+            f"{folder}: its levels are no public bins. {said}",
+            effect=Effect.NOTHING_WRITTEN,
         )
     found = bought_bins(generator.levels)
     owners = generator.card.get("owners", {})

@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.table import Table as Grid
 
 from understudy.ground.check import readable
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.ground.extras import need_extra
 from understudy.privacy.accounts.budget import shown
 
@@ -142,7 +142,9 @@ def need(*modules: str) -> None:
 def need_grpc() -> None:
     # Its own log would come before our words; set it to see that.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    need_extra("network", what="the network", nothing="Nothing was read or sent.")
+    need_extra(
+        "network", what="the network", effect=Effect.NOTHING_READ_CHARGED_OR_SENT
+    )
 
 
 # While a command trains, and after it

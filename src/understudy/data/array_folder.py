@@ -35,7 +35,7 @@ from understudy.data.arrays import NO_CLASS, ArraySchema, ArrayTable, Codes, S, 
 from understudy.data.encoding.values import starts_of
 from understudy.data.reading import files
 from understudy.data.reading.judged import Reader, cell_reader, id_reader, read_columns
-from understudy.ground.errors import ConfigError, PartyError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, PartyError, SchemaError
 
 _NUMPY = (".npy", ".npz")
 _ZARR = ".zarr"
@@ -104,8 +104,8 @@ def _cut(rows: Rows, schema: S, path: Path) -> Iterator[Callable[[], ArrayTable[
     other = [key for key, one in beside.items() if one.shape != (many,)]
     if other:
         raise SchemaError(
-            f'{path.name}: {many:,} rows need as many values of "{other[0]}". Nothing '
-            "was read."
+            f'{path.name}: {many:,} rows need as many values of "{other[0]}".',
+            effect=Effect.NOTHING_READ,
         )
     with _reading(path):
         who = np.arange(many) if schema.person is None else beside[schema.person][:]
@@ -153,8 +153,8 @@ def _reading(path: Path) -> Iterator[None]:
 
         needed = install_library(error.name or "PIL")
         raise ConfigError(
-            f"{path.name}: {error.name} is needed to read it ({needed}). Nothing was "
-            "read."
+            f"{path.name}: {error.name} is needed to read it ({needed}).",
+            effect=Effect.NOTHING_READ,
         ) from None
     except Exception as error:
         why = (
@@ -162,7 +162,7 @@ def _reading(path: Path) -> Iterator[None]:
             or f"it is damaged, or holds objects: {type(error).__name__}"
         )
         raise SchemaError(
-            f"{path}: the file cannot be read ({why}). Nothing was read."
+            f"{path}: the file cannot be read ({why}).", effect=Effect.NOTHING_READ
         ) from None
 
 
@@ -186,7 +186,7 @@ def rows_in(path: Path, schema: ArraySchema, *more: str) -> Rows:
     ]
     if missing:
         raise SchemaError(
-            f'{path.name} holds no array "{missing[0]}". Nothing was read.'
+            f'{path.name} holds no array "{missing[0]}".', effect=Effect.NOTHING_READ
         )
     return values, beside
 
@@ -217,7 +217,8 @@ def _require_bounded(path: Path) -> None:
             if member.file_size != stated:
                 raise SchemaError(
                     f"{path.name}: a member unpacks to {member.file_size:,} bytes, and "
-                    f"its array has {stated:,}. Nothing was read."
+                    f"its array has {stated:,}.",
+                    effect=Effect.NOTHING_READ,
                 )
             total += member.file_size
     most = max(_UNPACKED, _PACKED * path.stat().st_size)
@@ -225,7 +226,8 @@ def _require_bounded(path: Path) -> None:
         raise SchemaError(
             f"{path.name}: its arrays unpack to {total:,} bytes, and a file of its "
             f"size may have {most:,}. Write them "
-            "as .npy, or in several files. Nothing was read."
+            "as .npy, or in several files.",
+            effect=Effect.NOTHING_READ,
         )
 
 
@@ -328,8 +330,8 @@ class _Pictures:
                 here = f"{image.height} × {image.width} pixels of the mode {image.mode}"
         wanted = f"{height} × {width} of the mode {' or '.join(modes)}"
         raise SchemaError(
-            f"{path.name}: the image has {here}, and by the schema {wanted}. Nothing "
-            "was read further."
+            f"{path.name}: the image has {here}, and by the schema {wanted}.",
+            effect=Effect.NOTHING_READ_FURTHER,
         )
 
 
@@ -352,7 +354,8 @@ class ArrayFolder(ArrayTable[S]):
             raise SchemaError(
                 f"{source}: {twice:,} people have rows in two files, or far apart in "
                 "one, and all rows of a person "
-                "stand together. Nothing was read further."
+                "stand together.",
+                effect=Effect.NOTHING_READ_FURTHER,
             )
         own = {
             "ids": ids,
@@ -383,8 +386,8 @@ class ArrayFolder(ArrayTable[S]):
                     raise SchemaError(f"{part.source} has other people by now.")
             except SchemaError as error:
                 raise PartyError(
-                    "a file of the folder is not as it was when the folder was "
-                    "opened. Nothing more was sent."
+                    "a file of the folder is not as it was when the folder was opened.",
+                    effect=Effect.NOTHING_SENT_FURTHER,
                 ) from error
             yield part
 

@@ -26,7 +26,7 @@ from understudy.data.column import Categorical, Category
 from understudy.data.encoding.values import Places, starts_of, taken
 from understudy.data.schema import Document, require_one_unit
 from understudy.ground.check import known_keys, repeated
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 
 Values = NDArray[np.float32]
 Codes = Places  # among classes
@@ -143,15 +143,16 @@ class ArraySchema(Document):
                 for size in (self.shape, array.shape[1:])
             )
             raise SchemaError(
-                f"{source}: rows are of the shape {by} by the schema, and here "
-                f"{here}. Nothing was read."
+                f"{source}: rows are of the shape {by} by the schema, and here {here}.",
+                effect=Effect.NOTHING_READ,
             )
         if array.dtype.kind not in "biuf":
             said = {"U": "text", "O": "objects", "c": "complex"}.get(
                 array.dtype.kind, str(array.dtype)
             )
             raise SchemaError(
-                f"{source}: values are {said}, and not real numbers. Nothing was read."
+                f"{source}: values are {said}, and not real numbers.",
+                effect=Effect.NOTHING_READ,
             )
         out = np.empty(array.shape, dtype=np.float32)
         rows = max(1, _AT_ONCE // max(1, math.prod(self.shape)))
@@ -173,7 +174,7 @@ class ArraySchema(Document):
                     wrong = "is not a number: fill gaps in, or leave the row out"
                 here = self.where((start + row, *at), f"value {value:g}")
                 raise SchemaError(
-                    f"{source}, {here} {wrong}. Nothing was read further."
+                    f"{source}, {here} {wrong}.", effect=Effect.NOTHING_READ_FURTHER
                 )
             out[start : start + rows] = np.clip((part - low) / (high - low), 0, 1)
         return out
@@ -287,7 +288,8 @@ class ArraySchema(Document):
         if len(self.targets) > 1 and by_name is None:
             names = '", "'.join(column.name for column in self.targets)
             raise SchemaError(
-                f'{source}: rows need classes by name, "{names}". Nothing was read.'
+                f'{source}: rows need classes by name, "{names}".',
+                effect=Effect.NOTHING_READ,
             )
         codes = []
         for column in self.targets:
@@ -302,8 +304,8 @@ class ArraySchema(Document):
             if values.shape != (rows,):
                 raise SchemaError(
                     f'{source}: {rows:,} rows need as many values of "{column.name}", '
-                    f"not {values.shape}. "
-                    "Nothing was read."
+                    f"not {values.shape}.",
+                    effect=Effect.NOTHING_READ,
                 )
             codes.append(
                 class_codes(values, column.categories, f'{source}, "{column.name}": ')
@@ -350,7 +352,8 @@ def class_codes(values: NDArray[Any], classes: Sequence[Any], where: str = "") -
         row = int(wrong.argmax())
         raise SchemaError(
             f"{where}{values[row]} at row {row + 1:,} is not one of the {len(classes)} "
-            "declared classes. Nothing was read further."
+            "declared classes.",
+            effect=Effect.NOTHING_READ_FURTHER,
         )
     return np.asarray(codes, dtype=np.int64)
 
@@ -378,10 +381,13 @@ class ArrayTable(Generic[S]):
 
     def __post_init__(self) -> None:
         if not len(self.values):
-            raise SchemaError(f"{self.source}: nobody has a row. Nothing was charged.")
+            raise SchemaError(
+                f"{self.source}: nobody has a row.", effect=Effect.NOTHING_CHARGED
+            )
         if not (self.values.min() >= 0 and self.values.max() <= 1):
             raise SchemaError(
-                f"{self.source}: rows have values outside [0, 1]. Nothing was charged."
+                f"{self.source}: rows have values outside [0, 1].",
+                effect=Effect.NOTHING_CHARGED,
             )
 
     @property
@@ -449,7 +455,8 @@ class ArrayTable(Generic[S]):
             raise SchemaError(
                 f'the schema says that "{schema.person}" names whose each row is, and '
                 "an array alone does not: bring "
-                "it with `from_array(array, schema, people=ids)`. Nothing was read."
+                "it with `from_array(array, schema, people=ids)`.",
+                effect=Effect.NOTHING_READ,
             )
         return cls.from_array(values, schema, source=source or "the array")
 
@@ -473,13 +480,15 @@ class ArrayTable(Generic[S]):
         if np.shape(people) != (len(scaled),):
             raise ConfigError(
                 f"people must name the person of each of {len(scaled):,} rows, not of "
-                f"{np.shape(people)}. Nothing was read."
+                f"{np.shape(people)}.",
+                effect=Effect.NOTHING_READ,
             )
         owner, ids = pd.factorize(np.asarray(people))
         missing = owner < 0
         if missing.any():
             row = f"row {int(missing.argmax()) + 1:,}"
             raise SchemaError(
-                f"{source}: {row} belongs to no person. Nothing was read further."
+                f"{source}: {row} belongs to no person.",
+                effect=Effect.NOTHING_READ_FURTHER,
             )
         return cls.grouped(scaled, owner, np.asarray(ids), schema, source, classes)

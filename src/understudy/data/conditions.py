@@ -32,7 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 
 Value = str | int | float | bool
 
@@ -184,8 +184,8 @@ def _refuse(text: str, at: int, what: str) -> NoReturn:
         f"the condition cannot be read: {what}, at character {at + 1}: "
         f"…{before}⟨here⟩{after}… "
         "Text stands in 'single quotes', a column's name as it is, in `backticks` or "
-        'in "double quotes". '
-        "Nothing was drawn."
+        'in "double quotes".',
+        effect=Effect.NOTHING_SAMPLED,
     )
 
 

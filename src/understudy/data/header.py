@@ -21,7 +21,7 @@ import pandas as pd
 from understudy.data.reading.files import Source, described_source, open_source
 from understudy.data.reading.sources import TableSource, numbered_names
 from understudy.ground.check import repeated
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 
 _AGAIN = r"(?:\.[0-9]+)?"  # what pandas puts after a name that it has met before
 _TIME = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:[.,][0-9]+)?"
@@ -68,7 +68,8 @@ def apply_header(source: Source, header: bool | None) -> Source:
         raise ConfigError(
             "the frame has names: header=False is for files, and for frames whose "
             "columns are numbered 0, 1, …, as "
-            "pandas.read_csv(…, header=None) makes them. Nothing was read or charged."
+            "pandas.read_csv(…, header=None) makes them.",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     return source
 
@@ -107,8 +108,8 @@ def require_names(labels: Sequence[Any], table: str, header: bool | None) -> Non
             "columns, or say --header (header=True) where none is repeated."
         )
     raise SchemaError(
-        f"{table}: {' and '.join(said)}: has the file a header? {ways} Nothing below "
-        "the first line was read, and nothing was charged."
+        f"{table}: {' and '.join(said)}: has the file a header? {ways}",
+        effect=Effect.NOTHING_READ_OR_CHARGED,
     )
 
 

@@ -27,7 +27,7 @@ from understudy.data.column import Real
 from understudy.data.reading.files import Source
 from understudy.data.reading.judged import cell_reader, read_columns
 from understudy.data.schema import each_by_itself
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 
 _MOST_PIXELS = 1 << 20
 _GAP = (
@@ -98,7 +98,8 @@ class ImageSchema(ArraySchema):
         if self.channels != 1:
             raise ConfigError(
                 "this protocol takes grey images, and these are in colour: moments and "
-                "tied take both. Nothing was charged."
+                "tied take both.",
+                effect=Effect.NOTHING_CHARGED,
             )
         return self.height, self.width
 

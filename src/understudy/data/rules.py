@@ -53,11 +53,11 @@ from understudy.data.conditions import tests as tests_in
 from understudy.data.encoding.values import Pieces, cut, numbers_of, places_of
 from understudy.data.reading.forms import read_time
 from understudy.ground.check import known_keys, nearest, repeated
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 
 MOST = 100
 _KEYS = ("when", "then", "always", "unique")
-_NOTHING = "Nothing was drawn."
+_NOTHING = Effect.NOTHING_SAMPLED
 Mask = NDArray[np.bool_]
 
 
@@ -172,7 +172,9 @@ def _read(text: str) -> Condition:
     try:
         return parse(text, orders=True)
     except ConfigError as error:
-        raise SchemaError(f"rule {text!r:.60}: {error}") from None
+        raise SchemaError(
+            f"rule {text!r:.60}: {error.message}", effect=error.effect
+        ) from None
 
 
 def _check_order(test: Order, declared: Mapping[str, Column]) -> None:
@@ -295,16 +297,21 @@ def _one(column: Binned, value: Value) -> tuple[float, float]:
         if column.decimals is None:
             raise column.error(
                 f"a real number is exactly {value!r} with probability 0. Ask for a "
-                f"range, with `between`. {_NOTHING}"
+                f"range, with `between`.",
+                effect=_NOTHING,
             )
         if (
             round(place, column.decimals) != place
             or not column.low <= place <= column.high
         ):
-            raise column.error(f"{value!r} is no value of {column.domain}. {_NOTHING}")
+            raise column.error(
+                f"{value!r} is no value of {column.domain}.", effect=_NOTHING
+            )
         return _from(column, place), min(math.nextafter(place, math.inf), column.high)
     if place != math.floor(place) or not column.edges[0] <= place < column.edges[-1]:
-        raise column.error(f"{value!r} is no value of {column.domain}. {_NOTHING}")
+        raise column.error(
+            f"{value!r} is no value of {column.domain}.", effect=_NOTHING
+        )
     return int(place), int(place) + 1
 
 
@@ -316,14 +323,14 @@ def _place(column: Binned, value: Value) -> float:
             )
         except ValueError:
             raise column.error(
-                f"{value!r} is not a date ('YYYY-MM-DD'). {_NOTHING}"
+                f"{value!r} is not a date ('YYYY-MM-DD').", effect=_NOTHING
             ) from None
     if isinstance(column, Datetime):
         try:
             moment = datetime.fromisoformat(value if isinstance(value, str) else "")
         except ValueError:
             raise column.error(
-                f"{value!r} is not a time ('YYYY-MM-DD HH:MM:SS'). {_NOTHING}"
+                f"{value!r} is not a time ('YYYY-MM-DD HH:MM:SS').", effect=_NOTHING
             ) from None
         return kinds.second_number(moment) / column.step
     if (
@@ -334,11 +341,11 @@ def _place(column: Binned, value: Value) -> float:
         steps = read_time(value, column.written)
         if math.isnan(steps):
             raise column.error(
-                f"{value!r} is not a time of day ({column.written!r}). {_NOTHING}"
+                f"{value!r} is not a time of day ({column.written!r}).", effect=_NOTHING
             )
         return steps
     if isinstance(value, bool | str):
-        raise column.error(f"{value!r} is not a number. {_NOTHING}")
+        raise column.error(f"{value!r} is not a number.", effect=_NOTHING)
     return value
 
 
@@ -352,8 +359,8 @@ def _category(column: Column, value: Value) -> int:
         quoted = [repr(one) if isinstance(one, str) else str(one) for one in known]
         hint = nearest(value, map(str, known))
         raise column.error(
-            f"{value!r} is none of its values ({kinds.shorten(quoted)}).{hint} "
-            f"{_NOTHING}"
+            f"{value!r} is none of its values ({kinds.shorten(quoted)}).{hint}",
+            effect=_NOTHING,
         )
     return known.index(value)
 
@@ -361,7 +368,7 @@ def _category(column: Column, value: Value) -> int:
 def _in_order(test: Compare, column: Column) -> Mask:
     if not isinstance(column, Categorical):
         raise column.error(
-            f"false and true have no order {test.order}. Use ==. {_NOTHING}"
+            f"false and true have no order {test.order}. Use ==.", effect=_NOTHING
         )
     known = column.categories
     rising = not isinstance(known[0], str) and all(a < b for a, b in pairwise(known))  # type: ignore[operator]
@@ -369,12 +376,13 @@ def _in_order(test: Compare, column: Column) -> Mask:
         not isinstance(known[0], str) and not isinstance(column, kinds.Ordinal)
     ):
         if isinstance(test.value, bool | str):
-            raise column.error(f"{test.value!r} is not a number. {_NOTHING}")
+            raise column.error(f"{test.value!r} is not a number.", effect=_NOTHING)
         return ordered(np.array(known), test.order, test.value)
     if not isinstance(column, kinds.Ordinal):
         raise column.error(
             f"its values have no order {test.order}: it is categorical, not ordinal. "
-            f"Use == or in. {_NOTHING}"
+            f"Use == or in.",
+            effect=_NOTHING,
         )
     return ordered(np.arange(len(known)), test.order, _category(column, test.value))
 

@@ -40,7 +40,7 @@ from understudy.data.id_names import id_names
 from understudy.data.rules import Rule, about, read_rules
 from understudy.ground.check import known_keys, nearest, repeated, whole
 from understudy.ground.durable import read_json, read_toml
-from understudy.ground.errors import ConfigError, DraftSchemaError, SchemaError
+from understudy.ground.errors import ConfigError, DraftSchemaError, Effect, SchemaError
 from understudy.ground.html import grid
 
 # of others
@@ -135,7 +135,7 @@ def read(path: str | Path, build: Callable[[dict[str, Any]], T]) -> T:
             f"{path}: the schema cannot be read ({error.strerror})."
         ) from error
     except SchemaError as error:
-        raise SchemaError(f"{path.name}: {error}") from error
+        raise error.restated(f"{path.name}: {error.message}") from error
     except ValueError as error:
         # what tomllib and json raise, and text that is not UTF-8
         raise SchemaError(
@@ -324,7 +324,8 @@ class Schema(Document):
                 "If they are known publicly (a codebook, a form, the law), declare "
                 "them: `understudy schema declare`, "
                 'or origin = "public"; if not, buy them from the budget with the '
-                "ledger. Nothing was sent."
+                "ledger.",
+                effect=Effect.NOTHING_SENT,
             )
 
     def require_unit(self, which: str = "this schema") -> None:
@@ -339,8 +340,8 @@ class Schema(Document):
                 "several rows. If it says whose each row is, take it out of the "
                 "columns, and declare person = "
                 f'"{ids[0]}". If every row is another person, declare rows_are_people '
-                "= true. Nothing was charged or "
-                "sent."
+                "= true.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -560,8 +561,8 @@ class Grid:
             raise ConfigError(
                 f"most_holders={most_holders} is for rows at so many holders or more, "
                 f"and here {most} have the same columns; where columns are split, "
-                "alignment makes sure that a person is with one holder of each column. "
-                "Nothing was charged."
+                "alignment makes sure that a person is with one holder of each column.",
+                effect=Effect.NOTHING_CHARGED,
             )
 
     def join(self, schemas: Mapping[str, Schema]) -> Schema:

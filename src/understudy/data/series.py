@@ -36,7 +36,7 @@ from understudy.data.reading.files import Source
 from understudy.data.reading.judged import Reader, cell_reader, id_reader, read_columns
 from understudy.data.schema import each_by_itself
 from understudy.ground.check import positive, repeated
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 
 _MOST_VALUES = 1 << 20
 
@@ -291,7 +291,8 @@ def read_series(
             raise SchemaError(
                 "an array does not say which windows are of one series, and so of one "
                 "person: the schema has to name "
-                "the person, or windows_are_people. Nothing was charged."
+                "the person, or windows_are_people.",
+                effect=Effect.NOTHING_CHARGED,
             )
         return found
     if schema.series is None and schema.person is None and schema.stride is None:
@@ -400,7 +401,8 @@ class _Rows:
         if not counts.any():
             raise SchemaError(
                 f"{self.source}: no stretch without a gap has {length:,} steps; the "
-                f"longest has {sizes.max():,}. Nothing was read further."
+                f"longest has {sizes.max():,}.",
+                effect=Effect.NOTHING_READ_FURTHER,
             )
         ends = np.cumsum(counts)
         # 0, 1, 2, … in each stretch
@@ -448,8 +450,8 @@ class _Rows:
     def error(self, place: int, what: str, *, row: bool = True) -> SchemaError:
         where = f" at row {self.order[place] + 1:,}" if row else ""
         return SchemaError(
-            f'{self.source}, series "{self.ids[self.series[place]]}"{where}: {what}. '
-            "Nothing was read further."
+            f'{self.source}, series "{self.ids[self.series[place]]}"{where}: {what}.',
+            effect=Effect.NOTHING_READ_FURTHER,
         )
 
 

@@ -51,7 +51,7 @@ from understudy.data.reading.one_hot import fold_raw
 from understudy.data.reading.sources import ALL, EngineFrame, Part, TableSource
 from understudy.data.reading.written import Marks, Raw, room_for
 from understudy.data.schema import Schema
-from understudy.ground.errors import PartyError, SchemaError
+from understudy.ground.errors import Effect, PartyError, SchemaError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -308,7 +308,7 @@ class StreamedTable(Table):
             self._require_same(marks)
         except SchemaError as error:
             # which may quote rows, where a server waits for an answer
-            raise PartyError(f"{_AGAIN} Nothing was charged or sent.") from error
+            raise PartyError(_AGAIN, effect=Effect.NOTHING_CHARGED_OR_SENT) from error
         return found
 
     def code_batches(self) -> Iterator[Batch]:
@@ -325,7 +325,8 @@ class StreamedTable(Table):
             raise SchemaError(
                 f'{self.source}, column "{self.schema.person}": {repeated:,} rows '
                 "have the id of an earlier row, and a "
-                "person has one row. Nothing was read further."
+                "person has one row.",
+                effect=Effect.NOTHING_READ_FURTHER,
             )
 
     def _marks(self) -> Marks:

@@ -39,7 +39,7 @@ from understudy.evaluate.utility.downstream import (
 from understudy.evaluate.utility.marginals import Marginals
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
 from understudy.ground.check import whole
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.models.kernels.clients import Adam
 from understudy.models.network import first_weights
 
@@ -120,7 +120,9 @@ def open_arrays(source: Rows, schema: ArraySchema) -> ArrayTable[ArraySchema]:
         return source
     rows = read_rows(source, schema)
     if not ARRAYS.holds(rows):
-        raise ConfigError("these are no images and no series. Nothing was compared.")
+        raise ConfigError(
+            "these are no images and no series.", effect=Effect.NOTHING_COMPUTED
+        )
     return rows  # type: ignore[return-value]
 
 

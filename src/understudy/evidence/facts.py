@@ -19,7 +19,7 @@ from typing import Any
 from understudy.data.drafted import HOW_DRAFTED
 from understudy.ground.check import known_keys, plain_names
 from understudy.ground.durable import load_toml
-from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
+from understudy.ground.errors import ArtefactError, ConfigError, Effect, PrivacyError
 from understudy.privacy.accounts.budget import (
     ADJACENCIES,
     PLURALS,
@@ -31,7 +31,7 @@ from understudy.report.artefacts import Artefacts, load_artefacts
 from understudy.report.page import LIBRARIES, installed_versions
 
 BLANK = "To be filled in by a person"
-NOTHING = "No evidence was written."
+NOTHING = Effect.NOTHING_WRITTEN
 # as the registry has them
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
 _LONGEST = 2_000  # letters of a text about the release
@@ -74,14 +74,15 @@ class ReleaseDescription:
                 raise ConfigError(
                     f"about: {field.name} must be "
                     f"{'a list of texts' if several else 'text'} of 1 to {_LONGEST} "
-                    f"letters, and no control characters. {NOTHING}"
+                    f"letters, and no control characters.",
+                    effect=NOTHING,
                 )
         if self.sector not in (None, *SECTORS):
             raise ConfigError(
-                f"about: sector must be one of {', '.join(SECTORS)}. {NOTHING}"
+                f"about: sector must be one of {', '.join(SECTORS)}.", effect=NOTHING
             )
         if not self.url.startswith(("https://", "http://")):
-            raise ConfigError(f"about: url must begin with https://. {NOTHING}")
+            raise ConfigError("about: url must begin with https://.", effect=NOTHING)
 
     @classmethod
     def load(cls, path: str | Path) -> "ReleaseDescription":
@@ -273,18 +274,19 @@ def read_facts(
     ):
         lacking = ", ".join(f"{name} ({why})" for name, why in run.missing.items())
         raise ArtefactError(
-            f"{run.folder}: the run has not ended, or pieces are missing: {lacking}. "
-            f"{NOTHING}"
+            f"{run.folder}: the run has not ended, or pieces are missing: {lacking}.",
+            effect=NOTHING,
         )
     if run.rehearsal or "rehearsal" not in run.privacy:
         why = run.rehearsal or "its statement does not say whether it was a rehearsal."
         raise PrivacyError(
-            f"{run.folder}: there is no evidence of this run: {why} {NOTHING}"
+            f"{run.folder}: there is no evidence of this run: {why}", effect=NOTHING
         )
     if run.card.get("privacy") != run.privacy:
         raise ArtefactError(
             f"{run.folder}: privacy.json and the card state different prices: one of "
-            f"them was changed. {NOTHING}"
+            f"them was changed.",
+            effect=NOTHING,
         )
     facts = Facts(
         run=run.run,
@@ -296,17 +298,19 @@ def read_facts(
         else _earlier_writer(said),
     )
     try:
-        plain_names([facts.run, *facts.holders], "run or holder", nothing=NOTHING)
+        plain_names([facts.run, *facts.holders], "run or holder", effect=NOTHING)
         plain = all(_clean(name) for _, name, _ in facts.columns())
         if not plain or not math.isfinite(facts.worst):
             raise ArtefactError(
                 f"{run.folder}: it has no finite price, or a column's name holds "
-                f"control characters. {NOTHING}"
+                f"control characters.",
+                effect=NOTHING,
             )
         _ = facts.guesses, facts.mechanisms, facts.pure, facts.local, facts.drafted
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtefactError(
-            f"{run.folder}: the privacy statement cannot be read ({error!r}). {NOTHING}"
+            f"{run.folder}: the privacy statement cannot be read ({error!r}).",
+            effect=NOTHING,
         ) from error
     return facts
 

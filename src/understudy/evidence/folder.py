@@ -49,7 +49,7 @@ def write_evidence(
     facts = read_facts(run, about)
     out = Path(out)
     if out.exists():
-        raise ArtefactError(f"{out} is there already. {NOTHING}")
+        raise ArtefactError(f"{out} is there already.", effect=NOTHING)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=".evidence-") as place:
@@ -66,7 +66,7 @@ def write_evidence(
             folder.rename(out)
     except OSError as error:
         raise ArtefactError(
-            f"{out} cannot be written ({error.strerror or error}). {NOTHING}"
+            f"{out} cannot be written ({error.strerror or error}).", effect=NOTHING
         ) from error
     return out
 
@@ -79,7 +79,7 @@ def _copy(source: Path, folder: Path) -> None:
             here.is_dir() and any(one.is_symlink() for one in here.rglob("*"))
         ):
             raise ArtefactError(
-                f"{here}: it is, or holds, a link to somewhere else. {NOTHING}"
+                f"{here}: it is, or holds, a link to somewhere else.", effect=NOTHING
             )
         if here.is_dir():
             shutil.copytree(here, folder / name)
@@ -177,7 +177,7 @@ def _validate(folder: Path) -> None:
         try:
             validate_croissant(folder / "croissant.json")
         except ValueError as error:
-            raise ArtefactError(f"{error}. {NOTHING}") from error
+            raise ArtefactError(f"{error}.", effect=NOTHING) from error
 
 
 def _readme(facts: Facts, questions: list[str]) -> str:

@@ -46,7 +46,7 @@ from understudy.evidence.folder import require_derived
 from understudy.ground import durable
 from understudy.ground.check import plain_name
 from understudy.ground.durable import read_json
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.ledger import Ledger
 
 HUB = "hub"
@@ -77,7 +77,9 @@ def new_key(path: str | Path) -> Path:
     path = Path(path)
     public = path.with_suffix(".pub")
     if path.exists() or public.exists():
-        raise ConfigError(f"{path} or {public} is there already. Nothing was written.")
+        raise ConfigError(
+            f"{path} or {public} is there already.", effect=Effect.NOTHING_WRITTEN
+        )
     key = Ed25519PrivateKey.generate()
     pem = serialization.Encoding.PEM
     private = key.private_bytes(
@@ -135,7 +137,8 @@ def sign_folder(
         pem = Path(key).read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"{key}: the key cannot be read ({error.strerror}). Nothing was signed."
+            f"{key}: the key cannot be read ({error.strerror}).",
+            effect=Effect.NOTHING_SIGNED,
         ) from None
     return sign_statement(
         folder, statement_to_sign(folder, ledger=ledger), pem, str(key)
@@ -159,7 +162,8 @@ def sign_statement(
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise ConfigError(
             f"{whose} is no private key of Ed25519 or an elliptic curve (PEM, without "
-            "a password). Nothing was signed."
+            "a password).",
+            effect=Effect.NOTHING_SIGNED,
         ) from None
     envelope = Envelope(
         json.dumps(statement, ensure_ascii=False, sort_keys=True).encode(), PAYLOAD, {}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from understudy.ground.errors import ConfigError, UnderstudyError
+from understudy.ground.errors import ConfigError, Effect, UnderstudyError
 
 
 def is_number(value: object) -> bool:
@@ -98,7 +98,8 @@ def known_keys(
         if key not in known:
             hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
             raise raised(
-                f'{where}: unknown key "{key}".{hint} Nothing was read or charged.'
+                f'{where}: unknown key "{key}".{hint}',
+                effect=Effect.NOTHING_READ_OR_CHARGED,
             )
 
 
@@ -107,9 +108,9 @@ _SPACES = "\n\t\u00a0\u2009\u202f"
 LONGEST_NAME = 64
 
 
-def plain_name(*, nothing: str = "Nothing was written.", **values: str) -> None:
+def plain_name(*, effect: Effect = Effect.NOTHING_WRITTEN, **values: str) -> None:
     """Every value can stand in a file name, a certificate, a page and an error text,
-    and look like what it is. `nothing` is what the message says of the data. Edges: a
+    and look like what it is. `effect` is that of the error. Edges: a
     space is allowed inside ("holder 0"), a letter of any script, too; ones that look
     alike are not told apart.
     """
@@ -118,24 +119,25 @@ def plain_name(*, nothing: str = "Nothing was written.", **values: str) -> None:
         if fault:
             quoted = text if len(text := ascii(value)) <= 80 else f"{text[:80]}…"
             raise ConfigError(
-                f"{what} must be a plain name, and {quoted} {fault}. {nothing}"
+                f"{what} must be a plain name, and {quoted} {fault}.", effect=effect
             )
 
 
 def plain_names(
-    values: Iterable[str], what: str, *, nothing: str = "Nothing was written."
+    values: Iterable[str], what: str, *, effect: Effect = Effect.NOTHING_WRITTEN
 ) -> None:
     """Every one is a name, and no two would be one file where upper and lower case are
     the same.
     """
     seen: dict[str, str] = {}
     for value in values:
-        plain_name(nothing=nothing, **{what: value})
+        plain_name(effect=effect, **{what: value})
         other = seen.setdefault(value.casefold(), value)
         if other != value:
             raise ConfigError(
                 f'"{other}" and "{value}" are two names of a {what} that some file '
-                f"systems take for one. {nothing}"
+                f"systems take for one.",
+                effect=effect,
             )
 
 

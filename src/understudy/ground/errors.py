@@ -6,13 +6,90 @@
     ├── PrivacyError: BudgetExceeded, LedgerError, BareReplyError
     └── PartyError: ContractRefused, PartyAway
 
-A message says what, with which value, and what happened to the data. None quotes more
-of a row than the value that is wrong, and only at the holder of the row.
+A message says what, with which value; `effect` says what happened to the data, and is
+the last sentence of `str(error)`. No message quotes more of a row than the value that
+is wrong, and only at the holder of the row.
 """
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Self
+
+
+class Effect(Enum):
+    """What had happened to the data when an error was raised. Each value is the
+    sentence that a reader sees; code and tests compare members.
+    """
+
+    NOTHING_READ = "Nothing was read."
+    NOTHING_READ_FURTHER = "Nothing was read further."
+    NOTHING_READ_OR_CHARGED = "Nothing was read or charged."
+    NOTHING_READ_CHARGED_OR_SENT = "Nothing was read, charged or sent."
+    NOTHING_CHARGED = "Nothing was charged."
+    NOTHING_CHARGED_OR_SENT = "Nothing was charged or sent."
+    NOTHING_SENT = "Nothing was sent."
+    NOTHING_SENT_FURTHER = "Nothing more was sent."
+    CHARGED_AND_NOTHING_SENT = "The charge stands, and nothing was sent."
+    NOTHING_COMPUTED = "Nothing was computed."
+    NOTHING_COMPUTED_OR_SENT = "Nothing was computed or sent."
+    NOTHING_RELEASED = "Nothing was released."
+    NOTHING_SAMPLED = "Nothing was sampled."
+    NOTHING_WRITTEN = "Nothing was written."
+    NOTHING_CHANGED = "Nothing was changed."
+    NOTHING_STORED = "Nothing was stored."
+    NOTHING_EXCHANGED = "Nothing was exchanged."
+    NOTHING_SIGNED = "Nothing was signed."
+
+    def __str__(self) -> str:
+        return self.value
 
 
 class UnderstudyError(Exception):
-    """The root: catch this to catch everything that understudy raises on purpose."""
+    """The root: catch this to catch everything that understudy raises on purpose.
+    `effect` is None where an error says nothing of the data.
+    """
+
+    def __init__(self, message: str, *, effect: Effect | None = None) -> None:
+        super().__init__(message)
+        self.effect = effect
+
+    @property
+    def message(self) -> str:
+        """What is wrong, without the effect."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return self.message if self.effect is None else f"{self.message} {self.effect}"
+
+    def restated(self, message: str, *, default: Effect | None = None) -> Self:
+        """The same error in other words. Its class and its effect stay; `default` is
+        the effect of one that had none.
+        """
+        error = type(self).__new__(type(self), message)
+        error.__dict__.update(self.__dict__)
+        error.effect = self.effect or default
+        return error
+
+    def to_dict(self) -> dict[str, str]:
+        """How an error travels to another process."""
+        effect = "" if self.effect is None else self.effect.name
+        return {"kind": type(self).__name__, "text": self.message, "effect": effect}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, object]) -> "UnderstudyError":
+        """The error that `to_dict` wrote. Edges: a class that is not of this module or
+        takes more than a message → PartyError; an unknown effect → None; no text →
+        KeyError.
+        """
+        kind = globals().get(str(data["kind"]))
+        if not (isinstance(kind, type) and issubclass(kind, UnderstudyError)):
+            kind = PartyError
+        if kind is ExchangeError:
+            kind = PartyError
+        name = str(data.get("effect", ""))
+        effect = Effect[name] if name in Effect.__members__ else None
+        error: UnderstudyError = kind(str(data["text"]), effect=effect)
+        return error
 
 
 class PrivacyWarning(UserWarning):
@@ -81,8 +158,13 @@ class ExchangeError(UnderstudyError):
     """The generator exchange refused, or cannot be reached (status 0)."""
 
     def __init__(
-        self, status: int, message: str, *, retry_after: float | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        effect: Effect | None = None,
+        retry_after: float | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, effect=effect)
         self.status = status
         self.retry_after = retry_after

@@ -4,7 +4,7 @@ them.
 
 import importlib.util
 
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 
 # Extras of pyproject.toml, with the libraries that are missed without them.
 EXTRAS: dict[str, tuple[str, ...]] = {
@@ -40,7 +40,10 @@ def install_library(name: str) -> str:
 
 
 def need_extra(
-    extra: str, *libraries: str, what: str = "this", nothing: str = "Nothing was done."
+    extra: str,
+    *libraries: str,
+    what: str = "this",
+    effect: Effect = Effect.NOTHING_COMPUTED,
 ) -> None:
     """ConfigError where a library of the extra is not installed; without names, any of
     them.
@@ -49,5 +52,5 @@ def need_extra(
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"{what} needs {', '.join(missing)}: {install_line(extra)}. {nothing}"
+            f"{what} needs {', '.join(missing)}: {install_line(extra)}.", effect=effect
         )

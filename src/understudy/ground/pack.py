@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from understudy.ground.errors import MessageError
+from understudy.ground.errors import Effect, MessageError
 
 Value: TypeAlias = (
     "Tensor | bool | int | float | str | bytes | list[Any] | tuple[Any, ...] | "
@@ -76,8 +76,8 @@ def pack(value: Value, *, limit: int = LIMIT) -> bytes:
     data = _file(tensors, text)
     if len(data) > limit:
         raise MessageError(
-            f"A message of {len(data):,} bytes is above the limit of {limit:,}. "
-            "Nothing was sent."
+            f"A message of {len(data):,} bytes is above the limit of {limit:,}.",
+            effect=Effect.NOTHING_SENT,
         )
     return data
 

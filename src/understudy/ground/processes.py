@@ -25,9 +25,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO
 
-from understudy.ground import errors
 from understudy.ground.check import whole
-from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.errors import ConfigError, Effect, PartyError, UnderstudyError
 
 VARIABLE = "UNDERSTUDY_PROCESSES"
 _IDLE = 60.0  # seconds without work after which processes end
@@ -120,12 +119,13 @@ class _Workers:
             raise PartyError(
                 f"a process that counted rows ended by itself ({process.returncode}): "
                 "too little memory, perhaps. "
-                f"{VARIABLE}=1 counts in one. Nothing was charged or sent."
+                f"{VARIABLE}=1 counts in one.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             ) from None
         self._idle.put(process)
         if kind == b"answer":
             return answer
-        raise getattr(errors, kind.decode(), PartyError)(answer.decode())
+        raise UnderstudyError.from_dict(json.loads(answer))
 
 
 _LOCK = threading.Lock()  # one piece of work at a time has all cores
@@ -161,14 +161,13 @@ def serve() -> None:
             if not module.startswith("understudy."):
                 raise PartyError(f"{json.dumps(module)} is not of this package.")
             _write(answers, b"answer", getattr(import_module(module), function)(ask))
-        except errors.UnderstudyError as error:
-            _write(answers, type(error).__name__.encode(), str(error).encode())
+        except UnderstudyError as error:
+            _write(answers, b"error", json.dumps(error.to_dict()).encode())
         except Exception as error:  # its text may quote rows, and is not repeated
-            _write(
-                answers,
-                b"PartyError",
-                f"a part could not be counted ({type(error).__name__}).".encode(),
+            failed = PartyError(
+                f"a part could not be counted ({type(error).__name__})."
             )
+            _write(answers, b"error", json.dumps(failed.to_dict()).encode())
 
 
 def _write(file: IO[bytes], *parts: bytes) -> None:

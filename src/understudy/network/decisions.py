@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from understudy.ground.durable import own_folder, replace
-from understudy.ground.errors import ArtefactError, ConfigError
+from understudy.ground.errors import ArtefactError, ConfigError, Effect
 from understudy.privacy.accounts.budget import PLURALS
 from understudy.privacy.accounts.statement import SEVERAL
 from understudy.runtime.contract import Contract
@@ -92,7 +92,8 @@ class Queue:
                 return contract
         raise ArtefactError(
             "This contract does not wait for a decision any more: it was decided "
-            "elsewhere, or `understudy join` has ended. Nothing was changed."
+            "elsewhere, or `understudy join` has ended.",
+            effect=Effect.NOTHING_CHANGED,
         )
 
     def decide(self, contract: Contract, *, accept: bool) -> None:

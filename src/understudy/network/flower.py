@@ -38,6 +38,7 @@ from flwr.serverapp import Grid, ServerApp
 from understudy.ground.check import positive
 from understudy.ground.errors import (
     ConfigError,
+    Effect,
     MessageError,
     PartyAway,
     PartyError,
@@ -165,8 +166,8 @@ class FlowerParties(RemoteParties):
                 if at_least is not None and len(self._nodes) >= at_least:
                     return
                 raise PartyAway(
-                    f"{', '.join(missing)} did not join within {timeout:g} s. Nothing "
-                    "was sent."
+                    f"{', '.join(missing)} did not join within {timeout:g} s.",
+                    effect=Effect.NOTHING_SENT,
                 )
             strange = [
                 node
@@ -256,7 +257,7 @@ class FlowerParties(RemoteParties):
         why = self._roster.refusal(name, shown)
         if why:
             raise PartyError(
-                f"A node says that it is {name}, and {why}. Nothing was sent."
+                f"A node says that it is {name}, and {why}.", effect=Effect.NOTHING_SENT
             )
         if said["status"] == "refusal":
             raise refusal(name, said["answer"])
@@ -324,7 +325,8 @@ def _serve(grid: Any, config: Mapping[str, Any]) -> None:
 def _path(config: Mapping[str, Any], key: str) -> Path:
     if not isinstance(config.get(key), str):
         raise ConfigError(
-            f'"{key}" is missing in the configuration. Nothing was read or sent.'
+            f'"{key}" is missing in the configuration.',
+            effect=Effect.NOTHING_READ_CHARGED_OR_SENT,
         )
     return Path(str(config[key]))
 

@@ -31,7 +31,7 @@ import numpy as np
 from understudy.data.kinds import TABLE, NoRows, load_schema, one_kind_of_row
 from understudy.ground.check import known_keys
 from understudy.ground.durable import load_toml, own_file, own_folder, replace
-from understudy.ground.errors import ArtefactError, ConfigError
+from understudy.ground.errors import ArtefactError, ConfigError, Effect
 from understudy.network.decisions import Queue
 from understudy.network.status import WatchedLog
 from understudy.privacy.accounts.budget import Budget
@@ -64,8 +64,8 @@ def at_home(folder: Path) -> Iterator[Path]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ArtefactError(
-                f"{folder} is in use: another `understudy join` runs with it. Nothing "
-                "was read or sent."
+                f"{folder} is in use: another `understudy join` runs with it.",
+                effect=Effect.NOTHING_READ_CHARGED_OR_SENT,
             ) from None
         yield folder
 
@@ -194,7 +194,8 @@ def seat_from(path: Path) -> Iterator[Participant]:
     ]
     if missing:
         raise ConfigError(
-            f'{path.name}: "{missing[0]}" is missing. Nothing was read or charged.'
+            f'{path.name}: "{missing[0]}" is missing.',
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     files = {
         key: path.parent / value for key, value in values.items() if key != "noise"

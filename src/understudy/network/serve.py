@@ -21,7 +21,7 @@ from typing import Any
 from understudy.api.train import public_rows_of, stoppable
 from understudy.data.kinds import PublicSchema
 from understudy.ground.durable import own_folder, replace, replace_json, sync_folder
-from understudy.ground.errors import ArtefactError, ConfigError, ContractRefused
+from understudy.ground.errors import ArtefactError, ConfigError, ContractRefused, Effect
 from understudy.network.status import Prices, Status, note_served
 from understudy.protocols.core import Watcher
 from understudy.protocols.protocol import Protocol
@@ -102,7 +102,9 @@ def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
     protocol = protocol_named(file.protocol)
     config = protocol.configured(file.settings)
     if file.rows is not None and protocol.artefact != "generator":
-        raise ConfigError(f'"rows": {file.protocol} draws no rows. Nothing was sent.')
+        raise ConfigError(
+            f'"rows": {file.protocol} draws no rows.', effect=Effect.NOTHING_SENT
+        )
     schemas = file.schemas()
     same = protocol.holds_same_people(schema.names for schema in schemas.values())
     holdout, public = (
@@ -238,7 +240,8 @@ def _contract(
     kept = out / "contract.json"
     if kept.exists() and not resume:
         raise ArtefactError(
-            f"{out} already has a run in it. Choose another `out`. Nothing was sent."
+            f"{out} already has a run in it. Choose another `out`.",
+            effect=Effect.NOTHING_SENT,
         )
     before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
     contract = Contract(
@@ -255,6 +258,7 @@ def _contract(
         raise ArtefactError(
             f"{out} holds a run under another contract: settings, schemas, budgets or "
             "parties have changed since. "
-            "Use the run file as it was, or choose another `out`. Nothing was sent."
+            "Use the run file as it was, or choose another `out`.",
+            effect=Effect.NOTHING_SENT,
         )
     return contract

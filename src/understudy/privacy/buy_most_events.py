@@ -27,7 +27,7 @@ from torch import Tensor
 from understudy.data.visits import Visits, VisitSchema
 from understudy.data.visits.schema import grid
 from understudy.ground.check import in_range, positive
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Exponential, Rng, rounded_up
 
@@ -48,10 +48,11 @@ def buy_most_events(
     in_range(1, 99, percent=percent)
     if type(percent) is not int:
         raise ConfigError(
-            f"percent must be a whole number, not {percent!r}. Nothing was charged."
+            f"percent must be a whole number, not {percent!r}.",
+            effect=Effect.NOTHING_CHARGED,
         )
     if ledger.real:
-        rng.require_secret(ledger.holder, nothing="Nothing was charged or counted.")
+        rng.require_secret(ledger.holder, effect=Effect.NOTHING_CHARGED)
     choice = Exponential(
         rounded_up(1 / epsilon), sensitivity=max(percent, 100 - percent)
     )

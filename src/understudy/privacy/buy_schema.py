@@ -73,7 +73,7 @@ from understudy.data.schema import (
     Schema,
 )
 from understudy.ground.check import in_range, nearest, positive
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 from understudy.privacy.accounts.accounting import (
     DiscreteGaussian,
     DpEvent,
@@ -223,9 +223,7 @@ def buy_schema(
     nothing was charged and no row was read.
     """
     if ledger.real:
-        rng.require_secret(
-            ledger.holder, nothing="Nothing was charged, and no row was read."
-        )
+        rng.require_secret(ledger.holder, effect=Effect.NOTHING_READ_OR_CHARGED)
     declared = {
         c: kind if isinstance(kind, Column) else Boolean(name=c, nullable=True)
         for c, kind in kinds.items()
@@ -300,8 +298,8 @@ def _check_header(raw: Raw, names: Iterable[str]) -> str:
             )
             hint = "" if times else nearest(name, map(str, raw.header))
             raise SchemaError(
-                f'{raw.name}: "{name}" {said}{hint} Nothing was charged, and no row '
-                "was read."
+                f'{raw.name}: "{name}" {said}{hint}',
+                effect=Effect.NOTHING_READ_OR_CHARGED,
             )
     return raw.name
 

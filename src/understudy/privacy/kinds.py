@@ -64,6 +64,7 @@ from understudy.data.table import open_table
 from understudy.ground.check import one_of
 from understudy.ground.errors import (
     ConfigError,
+    Effect,
     PrivacyWarning,
     SchemaError,
     UtilityWarning,
@@ -102,8 +103,8 @@ class RequestedKind:
         one_of(KINDS, **{f"kind of {name}": plain})
         if plain == "ordinal":
             raise ConfigError(
-                f"{name}: an order of texts cannot be bought: declare it. Nothing was "
-                "read or charged."
+                f"{name}: an order of texts cannot be bought: declare it.",
+                effect=Effect.NOTHING_READ_OR_CHARGED,
             )
         decimals = None
         if plain == "real" and (
@@ -118,8 +119,8 @@ class RequestedKind:
         }
         if (form and not known.get(plain, False)) or (decimals or 0) > MOST_DECIMALS:
             raise ConfigError(
-                f"kind of {name}: no {plain} is written {form!r}. Nothing was read or "
-                "charged."
+                f"kind of {name}: no {plain} is written {form!r}.",
+                effect=Effect.NOTHING_READ_OR_CHARGED,
             )
         return (
             cls(plain, "", None, form)
@@ -165,7 +166,9 @@ def with_one_of(kinds: Kinds, declared: Sequence[Any]) -> dict[str, str | Column
     try:
         grouped = with_groups(columns, declared)
     except SchemaError as error:
-        raise ConfigError(f"{error} Nothing was read or charged.") from None
+        raise ConfigError(
+            error.message, effect=Effect.NOTHING_READ_OR_CHARGED
+        ) from None
     return {column.name: kinds.get(column.name, column) for column in grouped}
 
 
@@ -296,8 +299,8 @@ def kinds_of(
                     f'column "{column}" has intervals or periods of pandas among its '
                     "values, which no kind describes: "
                     "convert it (.astype(str)), or drop it. This follows from the "
-                    "rows: keep it to yourself. Nothing "
-                    "was charged."
+                    "rows: keep it to yourself.",
+                    effect=Effect.NOTHING_CHARGED,
                 )
     if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
         found = draft(
@@ -343,7 +346,8 @@ def kinds_of(
             "without a schema, names and kinds of columns are taken from the rows "
             f"for free: {listed}. If they are "
             "publicly known, say so (names_and_kinds_are_public); if not, declare a "
-            "schema. Nothing was charged."
+            "schema.",
+            effect=Effect.NOTHING_CHARGED,
         )
     if not isinstance(source, pd.DataFrame):
         return dict(declared or {})
@@ -382,7 +386,8 @@ def _require_few_odd(texts: Mapping[str, "pd.Series[Any]"], price: str) -> None:
         "kept. Correct these cells; or say which words mean that there is no value: "
         f"missing=[…] (--missing WORD); or go on without: without=[{named}] "
         f"({options}). Going on costs {price}. This follows from the rows: keep it to "
-        "yourself. Nothing was charged."
+        "yourself.",
+        effect=Effect.NOTHING_CHARGED,
     )
 
 
@@ -465,8 +470,8 @@ def _beginning(source: Source, columns: int) -> Source:
 def _dtype_kind(column: object, dtype: Any) -> str:
     if not isinstance(column, str):
         raise ConfigError(
-            f"a column is called {column!r}, and names are text. Nothing was read or "
-            "charged."
+            f"a column is called {column!r}, and names are text.",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     kind = dtype_kind(dtype)
     if kind is not None:
@@ -482,4 +487,4 @@ def _no_kind(column: object, dtype: Any) -> ConfigError:
         f'column "{column}" is of the type {dtype}, which no kind describes: convert '
         "it (.astype(str)), or drop it"
     )
-    return ConfigError(f"{said}. Nothing was read or charged.")
+    return ConfigError(f"{said}.", effect=Effect.NOTHING_READ_OR_CHARGED)

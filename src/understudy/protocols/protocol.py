@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from understudy.data.drafted import provenance
 from understudy.ground.check import known_keys
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import Spend
 from understudy.privacy.accounts.ledger import Ledger
@@ -111,7 +111,8 @@ class Protocol:
             if kind not in self.kinds:
                 raise ConfigError(
                     f"{name} holds rows of the kind {kind!r}, and {self.name} takes "
-                    f"{' or '.join(self.kinds)}. Nothing was charged."
+                    f"{' or '.join(self.kinds)}.",
+                    effect=Effect.NOTHING_CHARGED,
                 )
 
 

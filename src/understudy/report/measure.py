@@ -29,7 +29,7 @@ from understudy.evaluate.other_rows import (
     concatenate_tables,
     open_arrays,
 )
-from understudy.ground.errors import ConfigError, UnderstudyError
+from understudy.ground.errors import ConfigError, Effect, UnderstudyError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.entries import Entry
@@ -113,8 +113,8 @@ def _sources(
     if strange:
         known = ", ".join(sources) or "none"
         raise ConfigError(
-            f"there is no table of a party {strange[0]!r}; known parties: {known}. "
-            "Nothing was read."
+            f"there is no table of a party {strange[0]!r}; known parties: {known}.",
+            effect=Effect.NOTHING_READ,
         )
     return {
         name: source

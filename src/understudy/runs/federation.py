@@ -39,7 +39,7 @@ from understudy.data.table import read_table
 from understudy.data.visits import TwoSources, Visits, VisitSchema
 from understudy.ground.check import one_of, plain_name, plain_names
 from understudy.ground.durable import own_folder
-from understudy.ground.errors import ConfigError, LedgerError
+from understudy.ground.errors import ConfigError, Effect, LedgerError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import FastRng, Rng, SecureRng
@@ -78,7 +78,7 @@ class Holder:
     came: Source | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        plain_name(holder=self.name, nothing="Nothing was read or charged.")
+        plain_name(holder=self.name, effect=Effect.NOTHING_READ_OR_CHARGED)
 
     def rng(self) -> Rng:
         """Fresh randomness, secure unless the holder chose otherwise; under a rehearsal
@@ -136,7 +136,7 @@ class Federation:
         ledgers: Path | None,
         seed: int | None,
     ) -> None:
-        plain_names(tables, "holder", nothing="Nothing was read or charged.")
+        plain_names(tables, "holder", effect=Effect.NOTHING_READ_OR_CHARGED)
         each = budgets(budget, tables)
         public = loaded_schemas(schemas or {})
         self.same_people = _have_same_people(tables, public, same_people)
@@ -188,9 +188,7 @@ class Federation:
         """A federation of holders that are open already."""
         federation = cls.__new__(cls)
         federation.holders = {holder.name: holder for holder in holders}
-        plain_names(
-            federation.holders, "holder", nothing="Nothing was read or charged."
-        )
+        plain_names(federation.holders, "holder", effect=Effect.NOTHING_READ_OR_CHARGED)
         tables = {name: holder.table for name, holder in federation.holders.items()}
         federation.same_people = _have_same_people(
             tables, federation.schemas, same_people
@@ -243,7 +241,7 @@ def _without_limit(holder: Holder) -> Holder:
             "private = false is for rehearsals on public rows: `understudy run --seed "
             "0`, or Federation.rehearsal"
         )
-        raise ConfigError(f"{holder.name}: {why}. Nothing was charged.")
+        raise ConfigError(f"{holder.name}: {why}.", effect=Effect.NOTHING_CHARGED)
     budget = replace(holder.budget, epsilon=math.inf)
     return replace(
         holder,
@@ -291,8 +289,8 @@ def open_lifetime_ledger(
     """
     if lifetime is not None and lifetime < price.epsilon:
         raise ConfigError(
-            f"{lifetime_word} {lifetime:g} is below {price_word} {price.epsilon:g}. "
-            "Nothing was read or charged."
+            f"{lifetime_word} {lifetime:g} is below {price_word} {price.epsilon:g}.",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     book = open_ledger(
         path,
@@ -305,7 +303,8 @@ def open_lifetime_ledger(
             f"ε={lifetime:g}. Leave "
             f"{lifetime_word} out, or first: understudy ledger budget {path} "
             f"--epsilon {lifetime:g} "
-            '--reason "…". Nothing was read or charged.'
+            '--reason "…".',
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     return book
 
@@ -323,7 +322,9 @@ def open_held(
     }
     missing = sorted(tables.keys() - schemas.keys())
     if missing:
-        raise ConfigError(f"{missing[0]} has no schema. Nothing was read or charged.")
+        raise ConfigError(
+            f"{missing[0]} has no schema.", effect=Effect.NOTHING_READ_OR_CHARGED
+        )
     public = loaded_schemas({name: schemas[name] for name in tables})
     if same_people and (flat := FLAT.among(public)):
         kinds.side_by_side(kinds.distinct(flat))
@@ -367,8 +368,8 @@ def open_holdout(
         or not (TABLE.describes(described) and target)
     ):
         raise ConfigError(
-            "holdout must be a population, as the parties' rows are. Nothing was "
-            "charged."
+            "holdout must be a population, as the parties' rows are.",
+            effect=Effect.NOTHING_CHARGED,
         )
     return Population.from_table(
         read_table(holdout, replace(described, person=None)), target
@@ -387,8 +388,8 @@ def open_public(public: Held, described: PublicSchema | Features) -> kinds.Rows:
         or not FLAT.describes(described)
     ):
         raise ConfigError(
-            "public rows are a table, series or images by a schema. Nothing was "
-            "charged."
+            "public rows are a table, series or images by a schema.",
+            effect=Effect.NOTHING_CHARGED,
         )
     return read_rows(public, replace(described, person=None), one_row_each=False)
 
@@ -403,5 +404,7 @@ def budgets(budget: Budgets, held: Mapping[str, object]) -> dict[str, Budget]:
         return dict.fromkeys(held, Budget.coerce(budget))
     missing = sorted(held.keys() - budget.keys())
     if missing:
-        raise ConfigError(f"{missing[0]} has no budget. Nothing was read or charged.")
+        raise ConfigError(
+            f"{missing[0]} has no budget.", effect=Effect.NOTHING_READ_OR_CHARGED
+        )
     return {name: Budget.coerce(budget[name]) for name in held}

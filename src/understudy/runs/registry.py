@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from understudy.ground.check import nearest
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.ground.settings import declared
 from understudy.protocols.aggregators import moments as shared_moments
 from understudy.protocols.aggregators import protocol as two_aggregators
@@ -106,7 +106,8 @@ def require_priced(
             raise ConfigError(
                 f"{name} says that other holders may also hold its people: set "
                 f"most_holders, how many of the {len(schemas)} may hold one person, so "
-                "that the price covers them. Nothing was charged."
+                "that the price covers them.",
+                effect=Effect.NOTHING_CHARGED,
             )
 
 

@@ -26,7 +26,7 @@ from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import nearest
 from understudy.ground.durable import replace, replace_json
-from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
+from understudy.ground.errors import ArtefactError, ConfigError, Effect, SchemaError
 from understudy.privacy.accounts.budget import first_said
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.protocols.core.loop import Outcome
@@ -250,14 +250,14 @@ def predicted(
     target = target or trained
     if target is None:
         raise ConfigError(
-            "which column? The run named no target: say --target. Nothing was "
-            "predicted."
+            "which column? The run named no target: say --target.",
+            effect=Effect.NOTHING_COMPUTED,
         )
     if isinstance(artefact, Classifier):
         if target != trained:
             raise ConfigError(
-                f"this classifier predicts {trained}, not {target}. Nothing was "
-                "predicted."
+                f"this classifier predicts {trained}, not {target}.",
+                effect=Effect.NOTHING_COMPUTED,
             )
         if probabilities:
             return pd.DataFrame(
@@ -269,8 +269,8 @@ def predicted(
     if not TABLE.describes(schema) or target not in schema.names:
         names = schema.names if TABLE.describes(schema) else ()
         raise ConfigError(
-            f'there is no column "{target}".{nearest(target, names)} Nothing was '
-            "predicted."
+            f'there is no column "{target}".{nearest(target, names)}',
+            effect=Effect.NOTHING_COMPUTED,
         )
     frame = _known_columns(source, schema.drop([target]).expanded())
     if probabilities:
@@ -299,8 +299,8 @@ def _known_columns(source: Source, schema: Schema) -> pd.DataFrame:
         for fault in faults:
             row = "" if fault.rows is None else f", row {int(fault.rows[0]):,}"
             raise SchemaError(
-                f'{raw.name}, column "{name}"{row}: the cell {fault.reason} Nothing '
-                "was predicted."
+                f'{raw.name}, column "{name}"{row}: the cell {fault.reason}',
+                effect=Effect.NOTHING_COMPUTED,
             )
     return pd.DataFrame(frame)
 

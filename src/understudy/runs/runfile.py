@@ -26,7 +26,7 @@ from understudy.data.reading.sources import (
 )
 from understudy.ground.check import known_keys, plain_names
 from understudy.ground.durable import load_toml
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.budget import Budget
 
 if TYPE_CHECKING:
@@ -171,7 +171,8 @@ class RunFile:
             if is_url(data.get(key) or ""):
                 raise ConfigError(
                     f'{name}: "{key}" is a file; for rows of a database name a '
-                    f"NAME{SUFFIX}. Nothing was read."
+                    f"NAME{SUFFIX}.",
+                    effect=Effect.NOTHING_READ,
                 )
             require_no_secret(data.get(key) or "")
         settings = data.get("settings", {})
@@ -188,7 +189,7 @@ class RunFile:
                 f"{name}: there is no party. Add a table [parties.NAME] for each "
                 "holder."
             )
-        plain_names(data["parties"], "party", nothing="Nothing was read or charged.")
+        plain_names(data["parties"], "party", effect=Effect.NOTHING_READ_OR_CHARGED)
         parties = {
             key: _section(body, f"{name}: parties.{key}", elsewhere)
             for key, body in data["parties"].items()
@@ -304,7 +305,8 @@ def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
     if elsewhere and (own := [key for key in _HOLDERS_OWN if key in body]):
         raise ConfigError(
             f'{where}: "{own[0]}" is for its holder to say when it joins (`understudy '
-            "join`). Nothing was sent."
+            "join`).",
+            effect=Effect.NOTHING_SENT,
         )
     known = {field.name: field for field in fields(PartySection)}
     known_keys(body, known, where)
@@ -315,8 +317,8 @@ def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
         ]
     ):
         raise ConfigError(
-            f'{where}: who aggregates holds no rows, so no "{own[0]}". Nothing was '
-            "read or charged."
+            f'{where}: who aggregates holds no rows, so no "{own[0]}".',
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     needed = () if elsewhere or aggregates else ("table",)
     missing = [
@@ -324,7 +326,8 @@ def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
     ]
     if missing:
         raise ConfigError(
-            f'{where}: "{missing[0]}" is missing. Nothing was read or charged.'
+            f'{where}: "{missing[0]}" is missing.',
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     for key, value in body.items():
         kind, word = _KINDS.get(key, (str, _TEXT))
@@ -341,10 +344,13 @@ def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
         section.budget()
         clash = section.clash(section.total())
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error} Nothing was read or charged.") from None
+        raise ConfigError(
+            f"{where}: {error.message}", effect=Effect.NOTHING_READ_OR_CHARGED
+        ) from None
     if clash:
         raise ConfigError(
             f"{where}: {clash}, but all runs together {section.total()} "
-            "(ledger_epsilon, ledger_delta). Nothing was read or charged."
+            "(ledger_epsilon, ledger_delta).",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     return section

@@ -34,7 +34,7 @@ from understudy.ground.check import (
     whole,
 )
 from understudy.ground.durable import load_toml
-from understudy.ground.errors import ConfigError, MessageError, PartyError
+from understudy.ground.errors import ConfigError, Effect, MessageError, PartyError
 from understudy.ground.pack import LIMIT
 from understudy.privacy.accounts.budget import AGAINST, PLURALS, Budget
 
@@ -64,13 +64,11 @@ class Contract:
     def __post_init__(self) -> None:
         if self.schemas.keys() != self.budgets.keys() or not self.schemas:
             raise ConfigError(
-                "A contract names a schema and a budget for every party. Nothing was "
-                "sent."
+                "A contract names a schema and a budget for every party.",
+                effect=Effect.NOTHING_SENT,
             )
-        plain_names(self.schemas, "party", nothing="Nothing was sent.")
-        plain_name(
-            run=self.run, federation=self.federation, nothing="Nothing was sent."
-        )
+        plain_names(self.schemas, "party", effect=Effect.NOTHING_SENT)
+        plain_name(run=self.run, federation=self.federation, effect=Effect.NOTHING_SENT)
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -298,14 +296,15 @@ class Policy:
             raise PartyError(
                 f"{party} refuses the contract: by its schema a {unit} is protected "
                 "here, and the contract says "
-                "otherwise. Nothing was read, charged or sent."
+                "otherwise.",
+                effect=Effect.NOTHING_READ_CHARGED_OR_SENT,
             )
         refusal = self._refusal(contract, party, schema, people, spent, columns or {})
         if refusal:
             why, then = refusal
             raise PartyError(
-                f"{party} refuses the contract: {why}. Nothing was read, charged or "
-                f"sent. {then}"
+                f"{party} refuses the contract: {why}. {then}",
+                effect=Effect.NOTHING_READ_CHARGED_OR_SENT,
             )
 
     def _refusal(

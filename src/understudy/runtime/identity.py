@@ -40,7 +40,7 @@ import tomli_w
 
 from understudy.ground.check import plain_name, plain_names, whole
 from understudy.ground.durable import load_toml, own_file, own_folder, replace
-from understudy.ground.errors import ArtefactError, ConfigError, PartyError
+from understudy.ground.errors import ArtefactError, ConfigError, Effect, PartyError
 from understudy.runtime import AUTHORITY_DAYS, DAYS, INVITED_DAYS, certificates
 from understudy.runtime.certificates import (
     FOR_PARTY,
@@ -85,7 +85,7 @@ class Invitation:
         plain_name(
             party=values["party"],
             federation=values["federation"],
-            nothing="Nothing was sent.",
+            effect=Effect.NOTHING_SENT,
         )
         return cls(**values)
 
@@ -254,7 +254,8 @@ def check_time(
     raise ConfigError(
         f"{whose} {'begins' if early else 'ended'} on {limit:%Y-%m-%d %H:%M} UTC, and "
         f"this machine's clock says {now:%Y-%m-%d %H:%M} UTC. If the clock is wrong, "
-        f"set it; if it is right, {then}. Nothing was sent."
+        f"set it; if it is right, {then}.",
+        effect=Effect.NOTHING_SENT,
     )
 
 
@@ -278,7 +279,8 @@ class Authority:
         whole(days=days)
         if (folder / "federation.toml").exists() or (folder / "ca.key").exists():
             raise ArtefactError(
-                f"{folder} already has a federation in it. Nothing was changed."
+                f"{folder} already has a federation in it.",
+                effect=Effect.NOTHING_CHANGED,
             )
         own_folder(folder)
         key = certificates.new_key()
@@ -342,8 +344,8 @@ class Authority:
         with self._locked():
             if party not in self.roster.parties:
                 raise ConfigError(
-                    f"{party} is not on the roster of {self.roster.name}. Nothing was "
-                    "changed."
+                    f"{party} is not on the roster of {self.roster.name}.",
+                    effect=Effect.NOTHING_CHANGED,
                 )
             self._pin(party, None)
 
@@ -365,7 +367,7 @@ class Authority:
 
     def _new_invitation(self, party: str, days: int, *, once: bool) -> Invitation:
         plain_names(
-            {*self.roster.parties, party}, "party", nothing="Nothing was changed."
+            {*self.roster.parties, party}, "party", effect=Effect.NOTHING_CHANGED
         )
         whole(days=days)
         own_folder(self.folder / "invitations")

@@ -163,7 +163,7 @@ class RemoteParties:
             try:
                 reply = decode(answer.body, self._kinds, limit=self.contract.message)
             except MessageError as error:
-                raise MessageError(f"{name}: {error}") from None
+                raise error.restated(f"{name}: {error.message}") from None
             if not isinstance(reply, Reply):
                 raise MessageError(f"{name}: {reply.kind()} is not a reply.")
             replies[name] = reply

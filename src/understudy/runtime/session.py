@@ -29,6 +29,7 @@ from typing import Any
 from understudy.ground.durable import own_folder, replace
 from understudy.ground.errors import (
     ArtefactError,
+    Effect,
     MessageError,
     PartyError,
     UnderstudyError,
@@ -94,13 +95,13 @@ class Participant:
         """
         if contract.federation != self.invitation.federation:
             raise PartyError(
-                f"{self.name} was invited to another federation. Nothing was read or "
-                "sent."
+                f"{self.name} was invited to another federation.",
+                effect=Effect.NOTHING_READ_CHARGED_OR_SENT,
             )
         if self.ended(contract):
             raise PartyError(
-                f"{self.name}: the run {contract.run} is over here. Nothing was read "
-                "or sent."
+                f"{self.name}: the run {contract.run} is over here.",
+                effect=Effect.NOTHING_READ_CHARGED_OR_SENT,
             )
         folder = self.folder / contract.digest
         kept = folder / "contract.json"
@@ -129,8 +130,8 @@ class Participant:
                 why="the holder did not accept it",
             )
             raise PartyError(
-                f"{self.name}: its holder has not accepted this contract. Nothing was "
-                "sent."
+                f"{self.name}: its holder has not accepted this contract.",
+                effect=Effect.NOTHING_SENT,
             )
         own_folder(folder)
         if new:
@@ -172,7 +173,8 @@ class Participant:
             )
             raise PartyError(
                 f"{self.name} refuses the contract: {contract.protocol} does not run "
-                f"with its settings ({error}). Nothing was read, charged or sent."
+                f"with its settings ({error}).",
+                effect=Effect.NOTHING_READ_CHARGED_OR_SENT,
             ) from None
 
 
@@ -194,9 +196,8 @@ class Session:
             self._journal.close()
             participant.log.write("failed", kind=type(error).__name__)
             raise PartyError(
-                f"{participant.name}: cannot take part ({type(error).__name__}). "
-                "Nothing was "
-                "charged or sent."
+                f"{participant.name}: cannot take part ({type(error).__name__}).",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             ) from error
         self._behind = False  # the party has not been moved along with a repetition
 
@@ -224,7 +225,8 @@ class Session:
             if expires is not None and time.monotonic() > expires:
                 return self._refused(
                     PartyError(
-                        f"{self.seat.name}: the ask expired. Nothing was charged."
+                        f"{self.seat.name}: the ask expired.",
+                        effect=Effect.NOTHING_CHARGED,
                     )
                 )
             digest = hashlib.sha256(data).hexdigest()
@@ -322,14 +324,16 @@ class Session:
         ):
             raise MessageError(
                 f"{self.seat.name}: {message.kind()} has other settings than the "
-                "contract. Nothing was charged."
+                "contract.",
+                effect=Effect.NOTHING_CHARGED,
             )
         if isinstance(message, Assembly) and not self.contract.same_parties(
             message.schemas
         ):
             raise MessageError(
                 f"{self.seat.name}: {message.kind()} names other parties or schemas "
-                "than the contract. Nothing was charged."
+                "than the contract.",
+                effect=Effect.NOTHING_CHARGED,
             )
         return message
 

@@ -18,12 +18,13 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
-from understudy.ground import errors
 from understudy.ground.errors import (
     AlignmentError,
     BudgetExceeded,
+    Effect,
     MessageError,
     PartyError,
+    PrivacyError,
     UnderstudyError,
 )
 from understudy.ground.pack import LIMIT, Value, pack, unpack
@@ -173,20 +174,22 @@ def _bytes(value: object) -> int:
 
 def spoken_bytes(party: str, error: Exception) -> bytes:
     """An error as the other side may know it: no row values, no paths."""
-    kind = type(error).__name__ if isinstance(error, UnderstudyError) else "PartyError"
     if isinstance(error, _SPOKEN):
-        text = str(error) if str(error).startswith(party) else f"{party}: {error}"
-    elif isinstance(error, errors.PrivacyError):
-        text = (
-            f"{party}: its ledger or its privacy checks stopped the answer. Nothing "
-            "was sent."
-        )
+        shown = error.to_dict()
     else:
-        text = (
-            f"{party}: failed inside ({type(error).__name__}). Nothing was sent; its "
-            "own log says more."
+        kind = (
+            type(error).__name__ if isinstance(error, UnderstudyError) else "PartyError"
         )
-    return json.dumps({"kind": kind, "text": text[:_LONGEST]}).encode()
+        text = f"failed inside ({type(error).__name__}); its own log says more."
+        if isinstance(error, PrivacyError):
+            text = "its ledger or its privacy checks stopped the answer."
+        shown = {"kind": kind, "text": text, "effect": Effect.NOTHING_SENT.name}
+    shown["text"] = _by(party, shown["text"])[:_LONGEST]
+    return json.dumps(shown).encode()
+
+
+def _by(party: str, text: str) -> str:
+    return text if text.startswith(party) else f"{party}: {text}"
 
 
 def refusal(party: str, body: bytes | bytearray) -> UnderstudyError:
@@ -194,15 +197,10 @@ def refusal(party: str, body: bytes | bytearray) -> UnderstudyError:
     and printable.
     """
     try:
-        said = json.loads(body[:4096])
-        kind = str(said["kind"])
-        text = str(said["text"])
-    except (ValueError, TypeError, KeyError, RecursionError):
+        error = UnderstudyError.from_dict(json.loads(body[:4096]))
+    except (ValueError, TypeError, KeyError, RecursionError, AttributeError):
         return MessageError(f"{party}: refused, and said nothing that can be read.")
-    found = getattr(errors, kind, None)
-    if not (isinstance(found, type) and issubclass(found, UnderstudyError)):
-        found = PartyError
     text = "".join(
-        letter if letter.isprintable() else " " for letter in text[:_LONGEST]
+        letter if letter.isprintable() else " " for letter in error.message[:_LONGEST]
     )
-    return found(text if text.startswith(party) else f"{party}: {text}")
+    return error.restated(_by(party, text))

@@ -10,7 +10,7 @@ from datetime import date
 from typing import Any, ClassVar
 
 from understudy.ground.check import is_number
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 
 Category = str | int | float
 
@@ -62,8 +62,8 @@ class Column(ABC):
             key: _plain(v) for key, v in given.items()
         }
 
-    def error(self, what: str) -> SchemaError:
-        return SchemaError(f'column "{self.name}": {what}')
+    def error(self, what: str, *, effect: Effect | None = None) -> SchemaError:
+        return SchemaError(f'column "{self.name}": {what}', effect=effect)
 
     def _set(self, **values: object) -> None:
         for key, value in values.items():

@@ -16,6 +16,7 @@ from understudy.data.column.base import EXACT, Column, shorten
 from understudy.data.reading import forms
 from understudy.data.reading.forms import ISO_DAY, NUMBER_FORMS, TIME_FORMS, read_time
 from understudy.ground.check import is_number
+from understudy.ground.errors import Effect
 
 OWN_LEVEL = 64  # up to so many whole numbers or days have a level each
 DEFAULT_BINS = 16
@@ -90,7 +91,8 @@ class Binned(Column):
             raise self.error(
                 "has no bounds. Declare low and high, or use visits, or gram with "
                 "`fine` above 0, which find them "
-                "within their budget. Nothing was charged."
+                "within their budget.",
+                effect=Effect.NOTHING_CHARGED,
             )
         low = self._number(self.low)
         high = self._number(self.high)

@@ -50,7 +50,7 @@ from understudy.data.encoding.values import (
 )
 from understudy.data.encoding.values import Codes as Codes
 from understudy.data.schema import Schema
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 
 if TYPE_CHECKING:
     from understudy.data.reading.judged import Batch
@@ -96,7 +96,8 @@ class Codec:
         absent = [name for name in self.schema.names if name not in frame.columns]
         if absent:
             raise SchemaError(
-                f'the table has no column "{absent[0]}". Nothing was encoded.'
+                f'the table has no column "{absent[0]}".',
+                effect=Effect.NOTHING_COMPUTED,
             )
         codes = np.empty((len(self.sizes), len(frame)), dtype=np.int32)
         for j, column in enumerate(self.schema.columns):
@@ -169,7 +170,9 @@ class Codec:
         """
         rows = self._rows(_array(probabilities))
         if (rows < 0).any():
-            raise SchemaError("a probability is below 0. Nothing was drawn.")
+            raise SchemaError(
+                "a probability is below 0.", effect=Effect.NOTHING_SAMPLED
+            )
         draws = rng.uniform(len(rows), len(self.blocks)).cpu().numpy()
         codes = np.empty((len(rows), len(self.blocks)), dtype=np.int32)
         for j, block in enumerate(self.blocks):
@@ -177,7 +180,7 @@ class Codec:
             total = heap[:, -1:]
             if not (total > 0).all():
                 raise self.schema.columns[j].error(
-                    "all probabilities of a row are 0. Nothing was drawn."
+                    "all probabilities of a row are 0.", effect=Effect.NOTHING_SAMPLED
                 )
             # Rounding could lift draw · total up to total, and so past the last slot.
             target = np.minimum(draws[:, j : j + 1] * total, np.nextafter(total, 0))
@@ -197,7 +200,8 @@ class Codec:
             )
         if not np.isfinite(rows).all():
             raise SchemaError(
-                "an encoded row holds a value that is not finite. Nothing was decoded."
+                "an encoded row holds a value that is not finite.",
+                effect=Effect.NOTHING_COMPUTED,
             )
         return rows
 

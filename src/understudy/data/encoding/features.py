@@ -49,7 +49,7 @@ from understudy.data.reading.files import Source
 from understudy.data.schema import Schema
 from understudy.data.table import Table, read_table
 from understudy.ground.check import nearest, whole
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 
 Label = Category | bool
 
@@ -89,20 +89,22 @@ class TableFeatures:
         if self.target not in self.schema.names:
             raise ConfigError(
                 f"target must be a column of the schema, not {self.target!r}."
-                f"{nearest(self.target, self.schema.names)} Nothing was charged."
+                f"{nearest(self.target, self.schema.names)}",
+                effect=Effect.NOTHING_CHARGED,
             )
         column = self.schema.column(self.target)
         if not isinstance(column, Categorical | Boolean):
             raise ConfigError(
                 f'target "{self.target}" is {column.kind}: a class is categorical, '
-                "ordinal or boolean. "
-                "Nothing was charged."
+                "ordinal or boolean.",
+                effect=Effect.NOTHING_CHARGED,
             )
         if column.nullable or column.levels < 2 or len(self.schema.columns) < 2:
             raise ConfigError(
                 f'target "{self.target}" must have two levels or more, must not be '
                 "nullable, and "
-                "needs another column beside it. Nothing was charged."
+                "needs another column beside it.",
+                effect=Effect.NOTHING_CHARGED,
             )
 
     @cached_property
@@ -191,16 +193,16 @@ class ArrayFeatures:
         rows = tensor(source)
         if rows.shape[1:] != self.shape:
             raise SchemaError(
-                f"a row has the shape {self.shape}, not {tuple(rows.shape[1:])}. "
-                "Nothing was read."
+                f"a row has the shape {self.shape}, not {tuple(rows.shape[1:])}.",
+                effect=Effect.NOTHING_READ,
             )
         if rows.is_floating_point() and not bool(
             (finite := rows.to(torch.float32).isfinite()).all()
         ):
             row = int((~finite.flatten(1).all(1)).nonzero()[0])
             raise SchemaError(
-                f"row {row + 1:,} holds a value that is not finite. Nothing was read "
-                "further."
+                f"row {row + 1:,} holds a value that is not finite.",
+                effect=Effect.NOTHING_READ_FURTHER,
             )
         return rows
 
@@ -213,7 +215,8 @@ class ArrayFeatures:
         if values.ndim != 1:
             raise SchemaError(
                 "there must be one label for each row, not labels of the shape "
-                f"{values.shape}. Nothing was read."
+                f"{values.shape}.",
+                effect=Effect.NOTHING_READ,
             )
         return torch.from_numpy(class_codes(values, self.labels, "label "))
 

@@ -40,7 +40,7 @@ from torch import Tensor
 
 from understudy.data.arrays import ArraySchema, Values
 from understudy.ground.check import whole
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 
 Whole = NDArray[np.float64]  # whole numbers below 2⁵³
 
@@ -90,7 +90,8 @@ class Frame:
             raise ConfigError(
                 f"rows of {' × '.join(map(str, self.shape))} values with "
                 f"{self.features:,} features are too large: at most {MOST_VALUES:,} "
-                f"values and {MOST_FEATURES:,} features. Nothing was charged."
+                f"values and {MOST_FEATURES:,} features.",
+                effect=Effect.NOTHING_CHARGED,
             )
 
     @classmethod

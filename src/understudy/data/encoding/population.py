@@ -34,7 +34,7 @@ from understudy.data.images import ImageSchema
 from understudy.data.kinds import TABLE, Rows
 from understudy.data.table import Table
 from understudy.ground.check import whole
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class Population:
     def __post_init__(self) -> None:
         if not len(self.rows):
             raise SchemaError(
-                "nobody in this population has a row. Nothing was charged."
+                "nobody in this population has a row.", effect=Effect.NOTHING_CHARGED
             )
 
     @property
@@ -94,7 +94,8 @@ class Population:
         codes = features.codes(y)
         if len(codes) != len(rows):
             raise SchemaError(
-                f"{len(rows):,} rows have {len(codes):,} labels. Nothing was read."
+                f"{len(rows):,} rows have {len(codes):,} labels.",
+                effect=Effect.NOTHING_READ,
             )
         if people is None:
             sizes = _sizes(1 if rows_per_person is None else rows_per_person, len(rows))
@@ -108,7 +109,8 @@ class Population:
         if rows_per_person is not None or np.shape(people) != (len(rows),):
             raise ConfigError(
                 f"people must name the person of each of {len(rows):,} rows, and needs "
-                "no rows_per_person. Nothing was read."
+                "no rows_per_person.",
+                effect=Effect.NOTHING_READ,
             )
         return cls.grouped(features, rows, codes, np.asarray(people))
 
@@ -124,8 +126,8 @@ class Population:
         missing = who < 0
         if missing.any():
             raise SchemaError(
-                f"row {int(missing.argmax()) + 1:,} belongs to no person. Nothing was "
-                "read further."
+                f"row {int(missing.argmax()) + 1:,} belongs to no person.",
+                effect=Effect.NOTHING_READ_FURTHER,
             )
         if (np.diff(who) < 0).any():
             order = torch.from_numpy(np.argsort(who, kind="stable"))
@@ -229,8 +231,8 @@ def _sizes(rows_per_person: int | Sequence[int], rows: int) -> NDArray[np.int64]
     sizes = np.asarray(rows_per_person, dtype=np.int64)
     if sizes.ndim != 1 or (sizes < 0).any() or sizes.sum() != rows:
         raise ConfigError(
-            f"rows_per_person must list counts that sum up to {rows:,} rows. Nothing "
-            "was read."
+            f"rows_per_person must list counts that sum up to {rows:,} rows.",
+            effect=Effect.NOTHING_READ,
         )
     return sizes
 
@@ -250,4 +252,4 @@ def read_labelled_images(
             pixels, beside[target], classes=labels, people=people
         )
     except SchemaError as error:
-        raise SchemaError(f"{path.name}: {error}") from None
+        raise error.restated(f"{path.name}: {error.message}") from None

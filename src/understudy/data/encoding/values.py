@@ -28,6 +28,7 @@ from understudy.data.column import (
     Ordinal,
     Real,
 )
+from understudy.ground.errors import Effect
 
 Cells: TypeAlias = "pd.Series[Any]"  # of one column
 Floats = NDArray[np.float64]
@@ -53,7 +54,9 @@ def codes_of(column: Column, values: Cells) -> Codes:
             if pd.isna(values.array[row])
             else f"is {values.iloc[row]}, outside {column.domain}"
         )
-        raise column.error(f"the value at row {row + 1:,} {said}. Nothing was encoded.")
+        raise column.error(
+            f"the value at row {row + 1:,} {said}.", effect=Effect.NOTHING_COMPUTED
+        )
     return codes.astype(np.int32, copy=False)
 
 
@@ -223,7 +226,8 @@ def _numbers(column: Column, values: Cells) -> Floats:
         return values.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError):
         raise column.error(
-            f"holds values that are not numbers ({values.dtype}). Nothing was encoded."
+            f"holds values that are not numbers ({values.dtype}).",
+            effect=Effect.NOTHING_COMPUTED,
         ) from None
 
 
@@ -234,7 +238,8 @@ def _moments(column: Date | Datetime, values: Cells) -> Floats:
         stamps = (values if dates else pd.to_datetime(values)).to_numpy("datetime64[s]")
     except (TypeError, ValueError):
         raise column.error(
-            f"holds values that are not dates ({values.dtype}). Nothing was encoded."
+            f"holds values that are not dates ({values.dtype}).",
+            effect=Effect.NOTHING_COMPUTED,
         ) from None
     step = column.step if isinstance(column, Datetime) else 86400
     return np.where(np.isnat(stamps), np.nan, np.floor(stamps.astype(np.int64) / step))

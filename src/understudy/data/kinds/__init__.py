@@ -54,7 +54,7 @@ from understudy.data.visits import (
 )
 from understudy.data.visits.reading import number_bounds, two_sources
 from understudy.ground.check import known_keys, nearest, repeated
-from understudy.ground.errors import SchemaError, UtilityWarning
+from understudy.ground.errors import Effect, SchemaError, UtilityWarning
 
 From = Source | TwoSources
 _MORE = 5  # events of the person who is made up to have more than count
@@ -236,7 +236,8 @@ def read_rows(
     several = isinstance(source, Mapping) and not isinstance(source, pd.DataFrame)
     if several and not VISITS.describes(schema):
         raise SchemaError(
-            'two tables are read by a schema of the kind "visits". Nothing was read.'
+            'two tables are read by a schema of the kind "visits".',
+            effect=Effect.NOTHING_READ,
         )
     rows: AnyRows = kind_of(schema).read(
         source, schema, name, one_row_each=one_row_each

@@ -24,7 +24,7 @@ from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.table import Table, check_table, open_table
 from understudy.data.visits import Visits, VisitSchema
-from understudy.ground.errors import PartyError, SchemaError
+from understudy.ground.errors import Effect, PartyError, SchemaError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,7 +62,8 @@ def one_label(schema: Any, what: str) -> None:
         raise SchemaError(
             f"{what} learns one column of classes, and the schema declares "
             f"{' and '.join(names)}: leave one of them "
-            "with label and classes, or use moments. Nothing was charged."
+            "with label and classes, or use moments.",
+            effect=Effect.NOTHING_CHARGED,
         )
 
 
@@ -266,7 +267,8 @@ class ArrayKind(Flat[A, ArrayTable[A]]):
             raise PartyError(
                 f"{rows.source} has {rows.rows:,} rows of {len(rows.ids):,} people, "
                 "and where parties hold the same "
-                "people each has one row of every person. Nothing was charged."
+                "people each has one row of every person.",
+                effect=Effect.NOTHING_CHARGED,
             )
         return placed(
             rows.ids[np.diff(rows.starts) > 0], rows.schema.person, rows.source

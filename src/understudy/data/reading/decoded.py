@@ -13,7 +13,7 @@ import pandas as pd
 
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
 from understudy.data.reading.written import Raw
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 
 
 def require_decoded(source: Source) -> int:
@@ -43,8 +43,8 @@ def refuse_undecoded(columns: Iterable[str]) -> None:
         raise SchemaError(
             f"cells of {named} are not UTF-8. Say the file's encoding: "
             'encoding="cp1252" (--encoding cp1252) is that '
-            "of Windows. This follows from the rows: keep it to yourself. Nothing was "
-            "charged."
+            "of Windows. This follows from the rows: keep it to yourself.",
+            effect=Effect.NOTHING_CHARGED,
         )
 
 

@@ -53,7 +53,7 @@ from understudy.data.reading.written import (
     raw_of_frame,
 )
 from understudy.ground.check import nearest
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 
 # and whatever else speaks Arrow: a polars frame, a pyarrow table; frames of `_ENGINES`
 Source = str | Path | TableSource | EngineFrame | pd.DataFrame
@@ -207,8 +207,8 @@ def _parts(
         source.is_database or suffix_of(source) == ".parquet"
     ):
         raise SchemaError(
-            f"{name}: such a table always has names: leave --no-header out. Nothing "
-            "was read."
+            f"{name}: such a table always has names: leave --no-header out.",
+            effect=Effect.NOTHING_READ,
         )
     if source.is_database:
         from understudy.data.reading.stores import query_batches, query_rows
@@ -226,7 +226,8 @@ def _parts(
         raise SchemaError(
             f"{Path(source.table).name}: a table is a .csv, .tsv (or .csv.gz, "
             ".tsv.gz), .xlsx or .parquet file, a folder of .parquet files, the URL of "
-            f"a database, or a NAME{SUFFIX} that says how it is read. Nothing was read."
+            f"a database, or a NAME{SUFFIX} that says how it is read.",
+            effect=Effect.NOTHING_READ,
         )
     with _in_words(source):
         if reader is _from_parquet:
@@ -253,7 +254,7 @@ def _in_words(source: TableSource) -> Iterator[None]:
     except OSError as error:
         why = error.strerror or "damaged"
         raise SchemaError(
-            f"{path}: the file cannot be read ({why}). Nothing was read."
+            f"{path}: the file cannot be read ({why}).", effect=Effect.NOTHING_READ
         ) from error
     except (ValueError, EOFError, csv.Error, pa.ArrowException):
         # The cause is left out: pyarrow's messages quote whole rows.
@@ -266,7 +267,7 @@ def _in_words(source: TableSource) -> Iterator[None]:
         if suffix_of(source) in (".xlsx", ".parquet"):
             wrong = "of another kind than its name says"
         raise SchemaError(
-            f"{path.name}: the file is damaged, or {wrong}. Nothing was read."
+            f"{path.name}: the file is damaged, or {wrong}.", effect=Effect.NOTHING_READ
         ) from None
 
 
@@ -323,8 +324,8 @@ def _from_excel(
             if sheet not in book.sheet_names:
                 raise SchemaError(
                     f"{name}: there is no sheet "
-                    f'"{sheet}".{nearest(str(sheet), map(str, book.sheet_names))} '
-                    "Nothing was read."
+                    f'"{sheet}".{nearest(str(sheet), map(str, book.sheet_names))}',
+                    effect=Effect.NOTHING_READ,
                 )
             first = None if source.header is False else 0
             frame = book.parse(sheet, header=first, dtype=object, na_filter=False)
@@ -333,8 +334,8 @@ def _from_excel(
         from understudy.ground.extras import install_line
 
         raise SchemaError(
-            f"{name}: openpyxl is needed to read a workbook "
-            f"({install_line('excel')}). Nothing was read."
+            f"{name}: openpyxl is needed to read a workbook ({install_line('excel')}).",
+            effect=Effect.NOTHING_READ,
         ) from None
     except BadZipFile:
         raise ValueError("no workbook") from None

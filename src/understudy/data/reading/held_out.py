@@ -39,7 +39,7 @@ from understudy.data.reading.files import (
 from understudy.data.reading.judged import judged
 from understudy.data.reading.sources import TableSource, source_at
 from understudy.ground.durable import own_temporary
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 
 if TYPE_CHECKING:
     from understudy.data.encoding.codec import Uniform
@@ -75,8 +75,8 @@ def hold_out(
     """
     if not 0 < share < 1:
         raise ConfigError(
-            f"holdout is a share of the people between 0 and 1, not {share:g}. "
-            "Nothing was charged."
+            f"holdout is a share of the people between 0 and 1, not {share:g}.",
+            effect=Effect.NOTHING_CHARGED,
         )
     coins = _Coins(share, rng)
     if isinstance(source, pd.DataFrame):
@@ -87,7 +87,8 @@ def hold_out(
     if described is None or not _can_hold_out(described):
         raise ConfigError(
             "people can be held out of a DataFrame, a .csv, .tsv or .parquet file, or "
-            "a database. Nothing was charged."
+            "a database.",
+            effect=Effect.NOTHING_CHARGED,
         )
     is_text = not described.is_database and suffix_of(described) in TEXT
     suffix = ".csv" if is_text else PARQUET
@@ -217,7 +218,8 @@ def _of_several_types(source: TableSource) -> SchemaError:
     return SchemaError(
         f"{source.name}: a column has values of several types, and cannot be written "
         "as one. Cast it in the query, or hold nobody out (holdout=0, --holdout 0). "
-        "This follows from the rows: keep it to yourself. Nothing was charged."
+        "This follows from the rows: keep it to yourself.",
+        effect=Effect.NOTHING_CHARGED,
     )
 
 

@@ -49,7 +49,7 @@ from understudy.data.reading.sources import ALL, Part
 from understudy.data.reading.written import Raw
 from understudy.data.schema import Schema
 from understudy.ground.check import nearest
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 
 LISTED = '; "understudy schema check" lists all'
 _FEW = 1_000  # words of a column whose levels are kept
@@ -110,7 +110,9 @@ def judged(
     if count:
         first = next(violations(raw.name, [fault for fault in faults if fault.error]))
         more = f" (and {count - 1:,} more{hint})" if count > 1 else ""
-        raise SchemaError(f"{str(first).rstrip('.')}{more}. Nothing was read further.")
+        raise SchemaError(
+            f"{str(first).rstrip('.')}{more}.", effect=Effect.NOTHING_READ_FURTHER
+        )
     return cells
 
 

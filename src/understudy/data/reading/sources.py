@@ -26,14 +26,14 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 from understudy.ground.check import known_keys
 from understudy.ground.durable import load_toml
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 
 SUFFIX = ".source.toml"
 Part = tuple[int, int]  # of a long table: i of n, from 0
 ALL: Part = (0, 1)
 # how a file is written
 WRITTEN = ("header", "separator", "encoding", "decimal", "missing", "sheet")
-_NOTHING = "Nothing was read."
+_NOTHING = Effect.NOTHING_READ
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,24 +53,29 @@ class TableSource:
             len(self.separator) != 1 or self.separator in '"\r\n'
         ):
             raise ConfigError(
-                f"separator must be one character, not {self.separator!r}. {_NOTHING}"
+                f"separator must be one character, not {self.separator!r}.",
+                effect=_NOTHING,
             )
         if self.decimal not in (".", ",") or self.decimal == self.separator:
             raise ConfigError(
                 'decimal must be "." or ",", and not the separator, not '
-                f"{self.decimal!r}. {_NOTHING}"
+                f"{self.decimal!r}.",
+                effect=_NOTHING,
             )
         try:
             codecs.lookup(self.encoding)
         except LookupError:
             raise ConfigError(
                 f'there is no encoding {self.encoding!r}; Windows has "cp1252", older '
-                f'files "latin-1". {_NOTHING}'
+                f'files "latin-1".',
+                effect=_NOTHING,
             ) from None
         if any(
             isinstance(word, float) and not math.isfinite(word) for word in self.missing
         ):
-            raise ConfigError(f"missing must hold texts and finite numbers. {_NOTHING}")
+            raise ConfigError(
+                "missing must hold texts and finite numbers.", effect=_NOTHING
+            )
         self._check_database()
 
     def _check_database(self) -> None:
@@ -78,27 +83,29 @@ class TableSource:
         if not is_url(self.table):
             if self.query is not None or self.password is not None:
                 raise ConfigError(
-                    f"{self.name} is a file: query and password are for databases. "
-                    f"{_NOTHING}"
+                    f"{self.name} is a file: query and password are for databases.",
+                    effect=_NOTHING,
                 )
             return
         if not self.query:
             raise ConfigError(
-                f'{self.name}: which rows? Say query = "select …". {_NOTHING}'
+                f'{self.name}: which rows? Say query = "select …".', effect=_NOTHING
             )
         # Texts between its quotes may be another database's address.
         if any(map(_SECRET.search, re.findall(r"'((?:[^']|'')*)'", self.query))):
             raise ConfigError(
                 "the query has a text with a password in it, which would be kept "
                 "beside the artefacts: make the other "
-                f"database known to this one instead. {_NOTHING}"
+                "database known to this one instead.",
+                effect=_NOTHING,
             )
         if self.password is not None and not re.fullmatch(
             "(?:env|file):.+", self.password
         ):
             raise ConfigError(
                 f'{self.name}: password must be "env:NAME" or "file:PATH", never the '
-                f"password itself. {_NOTHING}"
+                f"password itself.",
+                effect=_NOTHING,
             )
 
     @property
@@ -142,13 +149,15 @@ class TableSource:
                 return Path(place).read_text(encoding="utf-8").rstrip("\r\n")
             except (OSError, ValueError):
                 pass
-        raise ConfigError(f"{self.name}: {self.password} holds no password. {_NOTHING}")
+        raise ConfigError(
+            f"{self.name}: {self.password} holds no password.", effect=_NOTHING
+        )
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str) -> "TableSource":
         known_keys(data, [field.name for field in fields(cls)], where)
         if "table" not in data:
-            raise ConfigError(f'{where}: "table" is missing. {_NOTHING}')
+            raise ConfigError(f'{where}: "table" is missing.', effect=_NOTHING)
         for key, value in data.items():
             if key == "missing":
                 if not isinstance(value, list | tuple) or not {*map(type, value)} <= {
@@ -157,18 +166,20 @@ class TableSource:
                     float,
                 }:
                     raise ConfigError(
-                        f'{where}: "missing" must be a list of texts and numbers. '
-                        f"{_NOTHING}"
+                        f'{where}: "missing" must be a list of texts and numbers.',
+                        effect=_NOTHING,
                     )
             elif key == "header":
                 if not isinstance(value, bool):
                     raise ConfigError(
-                        f'{where}: "header" must be true or false, not {value!r}. '
-                        f"{_NOTHING}"
+                        f'{where}: "header" must be true or false, not {value!r}.',
+                        effect=_NOTHING,
                     )
             elif not isinstance(value, str):
                 given = "" if key == "password" else f", not {value!r}"
-                raise ConfigError(f'{where}: "{key}" must be a text{given}. {_NOTHING}')
+                raise ConfigError(
+                    f'{where}: "{key}" must be a text{given}.', effect=_NOTHING
+                )
         return cls(**{**data, "missing": tuple(data.get("missing", ()))})
 
     @classmethod
@@ -218,8 +229,8 @@ def source_at(place: Any) -> TableSource:
             else f"an array of shape {place.shape} and type {kind}"
         )
         raise SchemaError(
-            f"a table is a file, a database or a data frame, not {what}. Nothing was "
-            "read."
+            f"a table is a file, a database or a data frame, not {what}.",
+            effect=Effect.NOTHING_READ,
         )
     text = str(place)
     return (
@@ -303,10 +314,7 @@ KEYS = (
     "trusted_connection",
     "trustservercertificate",
 )
-_INSTEAD = (
-    'Take it out, and say where it is: password = "env:NAME" or "file:PATH". Nothing '
-    "was read."
-)
+_INSTEAD = 'Take it out, and say where it is: password = "env:NAME" or "file:PATH".'
 # As SQLAlchemy reads it: all between the first colon and an @ is the password, slashes
 # and question marks too.
 _URL = re.compile(
@@ -328,7 +336,8 @@ def require_no_secret(text: str) -> None:
         if _SECRET.search(text):
             raise ConfigError(
                 "this table reads as a connection string with a password in it, which "
-                f"would be kept beside the artefacts: give a URL. {_INSTEAD}"
+                f"would be kept beside the artefacts: give a URL. {_INSTEAD}",
+                effect=_NOTHING,
             )
         return
     parts = _URL.fullmatch(text)
@@ -336,7 +345,8 @@ def require_no_secret(text: str) -> None:
         raise ConfigError(
             "the database's URL has a password in it, or something that may be one and "
             "would be kept beside the artefacts; it looks like "
-            f"postgresql://user@host:port/name?sslmode=require. {_INSTEAD}"
+            f"postgresql://user@host:port/name?sslmode=require. {_INSTEAD}",
+            effect=_NOTHING,
         )
     given = parse_qsl(parts["keys"] or "", keep_blank_values=True)
     if any(
@@ -347,7 +357,8 @@ def require_no_secret(text: str) -> None:
             'what follows the "?" of the database\'s URL may be a password, and is '
             "kept beside the artefacts; only "
             f"these may stand there, each with a plain value: {', '.join(KEYS)}. "
-            f"{_INSTEAD}"
+            f"{_INSTEAD}",
+            effect=_NOTHING,
         )
 
 

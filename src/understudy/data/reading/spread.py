@@ -35,8 +35,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from understudy.data.reading.sources import EngineFrame, Part, TableSource
 from understudy.data.reading.written import Marks
-from understudy.ground import errors
-from understudy.ground.errors import MessageError, PartyError, UnderstudyError
+from understudy.ground.errors import Effect, MessageError, PartyError, UnderstudyError
 from understudy.ground.pack import pack, unpack
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ class Task:
             return cls(**unpack(data))  # type: ignore[arg-type]
         except (MessageError, TypeError):
             raise PartyError(
-                "a file is no task of a run. Nothing was counted."
+                "a file is no task of a run.", effect=Effect.NOTHING_COMPUTED
             ) from None
 
     @cached_property
@@ -113,7 +112,9 @@ class Task:
 
     def refusal(self, why: str) -> PartyError:
         """A server hears these words: they tell no number of people."""
-        return PartyError(f"{self.about['holder']}: {why} Nothing was charged or sent.")
+        return PartyError(
+            f"{self.about['holder']}: {why}", effect=Effect.NOTHING_CHARGED_OR_SENT
+        )
 
 
 class Piece(NamedTuple):
@@ -198,18 +199,10 @@ def answer_of(
             )
         found = own.doing(Piece(rows, (number, own.of), own.ids))
     except UnderstudyError as error:
-        found = {"error": [type(error).__name__, str(error)]}
+        found = {"error": error.to_dict()}
     except Exception as error:  # its text may quote rows, and is not repeated
-        found = {
-            "error": [
-                "PartyError",
-                str(
-                    own.refusal(
-                        f"a part could not be counted ({type(error).__name__})."
-                    )
-                ),
-            ]
-        }
+        failed = own.refusal(f"a part could not be counted ({type(error).__name__}).")
+        found = {"error": failed.to_dict()}
     return sealed(own, number, found)
 
 
@@ -287,8 +280,7 @@ def found_by(
             if number in came:
                 raise task.refusal(f"part {number + 1} of {task.of} came twice.")
             if "error" in answer:
-                kind, text = answer["error"]
-                raise getattr(errors, kind, PartyError)(text)
+                raise UnderstudyError.from_dict(answer["error"])
             came.add(number)
             marks.parts[number] = answer.pop("rows"), answer.pop("people")
             marks.add(

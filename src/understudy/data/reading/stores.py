@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from understudy.data.reading.sources import Part, TableSource, without
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 from understudy.ground.extras import install_library
 
 T = TypeVar("T")
@@ -86,7 +86,8 @@ def _in_words(source: TableSource) -> Iterator[str | None]:
         missing = (error.name or "a driver").partition(".")[0]
         raise ConfigError(
             f"{source.name}: {missing} is needed to read it "
-            f"({install_library(missing)}). Nothing was read."
+            f"({install_library(missing)}).",
+            effect=Effect.NOTHING_READ,
         ) from None
     except (ConfigError, SchemaError):
         raise
@@ -97,7 +98,8 @@ def _in_words(source: TableSource) -> Iterator[str | None]:
             .partition("\n")[0]
         )
         raise SchemaError(
-            f"{source.name}: the query was not answered ({why}). Nothing was read."
+            f"{source.name}: the query was not answered ({why}).",
+            effect=Effect.NOTHING_READ,
         ) from None
 
 
@@ -149,7 +151,7 @@ def _some(parts: Iterator[T], nothing: T) -> Iterator[T]:
 def _there(path: str, name: str) -> None:
     """A file that is not there would be made, empty."""
     if not Path(path).is_file():
-        raise SchemaError(f"{name}: there is no such file. Nothing was read.")
+        raise SchemaError(f"{name}: there is no such file.", effect=Effect.NOTHING_READ)
 
 
 # Parquet files
@@ -166,17 +168,19 @@ def files_of(table: str) -> list[str]:
         found = sorted(path.glob(f"*{SUFFIX}"))
         if any(one.is_dir() for one in found) or any(path.glob(f"*/**/*{SUFFIX}")):
             raise SchemaError(
-                f"{path.name}: files within folders of it are not read. Nothing was "
-                "read."
+                f"{path.name}: files within folders of it are not read.",
+                effect=Effect.NOTHING_READ,
             )
     elif _SIGNS & set(path.name) and not path.exists():
         found = sorted(path.parent.glob(path.name))
     else:
         return [table]
     if not found and path.is_dir():
-        raise SchemaError(_no_table_in(path))
+        raise SchemaError(_no_table_in(path), effect=Effect.NOTHING_READ)
     if not found:
-        raise SchemaError(f"{path.name}: there is no {SUFFIX} file. Nothing was read.")
+        raise SchemaError(
+            f"{path.name}: there is no {SUFFIX} file.", effect=Effect.NOTHING_READ
+        )
     return [str(one) for one in found]
 
 
@@ -195,7 +199,7 @@ def _no_table_in(folder: Path) -> str:
     return (
         f"{folder.name}: a folder is one table of {SUFFIX} files, or people and events "
         f"(people.csv and events.csv, see docs/visits.md), and it holds {held}. Name "
-        "one file, or call them so. Nothing was read."
+        "one file, or call them so."
     )
 
 
@@ -224,8 +228,8 @@ def header_of(table: str) -> list[str]:
                 else "it has other columns"
             )
             raise SchemaError(
-                f"{Path(file).name}: {what} than in {Path(files[0]).name}. Nothing "
-                "was read."
+                f"{Path(file).name}: {what} than in {Path(files[0]).name}.",
+                effect=Effect.NOTHING_READ,
             )
     return list(own.names)
 

@@ -39,12 +39,12 @@ import pyarrow as pa
 from understudy.data.reading.sources import EngineFrame, TableSource
 from understudy.data.reading.spread import Task, answer_of
 from understudy.ground.durable import own_folder, replace
-from understudy.ground.errors import ConfigError, PartyError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, PartyError, SchemaError
 
 _RETRIES = 3  # of a part that could not be read: Dask tries once, unless it is told
 _LOOK = 0.2  # seconds between two looks
 _TASK = ".task"
-_NOTHING = "Nothing was read."
+_NOTHING = Effect.NOTHING_READ
 
 
 def engine_of(frame: Any) -> EngineFrame:
@@ -55,8 +55,8 @@ def engine_of(frame: Any) -> EngineFrame:
     own: Any = {"dask": OnDask, "pyspark": OnSpark, "ray": OnRay}[library]
     if type(frame).__name__ not in own.kinds:
         raise SchemaError(
-            f"a table of {library} is a {own.kinds[0]}, not {type(frame).__name__}. "
-            "Nothing was read."
+            f"a table of {library} is a {own.kinds[0]}, not {type(frame).__name__}.",
+            effect=Effect.NOTHING_READ,
         )
     made: EngineFrame = own(frame)
     return made
@@ -124,7 +124,8 @@ class OnSpark(_OnEngine):
             raise ConfigError(
                 "Spark does not say how many partitions there are "
                 f"({type(error).__name__}): a session of its own is "
-                "needed, not Spark Connect. Nothing was read."
+                "needed, not Spark Connect.",
+                effect=Effect.NOTHING_READ,
             ) from None
 
     def __call__(self, task: Task) -> Iterator[bytes]:
@@ -209,8 +210,8 @@ def _as_arrow(frame: Any, number: int) -> pa.Table:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except pa.ArrowException:  # whose words quote a cell
         raise SchemaError(
-            f"part {number + 1}: a column has values of several kinds. Nothing was "
-            "read."
+            f"part {number + 1}: a column has values of several kinds.",
+            effect=Effect.NOTHING_READ,
         ) from None
 
 
@@ -244,8 +245,8 @@ class InFolder:
         told = re.fullmatch(r"(.+):([1-9]\d{0,5})", place)
         if told is None:
             raise ConfigError(
-                f"parts are FOLDER:n, as /scratch/parts:64, not {place!r}. Nothing "
-                "was read."
+                f"parts are FOLDER:n, as /scratch/parts:64, not {place!r}.",
+                effect=Effect.NOTHING_READ,
             )
         return cls(Path(told[1]), int(told[2]))
 
@@ -254,7 +255,8 @@ class InFolder:
         if any(self.folder.iterdir()):
             raise ConfigError(
                 f"{self.folder} is not empty: it is of another run, or of one that "
-                f"was ended. {_NOTHING}"
+                f"was ended.",
+                effect=_NOTHING,
             )
         return self
 
@@ -304,8 +306,8 @@ def count_in_folder(
                 wanted = Task.from_bytes(task).of
                 if wanted != of:
                     raise ConfigError(
-                        f"{folder}: the run wants {wanted} parts, not {of}. Nothing "
-                        "was counted."
+                        f"{folder}: the run wants {wanted} parts, not {of}.",
+                        effect=Effect.NOTHING_COMPUTED,
                     )
                 made = answer_of(task, number, rows)
                 if asked.exists():
@@ -350,7 +352,8 @@ def _require_own(folder: Path) -> None:
     if about.st_uid != os.geteuid() or about.st_mode & 0o077:
         raise ConfigError(
             f"{folder} is not for you alone: take a folder of your own, which the run "
-            f"makes (mode 0700). {_NOTHING}"
+            f"makes (mode 0700).",
+            effect=_NOTHING,
         )
 
 
@@ -362,7 +365,7 @@ def _own_bytes(file: Path) -> bytes:
         raise
     except OSError:
         raise PartyError(
-            f"{file.name} is no file of yours. Nothing was counted."
+            f"{file.name} is no file of yours.", effect=Effect.NOTHING_COMPUTED
         ) from None
     with os.fdopen(handle, "rb") as opened:
         about = os.fstat(handle)
@@ -372,7 +375,7 @@ def _own_bytes(file: Path) -> bytes:
             or not stat.S_ISREG(about.st_mode)
         ):
             raise PartyError(
-                f"{file.name} is not of your own run, or others can read it. Nothing "
-                "was counted."
+                f"{file.name} is not of your own run, or others can read it.",
+                effect=Effect.NOTHING_COMPUTED,
             )
         return opened.read()

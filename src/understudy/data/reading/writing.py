@@ -40,7 +40,7 @@ from understudy.data.reading.written import Raw
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.ground.durable import own_file
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 
 # what a spreadsheet takes for a formula, also in the wide letters of East Asia, and
 # what it takes for a number anyway
@@ -238,7 +238,7 @@ def _coarse(raw: Raw, schema: Schema) -> pd.DataFrame:
     broken = [fault for fault in raw.faults if fault.column is None]
     if broken:
         raise SchemaError(
-            f"{raw.name}: a row {broken[0].reason} Nothing was read further."
+            f"{raw.name}: a row {broken[0].reason}", effect=Effect.NOTHING_READ_FURTHER
         )
     known = {column.name: column for column in schema.columns}
     return pd.DataFrame(

@@ -28,7 +28,7 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore, WrapperStore
 
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 
 MOST_ROWS = 1 << 28  # of an array: whose each of them is, is held
 _MOST_BYTES = 1 << 31  # of a chunk
@@ -73,13 +73,13 @@ class _Chunk:
         each = _TEXT if "vlen-utf8" in codecs else max(8, array.dtype.itemsize)
         if not known or not array.shape or values * each > _MOST_BYTES:
             raise SchemaError(
-                f"{source}: an array has codecs or chunks that are not read here. "
-                "Nothing was read."
+                f"{source}: an array has codecs or chunks that are not read here.",
+                effect=Effect.NOTHING_READ,
             )
         if array.shape[0] > MOST_ROWS:
             raise SchemaError(
-                f"{source}: an array has more than {MOST_ROWS:,} rows. Nothing was "
-                "read."
+                f"{source}: an array has more than {MOST_ROWS:,} rows.",
+                effect=Effect.NOTHING_READ,
             )
         return cls(source, packers[0] if packers else "", values * each + _SLACK)
 
@@ -90,7 +90,8 @@ class _Chunk:
         if unpacked > self.limit:
             raise SchemaError(
                 f"{self.source}: a chunk unpacks to more than the {self.limit:,} bytes "
-                "that it may have. Nothing was read further."
+                "that it may have.",
+                effect=Effect.NOTHING_READ_FURTHER,
             )
 
 

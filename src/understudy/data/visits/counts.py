@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 
 from understudy.data.encoding.values import Codes, Places, taken
 from understudy.data.visits.schema import SeveralVisits, VisitSchema
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 
 Block = tuple[str, int, int]  # kind and two columns
 _PARTS = 12  # weights are whole numbers of these
@@ -83,8 +83,8 @@ class VisitCodes:
             or starts.shape != (len(self.people) + 1,)
         ):
             raise SchemaError(
-                "people, events and their places do not fit together. Nothing was "
-                "counted."
+                "people, events and their places do not fit together.",
+                effect=Effect.NOTHING_COMPUTED,
             )
         if (
             starts[0] != 0
@@ -92,7 +92,7 @@ class VisitCodes:
             or (np.diff(starts) < 0).any()
         ):
             raise SchemaError(
-                "an event is nobody's, or two people's. Nothing was counted."
+                "an event is nobody's, or two people's.", effect=Effect.NOTHING_COMPUTED
             )
 
     def take(self, people: Places) -> "VisitCodes":
@@ -127,7 +127,8 @@ class Blocks(ABC):
         if self.size > MOST_CELLS:
             raise SchemaError(
                 f"the tables of people and events have {self.size:,} cells, more than "
-                f"{MOST_CELLS:,}: declare fewer bins. Nothing was read."
+                f"{MOST_CELLS:,}: declare fewer bins.",
+                effect=Effect.NOTHING_READ,
             )
 
     @cached_property
@@ -415,4 +416,6 @@ def parts(order: Places, numbers: Places, unit: int) -> NDArray[np.float64]:
 def _check(codes: NDArray[np.int32], sizes: tuple[int, ...]) -> None:
     good = codes.ndim == 2 and codes.shape[1] == len(sizes) and codes.dtype.kind in "iu"
     if not good or (codes < 0).any() or (codes >= np.array(sizes)).any():
-        raise SchemaError("a level lies outside its column. Nothing was counted.")
+        raise SchemaError(
+            "a level lies outside its column.", effect=Effect.NOTHING_COMPUTED
+        )

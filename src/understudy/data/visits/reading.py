@@ -40,7 +40,7 @@ from understudy.data.table import Table, open_table
 from understudy.data.visits.counts import VisitCodes
 from understudy.data.visits.schema import VisitSchema
 from understudy.ground.check import known_keys
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 
 if TYPE_CHECKING:
     from understudy.data.encoding.codec import Uniform  # which loads torch
@@ -286,7 +286,8 @@ def _owners(events: Table, ids: NDArray[Any], source: str) -> Places:
         raise SchemaError(
             f'{events.source}, column "{events.schema.person}": "{whose[at]}" at row '
             f"{at + 1:,} is nobody in "
-            f"{source}{more}: every event is a person's. Nothing was read further."
+            f"{source}{more}: every event is a person's.",
+            effect=Effect.NOTHING_READ_FURTHER,
         )
     return np.asarray(owner, dtype=np.int64)
 
@@ -347,13 +348,14 @@ def two_sources(
             f"the schema describes {' and '.join(wanted)}, and there is no table of "
             f"{lacking[0]}: bring {'both' if len(wanted) == 2 else 'all'}, as "
             f"{{{', '.join(f'{part} = …' for part in wanted)}}}, or as a folder with a "
-            f"file {' and a file '.join(wanted)}. Nothing was read."
+            f"file {' and a file '.join(wanted)}.",
+            effect=Effect.NOTHING_READ,
         )
     extra = [part for part in found if part not in read]
     if extra:
         raise SchemaError(
-            f"the schema describes no {extra[0]}, and there is a table of them. "
-            "Nothing was read."
+            f"the schema describes no {extra[0]}, and there is a table of them.",
+            effect=Effect.NOTHING_READ,
         )
     return found
 
@@ -373,8 +375,8 @@ def file_of(folder: Path, part: str) -> Path | None:
     ]
     if len(there) > 1:
         raise SchemaError(
-            f"{folder}: {there[0].name} and {there[1].name}: which one? Nothing was "
-            "read."
+            f"{folder}: {there[0].name} and {there[1].name}: which one?",
+            effect=Effect.NOTHING_READ,
         )
     return there[0] if there else None
 

@@ -32,7 +32,7 @@ from understudy.data.encoding.fine import (
 from understudy.data.rules import Rule, read_rules
 from understudy.data.schema import Document, Schema
 from understudy.ground.check import known_keys, repeated
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 
 TITLE = "events"
 _TITLES = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -409,7 +409,8 @@ class SeveralVisits(PeopleSchema):
             raise SchemaError(
                 f'two holders have events that are called "{twice[0]}": say in their '
                 "schemas what each has, such as "
-                'title = "claims". Nothing was charged.'
+                'title = "claims".',
+                effect=Effect.NOTHING_CHARGED,
             )
         times = [part.time for part in self.parts if part.time is not None]
         events = [name for part in self.parts for name in part.event_schema.names]
@@ -417,8 +418,8 @@ class SeveralVisits(PeopleSchema):
         twice = repeated([self.person, *times, *own, *events])
         if twice:
             raise SchemaError(
-                f'"{twice[0]}" is a column of two holders. Rename one. Nothing was '
-                "charged."
+                f'"{twice[0]}" is a column of two holders. Rename one.',
+                effect=Effect.NOTHING_CHARGED,
             )
         rules = (
             *read_rules(self.rules),
@@ -438,8 +439,8 @@ class SeveralVisits(PeopleSchema):
                 raise SchemaError(
                     f'rule "{rule}": it speaks of {" and ".join(titles)}, which are '
                     "different rows. A rule is on "
-                    "people, on one kind of events, or between both. Nothing was "
-                    "charged."
+                    "people, on one kind of events, or between both.",
+                    effect=Effect.NOTHING_CHARGED,
                 )
 
     @property

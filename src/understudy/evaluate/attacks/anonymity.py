@@ -62,7 +62,7 @@ from understudy.evaluate.utility.distance import (
 )
 from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import whole
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 
 Ints = NDArray[np.int64]
 
@@ -458,6 +458,6 @@ def _require_columns(columns: Sequence[int], width: int) -> None:
     wrong = [j for j in columns if not 0 <= j < width]
     if wrong:
         raise ConfigError(
-            f"there is no column {wrong[0]}: the table has {width}. Nothing was "
-            "attacked."
+            f"there is no column {wrong[0]}: the table has {width}.",
+            effect=Effect.NOTHING_COMPUTED,
         )

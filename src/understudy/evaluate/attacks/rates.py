@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import beta, binom, hypergeom, norm, rankdata
 
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 
 Scores = NDArray[np.floating[Any]]
 Floats = NDArray[np.float64]
@@ -261,7 +261,7 @@ def _auc_low(value: float, m: int, n: int) -> float:
 def _check_counts(successes: float, trials: float) -> tuple[float, float]:
     if not 0 <= successes <= trials or not trials > 0:
         raise ConfigError(
-            f"{successes} of {trials} is not a share: nothing was estimated."
+            f"{successes} of {trials} is not a share.", effect=Effect.NOTHING_COMPUTED
         )
     return float(successes), float(trials)
 

@@ -31,7 +31,7 @@ from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, rep
 from understudy.evaluate.audit.joint_canary import AggregatorsAudit, JointAudit
 from understudy.ground.check import one_of, whole
 from understudy.ground.durable import read_json
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core import Party
 from understudy.protocols.core.alignment import AlignedParty
@@ -86,7 +86,8 @@ class Subject:
             if not TABLE.describes(schema):
                 raise ConfigError(
                     f"{name} holds rows of the kind {schema.kind!r}, and an audit can "
-                    "make up only tables. Nothing was audited."
+                    "make up only tables.",
+                    effect=Effect.NOTHING_COMPUTED,
                 )
         return self.schemas
 
@@ -163,8 +164,8 @@ def _joint_case(subject: Subject, *, alone: bool = False) -> Case:
     study = subject.protocol.study
     if study is None:
         raise ConfigError(
-            f"{subject.protocol.name} names no study of joint releases. Nothing was "
-            "audited."
+            f"{subject.protocol.name} names no study of joint releases.",
+            effect=Effect.NOTHING_COMPUTED,
         )
     config = _limit_rounds(subject)
     schemas = subject.schemas
@@ -178,7 +179,8 @@ def _joint_case(subject: Subject, *, alone: bool = False) -> Case:
         except ConfigError as error:
             raise ConfigError(
                 f"{subject.target} alone cannot be audited: {error} Name another "
-                "party. Nothing was audited."
+                "party.",
+                effect=Effect.NOTHING_COMPUTED,
             ) from None
     else:
         schemas = {

@@ -36,7 +36,7 @@ from understudy.evaluate.audit.bounds import (
     epsilon_from_rates,
 )
 from understudy.ground.check import finite, in_range, positive, whole
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.accounting import Spend, epsilon
 from understudy.privacy.accounts.budget import Budget, shown_bound
 from understudy.privacy.accounts.events import describe
@@ -279,7 +279,8 @@ def _check_trials(trials: int, confidence: float) -> None:
     in_range(0, 1, confidence=confidence)
     if trials < MIN_TRIALS:
         raise ConfigError(
-            f"trials must be at least {MIN_TRIALS}, not {trials}. Nothing was run."
+            f"trials must be at least {MIN_TRIALS}, not {trials}.",
+            effect=Effect.NOTHING_COMPUTED,
         )
 
 

@@ -49,7 +49,7 @@ from understudy.evaluate.audit.bounds import (
     blocks_of_release,
     tightness,
 )
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng, SecureRng
@@ -328,7 +328,8 @@ class AggregatorsAudit(SumsAudit):
     def case(self) -> Case:
         if self.people < 2:
             raise ConfigError(
-                "an audit of two aggregators needs two people. Nothing was audited."
+                "an audit of two aggregators needs two people.",
+                effect=Effect.NOTHING_COMPUTED,
             )
         if self._of_tables and any(
             canary_sum.person for canary_sum in self.schemas.values()

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from understudy.data.column import Binned, Ordinal
 from understudy.data.schema import Schema
 from understudy.evaluate.utility.marginals import Codes, check_tables
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 
 Distances = NDArray[np.integer[Any]]
 T = TypeVar("T")
@@ -213,7 +213,7 @@ class Attacked:
                 f"the columns are said to have {list(space.sizes)} levels and need "
                 f"{needed.tolist()}"
             )
-            raise ConfigError(f"{sizes}. Nothing was attacked.")
+            raise ConfigError(f"{sizes}.", effect=Effect.NOTHING_COMPUTED)
         return cls(**tables, space=space)
 
     def missing_reason(self, **min_rows: int) -> str:

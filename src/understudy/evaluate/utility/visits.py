@@ -65,7 +65,7 @@ from understudy.evaluate.figure import Figure, FigureKey, StrongPair
 from understudy.evaluate.utility.downstream import Examples, downstream
 from understudy.evaluate.utility.marginals import bootstrap, shuffle_columns
 from understudy.evaluate.utility.series import lag_figures
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 from understudy.privacy.noise import FastRng
 
 T = TypeVar("T")
@@ -179,7 +179,8 @@ def real_tables(source: Tables, schema: Events) -> dict[str, pd.DataFrame]:
         if share < 1:
             raise SchemaError(
                 f"{title}: {1 - share:.2%} of them are of people who are not in the "
-                "table of people. Nothing was compared."
+                "table of people.",
+                effect=Effect.NOTHING_COMPUTED,
             )
     return frames
 

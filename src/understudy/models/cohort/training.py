@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.ground.check import one_of, positive, whole
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 from understudy.models.cohort.classifier import Classifier, Dense
 from understudy.models.kernels.clients import Adam, Replayed, descend_in_span
 from understudy.models.network import Draws
@@ -220,8 +220,8 @@ def _row_weights(
     ):
         wrong = labels[(labels < 0) | (labels >= model.classes)][0].item()
         raise SchemaError(
-            f"label {wrong} is outside the classes 0–{model.classes - 1}. Nothing was "
-            "trained."
+            f"label {wrong} is outside the classes 0–{model.classes - 1}.",
+            effect=Effect.NOTHING_COMPUTED,
         )
     real = (
         torch.ones_like(y, dtype=params.dtype)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.models.kernels.clients import Adam, product, times_transposed
 from understudy.models.kernels.lstm import Lstm
 from understudy.models.network import read
@@ -148,7 +148,8 @@ def _touched(x: Tensor, most: int) -> Tensor:
     touched = (x != 0).any(1)
     if int(touched.sum(1).max()) > most:
         raise ConfigError(
-            "a row touches more slots than its columns have. Nothing was trained."
+            "a row touches more slots than its columns have.",
+            effect=Effect.NOTHING_COMPUTED,
         )
     return touched.byte().argsort(dim=1, descending=True, stable=True)[:, :most]
 

@@ -38,7 +38,7 @@ from torch.nn import functional
 
 from understudy.data.encoding.features import slot_counts
 from understudy.ground.check import whole
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.models.cohort.training import Batch
 from understudy.models.kernels.autoencoders import descend_by_hand
 from understudy.models.kernels.clients import linear
@@ -158,8 +158,8 @@ def _check_sides(height: int, width: int) -> None:
     """Two strides of 2 and back must give the same image."""
     if height % 4 or width % 4:
         raise ConfigError(
-            f"images must have sides that 4 divides, not {height} × {width}. Nothing "
-            "was charged."
+            f"images must have sides that 4 divides, not {height} × {width}.",
+            effect=Effect.NOTHING_CHARGED,
         )
 
 

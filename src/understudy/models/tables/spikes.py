@@ -27,7 +27,7 @@ from understudy.data.column import Integer, Real
 from understudy.data.encoding.codec import MOST_SPIKES
 from understudy.data.encoding.fine import clipped, may_spike
 from understudy.data.encoding.values import Codes, Floats, Places, codes_of, numbers_of
-from understudy.ground.errors import MessageError
+from understudy.ground.errors import Effect, MessageError
 from understudy.models.tables.trees import Trees, TreesRead
 
 # values of a digit, and remainders of places: all digits of one number have the same
@@ -240,8 +240,8 @@ def named_spikes(trees: Sequence[Trees], told: Any) -> tuple[Spikes, ...]:
         or max(Counter(j for j, _ in rows).values(), default=0) > _MOST
     ):
         raise MessageError(
-            f"up to {_MOST} fine cells of a number were due, rising. Nothing was "
-            "charged or sent."
+            f"up to {_MOST} fine cells of a number were due, rising.",
+            effect=Effect.NOTHING_CHARGED_OR_SENT,
         )
     cells = {
         j: np.array([cell for own, cell in rows if own == j], dtype=np.int32)

@@ -29,7 +29,7 @@ from understudy.data.encoding import fine as grid
 from understudy.data.encoding.codec import Codec, Codes, Levels
 from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
-from understudy.ground.errors import MessageError
+from understudy.ground.errors import Effect, MessageError
 from understudy.models.tables.fine_tables import (
     Tree,
     fine_tables,
@@ -398,8 +398,8 @@ def named_runs(cells: Mapping[str, int], runs: Any) -> dict[str, grid.Run]:
         ((runs[:, 0] >= 0) & (runs[:, 0] <= runs[:, 1]) & (runs[:, 1] < many)).all()
     ):
         raise MessageError(
-            f"runs of public cells of {len(cells)} columns were due. Nothing was "
-            "charged or sent."
+            f"runs of public cells of {len(cells)} columns were due.",
+            effect=Effect.NOTHING_CHARGED_OR_SENT,
         )
     return {
         name: (first, last)

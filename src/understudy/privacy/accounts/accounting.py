@@ -52,7 +52,7 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.special import expit
 
 from understudy.ground.check import one_of, positive
-from understudy.ground.errors import ConfigError, PrivacyError
+from understudy.ground.errors import ConfigError, Effect, PrivacyError
 from understudy.privacy.accounts import events
 from understudy.privacy.accounts import losses as quick
 from understudy.privacy.accounts.events import (
@@ -305,7 +305,9 @@ def _pld(event: DpEvent, grid: float) -> Any:
             return plds.from_discrete_laplace_mechanism(noise, moved, **dots)
         case PureDp():
             return _randomized_response(inner.epsilon, grid)
-    raise PrivacyError(f"{event!r} has no privacy loss distribution. Nothing was sent.")
+    raise PrivacyError(
+        f"{event!r} has no privacy loss distribution.", effect=Effect.NOTHING_SENT
+    )
 
 
 def _randomized_response(epsilon: float, grid: float) -> Any:
@@ -424,8 +426,8 @@ def calibrate(
     )
     if noise is None:
         raise PrivacyError(
-            f"no noise up to {_MOST_NOISE:g} keeps ε={epsilon} at δ={delta}. Nothing "
-            "was sent."
+            f"no noise up to {_MOST_NOISE:g} keeps ε={epsilon} at δ={delta}.",
+            effect=Effect.NOTHING_SENT,
         )
     return noise
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.accounting import DpEvent, epsilon, flatten
 from understudy.privacy.accounts.budget import Budget, shown
 from understudy.privacy.accounts.events import Spend, describe
@@ -201,11 +201,14 @@ def people_ids(people: Iterable[int | str] | None) -> list[str] | None:
 def people_texts(people: Iterable[int | str]) -> list[str]:
     values = people.tolist() if hasattr(people, "tolist") else list(people)
     if not {type(value) for value in values} <= {int, str}:
-        raise ConfigError("people must be whole numbers or texts. Nothing was charged.")
+        raise ConfigError(
+            "people must be whole numbers or texts.", effect=Effect.NOTHING_CHARGED
+        )
     ids = list(map(str, values))
     if len(set(ids)) < len(ids):
         raise ConfigError(
-            "people names a person twice: use `count` instead. Nothing was charged."
+            "people names a person twice: use `count` instead.",
+            effect=Effect.NOTHING_CHARGED,
         )
     return ids
 

@@ -24,7 +24,7 @@ from dp_accounting import (
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 
 from understudy.ground.check import in_range, not_negative, whole
-from understudy.ground.errors import PrivacyError
+from understudy.ground.errors import Effect, PrivacyError
 
 Spend = Mapping[DpEvent, int]
 
@@ -129,8 +129,8 @@ def flatten(event: DpEvent, count: int = 1) -> Counter[DpEvent]:
             _sound(event)
             return Counter({event: count})
     raise PrivacyError(
-        f"{event!r} has no price; an ε-DP mechanism is charged as PureDp(ε). Nothing "
-        "was sent."
+        f"{event!r} has no price; an ε-DP mechanism is charged as PureDp(ε).",
+        effect=Effect.NOTHING_SENT,
     )
 
 
@@ -206,7 +206,7 @@ def _sampled(rate: float, batch: Spend) -> DpEvent:
     if math.isfinite(total):
         return PureDp(amplified(rate, total))
     raise PrivacyError(
-        f"a Poisson sample of {dict(batch)!r} has no price. Nothing was sent."
+        f"a Poisson sample of {dict(batch)!r} has no price.", effect=Effect.NOTHING_SENT
     )
 
 
@@ -306,7 +306,7 @@ def event_from_json(text: str) -> DpEvent:
         PrivacyError,
     ) as error:
         raise PrivacyError(
-            f"not an event: {text[:200]!r} ({error}). Nothing was sent."
+            f"not an event: {text[:200]!r} ({error}).", effect=Effect.NOTHING_SENT
         ) from error
     return event
 
@@ -316,7 +316,7 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     name = type(value).__name__
     if _VOCABULARY.get(name) is not type(value):
-        raise PrivacyError(f"{value!r} has no price. Nothing was sent.")
+        raise PrivacyError(f"{value!r} has no price.", effect=Effect.NOTHING_SENT)
     # float and index, so that 1, 1.0 and a numpy scalar write alike
     write: dict[Any, Callable[[Any], Any]] = {float: float, int: operator.index}
     fields = {

@@ -32,6 +32,7 @@ from understudy.ground.check import not_negative, one_of, plain_name
 from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
+    Effect,
     LedgerError,
     PrivacyError,
 )
@@ -109,8 +110,8 @@ class Ledger(AbstractContextManager["Ledger"]):
                 )
             if budget.epsilon == math.inf:
                 raise LedgerError(
-                    f"{path}: a ledger in a file needs a finite budget. Nothing was "
-                    "written."
+                    f"{path}: a ledger in a file needs a finite budget.",
+                    effect=Effect.NOTHING_WRITTEN,
                 )
             plain_name(holder=holder)
             Store.create(path, holder, budget)
@@ -120,15 +121,16 @@ class Ledger(AbstractContextManager["Ledger"]):
             raise LedgerError(
                 f"{path}: this is the ledger of {self.holder}, not of {holder}. A "
                 f"holder has one name everywhere: call it {self.holder} here, too, or "
-                "name another ledger. Nothing was sent."
+                "name another ledger.",
+                effect=Effect.NOTHING_SENT,
             )
         if budget not in (None, self.budget):
             allowed = self.budget
             self.close()
             raise LedgerError(
                 f"{self.holder}: the ledger {path} allows {allowed}, not {budget}. "
-                "Only `set_budget` (`understudy ledger budget`) changes it. Nothing "
-                "was sent."
+                "Only `set_budget` (`understudy ledger budget`) changes it.",
+                effect=Effect.NOTHING_SENT,
             )
 
     @classmethod
@@ -194,14 +196,15 @@ class Ledger(AbstractContextManager["Ledger"]):
         if self._run is not None and run != self._run[0]:
             raise LedgerError(
                 f'{self.holder}: this ledger is open for the run "{self._run[0]}", '
-                f'not for "{run}". Nothing was sent.'
+                f'not for "{run}".',
+                effect=Effect.NOTHING_SENT,
             )
         with self._store.transaction(write=True) as sql:
             if once and self._store.has_entry(run, what):
-                said = (
-                    f"once in a run, and it was: {what}. Nothing was charged or sent."
+                raise PrivacyError(
+                    f"{self.holder}: once in a run, and it was: {what}.",
+                    effect=Effect.NOTHING_CHARGED_OR_SENT,
                 )
-                raise PrivacyError(f"{self.holder}: {said}")
             self._check(lines, ids)
             entry = add_entry(sql, run, what, None if ids is None else len(ids))
             self._store.add_lines(entry, run, lines, booked.people_json(ids))
@@ -295,7 +298,8 @@ class Ledger(AbstractContextManager["Ledger"]):
                 ):
                     if not self._fit(budget, before + cost):
                         raise BudgetExceeded(
-                            self._refusal(run, budget, before, cost, ids)
+                            self._refusal(run, budget, before, cost, ids),
+                            effect=Effect.NOTHING_SENT,
                         )
 
     def _fit(self, budget: Budget, spend: Counter[DpEvent]) -> bool:
@@ -328,8 +332,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         said = (
             f"{self.holder}: this step costs ε={costs} but {left} of {budget.epsilon} "
             "is left for person group "
-            f'"{group}" (δ={budget.delta:g}, against {budget.against}). Nothing was '
-            "sent."
+            f'"{group}" (δ={budget.delta:g}, against {budget.against}).'
         )
         if run is not None:
             return f'{said} (That is the limit of this run, "{run}".)'

@@ -28,7 +28,7 @@ from typing import Any
 from dp_accounting import DpEvent
 
 from understudy.ground.durable import own_database, own_file, sync_folder
-from understudy.ground.errors import LedgerError
+from understudy.ground.errors import Effect, LedgerError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import event_from_json, event_to_json
 
@@ -125,7 +125,9 @@ class Store:
             try:
                 fault = _fault(connection)
                 if fault:
-                    raise LedgerError(f"{path}: {fault}. Nothing was computed or sent.")
+                    raise LedgerError(
+                        f"{path}: {fault}.", effect=Effect.NOTHING_COMPUTED_OR_SENT
+                    )
                 for setting in (
                     "synchronous=FULL",
                     "fullfsync=ON",
@@ -148,7 +150,8 @@ class Store:
         """
         if os.getpid() != self._process:
             raise LedgerError(
-                f"{self.where}: opened before a fork. Nothing was computed or sent."
+                f"{self.where}: opened before a fork.",
+                effect=Effect.NOTHING_COMPUTED_OR_SENT,
             )
         with self._lock, explained(self.where):
             self.connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -374,9 +377,9 @@ def explained(where: str) -> Iterator[None]:
             str(error),
         )
         raise LedgerError(
-            f"{where}: {reason}. Nothing was computed or sent."
+            f"{where}: {reason}.", effect=Effect.NOTHING_COMPUTED_OR_SENT
         ) from error
     except OSError as error:
         raise LedgerError(
-            f"{where}: {error.strerror}. Nothing was computed or sent."
+            f"{where}: {error.strerror}.", effect=Effect.NOTHING_COMPUTED_OR_SENT
         ) from error

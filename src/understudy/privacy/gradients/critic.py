@@ -36,7 +36,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from understudy.ground.check import positive
-from understudy.ground.errors import PrivacyError
+from understudy.ground.errors import Effect, PrivacyError
 from understudy.ground.padding import padded, pays
 from understudy.privacy.gradients.critic_kernel import FLAT, ULPS, fused
 from understudy.privacy.gradients.dp_sgd import add_noise, require_clipping
@@ -198,8 +198,8 @@ def require_sound(rows: Tensor) -> Tensor:
     fine = sound(rows, _LARGEST)
     if fine is None:
         raise PrivacyError(
-            f"a row holds a value that is not finite or beyond {_LARGEST:g}. Nothing "
-            "was computed."
+            f"a row holds a value that is not finite or beyond {_LARGEST:g}.",
+            effect=Effect.NOTHING_COMPUTED,
         )
     return fine
 

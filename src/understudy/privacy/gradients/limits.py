@@ -42,7 +42,7 @@ import torch
 from torch import Tensor
 
 from understudy.ground.check import in_range, whole
-from understudy.ground.errors import ConfigError, PrivacyError
+from understudy.ground.errors import ConfigError, Effect, PrivacyError
 from understudy.ground.settings import Takes, between, listed, whole_to
 
 FACTOR = 1e9  # the longest factor of a person's gradient in a layer
@@ -162,7 +162,8 @@ def full(device: torch.device) -> Iterator[None]:
                 f"Float32 products on {device} have fewer bits than asked for: a "
                 "clipped sum could move by more "
                 "than its bound. Is NVIDIA_TF32_OVERRIDE or DNNL_DEFAULT_FPMATH_MODE "
-                "set? Nothing was computed."
+                "set?",
+                effect=Effect.NOTHING_COMPUTED,
             )
         yield
 

@@ -18,7 +18,7 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from understudy.ground.check import in_range
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients.limits import honest
 from understudy.privacy.noise import Rng
@@ -74,7 +74,8 @@ class GradientVote:
         _, rows, width = gradients.shape
         if self.top > width:
             raise ConfigError(
-                f"top = {self.top} is more than the {width} columns. Nothing was sent."
+                f"top = {self.top} is more than the {width} columns.",
+                effect=Effect.NOTHING_SENT,
             )
         # Eq. 4.8: exactly K, ties or not
         places = gradients.abs().topk(self.top, 2, sorted=False).indices

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.ground.check import not_negative, one_of, positive, whole
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.noise import Rng
 
@@ -71,15 +71,15 @@ class Rappor:
         one_of(BOUNDS, bound=self.bound)
         if max(self.sizes, default=1) < 2:
             raise ConfigError(
-                "no column has two levels: there is nothing to report. Nothing was "
-                "charged."
+                "no column has two levels: there is nothing to report.",
+                effect=Effect.NOTHING_CHARGED,
             )
         if self.flips >= _ODDS // 2:
             said = (
                 f"epsilon={self.epsilon:g} over {self.width} bits leaves nothing but "
                 "noise"
             )
-            raise ConfigError(f"{said}. Nothing was charged.")
+            raise ConfigError(f"{said}.", effect=Effect.NOTHING_CHARGED)
 
     @property
     def event(self) -> DpEvent:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.ground.check import in_range
-from understudy.ground.errors import ConfigError, PrivacyError
+from understudy.ground.errors import ConfigError, Effect, PrivacyError
 from understudy.privacy.noise.ciphers import (
     BLOCK,
     SMALL,
@@ -76,16 +76,14 @@ class Rng(ABC):
         """
         return self._seeded
 
-    def require_secret(self, holder: str, *, nothing: str) -> None:
-        """PrivacyError where noise could be repeated or guessed: for a real ledger;
-        `nothing` happened to rows.
-        """
+    def require_secret(self, holder: str, *, effect: Effect) -> None:
+        """PrivacyError where noise could be repeated or guessed: for a real ledger."""
         if self.seeded or not self.secure:
             problem = (
                 f"noise from {self.name} could be repeated or guessed here, and this "
                 "ledger is real"
             )
-            raise PrivacyError(f"{holder}: {problem}. {nothing}")
+            raise PrivacyError(f"{holder}: {problem}.", effect=effect)
 
     @abstractmethod
     def _words(self, n: int, device: torch.device) -> Any:

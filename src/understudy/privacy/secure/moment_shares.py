@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.ground.check import in_range, whole
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.noise.ciphers import BLOCK
 from understudy.privacy.secure.ring import FIELD, SEED, Field, Numbers
 from understudy.privacy.secure.table_shares import (
@@ -74,7 +74,7 @@ class Vectors:
                 f"an upload of {self.words:,} words is longer than {_MOST_WORDS:,}: "
                 "take fewer features"
             )
-            raise ConfigError(f"{problem}. Nothing was charged.")
+            raise ConfigError(f"{problem}.", effect=Effect.NOTHING_CHARGED)
 
     @property
     def radius(self) -> int:

@@ -66,7 +66,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.ground.check import positive
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.accounting import calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.gaussian import SMOOTHING_SCALE
@@ -194,7 +194,8 @@ def noise_for(multiplier: float, sensitivity: float) -> float:
     sigma = float(rounded_up(max(discrete, _MIN_SIGMA)))
     if sigma > LARGEST / 1.5:
         raise ConfigError(
-            f"noise of {sigma:g} is more than can be drawn. Nothing was charged."
+            f"noise of {sigma:g} is more than can be drawn.",
+            effect=Effect.NOTHING_CHARGED,
         )
     return sigma
 

@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.privacy.noise.ciphers import BLOCK, keystream
 
 Words = NDArray[np.unsignedinteger[Any]]  # numbers of a ring
@@ -85,8 +85,8 @@ class Ring:
         size = math.prod(shape) * self.dtype.itemsize
         if len(data) != size:
             raise MessageError(
-                f"{len(data):,} bytes came where {size:,} were due. Nothing was "
-                "computed."
+                f"{len(data):,} bytes came where {size:,} were due.",
+                effect=Effect.NOTHING_COMPUTED,
             )
         return np.frombuffer(data, dtype=self.dtype).reshape(shape)
 

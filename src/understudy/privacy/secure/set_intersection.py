@@ -39,7 +39,7 @@ from nacl.exceptions import RuntimeError as SodiumError
 from numpy.typing import NDArray
 
 from understudy.data.encoding.values import starts_of
-from understudy.ground.errors import AlignmentError, ConfigError
+from understudy.ground.errors import AlignmentError, ConfigError, Effect
 
 Masked: TypeAlias = NDArray[np.uint8]  # (n, 32): u-coordinates, little-endian
 Rows: TypeAlias = NDArray[np.int64]
@@ -288,7 +288,8 @@ def agree_on_kind(kinds: Mapping[str, str]) -> None:
     if len(set(kinds.values())) > 1:
         stated = ", ".join(f"{name} has {kind} ids" for name, kind in kinds.items())
         raise AlignmentError(
-            f"{stated}: these never match. Give all parties one kind. Nothing was sent."
+            f"{stated}: these never match. Give all parties one kind.",
+            effect=Effect.NOTHING_SENT,
         )
 
 
@@ -324,12 +325,13 @@ def canonical_ids(ids: Iterable[object]) -> Ids:
         sizes.append(np.fromiter(map(len, written), np.int64))
         marks.append(np.fromiter(map(hash, written), np.int64))
     if not parts:
-        raise AlignmentError("There are no ids to align. Nothing was sent.")
+        raise AlignmentError("There are no ids to align.", effect=Effect.NOTHING_SENT)
     if len(kind_counts) > 1:
         raise AlignmentError(
             f"The ids are of two kinds, {kind_counts['integer']:,} integer and "
             f"{kind_counts['text']:,} text: "
-            '7 and "7" never match. Make the column one kind. Nothing was sent.'
+            '7 and "7" never match. Make the column one kind.',
+            effect=Effect.NOTHING_SENT,
         )
     kind = next(iter(kind_counts))
     all_ids = Ids(kind, b"".join(parts), starts_of(np.concatenate(sizes)))
@@ -344,8 +346,8 @@ def _refuse_repeated(ids: Ids) -> None:
     if times > 1:
         raise AlignmentError(
             f"{len(ids) - len(counts):,} of {len(ids):,} rows repeat the id of another "
-            f"row, for instance {example.decode()}: a person takes one row. Nothing "
-            "was sent."
+            f"row, for instance {example.decode()}: a person takes one row.",
+            effect=Effect.NOTHING_SENT,
         )
 
 
@@ -388,7 +390,7 @@ def _refuse_first(values: list[Any], bad: list[bool], before: int) -> NoReturn:
         )
     else:
         why = f"is a {type(value).__name__}: ids are whole numbers or text"
-    raise AlignmentError(f"ids[{row}] = {value!r} {why}. Nothing was sent.")
+    raise AlignmentError(f"ids[{row}] = {value!r} {why}.", effect=Effect.NOTHING_SENT)
 
 
 def _hash_to_curve(prefix: bytes, ids: list[bytes]) -> list[bytes]:

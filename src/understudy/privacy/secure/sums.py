@@ -74,7 +74,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from understudy.ground.check import whole
-from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.privacy.noise import rounded_up
 from understudy.privacy.secure.ring import SEED, Bits, Ring, Words
 
@@ -98,7 +98,9 @@ class KeyPair:
         try:
             return self._key.exchange(X25519PublicKey.from_public_bytes(public))
         except (ValueError, TypeError):  # a wrong length, or a point of small order
-            raise MessageError("a public key is not one. Nothing was sent.") from None
+            raise MessageError(
+                "a public key is not one.", effect=Effect.NOTHING_SENT
+            ) from None
 
 
 def fingerprint(names_and_keys: Mapping[str, bytes]) -> str:
@@ -167,7 +169,8 @@ class Channel:
             raise MessageError(
                 f"{self.name}: this is not message {self.received + 1} of {self.peer} "
                 "in this run: it was changed, repeated or put out of order, or the two "
-                "were told different things. Nothing was computed."
+                "were told different things.",
+                effect=Effect.NOTHING_COMPUTED,
             ) from None
         self.received += 1
         self._received_digest = _extend(self._received_digest, data)
@@ -230,12 +233,12 @@ def connect(
     """
     if keys.get(name) != pair.public:
         raise MessageError(
-            f"{name}: the list of keys does not hold the key of {name}. Nothing was "
-            "sent."
+            f"{name}: the list of keys does not hold the key of {name}.",
+            effect=Effect.NOTHING_SENT,
         )
     if len(set(keys.values())) < len(keys):
         raise MessageError(
-            f"{name}: two holders are listed with one key. Nothing was sent."
+            f"{name}: two holders are listed with one key.", effect=Effect.NOTHING_SENT
         )
     channels = {}
     for peer, public in keys.items():
@@ -266,7 +269,7 @@ def unseal(pair: KeyPair, sealed: bytes, context: bytes) -> bytes:
         return cipher.decrypt(_NONCE_OF_ONE, sealed[32:], context)
     except (InvalidTag, ValueError):
         raise MessageError(
-            "a sealed message does not open. Nothing was computed."
+            "a sealed message does not open.", effect=Effect.NOTHING_COMPUTED
         ) from None
 
 
@@ -310,7 +313,8 @@ def noise_share(sigma: Fraction, parties: int, *, colluding: int = 1) -> Fractio
         raise ConfigError(
             f"colluding must be below the number of parties, {parties}, not "
             f"{colluding}: against all others "
-            f"together it is {parties - 1}. Nothing was charged."
+            f"together it is {parties - 1}.",
+            effect=Effect.NOTHING_CHARGED,
         )
     honest = parties - colluding
     if honest <= 1 or not sigma:
@@ -374,8 +378,8 @@ class Factor:
         """X − R of the next chunk: (n, width)."""
         if x.ndim != 2 or x.shape[1] != self.width:
             raise MessageError(
-                f"a chunk of {self.width} columns was due, not {x.shape}. Nothing was "
-                "sent."
+                f"a chunk of {self.width} columns was due, not {x.shape}.",
+                effect=Effect.NOTHING_SENT,
             )
         masks = self.ring.uniform(self.seed, self.masked, *x.shape)
         self.masked += 1
@@ -386,8 +390,8 @@ class Factor:
         shape = (len(x), self.peer_width)
         if other.shape != shape or self.multiplied >= self.masked:
             raise MessageError(
-                f"a masked chunk of {shape} was due, not {other.shape}. Nothing was "
-                "computed."
+                f"a masked chunk of {shape} was due, not {other.shape}.",
+                effect=Effect.NOTHING_COMPUTED,
             )
         if self.first:
             masks = self.ring.uniform(self.seed, self.multiplied, *x.shape)
@@ -402,13 +406,15 @@ class Factor:
         """
         shape = self._total.shape
         if (correction is None) != self.first or self.multiplied != self.masked:
-            raise MessageError("the product is not complete. Nothing was sent.")
+            raise MessageError(
+                "the product is not complete.", effect=Effect.NOTHING_SENT
+            )
         if correction is None:
             correction = self.ring.uniform(self.seed, _CORRECTION, *shape)
         elif correction.shape != shape:
             raise MessageError(
-                f"a correction of {shape} was due, not {correction.shape}. Nothing was "
-                "sent."
+                f"a correction of {shape} was due, not {correction.shape}.",
+                effect=Effect.NOTHING_SENT,
             )
         return self._total + correction
 

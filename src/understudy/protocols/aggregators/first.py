@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.kinds import NoRows
-from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import Spend, planned_gaussians
 from understudy.privacy.accounts.budget import Budget
@@ -77,8 +77,8 @@ def protocol_of(terms: type[Terms], **more: Any) -> Protocol:
             return UploadParty(name, rows, ledger, terms=terms, **given)
         if rows.box is not None and not hasattr(terms.form, "decodes"):
             raise ConfigError(
-                f"{name}: uploads of tables alone are collected from devices. Nothing "
-                "was charged."
+                f"{name}: uploads of tables alone are collected from devices.",
+                effect=Effect.NOTHING_CHARGED,
             )
         kind = SecondAggregator if rows.box is None else CollectingParty
         return kind(name, rows, ledger, terms=terms, **given)
@@ -156,8 +156,8 @@ def _collected(
     saved = store.noted(RELEASED) if store is not None and resume else None
     if saved is not None and saved["config"] != told:
         raise ConfigError(
-            "The saved run has other settings: resume it as it was. Nothing was "
-            "charged."
+            "The saved run has other settings: resume it as it was.",
+            effect=Effect.NOTHING_CHARGED,
         )
     if saved is None:
         saved = FirstAggregator.open(plan, parties, schemas).released() | {
@@ -202,7 +202,8 @@ class FirstAggregator(Tally):
             raise ConfigError(
                 f"{sum(hosted.values()):,} people are more than {most:,}, whom a sum "
                 "of numbers of this length can "
-                "hold: take fewer bits. Nothing was charged or sent."
+                "hold: take fewer bits.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         for start in range(0, max(hosted.values(), default=0), size):
             here = {

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from understudy.data.encoding.population import population_of
 from understudy.data.kinds import AnySchema
-from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.errors import ConfigError, Effect, PartyError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.ciphers import keystream
@@ -57,8 +57,8 @@ class UploadParty(HostParty):
     def open(self, ask: Begin) -> Hosting:
         if not self.terms.family.holds(self.data):
             raise ConfigError(
-                f"{self.name}: these uploads are of {self.terms.rows_are}. Nothing "
-                "was charged."
+                f"{self.name}: these uploads are of {self.terms.rows_are}.",
+                effect=Effect.NOTHING_CHARGED,
             )
         plan = self.terms_told(ask, self.data.schema)
         return Hosting(population_of(self.data), plan.event, 1)
@@ -70,13 +70,13 @@ class UploadParty(HostParty):
         )
         if len(ask.key) != 32 or plan.aggregator == self.name:
             raise PartyError(
-                f"{self.name}: this is no aggregator, or its key is none. Nothing was "
-                "charged or sent."
+                f"{self.name}: this is no aggregator, or its key is none.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         if plan.config.key not in ("", ask.key.hex()):
             raise PartyError(
-                f"{self.name}: this is another key than the run's settings name. "
-                "Nothing was charged or sent."
+                f"{self.name}: this is another key than the run's settings name.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         self.key = ask.key
         self.context = context_of(self.run, ask.config, ask.schemas, ask.key)
@@ -118,7 +118,8 @@ class UploadParty(HostParty):
         if self.ledger.spend(against="anyone", run=self.run):
             raise PartyError(
                 f"{self.name}: people here have uploaded in this run, and a second "
-                "upload would count them twice. Nothing was charged or sent."
+                "upload would count them twice.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         begun = super()._begin(ask)
         self.secret = self.rng.bytes(SEED)

@@ -44,7 +44,7 @@ from understudy.data.encoding.population import Population
 from understudy.data.kinds import TABLE, Family
 from understudy.data.schema import Schema
 from understudy.generators.parts import GeneratorParts
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.models.network import pick_device
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
@@ -90,7 +90,7 @@ class TableTerms(Terms):
     def bare(config: Config, schema: Schema) -> Schema:
         if config.target is not None and config.target not in schema.names:
             raise ConfigError(
-                f'nobody has a column "{config.target}". Nothing was charged.'
+                f'nobody has a column "{config.target}".', effect=Effect.NOTHING_CHARGED
             )
         return Schema(columns=schema.columns)
 

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from understudy.data.kinds import NoRows
 from understudy.ground.durable import replace
-from understudy.ground.errors import MessageError, PartyError
+from understudy.ground.errors import Effect, MessageError, PartyError
 from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -180,8 +180,8 @@ class SecondAggregator(Party):
         )
         if plan.config.key not in ("", pair.public.hex()):
             raise PartyError(
-                f"{self.name}: the run's settings name another key than this one's. "
-                "Nothing was sent."
+                f"{self.name}: the run's settings name another key than this one's.",
+                effect=Effect.NOTHING_SENT,
             )
         self.begun = ask
         self.pair = pair
@@ -245,13 +245,13 @@ class SecondAggregator(Party):
         mark = self.tally.mark
         if (ask.people, ask.mark) != (people, mark):
             raise MessageError(
-                f"{self.name}: the server adds up other people than passed here. "
-                "Nothing was charged or sent."
+                f"{self.name}: the server adds up other people than passed here.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         if people < (least := plan.config.least_people):
             raise PartyError(
-                f"{self.name}: {people:,} people passed, and {least:,} are the least. "
-                "Nothing was charged or sent."
+                f"{self.name}: {people:,} people passed, and {least:,} are the least.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         key = fingerprint({self.name: pair.public})
         what = (
@@ -287,8 +287,8 @@ class SecondAggregator(Party):
         kept = unpack(file.read_bytes()) if file is not None and file.exists() else None
         if not isinstance(kept, dict) or kept["mark"] != self.tally.mark:
             raise PartyError(
-                f"{self.name}: a sum of this run was released. Nothing was charged or "
-                "sent."
+                f"{self.name}: a sum of this run was released.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         sums: Tensor = kept["sums"]
         return sums
@@ -301,8 +301,8 @@ class SecondAggregator(Party):
         self.plan = self.terms.as_told(ask.config, ask.schemas, self.name, self.schema)
         if self.plan.aggregator != self.name:
             raise PartyError(
-                f"{self.name}: {self.plan.aggregator} is to aggregate. Nothing was "
-                "sent."
+                f"{self.name}: {self.plan.aggregator} is to aggregate.",
+                effect=Effect.NOTHING_SENT,
             )
         self.tally = Tally(self.plan)
         return self.plan

@@ -24,7 +24,7 @@ from understudy.data.kinds import TABLE, AnySchema, Family, protected_unit, sche
 from understudy.data.schema import public_of
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import one_of, plain_name
-from understudy.ground.errors import ConfigError, MessageError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, MessageError, SchemaError
 from understudy.ground.settings import POSITIVE, WHOLE, Takes, setting, whole_to
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.budget import Budget, in_units
@@ -57,13 +57,13 @@ class Upload(Call, kind="aggregators.upload"):
 def _check_key(key: Any) -> None:
     if not isinstance(key, str) or (key and not re.fullmatch("[0-9a-f]{64}", key)):
         raise ConfigError(
-            f"key must be 32 bytes in hex, not {key!r}. Nothing was charged."
+            f"key must be 32 bytes in hex, not {key!r}.", effect=Effect.NOTHING_CHARGED
         )
 
 
 PARTY = Takes(
     "a party's name",
-    lambda name: plain_name(aggregator=name, nothing="Nothing was charged."),
+    lambda name: plain_name(aggregator=name, effect=Effect.NOTHING_CHARGED),
 )
 KEY = Takes("32 bytes in hex", _check_key)
 
@@ -142,7 +142,8 @@ class Terms(ABC):
         )
         if not fits or _described(told[name]) != _described(own):
             raise SchemaError(
-                f"{name}: the run is about another schema. Nothing was charged or sent."
+                f"{name}: the run is about another schema.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         return cls.joint(cls.settings(**config), told)
 
@@ -154,17 +155,20 @@ class Terms(ABC):
         one_of(schemas, aggregator=config.aggregator)
         if len(schemas) < 2:
             raise ConfigError(
-                "there is an aggregator, and nobody who uploads. Nothing was charged."
+                "there is an aggregator, and nobody who uploads.",
+                effect=Effect.NOTHING_CHARGED,
             )
         if config.most_holders >= len(schemas):
             raise ConfigError(
                 f"most_holders={config.most_holders}, and there are "
-                f"{len(schemas) - 1} hosts. Nothing was charged."
+                f"{len(schemas) - 1} hosts.",
+                effect=Effect.NOTHING_CHARGED,
             )
         for name, schema in schemas.items():
             if not cls.family.describes(schema):
                 raise ConfigError(
-                    f"{name}: these uploads are of {cls.rows_are}. Nothing was charged."
+                    f"{name}: these uploads are of {cls.rows_are}.",
+                    effect=Effect.NOTHING_CHARGED,
                 )
         all_alike({name: _described(schema) for name, schema in schemas.items()})
         made = cls(config, cls.bare(config, next(iter(schemas.values()))))
@@ -273,7 +277,8 @@ class Terms(ABC):
         )
         if not good or bool(((part < 0) | (part >= self.field.prime)).any()):
             raise MessageError(
-                f"{whose}: {shape} numbers of the field were due. Nothing was added up."
+                f"{whose}: {shape} numbers of the field were due.",
+                effect=Effect.NOTHING_COMPUTED,
             )
         return np.asarray(part.numpy().astype(np.uint64))
 

@@ -35,7 +35,7 @@ from understudy.data.encoding.population import population_of
 from understudy.data.kinds import ARRAYS, ArraySchema, one_label, schema_from
 from understudy.data.schema import public_of
 from understudy.generators.parts import ClassifierParts, GeneratorParts
-from understudy.ground.errors import ConfigError, MessageError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, MessageError, SchemaError
 from understudy.ground.pack import Value
 from understudy.ground.settings import WHOLE, Takes, between, setting, whole_to
 from understudy.models.cohort.classifier import LogisticRegression
@@ -106,8 +106,8 @@ class Terms:
         self.seed = config.seed
         if self.classes > _MOST_BLOCKS:
             raise ConfigError(
-                f"{self.classes:,} classes are more than {_MOST_BLOCKS:,}. Nothing "
-                "was charged."
+                f"{self.classes:,} classes are more than {_MOST_BLOCKS:,}.",
+                effect=Effect.NOTHING_CHARGED,
             )
         self.frame = Frame.from_schema(schema, config.features)
         self.mechanism = NearestCodes.best(config.epsilon_total)
@@ -137,13 +137,13 @@ class ClassMeansParty(HostParty):
         rows = self.data
         if not ARRAYS.holds(rows) or rows.classes is None:
             raise ConfigError(
-                f"{self.name}: class-means is for images and series with a label. "
-                "Nothing was charged."
+                f"{self.name}: class-means is for images and series with a label.",
+                effect=Effect.NOTHING_CHARGED,
             )
         if public_of(schema_from(ask.schema)) != public_of(rows.schema):
             raise SchemaError(
-                f"{self.name}: the run is about another schema. Nothing was charged "
-                "or sent."
+                f"{self.name}: the run is about another schema.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         self.terms = Terms(config, rows.schema)
         return Hosting(population_of(rows), PureDp(config.epsilon_total), 1)
@@ -158,13 +158,13 @@ class ClassMeansParty(HostParty):
         )
         if not whole_numbers or bool(((centre > _FAR) | (centre < -_FAR)).any()):
             raise MessageError(
-                f"{self.name}: a centre is {due[0]} whole numbers up to {_FAR:,}. "
-                "Nothing was charged or sent."
+                f"{self.name}: a centre is {due[0]} whole numbers up to {_FAR:,}.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         if type(ask.directions) is not bool:
             raise MessageError(
-                f"{self.name}: directions is true or false. Nothing was charged or "
-                "sent."
+                f"{self.name}: directions is true or false.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 
     def reports(self, ask: Round) -> Value:

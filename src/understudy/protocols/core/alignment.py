@@ -32,6 +32,7 @@ from torch import Tensor
 from understudy.ground.errors import (
     AlignmentError,
     ArtefactError,
+    Effect,
     PartyError,
     SchemaError,
 )
@@ -142,7 +143,8 @@ class AlignedParty(Party):
         elif table.repeated:
             raise AlignmentError(
                 f"{table.source}: {table.repeated:,} of {table.rows:,} rows repeat the "
-                "id of another row: a person takes one row. Nothing was sent."
+                "id of another row: a person takes one row.",
+                effect=Effect.NOTHING_SENT,
             )
         self.watch: Watcher | None = None
         self._masked = self._to_mask = 0
@@ -169,17 +171,20 @@ class AlignedParty(Party):
                 raise PartyError(
                     "an id of the long table cannot be matched: it begins or ends with "
                     "a space, holds an invisible character, or is of another kind than "
-                    "the others. Nothing was sent."
+                    "the others.",
+                    effect=Effect.NOTHING_SENT,
                 ) from error
-            raise AlignmentError(f"{self.table.source}: {error}") from error
+            raise AlignmentError(
+                f"{self.table.source}: {error.message}", effect=error.effect
+            ) from error
 
     @property
     def aligned(self) -> "Table":
         """The rows of the shared people, in the order that all parties have them."""
         if self._aligned is None:
             raise PartyError(
-                f"{self.name}: its people are not aligned yet. Nothing was computed "
-                "or sent."
+                f"{self.name}: its people are not aligned yet.",
+                effect=Effect.NOTHING_COMPUTED_OR_SENT,
             )
         return self._aligned
 
@@ -268,7 +273,7 @@ class AlignedParty(Party):
                 case SharedPositions():
                     return self._found(ask)
         except AlignmentError as error:
-            raise AlignmentError(f"{self.name}: {error}") from error
+            raise error.restated(f"{self.name}: {error.message}") from error
         return super().answer(ask)
 
     def _mask_own(self, ask: MaskOwn) -> MaskedIds:
@@ -364,7 +369,8 @@ class AlignedParty(Party):
         if held["people"] != self.table.rows:
             raise ArtefactError(
                 f"{self.name}: the saved state is about {held['people']:,} people, the "
-                f"table has {self.table.rows:,}. Nothing was computed or sent."
+                f"table has {self.table.rows:,}.",
+                effect=Effect.NOTHING_COMPUTED_OR_SENT,
             )
         self._mask = self._rows = self._aligned = None
         mask = held["mask"]
@@ -405,7 +411,8 @@ def align_grid(
     """
     if len(groups) < 2:
         raise AlignmentError(
-            f"Alignment needs two parties or more, not {len(groups)}. Nothing was sent."
+            f"Alignment needs two parties or more, not {len(groups)}.",
+            effect=Effect.NOTHING_SENT,
         )
     met = parties.ask(Introduce())
     people = {name: int(reply.people.value) for name, reply in met.items()}
@@ -415,15 +422,16 @@ def align_grid(
             raise AlignmentError(
                 "Where several parties hold other people of the same columns, their "
                 "schemas must name a person "
-                "column: row by row nobody can be matched. Nothing was sent."
+                "column: row by row nobody can be matched.",
+                effect=Effect.NOTHING_SENT,
             )
         if len(set(people.values())) > 1:
             stated = ", ".join(
                 f"{name} has {size:,} rows" for name, size in people.items()
             )
             raise AlignmentError(
-                f"{stated}: without a person column they must match row by row. "
-                "Nothing was sent."
+                f"{stated}: without a person column they must match row by row.",
+                effect=Effect.NOTHING_SENT,
             )
         parties.ask(SharedPositions(positions=None))
         return {tuple(group[0] for group in groups): people[parties.names[0]]}

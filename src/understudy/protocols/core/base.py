@@ -21,6 +21,7 @@ from understudy.ground.durable import own_folder, replace
 from understudy.ground.errors import (
     ArtefactError,
     BareReplyError,
+    Effect,
     MessageError,
     PrivacyError,
 )
@@ -55,7 +56,9 @@ class Public:
 
     def __post_init__(self) -> None:
         if not self.reason.strip():
-            raise BareReplyError("A public value needs a reason. Nothing was sent.")
+            raise BareReplyError(
+                "A public value needs a reason.", effect=Effect.NOTHING_SENT
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +126,8 @@ class Reply(Message):
             if not isinstance(getattr(self, field.name), Paid | Public):
                 raise BareReplyError(
                     f"{self.kind()}.{field.name} has neither a receipt nor a public "
-                    "reason. Nothing was sent."
+                    "reason.",
+                    effect=Effect.NOTHING_SENT,
                 )
 
 
@@ -193,7 +197,8 @@ class Party(ABC):
             raise PrivacyError(
                 f"{name}: seeded noise can be repeated by anyone who knows the seed, "
                 "so it is for rehearsals; "
-                "this ledger is real. Nothing was charged or sent."
+                "this ledger is real.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 
     def charge(self, event: DpEvent, *, what: str, **more: Any) -> Receipt:
@@ -313,15 +318,16 @@ class Party(ABC):
         if state.get("real", self.ledger.real) != self.ledger.real:
             raise ArtefactError(
                 f"{self.name}: a rehearsal is resumed as a rehearsal, and a run with a "
-                "real ledger with that ledger. Nothing was charged."
+                "real ledger with that ledger.",
+                effect=Effect.NOTHING_CHARGED,
             )
         if "rng" in state and self.rng.seeded:
             self.rng.load_state_dict(state["rng"])
 
     def unexpected(self, ask: Ask) -> MessageError:
         return MessageError(
-            f"{self.name}: {ask.kind()} was not expected here. Nothing was computed "
-            "or sent."
+            f"{self.name}: {ask.kind()} was not expected here.",
+            effect=Effect.NOTHING_COMPUTED_OR_SENT,
         )
 
     def _file(self, round: int) -> Path:

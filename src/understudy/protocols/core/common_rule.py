@@ -15,7 +15,7 @@ from understudy.data.encoding.features import (
 )
 from understudy.data.kinds import FLAT, TABLE, AnySchema
 from understudy.data.schema import Schema
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 
 R = TypeVar("R")
 
@@ -44,7 +44,8 @@ def _rule(name: str, described: AnySchema | Features) -> Slots | Values:
     if not FLAT.describes(described):
         raise ConfigError(
             f"{name} brings people from arrays with classes; here rows are tables, "
-            "series or images by a schema. Nothing was charged."
+            "series or images by a schema.",
+            effect=Effect.NOTHING_CHARGED,
         )
     # Who holds the rows may call the person, and note things, as they like.
     return rule_of(replace(described, person=None, rows_are_people=False, note=""))
@@ -58,7 +59,8 @@ def all_alike(rules: Mapping[str, R]) -> R:
             raise ConfigError(
                 f"{first} and {name} do not describe their rows in the same way: over "
                 "rows, all parties have the same "
-                "columns, levels and bounds. Nothing was charged."
+                "columns, levels and bounds.",
+                effect=Effect.NOTHING_CHARGED,
             )
     return rule
 
@@ -67,15 +69,16 @@ def _features(schema: Schema | Features, target: str | None) -> Features:
     if TABLE.describes(schema):
         if target is None:
             raise ConfigError(
-                "target is missing: which column is the class? Nothing was charged."
+                "target is missing: which column is the class?",
+                effect=Effect.NOTHING_CHARGED,
             )
         schema = TableFeatures(schema, target)
     if not isinstance(schema, TableFeatures):
         return schema
     if target not in (None, schema.target):
         raise ConfigError(
-            f"target is {target!r}, but a population's is {schema.target!r}. Nothing "
-            "was charged."
+            f"target is {target!r}, but a population's is {schema.target!r}.",
+            effect=Effect.NOTHING_CHARGED,
         )
     # Who holds the rows may call the person, and note things, as they like.
     return TableFeatures(

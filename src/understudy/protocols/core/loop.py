@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.ground.check import whole
 from understudy.ground.durable import own_folder, replace
-from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError
+from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError, Effect
 from understudy.ground.pack import pack, unpack
 from understudy.protocols.core.base import Ask, Keep, Parties, Progress, Return, Watcher
 
@@ -134,8 +134,8 @@ class Present:
             whole(at_least=at_least)
             if at_least > len(self.all):
                 raise ConfigError(
-                    f"at_least={at_least}, and there are {len(self.all)} parties. "
-                    "Nothing was charged."
+                    f"at_least={at_least}, and there are {len(self.all)} parties.",
+                    effect=Effect.NOTHING_CHARGED,
                 )
         self.parties = parties
         self.at_least = at_least
@@ -250,7 +250,8 @@ class Checkpoint:
         if saved is not None and saved.pop("plan", None) != plan:
             raise ConfigError(
                 "what was measured is not what these settings ask for: resume with "
-                "those of the run. Nothing was charged."
+                "those of the run.",
+                effect=Effect.NOTHING_CHARGED,
             )
         return saved
 

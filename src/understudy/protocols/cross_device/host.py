@@ -35,6 +35,7 @@ from understudy.data.schema import Schema
 from understudy.ground.errors import (
     ArtefactError,
     BudgetExceeded,
+    Effect,
     LedgerError,
     PartyError,
     PrivacyError,
@@ -196,7 +197,8 @@ class HostParty(Party):
             if not able.any():
                 raise BudgetExceeded(
                     f"{self.name}: none of {len(able):,} people has enough left for "
-                    f"{self.before}{self.hosting.cap} reports. Nothing was sent."
+                    f"{self.before}{self.hosting.cap} reports.",
+                    effect=Effect.NOTHING_SENT,
                 ) from refusal
         self.begun = ask
         limit = None if budget.epsilon == math.inf else asdict(budget)
@@ -220,7 +222,8 @@ class HostParty(Party):
             raise BudgetExceeded(
                 f"{self.name}: {self.before}{cap} reports of one person cost ε={cost} "
                 f"at δ={budget.delta:g}, "
-                f"but this run may cost {budget}. Nothing was sent."
+                f"but this run may cost {budget}.",
+                effect=Effect.NOTHING_SENT,
             )
 
     def _round(self, ask: Call) -> Reported:
@@ -266,15 +269,16 @@ class HostParty(Party):
         )
         if not once or not bool(((people >= 0) & (people < len(self.places))).all()):
             raise PartyError(
-                f"{self.name}: the ask names a person twice, or one who is not here. "
-                "Nothing was charged or sent."
+                f"{self.name}: the ask names a person twice, or one who is not here.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         over = int((self.participations[people] >= self.hosting.cap).sum())
         if over:
             raise PartyError(
                 f"{self.name}: {over:,} of {len(people):,} asked people have reported "
                 f"{self.hosting.cap} times, "
-                "which is the cap of this run. Nothing was charged or sent."
+                "which is the cap of this run.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 
     def _open(self, ask: Opening) -> None:
@@ -302,7 +306,8 @@ class HostParty(Party):
                 raise ArtefactError(
                     f"{self.name}: the saved state is about {state['people']:,} "
                     "people, and there "
-                    f"are {self.population.people:,}. Nothing was computed or sent."
+                    f"are {self.population.people:,}.",
+                    effect=Effect.NOTHING_COMPUTED_OR_SENT,
                 )
             self.places = state["places"]
             self.participations = state["participations"]

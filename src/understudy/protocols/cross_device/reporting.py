@@ -17,7 +17,7 @@ from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 
 from understudy.ground.check import in_range, known_keys, one_of, positive
-from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.errors import ConfigError, Effect, PartyError
 from understudy.ground.settings import (
     POSITIVE,
     WHOLE,
@@ -168,8 +168,8 @@ class Reporting(Declared):
                 else "either epsilon (of one report) or"
             )
             raise ConfigError(
-                f'reporter "{self.reporter}" takes {wants} epsilon_total. Nothing was '
-                "charged."
+                f'reporter "{self.reporter}" takes {wants} epsilon_total.',
+                effect=Effect.NOTHING_CHARGED,
             )
         if self.reporter != "none":
             check_epsilon(self.epsilon_report)

@@ -30,6 +30,7 @@ from understudy.ground.check import in_range, whole
 from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
+    Effect,
     PartyError,
     PrivacyError,
 )
@@ -90,8 +91,8 @@ class LearningParty(HostParty):
         self.network = config.network_for(population.features)
         if self.network.describe() != ask.network:
             raise PartyError(
-                f"{self.name}: the server's network does not fit these rows. Nothing "
-                "was charged."
+                f"{self.name}: the server's network does not fit these rows.",
+                effect=Effect.NOTHING_CHARGED,
             )
         self.poison = config.poison
         self.device = pick_device(config.device)
@@ -99,7 +100,8 @@ class LearningParty(HostParty):
             if self.ledger.real:
                 raise PrivacyError(
                     f"{self.name}: poisoned clients are for rehearsals; this ledger "
-                    "is real. Nothing was sent."
+                    "is real.",
+                    effect=Effect.NOTHING_SENT,
                 )
             self.liars = self.poison.liars(population.people, config.seed)
         dims = config.dims(self.network)
@@ -115,7 +117,8 @@ class LearningParty(HostParty):
         ):
             raise PartyError(
                 f"{self.name}: the weights are not {self.size:,} finite numbers of 32 "
-                "bits. Nothing was charged or sent."
+                "bits.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         in_range(*RATES, rate=ask.rate)
 
@@ -157,8 +160,8 @@ def with_classes(party: HostParty, target: str | None) -> Population:
         return party.data
     if target is None or not TABLE.holds(party.data):
         raise PartyError(
-            f"{party.name}: rows need a class, and no target is named. Nothing was "
-            "charged."
+            f"{party.name}: rows need a class, and no target is named.",
+            effect=Effect.NOTHING_CHARGED,
         )
     return Population.from_table(party.data, target)
 
@@ -199,8 +202,8 @@ class Cohorts:
             raise ConfigError(
                 f"rounds={rounds} of cohort={cohort} need {rounds * cohort:,} reports, "
                 f"and nobody gives more than cap={cap}: that takes {needed:,} people, "
-                f"and there are {people:,}. Missing: {needed - people:,}. {advice} "
-                "Nothing was charged."
+                f"and there are {people:,}. Missing: {needed - people:,}. {advice}",
+                effect=Effect.NOTHING_CHARGED,
             )
         self.asked = np.zeros(people, dtype=np.int32)
         self._here = np.ones(people, dtype=np.bool_)
@@ -216,7 +219,8 @@ class Cohorts:
         if len(able) < self.cohort:
             raise BudgetExceeded(
                 f"{len(able):,} people are below the cap of {self.cap} reports, and a "
-                f"cohort is {self.cohort}. Nothing was sent."
+                f"cohort is {self.cohort}.",
+                effect=Effect.NOTHING_SENT,
             )
         drawn = rng.choice(able, self.cohort, replace=False)
         # Whoever has no more reports left than rounds follow is missed later: so many

@@ -27,6 +27,7 @@ from understudy.ground.errors import (
     ArtefactError,
     BudgetExceeded,
     ConfigError,
+    Effect,
     SchemaError,
 )
 from understudy.privacy.accounts.accounting import PureDp, Spend
@@ -156,7 +157,8 @@ class Run(ABC):
                 if before != value:
                     raise ArtefactError(
                         f"The saved run has {name}={before!r}, not {value!r}. Resume "
-                        "it as it was. Nothing was charged."
+                        "it as it was.",
+                        effect=Effect.NOTHING_CHARGED,
                     )
         self.hosted = {name: int(info["people"]) for name, info in self.begun.items()}
         self.plan_rounds()
@@ -290,8 +292,8 @@ class Survey(Run):
         for name, schema in schemas.items():
             if not TABLE.describes(schema):
                 raise ConfigError(
-                    f"{name}: {cls.protocol} is for tables, not for arrays. Nothing "
-                    "was charged."
+                    f"{name}: {cls.protocol} is for tables, not for arrays.",
+                    effect=Effect.NOTHING_CHARGED,
                 )
         return Schema(
             columns=all_alike(
@@ -336,13 +338,13 @@ def own_table(party: HostParty, ask: TableOpening, protocol: str) -> Table:
     """The party's table, if the run is about such a one."""
     if not TABLE.holds(party.data):
         raise ConfigError(
-            f"{party.name}: {protocol} is for tables, not for arrays. Nothing was "
-            "charged."
+            f"{party.name}: {protocol} is for tables, not for arrays.",
+            effect=Effect.NOTHING_CHARGED,
         )
     if Schema.from_dict(ask.schema).columns != party.data.schema.columns:
         raise SchemaError(
-            f"{party.name}: the run is about another schema. Nothing was charged or "
-            "sent."
+            f"{party.name}: the run is about another schema.",
+            effect=Effect.NOTHING_CHARGED_OR_SENT,
         )
     return party.data
 

@@ -29,7 +29,7 @@ from understudy.data.encoding.fine import (
     within,
 )
 from understudy.data.schema import Block, Grid, Schema
-from understudy.ground.errors import ConfigError, MessageError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, MessageError, SchemaError
 from understudy.models.tables.merged_levels import (
     MOST_CELLS,
     is_worth_buying,
@@ -81,7 +81,8 @@ class Layout:
         if self.unbounded and not self.fine:
             raise self.unbounded[0].error(
                 "has no bounds. Declare low and high, or let them be found (`fine` "
-                "above 0). Nothing was charged."
+                "above 0).",
+                effect=Effect.NOTHING_CHARGED,
             )
         return {name: within(schema, self.runs) for name, schema in self.told.items()}
 
@@ -190,7 +191,8 @@ class Layout:
         }
         if dtypes != dict.fromkeys(due, torch.int32):
             raise MessageError(
-                f"levels of {len(due)} columns were due. Nothing was charged or sent."
+                f"levels of {len(due)} columns were due.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         cells = [groups[key].numpy() for key in due]
         try:
@@ -203,7 +205,9 @@ class Layout:
                 self.joint, cells, [np.zeros(part.shape) for part in cells], ends
             )
         except SchemaError as error:
-            raise MessageError(f"{error} Nothing was charged or sent.") from None
+            raise MessageError(
+                error.message, effect=Effect.NOTHING_CHARGED_OR_SENT
+            ) from None
         bought = [
             size
             for column, size in zip(columns, levels.sizes, strict=True)
@@ -211,7 +215,8 @@ class Layout:
         ]
         if sum(bought) > most_width(len(bought)):
             raise MessageError(
-                f"{sum(bought):,} levels are too many. Nothing was charged or sent."
+                f"{sum(bought):,} levels are too many.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         return replace(self, levels=levels)
 
@@ -234,8 +239,8 @@ class Layout:
             raise ConfigError(
                 f"the columns have {width:,} levels together{most}, and a joint table "
                 f"of more than {WIDEST:,} cannot be fitted. Declare fewer, or let "
-                "levels be bought: `fine` above 0, and no `bins`. Nothing was read or "
-                "charged."
+                "levels be bought: `fine` above 0, and no `bins`.",
+                effect=Effect.NOTHING_READ_OR_CHARGED,
             )
 
     # What is marked of it: columns (the diagonal) and pairs of columns, (m, m), upper
@@ -255,7 +260,9 @@ class Layout:
         if target is None:
             return torch.empty(0, 2, dtype=torch.int64)
         if target not in self.joint.names:
-            raise ConfigError(f'nobody has a column "{target}". Nothing was charged.')
+            raise ConfigError(
+                f'nobody has a column "{target}".', effect=Effect.NOTHING_CHARGED
+            )
         place = self.joint.names.index(target)
         others = torch.tensor(
             [n for n in range(self.columns) if n != place], dtype=torch.int64
@@ -275,12 +282,13 @@ class Layout:
             wanted[pairs[:, 0], pairs[:, 1]] = True
         if not good or int(wanted.triu(1).sum()) != expected:
             raise MessageError(
-                f"{expected} different pairs of columns were due, the lower first. "
-                "Nothing was charged or sent."
+                f"{expected} different pairs of columns were due, the lower first.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         if not bool(wanted[tuple(self.pairs_with(target).T)].all()):
             raise MessageError(
-                f"all pairs with {target} were due. Nothing was charged or sent."
+                f"all pairs with {target} were due.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         return wanted
 
@@ -365,7 +373,8 @@ class Layout:
             raise MessageError(
                 f"at most {most} different tables of three columns, in two groups of "
                 "holders or one, and of up to "
-                f"{MOST_CELLS:,} cells were due. Nothing was charged or sent."
+                f"{MOST_CELLS:,} cells were due.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         return tuple(named)
 

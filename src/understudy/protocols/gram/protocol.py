@@ -34,7 +34,7 @@ from torch import Tensor
 from understudy.data.encoding.codec import Levels
 from understudy.data.encoding.fine import may_spike
 from understudy.data.schema import Block, Grid
-from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.models.tables.merged_levels import level_count, most_bins
 from understudy.models.tables.spikes import chosen_spikes, named_spikes
 from understudy.models.tables.trees import Trees, TreesRead, levels_counted, runs_of
@@ -149,8 +149,8 @@ class Gram(Study[TableRows]):
             place = self.layout.place(names)
             if place is None or place.across:
                 raise ConfigError(
-                    f"{', '.join(names)} are not three columns of one holder. Nothing "
-                    "was charged."
+                    f"{', '.join(names)} are not three columns of one holder.",
+                    effect=Effect.NOTHING_CHARGED,
                 )
         self.layout.check_width()
         self.grid.check_most_holders(config.most_holders)
@@ -171,7 +171,8 @@ class Gram(Study[TableRows]):
         if self.searched and not searchable:
             raise ConfigError(
                 f"three-way tables are searched among 3 to {MOST_COLUMNS} columns that "
-                "every holder has. Nothing was charged."
+                "every holder has.",
+                effect=Effect.NOTHING_CHARGED,
             )
         # whether something is measured after all pairs were
         self.second = bool(self.twice or self.searched)
@@ -220,7 +221,8 @@ class Gram(Study[TableRows]):
         if self.twice > (pairs := math.comb(layout.columns, 2)):
             raise ConfigError(
                 f"there are {pairs:,} pairs of columns, those with a target among "
-                "them, and no more can be measured twice. Nothing was charged."
+                "them, and no more can be measured twice.",
+                effect=Effect.NOTHING_CHARGED,
             )
         wanted = layout.all_pairs(across=self.across)
         cells = Counter(
@@ -232,7 +234,7 @@ class Gram(Study[TableRows]):
             cells[place.block] += 1
         if not +cells:
             raise ConfigError(
-                "no pair of columns lies across holders. Nothing was charged."
+                "no pair of columns lies across holders.", effect=Effect.NOTHING_CHARGED
             )
         again = self.twice + len(triples) + self.most_triples or self.searched
 
@@ -367,11 +369,12 @@ class Gram(Study[TableRows]):
             isinstance(terms["tables"], Tensor) and not len(terms["tables"])
         ):
             raise MessageError(
-                "no three-way table was due. Nothing was charged or sent."
+                "no three-way table was due.", effect=Effect.NOTHING_CHARGED_OR_SENT
             )
         if len({*map(frozenset, tables)}) < len(tables):
             raise MessageError(
-                "a three-way table was named twice. Nothing was charged or sent."
+                "a three-way table was named twice.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         return self._again(
             name,

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codec, Codes, merged
 from understudy.data.schema import Block
-from understudy.ground.errors import MessageError, PartyError, SchemaError
+from understudy.ground.errors import Effect, MessageError, PartyError, SchemaError
 from understudy.models.tables.spikes import Spikes
 from understudy.models.tables.trees import Trees
 from understudy.privacy.secure.counts import (
@@ -114,8 +114,8 @@ class TableRows:
             yield from whole or map(encode, self._table.code_batches())
         except SchemaError as error:
             raise PartyError(
-                "the table cannot be read again as it was when it was opened. The "
-                "release is paid for, and nothing was sent."
+                "the table cannot be read again as it was when it was opened.",
+                effect=Effect.CHARGED_AND_NOTHING_SENT,
             ) from error
 
     def _trees(self, layout: Layout) -> Trees | None:
@@ -402,8 +402,8 @@ class Threes(Stage[TableRows]):
         good = isinstance(self.upper, Tensor) and self.upper.dtype == torch.bool
         if not good or self.upper.shape != (sum(self.layout.sizes),):
             raise MessageError(
-                "a half for every level of every column was due. Nothing was charged "
-                "or sent."
+                "a half for every level of every column was due.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 
     @cached_property

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from understudy.ground.errors import PartyError, SchemaError
+from understudy.ground.errors import Effect, PartyError, SchemaError
 from understudy.protocols.joint.session import Session
 from understudy.protocols.joint.stage import Choice, Holding, Stage, Study, settings_of
 
@@ -121,7 +121,8 @@ def counted_part(told: dict[str, Any]) -> "Callable[[Piece], dict[str, Any]]":
         except (PartyError, SchemaError):  # which may quote rows, and speak of a charge
             raise PartyError(
                 f"{job.holder}: its rows cannot be read again as they were when the "
-                "table was opened. Nothing was charged or sent."
+                "table was opened.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             ) from None
         return with_people(table.marks, sums=sums)
 

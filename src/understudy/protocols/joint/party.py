@@ -41,7 +41,7 @@ from dp_accounting.dp_event import NoOpDpEvent
 from torch import Tensor
 
 from understudy.ground.check import whole
-from understudy.ground.errors import MessageError, PartyError, PrivacyError
+from understudy.ground.errors import Effect, MessageError, PartyError, PrivacyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.ledger import Ledger, Receipt
@@ -164,8 +164,8 @@ class JointParty(Party):
         # over rows their number is within ε: a refusal would tell it
         if people is not None and people < 2:
             raise PartyError(
-                f"{self.name}: {people} people are too few to count. Nothing was "
-                "charged."
+                f"{self.name}: {people} people are too few to count.",
+                effect=Effect.NOTHING_CHARGED,
             )
         _ = self.rows
         self.budget.warn_of_delta(
@@ -231,7 +231,8 @@ class JointParty(Party):
         ):
             raise MessageError(
                 f"{self.name}: a key is of a party that was not named, or one is "
-                "missing. Nothing was sent."
+                "missing.",
+                effect=Effect.NOTHING_SENT,
             )
         check_noise(self.name, ask.noise, self.needed)
         with refusing(self.name):
@@ -249,7 +250,8 @@ class JointParty(Party):
         peers = {peer for _, _, held in chunks for peer in held}
         if ask.seeds.keys() != peers or len(set(ask.seeds.values())) < len(peers):
             raise MessageError(
-                f"{self.name}: a party's seed is missing or new. Nothing was sent."
+                f"{self.name}: a party's seed is missing or new.",
+                effect=Effect.NOTHING_SENT,
             )
         context = told_alike(self.run, self.begun, ask)
         lines = connect(
@@ -347,8 +349,8 @@ class JointParty(Party):
             session.shares[name] = products.shares(ask.inbox, ask.corrections)
         elif ask.inbox or ask.corrections:
             raise MessageError(
-                f"{self.name}: a message came that was not due. Nothing was charged "
-                "or sent."
+                f"{self.name}: a message came that was not due.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         sigmas = pricing.sigmas(number, stage.blocks, noise)
         # refused before anything is charged, or None
@@ -371,8 +373,8 @@ class JointParty(Party):
         }
         if {key: tuple(part.shape) for key, part in parts.items()} != due:
             raise PrivacyError(
-                f"{self.name}: what was counted is not what the stage says. Nothing "
-                "was sent."
+                f"{self.name}: what was counted is not what the stage says.",
+                effect=Effect.NOTHING_SENT,
             )
         ring = session.ring
         released = dict[str, Tensor]()
@@ -396,8 +398,8 @@ class JointParty(Party):
         """Charge the release that is due, and end the session with the last one."""
         if session.word:
             raise MessageError(
-                f"{self.name}: the others have not shown what they were told. Nothing "
-                "was charged or sent."
+                f"{self.name}: the others have not shown what they were told.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         study = self.study
         number = session.released

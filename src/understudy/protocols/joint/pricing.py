@@ -28,7 +28,7 @@ from torch import Tensor
 from understudy.data.schema import Block as Groups
 from understudy.data.schema import Grid
 from understudy.ground.check import in_range
-from understudy.ground.errors import PrivacyError
+from understudy.ground.errors import Effect, PrivacyError
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.gaussian import SMOOTHING_VARIANCE
@@ -215,8 +215,8 @@ class CellPricing(Pricing):
             (each.sensitivity / each.factor) ** 2 for each in blocks.values()
         ) > paid * (1 + 1e-9):
             raise PrivacyError(
-                "more would be released than was agreed on. Nothing was charged or "
-                "sent."
+                "more would be released than was agreed on.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         return {name: scaled(noise, block.factor) for name, block in blocks.items()}
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from understudy.data.schema import Block as Groups
 from understudy.data.schema import Grid
 from understudy.ground.check import whole
-from understudy.ground.errors import MessageError
+from understudy.ground.errors import Effect, MessageError
 from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.privacy.secure.sums import Channel, Dealer, Factor, fingerprint
 from understudy.protocols.core import Parties, Public
@@ -96,7 +96,8 @@ class Products:
             peer for peer, factor in self.factors.items() if not factor.first
         }:
             raise MessageError(
-                "a correction is missing or too many. Nothing was charged or sent."
+                "a correction is missing or too many.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         self._take(inbox)
         found: dict[Groups, Tensor] = {}
@@ -115,8 +116,8 @@ class Products:
         )
         if inbox.keys() != set(peers):
             raise MessageError(
-                "a message of another holder is missing or too many. Nothing was "
-                "computed."
+                "a message of another holder is missing or too many.",
+                effect=Effect.NOTHING_COMPUTED,
             )
         rows = self.rows(start, stop)
         for peer in peers:
@@ -223,15 +224,15 @@ def chunks_of(
             len(group.intersection(peers)) != 1 for group in others
         ):
             raise MessageError(
-                f"{name}: one holder of each group must hold each person. Nothing was "
-                "sent."
+                f"{name}: one holder of each group must hold each person.",
+                effect=Effect.NOTHING_SENT,
             )
         whole(people=people)
     total = sum(int(people) for people, _ in told)
     if total != aligned:  # before a list is made of them: a server may name any number
         raise MessageError(
-            f"{name}: the run is about {total:,} people, but {aligned:,} were "
-            "aligned. Nothing was sent."
+            f"{name}: the run is about {total:,} people, but {aligned:,} were aligned.",
+            effect=Effect.NOTHING_SENT,
         )
     chunks: list[Chunk] = []
     start = 0
@@ -249,7 +250,8 @@ def _cell(told: Any) -> tuple[Any, list[str]]:
         case [people, [*peers]] if all(isinstance(peer, str) for peer in peers):
             return people, peers
     raise MessageError(
-        "a number of people and their other holders were due. Nothing was sent."
+        "a number of people and their other holders were due.",
+        effect=Effect.NOTHING_SENT,
     )
 
 
@@ -370,7 +372,8 @@ def relayed(replies: Mapping[str, Any]) -> Inboxes:
                 continue
             if not isinstance(box, dict) or not isinstance(box.get(receiver), Tensor):
                 raise MessageError(
-                    f"{sender} sent nothing for {receiver}. Nothing was released."
+                    f"{sender} sent nothing for {receiver}.",
+                    effect=Effect.NOTHING_RELEASED,
                 )
             inboxes[receiver][sender] = box[receiver]
     return inboxes

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.ground.errors import BudgetExceeded, MessageError, PartyError
+from understudy.ground.errors import BudgetExceeded, Effect, MessageError, PartyError
 from understudy.protocols.core import Ask, Parties, public_values
 from understudy.protocols.core.alignment import align_grid
 from understudy.protocols.core.loop import Checkpoint, Present
@@ -292,8 +292,8 @@ def _same_number(begun: Begun, cells: Cells | None) -> None:
             else sum(cells[cell] for cell in cells if name in cell)
         ):
             raise PartyError(
-                "The parties do not agree on how many people they share. Nothing was "
-                "charged."
+                "The parties do not agree on how many people they share.",
+                effect=Effect.NOTHING_CHARGED,
             )
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from understudy.ground.check import not_negative
 from understudy.ground.errors import (
     ConfigError,
+    Effect,
     MessageError,
     PrivacyError,
     SchemaError,
@@ -59,9 +60,11 @@ def refusing(name: str) -> Iterator[None]:
     try:
         yield
     except (ConfigError, MessageError, SchemaError) as error:
-        words = str(error) if name in str(error) else f"{name}: {error}"
-        more = "" if "Nothing was" in words else " Nothing was charged or sent."
-        raise type(error)(words + more) from None
+        message = error.message
+        raise error.restated(
+            message if name in message else f"{name}: {message}",
+            default=Effect.NOTHING_CHARGED_OR_SENT,
+        ) from None
 
 
 def told_study(
@@ -95,14 +98,16 @@ def check_noise(name: str, asked: Sequence[float], needed: Sequence[float]) -> N
     """No less noise than the budget needs, in every release."""
     if len(asked) != len(needed):
         raise MessageError(
-            f"{name}: {len(needed)} scales of noise were due. Nothing was sent."
+            f"{name}: {len(needed)} scales of noise were due.",
+            effect=Effect.NOTHING_SENT,
         )
     for each, least in zip(asked, needed, strict=True):
         not_negative(**{"a noise multiplier": each})
         if each < least:
             raise PrivacyError(
                 f"{name}: a noise multiplier of {each:g} was asked for, but its budget "
-                f"needs {least:g}. Nothing was charged or sent."
+                f"needs {least:g}.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 
 
@@ -187,8 +192,8 @@ class Session:
             return ask
         if ask.inbox.keys() != self.channels.keys():
             raise MessageError(
-                "a greeting of another holder is missing or too many. Nothing was "
-                "charged."
+                "a greeting of another holder is missing or too many.",
+                effect=Effect.NOTHING_CHARGED,
             )
         for peer, channel in self.channels.items():
             if not hmac.compare_digest(
@@ -197,8 +202,8 @@ class Session:
                 what = "terms" if any(self.terms.values()) else "keys"
                 name = channel.name
                 raise MessageError(
-                    f"{name}: {peer} was told other {what} than {name}. Nothing was "
-                    "charged."
+                    f"{name}: {peer} was told other {what} than {name}.",
+                    effect=Effect.NOTHING_CHARGED,
                 )
         self.word = b""
         return replace(ask, inbox={})

@@ -30,7 +30,7 @@ from torch import Tensor
 from understudy.data.schema import Block as Groups
 from understudy.data.schema import Grid, Schema
 from understudy.ground.check import nearest
-from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.budget import ADJACENCIES
 from understudy.privacy.noise import Rng
@@ -338,8 +338,8 @@ def expect(terms: Mapping[str, Any], *names: str) -> None:
     if terms.keys() != set(names):
         due = f"terms of {', '.join(names)}" if names else "no terms"
         raise MessageError(
-            f"{due} were due, not {', '.join(map(str, terms)) or 'none'}. Nothing was "
-            "charged."
+            f"{due} were due, not {', '.join(map(str, terms)) or 'none'}.",
+            effect=Effect.NOTHING_CHARGED,
         )
 
 

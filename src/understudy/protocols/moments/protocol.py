@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 from understudy.data.encoding.frame import MOST_FEATURES, UNIT, Frame
 from understudy.data.schema import public_of
 from understudy.ground.check import in_range, whole
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 from understudy.ground.settings import TRUTH, Takes, between, setting, whole_to
 from understudy.models.moments.released import COUNT, SCALE, Labels, bought_norm
 from understudy.protocols.core import settings as usual
@@ -353,14 +353,15 @@ def _common_schema(schemas: Mapping[str, Any]) -> Any:
         if getattr(schema, "kind", "table") not in ("image", "series"):
             raise ConfigError(
                 f"{name} holds no images and no series, and moments takes nothing "
-                "else: gram is for tables. Nothing was charged."
+                "else: gram is for tables.",
+                effect=Effect.NOTHING_CHARGED,
             )
     (first, own), *others = schemas.items()
     for name, schema in others:
         if public_of(schema) != public_of(own):
             raise SchemaError(
-                f"{first} and {name} describe their rows differently. Nothing was "
-                "charged."
+                f"{first} and {name} describe their rows differently.",
+                effect=Effect.NOTHING_CHARGED,
             )
     return own
 

@@ -31,7 +31,7 @@ from torch import Tensor
 from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.frame import UNIT, Frame, on_diagonal, packed
 from understudy.ground.check import in_range, whole
-from understudy.ground.errors import MessageError
+from understudy.ground.errors import Effect, MessageError
 from understudy.models.moments import released
 from understudy.models.moments.released import Labels
 from understudy.privacy.secure.moments import (
@@ -453,7 +453,8 @@ def check_basis(basis: Any, features: int) -> None:
         or shape[0] > features
     ):
         raise MessageError(
-            f"these are not directions in {features} features. Nothing was charged."
+            f"these are not directions in {features} features.",
+            effect=Effect.NOTHING_CHARGED,
         )
     _whole("directions", basis, shape, 2 * UNIT)
 
@@ -466,8 +467,8 @@ def _whole(what: str, value: Any, shape: tuple[int, ...], most: int) -> None:
     )
     if not good or bool((value.abs() > most).any()) or bool((value < -most).any()):
         raise MessageError(
-            f"{what} are whole numbers of the shape {shape}, up to {most:,}. Nothing "
-            "was charged."
+            f"{what} are whole numbers of the shape {shape}, up to {most:,}.",
+            effect=Effect.NOTHING_CHARGED,
         )
 
 

@@ -35,7 +35,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import population_of
 from understudy.data.kinds import TABLE
 from understudy.data.schema import Schema
-from understudy.ground.errors import ConfigError, MessageError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, MessageError, SchemaError
 from understudy.ground.pack import Value
 from understudy.ground.settings import WHOLE, Takes, between, setting, whole_to
 from understudy.models.network import MOST_COMPONENTS
@@ -202,7 +202,8 @@ def _read_set(columns: object, listed: object, groups: Sequence[Tensor]) -> Colu
 
 def _refused(why: str) -> MessageError:
     return MessageError(
-        f"the sets of columns that were asked for {why}. Nothing was charged or sent."
+        f"the sets of columns that were asked for {why}.",
+        effect=Effect.NOTHING_CHARGED_OR_SENT,
     )
 
 
@@ -243,13 +244,13 @@ class OneReportParty(HostParty):
             or which.shape != ask.people.shape
         ):
             raise MessageError(
-                f"{self.name}: not everyone is given a set. Nothing was charged or "
-                "sent."
+                f"{self.name}: not everyone is given a set.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         if bool(((which < 0) | (which >= len(sets))).any()):
             raise MessageError(
-                f"{self.name}: somebody is given a set that is not there. Nothing was "
-                "charged or sent."
+                f"{self.name}: somebody is given a set that is not there.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 
     def reports(self, ask: Round) -> Value:
@@ -347,20 +348,22 @@ class CollectingReports(PassingOn, OneReportParty):
             or Schema.from_dict(ask.schema).columns != schema.columns
         ):
             raise SchemaError(
-                f"{self.name}: the run is about another schema. Nothing was charged "
-                "or sent."
+                f"{self.name}: the run is about another schema.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         people: list[str] | None = self.box.everybody()
         if people is None:
             raise ConfigError(
                 f"{self.name}: reports are collected from people with codes: a round "
-                "is for some of them. Nothing was charged or sent."
+                "is for some of them.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         if config.batch < len(people):
             raise ConfigError(
                 f"{self.name}: batch={config.batch:,}, and {len(people):,} people "
                 "have codes here: a round is one "
-                "collection, of all of them at once. Nothing was charged or sent."
+                "collection, of all of them at once.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         self.epsilon = config.epsilon_total
         self.levels = Codec(schema).sizes

@@ -29,7 +29,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import NoRows
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.models.network import pick_device
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.accounts.ledger import Ledger
@@ -64,7 +64,7 @@ def build_party(
     if isinstance(table, NoRows):
         if table.box is None:
             raise ConfigError(
-                f"{name}: one-report has no aggregator. Nothing was charged."
+                f"{name}: one-report has no aggregator.", effect=Effect.NOTHING_CHARGED
             )
         return CollectingReports(name, table, ledger, **more)
     return OneReportParty(name, table, ledger, **more)
@@ -247,23 +247,25 @@ def _place(schema: Schema, levels: tuple[int, ...], target: str | None) -> int |
         if size > MOST_CELLS:
             raise ConfigError(
                 f'column "{name}" has {size:,} levels, more than {MOST_CELLS:,}: '
-                "declare fewer levels or bins. "
-                "Nothing was charged."
+                "declare fewer levels or bins.",
+                effect=Effect.NOTHING_CHARGED,
             )
     if max(levels, default=1) < 2:
         raise ConfigError(
-            "no column has two levels: there is nothing to report. Nothing was charged."
+            "no column has two levels: there is nothing to report.",
+            effect=Effect.NOTHING_CHARGED,
         )
     if target is None:
         return None
     if target not in schema.names:
         raise ConfigError(
-            f'target "{target}" is no column of these rows. Nothing was charged.'
+            f'target "{target}" is no column of these rows.',
+            effect=Effect.NOTHING_CHARGED,
         )
     if levels[place := schema.names.index(target)] < 2:
         raise ConfigError(
-            f'target "{target}" has one level, which tells nothing. Nothing was '
-            "charged."
+            f'target "{target}" has one level, which tells nothing.',
+            effect=Effect.NOTHING_CHARGED,
         )
     return place
 

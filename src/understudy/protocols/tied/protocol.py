@@ -36,7 +36,7 @@ from understudy.data.encoding.frame import Frame
 from understudy.data.schema import Block as Groups
 from understudy.data.schema import Grid
 from understudy.ground.check import in_range
-from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.ground.settings import WHOLE, setting, whole_to
 from understudy.models.moments.released import SCALE, bought_norm
 from understudy.privacy.secure.moments import (
@@ -128,8 +128,8 @@ class TiedStudy(Study[SharedPeople]):
         super().__init__(config, schemas)
         if len(schemas) < 2:
             raise ConfigError(
-                "tied needs two parties or more, of the same people. Nothing was "
-                "charged."
+                "tied needs two parties or more, of the same people.",
+                effect=Effect.NOTHING_CHARGED,
             )
         self.names = tuple(schemas)
         each = dict(enumerate(schemas.values()))
@@ -144,7 +144,8 @@ class TiedStudy(Study[SharedPeople]):
         if not self.frames:
             raise ConfigError(
                 "nobody holds images or series, and tied is for such beside tables: "
-                "gram is for tables alone. Nothing was charged."
+                "gram is for tables alone.",
+                effect=Effect.NOTHING_CHARGED,
             )
         for group in self.frames:
             label = getattr(schemas[self.names[group]], "label", None)
@@ -152,7 +153,8 @@ class TiedStudy(Study[SharedPeople]):
                 raise ConfigError(
                     f'{self.names[group]} declares the label "{label}" beside its '
                     "rows, and tied takes classes from a "
-                    "table: bring them as a column of one. Nothing was charged."
+                    "table: bring them as a column of one.",
+                    effect=Effect.NOTHING_CHARGED,
                 )
         side_by_side(schemas)
         self.label = self._label()
@@ -170,7 +172,9 @@ class TiedStudy(Study[SharedPeople]):
                 column = columns.index(target)
                 return Label(group, column, before + column, sizes[column])
             before += len(sizes)
-        raise ConfigError(f'no table has a column "{target}". Nothing was charged.')
+        raise ConfigError(
+            f'no table has a column "{target}".', effect=Effect.NOTHING_CHARGED
+        )
 
     @cached_property
     def grid(self) -> Grid:
@@ -221,7 +225,8 @@ class TiedStudy(Study[SharedPeople]):
             if not one_for(scale, len(sizes)):
                 raise ConfigError(
                     f"{self.names[group]} has {len(sizes):,} columns, too many for so "
-                    "much noise. Nothing was charged."
+                    "much noise.",
+                    effect=Effect.NOTHING_CHARGED,
                 )
         return scale
 
@@ -332,7 +337,7 @@ class TiedStudy(Study[SharedPeople]):
         due = {self.names[group]: group for group in self.frames}
         if not isinstance(told, Mapping) or told.keys() != due.keys():
             raise MessageError(
-                f"{key} of {', '.join(due)} was due. Nothing was charged."
+                f"{key} of {', '.join(due)} was due.", effect=Effect.NOTHING_CHARGED
             )
         return {due[name]: value for name, value in told.items()}
 

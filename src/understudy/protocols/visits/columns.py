@@ -30,7 +30,7 @@ from understudy.data.visits import (
     VisitSchema,
 )
 from understudy.data.visits.counts import Block
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.protocols.joint.stage import public_part
 
 
@@ -60,7 +60,8 @@ class Split:
                 raise ConfigError(
                     f"{name} has neither events nor a table with ids: over columns a "
                     "holder has events, or a table of "
-                    "the same people with their ids. Nothing was charged."
+                    "the same people with their ids.",
+                    effect=Effect.NOTHING_CHARGED,
                 )
         having: dict[int, VisitSchema] = {}
         parts: dict[str, Schema] = {}

@@ -34,7 +34,7 @@ from understudy.data.encoding.fine import LAYERS, Run, fine_schema, public_cells
 from understudy.data.schema import Schema
 from understudy.data.visits import VisitCodes
 from understudy.data.visits.counts import parts
-from understudy.ground.errors import MessageError
+from understudy.ground.errors import Effect, MessageError
 from understudy.models.tables.merged_levels import level_count, merged_neighbours
 from understudy.models.tables.smooth_laws import Counted
 from understudy.models.tables.trees import Trees, TreesRead, runs_of
@@ -346,7 +346,8 @@ class FineCells(Stage[VisitRows]):
                 raise MessageError(
                     f"levels of {', '.join(self.columns)} were due, up to {most} of "
                     "each, by the fine cell at which "
-                    "each begins. Nothing was charged or sent."
+                    "each begins.",
+                    effect=Effect.NOTHING_CHARGED_OR_SENT,
                 )
         return {
             name: replace(one, cuts=named[name].numpy())

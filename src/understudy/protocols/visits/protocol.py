@@ -46,7 +46,7 @@ from understudy.data.encoding.fine import fine_schema, public_cells
 from understudy.data.schema import Grid
 from understudy.data.visits import VisitCodes, count_visits
 from understudy.data.visits.counts import MOST_CELLS, Block, person_vectors
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 from understudy.ground.settings import POSITIVE, WHOLE, setting
 from understudy.models.tables.trees import Trees, named_runs
 from understudy.privacy.secure.moments import LARGEST
@@ -216,7 +216,8 @@ class VisitStudy(Study[VisitRows]):
         if not visits:
             raise ConfigError(
                 f"{', '.join(schemas)}: nobody holds people with events, which visits "
-                "is for: gram is for tables. Nothing was charged."
+                "is for: gram is for tables.",
+                effect=Effect.NOTHING_CHARGED,
             )
         for (one, first), (other, second) in combinations(
             grid_of(visits).one_each(visits).items(), 2
@@ -225,7 +226,8 @@ class VisitStudy(Study[VisitRows]):
                 raise SchemaError(
                     f"{one} and {other} describe their rows differently: holders of "
                     "the same columns need the same schema, and no other holder may "
-                    "have one of its columns. Nothing was charged."
+                    "have one of its columns.",
+                    effect=Effect.NOTHING_CHARGED,
                 )
         self.widest = Within(schemas)
         self.split = self.widest.on_bins({})

@@ -16,7 +16,7 @@ import grpc
 from grpc import aio
 
 from understudy.ground.check import positive
-from understudy.ground.errors import MessageError, PartyError, UnderstudyError
+from understudy.ground.errors import Effect, MessageError, PartyError, UnderstudyError
 from understudy.runtime import certificates
 from understudy.runtime.certificates import SERVER, PrivateKey
 from understudy.runtime.contract import Contract
@@ -97,8 +97,8 @@ def enrol(
     mine = certificates.key_mark(key.public_key())
     if certificates.key_mark(certificates.load(certificate).public_key()) != mine:  # type: ignore[arg-type]
         raise MessageError(
-            f"{invitation.party}: the server certified another key than ours. Nothing "
-            "was kept."
+            f"{invitation.party}: the server certified another key than ours.",
+            effect=Effect.NOTHING_STORED,
         )
     log.write("enrolled", certificate=certificates.fingerprint(certificate))
     return replace(

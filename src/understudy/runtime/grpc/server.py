@@ -12,7 +12,13 @@ import grpc
 from grpc import aio
 
 from understudy.ground.check import not_negative, positive
-from understudy.ground.errors import ConfigError, ContractRefused, PartyAway, PartyError
+from understudy.ground.errors import (
+    ConfigError,
+    ContractRefused,
+    Effect,
+    PartyAway,
+    PartyError,
+)
 from understudy.protocols.core import Ask, Message
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.frames import METHOD, SERVER_OPTIONS, drive, run, why_not
@@ -63,8 +69,8 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
         ]
         if strange:
             raise ConfigError(
-                f"{strange[0]} has no invitation to {contract.federation}. Nothing "
-                "was sent."
+                f"{strange[0]} has no invitation to {contract.federation}.",
+                effect=Effect.NOTHING_SENT,
             )
         super().__init__(contract, kinds)
         self.identity = identity
@@ -146,7 +152,8 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
                     return
                 names = ", ".join(link.name for link in missing)
                 raise PartyAway(
-                    f"{names} did not join within {timeout:g} s. Nothing was sent."
+                    f"{names} did not join within {timeout:g} s.",
+                    effect=Effect.NOTHING_SENT,
                 )
             time.sleep(0.02)
         self._streams.held = ""
@@ -250,8 +257,8 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
             port = int(self._server.add_secure_port(listen, credentials))
         except RuntimeError:
             raise ConfigError(
-                f"{listen} cannot be used for listening: {why_not(listen)}. Nothing "
-                "was sent."
+                f"{listen} cannot be used for listening: {why_not(listen)}.",
+                effect=Effect.NOTHING_SENT,
             ) from None
         await self._server.start()
         return port

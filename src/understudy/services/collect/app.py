@@ -12,7 +12,7 @@ import anyio.to_thread
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 
-from understudy.ground.errors import ConfigError, ExchangeError
+from understudy.ground.errors import ConfigError, Effect, ExchangeError
 from understudy.services.collect.box import Box
 from understudy.services.web import skeleton
 from understudy.services.web.limits import Limits
@@ -114,7 +114,9 @@ def build_app(box: Box, limits: Limits) -> FastAPI:
         length = length_of(request)
         if length is None:
             raise ExchangeError(
-                411, "This request needs a Content-Length. Nothing was stored."
+                411,
+                "This request needs a Content-Length.",
+                effect=Effect.NOTHING_STORED,
             )
         batch = box.expect(context, length, person)
         with skeleton.uploading(SECONDS):
@@ -163,7 +165,8 @@ def serving(
             if not thread.is_alive():
                 told = why[0] if why else "it ended"
                 raise ConfigError(
-                    f"{host}:{port} cannot be served ({told}). Nothing was sent."
+                    f"{host}:{port} cannot be served ({told}).",
+                    effect=Effect.NOTHING_SENT,
                 )
             time.sleep(0.01)
         yield int(server.servers[0].sockets[0].getsockname()[1])

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.ground.durable import own_database, own_file, own_folder
-from understudy.ground.errors import ConfigError, ExchangeError, PartyError
+from understudy.ground.errors import ConfigError, Effect, ExchangeError, PartyError
 
 # letters: fewer could be guessed
 LEAST_CODE = 16
@@ -148,7 +148,8 @@ class Box:
         if store.count < least:
             raise PartyError(
                 f"{store.count:,} people have uploaded, and {least:,} are the least "
-                "here. What came is kept; nothing was passed on."
+                "here. What came is kept.",
+                effect=Effect.NOTHING_SENT,
             )
         store.end()
         self._watch(
@@ -252,7 +253,9 @@ class Box:
             done = batch.store.put(key.hex() if person is None else person, key, data)
         except OSError as error:
             raise ExchangeError(
-                507, f"The receiver has no room ({error}). Nothing was stored."
+                507,
+                f"The receiver has no room ({error}).",
+                effect=Effect.NOTHING_STORED,
             ) from None
         if done == LATE:
             self._refuse("late", 410, _OVER)
@@ -264,7 +267,10 @@ class Box:
         batch = self._batch
         if batch is None:
             raise ExchangeError(
-                503, "No run has begun here. Nothing was stored.", retry_after=60
+                503,
+                "No run has begun here.",
+                retry_after=60,
+                effect=Effect.NOTHING_STORED,
             )
         return batch
 
@@ -277,7 +283,7 @@ class Box:
     def _refuse(self, why: str, status: int, text: str) -> NoReturn:
         if self._batch is not None:
             self._batch.store.refuse(why)
-        raise ExchangeError(status, f"{text} Nothing was stored.")
+        raise ExchangeError(status, text, effect=Effect.NOTHING_STORED)
 
 
 def _run_of(ticket: Mapping[str, Any]) -> str:
@@ -297,18 +303,20 @@ def read_codes(path: Path) -> list[str]:
         codes = path.read_text(encoding="ascii").split()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"{path}: codes cannot be read ({error}). Nothing was sent."
+            f"{path}: codes cannot be read ({error}).", effect=Effect.NOTHING_SENT
         ) from None
     for code in codes:
         if not LEAST_CODE <= len(code) <= MOST_CODE or not _CODE.fullmatch(code):
             raise ConfigError(
                 f"{path}: a code has {LEAST_CODE} to {MOST_CODE} letters, digits or "
                 f"signs, and one has {len(code)}. "
-                "`understudy collect --make-codes` prints good ones. Nothing was sent."
+                "`understudy collect --make-codes` prints good ones.",
+                effect=Effect.NOTHING_SENT,
             )
     if not codes or len(set(codes)) < len(codes):
         raise ConfigError(
-            f"{path}: there is no code in it, or one is there twice. Nothing was sent."
+            f"{path}: there is no code in it, or one is there twice.",
+            effect=Effect.NOTHING_SENT,
         )
     return codes
 

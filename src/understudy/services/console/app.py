@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 
 from understudy.evidence import need_libraries
 from understudy.evidence.folder import write_evidence
-from understudy.ground.errors import ArtefactError, UnderstudyError
+from understudy.ground.errors import ArtefactError, Effect, UnderstudyError
 from understudy.privacy.accounts.budget import shown, shown_left
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.report import plots
@@ -134,7 +134,7 @@ def contract(request: Request, home: Holder, digest: str) -> Response:
 def decide(request: Request, home: Holder, digest: str, form: Form) -> Response:
     said = form.get("decision")
     if said not in ("accept", "refuse"):
-        raise Turned(422, "Accept, or refuse? Nothing was changed.")
+        raise Turned(422, "Accept, or refuse?", effect=Effect.NOTHING_CHANGED)
     home.queue.decide(home.queue.find(digest), accept=said == "accept")
     return _back(request, "/", "accepted" if said == "accept" else "refused")
 
@@ -163,7 +163,7 @@ def write_page(request: Request, desk: The, key: str, form: Form) -> Response:
     """
     run = desk.run(key)
     if run.state != "done":
-        raise Turned(409, "This run is not finished. Nothing was written.")
+        raise Turned(409, "This run is not finished.", effect=Effect.NOTHING_WRITTEN)
     write_report(run.folder, publish=True)
     return _back(request, "/runs" if desk.holder is not None else "/", "written")
 
@@ -177,8 +177,8 @@ def write_the_evidence(request: Request, desk: The, key: str, form: Form) -> Res
     if run.signers is not None or not run.holders:
         raise Turned(
             409,
-            "This run has its evidence already, or there is none of it. Nothing "
-            "was written.",
+            "This run has its evidence already, or there is none of it.",
+            effect=Effect.NOTHING_WRITTEN,
         )
     need_libraries()
     write_evidence(run.folder, run.evidence)
@@ -198,15 +198,17 @@ def sign_evidence(request: Request, home: Holder, form: Form) -> Response:
     need_libraries()
     folder = Path(form.get("folder", ""))
     if not folder.is_absolute():
-        raise Turned(422, "Which folder? Its whole path is needed. Nothing was signed.")
+        raise Turned(
+            422, "Which folder? Its whole path is needed.", effect=Effect.NOTHING_SIGNED
+        )
     to_sign = home.to_sign(folder)
     if "digest" not in form:
         return _page(request, "evidence.html", folder=folder, to_sign=to_sign)
     if form["digest"] != to_sign.digest:
         raise Turned(
             409,
-            "The folder or the ledger has changed since it was shown. Nothing was "
-            "signed.",
+            "The folder or the ledger has changed since it was shown.",
+            effect=Effect.NOTHING_SIGNED,
         )
     home.sign(folder, to_sign)
     return _back(request, "/evidence", "signed")
@@ -244,12 +246,14 @@ def parties(request: Request, home: Hub, form: Form) -> Response:
         case "invite":
             raise Turned(
                 409,
-                f"{name} is on the roster already: renew it there. Nothing was "
-                "changed.",
+                f"{name} is on the roster already: renew it there.",
+                effect=Effect.NOTHING_CHANGED,
             )
         case _:
             raise Turned(
-                422, "Invite, renew or revoke which party? Nothing was changed."
+                422,
+                "Invite, renew or revoke which party?",
+                effect=Effect.NOTHING_CHANGED,
             )
     return _back(request, "/", "invited")
 

@@ -21,7 +21,7 @@ from fastapi import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from understudy.ground.errors import UnderstudyError
+from understudy.ground.errors import Effect, UnderstudyError
 from understudy.services.web import skeleton
 
 MOST = 1 << 14  # bytes of a form
@@ -41,8 +41,8 @@ HEADERS = skeleton.HEADERS | {
 class Turned(UnderstudyError):  # noqa: N818  (a refusal, not a fault)
     """A request that is turned away, with the status that says why."""
 
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, status: int, text: str, *, effect: Effect | None = None) -> None:
+        super().__init__(text, effect=effect)
         self.status_code = status
 
 
@@ -135,13 +135,17 @@ async def form_of(request: Request) -> dict[str, str]:
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise Turned(415, "That is not a form of this page. Nothing was changed.")
+        raise Turned(
+            415, "That is not a form of this page.", effect=Effect.NOTHING_CHANGED
+        )
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > MOST:
             raise Turned(
-                413, "That is too long for a form of this page. Nothing was changed."
+                413,
+                "That is too long for a form of this page.",
+                effect=Effect.NOTHING_CHANGED,
             )
     try:
         fields = parse_qsl(
@@ -153,16 +157,18 @@ async def form_of(request: Request) -> dict[str, str]:
         )
     except ValueError:
         raise Turned(
-            422, "That is not a form of this page. Nothing was changed."
+            422, "That is not a form of this page.", effect=Effect.NOTHING_CHANGED
         ) from None
     form = dict(fields)
     if len(form) < len(fields):
-        raise Turned(422, "A field of the form is there twice. Nothing was changed.")
+        raise Turned(
+            422, "A field of the form is there twice.", effect=Effect.NOTHING_CHANGED
+        )
     if not _equal(form.get("form", ""), request.app.state.keys.form):
         raise Turned(
             403,
-            "This form is not of this console, or of an earlier start. Nothing "
-            "was changed.",
+            "This form is not of this console, or of an earlier start.",
+            effect=Effect.NOTHING_CHANGED,
         )
     return form
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.evidence.signing import sign_statement, statement_to_sign
-from understudy.ground.errors import ArtefactError, UnderstudyError
+from understudy.ground.errors import ArtefactError, Effect, UnderstudyError
 from understudy.network.decisions import Queue, known_party
 from understudy.network.status import FILE, Traffic, alive, read_status, traffic
 from understudy.privacy.accounts.accounting import distance, epsilon
@@ -227,7 +227,7 @@ class HolderHome:
         """
         path = self.book()
         if not path.exists():
-            raise ArtefactError("There is no ledger yet. Nothing was signed.")
+            raise ArtefactError("There is no ledger yet.", effect=Effect.NOTHING_SIGNED)
         statement = statement_to_sign(folder, ledger=path)
         with Ledger(path) as book:
             delta = book.budget.delta

@@ -19,7 +19,7 @@ from fastapi.responses import FileResponse, HTMLResponse
 from sqlalchemy.exc import SQLAlchemyError
 
 from understudy.data.kinds import kind_of
-from understudy.ground.errors import ExchangeError, UnderstudyError
+from understudy.ground.errors import Effect, ExchangeError, UnderstudyError
 from understudy.protocols.papers.sgde.offer import Requirements
 from understudy.services.exchange import messages as say
 from understudy.services.exchange.checker import PROCESSES
@@ -149,7 +149,9 @@ async def push(
                         upload.write(chunk)
         except OSError as error:
             raise ExchangeError(
-                507, f"The exchange has no room ({error.strerror}). Nothing was stored."
+                507,
+                f"The exchange has no room ({error.strerror}).",
+                effect=Effect.NOTHING_STORED,
             ) from None
         state = request.app.state
         # one silo cannot keep all checkers busy
@@ -357,7 +359,9 @@ def _environment() -> jinja2.Environment:
 
 async def _misuse(_: Request, error: Exception) -> Response:
     """A setting or a schema that makes no sense, in a request of an administrator."""
-    return problem(422, str(error))
+    effect = error.effect if isinstance(error, UnderstudyError) else None
+    text = error.message if isinstance(error, UnderstudyError) else str(error)
+    return problem(422, text, effect=effect)
 
 
 async def _out_of_order(_: Request, error: Exception) -> Response:
@@ -367,6 +371,7 @@ async def _out_of_order(_: Request, error: Exception) -> Response:
     logging.getLogger("uvicorn.error").error("the database failed: %s", error)
     return problem(
         503,
-        "The exchange cannot use its database now. Nothing was changed.",
+        "The exchange cannot use its database now.",
         {"Retry-After": "5"},
+        Effect.NOTHING_CHANGED,
     )

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from understudy.data.images import png
 from understudy.data.kinds import IMAGES
 from understudy.generators.generator import Generator
-from understudy.ground.errors import ArtefactError, UnderstudyError
+from understudy.ground.errors import ArtefactError, Effect, UnderstudyError
 from understudy.models.offered import OfferedGram, OfferedMoments, of_column
 from understudy.privacy.noise import FastRng
 from understudy.protocols.papers.sgde.offer import Requirements, check_generator
@@ -86,23 +86,21 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
                 job["path"], Requirements.from_dict(job["requirements"]), job["seed"]
             )
     except UnderstudyError as error:
-        answer = {"refused": type(error).__name__, "said": _text(error)}
+        answer = {"refused": error.to_dict() | {"text": _short(error.message)}}
     except MemoryError:
         answer = {"spent": "memory"}
     except (RuntimeError, OverflowError) as error:
         # torch's words for the same, or for shapes and numbers
-        said = _text(error).partition("\n")[0].rstrip(".")
-        answer = {
-            "refused": "ArtefactError",
-            "said": f"this generator cannot be rebuilt: {said}.",
-        }
-        if "memory" in said:
+        words = _short(str(error)).partition("\n")[0].rstrip(".")
+        failed = ArtefactError(f"this generator cannot be rebuilt: {words}.")
+        answer = {"refused": failed.to_dict()}
+        if "memory" in words:
             answer = {"spent": "memory"}
     return answer | {"peak": max(0, _peak() - begun)}
 
 
-def _text(error: Exception) -> str:
-    return str(error)[:_SAID].encode(errors="replace").decode()
+def _short(text: str) -> str:
+    return text[:_SAID].encode(errors="replace").decode()
 
 
 def look(
@@ -230,7 +228,7 @@ def _class_sheet(network: OfferedMoments, seed: int) -> dict[str, Any]:
             )
         if not np.isfinite(rows).all():
             raise ArtefactError(
-                "nothing can be fitted to these sums. Nothing was exchanged."
+                "nothing can be fitted to these sums.", effect=Effect.NOTHING_EXCHANGED
             )
         if network.frame.sides == 1:
             channels = [

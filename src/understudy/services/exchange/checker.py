@@ -25,8 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from understudy.ground import errors
-from understudy.ground.errors import ArtefactError
+from understudy.ground.errors import ArtefactError, Effect, UnderstudyError
 from understudy.ground.processes import environment
 from understudy.protocols.papers.sgde.offer import Requirements
 
@@ -175,7 +174,8 @@ class Checkers:
                 return line
             line.close()
         raise ArtefactError(
-            "the process that checks offers does not start. Nothing was exchanged."
+            "the process that checks offers does not start.",
+            effect=Effect.NOTHING_EXCHANGED,
         )
 
     def _living(self, gone: "_Nursery | None" = None) -> "_Nursery":
@@ -250,11 +250,12 @@ def _heard(line: socket.socket, seconds: float) -> dict[str, Any]:
 
 
 def _checked(answer: dict[str, Any], size: int, seconds: float) -> Checked:
-    kind = answer.get("refused")
-    if kind is not None:
-        raise getattr(errors, kind if kind in _REFUSALS else "ArtefactError")(
-            answer["said"]
-        )
+    refused = answer.get("refused")
+    if refused is not None:
+        error = UnderstudyError.from_dict(refused)
+        if type(error).__name__ not in _REFUSALS:
+            error = ArtefactError(error.message, effect=error.effect)
+        raise error
     if "spent" in answer:
         what = {
             "time": f"takes more than {seconds:g} s",
@@ -262,6 +263,7 @@ def _checked(answer: dict[str, Any], size: int, seconds: float) -> Checked:
             "process": "ended the process that checks it",
         }
         raise ArtefactError(
-            f"to check this offer {what[answer['spent']]}. Nothing was exchanged."
+            f"to check this offer {what[answer['spent']]}.",
+            effect=Effect.NOTHING_EXCHANGED,
         )
     return Checked(answer["card"], answer["size"], answer["preview"], answer["peak"])

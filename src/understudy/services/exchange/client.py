@@ -33,7 +33,7 @@ from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import positive, whole
 from understudy.ground.durable import parse_json
-from understudy.ground.errors import ArtefactError, ConfigError, ExchangeError
+from understudy.ground.errors import ArtefactError, ConfigError, Effect, ExchangeError
 from understudy.ground.pack import MOST_HEADER
 from understudy.protocols.papers.sgde.offer import Requirements
 from understudy.services.exchange.checker import checkers
@@ -77,7 +77,8 @@ class _Line:
         ):
             raise ConfigError(
                 "an exchange's address looks like https://exchange.example.org, with "
-                "no name, password or token in it. Nothing was sent."
+                "no name, password or token in it.",
+                effect=Effect.NOTHING_SENT,
             )
         if url.scheme == "http" and not loopback(url.host):
             raise ConfigError(
@@ -115,11 +116,8 @@ class _Line:
                 parse_json(_good(answer).content.decode()) if answer.content else None
             )
         except ValueError as error:
-            said = (
-                f"{self._http.base_url.host}: what it answers is no JSON ({error}). "
-                "Nothing was kept."
-            )
-            raise ExchangeError(0, said) from None
+            said = f"{self._http.base_url.host}: what it answers is no JSON ({error})."
+            raise ExchangeError(0, said, effect=Effect.NOTHING_STORED) from None
 
     def _ask(self, method: str, place: str, **options: Any) -> httpx.Response:
         with self._http.stream(method, place, **options) as answer:
@@ -274,7 +272,8 @@ class Client(_Line):
                 found = file_digest(file, "sha256").hexdigest()
             if found != digest:
                 raise ArtefactError(
-                    f"{found} arrived, but {digest} was asked for. Nothing was kept."
+                    f"{found} arrived, but {digest} was asked for.",
+                    effect=Effect.NOTHING_STORED,
                 )
             generator = self._check(pool, path)
         if to is not None:
@@ -323,7 +322,9 @@ class Client(_Line):
 def _save(generator: Generator, folder: Path) -> None:
     """Write beside, then rename: the folder is a whole generator or is not there."""
     if folder.exists():
-        raise ArtefactError(f"{folder} is there already. Nothing was overwritten.")
+        raise ArtefactError(
+            f"{folder} is there already.", effect=Effect.NOTHING_WRITTEN
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -350,14 +351,15 @@ def _within_bounds(answer: httpx.Response) -> httpx.Response:
 def _require_few(count: int, most: int, does: str) -> None:
     if count > most:
         raise ArtefactError(
-            f"the exchange {does} more than {most:,} bytes. Nothing was kept."
+            f"the exchange {does} more than {most:,} bytes.",
+            effect=Effect.NOTHING_STORED,
         )
 
 
 def _good(answer: httpx.Response) -> httpx.Response:
     if answer.is_success:
         return answer
-    raise ExchangeError(answer.status_code, _detail(answer))
+    raise ExchangeError(answer.status_code, _detail(answer), effect=_effect(answer))
 
 
 def _detail(answer: httpx.Response) -> str:
@@ -368,6 +370,14 @@ def _detail(answer: httpx.Response) -> str:
         return str(parse_json(answer.content.decode())["detail"])[:1000]
     except (ValueError, KeyError, TypeError):
         return f"it answers {answer.status_code}."
+
+
+def _effect(answer: httpx.Response) -> Effect | None:
+    try:
+        name = parse_json(answer.content.decode())["effect"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return Effect.__members__.get(str(name))
 
 
 def _pieces(data: bytes, watch: Watch | None) -> Iterator[bytes]:

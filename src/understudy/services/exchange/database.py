@@ -39,7 +39,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from understudy.data.reading.sources import without
 from understudy.ground.check import one_of
 from understudy.ground.durable import own_database, own_file, own_folder
-from understudy.ground.errors import ArtefactError, ConfigError, ExchangeError
+from understudy.ground.errors import ArtefactError, ConfigError, Effect, ExchangeError
 from understudy.services.web.limits import Limits, Rate
 
 VERSION = 1
@@ -354,8 +354,9 @@ class Refusals:
                 429,
                 f"This token was refused {self._limits.refusals:,} times in a day, "
                 "the most: mend what is sent, and "
-                f"try again in {wait:.0f} s. Nothing was stored or sent.",
+                f"try again in {wait:.0f} s.",
                 retry_after=wait,
+                effect=Effect.NOTHING_STORED,
             )
 
     def note(self, session: Session, token: str) -> None:

@@ -41,7 +41,7 @@ from understudy.data.kinds import AnySchema
 from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.durable import own_file, own_folder, sync_folder
-from understudy.ground.errors import ArtefactError, ExchangeError
+from understudy.ground.errors import ArtefactError, Effect, ExchangeError
 from understudy.ground.pack import read_header
 from understudy.models.plan import network_class
 from understudy.protocols.papers.sgde.offer import (
@@ -62,7 +62,8 @@ def seal(generator: GeneratorParts) -> bytes:
     network = generator.network
     if generator.levels is not None:
         raise ArtefactError(
-            "levels that were bought have no place in an offer. Nothing was sent."
+            "levels that were bought have no place in an offer.",
+            effect=Effect.NOTHING_SENT,
         )
     if not isinstance(network, nn.Module):
         raise TypeError("a generator's network is a torch module")
@@ -79,7 +80,7 @@ def seal(generator: GeneratorParts) -> bytes:
         )
     except (TypeError, ValueError) as error:
         raise ArtefactError(
-            f"this card cannot be written down: {error}. Nothing was sent."
+            f"this card cannot be written down: {error}.", effect=Effect.NOTHING_SENT
         ) from None
     return save(state, metadata={_KEY: text})
 
@@ -231,7 +232,7 @@ class Store:
         """A new upload of this silo, of at most so many bytes. 429 or 503 where too
         many are under way.
         """
-        wait = "the most: try again when one is done. Nothing was stored."
+        wait = "the most: try again when one is done."
         with self._counting:
             mine = self._under_way[silo]
             everybody = self._under_way.total()
@@ -239,12 +240,14 @@ class Store:
                 raise ExchangeError(
                     429,
                     f'"{silo}" has {mine} uploads under way, {wait}',
+                    effect=Effect.NOTHING_STORED,
                     retry_after=_SECONDS,
                 )
             if everybody >= limits.uploads_in_all:
                 raise ExchangeError(
                     503,
                     f"{everybody} uploads are under way in all, {wait}",
+                    effect=Effect.NOTHING_STORED,
                     retry_after=_SECONDS,
                 )
             self._under_way[silo] += 1
@@ -297,7 +300,9 @@ class Upload:
         self.size += len(chunk)
         if self.size > (most := self._most):
             raise ExchangeError(
-                413, f"A generator here has at most {most:,} bytes. Nothing was stored."
+                413,
+                f"A generator here has at most {most:,} bytes.",
+                effect=Effect.NOTHING_STORED,
             )
         self._hash.update(chunk)
         self._file.write(chunk)
@@ -309,8 +314,8 @@ class Upload:
         if found != digest:
             raise ExchangeError(
                 422,
-                f"The bytes that came have the SHA-256 {found}, not {digest}. "
-                "Nothing was stored.",
+                f"The bytes that came have the SHA-256 {found}, not {digest}.",
+                effect=Effect.NOTHING_STORED,
             )
 
     def keep(self, digest: str) -> None:

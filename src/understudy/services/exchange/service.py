@@ -21,7 +21,7 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from understudy.ground.errors import ExchangeError, UnderstudyError
+from understudy.ground.errors import Effect, ExchangeError, UnderstudyError
 from understudy.ground.pack import MOST_HEADER
 from understudy.protocols.papers.sgde.offer import Requirements
 from understudy.services.exchange import database as tables
@@ -41,7 +41,7 @@ from understudy.services.exchange.database import (
 from understudy.services.exchange.offer_file import Store, Upload
 from understudy.services.web.limits import Limits
 
-NOTHING = "Nothing was stored."
+NOTHING = Effect.NOTHING_STORED
 
 
 def requirements_of(pool: Pool) -> Requirements:
@@ -104,8 +104,8 @@ class Exchange:
         except IntegrityError:
             raise ExchangeError(
                 409,
-                f'There is a pool "{name}" already, and requirements never '
-                f"change. {NOTHING}",
+                f'There is a pool "{name}" already, and requirements never change.',
+                effect=NOTHING,
             ) from None
         return pool
 
@@ -173,8 +173,8 @@ class Exchange:
             if caller.admin:
                 raise ExchangeError(
                     403,
-                    "An administrator is not a silo: push with a member's token. "
-                    f"{NOTHING}",
+                    "An administrator is not a silo: push with a member's token.",
+                    effect=NOTHING,
                 )
             most = min(
                 self.limits.largest, self._required(caller, pool).largest + MOST_HEADER
@@ -182,8 +182,8 @@ class Exchange:
             if size is not None and size > most:
                 raise ExchangeError(
                     413,
-                    f"A generator here has at most {most:,} bytes, not {size:,}. "
-                    f"{NOTHING}",
+                    f"A generator here has at most {most:,} bytes, not {size:,}.",
+                    effect=NOTHING,
                 )
             with self.database.read() as session:
                 self._no_replay(session, caller, pool, digest)
@@ -202,13 +202,13 @@ class Exchange:
                     upload.path, requirements, seed=seed, seconds=self.limits.check
                 )
             except UnderstudyError as error:
-                said = str(error).removesuffix(" Nothing was exchanged.")
-                raise ExchangeError(422, f"{said} {NOTHING}") from None
+                raise ExchangeError(422, error.message, effect=NOTHING) from None
             if file.card["silo"] != caller.silo:
                 raise ExchangeError(
                     403,
                     f'This token speaks for "{caller.silo}", the card for '
-                    f"{file.card['silo']!r}. {NOTHING}",
+                    f"{file.card['silo']!r}.",
+                    effect=NOTHING,
                 )
             offer = Offer(
                 pool=pool,
@@ -241,7 +241,8 @@ class Exchange:
                 raise ExchangeError(
                     409,
                     f'"{caller.silo}" offers {self.limits.offers} generators '
-                    f"here, the most: withdraw one. {NOTHING}",
+                    f"here, the most: withdraw one.",
+                    effect=NOTHING,
                 )
             upload.keep(offer.digest)
             session.add(offer)
@@ -285,8 +286,8 @@ class Exchange:
             if not caller.admin and offer.silo != caller.silo:
                 raise ExchangeError(
                     403,
-                    f'Offer {digest} is of "{offer.silo}", not of '
-                    f'"{caller.silo}". Nothing was changed.',
+                    f'Offer {digest} is of "{offer.silo}", not of "{caller.silo}".',
+                    effect=Effect.NOTHING_CHANGED,
                 )
             with self._changing:
                 with self.database.write() as session:
@@ -376,14 +377,17 @@ class Exchange:
             raise ExchangeError(
                 410,
                 f"Offer {digest} was withdrawn on {found.withdrawn} and does not "
-                f"come back. {NOTHING}",
+                f"come back.",
+                effect=NOTHING,
             )
         if found.silo != caller.silo:
             raise ExchangeError(
-                403, f"This generator is offered by another silo. {NOTHING}"
+                403, "This generator is offered by another silo.", effect=NOTHING
             )
         raise ExchangeError(
-            409, f"This generator has been on offer since {found.created}. {NOTHING}"
+            409,
+            f"This generator has been on offer since {found.created}.",
+            effect=NOTHING,
         )
 
     @contextmanager

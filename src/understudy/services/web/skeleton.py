@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Part
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from understudy.ground.errors import ConfigError, ExchangeError
+from understudy.ground.errors import ConfigError, Effect, ExchangeError
 from understudy.privacy.accounts.budget import best_guess
 from understudy.report import words
 from understudy.services.web.connections import (
@@ -76,9 +76,12 @@ class Message(BaseModel):
 
 
 class Problem(Message):
-    """Why a request was refused, in words. Of a refused push nothing is stored."""
+    """Why a request was refused, in words, and the name of the effect: what happened to
+    the data. Of a refused push nothing is stored.
+    """
 
     detail: str | list[Any]
+    effect: str | None = None
 
 
 class Health(Message):
@@ -120,10 +123,12 @@ def service(
     async def refused(request: Request, error: Exception) -> Response:
         person = page is not None and "text/html" in request.headers.get("accept", "")
         headers: dict[str, str] = {}
+        effect = None
         match error:
             case ExchangeError():
                 status = error.status
-                text = str(error)
+                text = error.message
+                effect = error.effect
                 if status == 401:
                     basic = f'Basic realm="{realm}", charset="UTF-8"'
                     headers["WWW-Authenticate"] = basic if person else "Bearer"
@@ -135,7 +140,8 @@ def service(
                     f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()[:3]
                 )
                 status = 422
-                text = f"{found}. Nothing was stored."
+                text = f"{found}."
+                effect = Effect.NOTHING_STORED
             case HTTPException():  # no such address, or not with this method
                 status = error.status_code
                 text = f"{error.detail}."
@@ -143,8 +149,9 @@ def service(
             case _:
                 raise error
         if page is not None and person:
-            return HTMLResponse(page(status, text), status, headers)
-        return problem(status, text, headers)
+            words = text if effect is None else f"{text} {effect}"
+            return HTMLResponse(page(status, words), status, headers)
+        return problem(status, text, headers, effect)
 
     for kind in (ExchangeError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, refused)
@@ -171,11 +178,11 @@ def uploading(seconds: float) -> Iterator[None]:
             yield
     except TimeoutError:
         raise ExchangeError(
-            408, f"An upload may take {seconds:g} s. Nothing was stored."
+            408, f"An upload may take {seconds:g} s.", effect=Effect.NOTHING_STORED
         ) from None
     except ClientDisconnect:
         raise ExchangeError(
-            400, "The upload was cut off. Nothing was stored."
+            400, "The upload was cut off.", effect=Effect.NOTHING_STORED
         ) from None
 
 
@@ -203,9 +210,15 @@ def length_of(request: Request) -> int | None:
 
 
 def problem(
-    status: int, detail: Any, headers: dict[str, str] | None = None
+    status: int,
+    detail: Any,
+    headers: dict[str, str] | None = None,
+    effect: Effect | None = None,
 ) -> JSONResponse:
-    return JSONResponse({"detail": detail}, status_code=status, headers=headers)
+    body = {"detail": detail}
+    if effect is not None:
+        body["effect"] = effect.name
+    return JSONResponse(body, status_code=status, headers=headers)
 
 
 class Guard:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from understudy.data.encoding.features import Values
 from understudy.data.kinds import SERIES, Rows
-from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.errors import ConfigError, Effect, PartyError
 from understudy.ground.pack import Value
 from understudy.ground.settings import NOT_NEGATIVE, TRUTH, WHOLE, between, setting
 from understudy.models.nets.autoencoder import Rwae
@@ -78,8 +78,8 @@ class Config(Settings):
     def __post_init__(self) -> None:
         if self.adaptive and self.reporter not in SELECTION:
             raise ConfigError(
-                f'adaptive is for reporters that send signs, not "{self.reporter}". '
-                "Nothing was charged."
+                f'adaptive is for reporters that send signs, not "{self.reporter}".',
+                effect=Effect.NOTHING_CHARGED,
             )
         super().__post_init__()
         if self.adapts and not 0 < self.magnitude_share < 1:
@@ -130,8 +130,8 @@ class Config(Settings):
     def network_for(self, rule: Any) -> Rwae:
         if not isinstance(rule, Values) or not SERIES.describes(rule.schema):
             raise ConfigError(
-                "fed-stdg is for series; for tables and images there is fed-wae. "
-                "Nothing was charged."
+                "fed-stdg is for series; for tables and images there is fed-wae.",
+                effect=Effect.NOTHING_CHARGED,
             )
         return Rwae(*rule.schema.shape, self.hidden, self.latent)
 
@@ -185,7 +185,8 @@ class FedStdg(FedWae):
     def first_model(self, config: Any, network: Any, public: Rows | None) -> Tensor:
         if config.pretrain and public is None:  # §5.6.2, "Pre-training"
             raise ConfigError(
-                "pretrain needs public series to train on. Nothing was charged."
+                "pretrain needs public series to train on.",
+                effect=Effect.NOTHING_CHARGED,
             )
         return super().first_model(config, network, public)
 

@@ -28,7 +28,7 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import population_of
 from understudy.data.schema import Schema
-from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.ground.pack import Value
 from understudy.ground.settings import (
     POSITIVE,
@@ -97,8 +97,8 @@ class Config(PeopleApart):
                 raise ConfigError(
                     f'columns "{second_largest}" and "{largest}" have {cells:,} cells '
                     "together, more than "
-                    f"cells={self.cells}: declare fewer levels or bins. Nothing was "
-                    "charged."
+                    f"cells={self.cells}: declare fewer levels or bins.",
+                    effect=Effect.NOTHING_CHARGED,
                 )
         return Rappor(
             sizes=sizes,

@@ -28,7 +28,7 @@ from understudy.data.encoding.features import Slots, Values
 from understudy.data.encoding.population import population_of
 from understudy.data.kinds import IMAGES, Rows
 from understudy.generators.parts import ClassifierParts, GeneratorParts
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.ground.settings import NOT_NEGATIVE, WHOLE, between, setting
 from understudy.models.nets.autoencoder import LocalTraining, fit
 from understudy.models.nets.wae import ImageWae, TableWae, paper_sizes
@@ -74,8 +74,8 @@ class Config(Settings):
             )
         if not isinstance(rule, Values) or not IMAGES.describes(rule.schema):
             raise ConfigError(
-                "fed-wae is for tables and images; for series there is fed-stdg. "
-                "Nothing was charged."
+                "fed-wae is for tables and images; for series there is fed-stdg.",
+                effect=Effect.NOTHING_CHARGED,
             )
         return ImageWae(*rule.schema.grey_shape, self.channels, self.latent or 16)
 

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from understudy.data.encoding.features import Slots
 from understudy.data.kinds import Rows
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.ground.settings import NOT_NEGATIVE, WHOLE, between, setting
 from understudy.models.nets.wae import (
     TableWae,
@@ -86,7 +86,8 @@ class Config(Settings):
         if (self.epochs, self.learning_rate, self.optimizer) != (1, 1.0, "sgd"):
             raise ConfigError(
                 "wake-sleep reports on a plain gradient: epochs, learning_rate and "
-                "optimizer cannot be chosen. Nothing was charged."
+                "optimizer cannot be chosen.",
+                effect=Effect.NOTHING_CHARGED,
             )
 
     @property
@@ -117,7 +118,8 @@ class Config(Settings):
         if not isinstance(rule, Slots):
             raise ConfigError(
                 "wake-sleep is for tables; for images there is fed-wae, for series "
-                "fed-stdg. Nothing was charged."
+                "fed-stdg.",
+                effect=Effect.NOTHING_CHARGED,
             )
         return TableWae(rule.codec.sizes, self.hidden, self.latent)
 

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.features import Features
-from understudy.ground.errors import MessageError, PartyError, PrivacyError
+from understudy.ground.errors import Effect, MessageError, PartyError, PrivacyError
 from understudy.ground.pack import Value
 from understudy.ground.settings import POSITIVE, TRUTH, WHOLE, between, choice, setting
 from understudy.models.cohort.classifier import Dense, LogisticRegression, Mlp
@@ -264,14 +264,15 @@ class GenFlParty(HostParty):
             raise PrivacyError(
                 f"{self.name}: here ε protects one row of a client, and this ledger "
                 "keeps the prices of people. Where every row is another person, say "
-                "so: rows_are_people = true. Nothing was charged or sent."
+                "so: rows_are_people = true.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         population = with_classes(self, config.target)
         self.network = network = config.network_for(population.features)
         if network.describe() != ask.network:
             raise PartyError(
-                f"{self.name}: the server's network does not fit these rows. Nothing "
-                "was charged."
+                f"{self.name}: the server's network does not fit these rows.",
+                effect=Effect.NOTHING_CHARGED,
             )
         self.noise = needed_noise(config)
         self.device = pick_device(config.device)
@@ -306,14 +307,15 @@ class GenFlParty(HostParty):
         if sound_weights(ask.weights, self.network.size) is None:
             raise MessageError(
                 f"{self.name}: the weights do not fit the network, or are beyond "
-                f"{WEIGHT:g}. Nothing was charged or sent."
+                f"{WEIGHT:g}.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         if self.config.share and not bool(
             self.has_synthetic[self.places[ask.people]].all()
         ):
             raise PartyError(
-                f"{self.name}: an asked client has no synthetic rows. Nothing was "
-                "charged or sent."
+                f"{self.name}: an asked client has no synthetic rows.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 
     # Algorithm B1
@@ -323,8 +325,8 @@ class GenFlParty(HostParty):
         new = self.places[ask.people]
         if bool(self.has_synthetic[new].any()):
             raise PartyError(
-                f"{self.name}: a client's synthetic rows exist already. Nothing was "
-                "charged or sent."
+                f"{self.name}: a client's synthetic rows exist already.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         receipt = self.charge(
             config.generation_event(self.noise),

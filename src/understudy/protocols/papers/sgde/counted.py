@@ -28,7 +28,7 @@ from understudy.data.encoding.frame import UNIT, Frame, packed
 from understudy.data.kinds import TABLE, Rows
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.generators.samplers import sampler_of
-from understudy.ground.errors import ConfigError, PrivacyError
+from understudy.ground.errors import ConfigError, Effect, PrivacyError
 from understudy.models.moments.fit import middle
 from understudy.models.moments.released import FIRST, moments_sensitivity
 from understudy.models.offered import OfferedGram, OfferedMoments
@@ -69,13 +69,15 @@ class SumsOffering(Offering):
         if len(self.requirements.labels) < 2:
             raise ConfigError(
                 "a figure of quality is how often classes are said right, and this "
-                "pool has no two of them. Nothing was charged."
+                "pool has no two of them.",
+                effect=Effect.NOTHING_CHARGED,
             )
         if not epsilon <= self.budget.epsilon / 2:
             raise PrivacyError(
                 f"a figure of ε={epsilon:g} leaves too little for the offer: all "
                 f"together may cost ε={self.budget.epsilon:g}, and the figure half of "
-                "it. Nothing was charged."
+                "it.",
+                effect=Effect.NOTHING_CHARGED,
             )
         self.figure = needed_noise(FIGURE_COUNTS, Budget(epsilon, self.budget.delta))
 

@@ -42,7 +42,7 @@ from understudy.data.kinds import (
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.table import Table
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.models.plan import NetworkPlan
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 SiloData = Population | Rows
 S = TypeVar("S", bound=AnySchema)
 R = TypeVar("R")
-_NO_NETWORK = 'series are offered with kind="moments" alone. Nothing was charged.'
+_NO_NETWORK = 'series are offered with kind="moments" alone.'
 
 
 class Pooled(ABC, Generic[S, R]):
@@ -109,7 +109,7 @@ class Pooled(ABC, Generic[S, R]):
         """The networks of all classes, untrained. `more`: `channels` of images, and
         `seed`.
         """
-        raise ConfigError(_NO_NETWORK)
+        raise ConfigError(_NO_NETWORK, effect=Effect.NOTHING_CHARGED)
 
     def decoder(
         self, schema: S, target: str, latent: int, **more: Any
@@ -117,7 +117,7 @@ class Pooled(ABC, Generic[S, R]):
         """What a decoder of the first class is described by. `more`: `channels` of
         images, `hidden` of tables.
         """
-        raise ConfigError(_NO_NETWORK)
+        raise ConfigError(_NO_NETWORK, effect=Effect.NOTHING_CHARGED)
 
     def decoders(self, vae: Any, schema: S, target: str) -> list[nn.Module]:
         """What leaves of the networks: the decoder of every class."""
@@ -303,7 +303,8 @@ class PooledSeries(_PooledArrays[SeriesSchema]):
     ) -> tuple[Label, ...]:
         if (target or None) != schema.label or classes not in ((), schema.classes):
             raise ConfigError(
-                "series have the class that their schema names. Nothing was exchanged."
+                "series have the class that their schema names.",
+                effect=Effect.NOTHING_EXCHANGED,
             )
         return schema.classes
 
@@ -371,7 +372,8 @@ def image_schema(features: Features) -> ImageSchema:
         )
         raise ConfigError(
             "SGDE takes tables, or images of (height, width) or (height, width, 3), "
-            f"not {described}. Nothing was charged."
+            f"not {described}.",
+            effect=Effect.NOTHING_CHARGED,
         )
     height, width, *colours = shape
     return ImageSchema(height=height, width=width, channels=math.prod(colours))
@@ -381,7 +383,8 @@ def _require_classes(fit: bool, classes: Sequence[Label]) -> None:
     if not fit:
         raise ConfigError(
             "classes are for images, and images need them; here they are "
-            f"{list(classes)}. Nothing was exchanged."
+            f"{list(classes)}.",
+            effect=Effect.NOTHING_EXCHANGED,
         )
 
 

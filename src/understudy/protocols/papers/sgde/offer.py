@@ -57,6 +57,7 @@ from understudy.ground.check import in_range, is_number, one_of, positive, whole
 from understudy.ground.errors import (
     ArtefactError,
     ConfigError,
+    Effect,
     MessageError,
     PrivacyError,
     SchemaError,
@@ -217,7 +218,9 @@ def _schema_error(pool: dict[str, Any], plain: Any) -> SchemaError:
     )
     if names:
         difference = f"differs from the pool's in {shorten(sorted(names))}"
-    return SchemaError(f"the offer's schema {difference}. Nothing was exchanged.")
+    return SchemaError(
+        f"the offer's schema {difference}.", effect=Effect.NOTHING_EXCHANGED
+    )
 
 
 def _columns(schema: Any) -> list[dict[str, Any]]:
@@ -304,7 +307,7 @@ def _check_card(card: Mapping[str, Any]) -> None:
             if isinstance(card, Mapping)
             else "is no table of keys"
         )
-        raise ConfigError(f"the offer's card {fault}. Nothing was exchanged.")
+        raise ConfigError(f"the offer's card {fault}.", effect=Effect.NOTHING_EXCHANGED)
     known_keys = (*CARD, *MORE, *FIGURES)
     for key, value in card.items():
         message = (
@@ -350,7 +353,8 @@ def check_network(
     if plan.shapes != shapes:
         raise ArtefactError(
             "the weights are not those of the network on the card: "
-            f"{difference(plan.shapes, shapes)}. Nothing was exchanged."
+            f"{difference(plan.shapes, shapes)}.",
+            effect=Effect.NOTHING_EXCHANGED,
         )
 
 
@@ -430,7 +434,7 @@ def pushed_offers(pushed: Any) -> list[dict[str, Any]]:
         ]
     except (KeyError, TypeError) as error:
         raise MessageError(
-            f"an offer cannot be read: {error}. Nothing was exchanged."
+            f"an offer cannot be read: {error}.", effect=Effect.NOTHING_EXCHANGED
         ) from None
 
 
@@ -467,7 +471,7 @@ def unpack_offer(
         network.load_state_dict(weights)
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise MessageError(
-            f"an offer cannot be rebuilt: {error}. Nothing was exchanged."
+            f"an offer cannot be rebuilt: {error}.", effect=Effect.NOTHING_EXCHANGED
         ) from None
     generator = GeneratorParts(network.eval(), requirements.schema, card)
     check_generator(requirements, generator)

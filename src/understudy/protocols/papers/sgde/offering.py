@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from understudy.data.kinds import IMAGES, SERIES, TABLE
 from understudy.ground.check import one_of
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.ground.settings import (
     TRUTH,
     Declared,
@@ -125,8 +125,8 @@ class Recipe(Declared):
         super().__post_init__()
         if self.upright and self.kind != "moments":
             raise ConfigError(
-                f'upright is for kind="moments" alone, not for kind="{self.kind}". '
-                "Nothing was charged."
+                f'upright is for kind="moments" alone, not for kind="{self.kind}".',
+                effect=Effect.NOTHING_CHARGED,
             )
         if self.quality_epsilon is not None and (
             self.kind not in ADDED or not self.private
@@ -134,7 +134,8 @@ class Recipe(Declared):
             raise ConfigError(
                 'a figure of quality is paid for under noise, and is for kind="gram" '
                 'or kind="moments" alone: '
-                "without quality_epsilon there is none. Nothing was charged."
+                "without quality_epsilon there is none.",
+                effect=Effect.NOTHING_CHARGED,
             )
 
     def spend(self, noise_multiplier: float) -> Counter[DpEvent]:
@@ -177,7 +178,8 @@ class Offering(ABC):
         self.schema: Any = requirements.schema
         if self.for_tables not in (None, TABLE.describes(self.schema)):
             raise ConfigError(
-                f'kind="{recipe.kind}" is for {self.suited_to}. Nothing was charged.'
+                f'kind="{recipe.kind}" is for {self.suited_to}.',
+                effect=Effect.NOTHING_CHARGED,
             )
         self.pooled = pooled(self.schema)
 
@@ -210,7 +212,8 @@ class Offering(ABC):
         if size > required.largest:
             raise ConfigError(
                 f"an offer would have {size:,} bytes, and this pool takes "
-                f"{required.largest:,}. Nothing was charged."
+                f"{required.largest:,}.",
+                effect=Effect.NOTHING_CHARGED,
             )
 
 

@@ -27,7 +27,7 @@ from understudy.data.kinds import TABLE, protected_unit
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import one_of
 from understudy.ground.durable import own_folder
-from understudy.ground.errors import MessageError, PartyError, SchemaError
+from understudy.ground.errors import Effect, MessageError, PartyError, SchemaError
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, DpEvent, Spend, epsilon
 from understudy.privacy.accounts.budget import ADJACENCIES, Budget, rehearsed
 from understudy.privacy.accounts.ledger import Ledger
@@ -160,7 +160,8 @@ class SgdeParty(Party):
         if ask.poison != "none" and self.ledger.real:
             raise PartyError(
                 f"{self.name}: poisoned offers are for rehearsals, and this ledger is "
-                "real. Nothing was charged."
+                "real.",
+                effect=Effect.NOTHING_CHARGED,
             )
         self._take_up(ask)
         price, delta = self.price
@@ -219,8 +220,8 @@ class SgdeParty(Party):
         ):
             raise MessageError(
                 f"{self.name}: the pool asks for another "
-                f"{differing[0] if differing else 'poison'} than was agreed to. "
-                "Nothing was charged."
+                f"{differing[0] if differing else 'poison'} than was agreed to.",
+                effect=Effect.NOTHING_CHARGED,
             )
         check_schema(
             self.requirements, self.silo.schema_beside(self.requirements.schema)
@@ -238,8 +239,8 @@ class SgdeParty(Party):
             # With fewer classes, training would fail where a row is of a missing one,
             # and so tell that there is one.
             raise SchemaError(
-                f"{self.name}: the pool's classes are not those of these rows. "
-                "Nothing was charged."
+                f"{self.name}: the pool's classes are not those of these rows.",
+                effect=Effect.NOTHING_CHARGED,
             )
 
     @property

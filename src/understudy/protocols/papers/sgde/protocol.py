@@ -24,7 +24,7 @@ from understudy.data.encoding.features import Features, Label, TableFeatures
 from understudy.data.kinds import ARRAYS, IMAGES, AnySchema, one_label, protected_unit
 from understudy.data.schema import public_of
 from understudy.generators.parts import GeneratorParts
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.ground.settings import (
     A_LIST,
     NOT_NEGATIVE,
@@ -231,8 +231,8 @@ def build_requirements(
     if arrays and len(arrays) < len(schemas):
         name, schema_of_silo = next(iter(arrays.items()))
         raise ConfigError(
-            f"{name} holds {schema_of_silo.kind}s, and others do not. "
-            "Nothing was charged."
+            f"{name} holds {schema_of_silo.kind}s, and others do not.",
+            effect=Effect.NOTHING_CHARGED,
         )
     if not arrays:
         rule = common_features(schemas, config.target)  # type: ignore[arg-type]
@@ -250,13 +250,14 @@ def build_requirements(
     if config.target not in (None, schema.label):
         raise ConfigError(
             f'target is "{config.target}", and the schema of these rows names '
-            f"{schema.label or 'no class'}. "
-            "Nothing was charged."
+            f"{schema.label or 'no class'}.",
+            effect=Effect.NOTHING_CHARGED,
         )
     if IMAGES.describes(schema) and schema.label is None:
         raise ConfigError(
             "the schema of these images names no class, and SGDE needs one: label and "
-            "classes. Nothing was charged."
+            "classes.",
+            effect=Effect.NOTHING_CHARGED,
         )
     public = pooled(schema).public(schema)
     classes = schema.classes if IMAGES.describes(schema) else ()
@@ -324,8 +325,8 @@ def _check_offered_labels(
         for label in ((None,) if added else requirements.labels)
     ]:
         raise ConfigError(
-            "a silo has pushed offers of other classes, or for another. Nothing was "
-            "pooled."
+            "a silo has pushed offers of other classes, or for another.",
+            effect=Effect.NOTHING_COMPUTED,
         )
 
 

@@ -39,6 +39,7 @@ from understudy.data.encoding.frame import on_diagonal
 from understudy.ground.errors import (
     ArtefactError,
     ConfigError,
+    Effect,
     PrivacyError,
     UnderstudyError,
 )
@@ -76,7 +77,7 @@ def require(
 ) -> None:
     """Refuse an offer, in words."""
     if not holds:
-        raise error(f"{message} Nothing was exchanged.")
+        raise error(message, effect=Effect.NOTHING_EXCHANGED)
 
 
 def check_noise(card: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.ground.settings import WHOLE, choice, setting
 from understudy.models.cohort.classifier import Classifier as Network
 from understudy.models.cohort.classifier import LeNet, LogisticRegression, Mlp
@@ -59,7 +59,7 @@ class Config(Settings):
         classes = len(features.labels)
         if classes < 2:
             raise ConfigError(
-                "these rows have no classes to learn. Nothing was charged."
+                "these rows have no classes to learn.", effect=Effect.NOTHING_CHARGED
             )
         if self.model == "logistic":
             return LogisticRegression(size, classes)
@@ -67,8 +67,8 @@ class Config(Settings):
             return Mlp(size, self.hidden, classes)
         if size != 28 * 28:
             raise ConfigError(
-                f"lenet takes images of 28 × 28, not rows of shape {features.shape}. "
-                "Nothing was charged."
+                f"lenet takes images of 28 × 28, not rows of shape {features.shape}.",
+                effect=Effect.NOTHING_CHARGED,
             )
         return LeNet(classes)
 

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.ground.errors import PartyError
+from understudy.ground.errors import Effect, PartyError
 from understudy.ground.pack import LIMIT
 from understudy.ground.settings import between, setting
 from understudy.models.kernels.clients import DECAY, TINY, times_transposed
@@ -314,12 +314,14 @@ class PateParty(VdGanParty):
         if config.teachers > people:
             raise PartyError(
                 f"{self.name}: {config.teachers:,} teachers are more than the "
-                f"{people:,} shared people. Nothing was charged."
+                f"{people:,} shared people.",
+                effect=Effect.NOTHING_CHARGED,
             )
         if config.top > width:
             raise PartyError(
                 f"{self.name}: top = {config.top} is more than the {width} one-hot "
-                "columns. Nothing was charged."
+                "columns.",
+                effect=Effect.NOTHING_CHARGED,
             )
         size = (
             8
@@ -330,7 +332,8 @@ class PateParty(VdGanParty):
             raise PartyError(
                 f"{self.name}: {config.teachers:,} teachers are {size:,} bytes of "
                 f"state, and {LIMIT:,} can be "
-                "saved: take fewer or smaller ones. Nothing was charged."
+                "saved: take fewer or smaller ones.",
+                effect=Effect.NOTHING_CHARGED,
             )
 
     def events(self, noise_multiplier: float) -> dict[str, DpEvent]:

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
-from understudy.ground.errors import MessageError
+from understudy.ground.errors import Effect, MessageError
 from understudy.ground.settings import NOT_NEGATIVE, setting
 from understudy.models.kernels.clients import RmsProp, along
 from understudy.models.nets.gan import BranchedGenerator
@@ -116,7 +116,8 @@ class VdGanParty(GanParty):
             raise MessageError(
                 f"{self.name}: synthetic rows of the form {tuple(ask.rows.shape)}, "
                 f"{ask.rows.dtype}, came where "
-                f"{agreed}, float32, was agreed. Nothing was charged or sent."
+                f"{agreed}, float32, was agreed.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         rows = require_sound(ask.rows)
         uses = self.config.uses(self.answered + 1) - self.config.uses(self.answered)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from understudy.data.kinds import AnySchema, Rows
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Parties
 from understudy.protocols.core.alignment import ROW_NUMBER, SharedPositions
@@ -50,7 +50,8 @@ def train(
     if len(parties.names) != 1:
         raise ConfigError(
             "central-gan is for one party that holds all columns, not for "
-            f"{len(parties.names)}: take verti-gan. Nothing was charged."
+            f"{len(parties.names)}: take verti-gan.",
+            effect=Effect.NOTHING_CHARGED,
         )
     return verti_gan.train(
         config,

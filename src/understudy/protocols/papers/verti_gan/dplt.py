@@ -65,7 +65,7 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Grid, Schema, join
 from understudy.ground.check import in_range
-from understudy.ground.errors import ConfigError, MessageError, PrivacyError
+from understudy.ground.errors import ConfigError, Effect, MessageError, PrivacyError
 from understudy.ground.settings import TRUTH, WHOLE, Takes, setting
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.accounts.budget import Budget
@@ -121,8 +121,8 @@ class PurePricing(Pricing):
     def needed(self, budget: Budget, people: int | None) -> list[float]:
         if budget.epsilon == math.inf:
             raise PrivacyError(
-                "an ε is needed; `private=False` rehearses without. Nothing was "
-                "charged."
+                "an ε is needed; `private=False` rehearses without.",
+                effect=Effect.NOTHING_CHARGED,
             )
         in_range(*_EPSILONS, epsilon=budget.epsilon)
         weights = [
@@ -152,16 +152,16 @@ class PurePricing(Pricing):
         """Edges: more tables than are paid for → PrivacyError."""
         if sum(block.sensitivity for block in blocks.values()) > self.moved[release]:
             raise PrivacyError(
-                "more would be released than was agreed on. Nothing was charged or "
-                "sent."
+                "more would be released than was agreed on.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         return dict.fromkeys(blocks, noise)
 
     def check_parties(self, parties: int) -> None:
         if parties < 2:
             raise ConfigError(
-                "dplt needs two parties or more, of the same people. Nothing was "
-                "charged."
+                "dplt needs two parties or more, of the same people.",
+                effect=Effect.NOTHING_CHARGED,
             )
 
     def deviation(self, sigma: float, holders: int) -> float:
@@ -208,7 +208,8 @@ class LatentTree(Study[AttributeBits]):
         if without_bits:
             raise ConfigError(
                 f"{without_bits[0]} has no column of two levels or more: there is "
-                "nothing to publish. Nothing was charged."
+                "nothing to publish.",
+                effect=Effect.NOTHING_CHARGED,
             )
         self.latents = {
             name: -(-bits // config.group) for name, bits in self.bits.items()
@@ -290,7 +291,9 @@ class LatentTree(Study[AttributeBits]):
             else []
         )
         if not is_edge_list or not tree.is_tree(edges, nodes):
-            raise MessageError("these edges are no tree. Nothing was charged or sent.")
+            raise MessageError(
+                "these edges are no tree.", effect=Effect.NOTHING_CHARGED_OR_SENT
+            )
         pairs = before["pairs"]
         assert isinstance(pairs, LatentPairTables)
         return LatentPairTables(
@@ -304,8 +307,8 @@ class LatentTree(Study[AttributeBits]):
         has_keys = isinstance(chosen, Mapping) and chosen.keys() == {"groups", "index"}
         if not has_keys or not all(_lists_of_numbers(chosen[key]) for key in chosen):
             raise MessageError(
-                f"groups and index of {holder} were due as lists of numbers. Nothing "
-                "was charged or sent."
+                f"groups and index of {holder} were due as lists of numbers.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         groups = chosen["groups"]
         index = chosen["index"]
@@ -314,15 +317,16 @@ class LatentTree(Study[AttributeBits]):
         sizes = [min(size, bits - start) for start in range(0, bits, size)]
         if [*map(len, groups)] != sizes or sorted(chain(*groups)) != [*range(bits)]:
             raise MessageError(
-                f"these are no groups of {holder}'s attributes. Nothing was charged "
-                "or sent."
+                f"these are no groups of {holder}'s attributes.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         n_index = len(sizes) - 1 if self.config.plus else 0
         if len(index) != n_index or any(
             len(e) != 2 or not 0 <= e[0] < e[1] < len(sizes) for e in index
         ):
             raise MessageError(
-                f"this is no index of {holder}'s. Nothing was charged or sent."
+                f"this is no index of {holder}'s.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 
     def _pairs(self, chosen: Mapping[str, Any]) -> dict[tuple[str, str], list[Edge]]:

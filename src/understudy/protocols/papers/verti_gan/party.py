@@ -11,7 +11,7 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
-from understudy.ground.errors import MessageError, PartyError
+from understudy.ground.errors import Effect, MessageError, PartyError
 from understudy.ground.settings import SHARE, between, choice, setting
 from understudy.models.nets.gan import BranchedGenerator, sparsify
 from understudy.privacy.accounts.accounting import DpEvent
@@ -116,8 +116,8 @@ class VertiGanParty(CriticParty):
         self.network = BranchedGenerator.from_description(begin.network).to(self.device)
         if self.network.widths != {self.name: self.width}:
             raise PartyError(
-                f"{self.name}: the server's network does not fit this schema. Nothing "
-                "was charged."
+                f"{self.name}: the server's network does not fit this schema.",
+                effect=Effect.NOTHING_CHARGED,
             )
         self.participations = torch.zeros(self.aligned.rows, dtype=torch.int64)
 
@@ -129,12 +129,13 @@ class VertiGanParty(CriticParty):
         if weights is None:
             raise MessageError(
                 f"{self.name}: the weights do not fit the network, or are beyond "
-                f"{WEIGHT:g}. Nothing was charged."
+                f"{WEIGHT:g}.",
+                effect=Effect.NOTHING_CHARGED,
             )
         if type(ask.seed) is not int or not 0 <= ask.seed < 1 << 63:
             raise MessageError(
-                f"{self.name}: the ask has no seed for latent points. Nothing was "
-                "charged."
+                f"{self.name}: the ask has no seed for latent points.",
+                effect=Effect.NOTHING_CHARGED,
             )
         batches = self.batches(self._batch_rng(ask.batches))
         receipt = self._pay(ask.round, batches)
@@ -181,7 +182,8 @@ class VertiGanParty(CriticParty):
         if len(shared) != n_bytes:
             raise MessageError(
                 f"{self.name}: a secret of {len(shared)} bytes for batches, not of "
-                f"{n_bytes}. Nothing was charged."
+                f"{n_bytes}.",
+                effect=Effect.NOTHING_CHARGED,
             )
         return SecureRng(shared) if n_bytes else self.rng
 

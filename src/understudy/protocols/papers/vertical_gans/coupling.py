@@ -33,7 +33,7 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import TABLE
 from understudy.data.schema import Schema
-from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.errors import ConfigError, Effect, PartyError
 from understudy.models.kernels.clients import along
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.tables.noisy_tables import read_tables
@@ -69,7 +69,8 @@ class AcrossTables(Gram):
         if without_tables:
             raise ConfigError(
                 f'{without_tables[0]} holds no table, and coupling="gram" counts '
-                "columns. Nothing was charged."
+                "columns.",
+                effect=Effect.NOTHING_CHARGED,
             )
         super().__init__(GramConfig(fine=0.0, private=config.private), schemas)
         self.whole_run = config

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.ground.errors import PrivacyError
+from understudy.ground.errors import Effect, PrivacyError
 from understudy.ground.padding import pays
 from understudy.models.kernels.clients import RmsProp, captured
 from understudy.models.nets.gan import BranchedGenerator, Critic, ImageCritic
@@ -211,7 +211,8 @@ class PresampledNormals:
         )
         if part.numel() != size or part.device != torch.device(device):
             raise PrivacyError(
-                "more noise was asked for than was drawn. Nothing was computed."
+                "more noise was asked for than was drawn.",
+                effect=Effect.NOTHING_COMPUTED,
             )
         return part.view(shape)
 

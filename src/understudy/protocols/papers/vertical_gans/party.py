@@ -14,7 +14,7 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from understudy.data.kinds import IMAGES, SERIES, TABLE, AnySchema, Rows, kind_of
-from understudy.ground.errors import PartyError
+from understudy.ground.errors import Effect, PartyError
 from understudy.ground.settings import Declared, setting
 from understudy.models.nets.gan import (
     BranchedGenerator,
@@ -166,8 +166,8 @@ class GanParty(AlignedParty):
         people = self.aligned.rows
         if people < 2:
             raise PartyError(
-                f"{self.name}: {people} shared people are too few to train on. "
-                "Nothing was charged."
+                f"{self.name}: {people} shared people are too few to train on.",
+                effect=Effect.NOTHING_CHARGED,
             )
 
     def open(self, begin: Any) -> None:
