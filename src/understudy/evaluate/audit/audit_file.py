@@ -178,8 +178,8 @@ def _joint_case(subject: Subject, *, alone: bool = False) -> Case:
             study(config, schemas)
         except ConfigError as error:
             raise ConfigError(
-                f"{subject.target} alone cannot be audited: {error} Name another "
-                "party.",
+                f"{subject.target} alone cannot be audited: {error.message} "
+                "Name another party.",
                 effect=Effect.NOTHING_COMPUTED,
             ) from None
     else:

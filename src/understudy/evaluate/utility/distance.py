@@ -199,7 +199,7 @@ class Attacked:
         Hamming's.
         """
         tables = check_tables(
-            effect="Nothing was attacked.",
+            effect=Effect.NOTHING_COMPUTED,
             train=train,
             holdout=holdout,
             synthetic=synthetic,

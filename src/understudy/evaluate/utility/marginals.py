@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from understudy.evaluate.figure import SCOPES, Figure, FigureKey
 from understudy.ground.check import one_of, whole
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 
 Codes = NDArray[np.integer[Any]]
 """Rows × columns of level numbers, as `Codec.codes` gives them."""
@@ -348,22 +348,21 @@ def _sparse_counts(parts: list[Codes]) -> list[NDArray[np.int64]]:
 
 
 def check_tables(
-    *, effect: str = "Nothing was compared.", **codes_by_name: Codes
+    *, effect: Effect = Effect.NOTHING_COMPUTED, **codes_by_name: Codes
 ) -> dict[str, Codes]:
-    """The tables by their names, of level numbers, with equally many columns; `nothing`
-    is said of what was done.
-    """
+    """The tables by their names, of level numbers, with equally many columns."""
     tables = {name: np.asarray(codes) for name, codes in codes_by_name.items()}
     for name, codes in tables.items():
         if codes.ndim != 2 or codes.dtype.kind not in "iu" or codes.min(initial=0) < 0:
             raise ConfigError(
                 f"{name}: codes must be rows × columns of whole numbers from 0, "
-                f"not {codes.dtype} of shape {codes.shape}. {effect}"
+                f"not {codes.dtype} of shape {codes.shape}.",
+                effect=effect,
             )
     widths = {name: codes.shape[1] for name, codes in tables.items()}
     if len(set(widths.values())) > 1:
         raise ConfigError(
-            f"the tables have different numbers of columns: {widths}. {effect}"
+            f"the tables have different numbers of columns: {widths}.", effect=effect
         )
     return tables
 
