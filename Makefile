@@ -2,18 +2,23 @@
 # The environment is made on first use, and gets more when more is asked for (.ci/environment.py). VENV=path names another.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
+PANDAS3 = $(VENV)-pandas3
 BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=  # where it is set, every process and every worker of the tests compiles everything anew
 
-.PHONY: for-demo for-tests for-docs help demo docs test test-benchmarks test-all lint types check soak attack audit bench guard reference tables plot picture diagrams wheel-check format clean
+# where cells are read from frames and files, and written again
+FRAME_TESTS := tests/data tests/answers/test_completing.py tests/test_one_table.py tests/test_forms_come_back.py \
+  tests/test_synthesizer.py tests/test_misread.py tests/test_header.py tests/test_held_out.py tests/adversary/test_source_shapes.py
+
+.PHONY: for-demo for-tests for-docs for-pandas3 help demo docs test test-benchmarks test-pandas3 test-all lint types check soak attack audit bench guard reference tables plot picture diagrams wheel-check format clean
 help:           ## this text
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-for-demo for-tests for-docs:
+for-demo for-tests for-docs for-pandas3:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; found $$($(PYTHON) --version). Set PYTHON=…"; exit 1; }
-	@$(PYTHON) .ci/environment.py $(VENV) $(@:for-%=%)
+	@$(PYTHON) .ci/environment.py $(if $(filter for-pandas3,$@),$(PANDAS3),$(VENV)) $(@:for-%=%)
 
 demo: for-demo  ## two holders publish one joint synthetic table, from real data
 	@$(BIN)/understudy demo $(if $(OUT),--out $(OUT))
@@ -23,6 +28,10 @@ test: for-tests  ## the tests but those of benchmarks, on two cores; four worker
 
 test-benchmarks: for-tests  ## the tests of benchmarks: each in a small version, and its --help
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --workers 4 -m benchmark
+
+test-pandas3: for-pandas3  ## the tests of frames with pandas 3, in an environment of its own beside VENV
+	@$(PANDAS3)/bin/python -c 'import pandas, sys; sys.exit(pandas.__version__ < "3" and f"{sys.prefix} has pandas {pandas.__version__}")'
+	@OMP_NUM_THREADS=1 $(PANDAS3)/bin/pytest --workers 4 $(FRAME_TESTS)
 
 test-all: test test-benchmarks  ## every test
 
@@ -76,4 +85,5 @@ format: for-tests ## let ruff lay out the code
 
 clean:          ## remove the environment, if Make made it, and caches
 	@$(PYTHON) .ci/environment.py $(VENV) remove
+	@$(PYTHON) .ci/environment.py $(PANDAS3) remove
 	rm -rf .pytest_cache .mypy_cache .ruff_cache build *.egg-info src/*.egg-info

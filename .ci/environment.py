@@ -4,7 +4,8 @@ where Make here made it.
     python .ci/environment.py .venv tests        # afterwards .venv has what the tests
                                                  need, or it was said why not
 
-A layer is some extras of pyproject.toml on top of the package itself. In an
+A layer is some extras of pyproject.toml on top of the package itself; `pandas3` stands
+alone, in an environment of its own, with another version of pandas. In an
 environment, the file `.made-by-make` names the checkout that made it, and
 `.installed-LAYER` says from what. Any other environment is used as it is if it has what
 is needed, and otherwise refused: nothing is ever installed into it.
@@ -26,7 +27,12 @@ LAYERS = {
     "demo": ("demo",),
     "tests": ("images", "network", "sdmetrics", "exchange", "evidence", "dev"),
     "docs": ("docs",),
+    # everything that the tests need and pandas 3 does not contradict
+    "pandas3": ("demo", "images", "network", "exchange", "evidence", "dev"),
 }
+WITH_THE_PACKAGE = ("demo", "pandas3")  # others are installed on top of the demo's
+# where a layer has another version than constraints.txt
+PINS = {"pandas3": {"pandas": "3.1.1"}}
 _FOUND = """
 import importlib.metadata, importlib.util, json
 spec = importlib.util.find_spec("understudy")
@@ -37,21 +43,35 @@ print(json.dumps([spec and spec.origin, versions]))
 
 
 def requirements(layer: str) -> list[str]:
-    """What pyproject.toml asks for in this layer alone; the demo's has the package's
-    own.
+    """What pyproject.toml asks for in this layer alone, with the package's own
+    dependencies where the package is part of it.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
-    own = project["dependencies"] if layer == "demo" else []
+    own = project["dependencies"] if layer in WITH_THE_PACKAGE else []
     return [
         *own,
+        *(f"{name}=={version}" for name, version in PINS.get(layer, {}).items()),
         *(
             one
             for extra in LAYERS[layer]
             for one in project["optional-dependencies"][extra]
         ),
     ]
+
+
+def constraints(layer: str) -> str:
+    """The exact versions of a layer."""
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    for name, version in PINS.get(layer, {}).items():
+        text = re.sub(rf"(?m)^{name}==.*$", f"{name}=={version}", text)
+    return text
+
+
+def below(layer: str) -> tuple[str, ...]:
+    """The layers to install, in order."""
+    return (layer,) if layer in WITH_THE_PACKAGE else ("demo", layer)
 
 
 def stamp(layer: str) -> str:
@@ -62,7 +82,7 @@ def stamp(layer: str) -> str:
     made_from = [
         requirements(layer),
         project["scripts"],
-        (ROOT / "constraints.txt").read_text(encoding="utf-8"),
+        constraints(layer),
     ]
     return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
 
@@ -95,9 +115,7 @@ def missing(python: Path, layer: str) -> list[str]:
         [python, "-c", _FOUND], capture_output=True, text=True, check=True
     ).stdout
     origin, versions = json.loads(told)
-    asked = [
-        one for needed in dict.fromkeys(("demo", layer)) for one in requirements(needed)
-    ]
+    asked = [one for needed in below(layer) for one in requirements(needed)]
     lacks = [one for one in asked if not satisfies(one, versions)]
     here = origin is not None and Path(origin).resolve().is_relative_to(ROOT / "src")
     return lacks if here else [f"understudy itself, from {ROOT}", *lacks]
@@ -108,10 +126,12 @@ def install(venv: Path, layer: str) -> None:
     the modules that it uses; for tests all are compiled here, on all processors, so
     that no worker has to.
     """
-    what: list[Any] = ["--constraint", ROOT / "constraints.txt"]
+    versions = venv / f".constraints-{layer}"
+    versions.write_text(constraints(layer), encoding="utf-8")
+    what: list[Any] = ["--constraint", versions]
     what += (
         ["--editable", f"{ROOT}[{','.join(LAYERS[layer])}]"]
-        if layer == "demo"
+        if layer in WITH_THE_PACKAGE
         else requirements(layer)
     )
     python = venv / "bin" / "python"
@@ -131,7 +151,7 @@ def install(venv: Path, layer: str) -> None:
             f"{venv}: what {layer} needs could not be installed, see above. Make "
             "tries it again next time."
         )
-    if layer == "tests":
+    if layer in ("tests", "pandas3"):
         compiling = [
             python,
             "-m",
@@ -172,7 +192,7 @@ def ready(venv: Path, layer: str) -> None:
             "and is used as it is.\n"
         )
         return
-    for needed in dict.fromkeys(("demo", layer)):
+    for needed in below(layer):
         installed = venv / f".installed-{needed}"
         if (
             ours

@@ -168,3 +168,37 @@ def test_what_was_not_installed_is_tried_again(checkout: Path) -> None:
     told = make(checkout, "for-demo")
     assert "what demo needs could not be installed" in told.stderr
     assert not list(own.glob(".installed-*"))
+
+
+def test_pandas_3_has_an_environment_of_its_own_with_the_package_and_its_own_version(
+    checkout: Path,
+) -> None:
+    own = bare(checkout / ".venv-pandas3")
+    (own / ".made-by-make").write_text(f"{checkout}\n")
+    assert "Installing what pandas3 needs" in make(checkout, "for-pandas3").stderr
+    (installed,) = asked(checkout)
+    versions = (own / ".constraints-pandas3").read_text()
+    pinned = (checkout / "constraints.txt").read_text()
+    changed = set(versions.splitlines()) - set(pinned.splitlines())
+    assert [line.partition(".")[0] for line in changed] == ["pandas==3"]
+    assert f"--constraint {own.relative_to(checkout)}/.constraints-pandas3" in installed
+    # sdmetrics asks for an older one
+    assert "sdmetrics" not in installed
+    assert not (checkout / ".venv").exists()
+
+
+def test_pandas_3_that_cannot_be_installed_or_is_another_version_ends_in_words(
+    checkout: Path,
+) -> None:
+    own = bare(checkout / ".venv-pandas3", packages=True)
+    (own / ".made-by-make").write_text(f"{checkout}\n")
+    other = make(checkout, "test-pandas3")
+    assert other.returncode != 0
+    assert "has pandas 2" in other.stderr
+    (own / ".installed-pandas3").unlink()
+    (checkout.parent / "bin" / "uv").write_text("#!/bin/sh\nexit 1\n")
+    (own / "bin" / "python").unlink()
+    (own / "bin" / "python").symlink_to("/bin/false")
+    refused = make(checkout, "test-pandas3")
+    assert refused.returncode != 0
+    assert "what pandas3 needs could not be installed" in refused.stderr

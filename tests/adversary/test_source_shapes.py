@@ -432,6 +432,7 @@ ALLOWED = [
     "Float64",
     "double[pyarrow]",
     "string",
+    "str",
     "object",
     "None",
 ]
@@ -515,9 +516,9 @@ def test_digits_that_came_as_text_come_back_as_text(dtype: Any, tmp_path: Path) 
         {
             "ward": np.where(np.arange(PEOPLE) % 3, "1", "2"),
             "ill": ["0", "1"] * (PEOPLE // 2),
-        }
+        },
+        dtype=dtype,
     )
-    frame = frame.astype(dtype)
     result = us.synthesize(
         frame, epsilon=2, ledgers=tmp_path, names_and_kinds_are_public=True, **SMALL
     )

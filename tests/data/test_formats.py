@@ -211,7 +211,7 @@ def test_times_are_whole_steps_within_their_bounds_and_finer_ones_are_dropped(
             ]
         }
     )
-    read = read_table(cells, schema).frame["x"].astype(str).tolist()
+    read = [str(moment) for moment in read_table(cells, schema).frame["x"]]
     assert read == [
         "2024-02-29 23:00:00",
         "2024-02-29 00:00:00",

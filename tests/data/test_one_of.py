@@ -123,9 +123,9 @@ def test_booleans_and_words_come_back_as_booleans_and_words() -> None:
         frame[list(SOILS)] = frame[list(SOILS)].apply(
             lambda cells, v=values: np.array(v)[cells]
         )
-        frame = frame.astype(
-            {name: type(values[0]) if values[0] is False else object for name in SOILS}
-        )
+        dtype = bool if values[0] is False else object
+        for name in SOILS:
+            frame[name] = frame[name].astype(dtype)
         pd.testing.assert_frame_equal(
             unfold(read_table(frame, schema).frame, schema), frame
         )

@@ -128,10 +128,11 @@ def test_a_signalling_nan_is_missing_as_every_nan_is(column: Column) -> None:
     ]
     frame = pd.DataFrame({"x": pd.Series(prices, dtype=object)})
     if isinstance(column, Categorical):
-        frame["x"] = [
+        texts: list[object] = [
             None if price is None or price.is_nan() else str(price) for price in prices
         ]
-        frame.loc[1, "x"] = Decimal("sNaN")
+        texts[1] = Decimal("sNaN")
+        frame["x"] = pd.Series(texts, dtype=object)
     read = read_table(frame, Schema(columns=(column,))).frame["x"]
     assert read.isna().tolist() == [False, True, True, True, True, False]
 

@@ -253,11 +253,11 @@ def toy(
         ),
     )
     days = (moved(1.5) * 1461).astype("timedelta64[D]")
+    colours = np.array(["red", "green", "blue"], dtype=object)
+    colour = colours[(moved(2.0) * 3).astype(int)]
     frame = pd.DataFrame(
         {
-            "colour": np.array(["red", "green", "blue"], dtype=object)[
-                (moved(2.0) * 3).astype(int)
-            ],
+            "colour": pd.Series(colour, dtype=object),
             "grade": (moved(-2.0) * 4).astype(np.int64) + 1,
             "smoker": moved(2.0) > 0.6,
             "treated": pd.array(moved(1.0) > 0.3, dtype="boolean"),

@@ -183,6 +183,7 @@ def distinct(cells: Cells, words: set[str]) -> tuple[NDArray[np.intp], Cells]:
     equal texts are one value: among objects 1, 1.0 and True are equal too, and the
     first of them would speak for all.
     """
+    cells = texts_as_objects(cells)
     if cells.dtype == object:
         return _texts_apart(cells, words) or _one_by_one(cells, words)
     if cells.dtype.kind in "iuf":  # quicker to judge than to compare
@@ -195,12 +196,21 @@ def distinct(cells: Cells, words: set[str]) -> tuple[NDArray[np.intp], Cells]:
     if isinstance(cells.dtype, pd.DatetimeTZDtype):
         cells = cells.dt.tz_localize(None)  # the day it was where it was written
     where, uniques = pd.factorize(cells)
-    seen = pd.Series(np.asarray(uniques))
+    values = np.asarray(uniques)
+    seen = pd.Series(values, dtype=values.dtype)
     gone = np.append(
         seen.isin(words) if seen.dtype == object else np.zeros(len(seen), dtype=bool),
         True,
     )
     return np.where(gone[where], -1, where), seen
+
+
+def texts_as_objects(cells: Cells) -> Cells:
+    """The cells, with texts in objects where pandas holds them in a dtype of its own,
+    as version 3 does by default. Whether a cell is a text is then asked of each.
+    """
+    is_text = isinstance(cells.dtype, pd.StringDtype)
+    return cells.astype(object) if is_text else cells
 
 
 def _texts_apart(

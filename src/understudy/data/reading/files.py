@@ -328,7 +328,9 @@ def _from_excel(
                     effect=Effect.NOTHING_READ,
                 )
             first = None if source.header is False else 0
-            frame = book.parse(sheet, header=first, dtype=object, na_filter=False)
+            frame = pd.read_excel(
+                book, sheet_name=sheet, header=first, dtype=object, na_filter=False
+            )
     except ImportError:
         # which no file that can be read needs
         from understudy.ground.extras import install_line

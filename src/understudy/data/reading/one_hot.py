@@ -77,7 +77,7 @@ def fold(frame: pd.DataFrame, schema: object) -> pd.DataFrame:
         folded = np.full(len(frame), None, dtype=object)
         folded[known] = levels.to_numpy(object)
         frame = frame.drop(columns=names[1:]).rename(columns={names[0]: group.name})
-        frame[group.name] = folded
+        frame[group.name] = pd.Series(folded, index=frame.index, dtype=object)
     return frame
 
 
@@ -102,9 +102,8 @@ def _unfold(group: OneOf, cells: Cells) -> dict[str, Cells]:
     for part in group.parts:
         no, yes = part.values
         dtype = object if isinstance(no, str) else type(no)
-        columns[part.name] = pd.Series(
-            np.where(chosen == part.name, yes, no).astype(dtype), index=cells.index
-        )
+        values = np.where(chosen == part.name, yes, no)
+        columns[part.name] = pd.Series(values, index=cells.index, dtype=dtype)
     return columns
 
 
@@ -133,9 +132,8 @@ def _fold(
     # else it is a fault, which no second one has to repeat
     none = (counts == 0) & group.nullable
     levels = np.where(none, -1, ones.argmax(axis=1))
-    return pd.Series(
-        pd.Categorical.from_codes(levels, categories=pd.Index(group.part_names))
-    ), faults
+    names = pd.Index(group.part_names, dtype=object)
+    return pd.Series(pd.Categorical.from_codes(levels, categories=names)), faults
 
 
 def _ones(part: Boolean, cells: Cells, numbers: Places) -> tuple[Ones, list[Fault]]:

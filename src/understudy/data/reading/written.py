@@ -25,7 +25,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.data.encoding.values import Cells, Places
-from understudy.data.reading.cells import MISSING_WORDS, WHOLE_ID, Fault
+from understudy.data.reading.cells import (
+    MISSING_WORDS,
+    WHOLE_ID,
+    Fault,
+    texts_as_objects,
+)
 from understudy.data.reading.sources import TableSource
 
 # 1234,5 and 1.234,5: a point only where it parts thousands
@@ -76,7 +81,10 @@ def numbered(parts: Iterable[Raw]) -> Iterator[Raw]:
 
 def raw_of_frame(frame: pd.DataFrame, want: Want, name: str) -> Raw:
     header = list(frame.columns)
-    own = {column: quiet(frame[column]) for column in present(header, want)}
+    own = {
+        column: texts_as_objects(quiet(frame[column]))
+        for column in present(header, want)
+    }
     columns = {column: cells.reset_index(drop=True) for column, cells in own.items()}
     return Raw(
         name=name, header=header, columns=columns, numbers=np.arange(1, len(frame) + 1)
@@ -100,7 +108,9 @@ def quiet_frame(frame: pd.DataFrame) -> pd.DataFrame:
     silenced = frame.copy(deep=False)
     for position, dtype in enumerate(frame.dtypes):
         if dtype.kind == "O":
-            silenced.isetitem(position, quiet(frame.iloc[:, position]).array)
+            # a Series, not its array, which pandas 3 would make texts of again
+            cells: Any = quiet(frame.iloc[:, position])
+            silenced.isetitem(position, cells)
     return silenced
 
 
