@@ -254,7 +254,9 @@ def two_groups(data: Data, job: Job) -> dict[str, float]:
     more = (1 - FIRST) / FIRST
     # as of the first group's people
     pooled = {name: value / more for name, value in pooled.items()}
-    found = classified(data, fit_cells(frame, centre, directions(pooled, centre), None))
+    found = classified(
+        data, fit_cells(frame, centre, directions(pooled, centre, frame), None)
+    )
     return {"features": frame.features, "accuracy": found}
 
 

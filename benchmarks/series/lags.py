@@ -1,19 +1,18 @@
-"""Memory of one step: where a fit to released moments loses it, on laws that are known.
+"""Memory of one step: how a fit to released moments keeps it, on laws that are known.
 
     python benchmarks/series/lags.py --out benchmarks/series/lags.csv
 
 A cell draws people from a law (autoregressive, with a seasonal mean or white noise in
 some), one series each, and runs `moments` with two releases. Lag 1 is the correlation
 of a value with the next one, over all series, the mean of two channels. It is computed
-at every stage, so that each loss has its place:
+at every stage, so that a loss would have its place:
 
     real       the people's series
     released   the released moments as they are, with nothing fitted: what noise, and
                pulling in of long rows, do
     noise      the deviation of `released` by noise alone, from the release's own σ
     kept       the directions that stand out of noise, and nothing beside them
-    full       the same, and the variance beside them that was told from noise
-    fit        the same with the share of that variance that is drawn (`fit.TAIL`)
+    fit        the same, and the variance beside them (`lags.fill_tail`)
     drawn      drawn series, after the histograms' map and the ends of [0, 1]
 """
 
@@ -39,7 +38,7 @@ from understudy.api.train import train
 from understudy.data.schema import Real
 from understudy.data.series import Series, SeriesSchema
 from understudy.evaluate.utility.series import autocorrelation
-from understudy.models.moments import fit
+from understudy.models.moments import fit, lags
 from understudy.models.moments.gaussians import CellGaussians
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
@@ -70,7 +69,7 @@ LAWS = {
     "AR(1) 0.99 + white": Law((0.99,), white=0.3),
     "AR(1) 0.9 + weekly": Law((0.9,), season=0.7),
 }
-STAGES = ("real", "released", "kept", "full", "fit", "drawn")
+STAGES = ("real", "released", "kept", "fit", "drawn")
 FIELDS = ["law", "people", "epsilon", "seed", *STAGES, "noise", "directions"]
 KEY = ("law", "people", "epsilon", "seed")
 
@@ -96,19 +95,15 @@ def stages_of(
 ) -> dict[str, float]:
     """Lag 1 of what was released, and of the fit as it grows."""
     frame = network.frame
-    memory = fit.memory(network, pooled, centre)
+    memory = lags.memory(network, pooled, centre.people, centre.means)
     swings = centre.means[0].clone()
     swings[: frame.channels] = 0
     directions = (kept.basis * kept.values) @ kept.basis.T + torch.outer(swings, swings)
-    laws = {"kept": directions, "full": directions + kept.tail.diag()}
     back = torch.from_numpy(frame.matrix())
-    found = {
-        name: float(fit.lag_1(law, back, frame.channels).mean())
-        for name, law in laws.items()
-    }
-    return found | {
+    return {
         "released": memory.released,
         "noise": memory.noise,
+        "kept": float(lags.lag_1(directions, back, frame.channels).mean()),
         "fit": memory.drawn,
     }
 
@@ -125,15 +120,15 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         result = train(
             "moments", federation, shares=(0.3, 0.7, 0.0), private=bool(job["epsilon"])
         )
-    pooled, centre = called.call_args.args
-    kept = fit.directions(pooled, centre)
+    pooled, centre, frame = called.call_args.args
+    kept = fit.directions(pooled, centre, frame)
     generator = result.generator
     drawn = people.schema.scaled(generator.series(DRAWN, seed=0))
-    lags = stages_of(pooled, centre, kept, generator.network)
-    lags["real"] = float(autocorrelation(people.values, 1).mean())
-    lags["drawn"] = float(autocorrelation(drawn, 1).mean())
+    stages = stages_of(pooled, centre, kept, generator.network)
+    stages["real"] = float(autocorrelation(people.values, 1).mean())
+    stages["drawn"] = float(autocorrelation(drawn, 1).mean())
     row = {key: job[key] for key in KEY}
-    row |= {name: round(lags[name], 4) for name in (*STAGES, "noise")}
+    row |= {name: round(stages[name], 4) for name in (*STAGES, "noise")}
     return row | {"directions": len(kept.values)}
 
 

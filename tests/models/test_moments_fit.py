@@ -6,27 +6,37 @@ import numpy as np
 import pytest
 import torch
 
+from understudy.api.train import train
 from understudy.data.encoding.fine import to_simplex
 from understudy.data.encoding.frame import UNIT, Frame
+from understudy.data.schema import Real
+from understudy.data.series import Series, SeriesSchema
+from understudy.evaluate.utility.series import autocorrelation
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.fit import (
     Centres,
-    Memory,
     centres,
     directions,
     fit_cells,
-    lag_1,
-    lag_1_noise,
-    memory,
 )
 from understudy.models.moments.gaussians import (
+    BURST,
     CellGaussians,
     mapped_through,
     match_shades,
     shades_map,
 )
+from understudy.models.moments.lags import (
+    Memory,
+    fill_tail,
+    lag_1,
+    lag_1_noise,
+    memory,
+)
 from understudy.models.moments.released import CELLS, bought_norm
 from understudy.models.plan import on_paper, shapes_of
+from understudy.privacy.accounts.budget import Budget
+from understudy.runs.federation import Federation
 
 FRAME = Frame((4, 5), 2, 12)
 RNG = torch.Generator().manual_seed(0)
@@ -83,6 +93,7 @@ def test_directions_of_noise_alone_hold_nothing() -> None:
     found = directions(
         {"moments": symmetric(200, noise), "moments_noise": torch.tensor(noise)},
         crowd(1000.0),
+        Frame((20, 20), 2, 200),
     )
     assert found.values.sum() < 0.2 * 200 * 2 * noise * math.sqrt(200) / 1000
 
@@ -95,7 +106,9 @@ def test_directions_above_the_edge_come_back_shrunk() -> None:
     edge = 2 * noise * math.sqrt(200) / people
     moments = people * (basis * strong) @ basis.T + symmetric(200, noise)
     found = directions(
-        {"moments": moments, "moments_noise": torch.tensor(noise)}, crowd(people)
+        {"moments": moments, "moments_noise": torch.tensor(noise)},
+        crowd(people),
+        Frame((20, 20), 2, 200),
     )
     assert len(found.values) == 3
     np.testing.assert_allclose(found.values, strong - edge**2 / 4 / strong, rtol=0.1)
@@ -158,6 +171,7 @@ def test_without_a_third_release_all_classes_have_the_pooled_covariance() -> Non
     kept = directions(
         {"moments": 1e6 * torch.eye(12).double(), "moments_noise": torch.tensor(0.0)},
         centre,
+        FRAME,
     )
     network = fit_cells(FRAME, centre, kept, None)
     assert torch.allclose(network.factors[0], network.factors[1])
@@ -344,8 +358,8 @@ def test_the_memory_of_a_network_is_that_of_what_it_draws(people: list[float]) -
     means = 300 * torch.randn(len(people), 24, generator=RNG, dtype=torch.float64)
     centre = Centres(shares, means, torch.zeros(24), 1.0, 1.4)
     pooled = {"moments": second * shares.sum(), "moments_noise": torch.tensor(0.0)}
-    network = fit_cells(frame, centre, directions(pooled, centre), None)
-    found = memory(network, pooled, centre)
+    network = fit_cells(frame, centre, directions(pooled, centre, frame), None)
+    found = memory(network, pooled, shares, means)
     with torch.no_grad():
         z = torch.randn(40_000, network.latent, generator=RNG)
         drawn = network.raw(z).double().numpy()
@@ -366,3 +380,75 @@ def test_memory_says_what_noise_hides() -> None:
     assert "±" not in Memory(released=0.82, noise=0.0, drawn=0.98).sentence
     assert "nan" not in Memory(released=math.nan, noise=math.inf, drawn=0.98).sentence
     assert "constant" in Memory(released=math.nan, noise=0.0, drawn=math.nan).sentence
+
+
+def autoregression(fade: float, people: int, seed: int) -> Series:
+    """One series each of 32 steps and two channels that fade by this factor a step."""
+    frame = Frame((32, 2), 1, 64)
+    second = toeplitz(frame, [fade, fade]) / UNIT**2
+    back = frame.matrix() * UNIT
+    root = np.linalg.cholesky(back.T @ second.numpy() @ back + 1e-12 * np.eye(64))
+    normals = np.random.default_rng(seed).normal(size=(people, 64))
+    values = np.clip(0.5 + 0.08 * normals @ root.T, 0, 1).reshape(-1, 32, 2)
+    channels = tuple(Real(name=name, low=0, high=1) for name in "ab")
+    return Series.from_array(
+        values, SeriesSchema(channels=channels, length=32), np.arange(people), "people"
+    )
+
+
+@pytest.mark.parametrize("fade", [0.3, 0.6, 0.8, 0.95])
+@pytest.mark.parametrize(("people", "epsilon"), [(500, 8.0), (4000, 1.0)])
+def test_drawn_series_have_the_lag_1_of_real_ones(
+    fade: float, people: int, epsilon: float
+) -> None:
+    """Within three deviations of the release's noise, and .06 that the map to
+    histograms may take.
+    """
+    real = autoregression(fade, people, seed=1)
+    fed = Federation.rehearsal(
+        {"holder": real}, budget=Budget(epsilon, 1e-5), seed=2, same_people=False
+    )
+    generator = train("moments", fed, shares=(0.3, 0.7, 0.0)).generator
+    drawn = generator.series(3000, seed=0)
+    noise = float(generator.card["expected"].split("±")[1].split()[0])
+    assert 0 < noise < 0.05
+    lags = (autocorrelation(values, 1).mean() for values in (real.values, drawn))
+    lag_of_real, lag_of_drawn = lags
+    assert abs(lag_of_drawn - lag_of_real) < 3 * noise + 0.06
+
+
+def test_the_tail_has_the_power_and_the_lag_1_that_were_released() -> None:
+    frame = Frame((12, 2), 1, 24)
+    back = torch.from_numpy(frame.matrix())
+    second = toeplitz(frame, [0.9, 0.3])
+    tail = fill_tail(second, 0.0, frame)
+    assert bool((tail >= 0).all())
+    assert lag_1(tail.diag(), back, 2).tolist() == pytest.approx([0.9, 0.3], abs=1e-4)
+    power = ((second @ back) * back).sum(0).view(-1, 2).mean(0)
+    kept = ((tail.diag() @ back) * back).sum(0).view(-1, 2).mean(0)
+    assert kept.tolist() == pytest.approx(power.tolist(), rel=1e-4)
+
+
+def test_a_tail_of_noise_alone_is_almost_nothing() -> None:
+    frame = Frame((12, 4), 1, 48)
+    tails = [float(fill_tail(symmetric(48, 1.0), 1.0, frame).sum()) for _ in range(200)]
+    assert np.mean(np.array(tails) == 0) > 0.5
+    assert np.mean(tails) < 0.1 * 48
+
+
+def test_a_row_has_little_or_much_beside_its_directions_and_its_variance_on_average():
+    network = CellGaussians(Frame((12, 2), 1, 24), classes=1, cells=1, directions=1)
+    network.requires_grad_(False).tail.fill_(3.0)
+    z = torch.randn(100_000, network.latent, generator=RNG)
+    squares = network.coefficients(z).double().square().mean(1)
+    assert float(squares.mean()) == pytest.approx(9, rel=0.3)
+    assert float(squares.median()) == pytest.approx(
+        9 * math.exp(-2 * BURST**2), rel=0.1
+    )
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (2, 1), (3, 5)])
+def test_the_shortest_series_have_a_tail(shape: tuple[int, int]) -> None:
+    frame = Frame(shape, 1, math.prod(shape))
+    moments = torch.eye(frame.features, dtype=torch.float64)
+    assert torch.allclose(fill_tail(moments, 0.0, frame), moments.diagonal(), rtol=1e-3)

@@ -271,7 +271,7 @@ class OfferedMoments(_Offered, InFrame):
             moved *= people[:, None, None]
             pooled["moments"] += moved.sum(0)
             cells["moments"] += moved
-        kept = directions(pooled, centre)
+        kept = directions(pooled, centre, one.frame)
         if one.frame.sides == 2:
             kept = replace(kept, tail=kept.tail + VEIL * centre.marks)
         cells["moments"] = kept.basis.T @ cells["moments"] @ kept.basis

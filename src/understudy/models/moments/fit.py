@@ -36,6 +36,7 @@ from torch import Tensor
 
 from understudy.data.encoding.frame import Frame
 from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.lags import fill_tail
 from understudy.models.moments.released import Labels, Released, by_labels
 
 _PRICE = 2.0  # of a group of levels beside 2 ln(channels)
@@ -95,11 +96,9 @@ def fused(values: Tensor, noise: float) -> Tensor:
     return found
 
 
-# By sides of the frame, 1 for series and 2 for images. Radius: of the root mean square
-# distance from the means, where farther rows are pulled in. Tail: of the variance
-# beside the directions, which in series a few rows have most of.
+# By sides of the frame, 1 for series and 2 for images: of the root mean square distance
+# from the means, where farther rows are pulled in.
 RADIUS = {1: 1.4, 2: 1.2}
-TAIL = {1: 0.25, 2: 1.0}
 # directions; and of images that were turned upright
 MOST_KEPT = 50
 MOST_TURNED = 100
@@ -242,7 +241,7 @@ class Directions:
         return bits
 
 
-def directions(pooled: Released, centre: Centres) -> Directions:
+def directions(pooled: Released, centre: Centres, frame: Frame) -> Directions:
     """Of the second release: of so many slow features as leave most of the covariance
     above the edge of the noise.
     """
@@ -258,14 +257,23 @@ def directions(pooled: Released, centre: Centres) -> Directions:
     values, vectors = max(found, key=lambda one: float(one[0].sum()))
     basis = torch.zeros(width, len(values), dtype=covariance.dtype)
     basis[: len(vectors)] = vectors
-    left = covariance.diagonal() - (basis.square() * values).sum(1)
-    turned = centre.poses
-    left = torch.cat([left[:turned], smoothed(left[turned:])])
-    quiet = torch.full_like(left, 2 * math.sqrt(2 / (2 * _SMOOTH + 1)) * noise)
-    quiet[:turned] = math.sqrt(2) * noise
-    tail = (left.clamp(min=0).square() - quiet.square()).clamp(min=0).sqrt()
-    tail[len(vectors) :] = 0  # what was not looked at is left out
+    if frame.sides == 1:
+        tail = fill_tail(covariance - (basis * values) @ basis.T, noise, frame)
+    else:
+        explained = (basis.square() * values).sum(1)
+        tail = _image_tail(covariance.diagonal() - explained, noise, centre.poses)
+        tail[len(vectors) :] = 0  # what was not looked at is left out
     return Directions(basis, values, tail, centre.pull)
+
+
+def _image_tail(residual: Tensor, noise: float, turned: int) -> Tensor:
+    """Variances beside the directions, as far as they stand out of noise on average
+    over neighbours; the first `turned` features have none.
+    """
+    around = torch.cat([residual[:turned], smoothed(residual[turned:])])
+    quiet = torch.full_like(around, 2 * math.sqrt(2 / (2 * _SMOOTH + 1)) * noise)
+    quiet[:turned] = math.sqrt(2) * noise
+    return (around.clamp(min=0).square() - quiet.square()).clamp(min=0).sqrt()
 
 
 def _standing_out(
@@ -350,12 +358,16 @@ def fit_one_release(frame: Frame, first: Released, second: Released) -> CellGaus
     noise = second["moments_noise"]
     if len(moments) < len(about):
         kept = directions(
-            {"moments": moments[0] - about.sum(0), "moments_noise": noise}, centre
+            {"moments": moments[0] - about.sum(0), "moments_noise": noise},
+            centre,
+            frame,
         )
         return fit_cells(frame, centre, kept, None)
     each = moments - about
     kept = directions(
-        {"moments": each.sum(0), "moments_noise": noise * math.sqrt(len(each))}, centre
+        {"moments": each.sum(0), "moments_noise": noise * math.sqrt(len(each))},
+        centre,
+        frame,
     )
     inside = torch.einsum("fi,cfg,gj->cij", kept.basis, each, kept.basis)
     return fit_cells(frame, centre, kept, {"moments": inside, "moments_noise": noise})
@@ -440,7 +452,7 @@ def _network(
         network.means.copy_(whole)
         network.factors.copy_(_to_classes(factors, centre, cells))
         network.basis[:features] = kept.basis.float()
-        network.tail[:features] = (TAIL[frame.sides] * kept.tail).sqrt().float()
+        network.tail[:features] = kept.tail.sqrt().float()
     return network
 
 
@@ -450,95 +462,3 @@ def _to_classes(values: Tensor, centre: Centres, cells: int) -> Tensor:
         return values
     grouped = values.view(-1, cells, *values.shape[1:])
     return grouped.repeat_interleave(centre.each, 0).flatten(0, 1)
-
-
-def lag_1(second: Tensor, back: Tensor, channels: int) -> Tensor:
-    """The correlation of a value with the next one, channel by channel, by second
-    moments of coefficients about each channel's level; `back` (features, values) turns
-    them back.
-    """
-    turned = second @ back
-    squares = (turned * back).sum(0)
-    products = (turned[:, :-channels] * back[:, channels:]).sum(0)
-    power, product = (one.view(-1, channels).mean(0) for one in (squares, products))
-    return product / power
-
-
-def lag_1_noise(second: Tensor, back: Tensor, channels: int, noise: float) -> float:
-    """The deviation of the channels' mean of `lag_1` where every second moment has
-    noise of this deviation, √2 of it on the diagonal. To the first order.
-    """
-    power = ((second @ back) * back).sum(0).view(-1, channels).mean(0)
-    lag = lag_1(second, back, channels)
-    steps = back.view(len(back), -1, channels)
-    count = steps.shape[1]
-    neighbours = torch.zeros_like(steps)
-    neighbours[:, 1:] += steps[:, :-1] / (2 * (count - 1))
-    neighbours[:, :-1] += steps[:, 1:] / (2 * (count - 1))
-    change = (neighbours - lag * steps / count) / (power * channels)
-    slope = change.flatten(1) @ back.T
-    return math.sqrt(2) * noise * float(slope.norm())
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Lag 1 of series, the mean of all channels: what was released, the deviation of
-    its noise, and what the network draws before its values are mapped to histograms.
-    """
-
-    released: float
-    noise: float
-    drawn: float
-
-    @property
-    def sentence(self) -> str:
-        if not math.isfinite(self.drawn):
-            return "Drawn series are constant."
-        said = (
-            f"Drawn series have a correlation of about {self.drawn:.2f} from one "
-            "value to the next"
-        )
-        if not math.isfinite(self.released + self.noise):
-            return f"{said}; the release does not tell that of real ones."
-        if self.noise > UNTOLD:
-            return f"{said}; noise hides that of real ones (±{self.noise:.2f})."
-        apart = f" ± {self.noise:.2g}" if self.noise else ""
-        return f"{said}; the release says {self.released:.2f}{apart} of real ones."
-
-
-# deviation of lag 1, as `report.marks.OFF`: a difference that is not close
-UNTOLD = 0.1
-
-
-def memory(network: CellGaussians, pooled: Released, centre: Centres) -> Memory:
-    """Of a release of second moments about the classes' means, and of the network
-    fitted to it. Guarantee: reads released numbers alone.
-    """
-    frame = network.frame
-    channels = frame.channels
-    total = float(centre.people.sum())
-    back = torch.from_numpy(frame.matrix())
-    between = _about_level(centre.means, centre.people / total, channels)
-    released = pooled["moments"] / total + between
-    with torch.no_grad():
-        shares = (network.shares / network.shares.sum()).double()
-        factors = network.factors.double()
-        inner = torch.einsum("c,cij,ckj->ik", shares, factors, factors)
-        basis = network.basis.double()
-        drawn = basis @ inner @ basis.T + network.tail.double().square().diag()
-        drawn = drawn + _about_level(network.means.double(), shares, channels)
-    noise = float(pooled["moments_noise"]) / total
-    return Memory(
-        released=float(lag_1(released, back, channels).mean()),
-        noise=lag_1_noise(released, back, channels, noise),
-        drawn=float(lag_1(drawn, back, channels).mean()),
-    )
-
-
-def _about_level(means: Tensor, shares: Tensor, channels: int) -> Tensor:
-    """Second moments of means about the level of each channel, its slowest
-    coefficient.
-    """
-    swings = means.clone()
-    swings[:, :channels] -= (shares @ means)[:channels]
-    return swings.T @ (shares[:, None] * swings)

@@ -3,8 +3,10 @@ and spread as histograms say.
 
 A row is m_c + B F_c u + t ∘ v with u and v standard normal: the cell's mean, its own
 covariance in the directions B that all cells share, and beside them the small variances
-t² of the coefficients. It is then turned back from the frame (`data.encoding.frame`),
-an image that was turned upright to how it leaned.
+t² of the coefficients. Of series t is multiplied by exp(a w − a²), with w normal and
+one for a row, which leaves t² as it is on average: a few rows have most of what is
+beside the directions (`BURST`). It is then turned back from the frame
+(`data.encoding.frame`), an image that was turned upright to how it leaned.
 
 A Gaussian has no notion of a value that most places share (the black of a digit's
 ground), nor of an end. So values are mapped, channel by channel, by a rising line
@@ -50,6 +52,9 @@ if TYPE_CHECKING:
     from understudy.models.cohort.classifier import Quadratic
 
 KNOTS = 257
+# a in exp(a w − a²): half of all series have less than exp(−2a²) of the variance beside
+# the directions. By benchmarks/series, Sine and Energy.
+BURST = 1.2
 FLOOR = 1.0
 _MOST_CELLS = 1 << 16
 
@@ -83,15 +88,24 @@ class FrameValues(nn.Module):
     def _back(self) -> Tensor:
         return torch.from_numpy(self.frame.matrix()).float()  # (features, values)
 
+    @property
+    def beside(self) -> int:
+        """How many normals a row takes beside those of its directions."""
+        return self.frame.features + (self.frame.sides == 1)
+
     def varied(self, means: Tensor, cell: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """Coefficients of rows of these cells (n,) about their means, by normals (n, k)
-        and (n, features).
+        and (n, beside).
         """
+        features = self.frame.features
+        noise = v[:, :features] * self.tail
+        if self.frame.sides == 1:
+            noise = noise * (BURST * v[:, features:] - BURST**2).exp()
         moved = torch.empty_like(u)
         for one in sorted(set(cell.tolist())):
             here = cell == one
             moved[here] = u[here] @ self.factors[one].T
-        return means + moved @ self.basis.T + v * self.tail
+        return means + moved @ self.basis.T + noise
 
     def turned_back(self, coefficients: Tensor) -> Tensor:
         """Coefficients (n, features) → values as the Gaussians have them, (n, places,
@@ -140,10 +154,10 @@ class CellGaussians(FrameValues, InFrame):
         self.classes = classes
         self.cells = cells
         self.directions = directions
-        self.latent = 1 + directions + width
         self.shares = nn.Parameter(torch.full((count,), 1 / count))
         self.means = nn.Parameter(torch.zeros(count, width))
         self.make_frame(frame, count, directions)
+        self.latent = 1 + directions + self.beside
 
     def pick(self, z: Tensor) -> Tensor:
         """The cell of each latent point: (n,)."""

@@ -32,7 +32,6 @@ from torch import Tensor
 
 from understudy.data.encoding.frame import Frame
 from understudy.models.moments.fit import (
-    TAIL,
     Centres,
     Directions,
     directions,
@@ -120,7 +119,7 @@ class Tied:
                 "moments": moments - joint.people * _explained(line, line),
                 "moments_noise": torch.tensor(noise),
             }
-            kept[name] = directions(left, joint.centres[name])
+            kept[name] = directions(left, joint.centres[name], joint.frames[name])
         return cls(joint, mixture, lines, kept)
 
     def radius(self, name: str, basis: Tensor) -> int:
@@ -211,9 +210,7 @@ def fit_tied(
             array.slope.copy_(line.slope)
             array.basis[:features] = kept.basis.float()
             array.factors.copy_(roots)
-            array.tail[:features] = (
-                (TAIL[array.part.frame.sides] * kept.tail).sqrt().float()
-            )
+            array.tail[:features] = kept.tail.sqrt().float()
     return network.eval(), _shaded(network, list(tied.kept), shades, tied.joint.people)
 
 

@@ -99,8 +99,8 @@ class TiedGaussians(Network):
         self.arrays = nn.ModuleList(
             TiedArray(part, width, self.classes) for part in arrays
         )
-        tails = sum(part.frame.features for part in arrays)
-        self.latent = 1 + len(self.sizes) + directions + tails
+        beside = sum(array.beside for array in self.own)
+        self.latent = 1 + len(self.sizes) + directions + beside
 
     @property
     def own(self) -> list[TiedArray]:
@@ -131,11 +131,10 @@ class TiedGaussians(Network):
         at = 0
         for array in self.own:
             k = array.part.directions
-            features = array.part.frame.features
-            v = z[:, stop : stop + features]
+            v = z[:, stop : stop + array.beside]
             out.append(array.raw(hot - self.middle, classes, mixed[:, at : at + k], v))
             at = at + k
-            stop = stop + features
+            stop = stop + array.beside
         return hot, out
 
     def rows(self, z: Tensor) -> Tensor:

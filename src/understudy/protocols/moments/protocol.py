@@ -273,14 +273,17 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
     def directions(self, measurements: Measurements) -> Any:
         from understudy.models.moments.fit import directions
 
-        return directions(measurements["pooled"], self.centres(measurements))
+        return directions(
+            measurements["pooled"], self.centres(measurements), self.frame
+        )
 
     def fit(
         self, measurements: Measurements, privacy: Any, look: Any, **more: Any
     ) -> Any:
         from understudy.generators.parts import GeneratorParts
-        from understudy.models.moments.fit import fit_cells, memory
+        from understudy.models.moments.fit import fit_cells
         from understudy.models.moments.gaussians import match_shades
+        from understudy.models.moments.lags import memory
 
         if "pooled" not in measurements:
             words = "counts and means" if "means" in measurements else "norms"
@@ -310,7 +313,9 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
         }
         card |= {"cells": network.cells, "histograms": matched}
         if self.frame.sides == 1 and self.frame.shape[0] > 1:
-            card["expected"] = memory(network, measurements["pooled"], centre).sentence
+            card["expected"] = memory(
+                network, measurements["pooled"], centre.people, centre.means
+            ).sentence
         return GeneratorParts(network.eval(), self.schema, card), max(1, round(there))
 
     def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:

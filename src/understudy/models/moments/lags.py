@@ -1,0 +1,196 @@
+"""Lag autocovariances of series, from noisy second moments of their coefficients.
+
+The autocovariance of a channel at lag k is the mean of E[x(t) x(t + k)] over t. It is a
+linear function of the second moments, and the mean over equal lags has far less noise
+than one of them: σ √(1 / T) where an eigenvalue is told from noise above 2 σ √d. So a
+release tells the memory of series where its directions do not.
+
+`fill_tail` gives the variance beside the directions to single coefficients of each
+channel, none below 0, such that power (lag 0) and lag 1 are those of the release. A
+stationary series is told by its autocovariances alone, and the cosine transform nearly
+diagonalizes their matrix (Ahmed, Natarajan, Rao 1974): so variances of coefficients are
+all that is missing.
+
+- The power of each channel, and its roughness (power less lag 1), are shrunk towards
+  the mean of all channels by the share of their spread that is noise (Efron, Morris
+  1973), and that mean towards none (James, Stein 1961): noise alone is not drawn.
+- Of all variances of that power and roughness those are taken that are nearest to the
+  residual ones, by least squares (Lawson, Hanson 1974).
+
+`memory` says what lag 1 is in the release and in what is drawn.
+
+Guarantee: reads released numbers alone, and is the same for the same numbers.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.data.encoding.frame import UNIT, Frame
+from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.released import Released
+
+_EXACT = 1e3  # how much more power and roughness weigh than a coefficient's residual
+_WARY = 4.0  # times its variance: by less, a mean of channels is noise
+
+# deviation of lag 1, as `report.marks.OFF`: a difference that is not close
+UNTOLD = 0.1
+
+
+def fill_tail(residual: Tensor, noise: float, frame: Frame) -> Tensor:
+    """Variances of coefficients (features,) that give each channel the power and the
+    roughness of these `residual` second moments (features, features), under noise of
+    this deviation beside the diagonal.
+    """
+    from scipy.optimize import nnls
+
+    channels = frame.channels
+    frequencies = len(residual) // channels
+    whole = frequencies * channels
+    tail = torch.zeros(len(residual), dtype=torch.float64)
+    grid = residual[:whole, :whole].reshape(frequencies, channels, frequencies, -1)
+    moments = grid.diagonal(dim1=1, dim2=3).permute(2, 0, 1).numpy()
+    matrices = _power_and_roughness(frame)[:, :frequencies, :frequencies]
+    released = np.einsum("kfg,cfg->ck", matrices, moments)
+    noise_variances = 2 * noise**2 * np.square(matrices).sum((1, 2))
+    wanted = _without_noise(released, noise_variances)
+    weight = _EXACT * frame.shape[0]
+    of_variances = weight * np.diagonal(matrices, axis1=1, axis2=2)
+    design = np.concatenate([np.eye(frequencies), of_variances])
+    for channel in range(channels):
+        variances = np.diagonal(moments[channel])
+        scale = max(float(np.abs(variances).max()), 1e-300)
+        if wanted[channel, 0] > 0:
+            goal = np.concatenate([variances, weight * wanted[channel]])
+            nearest, _ = nnls(design, goal / scale)
+            tail[channel:whole:channels] = torch.from_numpy(nearest * scale)
+    return tail
+
+
+def _power_and_roughness(frame: Frame) -> NDArray[np.float64]:
+    """Of a channel's second moments the sums of products with these matrices are its
+    power, and its power less lag 1: (2, frequencies, frequencies).
+    """
+    steps = frame.shape[0]
+    waves = frame.matrix()[:: frame.channels, :: frame.channels] * UNIT
+    power = waves @ waves.T / steps
+    if steps == 1:
+        return power[None]
+    next_step = waves[:, :-1] @ waves[:, 1:].T / (steps - 1)
+    return np.stack([power, power - (next_step + next_step.T) / 2])
+
+
+def _without_noise(
+    released: NDArray[np.float64], noise_variances: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Power and roughness (channels, 2) shrunk towards the mean of all channels, and
+    that towards none.
+    """
+    if not noise_variances.any():
+        return released
+    channels = len(released)
+    mean = released.mean(0)
+    beside = released - mean
+    spread = np.square(beside).sum(0) / max(channels - 1, 1)
+    between = (spread - noise_variances).clip(min=0)
+    shared = np.square(mean)
+    signal = (shared - _WARY * noise_variances / channels).clip(min=0)
+    return np.asarray(
+        mean * signal / shared.clip(min=1e-300)
+        + beside * between / (between + noise_variances)
+    )
+
+
+def lag_1(second: Tensor, back: Tensor, channels: int) -> Tensor:
+    """The correlation of a value with the next one, channel by channel, by second
+    moments of coefficients about each channel's level; `back` (features, values) turns
+    them back.
+    """
+    turned = second @ back
+    squares = (turned * back).sum(0)
+    products = (turned[:, :-channels] * back[:, channels:]).sum(0)
+    power, product = (one.view(-1, channels).mean(0) for one in (squares, products))
+    return product / power
+
+
+def lag_1_noise(second: Tensor, back: Tensor, channels: int, noise: float) -> float:
+    """The deviation of the channels' mean of `lag_1` where every second moment has
+    noise of this deviation, √2 of it on the diagonal. To the first order.
+    """
+    power = ((second @ back) * back).sum(0).view(-1, channels).mean(0)
+    lag = lag_1(second, back, channels)
+    steps = back.view(len(back), -1, channels)
+    count = steps.shape[1]
+    neighbours = torch.zeros_like(steps)
+    neighbours[:, 1:] += steps[:, :-1] / (2 * (count - 1))
+    neighbours[:, :-1] += steps[:, 1:] / (2 * (count - 1))
+    change = (neighbours - lag * steps / count) / (power * channels)
+    slope = change.flatten(1) @ back.T
+    return math.sqrt(2) * noise * float(slope.norm())
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Lag 1 of series, the mean of all channels: what was released, the deviation of
+    its noise, and what the network draws before its values are mapped to histograms.
+    """
+
+    released: float
+    noise: float
+    drawn: float
+
+    @property
+    def sentence(self) -> str:
+        if not math.isfinite(self.drawn):
+            return "Drawn series are constant."
+        said = (
+            f"Drawn series have a correlation of about {self.drawn:.2f} from one "
+            "value to the next"
+        )
+        if not math.isfinite(self.released + self.noise):
+            return f"{said}; the release does not tell that of real ones."
+        if self.noise > UNTOLD:
+            return f"{said}; noise hides that of real ones (±{self.noise:.2f})."
+        apart = f" ± {self.noise:.2g}" if self.noise else ""
+        return f"{said}; the release says {self.released:.2f}{apart} of real ones."
+
+
+def memory(
+    network: CellGaussians, pooled: Released, people: Tensor, means: Tensor
+) -> Memory:
+    """Of a release of second moments about the `means` (classes, features) of so many
+    `people` (classes,), and of the network fitted to it. Guarantee: reads released
+    numbers alone.
+    """
+    frame = network.frame
+    channels = frame.channels
+    total = float(people.sum())
+    back = torch.from_numpy(frame.matrix())
+    between = _about_level(means, people / total, channels)
+    released = pooled["moments"] / total + between
+    with torch.no_grad():
+        shares = (network.shares / network.shares.sum()).double()
+        factors = network.factors.double()
+        inner = torch.einsum("c,cij,ckj->ik", shares, factors, factors)
+        basis = network.basis.double()
+        drawn = basis @ inner @ basis.T + network.tail.double().square().diag()
+        drawn = drawn + _about_level(network.means.double(), shares, channels)
+    noise = float(pooled["moments_noise"]) / total
+    return Memory(
+        released=float(lag_1(released, back, channels).mean()),
+        noise=lag_1_noise(released, back, channels, noise),
+        drawn=float(lag_1(drawn, back, channels).mean()),
+    )
+
+
+def _about_level(means: Tensor, shares: Tensor, channels: int) -> Tensor:
+    """Second moments of means about the level of each channel, its slowest
+    coefficient.
+    """
+    swings = means.clone()
+    swings[:, :channels] -= (shares @ means)[:channels]
+    return swings.T @ (shares[:, None] * swings)
