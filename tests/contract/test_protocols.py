@@ -14,6 +14,7 @@ from torch import Tensor
 from undisturbed import Recorded, first_paid, paid_values, recorded, undisturbed
 
 from bytes_parties import BytesParties
+from understudy.api.plan import plan
 from understudy.evidence.claims import require_true, require_witnessed, witness
 from understudy.ground.errors import (
     BareReplyError,
@@ -287,6 +288,27 @@ def test_a_spent_budget_sends_nothing(case: Case) -> None:
         assert all(entry.count == 0 for entry in new), (
             "something was charged for a run that never began"
         )
+
+
+@every_protocol
+def test_a_plan_names_the_price_that_the_statement_of_the_run_names(
+    case: Case,
+) -> None:
+    """No more is paid than planned, but for a thousandth, and nearly all of it, where
+    no budget ends a run.
+    """
+    plain = undisturbed(case)
+    schemas = plain.federation.schemas
+    if not all(
+        hasattr(schema, "columns") or hasattr(schema, "kind")
+        for schema in schemas.values()
+    ):
+        pytest.skip("arrays of features have no schema that could be planned with")
+    planned = plan(case.protocol, schemas, budget=case.budget, **case.settings)
+    against = "outsider" if case.budget.against == "outsider" else "server"
+    for name in schemas:
+        stated = plain.outcome.privacy.epsilon(name, against)
+        assert 0.97 * planned.price[name] <= stated <= 1.001 * planned.price[name]
 
 
 @every_protocol

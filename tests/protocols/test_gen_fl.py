@@ -14,8 +14,10 @@ import pytest
 import torch
 from dp_accounting import NonPrivateDpEvent, SelfComposedDpEvent
 
-from understudy.api.train import train
+from understudy.api.plan import plan_file
+from understudy.api.train import run_file, train
 from understudy.data.encoding.population import Population
+from understudy.data.samples import toy
 from understudy.ground.errors import BudgetExceeded, ConfigError, PrivacyError
 from understudy.models.cohort.classifier import Mlp
 from understudy.models.nets.tapped import ConditionalGan, Taps
@@ -36,6 +38,7 @@ from understudy.protocols.papers.gen_fl.local import (
 from understudy.protocols.papers.gen_fl.protocol import Config, needed_noise
 from understudy.runs.federation import Federation, Holder
 from understudy.runs.result import Result
+from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
 SMALL: dict[str, Any] = {
@@ -371,3 +374,45 @@ def test_a_ledger_of_people_takes_prices_of_rows_only_where_rows_are_people(
     assert refused.holders["site"].ledger.spent() == 0
     train("gen-fl", accepted := real("accepted"), rows_are_people=True, **settings)
     assert 0 < accepted.holders["site"].ledger.spent() <= 8.0
+
+
+def test_a_generator_without_noise_is_refused_by_plan_and_run_alike(
+    tmp_path: Path,
+) -> None:
+    """The plan says that no finite ε covers it and what to set, and a refused run
+    leaves its folder free and its ledgers empty.
+    """
+    frame, schema = toy(rows=60, seed=3)
+    schema.save(tmp_path / "a.toml")
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    text = f"""
+protocol = "gen-fl"
+out = "run"
+[settings]
+target = "smoker"
+rows_are_people = true
+rounds = 2
+cohort = 2
+gan_steps = 2
+dp_generator = false
+[parties.a]
+table = "a.csv"
+schema = "a.toml"
+epsilon = {Config().epsilon}
+delta = 1e-5
+ledger = "a.ledger"
+"""
+    path = tmp_path / "run.toml"
+    path.write_text(text)
+    planned = plan_file(RunFile.load(path))
+    assert planned.price == {"a": math.inf}
+    assert "dp_generator = true" in " ".join(planned.warnings)
+    with pytest.raises(ConfigError, match="dp_generator = true"):
+        run_file(RunFile.load(path))
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "a.ledger").exists()
+
+    path.write_text(text.replace("dp_generator = false", "dp_generator = true"))
+    planned = plan_file(RunFile.load(path))
+    result, _ = run_file(RunFile.load(path))
+    assert result.privacy.epsilon("a") <= planned.price["a"] < math.inf

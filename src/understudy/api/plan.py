@@ -129,8 +129,10 @@ def _usual(
     """What settings and budgets say of a protocol that has no forecast of its own."""
     same = protocol.holds_same_people(schema.names for schema in schemas.values())
     reports = _reports(config)
+    unpriced = protocol.unpriced(config)
     price = {
-        name: min(budget.epsilon, reports or math.inf) for name, budget in each.items()
+        name: math.inf if unpriced else min(budget.epsilon, reports or math.inf)
+        for name, budget in each.items()
     }
     return Forecast(
         protocol=protocol.name,
@@ -141,6 +143,7 @@ def _usual(
         person=_person(protocol, config, each, price, same=same),
         facts=tuple(_facts(config)),
         warnings=(
+            *([f"{unpriced} A run refuses a finite budget."] if unpriced else []),
             *_warnings(config, each, reports, people),
             *cut_evenly(*schemas.values()),
         ),

@@ -150,7 +150,9 @@ def run_file(
 ) -> tuple[Result, Path]:
     """Carry out a run file; its artefacts lie in the folder that is returned."""
     file = file_of_rows(file)
-    protocol_named(file.protocol).configured(file.settings)
+    config = protocol_named(file.protocol).configured(file.settings)
+    budgets = {name: section.budget() for name, section in file.parties.items()}
+    protocol_named(file.protocol).require_price(config, budgets)
     if file.rows is not None and protocol_named(file.protocol).artefact != "generator":
         raise ConfigError(
             f'"rows": {file.protocol} draws no rows.',

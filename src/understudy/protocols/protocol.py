@@ -3,6 +3,7 @@
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,7 +39,8 @@ class Protocol:
     (`protocols.joint`): that of `party`, or one that can also choose. `audit`: how its
     canary is looked for, one of the keys of `evaluate.audit.audit_file.CASES`.
     `spends(config, budget)`: what a run that uses up its budget spends on a person at
-    one holder, where settings alone say it.
+    one holder, where settings alone say it. `unpriced(config)`: why no finite ε covers
+    what these settings ask for; "" where one does.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Protocol:
     study: type[Any] | None = None
     audit: str = "plain"
     spends: Callable[[Any, Budget], Spend | None] = lambda config, budget: None
+    unpriced: Callable[[Any], str] = lambda config: ""
 
     @property
     def title(self) -> str:
@@ -79,6 +82,16 @@ class Protocol:
         """
         known_keys(settings, self.settings, f"settings of {self.name}")
         return self.config(**settings)
+
+    def require_price(self, config: Any, budgets: Mapping[str, Budget]) -> None:
+        """Refuse settings that no finite budget can pay for."""
+        reason = self.unpriced(config)
+        finite = [name for name, budget in budgets.items() if budget.epsilon < math.inf]
+        if reason and finite:
+            raise ConfigError(
+                f"{reason} {finite[0]} has a finite budget.",
+                effect=Effect.NOTHING_READ_OR_CHARGED,
+            )
 
     def build(
         self, name: str, rows: Any, ledger: Ledger, *, config: Any = None, **more: Any

@@ -504,6 +504,21 @@ def _spends(config: Config, budget: Budget) -> Spend | None:
     return None if config.unguarded else config.priced_spend(needed_noise(config))
 
 
+def _unpriced(config: Config) -> str:
+    """The faithful generator sees real rows without noise."""
+    if not config.private or not config.unguarded:
+        return ""
+    return (
+        "Each client's generator is trained on its rows without noise, which no "
+        "finite ε covers: set dp_generator = true, or share = 0 for no synthetic rows."
+    )
+
+
 PROTOCOL = GenFl.record(
-    GenFlParty, Config, paper=__doc__, artefact="model", spends=_spends
+    GenFlParty,
+    Config,
+    paper=__doc__,
+    artefact="model",
+    spends=_spends,
+    unpriced=_unpriced,
 )
