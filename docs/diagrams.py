@@ -12,7 +12,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from understudy.report.plots import tag
+from understudy.report.plots import element
 
 FOLDER = Path(__file__).parent
 STYLE = """
@@ -107,7 +107,7 @@ def gram_run() -> str:
     parts: list[Markup] = []
     for x, name in ((CLINIC, "clinic"), (SERVER, "server"), (INSURER, "insurer")):
         parts += [
-            tag("line", class_="life", x1=x, x2=x, y1=46, y2=bottom),
+            element("line", class_="life", x1=x, x2=x, y1=46, y2=bottom),
             *_box(x, 30, 120, 32, name),
         ]
     for number, (ask, said, answer, entry) in enumerate(STEPS):
@@ -136,7 +136,7 @@ def architecture() -> str:
     parts: list[Markup] = []
     for x, name in ((CLINIC + 20, "clinic"), (INSURER - 20, "insurer")):
         parts += [
-            tag("rect", class_="card", x=x - 115, y=20, width=230, height=246, rx=8)
+            element("rect", class_="card", x=x - 115, y=20, width=230, height=246, rx=8)
         ]
         parts += [_text(x, 44, f"Holder: {name}", "name in")]
         parts += _box(x, 78, 200, 34, "rows, a public schema")
@@ -148,7 +148,9 @@ def architecture() -> str:
             _text(x, 190, "before anything leaves", "soft"),
         ]
     parts += [
-        tag("rect", class_="card", x=SERVER - 110, y=20, width=220, height=246, rx=8)
+        element(
+            "rect", class_="card", x=SERVER - 110, y=20, width=220, height=246, rx=8
+        )
     ]
     parts += [_text(SERVER, 44, "Server, trusted with no row", "name in")]
     parts += _box(SERVER, 78, 200, 34, "run file: what is wanted")
@@ -182,7 +184,7 @@ def architecture() -> str:
 
 
 def _text(x: float, y: float, said: str, kind: str = "") -> Markup:
-    return tag("text", said, x=x, y=y, class_=kind)
+    return element("text", said, x=x, y=y, class_=kind)
 
 
 def _box(
@@ -202,35 +204,35 @@ def _box(
         "height": height,
         "rx": 6,
     }
-    return tag("rect", class_=kind, **place), _text(x, y + 4.5, said, words)
+    return element("rect", class_=kind, **place), _text(x, y + 4.5, said, words)
 
 
 def _arrow(start: float, end: float, y: float, kind: str) -> Iterable[Markup]:
     back = -8 if end > start else 8
     points = f"{end},{y} {end + back},{y - 4} {end + back},{y + 4}"
-    return tag("line", class_=kind, x1=start, x2=end, y1=y, y2=y), tag(
+    return element("line", class_=kind, x1=start, x2=end, y1=y, y2=y), element(
         "polygon", class_="head", points=points
     )
 
 
 def _down(x: float, start: float, end: float) -> Iterable[Markup]:
     points = f"{x},{end} {x - 4},{end - 8} {x + 4},{end - 8}"
-    return tag("line", class_="ask", x1=x, x2=x, y1=start, y2=end), tag(
+    return element("line", class_="ask", x1=x, x2=x, y1=start, y2=end), element(
         "polygon", class_="head", points=points
     )
 
 
 def _svg(label: str, height: float, parts: Iterable[Markup]) -> str:
-    card = tag(
+    card = element(
         "rect", class_="card", x=0.5, y=0.5, width=WIDTH - 1, height=height - 1, rx=8
     )
     size = {"viewBox": f"0 0 {WIDTH} {height}", "width": WIDTH, "height": height}
     named = {"xmlns": "http://www.w3.org/2000/svg", "role": "img", "aria_label": label}
     return (
         str(
-            tag(
+            element(
                 "svg",
-                tag("style", Markup(STYLE)),
+                element("style", Markup(STYLE)),
                 card,
                 Markup("\n").join(parts),
                 **named,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
-from understudy.report.plots import tag
+from understudy.report.plots import element
 
 
 def picture(
@@ -15,9 +15,9 @@ def picture(
     named = {"xmlns": "http://www.w3.org/2000/svg", "role": "img", "aria_label": said}
     return (
         str(
-            tag(
+            element(
                 "svg",
-                tag("style", Markup(style)),
+                element("style", Markup(style)),
                 Markup("\n").join(parts),
                 **named,
                 **size,

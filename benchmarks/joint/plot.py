@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from common.options import command
 from common.svg import picture
-from understudy.report.plots import tag
+from understudy.report.plots import element
 
 OUT = Path(__file__).parents[2] / "docs" / "quality.svg"
 TABLES = {"adult": "Adult", "bank": "Bank marketing", "census": "Census income"}
@@ -109,13 +109,13 @@ def of_real_rows(dataset: str) -> float:
 def mark(who: str, x: float, y: float) -> Markup:
     """A disc, a triangle, a square or a diamond."""
     if who == "ours":
-        return tag("circle", cx=x, cy=y, r=4, class_=who)
+        return element("circle", cx=x, cy=y, r=4, class_=who)
     corners = {
         "aim": ((0, -5), (5, 4), (-5, 4)),
         "mst": ((-4, -4), (4, -4), (4, 4), (-4, 4)),
         "papers": ((0, -5), (5, 0), (0, 5), (-5, 0)),
     }[who]
-    return tag(
+    return element(
         "path",
         d=f"M{' L'.join(f'{x + a:.1f} {y + b:.1f}' for a, b in corners)} Z",
         class_=who,
@@ -147,7 +147,7 @@ def panel(
         return top + PANEL_H * (scale(high) - scale(value)) / (scale(high) - scale(low))
 
     for tick in ticks:
-        yield tag(
+        yield element(
             "line",
             x1=left,
             x2=left + PANEL_W,
@@ -156,16 +156,18 @@ def panel(
             class_="grid",
         )
         if first:
-            yield tag("text", f"{tick:g}", x=left - 8, y=down(tick) + 4, class_="end")
+            yield element(
+                "text", f"{tick:g}", x=left - 8, y=down(tick) + 4, class_="end"
+            )
     for epsilon in EPSILONS:
-        yield tag(
+        yield element(
             "text",
             f"{epsilon:g}",
             x=across(epsilon),
             y=top + PANEL_H + 18,
             class_="middle",
         )
-    yield tag(
+    yield element(
         "text",
         "ε",
         x=(across(2) + across(8)) / 2,
@@ -174,13 +176,13 @@ def panel(
     )
     if figure != "avd2":
         y = down(of_real_rows(dataset))
-        yield tag("line", x1=left, x2=left + PANEL_W, y1=y, y2=y, class_="real")
+        yield element("line", x1=left, x2=left + PANEL_W, y1=y, y2=y, class_="real")
     for who, line in reversed(values(dataset, figure).items()):
         points = [
             (across(epsilon), down(value))
             for epsilon, value in zip(EPSILONS, line, strict=True)
         ]
-        yield tag(
+        yield element(
             "path",
             d="M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points),
             class_=f"{who} line",
@@ -192,13 +194,13 @@ def legend() -> Iterator[Markup]:
     for number, (who, name) in enumerate(LINES.items()):
         x = (LEFT + 6, LEFT + 388)[number % 2]
         y = 26 + 21 * (number // 2)
-        yield tag("line", x1=x - 4, x2=x + 24, y1=y, y2=y, class_=who)
+        yield element("line", x1=x - 4, x2=x + 24, y1=y, y2=y, class_=who)
         yield mark(who, x + 10, y)
-        yield tag("text", name, x=x + 34, y=y + 4, class_="key")
+        yield element("text", name, x=x + 34, y=y + 4, class_="key")
     x = LEFT + 6
     y = 26 + 21 * 2
-    yield tag("line", x1=x - 4, x2=x + 24, y1=y, y2=y, class_="real")
-    yield tag(
+    yield element("line", x1=x - 4, x2=x + 24, y1=y, y2=y, class_="real")
+    yield element(
         "text",
         "a classifier that learned from the real rows",
         x=x + 34,
@@ -210,7 +212,7 @@ def legend() -> Iterator[Markup]:
 def drawn() -> str:
     """The whole picture."""
     parts = [
-        tag(
+        element(
             "rect",
             x=0.5,
             y=0.5,
@@ -223,10 +225,10 @@ def drawn() -> str:
     ]
     for row, (figure, (title, *_)) in enumerate(MEASURES.items()):
         top = TOP + row * (PANEL_H + GAP_Y)
-        parts.append(tag("text", title, x=LEFT, y=top - 36, class_="key"))
+        parts.append(element("text", title, x=LEFT, y=top - 36, class_="key"))
         for column, (dataset, name) in enumerate(TABLES.items()):
             left = LEFT + column * (PANEL_W + GAP_X)
-            parts.append(tag("text", name, x=left, y=top - 12, class_="name"))
+            parts.append(element("text", name, x=left, y=top - 12, class_="name"))
             parts += panel(dataset, figure, left, top, first=not column)
     said = "Quality over ε on three tables: " + "; ".join(
         title for title, *_ in MEASURES.values()

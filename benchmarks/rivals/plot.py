@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from common.options import command
 from common.svg import picture
-from understudy.report.plots import tag
+from understudy.report.plots import element
 
 OUT = Path(__file__).with_name("rivals.svg")
 TABLES = {
@@ -132,8 +132,8 @@ def mark(who: str, x: float, y: float) -> Markup:
     not, or a diamond.
     """
     if who not in CORNERS:
-        return tag("circle", cx=x, cy=y, r=3.5, class_=who)
-    return tag(
+        return element("circle", cx=x, cy=y, r=3.5, class_=who)
+    return element(
         "path",
         d=f"M{' L'.join(f'{x + a:.1f} {y + b:.1f}' for a, b in CORNERS[who])} Z",
         class_=who,
@@ -165,7 +165,7 @@ def panel(
         return top + PANEL_H * (scale(high) - scale(value)) / (scale(high) - scale(low))
 
     for tick in ticks:
-        yield tag(
+        yield element(
             "line",
             x1=left,
             x2=left + PANEL_W,
@@ -174,9 +174,11 @@ def panel(
             class_="grid",
         )
         if first:
-            yield tag("text", f"{tick:g}", x=left - 6, y=down(tick) + 4, class_="end")
+            yield element(
+                "text", f"{tick:g}", x=left - 6, y=down(tick) + 4, class_="end"
+            )
     for epsilon in EPSILONS:
-        yield tag(
+        yield element(
             "text",
             f"{epsilon:g}",
             x=across(epsilon),
@@ -186,7 +188,7 @@ def panel(
     for who, line in reversed(values(dataset, figure).items()):
         points = [(across(epsilon), down(value)) for epsilon, value in line]
         if len(points) > 1:
-            yield tag(
+            yield element(
                 "path",
                 d="M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points),
                 class_=f"{who} line",
@@ -198,15 +200,15 @@ def legend() -> Iterator[Markup]:
     for number, (who, (name, *_)) in enumerate(LINES.items()):
         x = LEFT + 6 + 272 * (number % 3)
         y = 24 + 20 * (number // 3)
-        yield tag("line", x1=x - 4, x2=x + 24, y1=y, y2=y, class_=f"{who} line")
+        yield element("line", x1=x - 4, x2=x + 24, y1=y, y2=y, class_=f"{who} line")
         yield mark(who, x + 10, y)
-        yield tag("text", name, x=x + 32, y=y + 4, class_="key")
+        yield element("text", name, x=x + 32, y=y + 4, class_="key")
 
 
 def drawn() -> str:
     """The whole picture."""
     parts = [
-        tag(
+        element(
             "rect",
             x=0.5,
             y=0.5,
@@ -220,12 +222,12 @@ def drawn() -> str:
     for block, (figure, (title, *_)) in enumerate(MEASURES.items()):
         start = TOP + block * BLOCK
         parts.append(
-            tag("text", f"{title}; over ε", x=LEFT, y=start - 30, class_="key")
+            element("text", f"{title}; over ε", x=LEFT, y=start - 30, class_="key")
         )
         for number, (dataset, name) in enumerate(TABLES.items()):
             left = LEFT + (number % ACROSS) * (PANEL_W + GAP_X)
             top = start + (number // ACROSS) * (PANEL_H + GAP_Y)
-            parts.append(tag("text", name, x=left, y=top - 8, class_="name"))
+            parts.append(element("text", name, x=left, y=top - 8, class_="name"))
             parts += panel(dataset, figure, left, top, first=not number % ACROSS)
     said = "Rivals over ε on eight tables: " + "; ".join(
         title for title, *_ in MEASURES.values()

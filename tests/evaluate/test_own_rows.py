@@ -28,9 +28,10 @@ from understudy.data.table import read_table
 from understudy.evaluate.comparison import Comparison
 from understudy.evaluate.holdings import UNLISTED
 from understudy.ground.errors import SchemaError
+from understudy.report.findings import Finding
 from understudy.report.marks import OFF, column_mark
 from understudy.report.page import write_evaluation_page
-from understudy.report.verdict import Finding, verdict
+from understudy.report.verdict import verdict
 
 PEOPLE = 600
 RNG = np.random.default_rng(5)

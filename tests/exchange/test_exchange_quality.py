@@ -65,7 +65,7 @@ def test_a_silo_pays_for_a_figure_and_the_pages_say_it_in_words(
     )
     made = Generator.load("north/all")
     quality = made.card["quality"]
-    assert words.right_about(quality) in said.replace("\n", " ")
+    assert words.accuracy_words(quality) in said.replace("\n", " ")
     with Ledger(tmp_path / "north.ledger") as ledger:
         assert FIGURE in [entry.what for entry in ledger.entries()]
         assert ledger.spent("anyone") == pytest.approx(made.card["epsilon"])
@@ -81,14 +81,14 @@ def test_a_silo_pays_for_a_figure_and_the_pages_say_it_in_words(
             browser.get(f"/pools/ward/{one}").text
             for one in set(re.findall(r"/ward/(\w{64})", page))
         ]
-    assert page.count(words.right_about(quality)) == page.count("no figure") == 1
+    assert page.count(words.accuracy_words(quality)) == page.count("no figure") == 1
     (one,) = [text for text in own if "publishes no figure" not in text]
     price = words.at_price(quality["epsilon"])
     assert (
         f"Stated by the silo and paid for with {price}: a classifier made of this "
         "offer is"
     ) in one
-    assert f"{words.right_about(quality)}. The exchange cannot check it." in one
+    assert f"{words.accuracy_words(quality)}. The exchange cannot check it." in one
     assert len(own) == 2
 
 

@@ -33,7 +33,7 @@ from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.papers.sgde.offer import Requirements
 from understudy.protocols.papers.sgde.offering import Recipe
 from understudy.protocols.papers.sgde.party import FIGURE, train_offers
-from understudy.report.words import right_about
+from understudy.report.words import accuracy_words
 from understudy.services.exchange import checker
 from understudy.services.exchange.offer_file import seal
 from understudy.services.exchange.serve import read_pool
@@ -112,7 +112,7 @@ def test_a_silo_of_images_pays_for_a_figure_and_its_page_says_it(
         "\n", " "
     )
     made = Generator.load("east/all")
-    figure = right_about(made.card["quality"])
+    figure = accuracy_words(made.card["quality"])
     assert figure in said
     assert made.card["quality"]["low"] > 0.9
     with Ledger(tmp_path / "east.ledger") as ledger:

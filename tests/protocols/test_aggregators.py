@@ -348,7 +348,7 @@ def test_the_statement_says_that_nothing_holds_against_both_together() -> None:
 
 
 def test_the_page_prices_each_aggregator_alone_and_says_that_nothing_holds_against_both():
-    page = view.privacy(json.loads(json.dumps(usual()[0].privacy.to_dict())))
+    page = view.privacy_cells(json.loads(json.dumps(usual()[0].privacy.to_dict())))
     assert page is not None
     assert [(who, price) for who, price, *_ in page["person"]] == [
         ("an outsider who sees the release", "2.996"),

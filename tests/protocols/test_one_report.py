@@ -201,7 +201,7 @@ def test_the_price_of_a_report_is_stated_against_everybody_alone_and_together() 
         fed.schemas,
     ).privacy
     table = str(privacy).split("A person over all parties")[1].split("Assumed")[0]
-    page = view.privacy(privacy.to_dict())
+    page = view.privacy_cells(privacy.to_dict())
     assert page is not None
     for who in (
         "an outsider who sees the release",

@@ -20,9 +20,9 @@ from understudy.ground.errors import ConfigError, UtilityWarning
 from understudy.report.page import write_report
 from understudy.report.people import (
     PeopleComparison,
-    all_people,
     compare_people,
-    findings,
+    open_people,
+    people_findings,
 )
 from understudy.runs.runfile import RunFile
 from visit_cases import beside_visits, clinic, frames, split_rows, study_of, two_kinds
@@ -162,8 +162,8 @@ def test_over_a_grid_people_whom_a_holder_of_every_column_has_are_compared() -> 
     tables, schemas = beside_visits()
     schema = study_of(schemas).schema
     held, described = split_rows(tables, schemas, clinic=2, bank=2)
-    apart = all_people(held, described, schema)
-    one = all_people(tables, schemas, schema)
+    apart = open_people(held, described, schema)
+    one = open_people(tables, schemas, schema)
     for part, rows in one.items():
         order = [schema.person, *rows.columns.drop(schema.person)]
         found, expected = (
@@ -173,7 +173,7 @@ def test_over_a_grid_people_whom_a_holder_of_every_column_has_are_compared() -> 
         pd.testing.assert_frame_equal(found, expected)
     twice = held | {"bank1": pd.concat([held["bank1"], held["bank0"].head(1)])}
     with pytest.raises(ConfigError, match="two of bank0, bank1 hold the same person"):
-        all_people(twice, described, schema)
+        open_people(twice, described, schema)
 
 
 def test_the_page_of_a_run_file_over_a_grid_compares_people_and_events(
@@ -188,7 +188,7 @@ def test_the_page_of_a_run_file_over_a_grid_compares_people_and_events(
 def test_holders_of_rows_may_have_the_same_ids_for_other_people() -> None:
     who, events = frames()
     held = {"people": who, "events": events}
-    both = all_people({"a": held, "b": held}, {"a": clinic(), "b": clinic()}, clinic())
+    both = open_people({"a": held, "b": held}, {"a": clinic(), "b": clinic()}, clinic())
     assert both["people"]["patient"].is_unique
     assert len(both["people"]) == 2 * len(who)
     numbers = both["events"].groupby("patient").size().sort_values().to_numpy()
@@ -205,7 +205,7 @@ def test_words_follow_from_figures() -> None:
     people = PeopleComparison(
         figures=(good, number, sums, whole), attacks=(), shares=()
     )
-    said = {finding.subject: finding for finding in findings(people)}
+    said = {finding.subject: finding for finding in people_findings(people)}
     assert said["pairs of an event's columns"].mark == "good"
     assert said["numbers of events"].mark == "good"
     assert said["sums and averages of people"].mark == "partly"
@@ -214,7 +214,7 @@ def test_words_follow_from_figures() -> None:
     worse = replace(
         people, figures=(replace(good, value=0.29), replace(whole, value=0.9))
     )
-    said = {finding.subject: finding for finding in findings(worse)}
+    said = {finding.subject: finding for finding in people_findings(worse)}
     assert said["pairs of an event's columns"].mark == "poor"
     assert said["keys of events"].mark == "poor"
 
@@ -248,7 +248,7 @@ def test_a_column_whose_numbers_are_off_and_memory_that_is_lost_are_never_called
     def said(events: pd.DataFrame) -> dict[str, Any]:
         return {
             found.subject: found
-            for found in findings(
+            for found in people_findings(
                 compare_people(real, real | {"events": events}, schema)
             )
         }
@@ -288,7 +288,7 @@ def test_people_without_an_event_at_a_holder_are_compared_where_it_lists_them() 
         tables["insurer"]["people"]["member"],
     ]
     everybody = set.intersection(*(set(ids.astype(str)) for ids in held))
-    found = all_people(tables, schemas, schema)
+    found = open_people(tables, schemas, schema)
     assert set(found["people"]["patient"]) == everybody
     own = {
         figure.name: figure for figure in compare_people(found, found, schema).figures
@@ -320,7 +320,9 @@ def test_one_pair_of_an_event_s_columns_that_is_lost_among_many_is_named_and_nev
     for linked in (True, False):
         said = {
             found.subject: found
-            for found in findings(compare_people(real, drawn(linked=linked), schema))
+            for found in people_findings(
+                compare_people(real, drawn(linked=linked), schema)
+            )
         }
         line = said["pairs of an event's columns"]
         assert (line.mark == "good") is linked, line

@@ -39,7 +39,7 @@ def shares(
 
 
 def test_bars_are_as_long_as_their_shares() -> None:
-    svg = plots.bars(shares([0.5, 0.3, 0.2], [0.1, 0.1, 0.8]))
+    svg = plots.level_bars(shares([0.5, 0.3, 0.2], [0.1, 0.1, 0.8]))
     widths = {
         kind: [per_cent(e) for e in elements(svg, "rect", kind)]
         for kind in ("real", "synthetic")
@@ -54,7 +54,7 @@ def test_bars_are_as_long_as_their_shares() -> None:
 
 
 def test_bars_of_synthetic_rows_alone_show_no_real_bar() -> None:
-    svg = plots.bars(shares(None, [0.5, 0.5]))
+    svg = plots.level_bars(shares(None, [0.5, 0.5]))
     assert not elements(svg, "rect", "real")
     assert len(elements(svg, "rect", "synthetic")) == 2
 
@@ -62,7 +62,7 @@ def test_bars_of_synthetic_rows_alone_show_no_real_bar() -> None:
 def test_many_levels_become_a_few_bars_that_still_sum_to_one() -> None:
     rng = np.random.default_rng(0)
     table = rng.dirichlet(np.ones(200), size=2)
-    labels, kept = plots._fewer([str(i) for i in range(200)], table)
+    labels, kept = plots._merge_rare([str(i) for i in range(200)], table)
     assert len(labels) == plots.BARS == kept.shape[1]
     assert labels[-1] == f"{200 - plots.BARS + 1} others"
     assert kept.sum(axis=1) == pytest.approx([1, 1])
@@ -70,7 +70,9 @@ def test_many_levels_become_a_few_bars_that_still_sum_to_one() -> None:
 
 def test_a_heat_map_has_a_cell_for_each_pair_and_a_border_between_parties() -> None:
     matrix = np.array([[1.0, -0.5, 0.25], [-0.5, 1.0, 0.0], [0.25, 0.0, 1.0]])
-    svg = plots.heat(matrix, ["a", "b", "c"], ["clinic", "clinic", "insurer"], "title")
+    svg = plots.heat_map(
+        matrix, ["a", "b", "c"], ["clinic", "clinic", "insurer"], "title"
+    )
     opacity = [
         float(str(e.get("fill-opacity")))
         for e in elements(svg, "rect")
@@ -80,7 +82,7 @@ def test_a_heat_map_has_a_cell_for_each_pair_and_a_border_between_parties() -> N
     assert len(elements(svg, "rect", "below")) == 2
     assert len(elements(svg, "path", "border")) == 1
     assert not elements(
-        plots.heat(matrix, ["a", "b", "c"], [None] * 3, "title"), "path", "border"
+        plots.heat_map(matrix, ["a", "b", "c"], [None] * 3, "title"), "path", "border"
     )
 
 
@@ -99,7 +101,7 @@ def test_the_solid_tick_is_always_what_real_rows_reach(
     better: str, best: float, naive: float
 ) -> None:
     figure = Figure(FigureKey("x"), value=0.4, floor=0.1, ceiling=0.8, better=better)  # type: ignore[arg-type]
-    svg = plots.strip(figure, 0.0, 1.0)
+    svg = plots.figure_strip(figure, 0.0, 1.0)
     assert per_cent(elements(svg, "line", "best")[0], "x1") == pytest.approx(100 * best)
     assert per_cent(elements(svg, "line", "naive")[0], "x1") == pytest.approx(
         100 * naive
@@ -108,7 +110,7 @@ def test_the_solid_tick_is_always_what_real_rows_reach(
 
 
 def test_intervals_are_drawn_between_their_ends() -> None:
-    svg = plots.rates(
+    svg = plots.rate_intervals(
         Measure("acc", Rate(0.6, 0.5, 0.7), Rate(0.5, 0.4, 0.6), Rate.known(0.5), 0.5)
     )
     line = elements(svg, "line", "attack")[0]
@@ -116,7 +118,7 @@ def test_intervals_are_drawn_between_their_ends() -> None:
 
 
 def test_a_ledger_s_curve_stays_below_its_limit_and_ends_at_what_is_spent() -> None:
-    svg = plots.steps([(1, 0.0), (5, 1.0), (9, 2.0)], 4.0, "label")
+    svg = plots.epsilon_curve([(1, 0.0), (5, 1.0), (9, 2.0)], 4.0, "label")
     curve = str(elements(svg, "path", "curve")[0].get("d"))
     points = [tuple(map(float, p.split())) for p in curve[1:].split("L")]
     limit = float(
@@ -128,7 +130,9 @@ def test_a_ledger_s_curve_stays_below_its_limit_and_ends_at_what_is_spent() -> N
 
 
 def test_a_label_cannot_break_out_of_the_picture() -> None:
-    svg = plots.bars(shares([0.5, 0.5], [0.5, 0.5], ["<script>x</script>", "\"&'"]))
+    svg = plots.level_bars(
+        shares([0.5, 0.5], [0.5, 0.5], ["<script>x</script>", "\"&'"])
+    )
     assert "<script" not in svg
     assert len(elements(svg, "rect", "real")) == 2
 
@@ -137,4 +141,4 @@ def test_a_label_cannot_break_out_of_the_picture() -> None:
     "points", [[(1, 0.0)], [(1, 0.0), (2, 0.0)]], ids=["one entry", "nothing spent"]
 )
 def test_a_short_ledger_can_be_drawn(points: list[tuple[int, float]]) -> None:
-    assert elements(plots.steps(points, 1.0, "label"), "path", "curve")
+    assert elements(plots.epsilon_curve(points, 1.0, "label"), "path", "curve")

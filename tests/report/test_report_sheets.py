@@ -17,7 +17,7 @@ from understudy.data.column import Real
 from understudy.data.images import ImageSchema, png
 from understudy.data.series import SeriesSchema
 from understudy.report.page import write_report
-from understudy.report.sheets import EACH
+from understudy.report.sheets import ROWS_OF_CLASS
 
 pytestmark = pytest.mark.usefixtures("short_training")
 IMAGES = ImageSchema(height=3, width=4, label="side", classes=("left", "right"))
@@ -63,7 +63,7 @@ def test_drawn_images_are_shown_by_class(publish: bool, tmp_path: Path) -> None:
     assert text.index("side = left") < text.index("side = right")
     assert left.shape == right.shape == (2 * 4 - 1, 6 * 5 - 1)
     assert (left[:3, :4] == drawn[0]).all()
-    assert (right[4:7, 25:29] == drawn[2 * EACH - 1]).all()  # the last of them
+    assert (right[4:7, 25:29] == drawn[2 * ROWS_OF_CLASS - 1]).all()  # the last of them
     assert 'href="#sheets"' in text
     assert 'href="#columns"' not in text
 
@@ -77,7 +77,7 @@ def test_drawn_series_are_lines_for_each_channel_of_each_class(tmp_path: Path) -
         "and not a row for every step"
     )
     pictures = re.findall(r"<svg[^>]*drawn series of[^>]*>(.*?)</svg>", text, re.S)
-    assert [one.count("<path") for one in pictures] == [EACH] * 4
+    assert [one.count("<path") for one in pictures] == [ROWS_OF_CLASS] * 4
     assert f"M0.0 {100 - 100 * values[0, 0, 0]:.1f}L" in pictures[0]
     assert f"M0.0 {100 - 100 * values[1, 0, 1]:.1f}L" in pictures[3]
 

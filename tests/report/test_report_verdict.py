@@ -20,14 +20,15 @@ from understudy.evaluate.attacks.rates import Rate
 from understudy.evaluate.comparison import ColumnShares, Comparison, compare
 from understudy.evaluate.figure import Figure, FigureKey
 from understudy.privacy.accounts.budget import ADJACENCY
+from understudy.report.findings import Finding, headline
 from understudy.report.marks import (
     column_mark,
     dependence_mark,
-    mark,
+    figure_mark,
     number_mark,
-    place,
+    scale_position,
 )
-from understudy.report.verdict import Finding, headline, verdict
+from understudy.report.verdict import verdict
 
 
 def test_columns_that_have_no_dependence_are_not_said_to_have_lost_it() -> None:
@@ -42,7 +43,7 @@ def test_columns_that_have_no_dependence_are_not_said_to_have_lost_it() -> None:
     ):
         found = {f.subject: f for f in verdict(compare(real, rows, schema), None)}
         assert {
-            found[subject].said for subject in ("pairs of columns", "correlations")
+            found[subject].statement for subject in ("pairs of columns", "correlations")
         } == {words}
         assert (found["correlations"].mark == "good") is (rows is made)
 
@@ -105,8 +106,8 @@ def lower(value: float | None, floor: float | None, ceiling: float | None) -> Fi
 def test_a_figure_is_marked_by_its_place_between_its_ends(
     figure: Figure, where: float | None, said: str
 ) -> None:
-    assert place(figure) == (None if where is None else pytest.approx(where))
-    assert mark(figure) == said
+    assert scale_position(figure) == (None if where is None else pytest.approx(where))
+    assert figure_mark(figure) == said
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +158,8 @@ def test_levels_drawn_evenly_from_the_schema_are_called_that(
     ).astype(np.int32)
     found = judged(population, codec.decode(even))
     assert (
-        found["single columns"].said == "are no better than equal shares of every level"
+        found["single columns"].statement
+        == "are no better than equal shares of every level"
     )
 
 
@@ -226,7 +228,7 @@ def test_an_income_that_is_right_in_its_bins_and_wrong_in_them_gets_no_tick() ->
     assert income.numbers.median is not None
     true, made = income.numbers.median
     assert made > 100 * true
-    assert mark(income.figure) == "good"
+    assert figure_mark(income.figure) == "good"
     assert (number_mark(income.numbers), column_mark(income)) == ("poor", "poor")
     said = {finding.subject: finding for finding in verdict(found, None)}
     assert said["single columns"].mark in ("partly", "poor")
@@ -279,7 +281,7 @@ def test_a_copy_of_the_training_rows_is_caught_by_an_attack(
     found = judged(train, train.copy(), holdout=unseen)
     (attacks,) = [finding for finding in found.values() if finding.section == "attacks"]
     assert attacks.mark == "poor"
-    assert "beat their control" in attacks.said
+    assert "beat their control" in attacks.statement
     assert "more than chance, at 2.5 % for all together" in attacks.detail
 
 
@@ -358,15 +360,15 @@ def test_the_price_is_the_worst_over_everyone_named(
 ) -> None:
     (found,) = verdict(None, statement(server=server))
     assert (found.mark, found.badge) == (said, badge)
-    assert f"{server:g}" in found.said
-    assert "over 2 parties" in found.said
+    assert f"{server:g}" in found.statement
+    assert "over 2 parties" in found.statement
 
 
 @pytest.mark.parametrize("server", [None, math.inf])
 def test_an_infinite_price_is_no_guarantee(server: float | None) -> None:
     (found,) = verdict(None, statement(server=server))
     assert found.mark == "poor"
-    assert "no formal guarantee" in found.said
+    assert "no formal guarantee" in found.statement
 
 
 def test_an_unguarded_part_spoils_a_small_epsilon() -> None:
@@ -393,7 +395,7 @@ def test_a_column_of_even_shares_is_close_although_a_naive_table_is_too() -> Non
     shares = ColumnShares(
         column=column, owner=None, synthetic=np.array([0.49, 0.51]), figure=even
     )
-    assert mark(even) == "poor"
+    assert figure_mark(even) == "poor"
     assert column_mark(shares) == "good"
     off = replace(even, value=0.05)
     assert column_mark(replace(shares, figure=off)) == "poor"

@@ -10,9 +10,11 @@ from report_cases import columns_of
 from understudy.data.schema import Boolean, Categorical, Integer, Real, Schema
 from understudy.evaluate.comparison import Comparison, compare
 from understudy.evaluate.holdings import SchemaLoss
+from understudy.report.column_findings import schema_findings
+from understudy.report.findings import Finding
 from understudy.report.lines import verdict_lines
 from understudy.report.marks import raw_mark
-from understudy.report.verdict import Finding, lost, verdict
+from understudy.report.verdict import verdict
 
 ROWS = 4_000
 
@@ -57,7 +59,7 @@ def test_dependence_that_is_lost_among_hundreds_of_nearly_constant_columns_is_ne
     for subject in ("pairs of columns", "correlations", "predictions of columns"):
         assert found[subject].mark == "poor", found[subject]
     pairs = found["pairs of columns"]
-    assert "no dependence" not in pairs.said
+    assert "no dependence" not in pairs.statement
     assert "“elevation” × “cover”" in pairs.detail
 
 
@@ -215,7 +217,7 @@ def test_one_column_that_cannot_be_judged_does_not_make_all_of_them_so() -> None
     line = found["single columns"]
     assert line.mark == "good"
     assert "“rare” cannot be judged" in line.detail
-    assert "8 of 9" in line.said
+    assert "8 of 9" in line.statement
 
 
 def test_every_line_is_there_as_data_with_its_mark_and_both_numbers() -> None:
@@ -248,14 +250,14 @@ def test_what_the_schema_could_not_say_counts_columns_and_not_what_is_said_of_th
         )
 
     both_ends = [loss(f"c{i}", 10 * i + end) for i in range(1, 8) for end in (1, 2)]
-    (found,) = lost(both_ends)
+    (found,) = schema_findings(both_ends)
     assert found.subject == "7 columns of your table"
     named = {
         name for name in (f"c{i}" for i in range(1, 8)) if f"“{name}”" in found.detail
     }
     assert len(named) == 5
     assert found.detail.endswith("And 2 more columns.")
-    (fewer,) = lost(both_ends[:10])
+    (fewer,) = schema_findings(both_ends[:10])
     assert "more column" not in fewer.detail
 
 
@@ -267,7 +269,7 @@ def scales(rows: int, seed: int, *, lost: bool) -> pd.DataFrame:
     first = rng.normal(0, 1, (rows, 6))
     second = 0.8 * first + 0.6 * rng.normal(0, 1, (rows, 6))
     mood = 0.35 * first.sum(1) + rng.normal(0, 1, rows)
-    if lost:
+    if schema_findings:
         mood = rng.permutation(mood)
     table = {f"a{i}": first[:, i] for i in range(6)} | {
         f"b{i}": second[:, i] for i in range(6)

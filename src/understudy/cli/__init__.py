@@ -502,10 +502,10 @@ def evaluate(
     """Compare synthetic rows with the real ones, for their holder: a table, people with
     events, images or series.
     """
-    from understudy.report.measure import compared
+    from understudy.report.measure import evaluate_files
     from understudy.report.page import write_evaluation_page
 
-    lines, found = compared(
+    lines, found = evaluate_files(
         real,
         synthetic,
         schema,

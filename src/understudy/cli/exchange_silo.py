@@ -12,7 +12,7 @@ from understudy.cli.terminal import plain as out
 from understudy.ground.check import file_names, nearest, plain_name
 from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.budget import Budget, shown
-from understudy.report.words import at_price, chance, right_about, size
+from understudy.report.words import accuracy_words, at_price, format_bytes, power_of_ten
 
 if TYPE_CHECKING:
     from understudy.protocols.papers.sgde.offer import Requirements
@@ -43,7 +43,7 @@ def subscribe(
         f'Subscribed to "{name}": one generator for each class of {required.target} '
         f"({', '.join(map(str, required.labels))}), "
         f"{at_price(required.epsilon, required.delta)} or less, "
-        f"weights of {size(required.largest)} or less, networks "
+        f"weights of {format_bytes(required.largest)} or less, networks "
         f"{', '.join(required.networks)}."
     )
     if to is not None:
@@ -157,7 +157,7 @@ def train(
             figure = offer.card.get("quality")
             if figure:
                 out.print(
-                    f"A classifier made of it is {right_about(figure)}. "
+                    f"A classifier made of it is {accuracy_words(figure)}. "
                     f"This figure alone costs {at_price(figure['epsilon'])}."
                 )
         out.print(book.summary())
@@ -202,9 +202,9 @@ def list_offers(
             _class_word(o["label"]),
             o["silo"],
             shown(o["epsilon"]),
-            chance(o["delta"]),
+            power_of_ten(o["delta"]),
             o["network"],
-            size(o["bytes"]),
+            format_bytes(o["bytes"]),
             o["created"][:10],
             o["digest"][:12],
         )

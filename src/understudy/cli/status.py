@@ -16,7 +16,7 @@ from understudy.cli.terminal import argument, need, option
 from understudy.cli.terminal import plain as out
 from understudy.network.status import GONE, OVER, party_word, read_status
 from understudy.privacy.accounts.budget import shown
-from understudy.report.words import size
+from understudy.report.words import format_bytes
 
 _COLOURS = {"failed": "red", "silent": "red", "done": "green", "training": "cyan"}
 _MOODS = {"good": "", "partly": "yellow", "poor": "red"}
@@ -129,8 +129,8 @@ def _parties(status: Mapping[str, Any]) -> Grid:
             _ago(status["at"], party["since"]),
             f"{party['asks']:,}",
             f"{party['answers']:,}",
-            size(party["down"]),
-            size(party["up"]),
+            format_bytes(party["down"]),
+            format_bytes(party["up"]),
             "" if spent is None else shown(spent, 3),
         )
     return grid
@@ -146,9 +146,9 @@ def _party(status: Mapping[str, Any]) -> str:
         else "not connected"
     )
     run = f"run {status['run']}" if status["run"] else "no run yet"
-    traffic = (
-        f"{status['asks']:,} asks, {size(status['down'])} in, {size(status['up'])} out"
-    )
+    down = format_bytes(status["down"])
+    up = format_bytes(status["up"])
+    traffic = f"{status['asks']:,} asks, {down} in, {up} out"
     spent = f"; {status['ledger']}" if status.get("ledger") else ""
     taken = (
         f"; {status['uploads']:,} uploads, {status['refused']:,} refused"

@@ -255,7 +255,7 @@ def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
         graph.bind("dpv", dpv)
         say(
             health.numberOfRecords,
-            Literal(sum(map(len, (facts.artefacts.drawn or {}).values()))),
+            Literal(sum(map(len, (facts.artefacts.synthetic_tables or {}).values()))),
         )
         say(health.hasStructuredData, Literal(True))
         theme = URIRef(_HEALTH_THEME)

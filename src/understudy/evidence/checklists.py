@@ -18,7 +18,7 @@ from typing import Any
 
 from understudy.evidence.facts import BLANK, Facts
 from understudy.privacy.accounts.budget import in_units
-from understudy.report.words import pages_in
+from understudy.report.words import template_environment
 
 NIST = "After NIST SP 800-226: is the claim of differential privacy sound?"
 EUROPE = (
@@ -239,7 +239,7 @@ def checklist_page(answers: list[Answer], title: str) -> str:
         name: [one for one in answers if one.list == name] for name in (NIST, EUROPE)
     }
     return (
-        pages_in(Path(__file__).parent)
+        template_environment(Path(__file__).parent)
         .get_template("checklist.html")
         .render(title=title, lists=lists)
     )

@@ -252,7 +252,7 @@ class Facts:
         """Each synthetic table's columns: the table's name, the column's, and its type
         in that table.
         """
-        for table, frame in (self.artefacts.drawn or {}).items():
+        for table, frame in (self.artefacts.synthetic_tables or {}).items():
             yield from (
                 (table, str(name), dtype) for name, dtype in frame.dtypes.items()
             )

@@ -105,7 +105,7 @@ def derived_files(folder: Path) -> dict[str, str]:
     facts = read_facts(folder, said=said)
     files = {
         table: (name, hashlib.sha256((folder / name).read_bytes()).hexdigest())
-        for table in facts.artefacts.drawn or {}
+        for table in facts.artefacts.synthetic_tables or {}
         for name in [f"synthetic/{table}.parquet" if table else "synthetic.parquet"]
     }
     answers = checklists(facts)

@@ -43,7 +43,7 @@ class Artefacts:
     folder: Path = Path()
     card: Mapping[str, Any] | None = None
     described: Described | None = None
-    drawn: Mapping[str, pd.DataFrame] | None = None
+    synthetic_tables: Mapping[str, pd.DataFrame] | None = None
     privacy: Mapping[str, Any] | None = None
     transcript: list[dict[str, Any]] | None = None
     audit: Mapping[str, Any] | None = None
@@ -75,7 +75,9 @@ class Artefacts:
     def synthetic(self) -> pd.DataFrame | None:
         """The synthetic rows; of people with events their events, of the first kind."""
         events = [
-            frame for name, frame in (self.drawn or {}).items() if name != "people"
+            frame
+            for name, frame in (self.synthetic_tables or {}).items()
+            if name != "people"
         ]
         return events[0] if events else None
 
@@ -90,13 +92,13 @@ class Artefacts:
         where it was the real thing.
         """
         pieces = (self.privacy or {}, self.card or {}, *(self.transcript or ()))
-        said = next(filter(None, map(rehearsal_of, pieces)), "")
+        stated = next(filter(None, map(rehearsal_of, pieces)), "")
         fast = [
             party
             for party in self.parties.values()
             if party.get("noise", "secure") != "secure"
         ]
-        return said or (
+        return stated or (
             rehearsed({"": ["fast"]})
             if fast
             else rehearsed({"": ["seed"]})
@@ -135,12 +137,12 @@ def load_artefacts(folder: str | Path) -> Artefacts:
         name: str,
         read: Callable[[Path], T],
         fits: Callable[[T], bool] = bool,
-        said: str = "",
+        misfit: str = "",
     ) -> T | None:
         try:
             body = read(folder / name)
-            if said and not fits(body):
-                raise ValueError(said)
+            if misfit and not fits(body):
+                raise ValueError(misfit)
             return body
         except FileNotFoundError:
             missing[name] = "it is not in the folder"
@@ -165,16 +167,16 @@ def load_artefacts(folder: str | Path) -> Artefacts:
         else "generator"
     )
     card = table(f"{home}/card.json")
-    told = table("run.json") or {}
-    described = piece(f"{home}/schema.toml", _schema)
+    run_facts = table("run.json") or {}
+    described = piece(f"{home}/schema.toml", _load_schema)
     audited = (folder / "audit.json").exists()
     pieces = Artefacts(
         folder=folder,
         card=card,
         described=described,
-        drawn=None
+        synthetic_tables=None
         if home == "model"
-        else _drawn(described, lambda name: piece(name, pd.read_parquet)),
+        else _read_synthetic(described, lambda name: piece(name, pd.read_parquet)),
         privacy=table("privacy.json") or (card or {}).get("privacy"),
         transcript=piece(
             "transcript.json", read_json, _is_list_of_rows, "it holds no list of rows"
@@ -183,13 +185,18 @@ def load_artefacts(folder: str | Path) -> Artefacts:
         if audited
         else None,
         settings=piece("run.toml", read_toml, names_parties, "it names no parties"),
-        run=str(told.get("run", "")),
-        held_out=str(told.get("held_out", "")),
-        rehearsed=bool(told.get("rehearsal", False)),
+        run=str(run_facts.get("run", "")),
+        held_out=str(run_facts.get("held_out", "")),
+        rehearsed=bool(run_facts.get("rehearsal", False)),
         model=home == "model",
         missing=missing,
     )
-    if card is None and pieces.privacy is None and pieces.synthetic is None and told:
+    if (
+        card is None
+        and pieces.privacy is None
+        and pieces.synthetic is None
+        and run_facts
+    ):
         raise ArtefactError(
             f"{folder} holds a run that has not ended: no generator, no synthetic "
             "rows and no privacy statement. "
@@ -214,19 +221,19 @@ def _is_audit(body: Any) -> bool:
     )
 
 
-def _schema(path: Path) -> Described:
+def _load_schema(path: Path) -> Described:
     if not path.exists():
         raise FileNotFoundError(path)
     return load_any(path)
 
 
-def _drawn(
+def _read_synthetic(
     described: Described | None, read: Callable[[str], pd.DataFrame | None]
 ) -> dict[str, pd.DataFrame] | None:
     """All synthetic tables; None where one cannot be read."""
     files = {"": "synthetic.parquet"}
     if EVENTS.describes(described):
         files = {name: f"synthetic/{name}.parquet" for name in described.tables}
-    found = {name: read(file) for name, file in files.items()}
-    there = {name: frame for name, frame in found.items() if frame is not None}
-    return there if len(there) == len(found) else None
+    frames = {name: read(file) for name, file in files.items()}
+    readable = {name: frame for name, frame in frames.items() if frame is not None}
+    return readable if len(readable) == len(frames) else None

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from understudy.evaluate.comparison import ColumnShares, Comparison
 from understudy.report import marks
+from understudy.report.findings import Finding
 from understudy.report.marks import Mark
 from understudy.report.people import PeopleComparison
-from understudy.report.people import findings as people_findings
-from understudy.report.verdict import Finding, verdict
+from understudy.report.people import people_findings as people_findings
+from understudy.report.verdict import verdict
 
 COLUMN = "column"
 
@@ -45,7 +46,7 @@ def verdict_lines(compared: Comparison | PeopleComparison) -> list[ReportLine]:
 
 
 def _line(finding: Finding) -> ReportLine:
-    name = f"{finding.subject} ({finding.of})" if finding.of else finding.subject
+    name = f"{finding.subject} ({finding.group})" if finding.group else finding.subject
     if finding.worst is None:
         return ReportLine(name, finding.mark, "", None, None)
     return ReportLine(
@@ -59,8 +60,8 @@ def _line(finding: Finding) -> ReportLine:
 
 def _column(share: ColumnShares) -> ReportLine:
     """The kindest mark that the page shows for a column."""
-    each = marks.column_mark(share), marks.raw_mark(share)
-    kindest = min(each, key=marks.ORDER.index)
+    column_marks = marks.column_mark(share), marks.raw_mark(share)
+    kindest = min(column_marks, key=marks.ORDER.index)
     median = None if share.numbers is None else share.numbers.median
     if median is not None:
         return ReportLine(COLUMN, kindest, share.column.name, *median)

@@ -67,7 +67,7 @@ STRONG = 1.0
 REASONABLE = 10.0
 
 
-def place(figure: Figure) -> float | None:
+def scale_position(figure: Figure) -> float | None:
     """0 at the real end, 1 at the naive end; None where an end is missing or the ends
     tell nothing apart.
     """
@@ -75,24 +75,24 @@ def place(figure: Figure) -> float | None:
         return None
     low = figure.floor
     high = figure.ceiling
-    apart = high > SHORT * low if figure.better == "lower" else high - low > LEARNABLE
-    if not apart:
+    is_wide = high > SHORT * low if figure.better == "lower" else high - low > LEARNABLE
+    if not is_wide:
         return None
     share = (figure.value - low) / (high - low)
     return share if figure.better == "lower" else 1 - share
 
 
-def mark(figure: Figure, near: float = 0.0) -> Mark:
+def figure_mark(figure: Figure, near: float = 0.0) -> Mark:
     """The figure's mark by its place; where the ends tell nothing apart, by whether it
     is near them. What is at most `near` beyond the real end is good wherever the naive
     end is, if real rows are not far apart.
     """
-    known = (
+    has_real_end = (
         figure.value is not None and figure.floor is not None and figure.floor <= BLUR
     )
-    if near and known and figure.value - figure.floor <= near:  # type: ignore[operator]
+    if near and has_real_end and figure.value - figure.floor <= near:  # type: ignore[operator]
         return "good"
-    share = place(figure)
+    share = scale_position(figure)
     if share is not None:
         return "good" if share <= CLOSE else "partly" if share <= LOST else "poor"
     if (
@@ -116,16 +116,24 @@ def number_mark(numbers: Numbers) -> Mark:
         for f in numbers.figures
         if f.key.measure in ("ks", "zero_share", "negative_share", "spike_share")
     ]
-    return worst([not_off(figure.value, beyond(figure)) for figure in judged])
+    return worst_mark(
+        [cap_by_difference(figure.value, excess_mark(figure)) for figure in judged]
+    )
 
 
 def column_mark(shares: ColumnShares) -> Mark:
     """The worse of the marks of a column's levels and of its numbers and gaps."""
     figure = shares.figure
-    marks = [not_off(figure.value, mark(figure, NEAR))] if figure is not None else []
-    return not_off(
+    marks = (
+        [cap_by_difference(figure.value, figure_mark(figure, NEAR))]
+        if figure is not None
+        else []
+    )
+    return cap_by_difference(
         shares.distance,
-        worst([*marks, *([raw_mark(shares)] if shares.numbers is not None else [])]),
+        worst_mark(
+            [*marks, *([raw_mark(shares)] if shares.numbers is not None else [])]
+        ),
     )
 
 
@@ -138,62 +146,71 @@ def raw_mark(shares: ColumnShares) -> Mark:
         return (
             "unknown"
             if figure is None
-            else not_off(max(shares.distance, figure.value or 0.0), beyond(figure))
+            else cap_by_difference(
+                max(shares.distance, figure.value or 0.0), excess_mark(figure)
+            )
         )
-    real, made = (
+    real, synthetic = (
         0.0 if part is None else float(part[-1])
         for part in (shares.real, shares.synthetic)
     )
-    gaps = abs(real - made) if shares.column.nullable else 0.0
-    found = worst(
+    gaps = abs(real - synthetic) if shares.column.nullable else 0.0
+    mark = worst_mark(
         [
             number_mark(shares.numbers),
-            beyond(Figure(FigureKey("missing"), value=gaps, floor=0.0)),
+            excess_mark(Figure(FigureKey("missing"), value=gaps, floor=0.0)),
         ]
     )
-    wrong = shares.spread is not None and astray(shares.spread)
-    return not_off(shares.distance, "partly" if wrong and found == "good" else found)
+    has_faults = shares.spread is not None and range_faults(shares.spread)
+    return cap_by_difference(
+        shares.distance, "partly" if has_faults and mark == "good" else mark
+    )
 
 
-def astray(spread: NumberSummary) -> tuple[str, ...]:
+def range_faults(spread: NumberSummary) -> tuple[str, ...]:
     """What of "below", "above", "smallest", "largest", "deviation", "cut" is such that
     a column is not close: rows beyond the real ends, a number far beyond them, a
     deviation that is another, real rows that are beyond reach.
     """
-    found = []
+    faults = []
     low, high = spread.ends
-    for side, (made, _) in (("below", spread.below), ("above", spread.above)):
-        if made > PAST and _chance_of(made, spread) < LUCK:
-            found.append(side)
+    for side, (synthetic_share, _) in (
+        ("below", spread.below),
+        ("above", spread.above),
+    ):
+        if synthetic_share > PAST and _chance_beyond(synthetic_share, spread) < LUCK:
+            faults.append(side)
     quantiles = spread.quantiles
     tails = quantiles[0.01][0] - low, high - quantiles[0.99][0]
-    passed = low - quantiles[0.0][1], quantiles[1.0][1] - high
-    for side, tail, step, far in zip(
-        ("smallest", "largest"), tails, spread.step, passed, strict=True
+    overshoots = low - quantiles[0.0][1], quantiles[1.0][1] - high
+    for side, tail, step, distance in zip(
+        ("smallest", "largest"), tails, spread.step, overshoots, strict=True
     ):
-        room = min(max(REACH * (high - low), TAIL * tail, step), high - low)
-        if far > room:
-            found.append(side)
-    real, drawn = spread.deviation
-    if max(real, drawn) > WIDER * min(real, drawn):
-        found.append("deviation")
+        tolerance = min(max(REACH * (high - low), TAIL * tail, step), high - low)
+        if distance > tolerance:
+            faults.append(side)
+    real, synthetic = spread.deviation
+    if max(real, synthetic) > WIDER * min(real, synthetic):
+        faults.append("deviation")
     if max(spread.below[1], spread.above[1]) > CUT:
-        found.append("cut")
-    return tuple(found)
+        faults.append("cut")
+    return tuple(faults)
 
 
-def _chance_of(share: float, spread: NumberSummary) -> float:
+def _chance_beyond(share: float, spread: NumberSummary) -> float:
     """How likely so many of the drawn rows lie beyond the largest of the real ones if
     both are of one law: each of them precedes the real ones with at most the drawn
     rows' share of all, whatever the law.
     """
-    real, drawn = spread.rows
-    return float((drawn / (real + drawn)) ** round(share * drawn))
+    real, synthetic = spread.rows
+    return float((synthetic / (real + synthetic)) ** round(share * synthetic))
 
 
-def not_off(value: float | None, found: Mark, off: float = OFF) -> Mark:
+def cap_by_difference(
+    difference: float | None, mark: Mark, max_difference: float = OFF
+) -> Mark:
     """The mark, which is never good for what differs by more than `off`."""
-    return "partly" if found == "good" and (value or 0.0) > off else found
+    return "partly" if mark == "good" and (difference or 0.0) > max_difference else mark
 
 
 def pair_mark(pair: StrongPair) -> Mark:
@@ -212,7 +229,7 @@ def pair_mark(pair: StrongPair) -> Mark:
     if dependence <= max(2 * chance, NONE):
         return "unknown"
     if lost <= max(CLOSE * dependence, chance):
-        return not_off(lost, "good")
+        return cap_by_difference(lost, "good")
     return "partly" if lost <= LOST * dependence else "poor"
 
 
@@ -235,14 +252,18 @@ def scores_mark(figures: Sequence[Figure]) -> Mark:
     """Of one model: the worst of its scores, of those in which real rows beat a guess
     by `TAUGHT` at least.
     """
-    found: list[Mark] = []
-    for figure in filter(teaches, figures):
+    score_marks: list[Mark] = []
+    for figure in filter(beats_guess, figures):
         lost = (figure.ceiling or 0.0) - (figure.value or 0.0)
-        found.append("good" if lost <= LITTLE else not_off(lost, mark(figure), BEHIND))
-    return worst(found)
+        score_marks.append(
+            "good"
+            if lost <= LITTLE
+            else cap_by_difference(lost, figure_mark(figure), BEHIND)
+        )
+    return worst_mark(score_marks)
 
 
-def teaches(figure: Figure) -> bool:
+def beats_guess(figure: Figure) -> bool:
     """Whether a model that learned from real rows beats a guess by `TAUGHT` in this
     score.
     """
@@ -251,17 +272,19 @@ def teaches(figure: Figure) -> bool:
     return figure.ceiling - figure.floor >= TAUGHT
 
 
-def together(marks: Sequence[Mark]) -> Mark:
+def combined_mark(marks: Sequence[Mark]) -> Mark:
     """A mark for several things of a kind: poor where most of them are, else no better
     than the worst, which counts as partly; what cannot be judged is left aside unless
     nothing can.
     """
-    known = [mark for mark in marks if mark != "unknown"]
-    if not known:
+    judged = [figure_mark for figure_mark in marks if figure_mark != "unknown"]
+    if not judged:
         return "unknown"
-    if 2 * known.count("poor") > len(known):
+    if 2 * judged.count("poor") > len(judged):
         return "poor"
-    return worst(["partly" if mark == "poor" else mark for mark in known])
+    return worst_mark(
+        ["partly" if figure_mark == "poor" else figure_mark for figure_mark in judged]
+    )
 
 
 def without_dependence(figure: Figure) -> bool:
@@ -286,22 +309,26 @@ def dependence_mark(figure: Figure) -> Mark:
     """
     if figure.value is None or figure.floor is None or figure.ceiling is None:
         return "unknown"
-    return mark(figure) if figure.ceiling - figure.floor > SLACK else beyond(figure)
+    return (
+        figure_mark(figure)
+        if figure.ceiling - figure.floor > SLACK
+        else excess_mark(figure)
+    )
 
 
-def worst(marks: Sequence[Mark]) -> Mark:
+def worst_mark(marks: Sequence[Mark]) -> Mark:
     """A mark for several things together; what cannot be judged is not good."""
     return max(marks, key=ORDER.index, default="unknown")
 
 
-def beyond(figure: Figure) -> Mark:
+def excess_mark(figure: Figure) -> Mark:
     """By how far it stands beyond what real rows reach."""
     if figure.value is None or figure.floor is None:
         return "unknown"
-    more = figure.value - figure.floor
+    excess = figure.value - figure.floor
     blurred = figure.floor > BLUR
-    if more > max(FAR, 2 * figure.floor if blurred else figure.floor):
+    if excess > max(FAR, 2 * figure.floor if blurred else figure.floor):
         return "poor"
     if blurred:
         return "unknown"
-    return "good" if more <= max(SLACK, figure.floor) else "partly"
+    return "good" if excess <= max(SLACK, figure.floor) else "partly"

@@ -38,16 +38,16 @@ from understudy.report import view
 from understudy.report.artefacts import Artefacts
 from understudy.report.people import (
     PeopleComparison,
-    all_people,
     compare_people,
-    schemas_of,
+    load_party_schemas,
+    open_people,
 )
-from understudy.report.verdict import attack_finding
-from understudy.report.words import KINDS, at_price, capital
+from understudy.report.run_findings import attack_finding
+from understudy.report.words import KINDS, at_price, capitalize
 
 Sources = Mapping[str, Any]
 POINTS = 16  # entries whose ε is drawn: each takes the accountant a tenth of a second
-LINES = 12
+SHOWN_ENTRIES = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     databases: bool
     holdout: Any
     target: str | None
@@ -84,15 +84,15 @@ def measure(
         return Measured(
             reason=f"{KINDS[run.kind]}, and this page compares only tables."
         )
-    if run.described is None or run.drawn is None:
-        what = "schema" if run.described is None else "synthetic rows"
-        return Measured(reason=f"the run's {what} cannot be read.")
+    if run.described is None or run.synthetic_tables is None:
+        piece = "schema" if run.described is None else "synthetic rows"
+        return Measured(reason=f"the run's {piece} cannot be read.")
     sources = _sources(run, parties, tables)
     # What a folder names may be a stranger's choice: any host would be dialled, with
     # any password of this machine.
-    asked = _Asked(tables is not None, holdout, target)
+    request = _Request(tables is not None, holdout, target)
     try:
-        return _MEASURED[run.kind](run, run.described, sources, asked)
+        return _MEASURED[run.kind](run, run.described, sources, request)
     except UnderstudyError as error:
         # the caller's mistake
         if isinstance(error, ConfigError) and run.kind == TABLE.name:
@@ -109,11 +109,12 @@ def _sources(
             name: _source(body) for name, body in run.parties.items() if "table" in body
         }
     )
-    strange = sorted(set(parties or ()) - sources.keys())
-    if strange:
-        known = ", ".join(sources) or "none"
+    unknown = sorted(set(parties or ()) - sources.keys())
+    if unknown:
+        known_parties = ", ".join(sources) or "none"
         raise ConfigError(
-            f"there is no table of a party {strange[0]!r}; known parties: {known}.",
+            f"there is no table of a party {unknown[0]!r}; known parties: "
+            f"{known_parties}.",
             effect=Effect.NOTHING_READ,
         )
     return {
@@ -131,63 +132,70 @@ def _source(body: Mapping[str, Any]) -> Any:
     return TableSource.from_dict({"table": body["table"], **stated}, "run.toml")
 
 
-def _of_tables(
-    run: Artefacts, schema: Any, sources: Sources, asked: "_Asked"
+def _measure_tables(
+    run: Artefacts, schema: Any, sources: Sources, request: "_Request"
 ) -> Measured:
-    target = run.target if asked.target is None else asked.target
+    target = run.target if request.target is None else request.target
     schemas = {
         name: _schema(run, schema, name).expanded(keep=target) for name in sources
     }
-    found = open_holdings(
-        sources, schemas, same_people=run.owners is not None, databases=asked.databases
+    holdings = open_holdings(
+        sources,
+        schemas,
+        same_people=run.owners is not None,
+        databases=request.databases,
     )
-    if isinstance(found, str):
-        return Measured(reason=found)
-    unseen = None
+    if isinstance(holdings, str):
+        return Measured(reason=holdings)
+    holdout_rows = None
     strangers = None
-    wide = found.schema
-    if asked.holdout is not None:
-        unseen, strangers, others = read_rows(asked.holdout, wide)
-        wide = others.schema
-    own = asked.target is None and run.target in found.schema.names
-    synthetic = fold(cast(Any, run.synthetic), wide)
+    widened_schema = holdings.schema
+    if request.holdout is not None:
+        holdout_rows, strangers, widened_holdout = read_rows(
+            request.holdout, widened_schema
+        )
+        widened_schema = widened_holdout.schema
+    uses_run_target = request.target is None and run.target in holdings.schema.names
+    synthetic = fold(cast(Any, run.synthetic), widened_schema)
     comparison = compare(
-        found.real,
+        holdings.real,
         synthetic,
-        wide,
-        holdout=unseen,
-        outsiders=found.outsiders if unseen is None else (),
-        owners=found.owners,
-        target=run.target if own else asked.target,
-        people=(found.people, strangers),
-        notes=found.notes,
-        losses=found.losses,
+        widened_schema,
+        holdout=holdout_rows,
+        outsiders=holdings.outsiders if holdout_rows is None else (),
+        owners=holdings.owners,
+        target=run.target if uses_run_target else request.target,
+        people=(holdings.people, strangers),
+        notes=holdings.notes,
+        losses=holdings.losses,
     )
     return Measured(comparison=comparison)
 
 
-def _of_arrays(
-    run: Artefacts, schema: Any, sources: Sources, asked: "_Asked"
+def _measure_arrays(
+    run: Artefacts, schema: Any, sources: Sources, request: "_Request"
 ) -> Measured:
-    _require_readable(sources, asked.databases)
+    _require_readable(sources, request.databases)
     real = concatenate_tables(
         [open_arrays(source, schema) for source in sources.values()]
     )
-    drawn = cast(Any, run.synthetic)
-    found = array_figures(
-        real, drawn, schema, holdout=asked.holdout, epochs=3, steps=400
+    synthetic = cast(Any, run.synthetic)
+    figures = array_figures(
+        real, synthetic, schema, holdout=request.holdout, epochs=3, steps=400
     )
-    return Measured(arrays=real, figures=found)
+    return Measured(arrays=real, figures=figures)
 
 
-def _of_people(
-    run: Artefacts, schema: Any, sources: Sources, asked: "_Asked"
+def _measure_people(
+    run: Artefacts, schema: Any, sources: Sources, request: "_Request"
 ) -> Measured:
-    _require_readable(sources, asked.databases)
-    schemas = schemas_of(run.parties, sources, schema)
-    drawn = cast(Any, run.drawn)
-    real = all_people(sources, schemas, schema)
-    return Measured(people=compare_people(real, drawn, schema, holdout=asked.holdout))
+    _require_readable(sources, request.databases)
+    schemas = load_party_schemas(run.parties, sources, schema)
+    synthetic = cast(Any, run.synthetic_tables)
+    real = open_people(sources, schemas, schema)
+    return Measured(
+        people=compare_people(real, synthetic, schema, holdout=request.holdout)
+    )
 
 
 def _require_readable(sources: Mapping[str, Any], databases: bool) -> None:
@@ -197,32 +205,32 @@ def _require_readable(sources: Mapping[str, Any], databases: bool) -> None:
         )
 
 
-_MEASURED: dict[str, Callable[[Artefacts, Any, Sources, _Asked], Measured]] = {
-    "table": _of_tables,
-    "image": _of_arrays,
-    "series": _of_arrays,
-    "visits": _of_people,
-    "several-visits": _of_people,
+_MEASURED: dict[str, Callable[[Artefacts, Any, Sources, _Request], Measured]] = {
+    "table": _measure_tables,
+    "image": _measure_arrays,
+    "series": _measure_arrays,
+    "visits": _measure_people,
+    "several-visits": _measure_people,
 }
 
 
-def timelines(
+def read_timelines(
     run: Artefacts, parties: Sequence[str] | None = None
 ) -> "dict[str, Timeline | str]":
     stated = (
         {party["name"]: party for party in run.privacy["parties"]}
-        if run.privacy and sound(run)
+        if run.privacy and has_sound_privacy(run)
         else {}
     )
     return {
-        name: timeline(body["ledger"], run.run, stated.get(name))
+        name: read_timeline(body["ledger"], run.run, stated.get(name))
         for name, body in run.parties.items()
         if "ledger" in body and (parties is None or name in parties)
     }
 
 
-def sound(run: Artefacts) -> bool:
-    return run.privacy is not None and view.privacy(run.privacy) is not None
+def has_sound_privacy(run: Artefacts) -> bool:
+    return run.privacy is not None and view.privacy_cells(run.privacy) is not None
 
 
 def _schema(run: Artefacts, schema: Schema, party: str) -> Schema:
@@ -231,11 +239,12 @@ def _schema(run: Artefacts, schema: Schema, party: str) -> Schema:
     """
     path = run.parties.get(party, {}).get("schema")
     if path is not None and Path(path).exists():
-        own = Schema.load(path)
+        party_schema = Schema.load(path)
         return replace(
-            own,
+            party_schema,
             columns=tuple(
-                schema.column(c.name) if is_unbounded(c) else c for c in own.columns
+                schema.column(c.name) if is_unbounded(c) else c
+                for c in party_schema.columns
             ),
         )
     return (
@@ -245,7 +254,7 @@ def _schema(run: Artefacts, schema: Schema, party: str) -> Schema:
     )
 
 
-def compared(
+def evaluate_files(
     real: Path,
     synthetic: Path,
     schema: Path,
@@ -263,10 +272,10 @@ def compared(
         table = evaluate(
             real, synthetic, described, holdout=holdout, target=target, another=another
         )
-        said = attack_finding(table.attacks)
+        finding = attack_finding(table.attacks)
         return [
             str(table.evaluation),
-            f"{capital(said.subject)} {said.said}. {said.detail}",
+            f"{capitalize(finding.subject)} {finding.statement}. {finding.detail}",
         ], table
     if target is not None or another:
         raise ConfigError(
@@ -307,8 +316,12 @@ class Timeline:
     agrees: bool
 
 
-def timeline(
-    path: str | Path, run: str, party: Mapping[str, Any] | None, *, lines: int = LINES
+def read_timeline(
+    path: str | Path,
+    run: str,
+    party: Mapping[str, Any] | None,
+    *,
+    lines: int = SHOWN_ENTRIES,
 ) -> Timeline | str:
     """The ledger at `path`, held against what the run's privacy statement says of its
     `party`; or the reason.
@@ -324,8 +337,8 @@ def timeline(
             charged = epsilon(
                 ledger.spend(run=run), budget.delta if party is None else party["delta"]
             )
-            check, agrees = _check(charged, party if run else None)
-            drawn = np.unique(
+            check, agrees = _compare_with_statement(charged, party if run else None)
+            sampled = np.unique(
                 np.linspace(0, len(entries) - 1, POINTS).round().astype(int)
             )
             first = entries[0].when[:10]
@@ -336,10 +349,10 @@ def timeline(
             )
             return Timeline(
                 holder=ledger.holder,
-                points=tuple((entries[i].number, entries[i].total) for i in drawn),
+                points=tuple((entries[i].number, entries[i].total) for i in sampled),
                 limit=budget.epsilon,
                 entries=len(entries),
-                lines=tuple(map(_cells, merged[-lines:])),
+                lines=tuple(map(_entry_cells, merged[-lines:])),
                 when=f"on {first}" if first == last else f"from {first} to {last}",
                 check=check,
                 agrees=agrees,
@@ -350,7 +363,7 @@ def timeline(
         return str(error)
 
 
-def _cells(entry: Entry) -> tuple[str, ...]:
+def _entry_cells(entry: Entry) -> tuple[str, ...]:
     paid = (f"{entry.count:,}", shown(entry.price)) if entry.count else ("", "")
     return (
         entry.when[:16].replace("T", " "),
@@ -361,7 +374,9 @@ def _cells(entry: Entry) -> tuple[str, ...]:
     )
 
 
-def _check(charged: float, party: Mapping[str, Any] | None) -> tuple[str, bool]:
+def _compare_with_statement(
+    charged: float, party: Mapping[str, Any] | None
+) -> tuple[str, bool]:
     """Whether the ledger records what is stated: it may hold more (a run that was
     resumed), never less.
     """

@@ -41,11 +41,19 @@ from understudy.ground.errors import ArtefactError, PrivacyError, UnderstudyErro
 from understudy.privacy.accounts.budget import counted_in
 from understudy.report import marks, plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
-from understudy.report.measure import Measured, Timeline, measure, sound, timelines
-from understudy.report.people import PeopleComparison, laid_out, people_shares
-from understudy.report.people import findings as people_findings
+from understudy.report.findings import headline
+from understudy.report.measure import (
+    Measured,
+    Timeline,
+    has_sound_privacy,
+    measure,
+    read_timelines,
+)
+from understudy.report.people import PeopleComparison, layout_people, people_shares
+from understudy.report.people import people_findings as people_findings
+from understudy.report.run_findings import attack_finding
 from understudy.report.sheets import drawn_arrays, error_bars, label_table, sheets
-from understudy.report.verdict import attack_finding, headline, verdict
+from understudy.report.verdict import verdict
 
 PRIVATE = "report.html"
 PUBLIC = "report-public.html"
@@ -84,16 +92,16 @@ def write_report(
     if publish:
         _require_real(run)
         real = Measured(reason=_FOR_EVERYONE)
-        books = {}
+        timelines = {}
     else:
         if holdout is None and run.held_out and Path(run.held_out).exists():
             holdout = _held_out(run)
         real = measure(
             run, parties=parties, tables=tables, holdout=holdout, target=target
         )
-        books = {} if run.rehearsal else timelines(run, parties)
+        timelines = {} if run.rehearsal else read_timelines(run, parties)
     path = run.folder / (PUBLIC if publish else PRIVATE) if out is None else Path(out)
-    return _write(path, now, private=not publish, real=real, run=run, books=books)
+    return _write(path, now, private=not publish, real=real, run=run, books=timelines)
 
 
 def published_page(
@@ -121,7 +129,11 @@ def _require_real(run: Artefacts) -> None:
             f"{run.folder}: this may not be published. {run.rehearsal} No page was "
             "written."
         )
-    if sound(run) and run.privacy is not None and "rehearsal" not in run.privacy:
+    if (
+        has_sound_privacy(run)
+        and run.privacy is not None
+        and "rehearsal" not in run.privacy
+    ):
         raise PrivacyError(
             f"{run.folder}: the privacy statement does not say whether this was a "
             "rehearsal, so it is not published. No page was written."
@@ -157,57 +169,57 @@ def _page(
     private: bool,
     real: Measured,
     run: Artefacts | None = None,
-    books: Mapping[str, Timeline | str] | None = None,
+    timelines_by_party: Mapping[str, Timeline | str] | None = None,
     title: str = "",
     versions: Sequence[tuple[str, str]] | None = None,
 ) -> str:
-    left = run or Artefacts()
-    statement = left.privacy if sound(left) else None
-    short = {
+    artefacts = run or Artefacts()
+    statement = artefacts.privacy if has_sound_privacy(artefacts) else None
+    short_ledgers = {
         name: b.check
-        for name, b in (books or {}).items()
+        for name, b in (timelines_by_party or {}).items()
         if isinstance(b, Timeline) and not b.agrees
     }
-    others = [] if real.people is None else people_findings(real.people)
-    quality = (left.card or {}).get("quality")
+    row_findings = [] if real.people is None else people_findings(real.people)
+    quality = (artefacts.card or {}).get("quality")
     findings = verdict(
         real.comparison,
         statement,
-        left.protocol,
-        short,
-        left.rehearsal,
-        others,
+        artefacts.protocol,
+        short_ledgers,
+        artefacts.rehearsal,
+        row_findings,
         quality,
     )
     context = {
         "private": private,
-        "rehearsal": left.rehearsal,
-        "title": title or (f"Run {left.run}" if left.run else "A run"),
+        "rehearsal": artefacts.rehearsal,
+        "title": title or (f"Run {artefacts.run}" if artefacts.run else "A run"),
         "written": (now or datetime.now(UTC))
         .strftime("%d %B %Y, %H:%M UTC")
         .lstrip("0"),
         "facts": _facts(run, statement, real),
         "findings": findings,
         "headline": headline(findings),
-        "kind": words.KINDS.get(left.kind, ""),
+        "kind": words.KINDS.get(artefacts.kind, ""),
         "run": run,
-        "privacy": None if statement is None else view.privacy(statement),
-        "books": books or {},
+        "privacy": None if statement is None else view.privacy_cells(statement),
+        "books": timelines_by_party or {},
         "reason": real.reason,
-        **_tables(real, left),
-        "people": None if real.people is None else laid_out(real.people),
+        **_tables(real, artefacts),
+        "people": None if real.people is None else layout_people(real.people),
         "transcript": None
-        if left.transcript is None
-        else view.transcript(left.transcript, sizes=private),
-        "learning": view.learning(left.card) if left.model else [],
-        "audit": view.audit(left.audit),
-        "bars": error_bars(left),
-        "sheets": sheets(left, real.arrays),
-        "label_table": label_table(left, real.arrays),
+        if artefacts.transcript is None
+        else view.transcript_cells(artefacts.transcript, sizes=private),
+        "learning": view.accuracy_history(artefacts.card) if artefacts.model else [],
+        "audit": view.audit_cells(artefacts.audit),
+        "bars": error_bars(artefacts),
+        "sheets": sheets(artefacts, real.arrays),
+        "label_table": label_table(artefacts, real.arrays),
         "array_figures": [
-            line for figure in real.figures for line in view.lines([figure])
+            line for figure in real.figures for line in view.figure_rows([figure])
         ],
-        "settings": left.config,
+        "settings": artefacts.config,
         "versions": installed_versions() if versions is None else versions,
     }
     return _template().render(context)
@@ -234,9 +246,9 @@ def _tables(real: Measured, run: Artefacts) -> dict[str, Any]:
     if comparison is None:
         shares = {} if real.people is None else {"shares": real.people.shares}
         return {"comparison": None} | _synthetic_alone(run) | shares
-    seen = comparison.evaluation
+    evaluation = comparison.evaluation
     owners = comparison.owners
-    matrices = (seen.correlations.synthetic, seen.correlations.real)
+    matrices = (evaluation.correlations.synthetic, evaluation.correlations.real)
     figures = {
         kind: [f for f in comparison.figures if f.key.measure == kind]
         for kind in ("avd", "cmd")
@@ -246,27 +258,33 @@ def _tables(real: Measured, run: Artefacts) -> dict[str, Any]:
         for f in comparison.figures
         if f.key.measure in words.STRENGTHS and f.value is not None
     ]
-    known = bool(seen.columns) and any(f.value is not None for f in figures["cmd"])
+    has_correlations = bool(evaluation.columns) and any(
+        f.value is not None for f in figures["cmd"]
+    )
     papers = [
-        f for f in seen.figures if f.key.measure in ("avd", "cmd", *SECOND_OPINION)
+        f
+        for f in evaluation.figures
+        if f.key.measure in ("avd", "cmd", *SECOND_OPINION)
     ]
     return {
         "comparison": comparison,
-        "marginals": view.lines(figures["avd"]),
-        "linear": view.lines(figures["cmd"]),
-        "strengths": view.lines(strengths),
+        "marginals": view.figure_rows(figures["avd"]),
+        "linear": view.figure_rows(figures["cmd"]),
+        "strengths": view.figure_rows(strengths),
         "numbers": view.number_rows(comparison.shares),
-        "papers": view.lines(papers),
-        "maps": view.heat_maps(*matrices, seen.columns, owners) if known else [],
+        "papers": view.figure_rows(papers),
+        "maps": view.heat_maps(*matrices, evaluation.columns, owners)
+        if has_correlations
+        else [],
         "pairs": view.furthest_pairs(comparison.pairs, owners),
         "shares": comparison.shares,
-        "shown": min(plots.CELLS, len(seen.columns)),
-        "downstream": list(view.downstream(seen.figures)),
-        "predictions": view.predictions(comparison.predictions.figures),
+        "shown": min(plots.CELLS, len(evaluation.columns)),
+        "downstream": list(view.downstream_rows(evaluation.figures)),
+        "predictions": view.prediction_rows(comparison.predictions.figures),
         "quantiles": view.QUANTILES,
-        "attacks": list(view.attacks(comparison.attacks)),
+        "attacks": list(view.attack_rows(comparison.attacks)),
         "attacked": attack_finding(comparison.attacks),
-        "closeness": view.closeness(comparison.closeness),
+        "closeness": view.closeness_rows(comparison.closeness),
     }
 
 
@@ -282,8 +300,8 @@ def _synthetic_alone(run: Artefacts) -> dict[str, Any]:
                 if shares
                 else []
             )
-        if run.visits is not None and run.drawn is not None:
-            shares = people_shares(run.visits, run.drawn)
+        if run.visits is not None and run.synthetic_tables is not None:
+            shares = people_shares(run.visits, run.synthetic_tables)
     except UnderstudyError:
         # rows that do not fit their own schema: the columns' section says so
         shares = ()
@@ -307,30 +325,33 @@ def _facts(
             if statement
             else list(run.parties)
         )
-        facts = [("Protocol", run.protocol), ("Parties", words.listed(names))]
+        facts = [("Protocol", run.protocol), ("Parties", words.join_words(names))]
         people = (run.card or {}).get("people")
         counted = counted_in(statement["adjacency"]) if statement else "people"
         facts.append(
-            (words.capital(counted), f"{people:,}" if isinstance(people, int) else "")
+            (
+                words.capitalize(counted),
+                f"{people:,}" if isinstance(people, int) else "",
+            )
         )
-        drawn = drawn_arrays(run) or run.drawn or {}
+        synthetic = drawn_arrays(run) or run.synthetic_tables or {}
         facts += [
             (f"Synthetic {name or 'rows'}", f"{len(frame):,}")
-            for name, frame in drawn.items()
+            for name, frame in synthetic.items()
         ]
         facts.append(
             ("Columns", "" if run.schema is None else str(len(run.schema.names)))
         )
     elif real.comparison is not None:
-        seen = real.comparison.evaluation
+        evaluation = real.comparison.evaluation
         facts = [
-            (f"{words.capital(name)} rows", f"{count:,}")
-            for name, count in seen.sizes.items()
+            (f"{words.capitalize(name)} rows", f"{count:,}")
+            for name, count in evaluation.sizes.items()
         ]
-        facts.append(("Columns", str(len(seen.columns))))
+        facts.append(("Columns", str(len(evaluation.columns))))
     elif real.people is not None:
         facts = [
-            (words.capital(name), f"{count:,}")
+            (words.capitalize(name), f"{count:,}")
             for name, count in real.people.sizes.items()
         ]
     return [(name, value) for name, value in facts if value]
@@ -338,18 +359,18 @@ def _facts(
 
 @cache
 def installed_versions() -> list[tuple[str, str]]:
-    found = [("Python", platform.python_version())]
+    versions = [("Python", platform.python_version())]
     for name in LIBRARIES:
         try:
-            found.append((name, version(name)))
+            versions.append((name, version(name)))
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 @cache
 def _template() -> jinja2.Template:
-    pages = words.pages_in(
+    pages = words.template_environment(
         Path(__file__).parent,
         words=words,
         level=LEVEL,

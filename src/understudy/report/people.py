@@ -38,22 +38,17 @@ from understudy.evaluate.utility.visits import (
 from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.columns import grid_of
 from understudy.report import view
-from understudy.report.marks import NEAR, beyond, worst
-from understudy.report.verdict import (
-    Finding,
-    attack_finding,
-    columns_finding,
-    judged,
-    memory,
-    pairs_finding,
-    predicted,
-    worst_part,
-)
+from understudy.report.column_findings import columns_finding
+from understudy.report.findings import Finding, judge_figure, worst_part
+from understudy.report.marks import NEAR, excess_mark, worst_mark
+from understudy.report.model_findings import prediction_findings
+from understudy.report.pair_findings import memory_finding, pairs_finding
+from understudy.report.run_findings import attack_finding
 from understudy.report.words import (
     MARKED,
     SUBJECTS,
     SUMS,
-    capital,
+    capitalize,
     figure_name,
     percent,
 )
@@ -69,8 +64,8 @@ class PeopleComparison:
 
 
 def compare_people(
-    mine: Tables,
-    drawn: Tables,
+    real_source: Tables,
+    synthetic_source: Tables,
     schema: VisitSchema | SeveralVisits,
     *,
     holdout: Tables | None = None,
@@ -78,17 +73,23 @@ def compare_people(
     """Real people beside drawn ones, as they came: bounds that a run found may leave
     some of them out.
     """
-    for source in (mine, drawn, *([] if holdout is None else [holdout])):
+    for source in (
+        real_source,
+        synthetic_source,
+        *([] if holdout is None else [holdout]),
+    ):
         schema = widen_schema(schema, two_sources(source, schema))
-    real, synthetic = (visit_tables(source, schema) for source in (mine, drawn))
+    real, synthetic = (
+        visit_tables(source, schema) for source in (real_source, synthetic_source)
+    )
     attacks: tuple[Attack, ...] = (Attack.absent(FigureKey("mia"), NO_OUTSIDERS),)
     if holdout is not None:
         attacks = attack_people(real, holdout, synthetic, schema)
     figures = evaluate_visits(real, synthetic, schema, holdout=holdout)
-    both = {"real": real, "synthetic": synthetic}
+    by_origin = {"real": real, "synthetic": synthetic}
     sizes = {
-        f"{what} {name}": len(frame)
-        for what, tables in both.items()
+        f"{origin} {name}": len(frame)
+        for origin, tables in by_origin.items()
         for name, frame in tables.items()
     }
     return PeopleComparison(
@@ -99,7 +100,7 @@ def compare_people(
     )
 
 
-def all_people(
+def open_people(
     sources: Mapping[str, Any],
     schemas: Mapping[str, Any],
     schema: VisitSchema | SeveralVisits,
@@ -111,29 +112,31 @@ def all_people(
     if not visits:
         raise ConfigError("no holder's events can be read here.")
     if len(visits) == len(sources) and all(
-        own.names == schema.names for own in visits.values()
+        tables.names == schema.names for tables in visits.values()
     ):
-        held = [visit_tables(source, visits[name]) for name, source in sources.items()]
-        for place, own in enumerate(held):
-            for part, rows in own.items():
-                own[part] = rows.assign(
-                    **{schema.person: f"{place} " + rows[schema.person].astype(str)}
+        all_tables = [
+            visit_tables(source, visits[name]) for name, source in sources.items()
+        ]
+        for number, tables in enumerate(all_tables):
+            for part, rows in tables.items():
+                tables[part] = rows.assign(
+                    **{schema.person: f"{number} " + rows[schema.person].astype(str)}
                 )
         return {
-            part: pd.concat([own[part] for own in held], ignore_index=True)
-            for part in held[0]
+            part: pd.concat([tables[part] for tables in all_tables], ignore_index=True)
+            for part in all_tables[0]
         }
     if set(schema.names) != {
-        column for one in schemas.values() for column in one.names
+        column for party_schema in schemas.values() for column in party_schema.names
     }:
         raise ConfigError(
             "the holders whose tables can be read here do not have all columns of the "
             "run."
         )
-    return _of_all_holders(sources, schemas, schema)
+    return _join_holders(sources, schemas, schema)
 
 
-def _of_all_holders(
+def _join_holders(
     sources: Mapping[str, Any],
     schemas: Mapping[str, Any],
     schema: VisitSchema | SeveralVisits,
@@ -145,11 +148,15 @@ def _of_all_holders(
     people = None
     events = {}
     for names in grid_of(schemas).groups:
-        own = schemas[names[0]]
-        held = [_tables_held(sources[name], schemas[name], key) for name in names]
+        schema_of_group = schemas[names[0]]
+        group_tables = [
+            _holder_tables(sources[name], schemas[name], key) for name in names
+        ]
         parts = {
-            part: pd.concat([one[part] for one in held], ignore_index=True)
-            for part in held[0]
+            part: pd.concat(
+                [tables[part] for tables in group_tables], ignore_index=True
+            )
+            for part in group_tables[0]
         }
         rows = parts["people"]
         if rows[key].duplicated().any():
@@ -157,42 +164,46 @@ def _of_all_holders(
                 f"two of {', '.join(names)} hold the same person: rows cannot be "
                 "joined."
             )
-        if VISITS.describes(own):
-            events[own.title if isinstance(schema, SeveralVisits) else "events"] = (
-                parts["events"]
-            )
+        if VISITS.describes(schema_of_group):
+            events[
+                schema_of_group.title if isinstance(schema, SeveralVisits) else "events"
+            ] = parts["events"]
         people = rows if people is None else people.merge(rows, on=key)
     assert people is not None
-    there = {title: rows[rows[key].isin(people[key])] for title, rows in events.items()}
-    return ({} if schema.people is None else {"people": people}) | there
+    kept_events = {
+        title: rows[rows[key].isin(people[key])] for title, rows in events.items()
+    }
+    return ({} if schema.people is None else {"people": people}) | kept_events
 
 
-def _tables_held(
-    source: Any, own: Schema | VisitSchema, key: str
+def _holder_tables(
+    source: Any, holder_schema: Schema | VisitSchema, key: str
 ) -> dict[str, pd.DataFrame]:
     """A holder's people, and their events if it has any. People are those whom it
     lists, also without an event; where it lists nobody, those who have one.
     """
-    if not VISITS.describes(own):
-        table = read_table(source, own)
+    if not VISITS.describes(holder_schema):
+        table = read_table(source, holder_schema)
         return {
-            "people": table.frame[list(own.names)].assign(
+            "people": table.frame[list(holder_schema.names)].assign(
                 **{key: table.people.astype(str)}
             )
         }
     parts = {
-        part: rows.rename(columns={own.person: key}).assign(
-            **{key: rows[own.person].astype(str)}
+        part: rows.rename(columns={holder_schema.person: key}).assign(
+            **{key: rows[holder_schema.person].astype(str)}
         )
-        for part, rows in visit_tables(source, own).items()
+        for part, rows in visit_tables(source, holder_schema).items()
     }
     if "people" in parts:
         return parts
-    ids = two_sources(source, own).get("people")
+    ids = two_sources(source, holder_schema).get("people")
     if ids is None:
         people = parts["events"][[key]].drop_duplicates()
     else:
-        people = pd.DataFrame({key: listed_people(ids, own.person)[0].astype(str)})
+        people = pd.DataFrame(
+            {key: listed_people(ids, holder_schema.person)[0].astype(str)}
+        )
     return {"people": people} | parts
 
 
@@ -204,49 +215,53 @@ def people_shares(
     """How often each level occurs among people, and among events; beside real ones, how
     far each column is off.
     """
-    found: tuple[ColumnShares, ...] = ()
-    for part, own in schema.tables.items():
-        owners = dict.fromkeys(own.names, part)
-        more = dict[str, Any]()
+    shares: tuple[ColumnShares, ...] = ()
+    for part, part_schema in schema.tables.items():
+        owners = dict.fromkeys(part_schema.names, part)
+        comparison = dict[str, Any]()
         if real is not None:
-            codes = [Codec(own).codes(rows[part]) for rows in (real, synthetic)]
+            codes = [Codec(part_schema).codes(rows[part]) for rows in (real, synthetic)]
             values = [
-                table_values(own, rows[part], cells)
+                table_values(part_schema, rows[part], cells)
                 for rows, cells in zip((real, synthetic), codes, strict=True)
             ]
-            scale = Yardstick.from_codes(own, *codes, values=values)
-            spreads = summarize_numbers(own, *values)
-            more = {
+            scale = Yardstick.from_codes(part_schema, *codes, values=values)
+            spreads = summarize_numbers(part_schema, *values)
+            comparison = {
                 "real": real[part],
                 "figures": scale.columns(),
                 "numbers": scale.numbers(),
                 "spreads": spreads,
             }
-        found += column_shares(own, synthetic[part], owners=owners, **more)
-    return found
+        shares += column_shares(
+            part_schema, synthetic[part], owners=owners, **comparison
+        )
+    return shares
 
 
-def schemas_of(
+def load_party_schemas(
     parties: Mapping[str, Mapping[str, Any]],
     names: Iterable[str],
     schema: VisitSchema | SeveralVisits,
 ) -> dict[str, Any]:
     """Each holder's own schema where it lies beside its table, or that of the run."""
-    found: dict[str, Schema | VisitSchema] = {}
+    schemas: dict[str, Schema | VisitSchema] = {}
     for name in names:
         path = parties.get(name, {}).get("schema")
-        own = load_schema(path) if path is not None and Path(path).exists() else schema
-        if isinstance(own, SeveralVisits):
+        party_schema = (
+            load_schema(path) if path is not None and Path(path).exists() else schema
+        )
+        if isinstance(party_schema, SeveralVisits):
             raise ConfigError(
                 f"what {name} holds is not known here: its schema cannot be read."
             )
-        if not TABLE.describes(own) and not VISITS.describes(own):
+        if not TABLE.describes(party_schema) and not VISITS.describes(party_schema):
             raise ConfigError(f"{name} holds neither people with events nor a table.")
-        found[name] = own
-    return found
+        schemas[name] = party_schema
+    return schemas
 
 
-def findings(people: PeopleComparison) -> list[Finding]:
+def people_findings(people: PeopleComparison) -> list[Finding]:
     """What a holder should know of them: columns, tables, numbers of events, sums,
     memory, keys, who comes again.
     """
@@ -258,53 +273,53 @@ def findings(people: PeopleComparison) -> list[Finding]:
         )
         for name in tables
     ]
-    found = [
-        replace(finding, of=title)
-        for title, figures in _blocks(people).items()
+    table_findings = [
+        replace(finding, group=title)
+        for title, figures in _figures_by_kind(people).items()
         for finding in _findings(figures)
     ]
-    return [*columns, *found, attack_finding(people.attacks)]
+    return [*columns, *table_findings, attack_finding(people.attacks)]
 
 
-def _blocks(people: PeopleComparison) -> dict[str, list[Figure]]:
+def _figures_by_kind(people: PeopleComparison) -> dict[str, list[Figure]]:
     """Figures of people and of events of one kind; with several kinds, of people first,
     then by their titles.
     """
-    found: dict[str, list[Figure]] = {}
+    by_kind: dict[str, list[Figure]] = {}
     for figure in people.figures:
-        what = figure.key
-        own = what.part != "between" and what.subjects
-        found.setdefault(what.subjects[0] if own else "", []).append(
-            replace(figure, key=what.with_subjects()) if own else figure
+        key = figure.key
+        has_subject = key.part != "between" and key.subjects
+        by_kind.setdefault(key.subjects[0] if has_subject else "", []).append(
+            replace(figure, key=key.with_subjects()) if has_subject else figure
         )
-    return found
+    return by_kind
 
 
 def _findings(figures: Sequence[Figure]) -> Iterator[Finding]:
-    known = {figure.key: figure for figure in figures}
+    by_key = {figure.key: figure for figure in figures}
     for figure in figures:
         subject = SUBJECTS.get(figure.key.part)
         if subject is not None and (
             figure.value is not None or figure.key.part != "later"
         ):
             yield pairs_finding(figure, figure.parts, subject, "shuffled columns")
-    if NUMBER in known:
-        number = judged(
-            known[NUMBER],
+    if NUMBER in by_key:
+        number = judge_figure(
+            by_key[NUMBER],
             "numbers of events",
             "all numbers alike",
             "utility",
             near=NEAR,
         )
-        yield replace(number, worst=worst_part("numbers of events", known[NUMBER]))
+        yield replace(number, worst=worst_part("numbers of events", by_key[NUMBER]))
     sums = [
         figure
         for figure in figures
         if figure.key.measure in SUMS and figure.value is not None
     ]
     if sums:
-        marked = worst([beyond(figure) for figure in sums])
-        furthest = max(sums, key=lambda one: one.value or 0.0)
+        marked = worst_mark([excess_mark(figure) for figure in sums])
+        furthest = max(sums, key=lambda figure_of_sum: figure_of_sum.value or 0.0)
         name = figure_name(furthest.key)
         detail = (
             f"Furthest off: {name[0].lower()}{name[1:]}, by "
@@ -330,51 +345,55 @@ def _findings(figures: Sequence[Figure]) -> Iterator[Finding]:
         if figure.key.measure == "lag" and figure.value is not None
     ]
     if lags:
-        yield memory(lags)
-    if INTEGRITY in known:
-        yield _keys(known[INTEGRITY])
-    yield from predicted(known.get(AGAIN), "predictions of who comes again")
+        yield memory_finding(lags)
+    if INTEGRITY in by_key:
+        yield _integrity_finding(by_key[INTEGRITY])
+    yield from prediction_findings(by_key.get(AGAIN), "predictions of who comes again")
 
 
-def _keys(figure: Figure) -> Finding:
-    whole = figure.value == 1.0
-    said = "all fit" if whole else "do not all fit"
+def _integrity_finding(figure: Figure) -> Finding:
+    all_fit = figure.value == 1.0
+    statement = "all fit" if all_fit else "do not all fit"
     share = (
         "Every synthetic event has"
-        if whole
+        if all_fit
         else f"{percent(figure.value or 0.0)} % of the synthetic events have"
     )
     detail = f"{share} a person in the table of people."
     return Finding(
-        "good" if whole else "poor", "keys of events", said, detail, "utility"
+        "good" if all_fit else "poor", "keys of events", statement, detail, "utility"
     )
 
 
-def laid_out(people: PeopleComparison) -> dict[str, Any]:
-    blocks = _blocks(people)
+def layout_people(people: PeopleComparison) -> dict[str, Any]:
+    blocks = _figures_by_kind(people)
     return {
         "blocks": [
-            _laid_out(title, figures, several=len(blocks) > 1)
+            _layout_block(title, figures, several=len(blocks) > 1)
             for title, figures in blocks.items()
         ],
-        "again": view.lines([f for f in people.figures if f.key.part == AGAIN.part]),
-        "attacks": list(view.attacks(people.attacks)),
+        "again": view.figure_rows(
+            [f for f in people.figures if f.key.part == AGAIN.part]
+        ),
+        "attacks": list(view.attack_rows(people.attacks)),
         "attacked": attack_finding(people.attacks),
     }
 
 
-def _laid_out(
+def _layout_block(
     title: str, figures: Sequence[Figure], *, several: bool
 ) -> dict[str, Any]:
-    whole = [figure.value == 1.0 for figure in figures if figure.key == INTEGRITY]
+    all_fit = [figure.value == 1.0 for figure in figures if figure.key == INTEGRITY]
     return {
         "title": (
-            capital(title) if title else "People, and one kind of events with another"
+            capitalize(title)
+            if title
+            else "People, and one kind of events with another"
         )
         if several
         else "",
-        "tables": view.lines([f for f in figures if f.key.measure == "avd"]),
-        "sums": view.lines([f for f in figures if f.key.measure in SUMS]),
-        "lags": view.lines([f for f in figures if f.key.measure == "lag"]),
-        "integrity": whole[0] if whole else None,
+        "tables": view.figure_rows([f for f in figures if f.key.measure == "avd"]),
+        "sums": view.figure_rows([f for f in figures if f.key.measure in SUMS]),
+        "lags": view.figure_rows([f for f in figures if f.key.measure == "lag"]),
+        "integrity": all_fit[0] if all_fit else None,
     }

@@ -21,7 +21,7 @@ from understudy.evaluate.comparison import ColumnShares
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.association import Matrix
 from understudy.ground.check import readable
-from understudy.report.words import percent, short, signed
+from understudy.report.words import percent, shorten_middle, signed
 
 BARS = 16  # levels of a column that get bars of their own
 CELLS = 48  # columns of a heat map
@@ -34,16 +34,16 @@ LABEL = 38
 ROOM = 80
 
 
-def tag(name: str, *content: object, **attributes: object) -> Markup:
+def element(name: str, *content: object, **attributes: object) -> Markup:
     """An element; `class_` and `stroke_width` lose and change their underscore, numbers
     their digits.
     """
     words = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(readable(str(_short(value))))}"'
+        _attribute(key.rstrip("_").replace("_", "-"), value)
         for key, value in attributes.items()
     )
     inside = "".join(
-        escape(readable(one) if type(one) is str else one) for one in content
+        escape(readable(child) if type(child) is str else child) for child in content
     )
     return Markup(f"<{name}{words}>{inside}</{name}>")
 
@@ -54,38 +54,44 @@ def picture(
     """A picture as wide as its place, with a text for those who cannot see it; without
     one it is decoration.
     """
-    said = {"role": "img", "aria_label": label} if label else {"aria_hidden": "true"}
-    return tag("svg", *content, width="100%", height=height, **said, **attributes)
+    accessibility = (
+        {"role": "img", "aria_label": label} if label else {"aria_hidden": "true"}
+    )
+    return element(
+        "svg", *content, width="100%", height=height, **accessibility, **attributes
+    )
 
 
-def strip(figure: Figure, low: float, high: float) -> Markup:
+def figure_strip(figure: Figure, low: float, high: float) -> Markup:
     """One figure on its scale: a bar up to the value, ticks where real rows and a naive
     table stand.
     """
     if figure.value is None:
         return Markup("")
-    at = _across(low, high)
-    begin = at(max(low, 0.0))
-    value = at(figure.value)
-    left = f"{min(begin, value):.2f}%"
+    position = _percent_scale(low, high)
+    begin = position(max(low, 0.0))
+    value = position(figure.value)
+    bar_start = f"{min(begin, value):.2f}%"
     width = f"{abs(value - begin):.2f}%"
     marks = [
-        tag("rect", x="0", y=9, width="100%", height=6, rx=3, class_="track"),
-        tag("rect", x=left, y=9, width=width, height=6, rx=3, class_="synthetic"),
+        element("rect", x="0", y=9, width="100%", height=6, rx=3, class_="track"),
+        element(
+            "rect", x=bar_start, y=9, width=width, height=6, rx=3, class_="synthetic"
+        ),
     ]
-    for end, kind in ((figure.best, "best"), (worst(figure), "naive")):
+    for end, kind in ((figure.best, "best"), (naive_end(figure), "naive")):
         if end is not None:
-            x = f"{at(end):.2f}%"
-            marks.append(tag("line", x1=x, x2=x, y1=3, y2=21, class_=f"end {kind}"))
+            x = f"{position(end):.2f}%"
+            marks.append(element("line", x1=x, x2=x, y1=3, y2=21, class_=f"end {kind}"))
     return picture("", 24, *marks)
 
 
-def worst(figure: Figure) -> float | None:
+def naive_end(figure: Figure) -> float | None:
     """The bad end of the scale: what a naive table reaches."""
     return figure.ceiling if figure.better == "lower" else figure.floor
 
 
-def span(figures: Sequence[Figure]) -> tuple[float, float]:
+def common_scale(figures: Sequence[Figure]) -> tuple[float, float]:
     """The scale that all these figures fit on, from 0 or below."""
     values = [
         v for f in figures for v in (f.value, f.floor, f.ceiling) if v is not None
@@ -95,9 +101,9 @@ def span(figures: Sequence[Figure]) -> tuple[float, float]:
     return max(low, -1.0), (high or 1.0) * 1.04
 
 
-def rates(measure: Measure) -> Markup:
+def rate_intervals(measure: Measure) -> Markup:
     """Attack, control and baseline with their intervals between 0 and 1."""
-    marks = [tag("line", x1="0", x2="100%", y1=25, y2=25, class_="axis")]
+    marks = [element("line", x1="0", x2="100%", y1=25, y2=25, class_="axis")]
     rows = (
         ("attack", measure.attack),
         ("control", measure.control),
@@ -109,76 +115,78 @@ def rates(measure: Measure) -> Markup:
             for x in (rate.low, rate.value, rate.high)
         )
         marks.append(
-            tag("line", x1=low, x2=high, y1=y, y2=y, class_=f"interval {kind}")
+            element("line", x1=low, x2=high, y1=y, y2=y, class_=f"interval {kind}")
         )
-        marks.append(tag("circle", cx=value, cy=y, r=3, class_=f"dot {kind}"))
+        marks.append(element("circle", cx=value, cy=y, r=3, class_=f"dot {kind}"))
     return picture("", 28, *marks, class_="rates")
 
 
-def interval(
+def count_interval(
     low: float, value: float, high: float, fit: float, first: float, last: float
 ) -> Markup:
     """A released count with its interval, and a tick where the fit stands. The numbers
     stand beside it.
     """
-    at = _across(first, last)
-    zero = f"{at(0.0):.2f}%"
-    tick = f"{at(fit):.2f}%"
+    position = _percent_scale(first, last)
+    zero = f"{position(0.0):.2f}%"
+    tick = f"{position(fit):.2f}%"
     return picture(
         "",
         24,
-        tag("line", x1=zero, x2=zero, y1=0, y2=24, class_="axis"),
-        tag(
+        element("line", x1=zero, x2=zero, y1=0, y2=24, class_="axis"),
+        element(
             "line",
-            x1=f"{at(low):.2f}%",
-            x2=f"{at(high):.2f}%",
+            x1=f"{position(low):.2f}%",
+            x2=f"{position(high):.2f}%",
             y1=12,
             y2=12,
             class_="interval control",
         ),
-        tag("circle", cx=f"{at(value):.2f}%", cy=12, r=3, class_="dot control"),
-        tag("line", x1=tick, x2=tick, y1=5, y2=19, class_="end fit"),
+        element(
+            "circle", cx=f"{position(value):.2f}%", cy=12, r=3, class_="dot control"
+        ),
+        element("line", x1=tick, x2=tick, y1=5, y2=19, class_="end fit"),
         class_="rates",
     )
 
 
-def bars(shares: ColumnShares) -> Markup:
+def level_bars(shares: ColumnShares) -> Markup:
     # (2, levels)
     table = np.stack(
         [shares.synthetic if shares.real is None else shares.real, shares.synthetic]
     )
-    labels, table = _fewer(shares.labels, table)
+    labels, table = _merge_rare(shares.labels, table)
     top = float(table.max()) or 1.0
     marks = []
     for row, (label, (real, fake)) in enumerate(zip(labels, table.T, strict=True)):
         y = row * LINE
         marks.append(
-            tag(
+            element(
                 "text",
-                tag("title", label),
-                short(label, 16),
+                element("title", label),
+                shorten_middle(label, 16),
                 x=f"{LABEL - 2}%",
                 y=y + 13,
                 class_="level",
             )
         )
         kinds = [("synthetic", fake, y + 9, 7, 100), ("real", real, y + 2, 7, 90)]
-        for kind, share, at, height, right in (
+        for kind, share, bar_y, height, right in (
             kinds if shares.real is not None else [("synthetic", fake, y + 3, 12, 100)]
         ):
             width = (ROOM - LABEL) * share / top
             marks.append(
-                tag(
+                element(
                     "rect",
                     x=f"{LABEL}%",
-                    y=at,
+                    y=bar_y,
                     width=f"{width:.2f}%",
                     height=height,
                     class_=kind,
                 )
             )
             marks.append(
-                tag(
+                element(
                     "text",
                     percent(share),
                     x=f"{right}%",
@@ -187,7 +195,7 @@ def bars(shares: ColumnShares) -> Markup:
                 )
             )
     marks.append(
-        tag(
+        element(
             "line",
             x1=f"{LABEL}%",
             x2=f"{LABEL}%",
@@ -198,24 +206,25 @@ def bars(shares: ColumnShares) -> Markup:
     )
     which = "synthetic rows" if shares.real is None else "real and synthetic rows"
     often = labels[int(table[1].argmax())]
-    said = (
+    description = (
         f"Shares of the levels of {shares.column.name} in {which}; most frequent "
         f"synthetic level: {often}."
     )
-    return picture(said, len(labels) * LINE + 2, *marks)
+    return picture(description, len(labels) * LINE + 2, *marks)
 
 
-def _fewer(
+def _merge_rare(
     labels: Sequence[str], table: NDArray[np.float64]
 ) -> tuple[list[str], NDArray[np.float64]]:
     """The most frequent levels in their order, and all others in one."""
     if len(labels) <= BARS:
         return list(labels), table
-    kept = np.sort(np.argsort(-table.max(axis=0), kind="stable")[: BARS - 1])
-    rest = np.delete(table, kept, axis=1).sum(axis=1, keepdims=True)
-    return [*(labels[i] for i in kept), f"{len(labels) - len(kept)} others"], np.hstack(
-        [table[:, kept], rest]
-    )
+    frequent = np.sort(np.argsort(-table.max(axis=0), kind="stable")[: BARS - 1])
+    merged = np.delete(table, frequent, axis=1).sum(axis=1, keepdims=True)
+    return [
+        *(labels[i] for i in frequent),
+        f"{len(labels) - len(frequent)} others",
+    ], np.hstack([table[:, frequent], merged])
 
 
 def chosen_columns(difference: Matrix) -> NDArray[np.int64]:
@@ -229,24 +238,24 @@ def map_width(columns: int) -> int:
     return max(280, round(0.75 * (GUTTER + columns * CELL)))
 
 
-def heat(
+def heat_map(
     matrix: Matrix, names: Sequence[str], owners: Sequence[str | None], title: str
 ) -> Markup:
     """A matrix of correlations, −1 blue, +1 orange, with a border between parties."""
     count = len(names)
     cell = CELL
-    left = GUTTER
+    margin = GUTTER
     side = count * cell
     marks = []
     for i, j in np.ndindex(count, count):
         value = float(matrix[i, j])
-        note = tag("title", f"{names[i]} × {names[j]}: {signed(value)}")
+        note = element("title", f"{names[i]} × {names[j]}: {signed(value)}")
         kind = "above" if value >= 0 else "below"
         marks.append(
-            tag(
+            element(
                 "rect",
                 note,
-                x=left + j * cell,
+                x=margin + j * cell,
                 y=i * cell,
                 width=cell,
                 height=cell,
@@ -256,20 +265,30 @@ def heat(
         )
     for i, name in enumerate(names):
         marks.append(
-            tag("text", short(name, 15), x=left - 5, y=(i + 0.75) * cell, class_="name")
+            element(
+                "text",
+                shorten_middle(name, 15),
+                x=margin - 5,
+                y=(i + 0.75) * cell,
+                class_="name",
+            )
         )
-    marks.append(tag("rect", x=left, y=0, width=side, height=side, class_="frame"))
+    marks.append(
+        element("rect", x=margin, y=0, width=side, height=side, class_="frame")
+    )
     for edge in accumulate(len(list(group)) for _, group in groupby(owners)):
         if edge < count:
-            x = left + edge * cell
+            x = margin + edge * cell
             y = edge * cell
             marks.append(
-                tag(
-                    "path", d=f"M{left} {y}H{left + side}M{x} 0V{side}", class_="border"
+                element(
+                    "path",
+                    d=f"M{margin} {y}H{margin + side}M{x} 0V{side}",
+                    class_="border",
                 )
             )
-    wide = left + side + 1
-    return tag(
+    wide = margin + side + 1
+    return element(
         "svg",
         *marks,
         viewBox=f"-1 -1 {wide + 1} {side + 2}",
@@ -280,13 +299,15 @@ def heat(
     )
 
 
-def steps(points: Sequence[tuple[int, float]], limit: float, label: str) -> Markup:
+def epsilon_curve(
+    points: Sequence[tuple[int, float]], limit: float, label: str
+) -> Markup:
     """ε after each entry of a ledger, below the limit that its budget sets."""
     top = 1.12 * max([limit, *(value for _, value in points)])
     return _curve(points, top, limit, "allowed", "entry", label)
 
 
-def learning(points: Sequence[tuple[int, float]], label: str) -> Markup:
+def accuracy_curve(points: Sequence[tuple[int, float]], label: str) -> Markup:
     return _curve(points, 1.05, 1.0, "all right", "round", label)
 
 
@@ -301,14 +322,14 @@ def _curve(
     """Values in order between 0 and a top, and a dashed line at the limit."""
     first = points[0][0]
     last = points[-1][0]
-    x = _across(first, max(last, first + 1))
-    y = _across(top, 0)
+    x = _percent_scale(first, max(last, first + 1))
+    y = _percent_scale(top, 0)
     path = "M" + "L".join(f"{x(number):.2f} {y(value):.2f}" for number, value in points)
-    inside = tag(
+    inside = element(
         "svg",
-        tag("path", d=f"{path}V100H0Z", class_="under"),
-        tag("path", d=f"M0 {y(limit):.2f}H100", class_="limit"),
-        tag("path", d=path, class_="curve"),
+        element("path", d=f"{path}V100H0Z", class_="under"),
+        element("path", d=f"M0 {y(limit):.2f}H100", class_="limit"),
+        element("path", d=path, class_="curve"),
         viewBox="0 0 100 100",
         preserveAspectRatio="none",
         x="9%",
@@ -317,24 +338,24 @@ def _curve(
         height=130,
         class_="plot",
     )
-    place = 6 + 1.3 * y(limit)
+    limit_y = 6 + 1.3 * y(limit)
     ticks = [
-        tag("text", f"{limit:g}", x="7.5%", y=place + 4, class_="tick"),
-        tag("text", "0", x="7.5%", y=140, class_="tick"),
-        tag("text", hint, x="10%", y=place - 5, class_="hint"),
-        tag("text", f"{unit} {first}", x="9%", y=153, class_="hint"),
-        tag("text", f"{unit} {last}", x="100%", y=153, class_="hint last"),
-        tag("line", x1="9%", x2="100%", y1=136, y2=136, class_="axis"),
+        element("text", f"{limit:g}", x="7.5%", y=limit_y + 4, class_="tick"),
+        element("text", "0", x="7.5%", y=140, class_="tick"),
+        element("text", hint, x="10%", y=limit_y - 5, class_="hint"),
+        element("text", f"{unit} {first}", x="9%", y=153, class_="hint"),
+        element("text", f"{unit} {last}", x="100%", y=153, class_="hint last"),
+        element("line", x1="9%", x2="100%", y1=136, y2=136, class_="axis"),
     ]
     return picture(label, 158, inside, *ticks)
 
 
-def _across(low: float, high: float) -> Callable[[float], float]:
+def _percent_scale(low: float, high: float) -> Callable[[float], float]:
     width = high - low or 1.0
     return lambda value: min(100.0, max(0.0, 100 * (value - low) / width))
 
 
-def _short(value: Any) -> Any:
+def _attribute(name: str, value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.4g}" if math.isfinite(value) else "0"
-    return value
+        value = f"{value:.4g}" if math.isfinite(value) else "0"
+    return f' {name}="{escape(readable(str(value)))}"'

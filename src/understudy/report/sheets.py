@@ -29,10 +29,10 @@ from understudy.generators.generator import Generator
 from understudy.ground.errors import UnderstudyError
 from understudy.report import plots
 from understudy.report.artefacts import Artefacts
-from understudy.report.plots import tag
+from understudy.report.plots import element
 
 # rows of a class, classes and channels that are shown
-EACH = 12
+ROWS_OF_CLASS = 12
 CLASSES = 24
 CHANNELS = 12
 # series whose spectra and values are counted, and the bins of these
@@ -59,15 +59,15 @@ def sheets(run: Artefacts, real: ArrayTable[ArraySchema] | None = None) -> list[
     schema: Any = run.arrays.as_drawn()
     drawing = _DRAWN[schema.kind]
     try:
-        found: ArrayTable[Any] = schema.read(drawing.some(run.synthetic, schema))
+        synthetic: ArrayTable[Any] = schema.read(drawing.some(run.synthetic, schema))
     except UnderstudyError:
         return []
-    if found.classes is None:
-        return [Sheet("All rows", _both(drawing, found, real, None))]
+    if synthetic.classes is None:
+        return [Sheet("All rows", _pictures(drawing, synthetic, real, None))]
     return [
-        Sheet(f"{schema.label} = {name}", _both(drawing, found, real, code))
+        Sheet(f"{schema.label} = {name}", _pictures(drawing, synthetic, real, code))
         for code, name in enumerate(schema.classes[:CLASSES])
-        if (found.codes(str(schema.label)) == code).any()
+        if (synthetic.codes(str(schema.label)) == code).any()
     ]
 
 
@@ -78,7 +78,7 @@ class LabelTable:
     """
 
     first: str
-    others: list[str]  # what stands above the columns
+    other_labels: list[str]  # what stands above the columns
     # a class, and of each column drawn and real, "" where not shown
     rows: list[tuple[str, list[tuple[str, str]]]]
 
@@ -91,16 +91,19 @@ def label_table(
     """
     if run.arrays is None or len(run.arrays.targets) < 2:
         return None
-    first, *others = run.arrays.targets
+    first, *other_targets = run.arrays.targets
     columns = [
-        (other.name, one) for other in others for one in other.categories[:CLASSES]
+        (label.name, category)
+        for label in other_targets
+        for category in label.categories[:CLASSES]
     ][:CLASSES]
-    drawn = next(iter(drawn_arrays(run).values()), pd.DataFrame())
+    synthetic = next(iter(drawn_arrays(run).values()), pd.DataFrame())
     if any(
-        name not in drawn for name in (first.name, *(other.name for other in others))
+        name not in synthetic
+        for name in (first.name, *(label.name for label in other_targets))
     ):
         return None
-    held = (
+    real_table = (
         None
         if real is None or real.classes is None
         else real.schema.class_table(real.classes)
@@ -118,15 +121,17 @@ def label_table(
             str(code),
             list(
                 zip(
-                    shares(drawn, code),
-                    blank if held is None else shares(held, code),
+                    shares(synthetic, code),
+                    blank if real_table is None else shares(real_table, code),
                     strict=True,
                 )
             ),
         )
         for code in first.categories[:CLASSES]
     ]
-    return LabelTable(first.name, [f"{name} = {one}" for name, one in columns], rows)
+    return LabelTable(
+        first.name, [f"{name} = {category}" for name, category in columns], rows
+    )
 
 
 def drawn_arrays(run: Artefacts) -> dict[str, pd.DataFrame]:
@@ -140,19 +145,21 @@ def drawn_arrays(run: Artefacts) -> dict[str, pd.DataFrame]:
     return {} if rows is None else {kind.plural: rows}
 
 
-def _both(
+def _pictures(
     drawing: "_Images",
-    drawn: ArrayTable[Any],
+    synthetic: ArrayTable[Any],
     real: ArrayTable[Any] | None,
     code: int | None,
 ) -> list[tuple[str, Markup]]:
     some = {}
     for which, table in (
-        {"drawn": drawn} | ({} if real is None else {"real": real})
+        {"drawn": synthetic} | ({} if real is None else {"real": real})
     ).items():
-        own = slice(None) if code is None else table.codes(table.schema.label) == code
-        some[which] = table.values[own][:COUNTED]
-    return drawing.pictures(some, drawn.schema)
+        selected = (
+            slice(None) if code is None else table.codes(table.schema.label) == code
+        )
+        some[which] = table.values[selected][:COUNTED]
+    return drawing.pictures(some, synthetic.schema)
 
 
 class _Images:
@@ -162,9 +169,9 @@ class _Images:
 
     def some(self, frame: pd.DataFrame, schema: Any) -> pd.DataFrame:
         return (
-            frame.groupby(schema.label).head(EACH)
+            frame.groupby(schema.label).head(ROWS_OF_CLASS)
             if schema.label in frame
-            else frame.head(EACH)
+            else frame.head(ROWS_OF_CLASS)
         )
 
     def one_each(self, frame: pd.DataFrame, schema: Any) -> pd.DataFrame | None:
@@ -173,7 +180,11 @@ class _Images:
     def pictures(
         self, rows: Mapping[str, NDArray[np.float32]], schema: Any
     ) -> list[tuple[str, Markup]]:
-        some = {which: values[:EACH] for which, values in rows.items() if len(values)}
+        some = {
+            which: values[:ROWS_OF_CLASS]
+            for which, values in rows.items()
+            if len(values)
+        }
         return [
             (
                 which if len(rows) > 1 else "",
@@ -204,16 +215,22 @@ class _Series(_Images):
     def pictures(
         self, rows: Mapping[str, NDArray[np.float32]], schema: Any
     ) -> list[tuple[str, Markup]]:
-        some = {which: values[:EACH] for which, values in rows.items() if len(values)}
-        found = []
+        some = {
+            which: values[:ROWS_OF_CLASS]
+            for which, values in rows.items()
+            if len(values)
+        }
+        pictures = []
         for which, values in some.items():
-            for place, name in enumerate(schema.names[:CHANNELS]):
-                lines = (tag("path", d=_path(line)) for line in values[:, :, place])
-                label = f"{len(values)} {which} series of {name}"
-                found.append(
-                    (f"{name}, {which}", _framed(label, f"lines {which}", *lines))
+            for channel, name in enumerate(schema.names[:CHANNELS]):
+                lines = (
+                    element("path", d=_path(line)) for line in values[:, :, channel]
                 )
-        return found + _counted(rows, schema.names)
+                label = f"{len(values)} {which} series of {name}"
+                pictures.append(
+                    (f"{name}, {which}", _plot(label, f"lines {which}", *lines))
+                )
+        return pictures + _counted(rows, schema.names)
 
 
 _DRAWN: dict[str, _Images] = {IMAGES.name: _Images(), SERIES.name: _Series()}
@@ -225,37 +242,39 @@ def _counted(
     """Of each channel the mean amplitude of every frequency but 0, and the shares of
     its values, drawn and real.
     """
-    found = []
-    for place, name in enumerate(names[:CHANNELS]):
-        own = {
-            which: rows[:, :, place].astype(float)
+    pictures = []
+    for index, name in enumerate(names[:CHANNELS]):
+        channel = {
+            which: rows[:, :, index].astype(float)
             for which, rows in series.items()
             if len(rows)
         }
         spectra = {
-            which: np.abs(np.fft.rfft(rows)[:, 1:]).mean(0)
-            for which, rows in own.items()
+            which: np.abs(np.fft.rfft(values)[:, 1:]).mean(0)
+            for which, values in channel.items()
         }
         shares = {
-            which: np.histogram(rows, BINS, (0, 1))[0] / rows.size
-            for which, rows in own.items()
+            which: np.histogram(values, BINS, (0, 1))[0] / values.size
+            for which, values in channel.items()
         }
-        found.append(
+        pictures.append(
             (f"{name}, slow to fast swings", _curves(spectra, f"amplitudes of {name}"))
         )
-        found.append(
+        pictures.append(
             (f"{name}, values from low to high", _curves(shares, f"values of {name}"))
         )
-    return found
+    return pictures
 
 
 def _curves(curves: Mapping[str, NDArray[np.float64]], label: str) -> Markup:
-    most = max((float(curve.max()) for curve in curves.values()), default=0.0) or 1.0
+    max_value = (
+        max((float(curve.max()) for curve in curves.values()), default=0.0) or 1.0
+    )
     paths = (
-        tag("path", d=_path(curve / most), class_=which)
+        element("path", d=_path(curve / max_value), class_=which)
         for which, curve in curves.items()
     )
-    return _framed(f"{label}, {' and '.join(curves)}", "lines", *paths)
+    return _plot(f"{label}, {' and '.join(curves)}", "lines", *paths)
 
 
 def _sheet(images: NDArray[np.float32], label: str) -> Markup:
@@ -265,21 +284,21 @@ def _sheet(images: NDArray[np.float32], label: str) -> Markup:
     down = -(-count // across)
     size = down * (height + _GAP) - _GAP, across * (width + _GAP) - _GAP
     sheet = np.full((*size, *colours), 127, dtype=np.uint8)
-    for place, image in enumerate(images):
-        top = place // across * (height + _GAP)
-        left = place % across * (width + _GAP)
-        sheet[top : top + height, left : left + width] = np.rint(255 * image)
+    for number, image in enumerate(images):
+        y = number // across * (height + _GAP)
+        x = number % across * (width + _GAP)
+        sheet[y : y + height, x : x + width] = np.rint(255 * image)
     address = "data:image/png;base64," + base64.b64encode(png(sheet)).decode()
-    return tag("img", src=address, alt=label, class_="sheet")
+    return element("img", src=address, alt=label, class_="sheet")
 
 
 def _path(line: NDArray[Any]) -> str:
-    at = zip(np.linspace(0, 100, len(line)), line, strict=True)
-    return "M" + "L".join(f"{a:.1f} {100 - 100 * b:.1f}" for a, b in at)
+    points = zip(np.linspace(0, 100, len(line)), line, strict=True)
+    return "M" + "L".join(f"{a:.1f} {100 - 100 * b:.1f}" for a, b in points)
 
 
-def _framed(label: str, kind: str, *paths: Markup) -> Markup:
-    return tag(
+def _plot(label: str, kind: str, *paths: Markup) -> Markup:
+    return element(
         "svg",
         *paths,
         viewBox="0 0 100 100",
@@ -295,7 +314,7 @@ _LOOK = 2000  # pairs
 
 
 @dataclass(frozen=True)
-class Bars:
+class ErrorBars:
     """A table's columns, a row for each cell, and what the fit is off by besides the
     noise.
     """
@@ -307,36 +326,40 @@ class Bars:
     bias: str
 
 
-def error_bars(run: Artefacts) -> Bars | None:
+def error_bars(run: Artefacts) -> ErrorBars | None:
     """The table to show; None where nothing was released, or it cannot be read."""
     if run.model or run.card is None or "release" not in run.card:
         return None
     try:
         generator = Generator.load(run.folder / "generator")
         pair = (
-            None if generator.release is None else _pair(generator.release, run.target)
+            None
+            if generator.release is None
+            else _clearest_pair(generator.release, run.target)
         )
-        return None if pair is None else _bars(generator, pair)
+        return None if pair is None else _error_bars(generator, pair)
     except UnderstudyError:
         return None
 
 
-def _pair(release: Release, target: str | None) -> tuple[str, str] | None:
+def _clearest_pair(release: Release, target: str | None) -> tuple[str, str] | None:
     """The columns of the clearest dependence."""
     names = release.levels.schema.names
-    found = release.kinds.get("pairs")
-    if found is None:
+    pair_release = release.kinds.get("pairs")
+    if pair_release is None:
         return None
     best: tuple[float, tuple[str, str]] | None = None
     small = [
         pair
-        for pair, cells in zip(found.columns.tolist(), found.cells, strict=True)
+        for pair, cells in zip(
+            pair_release.columns.tolist(), pair_release.cells, strict=True
+        )
         if cells <= _ROOM
     ]
-    wanted = [
+    candidates = [
         pair for pair in small if target in (names[pair[0]], names[pair[1]])
     ] or small
-    for pair in wanted[:_LOOK]:
+    for pair in candidates[:_LOOK]:
         noisy = release.joint(pair)
         if noisy is None or not noisy.counts.sum() > 0:
             continue
@@ -349,7 +372,7 @@ def _pair(release: Release, target: str | None) -> tuple[str, str] | None:
     return None if best is None else best[1]
 
 
-def _bars(generator: Generator, pair: tuple[str, str]) -> Bars | None:
+def _error_bars(generator: Generator, pair: tuple[str, str]) -> ErrorBars | None:
     table = generator.table(*pair)
     if "released" not in table:
         return None
@@ -363,13 +386,13 @@ def _bars(generator: Generator, pair: tuple[str, str]) -> Bars | None:
             _count(row["released"]),
             _count(row["sd"]),
             f"{_count(row['low'])} to {_count(row['high'])}",
-            plots.interval(
+            plots.count_interval(
                 row["low"], row["released"], row["high"], row["count"], low, high
             ),
         )
         for row in table.to_dict("records")
     ]
-    return Bars(pair, rows, _count(table["sd"].max()), _count(table.attrs["bias"]))
+    return ErrorBars(pair, rows, _count(table["sd"].max()), _count(table.attrs["bias"]))
 
 
 def _count(value: float) -> str:

@@ -41,55 +41,63 @@ class FigureRow:
     naive: str
 
 
-def lines(figures: Sequence[Figure]) -> list[FigureRow]:
-    (low, high), name = plots.span(figures), words.figure_name
+def figure_rows(figures: Sequence[Figure]) -> list[FigureRow]:
+    (low, high), name = plots.common_scale(figures), words.figure_name
     return [
         FigureRow(
             name(f.key),
             f,
-            plots.strip(f, low, high),
+            plots.figure_strip(f, low, high),
             number(f.value),
             number(f.best),
-            number(plots.worst(f)),
+            number(plots.naive_end(f)),
         )
         for f in figures
     ]
 
 
-def predictions(figures: Sequence[Figure]) -> list[tuple[str, list[FigureRow]]]:
+def prediction_rows(figures: Sequence[Figure]) -> list[tuple[str, list[FigureRow]]]:
     """For each score a line for each column that a model predicted, by the column's
     name.
     """
-    found = []
+    rows_by_score = []
     for score, (name, _) in words.SCORES.items():
-        known = [figure for figure in figures if figure.key.score == score]
+        figures_of_score = [figure for figure in figures if figure.key.score == score]
         labelled = [
-            replace(line, label=f"“{line.figure.key.column}”") for line in lines(known)
+            replace(line, label=f"“{line.figure.key.column}”")
+            for line in figure_rows(figures_of_score)
         ]
-        found += [(name, labelled)] if known else []
-    return found
+        rows_by_score += [(name, labelled)] if figures_of_score else []
+    return rows_by_score
 
 
-def downstream(
+def downstream_rows(
     figures: Sequence[Figure],
 ) -> Iterator[tuple[str, str, bool, list[FigureRow]]]:
     """For each score its name, what it means, whether less is better, and a line per
     model.
     """
     for score, (name, meaning) in words.SCORES.items():
-        known = [f for f in figures if (f.key.measure, f.key.score) == ("tstr", score)]
-        if known:
-            yield name, meaning, known[0].better == "lower", lines(known)
+        figures_of_score = [
+            f for f in figures if (f.key.measure, f.key.score) == ("tstr", score)
+        ]
+        if figures_of_score:
+            yield (
+                name,
+                meaning,
+                figures_of_score[0].better == "lower",
+                figure_rows(figures_of_score),
+            )
 
 
-def attacks(results: Sequence[Attack]) -> Iterator[dict[str, Any]]:
+def attack_rows(results: Sequence[Attack]) -> Iterator[dict[str, Any]]:
     """Each attack with its meaning and measures; leading are the first one, copies, and
     what succeeds.
     """
     for attack in results:
         name, asks = words.attack_name(attack.key)
         rows = [
-            (words.MEASURES.get(m.name, m.name), plots.rates(m), m)
+            (words.MEASURES.get(m.name, m.name), plots.rate_intervals(m), m)
             for m in attack.measures
         ]
         leading = [
@@ -98,17 +106,17 @@ def attacks(results: Sequence[Attack]) -> Iterator[dict[str, Any]]:
             if i == 0 or row[2].name == "copies" or row[2].leaks
         ]
         kind = words.ATTACKS.get(attack.key.measure, [attack.name])[0]
-        told = {
+        cells = {
             "name": name,
             "kind": kind,
             "asks": asks,
             "reason": attack.reason,
             "note": attack.note,
         }
-        yield told | {"measures": rows, "leading": leading}
+        yield cells | {"measures": rows, "leading": leading}
 
 
-def closeness(
+def closeness_rows(
     groups: Mapping[str, Sequence[Figure]],
 ) -> list[tuple[str, str, str, str, bool]]:
     """How near synthetic rows come to training rows: name, group, value, unseen
@@ -139,23 +147,23 @@ def heat_maps(
     """
     difference = synthetic if real is None else synthetic - real
     chosen = plots.chosen_columns(difference - np.diag(np.diag(difference)))
-    kept = [names[i] for i in chosen]
+    shown = [names[i] for i in chosen]
     maps = {"Synthetic": (synthetic, "in the synthetic rows")}
     if real is not None:
         maps = {"Real": (real, "in the real rows")} | maps
         maps["Difference"] = (difference, "synthetic minus real: a blank map is best")
-    whose = [(owners or {}).get(name) for name in kept]
-    drawn = []
+    party_of = [(owners or {}).get(name) for name in shown]
+    pictures = []
     for title, (matrix, meaning) in maps.items():
         label = f"{title}: correlation of each pair of columns {meaning}"
-        drawn.append(
+        pictures.append(
             (
                 title,
                 meaning,
-                plots.heat(matrix[np.ix_(chosen, chosen)], kept, whose, label),
+                plots.heat_map(matrix[np.ix_(chosen, chosen)], shown, party_of, label),
             )
         )
-    return drawn
+    return pictures
 
 
 def furthest_pairs(
@@ -164,47 +172,49 @@ def furthest_pairs(
     """The eight pairs of columns whose dependence differs most: both names, whose,
     measure, real, synthetic.
     """
-    whose = owners or {}
-    seen = dict[tuple[str, str], Pair]()
+    party_of = owners or {}
+    strongest = dict[tuple[str, str], Pair]()
     for pair in sorted(pairs, key=lambda pair: -abs(pair.synthetic - pair.real)):
-        seen.setdefault((pair.first, pair.second), pair)
-    found = []
-    for pair in [*seen.values()][:8]:
+        strongest.setdefault((pair.first, pair.second), pair)
+    rows = []
+    for pair in [*strongest.values()][:8]:
         parties = " × ".join(
-            dict.fromkeys(filter(None, (whose.get(pair.first), whose.get(pair.second))))
+            dict.fromkeys(
+                filter(None, (party_of.get(pair.first), party_of.get(pair.second)))
+            )
         )
         figures = (
             words.STRENGTHS[pair.measure],
             words.signed(pair.real),
             words.signed(pair.synthetic),
         )
-        found.append((pair.first, pair.second, parties, *figures))
-    return found
+        rows.append((pair.first, pair.second, parties, *figures))
+    return rows
 
 
 def number_rows(columns: Sequence[ColumnShares]) -> list[dict[str, Any]]:
     """Each column of numbers as a row: its mark is for the page to draw."""
     rows = []
     for share in columns:
-        found = share.numbers
+        numbers = share.numbers
         spread = share.spread
-        if found is None or found.median is None or spread is None:
+        if numbers is None or numbers.median is None or spread is None:
             continue
-        figures = {figure.key.measure: figure for figure in found.figures}
+        figures = {figure.key.measure: figure for figure in numbers.figures}
         kinds = {"zero_share": "zeros", "negative_share": "negative"}
-        spike = f"exactly {found.format_value(found.spike or 0.0)}"
-        told = [
+        spike = f"exactly {numbers.format_value(numbers.spike or 0.0)}"
+        shares = [
             (
                 kinds.get(name, spike),
                 f"{words.percent(real)} %",
-                f"{words.percent(made)} %",
+                f"{words.percent(synthetic)} %",
             )
-            for name, (real, made) in found.shares.items()
-            if max(real, made) >= 0.005
+            for name, (real, synthetic) in numbers.shares.items()
+            if max(real, synthetic) >= 0.005
         ]
-        told += [
-            (words_for, _named(share_of), "")
-            for words_for, share_of in _beyond(spread)
+        shares += [
+            (words_for, _format_small_share(share_of), "")
+            for words_for, share_of in _shares_beyond(spread)
             if share_of
         ]
         rows.append(
@@ -212,20 +222,20 @@ def number_rows(columns: Sequence[ColumnShares]) -> list[dict[str, Any]]:
                 "share": share,
                 "name": share.column.name,
                 "ks": number(figures["ks"].value),
-                "shares": told,
+                "shares": shares,
                 "best": number(figures["ks"].floor),
                 "moved": number(figures["wasserstein"].value),
                 "quantiles": [
-                    tuple(map(found.format_value, both))
-                    for both in spread.quantiles.values()
+                    tuple(map(numbers.format_value, pair))
+                    for pair in spread.quantiles.values()
                 ],
-                "deviation": tuple(map(found.format_distance, spread.deviation)),
+                "deviation": tuple(map(numbers.format_distance, spread.deviation)),
             }
         )
     return rows
 
 
-def _beyond(spread: NumberSummary) -> list[tuple[str, float]]:
+def _shares_beyond(spread: NumberSummary) -> list[tuple[str, float]]:
     """Shares of rows beyond the other table's ends, in both directions."""
     return [
         ("synthetic below the real minimum", spread.below[0]),
@@ -235,7 +245,7 @@ def _beyond(spread: NumberSummary) -> list[tuple[str, float]]:
     ]
 
 
-def _named(share: float) -> str:
+def _format_small_share(share: float) -> str:
     """A share in per cent, two digits of it, and "<0.01 %" of what is less."""
     return f"{100 * share:.2g} %" if share >= 0.0001 else "<0.01 %"
 
@@ -244,14 +254,14 @@ _ENDS = {0.0: "min", 0.5: "median", 1.0: "max"}
 QUANTILES = tuple(_ENDS.get(share, f"{100 * share:g} %") for share in SUMMARY_QUANTILES)
 
 
-def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
+def privacy_cells(statement: Mapping[str, Any]) -> dict[str, Any] | None:
     """The privacy statement in cells, or None where it is damaged."""
     try:
         several = len(statement["parties"]) > 1
-        whom = {
-            who: said
-            for who, said in AGAINST.items()
-            if several or who != "another_party"
+        views = {
+            view: view_words
+            for view, view_words in AGAINST.items()
+            if several or view != "another_party"
         }
         person = statement["person"]
         parties = statement["parties"]
@@ -261,23 +271,26 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
         def bounded(price: float | None) -> Guess:
             return best_guess(price, person["delta"])
 
-        guesses = {who: bounded(prices[who]) for who in whom}
+        guesses = {view: bounded(prices[view]) for view in views}
         if "right_guesses" in person:
-            guesses = {who: stated_guess(statement, who) for who in whom}
-        known = [(said, shown(prices[who]), guesses[who]) for who, said in whom.items()]
-        together = [
-            (str(said), shown(price), bounded(price))
-            for said, price in person.get("together", ())
+            guesses = {view: stated_guess(statement, view) for view in views}
+        prices_by_view = [
+            (view_words, shown(prices[view]), guesses[view])
+            for view, view_words in views.items()
+        ]
+        pooled = [
+            (str(view_words), shown(price), bounded(price))
+            for view_words, price in person.get("together", ())
         ]
         tiles = [
-            (who, price, guess.share, guess.in_words(adjacency))
-            for who, price, guess in known + together
+            (view, price, guess.share, guess.in_words(adjacency))
+            for view, price, guess in prices_by_view + pooled
         ]
-        told = {
+        cells = {
             key: [str(text) for text in statement[key]]
             for key in ("outside", "unguarded")
         }
-        return told | {
+        return cells | {
             "adjacency": adjacency,
             "unit": unit_of(adjacency),
             "counted": counted_in(adjacency),
@@ -285,9 +298,9 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
             "same_people": bool(person["same_people"]) and several,
             "one_release": bool(person.get("one_release")),
             "most_holders": int(person.get("most_holders", 1)),
-            "delta": words.chance(person["delta"]),
+            "delta": words.power_of_ten(person["delta"]),
             "person": tiles,
-            "parties": [_party(party, whom) for party in parties],
+            "parties": [_party_cells(party, views) for party in parties],
             "pure": any(
                 p.get("epsilon_sum", {}).get("server") is not None for p in parties
             ),
@@ -297,7 +310,7 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
 
 
-def _party(party: Mapping[str, Any], whom: Mapping[str, str]) -> dict[str, Any]:
+def _party_cells(party: Mapping[str, Any], views: Mapping[str, str]) -> dict[str, Any]:
     sides = {"": party["uses"]["outsider"]}
     if party["uses"]["outsider"] != party["uses"]["insider"]:
         sides = {
@@ -307,15 +320,15 @@ def _party(party: Mapping[str, Any], whom: Mapping[str, str]) -> dict[str, Any]:
     budget = party["budget"]
     sums = party.get("epsilon_sum", {})
     prices = [
-        (party["epsilon"][who], party["epsilon_round"][who], sums.get(who))
-        for who in whom
+        (party["epsilon"][view], party["epsilon_round"][view], sums.get(view))
+        for view in views
     ]
     return {
         "name": party["name"],
         "people": "not disclosed"
         if party["people"] is None
         else f"{party['people']:,}",
-        "delta": words.chance(party["delta"]),
+        "delta": words.power_of_ten(party["delta"]),
         "rounds": f"{party['rounds']:,}",
         "noise": party["noise"],
         "allowed": (
@@ -323,8 +336,8 @@ def _party(party: Mapping[str, Any], whom: Mapping[str, str]) -> dict[str, Any]:
             f"{budget['against']}"
         ),
         "rows": [
-            (said, *map(shown, three))
-            for said, three in zip(whom.values(), prices, strict=True)
+            (view_words, *map(shown, view_prices))
+            for view_words, view_prices in zip(views.values(), prices, strict=True)
         ],
         "uses": [
             f"{side}{use['count']:,} × {use['words']}"
@@ -334,7 +347,7 @@ def _party(party: Mapping[str, Any], whom: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def transcript(
+def transcript_cells(
     rows: Sequence[Mapping[str, Any]], *, sizes: bool
 ) -> dict[str, list[dict[str, str]]] | None:
     """Messages exchanged, in cells, by kind of message; None where the transcript is
@@ -347,8 +360,8 @@ def transcript(
                 "party": str(row["party"]),
                 "meaning": re.sub("`([^`]*)`", r"“\1”", str(row.get("meaning", ""))),
                 "count": f"{row['count']:,}",
-                "down": words.size(row["down_bytes"]) if sizes else "",
-                "up": words.size(row["up_bytes"]) if sizes else "",
+                "down": words.format_bytes(row["down_bytes"]) if sizes else "",
+                "up": words.format_bytes(row["up_bytes"]) if sizes else "",
                 "paid": f"{row['paid']:,}" if row["paid"] else "–",
                 "price": words.at_price(row["epsilon"]) if row["paid"] else "–",
             }
@@ -358,7 +371,7 @@ def transcript(
     return kinds
 
 
-def learning(card: Mapping[str, Any] | None) -> list[tuple[int, float]]:
+def accuracy_history(card: Mapping[str, Any] | None) -> list[tuple[int, float]]:
     """Accuracy on public held-out rows after each round that was tested, from a
     classifier's card.
     """
@@ -371,18 +384,18 @@ def learning(card: Mapping[str, Any] | None) -> list[tuple[int, float]]:
         return []
 
 
-def audit(body: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def audit_cells(body: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """What an audit claimed and observed, in cells; None where there was none."""
     if body is None:
         return None
     try:
         views = [
             (
-                str(one["adversary"]),
-                shown_bound(one["observed"]),
-                shown_bound(one["any_noise"]),
+                str(view["adversary"]),
+                shown_bound(view["observed"]),
+                shown_bound(view["any_noise"]),
             )
-            for one in body["views"]
+            for view in body["views"]
         ]
         return {
             "passed": bool(body["passed"]),

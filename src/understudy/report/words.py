@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 SETS = {1: "Single columns", 2: "Pairs of columns"}
 SCOPES = {"": "", "within": ", one party", "cross": ", across parties"}
-_SAID: dict[str, Any] = read_toml(Path(__file__).with_name("words.toml"))
-OMITTED: list[list[str]] = _SAID["omitted"]  # from a published page, and why
-KINDS: dict[str, str] = _SAID["kinds"]  # of rows that are no table
-MARKED: dict[str, str] = _SAID["marks"]
+_WORDS: dict[str, Any] = read_toml(Path(__file__).with_name("words.toml"))
+OMITTED: list[list[str]] = _WORDS["omitted"]  # from a published page, and why
+KINDS: dict[str, str] = _WORDS["kinds"]  # of rows that are no table
+MARKED: dict[str, str] = _WORDS["marks"]
 # of findings about people and their events
-SUBJECTS: dict[str, str] = _SAID["subjects"]
-MODELS: dict[str, str] = _SAID["models"]
-FIGURES: dict[str, str] = _SAID["figures"]
-STRENGTHS: dict[str, str] = _SAID["strengths"]
-SCORES: dict[str, list[str]] = _SAID["scores"]  # a name, and what it means
-ATTACKS: dict[str, list[str]] = _SAID["attacks"]  # a name, and what it asks
-MEASURES: dict[str, str] = _SAID["measures"]
-CNN: dict[str, str] = _SAID["cnn"]
-PEOPLE: dict[str, str] = _SAID["people"]
-SUMS: dict[str, str] = _SAID["sums"]
-CLOSENESS: dict[str, str] = _SAID["closeness"]
+SUBJECTS: dict[str, str] = _WORDS["subjects"]
+MODELS: dict[str, str] = _WORDS["models"]
+FIGURES: dict[str, str] = _WORDS["figures"]
+STRENGTHS: dict[str, str] = _WORDS["strengths"]
+SCORES: dict[str, list[str]] = _WORDS["scores"]  # a name, and what it means
+ATTACKS: dict[str, list[str]] = _WORDS["attacks"]  # a name, and what it asks
+MEASURES: dict[str, str] = _WORDS["measures"]
+CNN: dict[str, str] = _WORDS["cnn"]
+PEOPLE: dict[str, str] = _WORDS["people"]
+SUMS: dict[str, str] = _WORDS["sums"]
+CLOSENESS: dict[str, str] = _WORDS["closeness"]
 
 
-def pages_in(*folders: Path, **known: Any) -> "Environment":
+def template_environment(*folders: Path, **values: Any) -> "Environment":
     """The pages in these folders; every text in them is escaped, and none turns a line
     around.
     """
@@ -52,7 +52,7 @@ def pages_in(*folders: Path, **known: Any) -> "Environment":
         lstrip_blocks=True,
         finalize=lambda value: readable(value) if type(value) is str else value,
     )
-    pages.globals |= known
+    pages.globals |= values
     return pages
 
 
@@ -72,7 +72,7 @@ def _plain(key: FigureKey) -> str:
             return "Gradient boosting: does another event follow?"
         if key.part == "cnn":
             return f"Small CNN: {CNN[key.score]}"
-        return capital(MODELS.get(key.part, key.part))
+        return capitalize(MODELS.get(key.part, key.part))
     if key.measure in SUMS:
         return SUMS[key.measure].format(key.column)
     if key.measure == "lag":
@@ -106,15 +106,15 @@ def attack_name(key: FigureKey) -> tuple[str, str]:
     elif key.measure == "mia" and key.part:
         title += f", {key.part}"
         asks = f"the same, by the {key.part} synthetic row (Chen 2020)"
-    elif told := key.column or key.part:
-        title += f" {told}"
+    elif qualifier := key.column or key.part:
+        title += f" {qualifier}"
     return f"{title} ({' and '.join(key.subjects)})" if key.subjects else title, asks
 
 
 def at_price(epsilon: float | None, delta: float | None = None) -> str:
     """ "ε = 1.2 at δ = 10⁻⁵" in a piece that no line break parts."""
-    said = f"ε\u00a0=\u00a0{shown(epsilon)}"
-    return said if delta is None else f"{said} at δ\u00a0=\u00a0{chance(delta)}"
+    price = f"ε\u00a0=\u00a0{shown(epsilon)}"
+    return price if delta is None else f"{price} at δ\u00a0=\u00a0{power_of_ten(delta)}"
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -126,15 +126,14 @@ def number(value: float | None, digits: int = 3) -> str:
     )
 
 
-def short(text: str, most: int) -> str:
+def shorten_middle(text: str, max_letters: int) -> str:
     """A text of at most so many letters: names tend to differ at their ends, so the
     middle goes.
     """
-    return (
-        text
-        if len(text) <= most
-        else f"{text[: most - most // 2 - 1]}…{text[-(most // 2) :]}"
-    )
+    if len(text) <= max_letters:
+        return text
+    end = max_letters // 2
+    return f"{text[: max_letters - end - 1]}…{text[-end:]}"
 
 
 def percent(share: float) -> str:
@@ -144,7 +143,7 @@ def percent(share: float) -> str:
     return "<1" if 0 < share < 0.005 else f"{100 * share:.0f}"
 
 
-def right_about(quality: Mapping[str, Any]) -> str:
+def accuracy_words(quality: Mapping[str, Any]) -> str:
     """An offer's figure: "right about 83 % (81 to 85 %) of its own people". The
     interval is rounded outwards.
     """
@@ -160,7 +159,7 @@ def signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
 
-def chance(delta: float) -> str:
+def power_of_ten(delta: float) -> str:
     """δ as a power of ten: 10⁻⁵, 2·10⁻⁶, 0."""
     if not delta:
         return "0"
@@ -170,7 +169,7 @@ def chance(delta: float) -> str:
     return f"10{raised}" if digits == "1" else f"{digits}·10{raised}"
 
 
-def luck(p: float | None) -> str:
+def p_value(p: float | None) -> str:
     """How likely something is by luck; small chances are rounded up, and a dash stands
     where none was computed.
     """
@@ -185,7 +184,7 @@ def luck(p: float | None) -> str:
     )
 
 
-def size(count: float) -> str:
+def format_bytes(count: float) -> str:
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return (
@@ -197,7 +196,7 @@ def size(count: float) -> str:
     return f"{count:,.1f} GB"
 
 
-def listed(items: Sequence[str]) -> str:
+def join_words(items: Sequence[str]) -> str:
     return (
         " and ".join([", ".join(items[:-1]), items[-1]])
         if len(items) > 1
@@ -205,5 +204,5 @@ def listed(items: Sequence[str]) -> str:
     )
 
 
-def capital(text: str) -> str:
+def capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]

@@ -22,9 +22,9 @@ from understudy.ground.errors import ArtefactError, Effect, UnderstudyError
 from understudy.privacy.accounts.budget import shown, shown_left
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.report import plots
-from understudy.report.measure import timeline
+from understudy.report.measure import read_timeline
 from understudy.report.page import write_report
-from understudy.report.plots import picture, tag
+from understudy.report.plots import element, picture
 from understudy.runtime import INVITED_DAYS
 from understudy.services.console.desk import PAGES, Desk, HubHome
 from understudy.services.console.guard import HOSTS, Guard, Keys, Turned, form_of
@@ -267,14 +267,14 @@ def _ledger_page(
     request: Request, home: HolderHome, problem: str, typed: dict[str, str]
 ) -> Response:
     path = home.book()
-    line = timeline(path, "", None, lines=LINES) if path.exists() else None
+    line = read_timeline(path, "", None, lines=LINES) if path.exists() else None
     picture = None
     if line is not None and not isinstance(line, str):
         label = (
             f"ε after each entry of the ledger of {line.holder}, up to "
             f"{line.limit:g}: {line.summary}"
         )
-        picture = plots.steps(line.points, line.limit, label)
+        picture = plots.epsilon_curve(line.points, line.limit, label)
     facts = {
         "book": path,
         "line": line,
@@ -336,10 +336,10 @@ def budget_bar(limit: float, spent: float, price: float = 0.0) -> Markup:
         f", and this would add up to {shown(price)}" if price else ""
     )
     marks = [
-        tag("rect", x="0", y=6, width="100%", height=12, rx=3, class_="track"),
-        tag("rect", x="0", y=6, width=used, height=12, rx=3, class_="real"),
-        tag("rect", x=used, y=6, width=more, height=12, class_="above"),
-        tag("line", x1=end, x2=end, y1=2, y2=22, class_="end best"),
+        element("rect", x="0", y=6, width="100%", height=12, rx=3, class_="track"),
+        element("rect", x="0", y=6, width=used, height=12, rx=3, class_="real"),
+        element("rect", x=used, y=6, width=more, height=12, class_="above"),
+        element("line", x1=end, x2=end, y1=2, y2=22, class_="end best"),
     ]
     return picture(
         f"{said}; {shown_left(max(0.0, limit - spent - price))} would be left.",
@@ -352,8 +352,8 @@ def progress(share: float, label: str) -> Markup:
     return picture(
         label,
         18,
-        tag("rect", x="0", y=5, width="100%", height=8, rx=4, class_="track"),
-        tag(
+        element("rect", x="0", y=5, width="100%", height=8, rx=4, class_="track"),
+        element(
             "rect",
             x="0",
             y=5,

@@ -199,8 +199,8 @@ def templates(
 ) -> jinja2.Environment:
     """The pages in this folder, in the report's style and words."""
     own = {"words": words, "best_guess": best_guess, **known}
-    environment = words.pages_in(folder, Path(words.__file__).parent, **own)
-    environment.filters |= {"size": words.size, **filters}
+    environment = words.template_environment(folder, Path(words.__file__).parent, **own)
+    environment.filters |= {"size": words.format_bytes, **filters}
     return environment
 
 
