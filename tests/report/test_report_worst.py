@@ -269,7 +269,7 @@ def scales(rows: int, seed: int, *, lost: bool) -> pd.DataFrame:
     first = rng.normal(0, 1, (rows, 6))
     second = 0.8 * first + 0.6 * rng.normal(0, 1, (rows, 6))
     mood = 0.35 * first.sum(1) + rng.normal(0, 1, rows)
-    if schema_findings:
+    if lost:
         mood = rng.permutation(mood)
     table = {f"a{i}": first[:, i] for i in range(6)} | {
         f"b{i}": second[:, i] for i in range(6)

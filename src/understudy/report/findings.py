@@ -125,13 +125,9 @@ SPURIOUS_DEPENDENCE = "show dependence that the real rows do not have"
 
 def _place_in_words(figure: Figure, naive: str) -> str:
     share = marks.scale_position(figure)
-    schema_findings = marks.figure_mark(figure) == "poor" and (
-        share is None or share >= 1
-    )
+    is_lost = marks.figure_mark(figure) == "poor" and (share is None or share >= 1)
     return (
-        f"are no better than {naive}"
-        if schema_findings
-        else MARKED[marks.figure_mark(figure)]
+        f"are no better than {naive}" if is_lost else MARKED[marks.figure_mark(figure)]
     )
 
 

@@ -277,14 +277,12 @@ def combined_mark(marks: Sequence[Mark]) -> Mark:
     than the worst, which counts as partly; what cannot be judged is left aside unless
     nothing can.
     """
-    judged = [figure_mark for figure_mark in marks if figure_mark != "unknown"]
+    judged = [mark for mark in marks if mark != "unknown"]
     if not judged:
         return "unknown"
     if 2 * judged.count("poor") > len(judged):
         return "poor"
-    return worst_mark(
-        ["partly" if figure_mark == "poor" else figure_mark for figure_mark in judged]
-    )
+    return worst_mark(["partly" if mark == "poor" else mark for mark in judged])
 
 
 def without_dependence(figure: Figure) -> bool:

@@ -101,7 +101,9 @@ def write_report(
         )
         timelines = {} if run.rehearsal else read_timelines(run, parties)
     path = run.folder / (PUBLIC if publish else PRIVATE) if out is None else Path(out)
-    return _write(path, now, private=not publish, real=real, run=run, books=timelines)
+    return _write(
+        path, now, private=not publish, real=real, run=run, timelines_by_party=timelines
+    )
 
 
 def published_page(

@@ -122,10 +122,10 @@ def judge_pairs(averages: Finding, pairs: Sequence[Pair]) -> Finding:
     if mark == "unknown":
         detail += " There are too few real rows to tell whether that is chance."
     strong_pairs = [pair for pair in judged_pairs if abs(pair.real) > _STRONG]
-    schema_findings = [
+    lost_pairs = [
         pair for pair in strong_pairs if pair.difference > marks.LOST * abs(pair.real)
     ]
-    if mark == "poor" and not 2 * len(schema_findings) > len(strong_pairs):
+    if mark == "poor" and not 2 * len(lost_pairs) > len(strong_pairs):
         mark = "partly"
     worst = Worst(_pair_name(furthest), furthest.real, furthest.synthetic)
     finding = cap_finding(averages, mark, detail)

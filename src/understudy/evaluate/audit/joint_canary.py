@@ -255,7 +255,7 @@ def exact_sums(
 ) -> dict[str, dict[str, Tensor]]:
     """What these people add to every stage, without noise."""
     grid = measurements.study.grid
-    exact_sums = dict[str, dict[str, Tensor]]()
+    sums = dict[str, dict[str, Tensor]]()
     products: dict[str, dict[Groups, Tensor]] = {}
     for name in measurements:
         stage = measurements.stage(name)
@@ -274,8 +274,8 @@ def exact_sums(
                 (g, h): torch.from_numpy(vectors[g].T @ vectors[h])
                 for g, h in product.pairs
             }
-        exact_sums[name] = parts | stage.across(products)
-    return exact_sums
+        sums[name] = parts | stage.across(products)
+    return sums
 
 
 class _NoiselessTables(protocol.TableTerms):
