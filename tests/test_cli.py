@@ -17,7 +17,7 @@ import tomli_w
 from rich.console import Console
 
 from understudy.cli import terminal
-from understudy.cli.terminal import bar_of
+from understudy.cli.terminal import progress_bar
 from understudy.data.samples import toy
 from understudy.evaluate.audit import auditing
 from understudy.generators.generator import Generator
@@ -253,13 +253,13 @@ def test_a_terminal_shows_how_far_alignment_is_and_then_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=100)
-    monkeypatch.setattr(sys.modules[bar_of.__module__], "err", screen)
+    monkeypatch.setattr(sys.modules[progress_bar.__module__], "err", screen)
 
     def shown() -> str:
         text: str = screen.file.getvalue()  # type: ignore[attr-defined]
         return text
 
-    with bar_of() as watch:
+    with progress_bar() as watch:
         assert watch is not None
         assert shown() == "", "a question of the holder's own would stand beside a bar"
         watch(Progress(1024, 4096, dict, "aligning"))

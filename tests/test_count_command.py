@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from understudy.cli.terminal import bar_of, err
+from understudy.cli.terminal import err, progress_bar
 from understudy.data.reading import files
 from understudy.data.reading.spread import Task, counted_by, found_by, task_of
 from understudy.data.reading.workers import InFolder, count_in_folder, count_until_over
@@ -193,6 +193,6 @@ def test_a_terminal_sees_parts_and_a_log_does_not(
     for terminal in (False, True):
         monkeypatch.setattr(type(err), "is_terminal", terminal)
         monkeypatch.setattr(err, "is_interactive", terminal)
-        with err.capture() as shown, bar_of(), counted_by(Cores(3)):
+        with err.capture() as shown, progress_bar(), counted_by(Cores(3)):
             assert open_table(table, SCHEMA).rows == len(FRAME)
         assert ("counting" in shown.get()) == terminal

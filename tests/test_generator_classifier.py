@@ -16,7 +16,7 @@ from understudy.data.series import SeriesSchema
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
-from understudy.runs.result import predicted
+from understudy.runs.result import predict_rows
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 
@@ -124,9 +124,9 @@ def test_it_comes_back_from_its_folder_and_predicts_files(
     again = Classifier.load(model.save(tmp_path / "model"))
     assert (again.predict_proba(images) == model.predict_proba(images)).all()
     np.savez(tmp_path / "new.npz", images=images, side=sides.astype(str))
-    said = predicted(tmp_path / "model", tmp_path / "new.npz")
+    said = predict_rows(tmp_path / "model", tmp_path / "new.npz")
     assert said["side"].tolist() == model.predict(images).tolist()
-    odds = predicted(tmp_path / "model", tmp_path / "new.npz", probabilities=True)
+    odds = predict_rows(tmp_path / "model", tmp_path / "new.npz", probabilities=True)
     assert list(odds) == ["left", "right"]
 
 

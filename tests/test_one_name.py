@@ -19,7 +19,7 @@ from understudy.data.series import SeriesSchema
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError
 from understudy.runs.federation import Federation
-from understudy.runs.registry import of_rows
+from understudy.runs.registry import resolve_protocol
 from understudy.runs.runfile import RunFile
 
 IMAGE = ImageSchema(height=4, width=4, label="side", classes=("left", "right"))
@@ -56,8 +56,8 @@ def test_what_gram_is_follows_from_the_rows(
     schemas: list[Any], same_people: bool | None, meant: str
 ) -> None:
     held = {f"party {number}": schema for number, schema in enumerate(schemas)}
-    assert of_rows("gram", held, same_people) == meant
-    assert of_rows("verti-gan", held, same_people) == "verti-gan"
+    assert resolve_protocol("gram", held, same_people) == meant
+    assert resolve_protocol("verti-gan", held, same_people) == "verti-gan"
 
 
 def test_a_federation_of_images_and_one_with_a_table_train_under_the_one_name() -> None:

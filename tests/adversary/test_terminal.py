@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from understudy.cli import app
 from understudy.cli import terminal as consoles
-from understudy.network.decisions import Queue
+from understudy.network.decisions import DecisionQueue
 from understudy.network.status import Status
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -60,7 +60,7 @@ def test_a_contract_cannot_rewrite_what_its_steward_reads(tmp_path: Path) -> Non
         budgets={"clinic": Budget(7.5, 1e-6)},
         columns={"clinic": {STEERING: "0"}},
     )
-    Queue(home=tmp_path / "home").later(one)
+    DecisionQueue(home=tmp_path / "home").later(one)
     assert "ε=7.5" in said("approve", str(tmp_path / "home"), "--refuse")
 
 
@@ -80,7 +80,7 @@ def test_ledgers_and_states_are_shown_without_what_steers(tmp_path: Path) -> Non
         port=1,
         parties=parties,
     ) as status:
-        status.say(state="failed", error=STEERING)
+        status.update(state="failed", error=STEERING)
     said("status", str(tmp_path / "out"))
 
 

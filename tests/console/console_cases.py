@@ -16,7 +16,7 @@ import httpx
 from dp_accounting.dp_event import GaussianDpEvent
 
 from understudy.data.samples import toy
-from understudy.network.decisions import Queue
+from understudy.network.decisions import DecisionQueue
 from understudy.network.status import Status, WatchedLog, note_served
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -72,13 +72,13 @@ def holder(folder: Path, *waiting: Contract, spent: bool = True) -> Path:
             address="127.0.0.1:7400",
             book=str(home / "clinic.ledger"),
         ) as status:
-            status.say(state="joined")
+            status.update(state="joined")
             if spent:
                 _run(home, log, book)
-            status.say(state="done")
+            status.update(state="done")
         log.close()
     for one in waiting:
-        Queue(home=home).later(one)
+        DecisionQueue(home=home).later(one)
     return home
 
 
@@ -132,7 +132,7 @@ def hub(folder: Path, *, state: str = "failed") -> Path:
     with Status(
         out, role="server", round=2, rounds=5, epsilon={"clinic": 0.7}, **facts
     ) as status:
-        status.say(
+        status.update(
             state=state,
             error="insurer refuses the contract." if state == "failed" else "",
         )

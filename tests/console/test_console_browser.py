@@ -8,7 +8,7 @@ import pytest
 from browser import Browser
 from console_cases import console, contract, holder, hub
 
-from understudy.network.decisions import Queue
+from understudy.network.decisions import DecisionQueue
 from understudy.privacy.accounts.ledger import Ledger
 
 ONE = contract("gram-1", target="smoker")
@@ -92,7 +92,7 @@ def test_a_contract_is_accepted_and_a_budget_raised_without_a_mouse(
         ), "the focus is seen"
         browser.press("Enter", loads=True)
         assert "The contract is accepted." in browser.text()
-        assert {one.run for one in Queue(home=home).waiting()} == {
+        assert {one.run for one in DecisionQueue(home=home).waiting()} == {
             "gram-1",
             "gram-2",
         } - {first}
@@ -133,4 +133,7 @@ def test_another_page_in_the_same_browser_can_neither_send_a_form_nor_read(
             ),
         )
         assert browser.js("window.got") == "stopped"
-    assert {one.run for one in Queue(home=home).waiting()} == {"gram-1", "gram-2"}
+    assert {one.run for one in DecisionQueue(home=home).waiting()} == {
+        "gram-1",
+        "gram-2",
+    }

@@ -101,7 +101,7 @@ def test_no_evidence_of_a_rehearsal_or_of_a_run_that_failed(
         assert "Write the evidence" not in operator.see()
         assert operator.post("runs/gram-2/evidence").status_code == 409
         with Status(out, role="server", parties={}, run="gram-2") as status:
-            status.say(state="done")
+            status.update(state="done")
         assert "Write the evidence" in operator.see()
         rehearse(out)
         assert "Write the evidence" not in operator.see()

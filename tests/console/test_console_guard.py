@@ -14,7 +14,7 @@ from console_cases import console, contract, holder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from understudy.network.decisions import Queue
+from understudy.network.decisions import DecisionQueue
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.services.console.guard import COOKIE, MOST, Keys
 
@@ -71,7 +71,7 @@ class Place:
     def untouched(self) -> bool:
         with Ledger(self.home / "clinic.ledger") as book:
             budget = book.budget.epsilon
-        return [one.digest for one in Queue(home=self.home).waiting()] == [
+        return [one.digest for one in DecisionQueue(home=self.home).waiting()] == [
             ONE.digest
         ] and budget == 8.0
 

@@ -15,7 +15,7 @@ from dp_accounting.dp_event import GaussianDpEvent
 
 from structure import HOSTILE, PLAIN, same_page
 from understudy.ground.errors import ConfigError
-from understudy.network.decisions import Queue
+from understudy.network.decisions import DecisionQueue
 from understudy.network.status import Status
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runtime.identity import Authority
@@ -56,9 +56,9 @@ def test_a_contract_with_hostile_texts_makes_the_same_pages(tmp_path: Path) -> N
         with Status(
             home, role="party", party="clinic", federation=words[0], address=words[1]
         ) as status:
-            status.say(state="failed", error=words[2])
+            status.update(state="failed", error=words[2])
         with visitor(home) as steward:
-            (digest,) = (one.digest for one in Queue(home=home).waiting())
+            (digest,) = (one.digest for one in DecisionQueue(home=home).waiting())
             return [
                 steward.get(place)
                 for place in ("", f"contracts/{digest}", "runs", "ledger")
@@ -93,7 +93,7 @@ def test_a_run_with_hostile_texts_makes_the_same_page_of_a_hub(tmp_path: Path) -
             epsilon={words[0]: 0.7},
             **facts,
         ) as status:
-            status.say(state="failed", error=words[4])
+            status.update(state="failed", error=words[4])
         (out / "report.html").write_text(words[5])
         with visitor(home) as somebody:
             return [somebody.get(), somebody.get("runs")]

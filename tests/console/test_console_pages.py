@@ -22,8 +22,8 @@ from console_cases import (
 )
 
 from understudy.ground.errors import ArtefactError, ConfigError
-from understudy.network.decisions import Queue
-from understudy.network.serve import offer
+from understudy.network.decisions import DecisionQueue
+from understudy.network.serve import prepare_offer
 from understudy.network.status import Status
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.runfile import RunFile
@@ -49,7 +49,7 @@ def steward(home: Path) -> Iterator[Visitor]:
 
 
 def waiting(home: Path) -> set[str]:
-    return {one.run for one in Queue(home=home).waiting()}
+    return {one.run for one in DecisionQueue(home=home).waiting()}
 
 
 def test_a_contract_is_told_in_words_with_its_price_and_what_would_be_left(
@@ -78,7 +78,7 @@ def test_a_decision_reaches_who_waits_for_it_and_is_about_this_contract_alone(
     home: Path, steward: Visitor, accept: bool
 ) -> None:
     said: list[bool] = []
-    join = threading.Thread(target=lambda: said.append(Queue(home=home)(ONE)))
+    join = threading.Thread(target=lambda: said.append(DecisionQueue(home=home)(ONE)))
     join.start()
     answer = steward.post(
         f"contracts/{ONE.digest}", decision="accept" if accept else "refuse"
@@ -95,8 +95,8 @@ def test_a_decision_outlives_the_process_that_waited(
     steward.post(f"contracts/{ONE.digest}", decision="accept")
     assert waiting(home) == {"gram-2"}
     assert "1 contract waits" in steward.see()
-    assert Queue(home=home)(ONE), "asked again, it is answered at once"
-    assert not Queue(home=home).later(replace(ONE, run="gram-9")), (
+    assert DecisionQueue(home=home)(ONE), "asked again, it is answered at once"
+    assert not DecisionQueue(home=home).later(replace(ONE, run="gram-9")), (
         "and another contract is not"
     )
 
@@ -130,7 +130,7 @@ def test_texts_of_the_other_side_cannot_become_marks_or_turn_a_line_around(
         spent=False,
     )
     with visitor(home) as steward:
-        (digest,) = (one.digest for one in Queue(home=home).waiting())
+        (digest,) = (one.digest for one in DecisionQueue(home=home).waiting())
         page = steward.get(f"contracts/{digest}").text
     assert "<script" not in page
     assert "<b onclick" not in page
@@ -233,7 +233,7 @@ def test_a_report_is_shown_from_the_folder_of_its_run_and_nothing_else_of_it(
 ) -> None:
     out = tmp_path / "out"
     with Status(out, role="server", parties={}, run="gram-3") as status:
-        status.say(state="done")
+        status.update(state="done")
     (out / "report.html").write_text("<!doctype html><p>How good it is")
     (out / "secret.html").write_text("not this")
     with visitor(home, out) as steward:
@@ -291,10 +291,12 @@ def test_the_command_that_resumes_offers_the_contract_that_was_begun(
         "parties": parties,
     }
     (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
-    begun = offer(RunFile.load(tmp_path / "run.toml", elsewhere=True), "joint study")
+    begun = prepare_offer(
+        RunFile.load(tmp_path / "run.toml", elsewhere=True), "joint study"
+    )
     begun.note()
     again = RunFile.load(tmp_path / "joint" / "run.toml", elsewhere=True)
-    assert offer(again, "joint study", resume=True).contract == begun.contract
+    assert prepare_offer(again, "joint study", resume=True).contract == begun.contract
 
 
 def test_a_hub_invites_renews_and_revokes_as_the_command_does(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from undisturbed import Recorded, first_paid, paid_values, recorded, undisturbed
 
 from bytes_parties import BytesParties
 from understudy.api.plan import plan
-from understudy.evidence.claims import require_true, require_witnessed, witness
+from understudy.evidence.claims import ledger_witness, require_true, require_witnessed
 from understudy.ground.errors import (
     BareReplyError,
     BudgetExceeded,
@@ -112,7 +112,7 @@ def test_every_holders_ledger_bears_out_what_the_statement_says_of_it(
     require_true(stated, "contract")
     protocol = str(plain.outcome.trained.card["protocol"])
     for name, holder in plain.federation.holders.items():
-        said = json.loads(json.dumps(witness(holder.ledger, "contract")))
+        said = json.loads(json.dumps(ledger_witness(holder.ledger, "contract")))
         assert all(one.pop("rehearsal") for one in said["terms"])
         said["terms"] = [one | {"rehearsal": []} for one in said["terms"]]
         require_witnessed(name, said, stated, protocol)

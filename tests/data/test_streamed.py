@@ -40,7 +40,7 @@ from understudy.data.visits import read_visits, reading
 from understudy.evaluate import holdings
 from understudy.evaluate.holdings import raw_rows, widen_rows
 from understudy.ground.errors import AlignmentError, PartyError, SchemaError
-from understudy.network.holder import _people as holder_people
+from understudy.network.holder import _count_people as holder_people
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng

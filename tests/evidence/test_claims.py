@@ -18,7 +18,7 @@ import pytest
 from evidence_cases import NAMES, one_report_of_two, two_critics, two_holders
 
 import understudy as us
-from understudy.evidence.claims import EvidenceError, require_witnessed, witness
+from understudy.evidence.claims import EvidenceError, ledger_witness, require_witnessed
 from understudy.evidence.folder import write_evidence
 from understudy.evidence.signing import (
     new_key,
@@ -420,7 +420,7 @@ def test_noise_that_is_not_secure_is_evidence_of_nothing_whatever_is_stated(
 ) -> None:
     with Ledger(gram / "clinic.ledger") as book:
         (run,) = book.runs()
-        said = witness(book, run)
+        said = ledger_witness(book, run)
     require_witnessed("clinic", said, _stated(gram), "gram")
     said["terms"] = [one | {"rehearsal": ["fast"]} for one in said["terms"]]
     with pytest.raises(EvidenceError, match="rehearsal"):

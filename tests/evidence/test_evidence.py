@@ -33,7 +33,7 @@ from registry_shape import SHAPE
 from typer.testing import CliRunner
 
 from understudy.cli import app
-from understudy.evidence.catalogue import _made_how
+from understudy.evidence.catalogue import _describe_origin
 from understudy.evidence.checklists import checklists
 from understudy.evidence.facts import BLANK, ReleaseDescription, read_facts
 from understudy.evidence.folder import write_evidence
@@ -547,5 +547,5 @@ def test_evidence_of_one_holder_names_no_other_party_and_says_whose_rows_stay(
         "the server",
     ]
     assert any(said.startswith("another party") for said in facts.against())
-    assert "stay with their holder (“clinic”)" in _made_how(one)
-    assert "stay with their holders (“clinic”, “insurer”)" in _made_how(facts)
+    assert "stay with their holder (“clinic”)" in _describe_origin(one)
+    assert "stay with their holders (“clinic”, “insurer”)" in _describe_origin(facts)

@@ -26,7 +26,7 @@ from network_cases import (
 
 from forker import until
 from understudy.ground.errors import ContractRefused, PartyError
-from understudy.network.decisions import Queue
+from understudy.network.decisions import DecisionQueue
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Keep
 from understudy.runtime.contract import Contract
@@ -56,7 +56,7 @@ def test_a_contract_that_one_refuses_is_off_and_everybody_hears_why(
     port is given back after that.
     """
     network = Network(tmp_path, *"abcd")
-    queue = Queue(home=tmp_path / "home")
+    queue = DecisionQueue(home=tmp_path / "home")
     asking = network.seat(
         "c",
         policy=replace(POLICY, accept="ask"),

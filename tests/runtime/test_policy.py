@@ -38,7 +38,7 @@ from understudy.ground.errors import (
     SchemaError,
 )
 from understudy.network.decisions import contract_words
-from understudy.network.holder import take_seat
+from understudy.network.holder import build_participant
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Opening
@@ -429,7 +429,7 @@ def test_accept_always_still_refuses_settings_outside_the_honest_ranges(
     described.write_text(schema.to_toml())
     home = tmp_path / "home"
     home.mkdir()
-    mine = take_seat(
+    mine = build_participant(
         network.invitations["a"],
         table=table,
         schema=described,

@@ -52,19 +52,19 @@ def run_demo(
         )
     visits = protocol == "visits"
     # gram buys levels where none are declared
-    given: tuple[Any, Any] = (
+    samples: tuple[Any, Any] = (
         rand_years() if visits else rand_health(bins=protocol != "gram")
     )
-    tables, schemas = given
+    tables, schemas = samples
     file = write_holders(
         tables, schemas, out, protocol=protocol, epsilon=epsilon, settings=settings
     )
     rows = "Rows: RAND Health Insurance Experiment (1974–1982), public."
     if visits:
         say(f"Two insurers with people of their own, several years each. {rows}\n")
-        for name, held in tables.items():
+        for name, table in tables.items():
             say(
-                f"  {name}  {len(held['people']):,} people, {len(held['events']):,} "
+                f"  {name}  {len(table['people']):,} people, {len(table['events']):,} "
                 "years"
             )
         say(
@@ -74,10 +74,10 @@ def run_demo(
         )
     else:
         say(f"Two holders, one joint synthetic table. {rows}\n")
-        for name, held in tables.items():
+        for name, table in tables.items():
             columns = schemas[name].names
             say(
-                f"  {name:<8} {len(held):,} people, {len(columns)} columns: "
+                f"  {name:<8} {len(table):,} people, {len(columns)} columns: "
                 f"{', '.join(columns)}"
             )
         say(
@@ -98,7 +98,7 @@ def run_demo(
         else _comparison(tables, result, folder, protocol)
     )
     write_report(folder)
-    say(_where(folder, file, visits))
+    say(_files_written(folder, file, visits))
     return folder
 
 
@@ -121,13 +121,13 @@ def write_holders(
         for part, rows in files.items():
             replace(home / f"{part}.csv", rows.to_csv(index=False).encode())
         schemas[name].save(home / "schema.toml")
-        place = f"holders/{name}"
+        home_path = f"holders/{name}"
         parties[name] = {
-            "table": f"{place}/{name}.csv"
+            "table": f"{home_path}/{name}.csv"
             if isinstance(table, pd.DataFrame)
-            else place,
-            "schema": f"{place}/schema.toml",
-            "ledger": f"{place}/{name}.ledger",
+            else home_path,
+            "schema": f"{home_path}/schema.toml",
+            "ledger": f"{home_path}/{name}.ledger",
             "epsilon": epsilon,
             "delta": 1e-5,
         }
@@ -154,7 +154,7 @@ def _comparison(
     joint = join(rand_health()[1])
     synthetic = pd.read_parquet(folder / "synthetic.parquet")
     shared = reduce(
-        lambda one, other: one.merge(other, on=joint.person), tables.values()
+        lambda left, right: left.merge(right, on=joint.person), tables.values()
     )
     codec = Codec(joint)
     owners = [result.generator.card["owners"][name] for name in joint.names]
@@ -200,22 +200,24 @@ def _visits_comparison(
     """
     schema = next(iter(schemas.values()))
     real = {
-        part: pd.concat([held[part] for held in tables.values()])
+        part: pd.concat([holder_tables[part] for holder_tables in tables.values()])
         for part in ("people", "events")
     }
-    drawn = {
+    synthetic = {
         part: pd.read_parquet(folder / "synthetic" / f"{part}.parquet") for part in real
     }
     layout = VisitLayout.from_schema(schema)
-    ours, theirs = (
+    synthetic_tables, real_tables = (
         VisitTables.exact(read_visits(frames, schema).codes(), layout).tables
-        for frames in (drawn, real)
+        for frames in (synthetic, real)
     )
-    apart: dict[str, list[float]] = {}
-    for block, table in theirs.items():
-        one = table / table.sum()
-        other = ours[block] / ours[block].sum()
-        apart.setdefault(block[0], []).append(float((one - other).abs().sum()) / 2)
+    distances: dict[str, list[float]] = {}
+    for block, table in real_tables.items():
+        real_shares = table / table.sum()
+        synthetic_shares = synthetic_tables[block] / synthetic_tables[block].sum()
+        distances.setdefault(block[0], []).append(
+            float((real_shares - synthetic_shares).abs().sum()) / 2
+        )
     words = {
         "person": "people's columns",
         "event": "columns of a year",
@@ -229,32 +231,32 @@ def _visits_comparison(
         "disjoint); rows are public here:"
     ]
     lines += [
-        f"  {words[kind]:<30}{sum(each) / len(each):>8.3f}"
-        for kind, each in apart.items()
+        f"  {words[kind]:<30}{sum(distances_of_kind) / len(distances_of_kind):>8.3f}"
+        for kind, distances_of_kind in distances.items()
     ]
-    lines += ["", f"  {'in all years of a person':<34}{'real':>8}{'drawn':>8}"]
+    lines += ["", f"  {'in all years of a person':<34}{'real':>8}{'synthetic':>8}"]
     for column in ("outpatient", "visits"):
         totals = [
             frames["events"].groupby(schema.person)[column].sum()
-            for frames in (real, drawn)
+            for frames in (real, synthetic)
         ]
-        for what, figures in (
+        for statistic, figures in (
             ("mean", [total.mean() for total in totals]),
             ("90 % have less than", [total.quantile(0.9) for total in totals]),
         ):
             lines.append(
-                f"  {column + ', ' + what:<34}{figures[0]:>8.1f}{figures[1]:>8.1f}"
+                f"  {column + ', ' + statistic:<34}{figures[0]:>8.1f}{figures[1]:>8.1f}"
             )
     return "\n".join([*lines, ""])
 
 
-def _where(folder: Path, file: Path, visits: bool) -> str:
+def _files_written(folder: Path, file: Path, visits: bool) -> str:
     home = file.parent
-    drawn = ("synthetic.parquet", "the joint synthetic table")
-    name, what = (
+    joint_table = ("synthetic.parquet", "the joint synthetic table")
+    name, described = (
         ("synthetic/", "two synthetic tables: people, and their years")
         if visits
-        else drawn
+        else joint_table
     )
     return (
         f"Written to {home}:\n"
@@ -263,7 +265,7 @@ def _where(folder: Path, file: Path, visits: bool) -> str:
         f"  holders/<name>/            what each holder keeps: table, schema, ledger\n"
         f"  {folder.name}/generator/          weights, schema, card: `understudy "
         f"sample {folder} -n 1000`\n"
-        f"  {f'{folder.name}/{name}':<27}{what}\n"
+        f"  {f'{folder.name}/{name}':<27}{described}\n"
         f"  {folder.name}/privacy.json        the statement above, for machines\n"
         f"  {folder.name}/transcript.json     messages exchanged\n"
         f"  {folder.name}/report.html         all of it on one page: open it in a "

@@ -23,8 +23,8 @@ from understudy.ground.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.budget import PLURALS, Budget, in_units, shown
 from understudy.protocols.core.forecast import Forecast
 from understudy.protocols.protocol import Protocol
-from understudy.runs.federation import Budgets, Schemas, budgets, loaded_schemas
-from understudy.runs.registry import of_rows, protocol_named
+from understudy.runs.federation import Budgets, Schemas, budgets_by_holder, load_schemas
+from understudy.runs.registry import protocol_named, resolve_protocol
 from understudy.runs.runfile import RunFile
 
 
@@ -45,21 +45,25 @@ def plan(
         raise ConfigError("a plan needs the schema of at least one holder.")
     if people is not None:
         whole(people=people)
-    public = loaded_schemas(schemas)
+    public = load_schemas(schemas)
     named = protocol
-    protocol = of_rows(protocol, public)
+    protocol = resolve_protocol(protocol, public)
     record = protocol_named(protocol)
     config = record.configured(settings)
     record.require_kinds(public)
-    each = budgets(budget, public)
-    made = (record.forecast or partial(_usual, record))(config, public, each, people)
-    made = replace(made, person=_paid_by(made.person, protected_unit(public)))
+    budgets = budgets_by_holder(budget, public)
+    forecast = (record.forecast or partial(_default_forecast, record))(
+        config, public, budgets, people
+    )
+    forecast = replace(
+        forecast, person=_person_price_words(forecast.person, protected_unit(public))
+    )
     if named != protocol:
-        made = replace(
-            made,
+        forecast = replace(
+            forecast,
             facts=(
                 f"{named} of these rows is {protocol} (docs/{protocol}.md)",
-                *made.facts,
+                *forecast.facts,
             ),
         )
     drafts = [
@@ -68,27 +72,27 @@ def plan(
         if getattr(schema, "origin", "public") != "public"
     ]
     if drafts:
-        said = (
+        warning = (
             f"The schema of {', '.join(drafts)} is a draft that was read from rows: a "
             "run refuses it until it is marked public or bought."
         )
-        made = replace(made, warnings=(*made.warnings, said))
+        forecast = replace(forecast, warnings=(*forecast.warnings, warning))
     unclear = [
         reason
         for name, schema in public.items()
         if (reason := _unclear_unit(name, schema))
     ]
     if unclear:
-        made = replace(made, warnings=(*made.warnings, *unclear))
-    return made
+        forecast = replace(forecast, warnings=(*forecast.warnings, *unclear))
+    return forecast
 
 
-def _paid_by(said: str, unit: str) -> str:
+def _person_price_words(words: str, unit: str) -> str:
     """What a person pays in all; where rows are protected, what a row does."""
     if unit == "person":
-        return said
+        return words
     return (
-        f"{in_units(said, unit)} No schema says who a person is: who has several "
+        f"{in_units(words, unit)} No schema says who a person is: who has several "
         f"{PLURALS[unit]} pays for each."
     )
 
@@ -109,42 +113,44 @@ def plan_file(file: RunFile, *, people: int | None = None) -> Forecast:
     schemas = {
         name: file.path(section.schema) for name, section in file.parties.items()
     }
-    each = {name: section.budget() for name, section in file.parties.items()}
+    budgets = {name: section.budget() for name, section in file.parties.items()}
     return plan(
         file.protocol,
         schemas,
-        budget=each,
+        budget=budgets,
         people=people or file.people,
         **dict(file.settings),
     )
 
 
-def _usual(
+def _default_forecast(
     protocol: Protocol,
     config: Any,
     schemas: Mapping[str, Any],
-    each: Mapping[str, Budget],
+    budgets: Mapping[str, Budget],
     people: int | None,
 ) -> Forecast:
     """What settings and budgets say of a protocol that has no forecast of its own."""
-    same = protocol.holds_same_people(schema.names for schema in schemas.values())
+    same_people = protocol.holds_same_people(
+        schema.names for schema in schemas.values()
+    )
     reports = _reports(config)
     unpriced = protocol.unpriced(config)
     price = {
         name: math.inf if unpriced else min(budget.epsilon, reports or math.inf)
-        for name, budget in each.items()
+        for name, budget in budgets.items()
     }
     return Forecast(
         protocol=protocol.name,
-        cut="columns" if same else "rows",
-        budgets=each,
+        cut="columns" if same_people else "rows",
+        budgets=budgets,
         price=price,
         people=people,
-        person=_person(protocol, config, each, price, same=same),
+        person=_person_words(protocol, config, budgets, price, same=same_people),
         facts=tuple(_facts(config)),
         warnings=(
             *([f"{unpriced} A run refuses a finite budget."] if unpriced else []),
-            *_warnings(config, each, reports, people),
+            *_warnings(config, budgets, reports, people),
             *cut_evenly(*schemas.values()),
         ),
     )
@@ -162,23 +168,23 @@ def _cap(config: Any) -> int:
     return int(getattr(config, "cap", 1))
 
 
-def _person(
+def _person_words(
     protocol: Protocol,
     config: Any,
-    each: Mapping[str, Budget],
+    budgets: Mapping[str, Budget],
     price: Mapping[str, float],
     *,
     same: bool,
 ) -> str:
-    most = len(each) if same else getattr(config, "most_holders", 1)
+    n_holders = len(budgets) if same else getattr(config, "most_holders", 1)
     if protocol.one_release:
         return "A person pays this once, for all holders together."
-    if len(each) == 1 or most == 1:
+    if len(budgets) == 1 or n_holders == 1:
         return "This is the most that a person pays, at the holder who has them."
-    epsilon = math.fsum(sorted(price.values())[-most:])
-    delta = math.fsum(sorted(budget.delta for budget in each.values())[-most:])
+    epsilon = math.fsum(sorted(price.values())[-n_holders:])
+    delta = math.fsum(sorted(budget.delta for budget in budgets.values())[-n_holders:])
     return (
-        f"A person is with {most} of the holders and pays at each: at most ε = "
+        f"A person is with {n_holders} of the holders and pays at each: at most ε = "
         f"{shown(epsilon)} at δ = {delta:g} "
         "in all, and less as the statement composes it."
     )
@@ -209,20 +215,23 @@ def _facts(config: Any) -> list[str]:
 
 
 def _warnings(
-    config: Any, each: Mapping[str, Budget], reports: float | None, people: int | None
+    config: Any,
+    budgets: Mapping[str, Budget],
+    reports: float | None,
+    people: int | None,
 ) -> list[str]:
-    said = [
+    warnings = [
         f"{name}: all {_cap(config):,} reports of a person would cost ε = "
         f"{shown(reports)}, and {budget.epsilon:g} is "
         "allowed: who has no budget left is asked no more."
-        for name, budget in each.items()
+        for name, budget in budgets.items()
         if reports is not None and reports > budget.epsilon
     ]
     if people is None:
-        return said
-    said += [
+        return warnings
+    warnings += [
         f"{name}: δ = {budget.delta:g} is not below 1/{people:,}. Choose a smaller δ."
-        for name, budget in each.items()
+        for name, budget in budgets.items()
         if budget.delta * people >= 1
     ]
     cohort = getattr(config, "cohort", None)
@@ -233,9 +242,9 @@ def _warnings(
         and reports is not None
         and cohort * rounds > people * _cap(config)
     ):
-        said.append(
+        warnings.append(
             f"{rounds:,} rounds of {cohort:,} reports are more than {people:,} people "
             f"give, each at most {_cap(config):,}: the run ends after about "
             f"{people * _cap(config) // cohort:,} rounds."
         )
-    return said
+    return warnings

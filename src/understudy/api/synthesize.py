@@ -107,7 +107,7 @@ from understudy.privacy.noise import SecureRng
 from understudy.privacy.schema_share import remaining_budget, schema_budget
 from understudy.protocols.core import Watcher
 from understudy.runs.federation import Federation, Holder
-from understudy.runs.registry import of_rows, protocol_named
+from understudy.runs.registry import protocol_named, resolve_protocol
 from understudy.runs.result import Result
 
 
@@ -161,7 +161,9 @@ def synthesize(
     ledger. Of images and series nobody is held out.
     """
     declared = load_schema(schema) if isinstance(schema, str | Path) else schema
-    protocol = "gram" if declared is None else of_rows("gram", {"one": declared})
+    protocol = (
+        "gram" if declared is None else resolve_protocol("gram", {"one": declared})
+    )
     if protocol != "gram":
         settings = {key: value for key, value in settings.items() if value is not None}
     config = protocol_named(protocol).configured(settings)

@@ -42,14 +42,14 @@ from understudy.protocols.core import Progress, Watcher
 from understudy.protocols.core.alignment import watch_alignment
 from understudy.runs.federation import (
     Federation,
-    Held,
     Holder,
-    open_held,
+    HolderSource,
     open_holdout,
     open_ledger,
     open_public,
+    open_sources,
 )
-from understudy.runs.registry import file_of_rows, of_rows, protocol_named
+from understudy.runs.registry import protocol_named, resolve_protocol, resolve_run_file
 from understudy.runs.result import Result
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
@@ -63,32 +63,38 @@ def train(
     resume: bool = False,
     watch: Watcher | None = None,
     run: str | None = None,
-    holdout: Held | None = None,
-    public: Held | None = None,
+    holdout: HolderSource | None = None,
+    public: HolderSource | None = None,
     **settings: Any,
 ) -> Result:
     """Train `protocol` over the federation. With a folder, checkpoints go there and a
     run can be resumed. `holdout` are public rows on which a classifier is tested while
     it trains, `public` ones from which an autoencoder may begin; they cost nobody
-    anything. `gram` is one name for tables, images and series (`registry.of_rows`).
+    anything. `gram` is one name for tables, images and series
+    (`registry.resolve_protocol`).
     """
-    protocol = of_rows(protocol, federation.schemas, federation.same_people)
+    protocol = resolve_protocol(protocol, federation.schemas, federation.same_people)
     config = protocol_named(protocol).configured(settings)
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     plain_name(run=run, effect=Effect.NOTHING_CHARGED)
     schemas = federation.schemas
-    same = _have_same_people(protocol, federation.same_people)
-    more = public_rows_of(
-        protocol, config, schemas, same_people=same, holdout=holdout, public=public
+    same_people = _have_same_people(protocol, federation.same_people)
+    public_rows = open_public_rows(
+        protocol,
+        config,
+        schemas,
+        same_people=same_people,
+        holdout=holdout,
+        public=public,
     )
-    own, checkpoint = (
+    party_folder, checkpoint = (
         None if folder is None else Path(folder) / name
         for name in ("parties", "checkpoint")
     )
-    held = federation.parties(protocol, run=run, folder=own, config=config)
-    parties = LocalParties(held)
+    party_of = federation.parties(protocol, run=run, folder=party_folder, config=config)
+    parties = LocalParties(party_of)
     with stoppable(watch) as watcher:
-        watch_alignment(held.values(), watcher)
+        watch_alignment(party_of.values(), watcher)
         outcome = protocol_named(protocol).train(
             config,
             parties,
@@ -96,21 +102,21 @@ def train(
             checkpoint=checkpoint,
             resume=resume,
             watch=watcher,
-            **more,
+            **public_rows,
         )
     return Result.from_outcome(
         outcome, parties.transcript, run, federation, schemas=schemas
     )
 
 
-def public_rows_of(
+def open_public_rows(
     protocol: str,
     config: Any,
     schemas: Mapping[str, Any],
     *,
     same_people: bool,
-    holdout: Held | None = None,
-    public: Held | None = None,
+    holdout: HolderSource | None = None,
+    public: HolderSource | None = None,
 ) -> dict[str, Any]:
     """The public rows that a protocol's `train` takes, opened, once its schemas are
     found to fit together.
@@ -123,13 +129,13 @@ def public_rows_of(
         # may hold other people of it.
         side_by_side(schemas if record.same_people else distinct(schemas))
     record.require_kinds(schemas)
-    more: dict[str, Any] = {}
+    opened: dict[str, Any] = {}
     if holdout is not None:
         if record.artefact != "model":
             raise ConfigError(
                 f"{protocol} takes no holdout.", effect=Effect.NOTHING_CHARGED
             )
-        more["holdout"] = open_holdout(
+        opened["holdout"] = open_holdout(
             holdout, next(iter(schemas.values())), config.target
         )
     if public is not None:
@@ -137,8 +143,8 @@ def public_rows_of(
             raise ConfigError(
                 f"{protocol} takes no public rows.", effect=Effect.NOTHING_CHARGED
             )
-        more["public"] = open_public(public, next(iter(schemas.values())))
-    return more
+        opened["public"] = open_public(public, next(iter(schemas.values())))
+    return opened
 
 
 def run_file(
@@ -149,7 +155,7 @@ def run_file(
     seed: int | None = None,
 ) -> tuple[Result, Path]:
     """Carry out a run file; its artefacts lie in the folder that is returned."""
-    file = file_of_rows(file)
+    file = resolve_run_file(file)
     config = protocol_named(file.protocol).configured(file.settings)
     budgets = {name: section.budget() for name, section in file.parties.items()}
     protocol_named(file.protocol).require_price(config, budgets)
@@ -159,20 +165,20 @@ def run_file(
             effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     out = file.path(file.out)
-    told = _run_facts(file, out, resume=resume, rehearsal=seed is not None)
+    run_facts = _run_facts(file, out, resume=resume, rehearsal=seed is not None)
     federation = _federation(file, seed)
     holdout, public = (
         None if name is None else file.path(name)
         for name in (file.holdout, file.public)
     )
-    with _claimed(file, out, told):
+    with _claim_folder(file, out, run_facts):
         result = train(
             file.protocol,
             federation,
             folder=out,
             resume=resume,
             watch=watch,
-            run=told["run"],
+            run=run_facts["run"],
             holdout=holdout,
             public=public,
             **dict(file.settings),
@@ -187,8 +193,8 @@ def _run_facts(
     """The run's name and whether it is a rehearsal: a new run's, or those of the one
     that is to be resumed.
     """
-    begun = (out / "run.toml").exists()
-    if begun and not resume:
+    exists = (out / "run.toml").exists()
+    if exists and not resume:
         raise ArtefactError(
             f"{out} already has a run in it. Choose another `out`, or resume that run "
             "with --resume.",
@@ -199,18 +205,18 @@ def _run_facts(
             "run": f"{file.protocol}-{uuid.uuid4().hex[:8]}",
             "rehearsal": rehearsal,
         }
-    if not begun:
+    if not exists:
         raise ArtefactError(
             f"{out} has no run to resume.", effect=Effect.NOTHING_READ_OR_CHARGED
         )
-    told: dict[str, Any] = json.loads((out / "run.json").read_text())
-    if told.get("rehearsal", False) != rehearsal:
+    run_facts: dict[str, Any] = json.loads((out / "run.json").read_text())
+    if run_facts.get("rehearsal", False) != rehearsal:
         raise ArtefactError(
             f"{out}: a rehearsal is resumed with its --seed, and any other run without "
             "one.",
             effect=Effect.NOTHING_READ_OR_CHARGED,
         )
-    return told
+    return run_facts
 
 
 def _federation(file: RunFile, seed: int | None) -> Federation:
@@ -220,16 +226,16 @@ def _federation(file: RunFile, seed: int | None) -> Federation:
     schemas = file.schemas()
     if seed is None:
         _require_agreement(file)
-    sources: dict[str, Held] = {
+    sources: dict[str, HolderSource] = {
         name: NoRows(one_kind_of_row(schemas[name]))
         if section.aggregates
         else file.source(name)
         for name, section in file.parties.items()
     }
-    same = protocol_named(file.protocol).holds_same_people(
+    same_people = protocol_named(file.protocol).holds_same_people(
         schema.names for schema in schemas.values()
     )
-    tables = open_held(sources, schemas, same_people=same)
+    tables = open_sources(sources, schemas, same_people=same_people)
     holders = []
     for number, (name, section) in enumerate(file.parties.items()):
         if seed is None:
@@ -238,7 +244,7 @@ def _federation(file: RunFile, seed: int | None) -> Federation:
             ledger = open_ledger(file.ledger_path(name), name, section.total())
         else:
             ledger = Ledger.rehearsal(holder=name, budget=section.total())
-        own = None if seed is None else seed * 1_000_003 + number
+        holder_seed = None if seed is None else seed * 1_000_003 + number
         elsewhere = section.people_are_elsewhere
         holders.append(
             Holder(
@@ -246,22 +252,24 @@ def _federation(file: RunFile, seed: int | None) -> Federation:
                 tables[name],
                 ledger,
                 section.budget(),
-                own,
+                holder_seed,
                 section.noise,
                 elsewhere,
             )
         )
-    return Federation.from_holders(holders, same_people=same)
+    return Federation.from_holders(holders, same_people=same_people)
 
 
 @contextmanager
-def _claimed(file: RunFile, out: Path, told: Mapping[str, Any]) -> Iterator[None]:
+def _claim_folder(
+    file: RunFile, out: Path, run_facts: Mapping[str, Any]
+) -> Iterator[None]:
     """The folder holds this run from now on; one that is refused before it began leaves
     it free.
     """
     out.mkdir(parents=True, exist_ok=True)
     replace(out / "run.toml", file.to_toml().encode())
-    replace_json(out / "run.json", dict(told))
+    replace_json(out / "run.json", dict(run_facts))
     try:
         yield
     except (ConfigError, SchemaError):
@@ -283,7 +291,7 @@ def _require_agreement(file: RunFile) -> None:
             spent = ledger.summary()
         clash = section.clash(lifetime)
         if clash:
-            wanted = max(section.epsilon, section.total().epsilon)
+            needed_epsilon = max(section.epsilon, section.total().epsilon)
             delta = (
                 ""
                 if section.ledger_delta is None
@@ -294,7 +302,7 @@ def _require_agreement(file: RunFile) -> None:
                 f"allows {lifetime} for all runs "
                 "together. Change the run file, or, if the holder agrees, the "
                 "ledger: understudy ledger budget "
-                f'{path} --epsilon {wanted:g}{delta} --reason "…". {spent}',
+                f'{path} --epsilon {needed_epsilon:g}{delta} --reason "…". {spent}',
                 effect=Effect.NOTHING_READ_OR_CHARGED,
             )
 
@@ -303,15 +311,15 @@ def _have_same_people(protocol: str, same_people: bool | None) -> bool:
     """Whether the holders have the same people, if the protocol is for such; of one
     holder it may say so itself.
     """
-    needs = protocol_named(protocol).same_people
-    if same_people is not None and needs not in (None, same_people):
+    required = protocol_named(protocol).same_people
+    if same_people is not None and required not in (None, same_people):
         raise ConfigError(
-            f"{protocol} is for holders of {'the same' if needs else 'different'} "
+            f"{protocol} is for holders of {'the same' if required else 'different'} "
             "people: build the federation "
-            f"with same_people={needs}.",
+            f"with same_people={required}.",
             effect=Effect.NOTHING_CHARGED,
         )
-    return bool(needs if same_people is None else same_people)
+    return bool(required if same_people is None else same_people)
 
 
 @contextmanager
@@ -319,17 +327,17 @@ def stoppable(watch: Watcher | None) -> Iterator[Callable[[Progress], None]]:
     """Turn Ctrl-C into a stop between two rounds, or two batches of ids that are
     masked, so that what is saved is complete. A second one is immediate.
     """
-    asked = threading.Event()
+    stop_requested = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
+        if stop_requested.is_set():
             raise KeyboardInterrupt
-        asked.set()
+        stop_requested.set()
 
     def watcher(progress: Progress) -> None:
         if watch is not None:
             watch(progress)
-        if asked.is_set():
+        if stop_requested.is_set():
             raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():

@@ -274,16 +274,16 @@ def _kinds(declared: list[str]) -> dict[str, str] | None:
     """What is said of columns as NAME=KIND; a name may hold an equals sign, and a kind
     holds none.
     """
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     for text in declared:
-        name, equals, said = text.rpartition("=")
-        if not equals or not name or not said or name in found:
+        name, equals, kind = text.rpartition("=")
+        if not equals or not name or not kind or name in kinds:
             raise ConfigError(
                 f"--kind is NAME=KIND, each name once, not {text!r}.",
                 effect=Effect.NOTHING_READ_OR_CHARGED,
             )
-        found[name] = said
-    return found or None
+        kinds[name] = kind
+    return kinds or None
 
 
 @app.command()
@@ -541,9 +541,9 @@ def audit(
     the result is saved in its folder, and `understudy report` shows it.
     """
     from understudy.evaluate.audit.audit_file import audit_run_file
-    from understudy.runs.registry import file_of_rows, protocol_named
+    from understudy.runs.registry import protocol_named, resolve_run_file
 
-    body = file_of_rows(RunFile.load(file))
+    body = resolve_run_file(RunFile.load(file))
     config = protocol_named(body.protocol).configured(body.settings)
     try:
         result = audit_run_file(

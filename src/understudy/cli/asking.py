@@ -32,14 +32,14 @@ Where = Annotated[
 ]
 
 
-def generator_in(folder: Path) -> "Generator":
+def load_generator(folder: Path) -> "Generator":
     """The generator of this folder; what a rehearsal made is called that."""
     from understudy.generators.generator import Generator
 
     generator = Generator.load(folder)
-    said = rehearsal_of(generator.card)
-    if said:
-        note(said)
+    rehearsal = rehearsal_of(generator.card)
+    if rehearsal:
+        note(rehearsal)
     return generator
 
 
@@ -61,8 +61,8 @@ def sample(
     separator: Annotated[str, option("What separates cells in CSV.")] = ",",
     quote_formulas: QuoteFormulas = False,
 ) -> None:
-    """Draw synthetic rows from a saved generator. Sampler costs no privacy, however
-    many rows are drawn.
+    """Sample synthetic rows from a saved generator. Sampling costs no privacy, however
+    many rows are sampled.
     """
     from understudy.data.reading.writing import csv_text, write_tables
 
@@ -72,26 +72,28 @@ def sample(
             effect=Effect.NOTHING_SAMPLED,
         )
     csv_options: dict[str, Any] = {"separator": separator, "quoted": quote_formulas}
-    generator = generator_in(folder)
+    generator = load_generator(folder)
     weights = _weights(generator, shares or ())
-    told = first_said(generator.card)
+    statement = first_said(generator.card)
     if to is None:
         frames = {"": generator.sample(rows, where=where, weights=weights, seed=seed)}
     else:
         frames = generator.tables(rows, where=where, weights=weights, seed=seed)
     if where is not None:
-        given = next(iter(frames.values())).attrs
+        attributes = next(iter(frames.values())).attrs
         err.print(
-            f"The model gives this the probability {given['probability']:.3g} "
-            f"({given['answer']})."
+            f"The model gives this the probability {attributes['probability']:.3g} "
+            f"({attributes['answer']})."
         )
-    for one in frames.values():
-        one.attrs |= told
+    for frame in frames.values():
+        frame.attrs |= statement
     if to is None:
         sys.stdout.write(csv_text(frames[""], generator.schema, **csv_options))
         return
     write_tables(frames, to, generator.schema, ".csv", **csv_options)
-    counts = ", ".join(f"{len(one):,} {name or 'rows'}" for name, one in frames.items())
+    counts = ", ".join(
+        f"{len(frame):,} {name or 'rows'}" for name, frame in frames.items()
+    )
     out.print(f"{counts} written to {to}")
 
 
@@ -104,25 +106,25 @@ def _weights(generator: "Generator", shares: Iterable[str]) -> "Weights | None":
 
     weights: dict[str, dict[Any, float]] = {}
     for text in shares:
-        column, _, rest = text.partition("=")
-        value, _, share = rest.rpartition(":")
+        column, _, assignment = text.partition("=")
+        value, _, share = assignment.rpartition(":")
         if not value or not TABLE.describes(generator.schema):
             raise ConfigError(
                 f'--share is "COLUMN=VALUE:SHARE" of a table, not {text!r}.',
                 effect=Effect.NOTHING_SAMPLED,
             )
-        found = generator.schema.column(column)
-        known: dict[str, Any] = {
-            str(one): one for one in getattr(found, "categories", ())
+        declared = generator.schema.column(column)
+        values: dict[str, Any] = {
+            str(category): category for category in getattr(declared, "categories", ())
         }
-        if isinstance(found, Boolean):
-            known = dict(zip(found.labels, (False, True), strict=True))
+        if isinstance(declared, Boolean):
+            values = dict(zip(declared.labels, (False, True), strict=True))
         try:
-            weights.setdefault(column, {})[known[value] if known else float(value)] = (
-                float(share)
-            )
+            weights.setdefault(column, {})[
+                values[value] if values else float(value)
+            ] = float(share)
         except (KeyError, ValueError):
-            hint = nearest(value, known)
+            hint = nearest(value, values)
             raise ConfigError(
                 f"--share {text!r}: no such value, or no number.{hint}",
                 effect=Effect.NOTHING_SAMPLED,
@@ -152,9 +154,9 @@ def predict(
     generator. It costs no privacy.
     """
     from understudy.data.reading.writing import csv_text
-    from understudy.runs.result import predicted
+    from understudy.runs.result import predict_rows
 
-    frame = predicted(folder, table, target=target, probabilities=probabilities)
+    frame = predict_rows(folder, table, target=target, probabilities=probabilities)
     text = csv_text(frame, None, quoted=quote_formulas)
     if to is None:
         sys.stdout.write(text)
@@ -172,7 +174,7 @@ def tables(
     """Show a table as it was fitted, and as it was released with its error bars. It
     costs no privacy.
     """
-    generator = generator_in(folder)
+    generator = load_generator(folder)
     table = generator.table(*columns, where=where)
     if csv:
         sys.stdout.write(table.to_csv(index=False))
@@ -183,19 +185,19 @@ def tables(
         plain.print(figures.round(4).to_string(index=False))
         for figure, why in figures.attrs.get("why", {}).items():
             plain.print(f"{figure}: no released value, as {why}.")
-    plain.print(_about_bars(dict(table.attrs)))
+    plain.print(_describe_bars(dict(table.attrs)))
 
 
-def _about_bars(said: dict[Any, Any]) -> str:
-    fit = f"share, count: by the fit ({said['answer']})."
-    if "bias" not in said:
+def _describe_bars(attributes: dict[Any, Any]) -> str:
+    fit = f"share, count: by the fit ({attributes['answer']})."
+    if "bias" not in attributes:
         return (
             f"{fit} Nothing released stands beside it: "
-            f"{said.get('released', 'it came without its release')}."
+            f"{attributes.get('released', 'it came without its release')}."
         )
     return (
         f"{fit} released: as measured, with noise of standard deviation sd; low to "
         "high: 95 % of the noise, and of means also of what is not known of values "
-        f"inside a level. By its residuals the fit is off by about {said['bias']:.3g} "
-        "people a cell besides (its bias)."
+        "inside a level. By its residuals the fit is off by about "
+        f"{attributes['bias']:.3g} people a cell besides (its bias)."
     )

@@ -145,8 +145,8 @@ def serve(
     )
     founded = dict(map(read_pool, pool or ()))
     for name, required in founded.items():
-        for said in cut_evenly(required.schema):
-            terminal.note(f"pool {name}: {said}")
+        for words in cut_evenly(required.schema):
+            terminal.note(f"pool {name}: {words}")
     exchange = open_exchange(
         data, database=database, pools=founded, limits=limits, new_admin=new_admin
     )

@@ -127,29 +127,29 @@ def train(
     elif rows_are_people:
         schema = replace(schema, person=None, rows_are_people=True)
     schema.require_unit(f"the schema of {name}")
-    held = pooled(schema).read(rows, schema, required.target, required.labels)
-    asked: dict[str, Any] = {
+    silo_rows = pooled(schema).read(rows, schema, required.target, required.labels)
+    overrides: dict[str, Any] = {
         "kind": kind,
         "steps": steps,
         "quality_epsilon": quality_epsilon,
     }
-    asked = {key: value for key, value in asked.items() if value is not None}
+    overrides = {key: value for key, value in overrides.items() if value is not None}
     usual = RECIPES[schema.kind]
-    recipe = replace(usual, upright=upright or usual.upright, **asked)
+    recipe = replace(usual, upright=upright or usual.upright, **overrides)
     with open_ledger(ledger, silo, budget) as book:
         offers = train_offers(
             silo,
-            held,
+            silo_rows,
             book,
             required,
             budget=budget,
             run=f"exchange {name}",
             recipe=recipe,
         )
-        places = dict(zip(required.labels, file_names(required.labels), strict=True))
+        folders = dict(zip(required.labels, file_names(required.labels), strict=True))
         for offer in offers:
             folder = Generator.from_parts(offer).save(
-                to / places.get(offer.card["label"], ALL)
+                to / folders.get(offer.card["label"], ALL)
             )
             out.print(
                 f"{folder}: {at_price(offer.card['epsilon'], offer.card['delta'])}"
@@ -176,11 +176,11 @@ def push(
     generators = [Generator.load(folder) for folder in folders]
     with as_member(at, token_file, ca) as (client, name, _), transfers() as watch:
         for folder, generator in zip(folders, generators, strict=True):
-            said = client.push(name, generator, watch=watch(str(folder)))
-            cost = at_price(said["epsilon"], said["delta"])
+            offer = client.push(name, generator, watch=watch(str(folder)))
+            cost = at_price(offer["epsilon"], offer["delta"])
             out.print(
-                f"{folder} is on offer in {name}: {_class_word(said['label'])}, "
-                f"{cost}, {said['digest'][:12]}"
+                f"{folder} is on offer in {name}: {_class_word(offer['label'])}, "
+                f"{cost}, {offer['digest'][:12]}"
             )
 
 
@@ -195,7 +195,7 @@ def list_offers(
 ) -> None:
     """List the offers of the pool."""
     with as_member(at, token_file, ca) as (client, name, _):
-        chosen = _chosen(client.subscribe(name), label)
+        chosen = _parse_labels(client.subscribe(name), label)
         offers = client.offers(name, labels=chosen, silos=silo or (), epsilon=epsilon)
     cells = (
         (
@@ -246,13 +246,16 @@ def pull(
     with as_member(at, token_file, ca) as (client, name, _), transfers() as watch:
         required = client.subscribe(name)
         offers = client.offers(
-            name, labels=_chosen(required, label), silos=silo or (), epsilon=epsilon
+            name,
+            labels=_parse_labels(required, label),
+            silos=silo or (),
+            epsilon=epsilon,
         )
         if not offers:
             raise ConfigError("no offer fits this choice.")
         pulled = []
         for o in offers:
-            folder = to / "offers" / _place(o)
+            folder = to / "offers" / _offer_folder(o)
             pulled.append(
                 client.pull(name, o["digest"], to=folder, watch=watch(folder.name))
             )
@@ -303,7 +306,7 @@ def draw(
     ] = 1000,
     seed: Annotated[int | None, option("Draw the same images again.")] = None,
 ) -> None:
-    """Draw images with their classes. Sampler costs no privacy, however many are drawn.
+    """Sample images with their classes. Sampling costs no privacy, however many.
 
     The file holds the arrays `images` and, under the name of the pool's class, the
     class of each.
@@ -334,20 +337,20 @@ def draw(
     out.print(f"{rows:,} images and their classes written to {to}")
 
 
-def _chosen(required: "Requirements", words: list[str] | None) -> list[Any]:
+def _parse_labels(required: "Requirements", words: list[str] | None) -> list[Any]:
     """The classes that these words mean: a class may be a number or a truth value."""
-    known = {str(label): label for label in required.labels}
-    strange = [word for word in words or () if word not in known]
-    if strange:
-        hint = nearest(strange[0], known)
+    labels = {str(label): label for label in required.labels}
+    unknown = [word for word in words or () if word not in labels]
+    if unknown:
+        hint = nearest(unknown[0], labels)
         raise ConfigError(
-            f"there is no class {strange[0]!r}; the classes are "
-            f"{', '.join(known)}.{hint}"
+            f"there is no class {unknown[0]!r}; the classes are "
+            f"{', '.join(labels)}.{hint}"
         )
-    return [known[word] for word in words or ()]
+    return [labels[word] for word in words or ()]
 
 
-def _place(offer: Mapping[str, Any]) -> str:
+def _offer_folder(offer: Mapping[str, Any]) -> str:
     """The folder of a pulled offer. What an exchange says of it is not believed to be a
     name.
     """

@@ -19,7 +19,7 @@ from understudy.cli.terminal import plain as out
 from understudy.cli.terminal import plain_err as err
 from understudy.ground.check import plain_names
 from understudy.ground.errors import ArtefactError, ConfigError, Effect, PartyAway
-from understudy.network.status import FILE, Status, alive, read_status
+from understudy.network.status import FILE, Status, is_alive, read_status
 from understudy.runs.runfile import RunFile
 from understudy.runtime import DAYS, INVITED_DAYS
 
@@ -64,8 +64,8 @@ def init(
         f"{name} is created in {folder}. ca.key signs invitations: keep it safe, and "
         "offline when all have joined."
     )
-    for one in party or ():
-        _invited(authority, one, INVITED_DAYS)
+    for invited_party in party or ():
+        _invited(authority, invited_party, INVITED_DAYS)
 
 
 @app.command("invite")
@@ -222,19 +222,21 @@ def serve(
 
     file = RunFile.load(run, elsewhere=True)
     folder = federation.parent if federation.suffix == ".toml" else federation
-    place = file.path(file.out)
-    finished = (place / FILE).exists() and read_status(place)["state"] == "done"
+    run_folder = file.path(file.out)
+    finished = (run_folder / FILE).exists() and read_status(run_folder)[
+        "state"
+    ] == "done"
     if resume and finished:
-        out.print(f"The run in {place} is finished.")
+        out.print(f"The run in {run_folder} is finished.")
         return
-    if alive(place):
+    if is_alive(run_folder):
         raise ArtefactError(
-            f"{place} is in use: another `understudy serve` is at work on it.",
+            f"{run_folder} is in use: another `understudy serve` is at work on it.",
             effect=Effect.NOTHING_SENT,
         )
-    begun = (place / "contract.json").exists() and not finished
-    if begun:
-        err.print(f"Resuming the run in {place}.")
+    resumes = (run_folder / "contract.json").exists() and not finished
+    if resumes:
+        err.print(f"Resuming the run in {run_folder}.")
     signal.signal(signal.SIGTERM, _as_interrupt)  # a service is stopped, not killed
     with ExitStack() as stack:
 
@@ -246,7 +248,7 @@ def serve(
             result, where = serve_file(
                 file,
                 folder,
-                resume=resume or begun,
+                resume=resume or resumes,
                 listen=listen,
                 patience=patience,
                 away=away,
@@ -282,18 +284,18 @@ def _changes(path: Path) -> Callable[[], RunFile | None]:
     """Looks once a second whether the run file is another one that can be used; what is
     wrong with it is said once.
     """
-    seen = path.read_bytes()
-    then = time.monotonic()
+    last_text = path.read_bytes()
+    last_look = time.monotonic()
 
-    def look() -> RunFile | None:
-        nonlocal seen, then
-        if time.monotonic() < then + 1 or not path.exists():
+    def read_change() -> RunFile | None:
+        nonlocal last_text, last_look
+        if time.monotonic() < last_look + 1 or not path.exists():
             return None
-        then = time.monotonic()
-        found = path.read_bytes()
-        if found == seen:
+        last_look = time.monotonic()
+        text = path.read_bytes()
+        if text == last_text:
             return None
-        seen = found
+        last_text = text
         try:
             file = RunFile.load(path, elsewhere=True)
         except ConfigError as error:
@@ -302,7 +304,7 @@ def _changes(path: Path) -> Callable[[], RunFile | None]:
         err.print("The run file was changed: its new contract is offered.")
         return file
 
-    return look
+    return read_change
 
 
 def _as_interrupt(number: int, frame: FrameType | None) -> None:
@@ -320,7 +322,7 @@ def _showing_status(status: Status, names: tuple[str, ...]) -> Iterator[None]:
         from rich.live import Live
 
         with Live(
-            get_renderable=lambda: status_view(status.now()),
+            get_renderable=lambda: status_view(status.snapshot()),
             console=err,
             refresh_per_second=2,
         ):
@@ -329,24 +331,26 @@ def _showing_status(status: Status, names: tuple[str, ...]) -> Iterator[None]:
     stop = threading.Event()
 
     def follow() -> None:
-        said: tuple[Any, ...] = ()
+        last_shown: tuple[Any, ...] = ()
         while not stop.wait(0.2):
-            now = status.now()
-            signed = tuple(name for name in names if now["parties"][name]["signed"])
+            snapshot = status.snapshot()
+            signed = tuple(
+                name for name in names if snapshot["parties"][name]["signed"]
+            )
             missing = ", ".join(name for name in names if name not in signed)
-            rest = (
-                f": {now['error']}"
-                if now["error"]
+            remark = (
+                f": {snapshot['error']}"
+                if snapshot["error"]
                 else f": {missing} to sign"
                 if missing
                 else ""
             )
             # in the moment before it begins
-            waits_for_nobody = now["state"] == "waiting" and not rest
-            fresh = (now["state"], signed)
-            if fresh != said and not waits_for_nobody:
-                err.print(f"{now['state']} at port {now['port']}{rest}")
-                said = fresh
+            waits_for_nobody = snapshot["state"] == "waiting" and not remark
+            current = (snapshot["state"], signed)
+            if current != last_shown and not waits_for_nobody:
+                err.print(f"{snapshot['state']} at port {snapshot['port']}{remark}")
+                last_shown = current
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()

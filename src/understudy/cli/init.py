@@ -76,15 +76,18 @@ def init(
     from understudy.data.drafted import declaration
     from understudy.data.infer import write_draft
 
-    said = tables or ([] if yes else _ask_tables())
-    if not said:
+    named_tables = tables or ([] if yes else _ask_tables())
+    if not named_tables:
         raise ConfigError(
             "there is no table to begin with.", effect=Effect.NOTHING_WRITTEN
         )
     bases = _databases(
-        [one for one in said if is_url(one)], query or [], folder, ask=not yes
+        [name for name in named_tables if is_url(name)],
+        query or [],
+        folder,
+        ask=not yes,
     )
-    named = [*map(Path, (one for one in said if not is_url(one))), *bases]
+    named = [*map(Path, (name for name in named_tables if not is_url(name))), *bases]
     holders = {path.name.split(".")[0]: path for path in named}
     if len(holders) < len(named):
         raise ConfigError(
@@ -94,10 +97,10 @@ def init(
     plain_names(holders, "holder")
     files = {name: folder / f"{name}.toml" for name in holders}
     run = folder / "run.toml"
-    there = [file for file in (*files.values(), *bases, run) if file.exists()]
-    if there:
+    existing = [file for file in (*files.values(), *bases, run) if file.exists()]
+    if existing:
         raise ConfigError(
-            f"{there[0]} is there already. Choose another --folder.",
+            f"{existing[0]} is there already. Choose another --folder.",
             effect=Effect.NOTHING_WRITTEN,
         )
     folder.mkdir(parents=True, exist_ok=True)
@@ -105,20 +108,20 @@ def init(
     with _kept_if_all_goes_well(bases):
         for name, path in holders.items():
             source = with_missing(with_header(path, header), missing or [])
-            found = _drafted(path.name, source, person, rows_are_people, ask=not yes)
-            schemas[name] = found.schema
+            draft = _drafted(path.name, source, person, rows_are_people, ask=not yes)
+            schemas[name] = draft.schema
             if yes:
                 continue
             plain.print(PUBLIC.format(file=files[name]))
             if typer.confirm(
-                f"Is all of it publicly known, for {len(found.schema.columns)} columns",
+                f"Is all of it publicly known, for {len(draft.schema.columns)} columns",
                 default=False,
             ):
                 note = declaration(
-                    {"": found.schema}, by=HOLDER, because="said when it was drafted"
+                    {"": draft.schema}, by=HOLDER, because="said when it was drafted"
                 )
                 schemas[name] = replace(
-                    found.schema, origin="public", note=note, drafted=None
+                    draft.schema, origin="public", note=note, drafted=None
                 )
         target, epsilon = _purpose(schemas, target, epsilon, ask=not yes)
     for name, schema in schemas.items():
@@ -146,13 +149,14 @@ def _kept_if_all_goes_well(sources: dict[Path, TableSource]) -> Iterator[None]:
     left there after an error.
     """
     for file, source in sources.items():
-        told = {
+        reading = {
             key: value
             for key in ("table", "query", "password")
             if (value := getattr(source, key))
         }
         file.write_text(
-            "# How the rows are read; stays with their holder.\n" + tomli_w.dumps(told)
+            "# How the rows are read; stays with their holder.\n"
+            + tomli_w.dumps(reading)
         )
     try:
         yield
@@ -187,10 +191,10 @@ def _ask_tables() -> list[str]:
         "The tables, one of each holder: different columns of the same people, or the "
         "same columns of different people."
     )
-    found: list[str] = []
-    while path := ask_for(f"Table {len(found) + 1} (nothing when all are named)"):
-        found.append(path)
-    return found
+    paths: list[str] = []
+    while path := ask_for(f"Table {len(paths) + 1} (nothing when all are named)"):
+        paths.append(path)
+    return paths
 
 
 def _databases(
@@ -203,12 +207,12 @@ def _databases(
             "database needs one, in turn.",
             effect=Effect.NOTHING_WRITTEN,
         )
-    found: dict[Path, TableSource] = {}
-    for place, url in enumerate(urls):
+    sources: dict[Path, TableSource] = {}
+    for number, url in enumerate(urls):
         require_no_secret(url)
         query = (
-            queries[place]
-            if place < len(queries)
+            queries[number]
+            if number < len(queries)
             else typer.prompt(f"{url}: a table's name, or a query")
         )
         if re.fullmatch(r"[\w.]+", query):
@@ -228,8 +232,8 @@ def _databases(
                 f"{source.name}: the URL names no database.",
                 effect=Effect.NOTHING_WRITTEN,
             )
-        found[folder / f"{name}{SUFFIX}"] = source
-    return found
+        sources[folder / f"{name}{SUFFIX}"] = source
+    return sources
 
 
 def _drafted(
@@ -248,16 +252,16 @@ def _drafted(
     if person is None and not rows_are_people and ask:
         ids = id_names(names)
         question = f"{name}: which column says who a row is about (- for none)"
-        said = typer.prompt(question, default=likely_person(ids) if ids else "-")
-        person = None if said == "-" else said
+        answer = typer.prompt(question, default=likely_person(ids) if ids else "-")
+        person = None if answer == "-" else answer
         if person is None:
             rows_are_people = typer.confirm(
                 f"{name}: is every row another person", default=False
             )
-    found = draft(source, person, rows_are_people=rows_are_people, groups=True)
+    draft_schema = draft(source, person, rows_are_people=rows_are_people, groups=True)
     plain.print(f"\n{name}")
-    show_draft(found)
-    return found
+    show_draft(draft_schema)
+    return draft_schema
 
 
 def run_text(
@@ -274,7 +278,7 @@ def run_text(
     beneath it.
     """
 
-    def place(path: Path) -> str:
+    def relative_path(path: Path) -> str:
         full = path.resolve()
         home = folder.resolve()
         return str(full.relative_to(home) if full.is_relative_to(home) else full)
@@ -304,7 +308,7 @@ def run_text(
         lines += [
             "",
             f"[parties.{key}]",
-            line("table", place(table), "stays with its holder"),
+            line("table", relative_path(table), "stays with its holder"),
         ]
         if header is not None:
             lines += [line("header", header, "whether the first line holds names")]
@@ -317,7 +321,11 @@ def run_text(
                 )
             ]
         lines += [
-            line("schema", place(schemas[name]), "public: bounds, categories, kinds")
+            line(
+                "schema",
+                relative_path(schemas[name]),
+                "public: bounds, categories, kinds",
+            )
         ]
         lines += [line("epsilon", epsilon, "what this run may cost a person here")]
         lines += [line("delta", 1e-6, "well below one over the number of people")]

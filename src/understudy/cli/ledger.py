@@ -72,13 +72,13 @@ def ledger_show(
         entries = book.entries(merged=True)
         lines: list[tuple[str, ...]] = []
         for entry in entries[-last:] if last else entries:
-            when, run, what, *rest = entry.cells()
+            when, run, purpose, *figures = entry.cells()
             lines.append(
                 (
                     when[:16].replace("T", " "),
                     run,
-                    what if keys else re.sub(KEYS, "", what),
-                    *rest,
+                    purpose if keys else re.sub(KEYS, "", purpose),
+                    *figures,
                 )
             )
         (_as_table if out.width >= NARROW else _as_lines)(
@@ -118,14 +118,14 @@ def _as_table(title: str, rows: Iterable[tuple[str, ...]]) -> None:
 def _as_lines(title: str, rows: Iterable[tuple[str, ...]]) -> None:
     """The same for a terminal in which columns would be cut."""
     plain.print(title)
-    for when, run, what, uses, who, alone, total in rows:
+    for when, run, purpose, uses, people, own_price, total in rows:
         price = (
-            f"ε {alone} alone, {total} in all; {uses} uses, {who}"
+            f"ε {own_price} alone, {total} in all; {uses} uses, {people}"
             if uses
             else f"ε {total} in all"
         )
         plain.print(f"{when} UTC {run}".rstrip())
-        _print_wrapped(what, price, indent="  ")
+        _print_wrapped(purpose, price, indent="  ")
 
 
 @app.command("export")
@@ -189,11 +189,14 @@ def by_run(book: "Ledger") -> list[tuple[str, ...]]:
     entries = book.entries()
     rows = []
     for run in book.runs():
-        own = [entry for entry in entries if entry.run == run]
+        entries_of_run = [entry for entry in entries if entry.run == run]
         cost = epsilon(book.spend(run=run, against=budget.against), budget.delta)
-        times = [entry.when[:16].replace("T", " ") for entry in (own[0], own[-1])]
+        times = [
+            entry.when[:16].replace("T", " ")
+            for entry in (entries_of_run[0], entries_of_run[-1])
+        ]
         # none where it was refused after the alignment
-        charges = sum(entry.count > 0 for entry in own)
+        charges = sum(entry.count > 0 for entry in entries_of_run)
         rows.append((run, *times, f"{charges:,}", shown(cost)))
     return rows
 

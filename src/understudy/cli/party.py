@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from understudy.cli import terminal
-from understudy.cli.terminal import Certificate, Key, Proxied, argument, bar_of, option
+from understudy.cli.terminal import (
+    Certificate,
+    Key,
+    Proxied,
+    argument,
+    option,
+    progress_bar,
+)
 from understudy.cli.terminal import plain as out
 from understudy.cli.terminal import plain_err as err
 from understudy.data.reading.sources import source_at
@@ -234,8 +241,8 @@ def _collection_words(event: str, facts: Mapping[str, Any]) -> str:
     refused = ", ".join(
         f"{count:,} {why}" for why, count in sorted(facts["refused"].items())
     )
-    rest = f"; refused: {refused}." if refused else "."
-    return f"The collection is over: {facts['people']:,} uploads{rest}"
+    refusals = f"; refused: {refused}." if refused else "."
+    return f"The collection is over: {facts['people']:,} uploads{refusals}"
 
 
 def _sit_down(
@@ -255,12 +262,12 @@ def _sit_down(
     uploads in the party's home.
     """
     terminal.need_grpc()
-    from understudy.network.decisions import Queue
+    from understudy.network.decisions import DecisionQueue
     from understudy.network.holder import (
         aggregator_key,
-        at_home,
-        identity_of,
-        take_seat,
+        build_participant,
+        lock_home,
+        obtain_identity,
     )
     from understudy.runtime.contract import Policy
     from understudy.runtime.grpc.party import join as take_part
@@ -268,14 +275,14 @@ def _sit_down(
 
     shown = Invitation.load(invitation)
     rules = Policy.load(policy)
-    with at_home(home or Path(shown.party)) as folder:
+    with lock_home(home or Path(shown.party)) as folder:
         if table is None and receiver is None:
             err.print(
                 "Key of this aggregator, for the settings of a run: "
                 f"{aggregator_key(folder).public.hex()}"
             )
         log = WatchedLog(folder / "audit.jsonl", _hearer(patience))
-        queue = Queue(
+        queue = DecisionQueue(
             home=folder,
             show=lambda contract: _show_contract(contract, shown.party),
             prompt=_typed_answer(),
@@ -285,12 +292,12 @@ def _sit_down(
             if receiver is None
             else receiver(folder, rules, queue.stopped, log)
         )
-        with _interruptible(queue.stopped), bar_of() as watch, opened as box:
-            mine = identity_of(
+        with _interruptible(queue.stopped), progress_bar() as watch, opened as box:
+            identity = obtain_identity(
                 shown, folder, log=log, address=address, patience=patience
             )
-            seat = take_seat(
-                mine,
+            participant = build_participant(
+                identity,
                 table=table,
                 schema=schema,
                 policy=rules,
@@ -303,11 +310,11 @@ def _sit_down(
                 watch=watch,
                 box=box,
             )
-            book = str((ledger or folder / f"{mine.party}.ledger").resolve())
+            book = str((ledger or folder / f"{identity.party}.ledger").resolve())
             facts = {
-                "party": mine.party,
-                "federation": mine.federation,
-                "address": address or mine.address,
+                "party": identity.party,
+                "federation": identity.federation,
+                "address": address or identity.address,
             }
 
             def counts() -> dict[str, Any]:
@@ -316,12 +323,12 @@ def _sit_down(
             with Status(
                 folder, more=counts, role="party", book=book, **facts
             ) as status:
-                status.say(state="joined")
-                take_part(seat, address=address, patience=patience)
+                status.update(state="joined")
+                take_part(participant, address=address, patience=patience)
                 if box is not None:
                     box.forget()
-                status.say(state="done")
-        out.print(f"The run is over. {seat.ledger.summary()}")
+                status.update(state="done")
+        out.print(f"The run is over. {participant.ledger.summary()}")
 
 
 def approve(
@@ -339,17 +346,17 @@ def approve(
     """Accept or refuse the contracts that wait for a decision (policy: accept =
     "ask").
     """
-    from understudy.network.decisions import Queue, known_party
+    from understudy.network.decisions import DecisionQueue, read_party
 
-    queue = Queue(home=home)
-    party = known_party(home)
+    queue = DecisionQueue(home=home)
+    party = read_party(home)
     waiting = queue.waiting() if contract is None else [queue.find(contract)]
     if not waiting:
         out.print("No contract waits for a decision.")
-    for one in waiting:
-        _show_contract(one, party)
+    for waiting_contract in waiting:
+        _show_contract(waiting_contract, party)
         accept = not refuse and (yes or typer.confirm("Accept?"))
-        queue.decide(one, accept=accept)
+        queue.decide(waiting_contract, accept=accept)
         out.print("Accepted." if accept else "Refused.")
 
 
@@ -388,8 +395,8 @@ def _show_contract(contract: "Contract", party: str) -> None:
     from understudy.network.decisions import contract_words
 
     err.print("\nA contract waits for your decision:")
-    for what, meaning in contract_words(contract, party):
-        err.print(f"  {what:<11} {meaning}")
+    for label, meaning in contract_words(contract, party):
+        err.print(f"  {label:<11} {meaning}")
     if sys.stdin.isatty():
         err.print("Accept? [y/N] ", end="")
     else:
@@ -465,8 +472,10 @@ def count(
     """
     from understudy.data.reading.workers import count_until_over
 
-    number, _, of = part.partition("/")
-    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+    number, _, parts = part.partition("/")
+    if not (
+        number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)
+    ):
         raise ConfigError(
             f"--part is i/n, from 1/64 to 64/64, not {part!r}.",
             effect=Effect.NOTHING_COMPUTED,
@@ -474,7 +483,7 @@ def count(
     count_until_over(
         folder,
         int(number) - 1,
-        int(of),
+        int(parts),
         None if rows is None else source_at(rows),
         patience,
         say=err.print,

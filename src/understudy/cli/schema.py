@@ -71,22 +71,22 @@ def schema_check(
     rules = getattr(public, "rules", ())
     if rules:
         check_rules(public)  # type: ignore[arg-type]
-    found, said = kind.check(table, public)
-    for violation in found:
+    violations, remarks = kind.check(table, public)
+    for violation in violations:
         plain.print(str(violation))
-    wrong = sum(violation.error for violation in found)
-    if wrong:
-        err.print(f"{wrong:,} violations.")
+    n_errors = sum(violation.error for violation in violations)
+    if n_errors:
+        err.print(f"{n_errors:,} violations.")
         raise typer.Exit(1)
     out.print(f"{table.name} fits {schema.name}.")
-    for line in said:
+    for line in remarks:
         out.print(line)
     if rules:
         broken_by = _broken_by_people if kind.name == "visits" else _broken_by_rows
-        counts, rows, each = broken_by(table, public)
+        counts, rows, units = broken_by(table, public)
         for rule, count in zip(rules, counts, strict=True):
-            broken = f"{count:,} of {rows:,} {each} break it; what is drawn will not"
-            plain.print(f"Rule {rule}: {broken if count else f'all {each} keep it'}.")
+            broken = f"{count:,} of {rows:,} {units} break it; what is drawn will not"
+            plain.print(f"Rule {rule}: {broken if count else f'all {units} keep it'}.")
 
 
 def _broken_by_rows(source: Path, schema: Any) -> tuple[Iterable[int], int, str]:
@@ -154,27 +154,27 @@ def schema_infer(
             None if people is None else read(people), read(events), person
         )
         write_draft(schema, to)
-        for part, found in drafts.items():
+        for part, draft_of_part in drafts.items():
             plain.print(part)
-            show_draft(found)
+            show_draft(draft_of_part)
         order = f"Events are ordered by {schema.time}." if schema.time else schema.note
         plain.print(
             f"{order} most_events = {schema.most_events} is the most that a person "
             "has here."
         )
     else:
-        found = draft(
+        draft_of_part = draft(
             read(tables[0]), person=person, rows_are_people=rows_are_people, groups=True
         )
-        write_draft(found.schema, to)
-        show_draft(found)
+        write_draft(draft_of_part.schema, to)
+        show_draft(draft_of_part)
     out.print(
         f"Draft written to {to}. It was read from rows and is private: read its "
         "header before you continue."
     )
 
 
-def show_draft(found: "Draft") -> None:
+def show_draft(draft: "Draft") -> None:
     """A line for every column of the table: what it is taken for, or why it is left
     out, and what to decide.
     """
@@ -184,11 +184,11 @@ def show_draft(found: "Draft") -> None:
             c.kind,
             c.domain,
             "yes" if c.nullable else "",
-            found.remarks.get(c.name, ""),
+            draft.remarks.get(c.name, ""),
         )
-        for c in found.schema.columns
+        for c in draft.schema.columns
     ]
-    person = found.schema.person
+    person = draft.schema.person
     if person is not None:
         rows.insert(
             0,
@@ -197,10 +197,10 @@ def show_draft(found: "Draft") -> None:
                 "the person",
                 "",
                 "",
-                found.remarks.get(person, "never learned, never sampled"),
+                draft.remarks.get(person, "never learned, never sampled"),
             ),
         )
-    rows += [(name, "left out", "", "", why) for name, why in found.left_out.items()]
+    rows += [(name, "left out", "", "", why) for name, why in draft.left_out.items()]
     print_table(("column", "kind", "values", "missing", "to decide"), rows)
 
 
@@ -248,7 +248,8 @@ def schema_declare(
             )
             public: dict[str, Any] = {"origin": "public", "note": "", "drafted": None}
             tables: dict[str, Any] = {
-                key: replace(own, **public) for key, own in draft.tables.items()
+                key: replace(table_schema, **public)
+                for key, table_schema in draft.tables.items()
             }
             replace(draft, note=note, **tables).save(file)
         else:
@@ -423,22 +424,22 @@ def schema_levels(
         raise ConfigError(
             f"{folder} has the levels that its schema declares: none were bought."
         )
-    said = rehearsal_of(generator.card)
-    if said:
+    rehearsal = rehearsal_of(generator.card)
+    if rehearsal:
         raise PrivacyError(
-            f"{folder}: its levels are no public bins. {said}",
+            f"{folder}: its levels are no public bins. {rehearsal}",
             effect=Effect.NOTHING_WRITTEN,
         )
-    found = bought_bins(generator.levels)
+    binned = bought_bins(generator.levels)
     owners = generator.card.get("owners", {})
     if holder is not None:
-        names = [name for name in found.names if owners.get(name) == holder]
+        names = [name for name in binned.names if owners.get(name) == holder]
         if not names:
-            known = ", ".join(sorted(set(owners.values()))) or "nobody in particular"
-            raise ConfigError(f"no column is {holder}'s: they are of {known}.")
-        found = found.select(names)
+            holders = ", ".join(sorted(set(owners.values()))) or "nobody in particular"
+            raise ConfigError(f"no column is {holder}'s: they are of {holders}.")
+        binned = binned.select(names)
     replace(
-        found,
+        binned,
         note=f"Bins are levels that {generator.card.get('protocol', 'a run')} bought.",
     ).save(to)
     plain.print(

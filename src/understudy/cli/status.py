@@ -14,7 +14,12 @@ from rich.text import Text
 
 from understudy.cli.terminal import argument, need, option
 from understudy.cli.terminal import plain as out
-from understudy.network.status import GONE, OVER, party_word, read_status
+from understudy.network.status import (
+    FINAL_STATES,
+    STATES_WITHOUT_NEWS,
+    party_state,
+    read_status,
+)
 from understudy.privacy.accounts.budget import shown
 from understudy.report.words import format_bytes
 
@@ -32,7 +37,7 @@ def status(
     run ends.
     """
 
-    def now() -> dict[str, Any]:
+    def read_now() -> dict[str, Any]:
         found = read_status(folder)
         if found["role"] == "party" and Path(found["book"]).exists():
             from understudy.privacy.accounts.ledger import Ledger
@@ -42,14 +47,16 @@ def status(
         return found
 
     if once or not out.is_terminal:
-        out.print(status_view(now()))
+        out.print(status_view(read_now()))
         return
     from rich.live import Live
 
-    with Live(status_view(shown := now()), console=out, auto_refresh=False) as live:
-        while shown["state"] not in (*OVER, "silent"):
+    with Live(
+        status_view(shown := read_now()), console=out, auto_refresh=False
+    ) as live:
+        while shown["state"] not in (*FINAL_STATES, "silent"):
             time.sleep(1)
-            shown = now()
+            shown = read_now()
             live.update(status_view(shown), refresh=True)
 
 
@@ -122,7 +129,7 @@ def _parties(status: Mapping[str, Any]) -> Grid:
         )
     for name, party in status["parties"].items():
         spent = status.get("epsilon", {}).get(name)
-        word, mood = party_word(party, status["state"])
+        word, mood = party_state(party, status["state"])
         grid.add_row(
             Text(name),
             Text(word, style=_MOODS[mood]),
@@ -137,7 +144,7 @@ def _parties(status: Mapping[str, Any]) -> Grid:
 
 
 def _party(status: Mapping[str, Any]) -> str:
-    connected = status["connected"] and status["state"] not in GONE
+    connected = status["connected"] and status["state"] not in STATES_WITHOUT_NEWS
     line = (
         "over"
         if status["state"] == "done"
@@ -150,18 +157,18 @@ def _party(status: Mapping[str, Any]) -> str:
     up = format_bytes(status["up"])
     traffic = f"{status['asks']:,} asks, {down} in, {up} out"
     spent = f"; {status['ledger']}" if status.get("ledger") else ""
-    taken = (
+    uploads = (
         f"; {status['uploads']:,} uploads, {status['refused']:,} refused"
         if "uploads" in status
         else ""
     )
-    return f"{line}; {run}; {traffic}{taken}{spent}"
+    return f"{line}; {run}; {traffic}{uploads}{spent}"
 
 
-def _ago(now: float, then: float) -> str:
-    if not then:
+def _ago(now: float, earlier: float) -> str:
+    if not earlier:
         return ""
-    seconds = max(0, int(now - then))
+    seconds = max(0, int(now - earlier))
     return (
         time.strftime("%H:%M:%S", time.gmtime(seconds))
         if seconds < 86_400

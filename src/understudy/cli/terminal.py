@@ -172,8 +172,8 @@ def summary(result: "Result", folder: Path) -> None:
     fit = card.get("fit")
     if fit:
         plain.print(fit["said"])
-    for said in card.get("quality", {}).get("said", ()):
-        plain.print(said)
+    for words in card.get("quality", {}).get("said", ()):
+        plain.print(words)
     history = card.get("history")
     if history:
         out.print(
@@ -194,7 +194,7 @@ def summary(result: "Result", folder: Path) -> None:
 def training() -> Iterator["Callable[[Rounds], None] | None"]:
     """A bar while it trains; Ctrl-C ends in words."""
     try:
-        with bar_of() as watch:
+        with progress_bar() as watch:
             yield watch
     except KeyboardInterrupt:
         err.print(
@@ -205,7 +205,7 @@ def training() -> Iterator["Callable[[Rounds], None] | None"]:
 
 
 @contextmanager
-def bar_of() -> Iterator["Callable[[Rounds], None] | None"]:
+def progress_bar() -> Iterator["Callable[[Rounds], None] | None"]:
     """A bar of rounds, ε and time left, before it one of the ids that are masked, or of
     the parts of a long table that were read; quiet when not in a terminal.
     """
@@ -236,16 +236,16 @@ def bar_of() -> Iterator["Callable[[Rounds], None] | None"]:
                 rounds.stage, total=rounds.rounds, spent=""
             )
             bar.start()
-        over = rounds.done >= rounds.rounds
-        every = max(1, rounds.rounds // 50)
-        if rounds.stage == "training" and (over or rounds.done % every == 0):
+        finished = rounds.done >= rounds.rounds
+        step = max(1, rounds.rounds // 50)
+        if rounds.stage == "training" and (finished or rounds.done % step == 0):
             words = " ".join(
                 f"{name} ε={shown(value, 3)}"
                 for name, value in rounds.epsilon().items()
             )
             bar.update(task, spent=words)
         bar.update(task, completed=rounds.done)
-        if rounds.stage != "training" and over:
+        if rounds.stage != "training" and finished:
             bar.refresh()
             bar.remove_task(tasks.pop(rounds.stage))
             if not tasks:

@@ -42,17 +42,21 @@ def croissant(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
     distribution = [
         mlc.FileObject(
             ctx=ctx,
-            id=place,
-            name=place,
-            content_url=place,
+            id=path,
+            name=path,
+            content_url=path,
             encoding_formats=[PARQUET],
             sha256=digest,
         )
-        for place, digest in files.values()
+        for path, digest in files.values()
     ]
     records = []
-    for table, (place, _) in files.items():
-        mine = [(name, dtype) for one, name, dtype in facts.columns() if one == table]
+    for table, (path, _) in files.items():
+        columns_of_table = [
+            (name, dtype)
+            for of_table, name, dtype in facts.columns()
+            if of_table == table
+        ]
         fields = [
             mlc.Field(
                 ctx=ctx,
@@ -61,37 +65,39 @@ def croissant(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
                 data_types=[getattr(mlc.DataType, _data_type(dtype))],
                 source=mlc.Source(
                     ctx=ctx,
-                    file_object=place,
+                    file_object=path,
                     extract=mlc.Extract(ctx=ctx, column=name),
                 ),
             )
             for (name, dtype), plain in zip(
-                mine, file_names([name for name, _ in mine]), strict=True
+                columns_of_table,
+                file_names([name for name, _ in columns_of_table]),
+                strict=True,
             )
         ]
         records.append(
             mlc.RecordSet(ctx=ctx, id=labels[table], name=labels[table], fields=fields)
         )
-    made = mlc.Metadata(
+    metadata = mlc.Metadata(
         ctx=ctx,
         name=facts.title,
-        description=f"{about.description}. {_made_how(facts)}",
+        description=f"{about.description}. {_describe_origin(facts)}",
         license=[about.licence],
         url=about.url,
         version="1.0.0",
-        cite_as=f"{facts.title}, {facts.made.isoformat()}, {facts.code}",
+        cite_as=f"{facts.title}, {facts.date_made.isoformat()}, {facts.code}",
         creators=[
             mlc.Organization(ctx=ctx, name=name)
             for name in about.curators or facts.holders
         ],
-        date_published=datetime.combine(facts.made, time()),
+        date_published=datetime.combine(facts.date_made, time()),
         distribution=distribution,
         record_sets=records,
-        data_collection=f"Synthetic. {_made_how(facts)}",
+        data_collection=f"Synthetic. {_describe_origin(facts)}",
         data_use_cases=[about.intended_use],
         personal_sensitive_information=[f"No row is a person's. {facts.guesses}"],
     )
-    body = made.to_json()
+    body = metadata.to_json()
     body["@context"] |= {"prov": _PROV}
     body["prov:wasGeneratedBy"] = _provenance(facts)
     return json.dumps(body, indent=1, ensure_ascii=False, default=str) + "\n"
@@ -109,12 +115,12 @@ def _data_type(dtype: Any) -> str:
     return "TEXT"
 
 
-def _made_how(facts: Facts) -> str:
-    whose = "their holder" if len(facts.holders) == 1 else "their holders"
+def _describe_origin(facts: Facts) -> str:
+    owners = "their holder" if len(facts.holders) == 1 else "their holders"
     named = ", ".join(f"“{name}”" for name in facts.holders)
     return (
         f"Synthetic data by {facts.protocol} ({facts.code}), run {facts.run}, from "
-        f"rows that stay with {whose} ({named}): ε = {facts.worst:.4g} at δ = "
+        f"rows that stay with {owners} ({named}): ε = {facts.worst:.4g} at δ = "
         f"{facts.delta:g} ({facts.statement['adjacency']})."
     )
 
@@ -125,9 +131,9 @@ def _provenance(facts: Facts) -> dict[str, Any]:
         "@type": "prov:Activity",
         "@id": f"urn:understudy:run:{facts.run.replace(' ', '_')}",
         "name": f"Run {facts.run} of {facts.protocol}",
-        "prov:endedAtTime": facts.made.isoformat(),
+        "prov:endedAtTime": facts.date_made.isoformat(),
         "prov:used": [
-            {"@type": "prov:Entity", **_use_of(party)}
+            {"@type": "prov:Entity", **_party_entity(party)}
             for party in facts.statement["parties"]
         ],
         "prov:wasAssociatedWith": [
@@ -137,7 +143,7 @@ def _provenance(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _use_of(party: dict[str, Any]) -> dict[str, Any]:
+def _party_entity(party: dict[str, Any]) -> dict[str, Any]:
     uses = "; ".join(
         f"{use['count']:,} × {use['words']}" for use in party["uses"]["insider"]
     )
@@ -149,14 +155,14 @@ def _use_of(party: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def validate_croissant(place: Path) -> None:
+def validate_croissant(path: Path) -> None:
     """ValueError unless mlcroissant takes the record and reads the first rows through
     it.
     """
     import mlcroissant as mlc
 
     try:
-        dataset = mlc.Dataset(jsonld=str(place))
+        dataset = mlc.Dataset(jsonld=str(path))
         for records in dataset.metadata.record_sets:
             next(iter(dataset.records(records.id)))
     except (mlc.ValidationError, mlc.GenerationError) as error:
@@ -215,10 +221,10 @@ def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
     say(DCTERMS.title, Literal(facts.title, lang="en"))
     say(
         DCTERMS.description,
-        Literal(f"{about.description}. {_made_how(facts)}", lang="en"),
+        Literal(f"{about.description}. {_describe_origin(facts)}", lang="en"),
     )
     say(DCTERMS.identifier, Literal(facts.run))
-    say(DCTERMS.issued, Literal(facts.made.isoformat(), datatype=XSD.date))
+    say(DCTERMS.issued, Literal(facts.date_made.isoformat(), datatype=XSD.date))
     say(
         DCTERMS.publisher,
         node(
@@ -230,7 +236,11 @@ def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
         DCTERMS.provenance,
         node(
             DCTERMS.ProvenanceStatement,
-            {DCTERMS.description: Literal(f"{_made_how(facts)} {facts.guesses}")},
+            {
+                DCTERMS.description: Literal(
+                    f"{_describe_origin(facts)} {facts.guesses}"
+                )
+            },
         ),
     )
     for keyword in ("synthetic data", "differential privacy"):
@@ -325,7 +335,7 @@ def deployment_entry(facts: Facts) -> dict[str, Any]:
         "intended_use": about.intended_use,
         "data_product_type": product,
         "data_product_region": about.region,
-        "publication_date": facts.made.isoformat(),
+        "publication_date": facts.date_made.isoformat(),
     }
     return {
         "url_slug": re.sub(r"[^a-z0-9]+", "_", facts.run.lower()).strip("_") or "run",

@@ -214,7 +214,7 @@ def _audit(facts: Facts) -> str:
             "No audit of this run's settings lies beside it (`understudy audit` with "
             "its run file makes one)."
         )
-    found = (
+    observed = (
         "no amount of the claimed noise"
         if audit["observed"] is None
         else f"{audit['observed']:.3g}"
@@ -226,7 +226,7 @@ def _audit(facts: Facts) -> str:
     power = f"an ε up to {math.log(max(1.0, (1 - audit['delta'] - miss) / miss)):.2g}"
     return (
         f"On made-up rows, {audit['trials']:,} runs with and without one person show ε "
-        f"≥ {found} at {audit['confidence']:.0%} confidence, where ε ≤ "
+        f"≥ {observed} at {audit['confidence']:.0%} confidence, where ε ≤ "
         f"{audit['claimed']:.4g} was claimed: "
         f"{'within' if audit['passed'] else 'BEYOND'} the claim. With so many runs it "
         f"could have seen {power}."
@@ -236,7 +236,8 @@ def _audit(facts: Facts) -> str:
 def checklist_page(answers: list[Answer], title: str) -> str:
     """Both lists as one page, without scripts and requests."""
     lists = {
-        name: [one for one in answers if one.list == name] for name in (NIST, EUROPE)
+        name: [answer for answer in answers if answer.list == name]
+        for name in (NIST, EUROPE)
     }
     return (
         template_environment(Path(__file__).parent)

@@ -91,8 +91,10 @@ def _differences(stated: Any, derived: Any, path: tuple[str, ...]) -> Iterator[s
         if not isinstance(stated, list) or len(stated) != len(derived):
             yield f"{where} has another length than follows from the uses."
             return
-        for number, (one, other) in enumerate(zip(stated, derived, strict=True)):
-            yield from _differences(one, other, (*path, str(number)))
+        for number, (stated_item, derived_item) in enumerate(
+            zip(stated, derived, strict=True)
+        ):
+            yield from _differences(stated_item, derived_item, (*path, str(number)))
     elif (
         "budget" not in path
         and any(name in path for name in _AT_LEAST)
@@ -115,11 +117,11 @@ def _rounds_beyond_uses(statement: PrivacyStatement) -> Iterator[str]:
     stands among those that differ.
     """
     for party in statement.parties:
-        most = len(party.each) or max(1, sum(party.insider.values()))
-        if party.rounds > most:
+        max_rounds = len(party.each) or max(1, sum(party.insider.values()))
+        if party.rounds > max_rounds:
             yield (
                 f"{party.name}: {party.rounds:,} rounds are stated, and its uses "
-                f"allow {most:,}."
+                f"allow {max_rounds:,}."
             )
 
 
@@ -138,7 +140,7 @@ def _is_at_least(stated: Any, derived: float | None) -> bool:
     )
 
 
-def witness(book: Ledger, run: str) -> dict[str, Any]:
+def ledger_witness(book: Ledger, run: str) -> dict[str, Any]:
     """What a ledger holds for a run: every paid entry, the spend of the person with the
     highest one in both views, and how the price is to be read. It names nobody, and
     says of an entry only whether everyone was charged.
@@ -166,33 +168,33 @@ def _texts(spend: Spend) -> dict[str, int]:
 
 
 def require_witnessed(
-    name: str, said: Any, stated: Mapping[str, Any], protocol: str
+    name: str, witness: Any, stated: Mapping[str, Any], protocol: str
 ) -> None:
-    """EvidenceError unless what a holder's ledger says (`witness`) bears out all that
-    is stated of this holder.
+    """EvidenceError unless what a holder's ledger says (`ledger_witness`) bears out all
+    that is stated of this holder.
     """
-    mine = [party for party in stated["parties"] if party["name"] == name]
-    if len(mine) != 1:
+    own_parts = [party for party in stated["parties"] if party["name"] == name]
+    if len(own_parts) != 1:
         raise EvidenceError(f"{name} is no holder of this run.")
-    (party,) = mine
+    (party,) = own_parts
     try:
         for view in VIEWS:
-            _require_paid(name, view, said, party)
-        terms = [dict(one) for one in said["terms"]]
+            _require_paid(name, view, witness, party)
+        terms = [dict(term) for term in witness["terms"]]
         if not terms:
             raise EvidenceError(
                 f"{name}: its ledger does not say how the price of this run is to be "
                 "read, as ledgers of earlier "
                 "versions do not: make the release again to have evidence of it."
             )
-        for one in terms:
-            _require_terms(name, one, stated, party, protocol)
-        if party["people"] not in [one["people"] for one in terms]:
+        for term in terms:
+            _require_terms(name, term, stated, party, protocol)
+        if party["people"] not in [term["people"] for term in terms]:
             raise EvidenceError(
                 f"{name}: its ledger has another number of people than is stated."
             )
         if party["budget"] not in [
-            budget for one in terms for budget in one["budgets"]
+            budget for term in terms for budget in term["budgets"]
         ]:
             raise EvidenceError(
                 f"{name}: its ledger allowed this run another budget than is stated."
@@ -206,14 +208,14 @@ def require_witnessed(
 
 
 def _require_paid(
-    name: str, view: str, said: Mapping[str, Any], party: Mapping[str, Any]
+    name: str, view: str, witness: Mapping[str, Any], party: Mapping[str, Any]
 ) -> None:
     """All uses that are stated in this view, and nothing else, stand in the ledger."""
     used = Counter(
         {str(use["event"]): int(use["count"]) for use in party["uses"][view]}
     )
     paid = Counter(
-        {str(event): int(count) for event, count in said["spend"][view].items()}
+        {str(event): int(count) for event, count in witness["spend"][view].items()}
     )
     unpaid = used - paid
     if unpaid:
@@ -221,15 +223,15 @@ def _require_paid(
             f"{name}: {sum(unpaid.values()):,} uses of its rows are stated that no "
             "entry of its ledger pays for."
         )
-    unsaid = paid - used
-    if unsaid:
+    unstated = paid - used
+    if unstated:
         raise EvidenceError(
-            f"{name}: its ledger paid for {sum(unsaid.values()):,} uses of its rows "
+            f"{name}: its ledger paid for {sum(unstated.values()):,} uses of its rows "
             f"that are not stated against an {view}."
         )
     everyone = Counter[str]()
     anybody = Counter[str]()
-    for receipt in said["receipts"]:
+    for receipt in witness["receipts"]:
         uses = {
             str(event): int(count)
             for event, count in receipt["uses"]["insider"].items()
@@ -282,8 +284,8 @@ def _require_terms(
             f"{name}: its ledger says that this run was a rehearsal: it is evidence "
             "of nothing."
         )
-    said = "\n".join(map(str, stated["outside"]))
-    lacking = [line for line in terms["drafted"] if line not in said]
+    stated_outside = "\n".join(map(str, stated["outside"]))
+    lacking = [line for line in terms["drafted"] if line not in stated_outside]
     if lacking:
         raise EvidenceError(
             f"{name}: it is not stated where its schema comes from: {lacking[0]}."
@@ -300,17 +302,17 @@ def require_same_card(folder: Path, stated: Mapping[str, Any]) -> str:
     price as privacy.json.
     """
     cards = [folder / home / "card.json" for home in ("generator", "model")]
-    found = [place for place in cards if place.is_file()]
-    if len(found) != 1:
+    existing = [card_file for card_file in cards if card_file.is_file()]
+    if len(existing) != 1:
         raise EvidenceError(
             f"{folder}: there is no card of a generator or a model, or there are two."
         )
     try:
-        card = read_json(found[0])
+        card = read_json(existing[0])
         protocol = str(card["protocol"])
         price = card["privacy"]
     except (OSError, *_DAMAGED) as error:
-        raise EvidenceError(f"{found[0]} cannot be read ({error!r}).") from error
+        raise EvidenceError(f"{existing[0]} cannot be read ({error!r}).") from error
     if price != stated:
         raise EvidenceError(
             f"{folder}: privacy.json and the card state different prices: one of them "

@@ -68,7 +68,9 @@ class ReleaseDescription:
                 else (value,)
             )
             if not isinstance(texts, tuple) or not all(
-                isinstance(text, str) and _clean(text) and 0 < len(text) <= _LONGEST
+                isinstance(text, str)
+                and _is_clean_text(text)
+                and 0 < len(text) <= _LONGEST
                 for text in texts
             ):
                 raise ConfigError(
@@ -119,7 +121,7 @@ class Facts:
     versions: tuple[tuple[str, str], ...]
 
     @property
-    def made(self) -> date:
+    def date_made(self) -> date:
         return self.written.date()
 
     @property
@@ -134,8 +136,8 @@ class Facts:
     def epsilon(self) -> dict[str, float]:
         prices = self.statement["person"]["epsilon"]
         return {
-            who: math.inf if prices[who] is None else float(prices[who])
-            for who in AGAINST
+            view: math.inf if prices[view] is None else float(prices[view])
+            for view in AGAINST
         }
 
     def against(self) -> list[str]:
@@ -143,13 +145,13 @@ class Facts:
         one.
         """
         prices = {
-            who: price
-            for who, price in self.epsilon.items()
-            if len(self.holders) > 1 or who != "another_party"
+            view: price
+            for view, price in self.epsilon.items()
+            if len(self.holders) > 1 or view != "another_party"
         }
         return [
-            f"{AGAINST[who]}: ε = {price:.4g} at δ = {self.delta:g}"
-            for who, price in prices.items()
+            f"{AGAINST[view]}: ε = {price:.4g} at δ = {self.delta:g}"
+            for view, price in prices.items()
         ]
 
     @property
@@ -158,10 +160,10 @@ class Facts:
 
     @property
     def guesses(self) -> str:
-        said = stated_guess(self.statement).in_words(self.statement["adjacency"])
+        words = stated_guess(self.statement).in_words(self.statement["adjacency"])
         if self.unit == "person":
-            return said
-        return f"{said} Outside of that is {SEVERAL.format(units=PLURALS[self.unit])}."
+            return words
+        return f"{words} Outside of that is {SEVERAL.format(units=PLURALS[self.unit])}."
 
     @property
     def unit(self) -> str:
@@ -214,13 +216,13 @@ class Facts:
     def schema_origin(self) -> str:
         """Where bounds, categories and bins come from, in a sentence or more."""
         if self.drafted:
-            said = "; ".join(
+            drafts = "; ".join(
                 text.removeprefix(HOW_DRAFTED).strip().replace(" came to be", "")
                 for text in self.drafted
             )
             return (
                 "A schema was drafted from rows and declared to be public, which "
-                f"nobody has checked. {said}."
+                f"nobody has checked. {drafts}."
             )
         if getattr(self.artefacts.described, "origin", "public") == "public":
             return "The schema is public, or its purchase is among the uses above."
@@ -261,7 +263,7 @@ class Facts:
 def read_facts(
     folder: str | Path,
     about: ReleaseDescription | None = None,
-    said: Mapping[str, Any] | None = None,
+    writer_words: Mapping[str, Any] | None = None,
 ) -> Facts:
     """The facts of the run in this folder; `said` are those that an earlier writer
     added (`words_of_writer`).
@@ -293,13 +295,13 @@ def read_facts(
         protocol=run.protocol,
         artefacts=run,
         statement=run.privacy,
-        **_writer(about or ReleaseDescription())
-        if said is None
-        else _earlier_writer(said),
+        **_current_writer(about or ReleaseDescription())
+        if writer_words is None
+        else _earlier_writer(writer_words),
     )
     try:
         plain_names([facts.run, *facts.holders], "run or holder", effect=NOTHING)
-        plain = all(_clean(name) for _, name, _ in facts.columns())
+        plain = all(_is_clean_text(name) for _, name, _ in facts.columns())
         if not plain or not math.isfinite(facts.worst):
             raise ArtefactError(
                 f"{run.folder}: it has no finite price, or a column's name holds "
@@ -315,28 +317,28 @@ def read_facts(
     return facts
 
 
-def _writer(about: ReleaseDescription) -> dict[str, Any]:
+def _current_writer(about: ReleaseDescription) -> dict[str, Any]:
     """Of whoever writes now."""
-    now = datetime.now(UTC).replace(microsecond=0)
-    return {"about": about, "written": now, "versions": tuple(installed_versions())}
+    written = datetime.now(UTC).replace(microsecond=0)
+    return {"about": about, "written": written, "versions": tuple(installed_versions())}
 
 
-def _earlier_writer(said: Mapping[str, Any]) -> dict[str, Any]:
+def _earlier_writer(writer_words: Mapping[str, Any]) -> dict[str, Any]:
     """What `words_of_writer` gave. ArtefactError for anything else: names of libraries
     and their versions, no text.
     """
     try:
-        known_keys(said, ["about", "written", "versions"], "keys")
-        written = datetime.fromisoformat(said["written"])
-        versions = said["versions"]
+        known_keys(writer_words, ["about", "written", "versions"], "keys")
+        written = datetime.fromisoformat(writer_words["written"])
+        versions = writer_words["versions"]
         if written.tzinfo != UTC:
             raise ValueError("the time is not in UTC")
         known_keys(versions, ["Python", *LIBRARIES], "libraries")
         if "understudy" not in versions or not all(
-            _VERSION.fullmatch(one) for one in versions.values()
+            _VERSION.fullmatch(version) for version in versions.values()
         ):
             raise ValueError("a version is none")
-        about = ReleaseDescription.from_dict(said["about"])
+        about = ReleaseDescription.from_dict(writer_words["about"])
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
         raise ArtefactError(
             f"what is said of who wrote the evidence cannot be read ({error})."
@@ -344,7 +346,7 @@ def _earlier_writer(said: Mapping[str, Any]) -> dict[str, Any]:
     return {"about": about, "written": written, "versions": tuple(versions.items())}
 
 
-def _clean(text: str) -> bool:
+def _is_clean_text(text: str) -> bool:
     """No control characters, and none that turn a line around; line breaks and tabs are
     no text of ours.
     """

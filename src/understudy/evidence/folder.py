@@ -52,14 +52,16 @@ def write_evidence(
         raise ArtefactError(f"{out} is there already.", effect=NOTHING)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=".evidence-") as place:
-            folder = Path(place) / "evidence"
+        with tempfile.TemporaryDirectory(
+            dir=out.parent, prefix=".evidence-"
+        ) as temporary:
+            folder = Path(temporary) / "evidence"
             folder.mkdir()
             _copy(facts.artefacts.folder, folder)
-            said = (
+            about_text = (
                 json.dumps(facts.words_of_writer(), indent=1, ensure_ascii=False) + "\n"
             )
-            (folder / ABOUT).write_text(said, encoding="utf-8")
+            (folder / ABOUT).write_text(about_text, encoding="utf-8")
             for name, text in derived_files(folder).items():
                 (folder / name).write_text(text, encoding="utf-8")
             _validate(folder)
@@ -74,17 +76,17 @@ def write_evidence(
 def _copy(source: Path, folder: Path) -> None:
     """What the run published, and nothing else; a link is not followed."""
     for name in _PUBLISHED:
-        here = source / name
-        if here.is_symlink() or (
-            here.is_dir() and any(one.is_symlink() for one in here.rglob("*"))
+        path = source / name
+        if path.is_symlink() or (
+            path.is_dir() and any(child.is_symlink() for child in path.rglob("*"))
         ):
             raise ArtefactError(
-                f"{here}: it is, or holds, a link to somewhere else.", effect=NOTHING
+                f"{path}: it is, or holds, a link to somewhere else.", effect=NOTHING
             )
-        if here.is_dir():
-            shutil.copytree(here, folder / name)
-        elif here.exists():
-            shutil.copyfile(here, folder / name)
+        if path.is_dir():
+            shutil.copytree(path, folder / name)
+        elif path.exists():
+            shutil.copyfile(path, folder / name)
 
 
 def derived_files(folder: Path) -> dict[str, str]:
@@ -99,10 +101,10 @@ def derived_files(folder: Path) -> dict[str, str]:
     import yaml
 
     try:
-        said = read_json(folder / ABOUT)
+        writer_words = read_json(folder / ABOUT)
     except (OSError, ValueError) as error:
         raise ArtefactError(f"{folder / ABOUT} cannot be read ({error}).") from error
-    facts = read_facts(folder, said=said)
+    facts = read_facts(folder, writer_words=writer_words)
     files = {
         table: (name, hashlib.sha256((folder / name).read_bytes()).hexdigest())
         for table in facts.artefacts.synthetic_tables or {}
@@ -147,26 +149,26 @@ def require_derived(folder: Path, names: Collection[str]) -> None:
     lacking = sorted(derived.keys() - set(names))
     if lacking:
         raise EvidenceError(f"{folder}: {', '.join(lacking)} is missing.")
-    known = {ABOUT, *derived}
+    expected = {ABOUT, *derived}
     foreign = sorted(
         name
         for name in names
-        if name not in known and name.split("/")[0] not in _PUBLISHED
+        if name not in expected and name.split("/")[0] not in _PUBLISHED
     )
     if foreign:
         raise EvidenceError(
             f"{folder}: {', '.join(foreign)} follows from nothing that the run "
             "published."
         )
-    others = [
+    changed = [
         name
         for name, text in derived.items()
         if (folder / name).read_bytes() != text.encode()
     ]
-    if others:
+    if changed:
         written = dict(read_json(folder / ABOUT)["versions"])
         raise EvidenceError(
-            f"{folder}: {', '.join(others)} is not what follows from privacy.json and "
+            f"{folder}: {', '.join(changed)} is not what follows from privacy.json and "
             "the artefacts: it was changed, or written by other code (understudy "
             f"{written['understudy']}; compare with that version)."
         )
@@ -186,8 +188,11 @@ def _readme(facts: Facts, questions: list[str]) -> str:
         f"{name.replace('_', ' ')} (in the file given by --about)"
         for name in facts.about.blanks()
     ]
-    said = "\n".join(f"- {one}" for one in [*open_facts, *questions])
+    open_questions = "\n".join(f"- {blank}" for blank in [*open_facts, *questions])
     text = Path(__file__).with_name("readme.md").read_text(encoding="utf-8")
     return text.format(
-        run=facts.run, guesses=facts.guesses, said=said, signatures=SIGNATURES
+        run=facts.run,
+        guesses=facts.guesses,
+        questions=open_questions,
+        signatures=SIGNATURES,
     )

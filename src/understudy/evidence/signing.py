@@ -36,10 +36,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 
 from understudy.evidence.claims import (
     EvidenceError,
+    ledger_witness,
     require_same_card,
     require_true,
     require_witnessed,
-    witness,
 )
 from understudy.evidence.facts import SIGNATURES
 from understudy.evidence.folder import require_derived
@@ -53,14 +53,14 @@ HUB = "hub"
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:understudy:release:v2"
 PAYLOAD = "application/vnd.in-toto+json"
-MADE = (
+REQUIRED_FILES = (
     "run.json",
     "privacy.json",
     "about.json",
     "deployment.yaml",
     "checklist.json",
 )  # what every folder of evidence has
-_MOST = 4 << 20  # bytes of an envelope
+_MAX_ENVELOPE = 4 << 20  # bytes of an envelope
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,13 @@ def statement_to_sign(
     hold its uses, or else the hub.
     """
     folder = Path(folder)
-    run, stated, protocol = _stated(folder)
+    run, stated, protocol = _read_statement(folder)
     name = HUB
     said = None
     if ledger is not None:
         with Ledger(ledger) as book:
             name = book.holder
-            said = witness(book, run)
+            said = ledger_witness(book, run)
         require_witnessed(name, said, stated, protocol)
     plain_name(signer=name)
     digests = _digests(folder)
@@ -182,9 +182,9 @@ def verify_folder(folder: str | Path, trusted: str | Path) -> Verified:
     (NAME.pem) in the folder `trusted`.
     """
     folder = Path(folder)
-    run, stated, protocol = _stated(folder)
+    run, stated, protocol = _read_statement(folder)
     digests = _digests(folder)
-    keys = _trusted(Path(trusted))
+    keys = _load_trusted_keys(Path(trusted))
     envelopes = envelopes_in(folder)
     holders = [str(party["name"]) for party in stated["parties"]]
     lacking = [name for name in holders if name not in envelopes]
@@ -195,11 +195,14 @@ def verify_folder(folder: str | Path, trusted: str | Path) -> Verified:
         raise EvidenceError(
             f"{folder}: {', '.join(foreign)} signed, and is no holder of this run."
         )
-    for name, place in envelopes.items():
-        body = _opened(place, name, keys)
+    for name, envelope in envelopes.items():
+        body = _open_envelope(envelope, name, keys)
         _require_same(
             name,
-            {one["name"]: one["digest"]["sha256"] for one in body["subject"]},
+            {
+                subject["name"]: subject["digest"]["sha256"]
+                for subject in body["subject"]
+            },
             digests,
         )
         predicate = body["predicate"]
@@ -209,7 +212,8 @@ def verify_folder(folder: str | Path, trusted: str | Path) -> Verified:
             or predicate.get("rehearsal") is not None
         ):
             raise EvidenceError(
-                f"{place}: it is signed for another holder, another run or a rehearsal."
+                f"{envelope}: it is signed for another holder, another run or a "
+                "rehearsal."
             )
         if name in holders:
             require_witnessed(name, predicate.get("ledger"), stated, protocol)
@@ -220,35 +224,35 @@ def verify_folder(folder: str | Path, trusted: str | Path) -> Verified:
 def envelopes_in(folder: Path) -> dict[str, Path]:
     """Who is said to have signed, each with the envelope, unchecked."""
     return {
-        place.name.removesuffix(".dsse.json"): place
-        for place in sorted((folder / SIGNATURES).glob("*"))
+        path.name.removesuffix(".dsse.json"): path
+        for path in sorted((folder / SIGNATURES).glob("*"))
     }
 
 
 def _digests(folder: Path) -> dict[str, str]:
     """The digest of every file but the signatures."""
-    found = {}
-    for place in sorted(folder.rglob("*")):
-        name = place.relative_to(folder).as_posix()
-        if place.is_symlink():
+    digests = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
             raise EvidenceError(f"{folder}: {name} is a link, and evidence holds none.")
-        if place.is_file() and not name.startswith(f"{SIGNATURES}/"):
+        if path.is_file() and not name.startswith(f"{SIGNATURES}/"):
             try:
-                with place.open("rb") as file:
-                    found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+                with path.open("rb") as file:
+                    digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError as error:
                 raise EvidenceError(
                     f"{folder}: {name} cannot be read ({error.strerror})."
                 ) from None
-    return found
+    return digests
 
 
-def _stated(folder: Path) -> tuple[str, Mapping[str, Any], str]:
+def _read_statement(folder: Path) -> tuple[str, Mapping[str, Any], str]:
     """The run, its statement, and its protocol. EvidenceError where the folder is no
     evidence, is of a rehearsal, or states a price that its own uses contradict.
     """
     try:
-        missing = [name for name in MADE if not (folder / name).is_file()]
+        missing = [name for name in REQUIRED_FILES if not (folder / name).is_file()]
         if missing:
             raise EvidenceError(
                 f"{folder} is no folder of evidence: it has no {', '.join(missing)}."
@@ -272,61 +276,64 @@ def _stated(folder: Path) -> tuple[str, Mapping[str, Any], str]:
 
 
 def _require_same(
-    name: str, signed: Mapping[str, str], found: Mapping[str, str]
+    name: str, signed: Mapping[str, str], present: Mapping[str, str]
 ) -> None:
-    for what, places in {
-        "was added": found.keys() - signed.keys(),
-        "is missing": signed.keys() - found.keys(),
+    for change, names in {
+        "was added": present.keys() - signed.keys(),
+        "is missing": signed.keys() - present.keys(),
         "was changed": {
-            place
-            for place in found.keys() & signed.keys()
-            if found[place] != signed[place]
+            name_of_file
+            for name_of_file in present.keys() & signed.keys()
+            if present[name_of_file] != signed[name_of_file]
         },
     }.items():
-        if places:
+        if names:
             raise EvidenceError(
-                f"{', '.join(sorted(places))} {what} since {name} signed."
+                f"{', '.join(sorted(names))} {change} since {name} signed."
             )
 
 
-def _opened(place: Path, name: str, keys: Mapping[str, Any]) -> Mapping[str, Any]:
+def _open_envelope(path: Path, name: str, keys: Mapping[str, Any]) -> Mapping[str, Any]:
     """The statement in an envelope that the key trusted for this name signed."""
     from securesystemslib.dsse import Envelope
     from securesystemslib.exceptions import Error
 
     if name not in keys:
         raise EvidenceError(
-            f"{place}: no key is trusted for {name}: put {name}.pub or {name}.pem "
+            f"{path}: no key is trusted for {name}: put {name}.pub or {name}.pem "
             "among the trusted keys."
         )
     try:
-        if place.stat().st_size > _MOST:
+        if path.stat().st_size > _MAX_ENVELOPE:
             raise ValueError("it is too long")
-        envelope = Envelope.from_dict(read_json(place))
+        envelope = Envelope.from_dict(read_json(path))
         if envelope.payload_type != PAYLOAD:
             raise ValueError("it holds no in-toto statement")
         envelope.verify([keys[name]], 1)
         body = json.loads(envelope.payload)
         if body["_type"] != STATEMENT or body["predicateType"] != PREDICATE:
             raise ValueError("it holds another kind of statement")
-        _ = [one["digest"]["sha256"] for one in body["subject"]], body["predicate"].get
+        _ = (
+            [subject["digest"]["sha256"] for subject in body["subject"]],
+            body["predicate"].get,
+        )
     except (Error, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise EvidenceError(
-            f"{place}: {name}'s signature does not hold ({error})."
+            f"{path}: {name}'s signature does not hold ({error})."
         ) from error
     return dict(body)
 
 
-def _trusted(folder: Path) -> dict[str, Any]:
+def _load_trusted_keys(folder: Path) -> dict[str, Any]:
     from securesystemslib.signer._key import SSlibKey
 
-    found = {}
-    for place in sorted([*folder.glob("*.pub"), *folder.glob("*.pem")]):
+    keys = {}
+    for path in sorted([*folder.glob("*.pub"), *folder.glob("*.pem")]):
         try:
-            pem = place.read_bytes()
+            pem = path.read_bytes()
             if b"PRIVATE KEY" in pem:
                 raise ConfigError(
-                    f"{place} holds a private key: only its owner may have it. Put "
+                    f"{path} holds a private key: only its owner may have it. Put "
                     "its .pub here."
                 )
             key = (
@@ -336,18 +343,17 @@ def _trusted(folder: Path) -> dict[str, Any]:
             )
             if not isinstance(key, Ed25519PublicKey | EllipticCurvePublicKey):
                 raise ConfigError(
-                    f"{place}: only Ed25519 keys and those of elliptic curves are "
-                    "taken."
+                    f"{path}: only Ed25519 keys and those of elliptic curves are taken."
                 )
-            found[place.stem] = SSlibKey.from_crypto(key)
+            keys[path.stem] = SSlibKey.from_crypto(key)
         except ConfigError:
             raise
         except (OSError, ValueError, UnsupportedAlgorithm) as error:
             raise ConfigError(
-                f"{place} is neither a public key nor a certificate."
+                f"{path} is neither a public key nor a certificate."
             ) from error
-    if not found:
+    if not keys:
         raise ConfigError(
             f"{folder} holds no public keys (NAME.pub) or certificates (NAME.pem)."
         )
-    return found
+    return keys

@@ -26,7 +26,7 @@ from understudy.runtime.identity import Invitation
 
 
 @dataclass(kw_only=True)
-class Queue:
+class DecisionQueue:
     """Contracts that wait for a person: asked by `prompt`, which returns None until
     something is said, or `decide`d.
     """
@@ -43,9 +43,9 @@ class Queue:
         self.show(contract)
         try:
             while not decided.exists():
-                said = None if self.prompt is None else self.prompt()
-                if said is not None:
-                    self.decide(contract, accept=said)
+                decision = None if self.prompt is None else self.prompt()
+                if decision is not None:
+                    self.decide(contract, accept=decision)
                 elif contract.digest in self._withdrawn or self.stopped.wait(0.3):
                     return False
             return decided.read_text(encoding="utf-8") == "accepted"
@@ -73,13 +73,13 @@ class Queue:
         return accepted
 
     def waiting(self) -> list[Contract]:
-        found = []
+        contracts = []
         for file in sorted((self.home / "waiting").glob("*.json")):
             with suppress(FileNotFoundError):  # decided in this moment
-                found.append(Contract.from_text(file.read_text(encoding="utf-8")))
+                contracts.append(Contract.from_text(file.read_text(encoding="utf-8")))
         return [
             contract
-            for contract in found
+            for contract in contracts
             if not self._files(contract.digest)[1].exists()
         ]
 
@@ -117,7 +117,7 @@ def contract_words(contract: Contract, party: str) -> list[tuple[str, str]]:
     """A contract as a holder reads it: what, and what that means here."""
     budget = contract.budgets[party]
     price = "without limit" if budget.epsilon == math.inf else str(budget)
-    others = ", ".join(name for name in contract.parties if name != party)
+    other_parties = ", ".join(name for name in contract.parties if name != party)
     unit = contract.protects
     several = "" if unit == "person" else f"; {SEVERAL.format(units=PLURALS[unit])}"
     return [
@@ -125,13 +125,13 @@ def contract_words(contract: Contract, party: str) -> list[tuple[str, str]]:
         ("run", contract.run),
         ("protocol", contract.protocol),
         ("settings", json.dumps(dict(contract.settings), ensure_ascii=False)),
-        ("with", others or "nobody else"),
+        ("with", other_parties or "nobody else"),
         ("price here", f"at most {price}, for each {contract.protects}{several}"),
         ("digest", contract.digest),
     ]
 
 
-def known_party(home: Path) -> str:
+def read_party(home: Path) -> str:
     try:
         return Invitation.load(home / "identity.toml").party
     except ConfigError:

@@ -5,8 +5,8 @@ The apps that it runs are `understudy.network.flower:server` and
 `understudy.network.flower:client`. A bundle for `flwr run` is a pyproject.toml that
 names them (`docs/flower.md`); the code is what is installed at the server and at every
 node. A node's configuration names its holder's `seat` file
-(`network.holder.seat_from`), the run's configuration the `federation` folder and the
-`run` file, both as the server sees them.
+(`network.holder.load_participant`), the run's configuration the `federation` folder and
+the `run` file, both as the server sees them.
 
 For those who run Flower already, and for protocols with few rounds: a SuperNode starts
 a process for every message, which takes seconds. Each message therefore carries the
@@ -44,8 +44,8 @@ from understudy.ground.errors import (
     PartyError,
     UnderstudyError,
 )
-from understudy.network.holder import seat_from
-from understudy.network.serve import offer
+from understudy.network.holder import load_participant
+from understudy.network.serve import prepare_offer
 from understudy.protocols.core import Ask
 from understudy.protocols.core import Message as Said
 from understudy.runs.runfile import RunFile
@@ -58,35 +58,37 @@ from understudy.runtime.session import Participant
 from understudy.runtime.wire import encode, refusal, spoken_bytes
 
 _RECORD = "understudy"
-_ORDER = {
+_ORDER_FIELDS = {
     "contract": str,
     "session": str,
     "number": int,
     "seconds": float,
     "ask": bytes,
 }
-_SAID: dict[str, type] = {"party": str, "certificate": str, "status": str}
-_SAID |= dict.fromkeys(("contract", "answer", "signature"), bytes)
+_REPLY_FIELDS: dict[str, type] = {"party": str, "certificate": str, "status": str}
+_REPLY_FIELDS |= dict.fromkeys(("contract", "answer", "signature"), bytes)
 
 
 def client_app(
-    seat_of: Callable[[Mapping[str, Any]], AbstractContextManager[Participant]],
+    open_participant: Callable[
+        [Mapping[str, Any]], AbstractContextManager[Participant]
+    ],
 ) -> ClientApp:
-    """The app of a SuperNode; `seat_of` opens the holder's seat from the node's own
-    configuration.
+    """The app of a SuperNode; `open_participant` opens what the holder brings, from the
+    node's own configuration.
     """
     app = ClientApp()
 
     def answer(message: Message, context: Context) -> Message:
-        with seat_of(context.node_config) as seat:
-            said = _answered(seat, _read(message, _ORDER))
-        return Message(_written(said), reply_to=message)
+        with open_participant(context.node_config) as participant:
+            reply = _answer_order(participant, _from_record(message, _ORDER_FIELDS))
+        return Message(_to_record(reply), reply_to=message)
 
     app.query()(answer)
     return app
 
 
-def _answered(participant: Participant, order: Mapping[str, Any]) -> dict[str, Any]:
+def _answer_order(participant: Participant, order: Mapping[str, Any]) -> dict[str, Any]:
     """One ask, from the contract to the signed answer. Number 0 asks nothing: who we
     are, and that we have signed.
     """
@@ -115,7 +117,7 @@ def _answered(participant: Participant, order: Mapping[str, Any]) -> dict[str, A
         "contract": signature,
         "status": answer.status,
         "answer": answer.body,
-        "signature": participant.invitation.sign(_bound(digest, ask, answer)),
+        "signature": participant.invitation.sign(_signed_bytes(digest, ask, answer)),
     }
 
 
@@ -169,15 +171,15 @@ class FlowerParties(RemoteParties):
                     f"{', '.join(missing)} did not join within {timeout:g} s.",
                     effect=Effect.NOTHING_SENT,
                 )
-            strange = [
+            unknown = [
                 node
                 for node in self._grid.get_node_ids()
                 if node not in self._nodes.values()
             ]
-            for node, said in self._exchange(
-                dict.fromkeys(strange, b""), until
+            for node, reply in self._exchange(
+                dict.fromkeys(unknown, b""), until
             ).items():
-                self._admit(node, said)
+                self._admit(node, reply)
             time.sleep(self._pause)
 
     def ask(
@@ -198,15 +200,15 @@ class FlowerParties(RemoteParties):
             for name, body in bodies.items()
             if name in self._nodes
         }
-        said = self._exchange(orders, time.monotonic() + self.patience)
-        away = [name for name in asks if self._nodes.get(name) not in said]
+        replies = self._exchange(orders, time.monotonic() + self.patience)
+        away = [name for name in asks if self._nodes.get(name) not in replies]
         if away and (at_least is None or len(asks) - len(away) < at_least):
             raise PartyAway(
                 f"{away[0]} has not answered for {self.patience:g} s. The ask was "
                 "given up."
             )
         answers = {
-            name: self._checked(name, said[self._nodes[name]])
+            name: self._checked(name, replies[self._nodes[name]])
             for name in asks
             if name not in away
         }
@@ -218,25 +220,25 @@ class FlowerParties(RemoteParties):
         """Push to each node and pull until all have answered or the time is up; what
         was lost is pushed again.
         """
-        said: dict[int, Mapping[str, Any]] = {}
-        open_: dict[str, int] = {}
-        while (waiting := [node for node in orders if node not in said]) and (
-            left := until - time.monotonic()
+        replies: dict[int, Mapping[str, Any]] = {}
+        pending: dict[str, int] = {}
+        while (waiting := [node for node in orders if node not in replies]) and (
+            seconds_left := until - time.monotonic()
         ) > 0:
-            missing = [node for node in waiting if node not in open_.values()]
+            missing = [node for node in waiting if node not in pending.values()]
             if missing:
                 orders_now = [
-                    self._message(node, orders[node], left) for node in missing
+                    self._message(node, orders[node], seconds_left) for node in missing
                 ]
-                open_ |= dict(
+                pending |= dict(
                     zip(self._grid.push_messages(orders_now), missing, strict=True)
                 )
-            for reply in self._grid.pull_messages(list(open_)):
-                node = open_.pop(reply.metadata.reply_to_message_id)
+            for reply in self._grid.pull_messages(list(pending)):
+                node = pending.pop(reply.metadata.reply_to_message_id)
                 if not reply.has_error():
-                    said[node] = _read(reply, _SAID)
-            time.sleep(self._pause if len(said) < len(orders) else 0)
-        return said
+                    replies[node] = _from_record(reply, _REPLY_FIELDS)
+            time.sleep(self._pause if len(replies) < len(orders) else 0)
+        return replies
 
     def _message(self, node: int, ask: bytes, seconds: float) -> Message:
         order = {
@@ -246,33 +248,37 @@ class FlowerParties(RemoteParties):
             "seconds": seconds,
             "ask": ask,
         }
-        return Message(_written(order), node, MessageType.QUERY, ttl=seconds)
+        return Message(_to_record(order), node, MessageType.QUERY, ttl=seconds)
 
-    def _admit(self, node: int, said: Mapping[str, Any]) -> None:
+    def _admit(self, node: int, reply: Mapping[str, Any]) -> None:
         """Take a node for a party of the contract, if it proves that it is."""
-        name = said["party"]
-        shown = said["certificate"]
+        name = reply["party"]
+        certificate = reply["certificate"]
         if name not in self.names:
             return
-        why = self._roster.refusal(name, shown)
+        why = self._roster.refusal(name, certificate)
         if why:
             raise PartyError(
                 f"A node says that it is {name}, and {why}.", effect=Effect.NOTHING_SENT
             )
-        if said["status"] == "refusal":
-            raise refusal(name, said["answer"])
-        if not verify(shown, said["contract"], self.contract.text.encode()):
+        if reply["status"] == "refusal":
+            raise refusal(name, reply["answer"])
+        if not verify(certificate, reply["contract"], self.contract.text.encode()):
             raise MessageError(f"{name}: the signature is not of this contract.")
-        self._nodes[name], self._shown[name] = node, shown
+        self._nodes[name], self._shown[name] = node, certificate
 
-    def _checked(self, name: str, said: Mapping[str, Any]) -> Answer:
-        answer = Answer(said["status"], said["answer"])
+    def _checked(self, name: str, reply: Mapping[str, Any]) -> Answer:
+        answer = Answer(reply["status"], reply["answer"])
         ask = AskId(self._session, self._number)
         why = self._roster.refusal(name, self._shown[name])
         if why:
             raise PartyError(f"{name}: {why}.")
         if not any(
-            verify(self._shown[name], said["signature"], _bound(digest, ask, answer))
+            verify(
+                self._shown[name],
+                reply["signature"],
+                _signed_bytes(digest, ask, answer),
+            )
             # the latter: it refused the contract
             for digest in (self.contract.digest, "")
         ):
@@ -280,18 +286,18 @@ class FlowerParties(RemoteParties):
         return answer
 
 
-def _bound(contract: str, ask: AskId, answer: Answer) -> bytes:
+def _signed_bytes(contract: str, ask: AskId, answer: Answer) -> bytes:
     """What a party signs: this answer, to this ask, under this contract."""
     return "\n".join(
         (contract, ask.session, str(ask.number), answer.status, answer.digest)
     ).encode()
 
 
-def _written(values: Mapping[str, Any]) -> RecordDict:
+def _to_record(values: Mapping[str, Any]) -> RecordDict:
     return RecordDict({_RECORD: ConfigRecord(dict(values))})
 
 
-def _read(message: Message, kinds: Mapping[str, type]) -> dict[str, Any]:
+def _from_record(message: Message, kinds: Mapping[str, type]) -> dict[str, Any]:
     """Our values in a Flower message. MessageError if they are not all there, and of
     their kinds.
     """
@@ -309,17 +315,17 @@ def _serve(grid: Any, config: Mapping[str, Any]) -> None:
     roster = Roster(_path(config, "federation") / "federation.toml")
     file = RunFile.load(_path(config, "run"), elsewhere=True)
     resume = (file.path(file.out) / "contract.json").exists()
-    made = offer(file, roster.name, resume=resume)
+    contract_offer = prepare_offer(file, roster.name, resume=resume)
     parties = FlowerParties(
         grid,
-        made.contract,
+        contract_offer.contract,
         roster,
-        kinds=made.protocol.messages,
+        kinds=contract_offer.protocol.messages,
         patience=float(config.get("patience", 3600.0)),
     )
     parties.wait(float(config.get("wait", 3600.0)))
-    made.note()
-    made.train(parties, resume=resume)
+    contract_offer.note()
+    contract_offer.train(parties, resume=resume)
 
 
 def _path(config: Mapping[str, Any], key: str) -> Path:
@@ -331,5 +337,5 @@ def _path(config: Mapping[str, Any], key: str) -> Path:
     return Path(str(config[key]))
 
 
-client = client_app(lambda config: seat_from(_path(config, "seat")))
+client = client_app(lambda config: load_participant(_path(config, "seat")))
 server = server_app(_serve)

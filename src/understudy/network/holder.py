@@ -32,7 +32,7 @@ from understudy.data.kinds import TABLE, NoRows, load_schema, one_kind_of_row
 from understudy.ground.check import known_keys
 from understudy.ground.durable import load_toml, own_file, own_folder, replace
 from understudy.ground.errors import ArtefactError, ConfigError, Effect
-from understudy.network.decisions import Queue
+from understudy.network.decisions import DecisionQueue
 from understudy.network.status import WatchedLog
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -40,12 +40,12 @@ from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.core import Party, Watcher
 from understudy.protocols.core.alignment import watch_alignment
 from understudy.runs.federation import (
-    Held,
     Holder,
-    Opened,
-    description,
-    open_held,
+    HolderSource,
+    OpenedRows,
     open_ledger,
+    open_sources,
+    public_description,
 )
 from understudy.runs.registry import protocol_named
 from understudy.runtime import certificates
@@ -56,7 +56,7 @@ from understudy.runtime.session import Participant
 
 
 @contextmanager
-def at_home(folder: Path) -> Iterator[Path]:
+def lock_home(folder: Path) -> Iterator[Path]:
     """The holder's folder, made if need be, for one process at a time."""
     own_folder(folder)
     with os.fdopen(own_file(folder / ".lock", os.O_RDWR), "r+") as file:
@@ -70,31 +70,31 @@ def at_home(folder: Path) -> Iterator[Path]:
         yield folder
 
 
-def identity_of(invitation: Invitation, home: Path, **more: Any) -> Invitation:
+def obtain_identity(invitation: Invitation, home: Path, **options: Any) -> Invitation:
     """The party's own identity: kept from before, or exchanged for the invitation now,
     with a key made here.
     """
     invitation.check_time()
     if not invitation.once:
         return invitation
-    kept = home / "identity.toml"
+    saved = home / "identity.toml"
     if (
-        kept.exists()
-        and (mine := Invitation.load(kept)).invitation == invitation.fingerprint
+        saved.exists()
+        and (identity := Invitation.load(saved)).invitation == invitation.fingerprint
     ):
-        mine.check_time()
-        return mine
+        identity.check_time()
+        return identity
     # kept first: if the answer is lost, we ask again with it
     draft = home / f"{invitation.fingerprint[-16:]}.key"
     if not draft.exists():
         replace(draft, certificates.key_pem(certificates.new_key()))
-    mine = enrol(invitation, certificates.load_key(draft.read_bytes()), **more)
-    mine.save(kept)
+    identity = enrol(invitation, certificates.load_key(draft.read_bytes()), **options)
+    identity.save(saved)
     draft.unlink()
-    return mine
+    return identity
 
 
-def take_seat(
+def build_participant(
     identity: Invitation,
     *,
     table: Path | None,
@@ -113,27 +113,27 @@ def take_seat(
     nobody, or of a `box`'s uploads.
     """
     name = identity.party
-    held: Held = _nobody(schema, home, box) if table is None else table
-    opened = open_held({name: held}, {name: schema}, same_people=False)[name]
-    public = description(opened)
+    source: HolderSource = _no_rows(schema, home, box) if table is None else table
+    opened = open_sources({name: source}, {name: schema}, same_people=False)[name]
+    public = public_description(opened)
     if hasattr(public, "require_public") and hasattr(public, "require_unit"):
         public.require_public(f"the schema of {name} ({schema})")
         public.require_unit(f"the schema of {name} ({schema})")
     limit = Budget(policy.epsilon_total, policy.delta, policy.against)
     book = open_ledger(ledger or home / f"{name}.ledger", name, limit)
 
-    def build(contract: Contract, within: Ledger, folder: Path) -> Party:
+    def build(contract: Contract, run_ledger: Ledger, folder: Path) -> Party:
         rows = opened
         budget = contract.budgets[name]
         record = protocol_named(contract.protocol)
         if record.holds_same_people(contract.columns.values()):
-            rows = open_held({name: held}, {name: schema}, same_people=True)[name]
-        rng = Holder(name, rows, within, budget, noise=noise).rng()
+            rows = open_sources({name: source}, {name: schema}, same_people=True)[name]
+        rng = Holder(name, rows, run_ledger, budget, noise=noise).rng()
         config = record.configured(contract.settings)
         party = record.build(
             name,
             rows,
-            within,
+            run_ledger,
             run=contract.run,
             budget=budget,
             rng=rng,
@@ -149,7 +149,7 @@ def take_seat(
         policy=policy,
         ledger=book,
         description=public,
-        people=policy.people if table is None else _people(opened),
+        people=policy.people if table is None else _count_people(opened),
         build=build,
         folder=home / "runs",
         confirm=confirm,
@@ -161,7 +161,7 @@ def take_seat(
     )
 
 
-def _nobody(schema: Path, home: Path, box: Any) -> NoRows:
+def _no_rows(schema: Path, home: Path, box: Any) -> NoRows:
     rows = one_kind_of_row(load_schema(schema))
     return (
         NoRows(rows, aggregator_key(home).secret)
@@ -181,7 +181,7 @@ def aggregator_key(home: Path) -> KeyPair:
 
 
 @contextmanager
-def seat_from(path: Path) -> Iterator[Participant]:
+def load_participant(path: Path) -> Iterator[Participant]:
     """The seat that a TOML file describes: `home`, `table`, `schema`, `policy`,
     `ledger`, `noise`, relative to it.
     """
@@ -200,22 +200,22 @@ def seat_from(path: Path) -> Iterator[Participant]:
     files = {
         key: path.parent / value for key, value in values.items() if key != "noise"
     }
-    with at_home(files.pop("home")) as home:
+    with lock_home(files.pop("home")) as home:
         identity = Invitation.load(home / "identity.toml")
         identity.check_time()
         policy = Policy.load(files.pop("policy"))
         noise = values.get("noise", "secure")
-        yield take_seat(
+        yield build_participant(
             identity,
             policy=policy,
             home=home,
             noise=noise,
-            confirm=Queue(home=home).later,
+            confirm=DecisionQueue(home=home).later,
             **files,
         )
 
 
-def _people(opened: Opened) -> int:
+def _count_people(opened: OpenedRows) -> int:
     if TABLE.holds(opened):
         return opened.rows - opened.repeated
     people: Any = opened.people

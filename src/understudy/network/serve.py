@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy.api.train import public_rows_of, stoppable
+from understudy.api.train import open_public_rows, stoppable
 from understudy.data.kinds import PublicSchema
 from understudy.ground.durable import own_folder, replace, replace_json, sync_folder
 from understudy.ground.errors import ArtefactError, ConfigError, ContractRefused, Effect
-from understudy.network.status import Prices, Status, note_served
+from understudy.network.status import PriceWatcher, Status, note_served
 from understudy.protocols.core import Watcher
 from understudy.protocols.protocol import Protocol
-from understudy.runs.registry import file_of_rows, protocol_named
+from understudy.runs.registry import protocol_named, resolve_run_file
 from understudy.runs.result import Result
 from understudy.runs.runfile import RunFile
 from understudy.runtime.contract import Contract, columns_of, digest_of, units_of
@@ -35,9 +35,9 @@ from understudy.runtime.journal import AuditLog
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer:
-    """A run file, read and checked, and the contract that it comes to. `offer` makes
-    one.
+class ContractOffer:
+    """A run file, read and checked, and the contract that it comes to, made by
+    `prepare_offer`.
     """
 
     file: RunFile
@@ -46,7 +46,7 @@ class Offer:
     schemas: Mapping[str, PublicSchema]
     contract: Contract
     out: Path
-    more: Mapping[str, Any]
+    public_rows: Mapping[str, Any]
     # how many parties suffice, where the people are not the same
     at_least: int | None = None
 
@@ -57,7 +57,7 @@ class Offer:
         replace(self.out / "run.toml", self.file.to_toml().encode())
         replace(self.out / "contract.json", self.contract.text.encode())
 
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether all have signed it once: then something may have been asked, and
         paid.
         """
@@ -70,9 +70,9 @@ class Offer:
         """A contract that was refused, and of which nothing was asked, makes room for
         another in the same folder.
         """
-        if not self.begun():
-            aside = own_folder(self.out / "refused") / f"{self.contract.digest}.json"
-            (self.out / "contract.json").replace(aside)
+        if not self.has_begun():
+            refused = own_folder(self.out / "refused") / f"{self.contract.digest}.json"
+            (self.out / "contract.json").replace(refused)
 
     def train(
         self, parties: Any, *, resume: bool, watch: Watcher | None = None
@@ -85,7 +85,7 @@ class Offer:
                 checkpoint=self.out / "checkpoint",
                 resume=resume,
                 watch=watcher,
-                **self.more,
+                **self.public_rows,
             )
         result = Result.from_outcome(
             outcome, parties.transcript, self.contract.run, schemas=self.schemas
@@ -94,11 +94,13 @@ class Offer:
         return result
 
 
-def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
+def prepare_offer(
+    file: RunFile, federation: str, *, resume: bool = False
+) -> ContractOffer:
     """Read what a run file names, and say what will be offered to the parties of this
     federation.
     """
-    file = file_of_rows(file)
+    file = resolve_run_file(file)
     protocol = protocol_named(file.protocol)
     config = protocol.configured(file.settings)
     if file.rows is not None and protocol.artefact != "generator":
@@ -106,30 +108,37 @@ def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
             f'"rows": {file.protocol} draws no rows.', effect=Effect.NOTHING_SENT
         )
     schemas = file.schemas()
-    same = protocol.holds_same_people(schema.names for schema in schemas.values())
+    same_people = protocol.holds_same_people(
+        schema.names for schema in schemas.values()
+    )
     holdout, public = (
         None if name is None else file.path(name)
         for name in (file.holdout, file.public)
     )
-    more = public_rows_of(
-        file.protocol, config, schemas, same_people=same, holdout=holdout, public=public
+    public_rows = open_public_rows(
+        file.protocol,
+        config,
+        schemas,
+        same_people=same_people,
+        holdout=holdout,
+        public=public,
     )
     out = file.path(file.out)
-    contract = _contract(file, config, schemas, federation, out, resume)
-    at_least = None if same else getattr(config, "at_least", None)
-    return Offer(
+    contract = _build_contract(file, config, schemas, federation, out, resume)
+    at_least = None if same_people else getattr(config, "at_least", None)
+    return ContractOffer(
         file=file,
         protocol=protocol,
         config=config,
         schemas=schemas,
         contract=contract,
         out=out,
-        more=more,
+        public_rows=public_rows,
         at_least=at_least,
     )
 
 
-class _AnotherFile(Exception):  # noqa: N818  (a turn, not a fault)
+class _RunFileReplaced(Exception):  # noqa: N818  (a turn, not a fault)
     """The run file was changed while its contract was refused."""
 
     state = "replaced"
@@ -167,22 +176,22 @@ def serve_file(
     """
     identity = load_server(federation)
     while True:
-        made = offer(file, identity.roster.name, resume=resume)
+        contract_offer = prepare_offer(file, identity.roster.name, resume=resume)
         parties = GrpcParties(
-            made.contract,
+            contract_offer.contract,
             identity,
-            kinds=made.protocol.messages,
+            kinds=contract_offer.protocol.messages,
             listen=listen,
             patience=patience,
             away=away,
             linger=linger,
-            log=AuditLog(made.out / "audit.jsonl"),
+            log=AuditLog(contract_offer.out / "audit.jsonl"),
         )
-        made.note()  # now that the port is ours
-        note_served(identity.folder, made.contract.run, made.out)
+        contract_offer.note()  # now that the port is ours
+        note_served(identity.folder, contract_offer.contract.run, contract_offer.out)
         status = Status(
-            made.out,
-            more=parties.status,
+            contract_offer.out,
+            public_rows=parties.status,
             role="server",
             listen=listen or identity.roster.address,
         )
@@ -191,44 +200,50 @@ def serve_file(
                 with status:
                     if ready is not None:
                         ready(parties, status)
-                    status.say(state="waiting")
+                    status.update(state="waiting")
                     parties.wait(
-                        wait, at_least=made.at_least, refused=_hold(status, changed)
+                        wait,
+                        at_least=contract_offer.at_least,
+                        refused=_report_refusals(status, changed),
                     )
-                    made.begin()
-                    status.say(state="training", error="")
-                    result = made.train(parties, resume=resume, watch=Prices(status))
-                    status.say(state="done", epsilon=dict(result.privacy.per_party()))
+                    contract_offer.begin()
+                    status.update(state="training", error="")
+                    result = contract_offer.train(
+                        parties, resume=resume, watch=PriceWatcher(status)
+                    )
+                    status.update(
+                        state="done", epsilon=dict(result.privacy.per_party())
+                    )
                 # a party that hears of the end deletes what it could repeat: so all is
                 # on the disk here
-                for path in (*made.out.rglob("*"), made.out):
+                for path in (*contract_offer.out.rglob("*"), contract_offer.out):
                     sync_folder(path)
-            return result, made.out
+            return result, contract_offer.out
         except ContractRefused:
-            made.set_aside()
+            contract_offer.set_aside()
             raise
-        except _AnotherFile as another:
-            made.set_aside()
+        except _RunFileReplaced as another:
+            contract_offer.set_aside()
             file = another.file
 
 
-def _hold(
+def _report_refusals(
     status: Status, changed: Callable[[], RunFile | None] | None
 ) -> Callable[[str], None] | None:
     """What is done while a party refuses: say so, and look for another run file."""
     if changed is None:
         return None
 
-    def held(why: str) -> None:
-        status.say(state="refused", error=why)
+    def report_refusal(why: str) -> None:
+        status.update(state="refused", error=why)
         file = changed()
         if file is not None:
-            raise _AnotherFile(file)
+            raise _RunFileReplaced(file)
 
-    return held
+    return report_refusal
 
 
-def _contract(
+def _build_contract(
     file: RunFile,
     config: Any,
     schemas: Mapping[str, PublicSchema],
@@ -237,16 +252,16 @@ def _contract(
     resume: bool,
 ) -> Contract:
     """What is offered: a new run, or word for word the one that was begun here."""
-    kept = out / "contract.json"
-    if kept.exists() and not resume:
+    saved = out / "contract.json"
+    if saved.exists() and not resume:
         raise ArtefactError(
             f"{out} already has a run in it. Choose another `out`.",
             effect=Effect.NOTHING_SENT,
         )
-    before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
+    begun = json.loads(saved.read_text(encoding="utf-8")) if saved.exists() else None
     contract = Contract(
         federation=federation,
-        run=before["run"] if before else f"{file.protocol}-{uuid.uuid4().hex[:8]}",
+        run=begun["run"] if begun else f"{file.protocol}-{uuid.uuid4().hex[:8]}",
         protocol=file.protocol,
         settings=dataclasses.asdict(config),
         schemas={name: digest_of(schema) for name, schema in schemas.items()},
@@ -254,7 +269,7 @@ def _contract(
         units=units_of(schemas),
         budgets={name: section.budget() for name, section in file.parties.items()},
     )
-    if before is not None and before != json.loads(contract.text):
+    if begun is not None and begun != json.loads(contract.text):
         raise ArtefactError(
             f"{out} holds a run under another contract: settings, schemas, budgets or "
             "parties have changed since. "

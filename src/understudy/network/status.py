@@ -6,7 +6,7 @@ the present.
 
 Guarantee: no figure of any row; what is shown are names, counts of messages and bytes,
 and prices.
-Edges: of a log above `MOST` bytes the end alone is read; runs from before are not in
+Edges: of a log above `MAX_LOG_BYTES` the end alone is read; runs from before are not in
 it, or not whole.
 """
 
@@ -34,10 +34,10 @@ LOCK = ".status.lock"
 # seconds after which a status that is not written any more means that its process is
 # gone
 STALE = 10.0
-MOST = 1 << 26  # bytes of a log that are read
-OVER = ("done", "stopped", "failed", "replaced")
+MAX_LOG_BYTES = 1 << 26  # bytes of a log that are read
+FINAL_STATES = ("done", "stopped", "failed", "replaced")
 # nobody is there who would know how the others are
-GONE = ("silent", "stopped", "failed")
+STATES_WITHOUT_NEWS = ("silent", "stopped", "failed")
 
 
 class Status:
@@ -66,18 +66,18 @@ class Status:
             target=self._beat, name="understudy-status", daemon=True
         )
 
-    def say(self, **facts: Any) -> None:
+    def update(self, **facts: Any) -> None:
         with self._lock:
             self._facts |= facts
 
-    def now(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         with self._lock:
             return {**self._facts, **self._more(), "at": time.time()}
 
     def __enter__(self) -> Self:
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        self._held = own_file(self.file.with_name(LOCK), os.O_RDWR)
-        fcntl.flock(self._held, fcntl.LOCK_SH)
+        self._lock_handle = own_file(self.file.with_name(LOCK), os.O_RDWR)
+        fcntl.flock(self._lock_handle, fcntl.LOCK_SH)
         self._thread.start()
         return self
 
@@ -89,13 +89,13 @@ class Status:
         if error is not None:
             stopped = isinstance(error, KeyboardInterrupt)
             state = getattr(error, "state", "stopped" if stopped else "failed")
-            self.say(state=state, error="" if stopped else str(error))
-        replace_json(self.file, self.now())
-        os.close(self._held)
+            self.update(state=state, error="" if stopped else str(error))
+        replace_json(self.file, self.snapshot())
+        os.close(self._lock_handle)
 
     def _beat(self) -> None:
         while True:
-            replace_json(self.file, self.now())
+            replace_json(self.file, self.snapshot())
             if self._stop.wait(1.0):
                 return
 
@@ -103,8 +103,8 @@ class Status:
 def read_status(folder: Path) -> dict[str, Any]:
     """The status in a run's or a holder's folder. ArtefactError if there is none."""
     try:
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        age = time.time() - float(found["at"])
+        status = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        age = time.time() - float(status["at"])
     except FileNotFoundError:
         raise ArtefactError(
             f"{folder} has no status: name the `out` folder of a run at its server, "
@@ -112,20 +112,20 @@ def read_status(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError, KeyError, TypeError):
         raise ArtefactError(f"{folder / FILE} cannot be read.") from None
-    lives = found["state"] in OVER or alive(folder)
+    lives = status["state"] in FINAL_STATES or is_alive(folder)
     if lives is False or (lives is None and age > STALE):
-        gone = (
+        words = (
             "its process is gone, killed or with its machine; it last wrote "
             f"{max(0.0, age):.0f} s ago"
         )
-        found |= {
+        status |= {
             "state": "silent",
-            "error": "; before that: ".join(filter(None, (gone, found["error"]))),
+            "error": "; before that: ".join(filter(None, (words, status["error"]))),
         }
-    return dict(found)
+    return dict(status)
 
 
-def alive(folder: Path) -> bool | None:
+def is_alive(folder: Path) -> bool | None:
     """Whether a process keeps the status in this folder now; None where that cannot be
     told.
     """
@@ -145,7 +145,7 @@ def alive(folder: Path) -> bool | None:
         os.close(handle)
 
 
-def party_word(party: Mapping[str, Any], state: str) -> tuple[str, str]:
+def party_state(party: Mapping[str, Any], state: str) -> tuple[str, str]:
     """How a party of a run is, as its server has it, in a word; and whether that is
     "good", "partly" or "poor".
     """
@@ -153,7 +153,7 @@ def party_word(party: Mapping[str, Any], state: str) -> tuple[str, str]:
         return "left out", "poor"
     if party["refusal"]:
         return "refused", "poor"
-    if state in GONE:
+    if state in STATES_WITHOUT_NEWS:
         return "not known", "partly"
     if party.get("reading"):
         return "reading the contract", "partly"
@@ -162,7 +162,7 @@ def party_word(party: Mapping[str, Any], state: str) -> tuple[str, str]:
     return "computing" if party["waiting"] else "connected", "good"
 
 
-class Prices:
+class PriceWatcher:
     """A watcher that notes rounds, and now and then what each party has spent: that
     costs an ask of all.
     """
@@ -172,12 +172,12 @@ class Prices:
         self._next = 0.0
 
     def __call__(self, progress: "Progress") -> None:
-        self._status.say(round=progress.done, rounds=progress.rounds)
-        began = time.monotonic()
-        if began >= self._next:
-            self._status.say(epsilon=dict(progress.epsilon()))
-            ended = time.monotonic()
-            self._next = ended + max(5.0, 20 * (ended - began))
+        self._status.update(round=progress.done, rounds=progress.rounds)
+        started = time.monotonic()
+        if started >= self._next:
+            self._status.update(epsilon=dict(progress.epsilon()))
+            finished = time.monotonic()
+            self._next = finished + max(5.0, 20 * (finished - started))
 
 
 class WatchedLog(AuditLog):
@@ -234,21 +234,21 @@ class Traffic:
     ended: bool = False
 
 
-def traffic(log: Path) -> dict[str, Traffic]:
+def read_traffic(log: Path) -> dict[str, Traffic]:
     """Run → what crossed for it, in the order in which runs were signed."""
     try:
-        return _traffic(log, log.stat().st_size)
+        return _count_traffic(log, log.stat().st_size)
     except FileNotFoundError:
         return {}
 
 
 @lru_cache(maxsize=4)
-def _traffic(log: Path, size: int) -> dict[str, Traffic]:
-    found: dict[str, Traffic] = {}
+def _count_traffic(log: Path, size: int) -> dict[str, Traffic]:
+    by_run: dict[str, Traffic] = {}
     run: Traffic | None = None
     with log.open("rb") as file:
-        if size > MOST:
-            file.seek(size - MOST)
+        if size > MAX_LOG_BYTES:
+            file.seek(size - MAX_LOG_BYTES)
             file.readline()
         for text in file:
             if not text.endswith(b"\n"):
@@ -256,15 +256,15 @@ def _traffic(log: Path, size: int) -> dict[str, Traffic]:
             line = json.loads(text)
             event = line["event"]
             if event in ("contract accepted", "contract resumed"):
-                run = found.setdefault(line["run"], Traffic())
+                run = by_run.setdefault(line["run"], Traffic())
             elif event == "contract refused":
                 run = None
             if run is not None:
-                _count(run, event, line)
-    return found
+                _count_event(run, event, line)
+    return by_run
 
 
-def _count(run: Traffic, event: str, line: dict[str, object]) -> None:
+def _count_event(run: Traffic, event: str, line: dict[str, object]) -> None:
     run.last = str(line["at"])
     match event, line.get("bytes"):
         case "ask", int(size):
@@ -287,10 +287,10 @@ def note_served(federation: Path, run: str, out: Path) -> None:
         )
 
 
-def served(federation: Path) -> list[tuple[str, Path]]:
+def list_served(federation: Path) -> list[tuple[str, Path]]:
     """Each run with its output folder, the newest first."""
     files = sorted(
         (federation / "served").glob("*.json"), key=lambda file: -file.stat().st_mtime
     )
-    found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    return [(str(one["run"]), Path(one["out"])) for one in found]
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return [(str(record["run"]), Path(record["out"])) for record in records]

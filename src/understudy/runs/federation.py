@@ -49,8 +49,8 @@ from understudy.runs.registry import protocol_named, require_priced
 
 # A DataFrame or a path, or two of them; rows with their description in them; or
 # nothing, at an aggregator.
-Held = Source | TwoSources | Population | ArrayTable[Any] | Visits | NoRows
-Opened = kinds.AnyRows | Population | NoRows
+HolderSource = Source | TwoSources | Population | ArrayTable[Any] | Visits | NoRows
+OpenedRows = kinds.AnyRows | Population | NoRows
 Schemas = Mapping[str, PublicSchema | str | Path]
 Budgets = Budget | float | Mapping[str, Budget | float]
 # kinds.Rows that were read before, by a description that is in them.
@@ -68,7 +68,7 @@ class Holder:
     """
 
     name: str
-    table: Opened
+    table: OpenedRows
     ledger: Ledger
     budget: Budget
     seed: int | None = None
@@ -108,7 +108,7 @@ class Federation:
 
     def __init__(
         self,
-        tables: Mapping[str, Held],
+        tables: Mapping[str, HolderSource],
         schemas: Schemas | None = None,
         *,
         budget: Budgets,
@@ -128,7 +128,7 @@ class Federation:
 
     def _hold(
         self,
-        tables: Mapping[str, Held],
+        tables: Mapping[str, HolderSource],
         schemas: Schemas | None,
         budget: Budgets,
         same_people: bool | None,
@@ -137,34 +137,34 @@ class Federation:
         seed: int | None,
     ) -> None:
         plain_names(tables, "holder", effect=Effect.NOTHING_READ_OR_CHARGED)
-        each = budgets(budget, tables)
-        public = loaded_schemas(schemas or {})
+        budget_of = budgets_by_holder(budget, tables)
+        public = load_schemas(schemas or {})
         self.same_people = _have_same_people(tables, public, same_people)
         for name in (elsewhere := set(people_are_elsewhere)):
             one_of(tables, people_are_elsewhere=name)
         self.holders: dict[str, Holder] = {}
-        opened = open_held(tables, public, same_people=self.same_people is not False)
+        opened = open_sources(tables, public, same_people=self.same_people is not False)
         for number, (name, table) in enumerate(opened.items()):
             if ledgers is None:
-                book = Ledger.rehearsal(holder=name, budget=each[name])
+                book = Ledger.rehearsal(holder=name, budget=budget_of[name])
             else:
                 book = open_ledger(
-                    own_folder(ledgers) / f"{name}.ledger", name, each[name]
+                    own_folder(ledgers) / f"{name}.ledger", name, budget_of[name]
                 )
-            own = None if seed is None else seed * 1_000_003 + number
+            holder_seed = None if seed is None else seed * 1_000_003 + number
             self.holders[name] = Holder(
                 name,
                 table,
                 book,
-                each[name],
-                own,
+                budget_of[name],
+                holder_seed,
                 people_are_elsewhere=name in elsewhere,
             )
 
     @classmethod
     def rehearsal(
         cls,
-        tables: Mapping[str, Held],
+        tables: Mapping[str, HolderSource],
         schemas: Schemas | None = None,
         *,
         budget: Budgets,
@@ -198,7 +198,8 @@ class Federation:
     @property
     def schemas(self) -> dict[str, Any]:
         return {
-            name: description(holder.table) for name, holder in self.holders.items()
+            name: public_description(holder.table)
+            for name, holder in self.holders.items()
         }
 
     def parties(
@@ -210,25 +211,25 @@ class Federation:
         as Gram's, to whatever the server asks for within the budget.
         """
         record = protocol_named(protocol)
-        said = [
+        elsewhere = [
             name for name, holder in self.holders.items() if holder.people_are_elsewhere
         ]
-        require_priced(record, self.schemas, config, said)
+        require_priced(record, self.schemas, config, elsewhere)
         holders = self.holders
         if getattr(config, "private", True) is False:
             holders = {name: _without_limit(holder) for name, holder in holders.items()}
         return {
             name: record.build(
                 name,
-                one.table,
-                one.ledger.within(run, one.total or one.budget),
+                holder.table,
+                holder.ledger.within(run, holder.total or holder.budget),
                 run=run,
-                budget=one.budget,
-                rng=one.rng(),
+                budget=holder.budget,
+                rng=holder.rng(),
                 folder=None if folder is None else folder / name,
                 config=config,
             )
-            for name, one in holders.items()
+            for name, holder in holders.items()
         }
 
 
@@ -262,11 +263,13 @@ def _have_same_people(
         return False
     if same_people is not None or len(tables) == 1:
         return same_people
-    own = {
+    descriptions = {
         name: schemas.get(name) or getattr(table, "schema", None)
         for name, table in tables.items()
     }
-    return differ(getattr(schema, "names", name) for name, schema in own.items())
+    return differ(
+        getattr(schema, "names", name) for name, schema in descriptions.items()
+    )
 
 
 def open_ledger(path: Path, holder: str, budget: Budget) -> Ledger:
@@ -309,15 +312,15 @@ def open_lifetime_ledger(
     return book
 
 
-def open_held(
-    held: Mapping[str, Held], schemas: Schemas, *, same_people: bool
-) -> dict[str, Opened]:
+def open_sources(
+    sources: Mapping[str, HolderSource], schemas: Schemas, *, same_people: bool
+) -> dict[str, OpenedRows]:
     """Each holder's rows, checked. Arrays have their public description in them and
     need no schema.
     """
     tables = {
         name: source
-        for name, source in held.items()
+        for name, source in sources.items()
         if not isinstance(source, Population | NoRows) and not _READ.holds(source)
     }
     missing = sorted(tables.keys() - schemas.keys())
@@ -325,11 +328,11 @@ def open_held(
         raise ConfigError(
             f"{missing[0]} has no schema.", effect=Effect.NOTHING_READ_OR_CHARGED
         )
-    public = loaded_schemas({name: schemas[name] for name in tables})
+    public = load_schemas({name: schemas[name] for name in tables})
     if same_people and (flat := FLAT.among(public)):
         kinds.side_by_side(kinds.distinct(flat))
-    opened: dict[str, Opened] = {}
-    for name, source in held.items():
+    opened: dict[str, OpenedRows] = {}
+    for name, source in sources.items():
         if isinstance(source, Population | NoRows):
             opened[name] = source
             continue
@@ -347,15 +350,15 @@ def open_held(
     return opened
 
 
-def loaded_schemas(schemas: Schemas) -> dict[str, PublicSchema]:
+def load_schemas(schemas: Schemas) -> dict[str, PublicSchema]:
     return {
-        n: load_schema(one) if isinstance(one, str | Path) else one
-        for n, one in schemas.items()
+        name: load_schema(schema) if isinstance(schema, str | Path) else schema
+        for name, schema in schemas.items()
     }
 
 
 def open_holdout(
-    holdout: Held, described: PublicSchema | Features, target: str | None
+    holdout: HolderSource, described: PublicSchema | Features, target: str | None
 ) -> Population:
     """Public rows to test on, read as the parties read theirs; each row stands for
     itself.
@@ -376,7 +379,7 @@ def open_holdout(
     )
 
 
-def open_public(public: Held, described: PublicSchema | Features) -> kinds.Rows:
+def open_public(public: HolderSource, described: PublicSchema | Features) -> kinds.Rows:
     """Public rows to begin from, read as the parties read theirs; each row stands for
     itself.
     """
@@ -394,17 +397,19 @@ def open_public(public: Held, described: PublicSchema | Features) -> kinds.Rows:
     return read_rows(public, replace(described, person=None), one_row_each=False)
 
 
-def description(held: Opened) -> PublicSchema | Features:
-    return held.features if isinstance(held, Population) else held.schema
+def public_description(rows: OpenedRows) -> PublicSchema | Features:
+    return rows.features if isinstance(rows, Population) else rows.schema
 
 
-def budgets(budget: Budgets, held: Mapping[str, object]) -> dict[str, Budget]:
+def budgets_by_holder(
+    budget: Budgets, holders: Mapping[str, object]
+) -> dict[str, Budget]:
     """A budget for each holder; a number is an ε, at the usual δ."""
     if not isinstance(budget, Mapping):
-        return dict.fromkeys(held, Budget.coerce(budget))
-    missing = sorted(held.keys() - budget.keys())
+        return dict.fromkeys(holders, Budget.coerce(budget))
+    missing = sorted(holders.keys() - budget.keys())
     if missing:
         raise ConfigError(
             f"{missing[0]} has no budget.", effect=Effect.NOTHING_READ_OR_CHARGED
         )
-    return {name: Budget.coerce(budget[name]) for name in held}
+    return {name: Budget.coerce(budget[name]) for name in holders}

@@ -68,7 +68,7 @@ def protocol_named(name: str) -> Protocol:
     return PROTOCOLS[name]
 
 
-def of_rows(
+def resolve_protocol(
     protocol: str, schemas: Mapping[str, Any], same_people: bool | None = None
 ) -> str:
     """The protocol that a name means for these rows: `gram` is one name for tables,
@@ -84,11 +84,13 @@ def of_rows(
     return "tied" if same_people or "table" in kinds else "moments"
 
 
-def file_of_rows(file: RunFile) -> RunFile:
+def resolve_run_file(file: RunFile) -> RunFile:
     """The run file with the protocol that its name means for its parties' schemas."""
     if file.protocol != "gram":
         return file
-    return dataclasses.replace(file, protocol=of_rows(file.protocol, file.drafts()))
+    return dataclasses.replace(
+        file, protocol=resolve_protocol(file.protocol, file.drafts())
+    )
 
 
 def require_priced(
@@ -100,9 +102,15 @@ def require_priced(
     """Refuse to price people as if they were with one holder, where a holder says that
     they are `elsewhere` too.
     """
-    same = protocol.holds_same_people(schema.names for schema in schemas.values())
+    same_people = protocol.holds_same_people(
+        schema.names for schema in schemas.values()
+    )
     for name in elsewhere:
-        if len(schemas) > 1 and not same and getattr(config, "most_holders", 1) == 1:
+        if (
+            len(schemas) > 1
+            and not same_people
+            and getattr(config, "most_holders", 1) == 1
+        ):
             raise ConfigError(
                 f"{name} says that other holders may also hold its people: set "
                 f"most_holders, how many of the {len(schemas)} may hold one person, so "

@@ -229,7 +229,7 @@ def load(folder: str | Path) -> Artefact:
     return Generator.load(folder)
 
 
-def predicted(
+def predict_rows(
     folder: str | Path,
     source: Source,
     *,
@@ -272,7 +272,7 @@ def predicted(
             f'there is no column "{target}".{nearest(target, names)}',
             effect=Effect.NOTHING_COMPUTED,
         )
-    frame = _known_columns(source, schema.drop([target]).expanded())
+    frame = _read_known_columns(source, schema.drop([target]).expanded())
     if probabilities:
         return artefact.predict_proba(frame, target)
     if isinstance(schema.column(target), Integer | Real):
@@ -280,7 +280,7 @@ def predicted(
     return pd.DataFrame({target: artefact.predict_proba(frame, target).idxmax(axis=1)})
 
 
-def _known_columns(source: Source, schema: Schema) -> pd.DataFrame:
+def _read_known_columns(source: Source, schema: Schema) -> pd.DataFrame:
     """Those columns of the schema that the rows have, read as it says; any cell may be
     missing.
     """

@@ -59,9 +59,9 @@ class PartySection:
         """Where the rows are, and how they are read if that is stated; paths are
         relative to this folder.
         """
-        told: dict[str, Any] = {key: getattr(self, key) for key in _READING}
+        reading: dict[str, Any] = {key: getattr(self, key) for key in _READING}
         stated = {
-            key: value for key, value in told.items() if value not in (None, "", ())
+            key: value for key, value in reading.items() if value not in (None, "", ())
         }
         if not stated and not is_url(self.table):
             require_no_secret(self.table)
@@ -191,7 +191,7 @@ class RunFile:
             )
         plain_names(data["parties"], "party", effect=Effect.NOTHING_READ_OR_CHARGED)
         parties = {
-            key: _section(body, f"{name}: parties.{key}", elsewhere)
+            key: _read_section(body, f"{name}: parties.{key}", elsewhere)
             for key, body in data["parties"].items()
         }
         plain = {key: data.get(key) for key in ("protocol", "out", *_PLAIN)}
@@ -218,12 +218,12 @@ class RunFile:
         confirmed it yet, SchemaError where it has ids and does not say whose rows these
         are.
         """
-        found = self.drafts()
-        for name, schema in found.items():
+        schemas = self.drafts()
+        for name, schema in schemas.items():
             which = f"the schema of {name} ({self.parties[name].schema})"
             schema.require_public(which)
             schema.require_unit(which)
-        return found
+        return schemas
 
     def ledger_path(self, party: str) -> Path:
         return self.path(self.parties[party].ledger or f"ledgers/{party}.ledger")
@@ -251,24 +251,24 @@ class RunFile:
 
     def _written(self, party: str) -> dict[str, Any]:
         section = self.parties[party]
-        said = vars(section) | {"schema": str(self.path(section.schema))}
+        values = vars(section) | {"schema": str(self.path(section.schema))}
         if section.table:  # and how it is read, also where a file beside it says so
             source = self.source(party)
-            said |= (
+            values |= (
                 vars(source)
                 if isinstance(source, TableSource)
                 else {"table": str(source)}
             )
         if section.table or section.aggregates:
-            said["ledger"] = str(self.ledger_path(party))
+            values["ledger"] = str(self.ledger_path(party))
         else:
-            del said["noise"]  # a holder elsewhere chooses it itself
+            del values["noise"]  # a holder elsewhere chooses it itself
         plain = [
-            key for key, value in said.items() if value is False and key != "header"
+            key for key, value in values.items() if value is False and key != "header"
         ]
         return {
             key: value
-            for key, value in said.items()
+            for key, value in values.items()
             if value not in (None, "", ()) and key not in plain
         }
 
@@ -299,25 +299,25 @@ _TEXT = "a text"
 _TABLE = "a table of keys"
 
 
-def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
+def _read_section(body: Any, where: str, elsewhere: bool) -> PartySection:
     if not isinstance(body, dict):
         raise ConfigError(f"{where} must be {_TABLE}.")
-    if elsewhere and (own := [key for key in _HOLDERS_OWN if key in body]):
+    if elsewhere and (not_allowed := [key for key in _HOLDERS_OWN if key in body]):
         raise ConfigError(
-            f'{where}: "{own[0]}" is for its holder to say when it joins (`understudy '
-            "join`).",
+            f'{where}: "{not_allowed[0]}" is for its holder to say when it joins '
+            "(`understudy join`).",
             effect=Effect.NOTHING_SENT,
         )
-    known = {field.name: field for field in fields(PartySection)}
-    known_keys(body, known, where)
+    known_keys_of = {field.name: field for field in fields(PartySection)}
+    known_keys(body, known_keys_of, where)
     aggregates = body.get("aggregates") is True
     if aggregates and (
-        own := [
+        not_allowed := [
             key for key in ("table", *_READING, "people_are_elsewhere") if key in body
         ]
     ):
         raise ConfigError(
-            f'{where}: who aggregates holds no rows, so no "{own[0]}".',
+            f'{where}: who aggregates holds no rows, so no "{not_allowed[0]}".',
             effect=Effect.NOTHING_READ_OR_CHARGED,
         )
     needed = () if elsewhere or aggregates else ("table",)
@@ -332,12 +332,12 @@ def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
     for key, value in body.items():
         kind, word = _KINDS.get(key, (str, _TEXT))
         if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
-            given = "" if key == "password" else f", not {value!r}"
-            raise ConfigError(f'{where}: "{key}" must be {word}{given}.')
-    told: dict[str, Any] = (
+            shown = "" if key == "password" else f", not {value!r}"
+            raise ConfigError(f'{where}: "{key}" must be {word}{shown}.')
+    values: dict[str, Any] = (
         {"table": ""} | body | {"missing": tuple(body.get("missing", ()))}
     )
-    section = PartySection(**told)
+    section = PartySection(**values)
     try:
         if section.table:
             section.source(Path())

@@ -188,13 +188,18 @@ class ClassDecoder(Network):
         *hidden, last = self.linears
         for linear in hidden:
             z = functional.leaky_relu(linear(z), SLOPE)
-        odds = self.softmax(last(z))
+        probabilities = self.softmax(last(z))
         start = sum(self.sizes[: self.place])
         label = functional.one_hot(torch.tensor(self.level), self.sizes[self.place]).to(
-            odds
+            probabilities
         )
         return torch.cat(
-            [odds[:, :start], label.expand(len(z), -1), odds[:, start:]], 1
+            [
+                probabilities[:, :start],
+                label.expand(len(z), -1),
+                probabilities[:, start:],
+            ],
+            1,
         )
 
 

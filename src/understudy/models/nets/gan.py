@@ -257,19 +257,19 @@ class BranchedGenerator(Network):
 
     def branch(self, name: str, z: Tensor) -> Tensor:
         """One party's output (n, width), without the work of the others."""
-        rows: Tensor = self.branches[self._place(name)](self.common(z))
+        rows: Tensor = self.branches[self._branch_index(name)](self.common(z))
         return rows
 
     def party_parameters(self, name: str) -> dict[str, nn.Parameter]:
         """All that a party downloads (§7.2): the parameters of the network that
         `describe(only=name)` describes.
         """
-        branch = self.branches[self._place(name)]
-        both = {"common": self.common, "branches.0": branch}
+        branch = self.branches[self._branch_index(name)]
+        modules = {"common": self.common, "branches.0": branch}
         return {
-            f"{at}.{key}": value
-            for at, own in both.items()
-            for key, value in own.named_parameters()
+            f"{prefix}.{key}": value
+            for prefix, module in modules.items()
+            for key, value in module.named_parameters()
         }
 
     def describe(self, *, only: str | None = None) -> dict[str, Any]:
@@ -279,12 +279,12 @@ class BranchedGenerator(Network):
         names = (
             list(self.parties)
             if only is None
-            else [list(self.parties)[self._place(only)]]
+            else [list(self.parties)[self._branch_index(only)]]
         )
-        own = {name: self.parties[name] for name in names}.items()
+        chosen = {name: self.parties[name] for name in names}.items()
         branches = [
             {"party": name, "hidden": list(hidden), **_described(output)}
-            for name, (hidden, output) in own
+            for name, (hidden, output) in chosen
         ]
         return {
             "kind": "branched",
@@ -305,7 +305,7 @@ class BranchedGenerator(Network):
             raise TypeError(f"{len(parts)} branches of {len(branches)} parties")
         return {"latent": latent, "common": common, "branches": branches}
 
-    def _place(self, name: str) -> int:
+    def _branch_index(self, name: str) -> int:
         one_of(self.parties, party=name)
         return list(self.parties).index(name)
 
@@ -359,8 +359,8 @@ class Linear(nn.Linear):
         if not pays(self.weight):
             return super().forward(x)
         bias = padded(self.bias[None], rows=False)[0]
-        made = functional.linear(padded(x, rows=False), padded(self.weight), bias)
-        return made[..., : self.out_features]
+        output = functional.linear(padded(x, rows=False), padded(self.weight), bias)
+        return output[..., : self.out_features]
 
 
 class Critic(nn.Module):
@@ -410,15 +410,15 @@ def sparsify(vector: Tensor, share: float) -> dict[str, Any]:
     """
     if share == 1:
         return {"values": vector}
-    places = (
+    indices = (
         vector.abs().topk(max(1, round(share * vector.numel()))).indices.sort().values
     )
     bits = torch.zeros(
         -(-vector.numel() // 8) * 8, dtype=torch.uint8, device=vector.device
     )
-    bits[places] = 1
+    bits[indices] = 1
     return {
-        "values": vector[places],
+        "values": vector[indices],
         "places": (bits.view(-1, 8) << _shifts(vector)).sum(1, dtype=torch.uint8),
     }
 

@@ -84,20 +84,22 @@ class TableDecoder(Network):
         self.sizes = tuple(sizes)
         self.hidden = hidden
         self.latent = latent
-        each = slot_counts(sizes)
-        check_weights("a decoder", hidden * (latent + sum(each)))
+        slots = slot_counts(sizes)
+        check_weights("a decoder", hidden * (latent + sum(slots)))
         self.layers = nn.Sequential(
-            nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, sum(each))
+            nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, sum(slots))
         )
-        starts = accumulate(each, initial=0)
+        starts = accumulate(slots, initial=0)
         levels = [
             (
                 start + (level if size > 2 else 0),
                 size == 2 and level == 0,
                 size == 1,
-                place,
+                column_index,
             )
-            for place, (start, size) in enumerate(zip(starts, sizes, strict=False))
+            for column_index, (start, size) in enumerate(
+                zip(starts, sizes, strict=False)
+            )
             for level in range(size)
         ]
         names = ("source", "other", "sure", "column")
@@ -117,9 +119,9 @@ class TableDecoder(Network):
         # Weights that grew under noise can put every level of a column below the
         # smallest float: odds are relative.
         columns = self.column.expand_as(log)
-        most = log.new_zeros(len(log), len(self.sizes))
-        most = most.scatter_reduce(1, columns, log, "amax", include_self=False)
-        return (log - (most.gather(1, columns) + _LOW).clamp(max=0.0)).exp()
+        largest = log.new_zeros(len(log), len(self.sizes))
+        largest = largest.scatter_reduce(1, columns, log, "amax", include_self=False)
+        return (log - (largest.gather(1, columns) + _LOW).clamp(max=0.0)).exp()
 
 
 class ImageDecoder(Network):

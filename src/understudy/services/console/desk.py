@@ -16,7 +16,13 @@ from typing import Any
 from understudy.evidence.signing import envelopes_in
 from understudy.ground.durable import read_json
 from understudy.ground.errors import ArtefactError
-from understudy.network.status import FILE, GONE, party_word, read_status, served
+from understudy.network.status import (
+    FILE,
+    STATES_WITHOUT_NEWS,
+    list_served,
+    party_state,
+    read_status,
+)
 from understudy.privacy.accounts.budget import Guess, stated_guess
 from understudy.runtime.identity import Authority
 from understudy.services.console.holder import HolderHome
@@ -54,7 +60,7 @@ class RunFolder:
 
     @property
     def unfinished(self) -> bool:
-        return self.served and self.state in GONE
+        return self.served and self.state in STATES_WITHOUT_NEWS
 
     @property
     def missing(self) -> list[str]:
@@ -126,7 +132,7 @@ def _parties(status: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
         word, mood = (
             ("told", "good")
             if state == "done" and party["signed"]
-            else party_word(party, state)
+            else party_state(party, state)
         )
         found.append(
             party
@@ -177,7 +183,7 @@ class HubHome:
         folder is gone are not shown.
         """
         found = []
-        for key, folder in served(self.folder):
+        for key, folder in list_served(self.folder):
             try:
                 found.append(run_folder(key, folder))
             except ArtefactError:

@@ -16,8 +16,8 @@ from typing import Any
 
 from understudy.evidence.signing import sign_statement, statement_to_sign
 from understudy.ground.errors import ArtefactError, Effect, UnderstudyError
-from understudy.network.decisions import Queue, known_party
-from understudy.network.status import FILE, Traffic, alive, read_status, traffic
+from understudy.network.decisions import DecisionQueue, read_party
+from understudy.network.status import FILE, Traffic, is_alive, read_status, read_traffic
 from understudy.privacy.accounts.accounting import distance, epsilon
 from understudy.privacy.accounts.budget import (
     ADJACENCIES,
@@ -198,14 +198,14 @@ class HolderHome:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.party = _party(folder)
-        self.queue = Queue(home=folder)
+        self.queue = DecisionQueue(home=folder)
 
     def status(self) -> dict[str, Any]:
         """What `understudy join` last wrote of itself; empty if it never ran."""
         return read_status(self.folder) if (self.folder / FILE).exists() else {}
 
     def attended(self) -> bool:
-        return alive(self.folder) is True
+        return is_alive(self.folder) is True
 
     def book(self) -> Path:
         return Path(self.status().get("book") or self.folder / f"{self.party}.ledger")
@@ -262,7 +262,7 @@ class HolderHome:
             (self.folder / "runs").glob("*/contract.json"),
             key=lambda file: -file.stat().st_mtime,
         )
-        crossed = traffic(self.folder / "audit.jsonl")
+        crossed = read_traffic(self.folder / "audit.jsonl")
         status = self.status()
         with ExitStack() as stack:
             book = (
@@ -309,7 +309,7 @@ class HolderHome:
 
 def _party(folder: Path) -> str:
     try:
-        return known_party(folder)
+        return read_party(folder)
     except ArtefactError:
         if (folder / FILE).exists() and (found := read_status(folder)).get(
             "role"
