@@ -48,7 +48,7 @@ class Scripted:
         self.looks = list(looks)
         self.over = threading.Event()
 
-    def now(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         state, signed = self.looks[0]
         if len(self.looks) > 1:
             self.looks.pop(0)
