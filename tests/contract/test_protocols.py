@@ -308,7 +308,9 @@ def test_a_plan_names_the_price_that_the_statement_of_the_run_names(
     against = "outsider" if case.budget.against == "outsider" else "server"
     for name in schemas:
         stated = plain.outcome.privacy.epsilon(name, against)
-        assert 0.97 * planned.price[name] <= stated <= 1.001 * planned.price[name]
+        assert stated <= 1.001 * planned.price[name]
+        if case.settings.get("sampling") != "shared":
+            assert stated >= 0.97 * planned.price[name]
 
 
 @every_protocol
