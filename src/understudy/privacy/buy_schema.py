@@ -176,20 +176,22 @@ def quote(
             "categories cannot be bought at delta=0: declare them, or allow a delta."
         )
     reveals = delta / 2 if lists else 0.0  # the other half is the noise's
-    also = [Reveals(reveals)] if lists else []
+    revelations = [Reveals(reveals)] if lists else []
 
-    def least(kind: type[CountNoise]) -> Quote:
+    def least_noise(kind: type[CountNoise]) -> Quote:
         scale = calibrate(
             lambda s: {_NOISES[kind](s): looks}, epsilon=epsilon, delta=delta - reveals
         )
         noise = kind(rounded_up(scale))
-        event = ComposedDpEvent([SelfComposedDpEvent(noise.event, looks), *also])
+        event = ComposedDpEvent([SelfComposedDpEvent(noise.event, looks), *revelations])
         return Quote(noise=noise, event=event, reveals=reveals, lists=lists)
 
     kinds_of_noise = [
-        one for one in _NOISES if one is DiscreteGaussianNoise or not gaussian
+        kind_of_noise
+        for kind_of_noise in _NOISES
+        if kind_of_noise is DiscreteGaussianNoise or not gaussian
     ]
-    quotes = map(least, kinds_of_noise if delta else (DiscreteLaplaceNoise,))
+    quotes = map(least_noise, kinds_of_noise if delta else (DiscreteLaplaceNoise,))
     return min(
         quotes,
         key=lambda q: q.category_threshold if lists else q.cell_threshold(_CLOSER),
@@ -245,39 +247,39 @@ def buy_schema(
         for c, kind in kinds.items()
         if not isinstance(kind, Column)
     }
-    bought = {c: asked for c, asked in every.items() if _LOOKS[asked.kind]}
-    what = f"domains of {', '.join(bought)}"
-    receipt = ledger.charge(offer.event, run=run, what=f"schema of {title}: {what}")
+    bought = {c: request for c, request in every.items() if _LOOKS[request.kind]}
+    domains = f"domains of {', '.join(bought)}"
+    receipt = ledger.charge(offer.event, run=run, what=f"schema of {title}: {domains}")
     numbers = [
         c
-        for c, asked in bought.items()
-        if asked.kind in PLAIN_NUMBERS and not asked.written
+        for c, request in bought.items()
+        if request.kind in PLAIN_NUMBERS and not request.written
     ]
     cells = _reader(source, as_they_came(source, bought, person, numbers), person, name)
-    found = {
-        c: _buy(c, asked, _values(asked, cells(c)), offer, rng)
-        for c, asked in bought.items()
+    bought_columns = {
+        c: _buy(c, request, _values(request, cells(c)), offer, rng)
+        for c, request in bought.items()
     }
     price = (
         epsilon if stated_at is None else epsilon_of(flatten(offer.event), stated_at)
     )
     note = (
         f"{BOUGHT} {datetime.now(UTC):%Y-%m-%d} for ε={shown(price)} at "
-        f"δ={stated_at or delta:g}: {what} (entry {receipt.entry} of the ledger of "
+        f"δ={stated_at or delta:g}: {domains} (entry {receipt.entry} of the ledger of "
         f"{receipt.holder}). Names and kinds were declared."
     )
-    left_out = [c for c, column in found.items() if column is None]
+    left_out = [c for c, column in bought_columns.items() if column is None]
     if left_out:
         note += f" Left out, as too few people share a value: {', '.join(left_out)}."
     merged = ", ".join(
-        c for c, column in found.items() if isinstance(column, Categorical)
+        c for c, column in bought_columns.items() if isinstance(column, Categorical)
     )
     if merged:
         note += f' Texts that too few people share are "{OTHER}" in: {merged}.'
     columns = tuple(
         column
         for free in plain.columns
-        if (column := found.get(free.name, free)) is not None
+        if (column := bought_columns.get(free.name, free)) is not None
     )
     if not columns:
         raise SchemaError(
@@ -291,14 +293,14 @@ def _check_header(raw: Raw, names: Iterable[str]) -> str:
     for name in names:
         times = raw.header.count(name)
         if times != 1:
-            said = (
+            problem = (
                 f"appears {times} times in the header."
                 if times
                 else "is not in the header."
             )
             hint = "" if times else nearest(name, map(str, raw.header))
             raise SchemaError(
-                f'{raw.name}: "{name}" {said}{hint}',
+                f'{raw.name}: "{name}" {problem}{hint}',
                 effect=Effect.NOTHING_READ_OR_CHARGED,
             )
     return raw.name
@@ -313,21 +315,21 @@ def _reader(
     raw = None if is_long(source, len(want)) else open_source(source, want, name)
     first = None
     if person is not None:
-        own = (
+        batches = (
             batches_of(source, {person: False}, name, long=True)
             if raw is None
             else [raw]
         )
-        first = first_of(own, person)
+        first = first_of(batches, person)
 
     def column(c: str) -> "pd.Series[Any]":
-        held = open_source(source, {c: want[c]}, name) if raw is None else raw
-        cells = held.columns[c]
+        opened = open_source(source, {c: want[c]}, name) if raw is None else raw
+        cells = opened.columns[c]
         if first is None:
             return cells
         if len(cells) != len(first):
             raise SchemaError(
-                f"{held.name}: it changed while it was read. The price stays charged."
+                f"{opened.name}: it changed while it was read. The price stays charged."
             )
         return cells[first].reset_index(drop=True)
 
@@ -339,61 +341,61 @@ def first_of(parts: Iterable[Raw], person: str) -> NDArray[np.bool_]:
     reading.
     """
     keys = [secrets.token_hex(8) for _ in range(2)]
-    marks = list[pd.DataFrame]()
+    parts_of_table = list[pd.DataFrame]()
     for raw in parts:
-        words = (
+        ids = (
             _ids(raw.columns[person])
             if person in raw.columns
             else pd.Series(dtype=object)
         )
-        plain = words.fillna("").to_numpy(object)
+        plain = ids.fillna("").to_numpy(object)
         hashed = {
             key: pd.util.hash_array(plain, hash_key=key, categorize=False)
             for key in keys
         }
-        marks.append(pd.DataFrame(hashed | {"there": words.notna().to_numpy()}))
-    seen = pd.concat(marks, ignore_index=True)
-    return np.asarray(seen["there"] & ~seen.duplicated())
+        parts_of_table.append(pd.DataFrame(hashed | {"there": ids.notna().to_numpy()}))
+    table = pd.concat(parts_of_table, ignore_index=True)
+    return np.asarray(table["there"] & ~table.duplicated())
 
 
 def _ids(cells: "pd.Series[Any]") -> "pd.Series[Any]":
     """Ids as text: 7 and "7" are the same one, and what is no single value is nobody,
     None.
     """
-    where, seen = distinct(cells, set(MISSING_WORDS))
-    return pd.Series(np.append(texts(seen), [None])[where])
+    index, values = distinct(cells, set(MISSING_WORDS))
+    return pd.Series(np.append(texts(values), [None])[index])
 
 
-def _values(asked: RequestedKind, cells: "pd.Series[Any]") -> Values:
+def _values(request: RequestedKind, cells: "pd.Series[Any]") -> Values:
     """The values that are there and of the kind: text, numbers, or days since 1970.
     Each cell is judged by itself.
     """
-    where, seen = distinct(cells, set(MISSING_WORDS))
-    if asked.kind == "categorical":
-        words = texts(seen)[where[where >= 0]]
+    index, cell_values = distinct(cells, set(MISSING_WORDS))
+    if request.kind == "categorical":
+        words = texts(cell_values)[index[index >= 0]]
         return words[pd.notna(words)]
-    dated = asked.kind in ("date", "datetime")
+    dated = request.kind in ("date", "datetime")
     numbers = (
-        days(seen, asked.written or ISO_DAY)
+        days(cell_values, request.written or ISO_DAY)
         if dated
-        else floats(seen, asked.written or None)
+        else floats(cell_values, request.written or None)
     )
-    numbers = numbers[where[where >= 0]]
+    numbers = numbers[index[index >= 0]]
     return numbers[np.isfinite(numbers)] + 0.0  # −0 is 0
 
 
 def _buy(
-    name: str, asked: RequestedKind, values: Values, offer: Quote, rng: Rng
+    name: str, request: RequestedKind, values: Values, offer: Quote, rng: Rng
 ) -> Column | None:
     """The column with its bought domain, or None where nothing shows."""
-    column = asked.column(name)
+    column = request.column(name)
     if column is not None:
         assert isinstance(column, Binned)
         return _bounds(column, values, offer, rng)
     # sorted: an order of appearance would tell
-    seen, counts = np.unique(values, return_counts=True)
-    showing = offer.noise(torch.from_numpy(counts), rng) >= offer.category_threshold
-    listed = seen[showing.numpy()].tolist()
+    distinct_values, counts = np.unique(values, return_counts=True)
+    shows = offer.noise(torch.from_numpy(counts), rng) >= offer.category_threshold
+    listed = distinct_values[shows.numpy()].tolist()
     if not listed:
         return None
     return Categorical(
@@ -424,14 +426,14 @@ def _bounds(column: Binned, values: Values, offer: Quote, rng: Rng) -> Column | 
             column, low=datetime.combine(days.low, time.min), high=until.replace(**step)
         )
     looked = _looked(values, reach(column).edges, offer, rng)
-    seen = _span(looked, offer)
-    if seen is None:
+    span = _span(looked, offer)
+    if span is None:
         return None
     counts = torch.from_numpy(looked)
     total = max(1.0, float(counts.sum()))
     deviation = math.sqrt(offer.noise.variance)
     first, last = likely_run(counts, None, deviation, total)
-    wide = bounded(column, (max(first, seen.start - 1), min(last, seen.stop)))
+    wide = bounded(column, (max(first, span.start - 1), min(last, span.stop)))
     low, high = wide.edges[[0, -1]]
     parts = np.linspace(low, high, _CLOSER + 1)
     parts = np.unique(np.floor(parts)) if wide.edges.dtype.kind == "i" else parts
@@ -449,18 +451,18 @@ def _bounds(column: Binned, values: Values, offer: Quote, rng: Rng) -> Column | 
     # the noise is enough.
     if outside - math.sqrt(others) * deviation > 0.05 * max(inside, 0):
         return wide
-    end = (
+    bound = (
         max(parts[stop] - 1, parts[start] + 1)
         if wide.edges.dtype.kind == "i"
         else parts[stop]
     )
     if isinstance(wide, Real) and wide.decimals is not None:
         unit = 10.0**wide.decimals
-        few = round((end - parts[start]) * unit) < 2 * DEFAULT_BINS
+        countable = round((bound - parts[start]) * unit) < 2 * DEFAULT_BINS
         wide = replace(
-            wide, bins=round((end - parts[start]) * unit) + 1 if few else None
+            wide, bins=round((bound - parts[start]) * unit) + 1 if countable else None
         )
-    return replace(wide, low=wide.bound_at(parts[start]), high=wide.bound_at(end))
+    return replace(wide, low=wide.bound_at(parts[start]), high=wide.bound_at(bound))
 
 
 def _span(looked: NDArray[np.int64], offer: Quote) -> range | None:

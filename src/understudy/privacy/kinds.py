@@ -108,16 +108,16 @@ class RequestedKind:
             )
         decimals = None
         if plain == "real" and (
-            found := re.fullmatch(r"(?:(.*) )?\.([0-9]{1,2})", form)
+            match := re.fullmatch(r"(?:(.*) )?\.([0-9]{1,2})", form)
         ):
-            form = found[1] or ""
-            decimals = int(found[2])
-        known = {
+            form = match[1] or ""
+            decimals = int(match[2])
+        has_form = {
             "date": is_day_form(form),
             "real": form in NUMBER_FORMS,
             "datetime": form in RESOLUTIONS,
         }
-        if (form and not known.get(plain, False)) or (decimals or 0) > MOST_DECIMALS:
+        if (form and not has_form.get(plain, False)) or (decimals or 0) > MOST_DECIMALS:
             raise ConfigError(
                 f"kind of {name}: no {plain} is written {form!r}.",
                 effect=Effect.NOTHING_READ_OR_CHARGED,
@@ -192,10 +192,12 @@ def hint_at_groups(kinds: Kinds) -> None:
     if not groups:
         return
     named = "; ".join(shorten(names) for names in groups.values())
-    asked = ", ".join(_pattern(stem, names, kinds) for stem, names in groups.items())
+    declarations = ", ".join(
+        _pattern(stem, names, kinds) for stem, names in groups.items()
+    )
     warnings.warn(
         f"columns are named alike, and of yes and no: {named}. If in every row exactly "
-        f"one of them is 1, by what made them, declare it: one_of=[{asked}] "
+        f"one of them is 1, by what made them, declare it: one_of=[{declarations}] "
         "(--one-of). They are drawn as one column then, and exactly one is 1. If not, "
         "one_of=[] says so.",
         UtilityWarning,
@@ -303,44 +305,50 @@ def kinds_of(
                     effect=Effect.NOTHING_CHARGED,
                 )
     if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
-        found = draft(
+        drafted = draft(
             _beginning(source, len(names)),
             person,
             most_categories=MOST_TEXTS,
             shared=_SHARED,
             header=True,
         )
-        kept = [
-            column for column in found.schema.columns if not is_id_name(column.name)
+        columns = [
+            column for column in drafted.schema.columns if not is_id_name(column.name)
         ]
-        seen = {
-            column.name: as_bought(with_step(column, found.cells[column.name]))
-            for column in kept
+        kinds_by_column = {
+            column.name: as_bought(with_step(column, drafted.cells[column.name]))
+            for column in columns
         }
         # an order cannot be bought
-        seen |= {c: "categorical" for c, kind in seen.items() if kind == Ordinal.kind}
+        kinds_by_column |= {
+            c: "categorical"
+            for c, kind in kinds_by_column.items()
+            if kind == Ordinal.kind
+        }
         if confirmed:
-            left_out = found.left_out | dict.fromkeys(id_names(found.schema.names), IDS)
+            left_out = drafted.left_out | dict.fromkeys(
+                id_names(drafted.schema.names), IDS
+            )
             texts = {
-                c for c, kind in seen.items() if kind == Categorical.kind
-            } | found.left_out.keys()
+                c for c, kind in kinds_by_column.items() if kind == Categorical.kind
+            } | drafted.left_out.keys()
             _require_few_odd(
                 {
-                    c: found.cells[c]
-                    for c in found.cells
+                    c: drafted.cells[c]
+                    for c in drafted.cells
                     if c in texts - settled and c != person
                 },
                 price,
             )
             _say_left_out({c: why for c, why in left_out.items() if c not in settled})
             _say_unread(
-                {c: said for c, said in found.unread.items() if c not in settled}
+                {c: looks for c, looks in drafted.unread.items() if c not in settled}
             )
-            return {c: kind for c, kind in seen.items() if c not in without} | dict(
-                declared or {}
-            )
+            return {
+                c: kind for c, kind in kinds_by_column.items() if c not in without
+            } | dict(declared or {})
         listed = ", ".join(
-            f"{column} ({in_words(kind)})" for column, kind in seen.items()
+            f"{column} ({in_words(kind)})" for column, kind in kinds_by_column.items()
         )
         raise ConfigError(
             "without a schema, names and kinds of columns are taken from the rows "
@@ -410,14 +418,14 @@ def without_times(source: Source, kinds: Kinds, declared: Kinds | None) -> Sourc
     """
     if not isinstance(source, pd.DataFrame):
         return source
-    found = [
+    dates = [
         c
         for c, kind in kinds.items()
         if kind == Date.kind and c not in (declared or {})
     ]
     return drop_times(
         source,
-        [c for c in found if pd.api.types.is_datetime64_any_dtype(source[c].dtype)],
+        [c for c in dates if pd.api.types.is_datetime64_any_dtype(source[c].dtype)],
     )
 
 
@@ -441,8 +449,8 @@ def _unread(frame: pd.DataFrame, columns: list[str]) -> dict[str, str]:
         name: {value for value in some[name] if isinstance(value, str)}
         for name in columns
     }
-    alike = {name: looks_like(own) for name, own in words.items()}
-    return {name: said for name, said in alike.items() if said is not None}
+    looks_by_column = {name: looks_like(texts) for name, texts in words.items()}
+    return {name: looks for name, looks in looks_by_column.items() if looks is not None}
 
 
 def _say_unread(alike: Mapping[str, str]) -> None:
@@ -450,12 +458,12 @@ def _say_unread(alike: Mapping[str, str]) -> None:
     are any.
     """
     if alike:
-        named = "; ".join(f'"{column}" ({said})' for column, said in alike.items())
-        said = (
+        named = "; ".join(f'"{column}" ({looks})' for column, looks in alike.items())
+        looks = (
             f"as your rows have them, which is said here alone: {named}. Nothing was "
             "charged so far."
         )
-        warnings.warn(said, UtilityWarning, stacklevel=4)
+        warnings.warn(looks, UtilityWarning, stacklevel=4)
 
 
 def _beginning(source: Source, columns: int) -> Source:
@@ -483,8 +491,8 @@ def _no_kind(column: object, dtype: Any) -> ConfigError:
     """The refusal of a type. Its values, such as the bounds of intervals, are not
     told.
     """
-    said = (
+    problem = (
         f'column "{column}" is of the type {dtype}, which no kind describes: convert '
         "it (.astype(str)), or drop it"
     )
-    return ConfigError(f"{said}.", effect=Effect.NOTHING_READ_OR_CHARGED)
+    return ConfigError(f"{problem}.", effect=Effect.NOTHING_READ_OR_CHARGED)

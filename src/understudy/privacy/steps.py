@@ -65,13 +65,13 @@ def _with_resolution(column: Datetime, cells: Cells) -> Datetime:
     """By the step of nearly all, with the form of the texts where that is not the plain
     one of this step.
     """
-    where, seen = distinct(cells, missing_words(column))
-    resolution = _resolution(seconds(seen, column.form)[where[where >= 0]])
+    index, values = distinct(cells, missing_words(column))
+    resolution = _resolution(seconds(values, column.form)[index[index >= 0]])
     form = column.written
     if form is None and resolution != column.resolution:
         drafted = PLAIN_TIMES[column.resolution]
         is_text = all(
-            isinstance(value, str) and read_day(value, drafted) for value in seen
+            isinstance(text, str) and read_day(text, drafted) for text in values
         )
         form = drafted if is_text else None
     if form == PLAIN_TIMES[resolution]:
@@ -93,10 +93,10 @@ def _written_decimals(column: Real, cells: Cells) -> int | None:
     """Of numbers by their values, of texts by the digits that are written."""
     if cells.dtype.kind in "iuf":
         return _decimals_of_numbers(cells.dropna().to_numpy(dtype=float))
-    where, seen = distinct(cells, missing_words(column))
-    counts = [count_decimals(str(text), column.written) for text in texts(seen)]
+    index, values = distinct(cells, missing_words(column))
+    counts = [count_decimals(str(text), column.written) for text in texts(values)]
     # NaN: in another form, as 1e-7
-    digits = np.array(counts, dtype=float)[where[where >= 0]]
+    digits = np.array(counts, dtype=float)[index[index >= 0]]
     fits = (d for d in range(MANY_DECIMALS + 1) if _nearly_all(digits <= d))
     return next(fits, None)
 

@@ -109,37 +109,37 @@ def epsilon(spend: Spend, delta: float, *, method: str = "pld") -> float:
 def _total(spend: Spend, delta: float, method: str) -> float:
     if not 0 <= delta < 1:
         raise ConfigError(f"delta must be 0 or above and below 1, not {delta!r}.")
+    uses, failure = _without_failures(spend)
+    remaining_delta = delta - failure
+    if remaining_delta < 0:
+        return math.inf
+    return _epsilon(uses, float(remaining_delta), method)
+
+
+def _without_failures(spend: Spend) -> tuple[frozenset[tuple[DpEvent, int]], float]:
+    """All uses of single events but for revelations, and the chance of these."""
     flat: Counter[DpEvent] = Counter()
-    for event, n in spend.items():
-        flat += flatten(event, n) if n else Counter()
+    for event, times in spend.items():
+        if times:
+            flat += flatten(event, times)
     failures = {
         event: flat.pop(event) for event in list(flat) if isinstance(event, Reveals)
     }
-    left = delta - math.fsum(event.delta * count for event, count in failures.items())
-    return (
-        _epsilon(frozenset(flat.items()), float(left), method)
-        if left >= 0
-        else math.inf
-    )
+    chance = math.fsum(event.delta * times for event, times in failures.items())
+    return frozenset(flat.items()), chance
 
 
 def distance(spend: Spend) -> float:
-    """How far the two worlds are apart in total variation: δ at ε = 0, which is all
-    that a best guess follows from.
+    """The total variation distance of two worlds that differ in a person: δ at ε = 0,
+    which is all that a best guess follows from.
 
     Guarantee: never below it. Exact for Gaussian uses alone and for one pure use; by
     privacy loss distributions within about a thousandth; where losses cannot be listed,
     the least bound that ε has at any δ.
     Edges: no noise → 1; nothing spent → 0.
     """
-    flat: Counter[DpEvent] = Counter()
-    for event, n in spend.items():
-        flat += flatten(event, n) if n else Counter()
-    failures = {
-        event: flat.pop(event) for event in list(flat) if isinstance(event, Reveals)
-    }
-    failed = math.fsum(event.delta * n for event, n in failures.items())
-    return min(1.0, failed + _distance(frozenset(flat.items())))
+    uses, failure = _without_failures(spend)
+    return min(1.0, failure + _distance(uses))
 
 
 @lru_cache(maxsize=1024)
@@ -152,7 +152,7 @@ def _distance(uses: frozenset[tuple[DpEvent, int]]) -> float:
         return 1.0
     if all(isinstance(event, GaussianDpEvent) for event in spend):
         return min(1.0, quick.gaussian_distance(events.merged_noise(spend)))
-    bounds = [1.0, _drawn(spend), math.tanh(plain / 2) * (1 + 1e-12)]
+    bounds = [1.0, _sampling_chance(spend), math.tanh(plain / 2) * (1 + 1e-12)]
     size = min(plain, _renyi(uses, _USUAL_DELTA, _WHOLE_ORDERS))
     if _has_losses(uses) and size <= _LARGE:
         times = _folds(uses)
@@ -184,8 +184,9 @@ def _has_losses(uses: frozenset[tuple[DpEvent, int]]) -> bool:
     if _folds(uses) > _MOST_USES:
         return False
     return not any(
-        isinstance(one, ZCDpEvent) or getattr(one, "sigma", 0.0) > _LARGEST_WHOLE_NOISE
-        for one, _ in uses
+        isinstance(event, ZCDpEvent)
+        or getattr(event, "sigma", 0.0) > _LARGEST_WHOLE_NOISE
+        for event, _ in uses
     )
 
 
@@ -195,39 +196,40 @@ def _epsilon(uses: frozenset[tuple[DpEvent, int]], delta: float, method: str) ->
     plain = events.pure_sum(spend)
     if delta == 0 or plain == 0 or any(_noiseless(event) for event in spend):
         return plain
-    if _drawn(spend) <= delta:
+    if _sampling_chance(spend) <= delta:
         return 0.0
     if method == "pld" and all(isinstance(event, GaussianDpEvent) for event in spend):
         return quick.gaussian_bound(events.merged_noise(spend), delta)
     if method == "quick":
         return min(plain, _renyi(uses, delta, _WHOLE_ORDERS))
     if method == "pld":
-        plain = min(plain, apart := _use_by_use(spend, delta))
-        if sum(spend.values()) == 1 and math.isfinite(apart):
-            return apart
+        use_by_use = _use_by_use(spend, delta)
+        plain = min(plain, use_by_use)
+        if sum(spend.values()) == 1 and math.isfinite(use_by_use):
+            return use_by_use
     times = _folds(uses)
-    left = delta - times * _ROUNDING
-    coarse = delta < _LEAST_DELTA or left < delta / 2
+    remaining_delta = delta - times * _ROUNDING
+    coarse = delta < _LEAST_DELTA or remaining_delta < delta / 2
     if method == "rdp" or coarse or not _has_losses(uses):
         return min(plain, _renyi(uses, delta, _ORDERS))
     bound = min(plain, _renyi(uses, delta, _WHOLE_ORDERS))
     if bound > _LARGE:
         return bound
-    return min(plain, quick.least_epsilon(_losses(uses, _grid(bound, times)), left))
+    losses = _losses(uses, _grid(bound, times))
+    return min(plain, quick.least_epsilon(losses, remaining_delta))
 
 
-def _drawn(spend: Spend) -> float:
+def _sampling_chance(spend: Spend) -> float:
     """The chance that a person is in any of the samples: who is in none is not seen,
     whatever the noise.
     """
     if not all(isinstance(event, PoissonSampledDpEvent) for event in spend):
         return 1.0
-    rates = (
-        (min(event.sampling_probability, 1 - 1e-16), n) for event, n in spend.items()
-    )
-    return -math.expm1(math.fsum(n * math.log1p(-rate) for rate, n in rates)) * (
-        1 + 1e-12
-    )
+    log_chances = []
+    for event, times in spend.items():
+        rate = min(event.sampling_probability, 1 - 1e-16)
+        log_chances.append(times * math.log1p(-rate))
+    return -math.expm1(math.fsum(log_chances)) * (1 + 1e-12)
 
 
 def _use_by_use(spend: Spend, delta: float) -> float:
@@ -241,17 +243,17 @@ def _use_by_use(spend: Spend, delta: float) -> float:
     """
     sampled = {event: n for event, n in spend.items() if _sampled(event)}
     rest = frozenset((event, n) for event, n in spend.items() if event not in sampled)
-    share = delta / max(1, sum(sampled.values()) + bool(rest)) * (1 - 1e-15)
+    shares = sum(sampled.values()) + (1 if rest else 0)
+    share = delta / max(1, shares) * (1 - 1e-15)
     if not sampled or not share:
         return math.inf
     total = _epsilon(rest, share, "pld") if rest else 0.0
-    for event, n in sampled.items():
+    for event, times in sampled.items():
         rate = event.sampling_probability
         noise = event.event.noise_multiplier
         if share < rate:
-            total += n * events.amplified(
-                rate, quick.gaussian_bound(noise, share / rate * (1 - 1e-15))
-            )
+            full_batch = quick.gaussian_bound(noise, share / rate * (1 - 1e-15))
+            total += times * events.amplified(rate, full_batch)
     return total
 
 
@@ -259,9 +261,8 @@ def _grid(size: float, uses: int) -> float:
     """The spacing of privacy losses for an ε of about `size`: rounding adds about uses
     · grid² / 4 to it.
     """
-    return 2.0 ** math.floor(
-        math.log2(max(_FINEST_GRID, min(size / 1000, math.sqrt(size / 1000 / uses))))
-    )
+    spacing = min(size / 1000, math.sqrt(size / 1000 / uses))
+    return 2.0 ** math.floor(math.log2(max(_FINEST_GRID, spacing)))
 
 
 @lru_cache(maxsize=32)  # who asks at one δ asks at others
@@ -287,11 +288,9 @@ def _pld(event: DpEvent, grid: float) -> Any:
             return _randomized_response(events.pure(event), grid)
     match inner:
         case GaussianDpEvent(noise_multiplier=noise):
-            return (
-                quick.sampled_gaussian(rate, noise, grid)
-                if rate < 1
-                else quick.gaussian(noise, grid)
-            )
+            if rate == 1:
+                return quick.gaussian(noise, grid)
+            return quick.sampled_gaussian(rate, noise, grid)
         case LaplaceDpEvent(noise_multiplier=noise):
             return plds.from_laplace_mechanism(
                 noise, sampling_prob=rate, value_discretization_interval=grid
@@ -299,10 +298,12 @@ def _pld(event: DpEvent, grid: float) -> Any:
         case DiscreteGaussian():
             return quick.discrete_gaussian(inner.sigma, inner.sensitivity, grid)
         case DiscreteLaplaceDpEvent():
-            noise = inner.noise_parameter
-            moved = inner.sensitivity
-            dots = {"value_discretization_interval": grid, "use_connect_dots": True}
-            return plds.from_discrete_laplace_mechanism(noise, moved, **dots)
+            return plds.from_discrete_laplace_mechanism(
+                inner.noise_parameter,
+                inner.sensitivity,
+                value_discretization_interval=grid,
+                use_connect_dots=True,
+            )
         case PureDp():
             return _randomized_response(inner.epsilon, grid)
     raise PrivacyError(
@@ -311,20 +312,18 @@ def _pld(event: DpEvent, grid: float) -> Any:
 
 
 def _randomized_response(epsilon: float, grid: float) -> Any:
-    """Loss ±ε with odds e^ε : 1; its curve δ(x) is joined at the grid points
-    around ±ε.
+    """The privacy loss distribution of randomized response: loss ±ε with odds e^ε : 1;
+    its curve δ(x) is joined at the grid points around ±ε.
     """
-    near = np.array([math.floor(epsilon / grid), math.ceil(epsilon / grid)])
-    points = np.unique(np.concatenate([-near, near]))
+    around = np.array([math.floor(epsilon / grid), math.ceil(epsilon / grid)])
+    points = np.unique(np.concatenate([-around, around]))
     x = points * grid
     log_sum = np.logaddexp(0, epsilon)
+    log_lower = np.minimum(x + epsilon - log_sum, 0)
     deltas = np.maximum(0, expit(epsilon) - np.exp(x - log_sum))
-    deltas += np.maximum(
-        0, expit(-epsilon) - np.exp(np.minimum(x + epsilon - log_sum, 0))
-    )
-    return plds.PrivacyLossDistribution(
-        pld_pmf.create_pmf_pessimistic_connect_dots(grid, points, deltas)
-    )
+    deltas += np.maximum(0, expit(-epsilon) - np.exp(log_lower))
+    masses = pld_pmf.create_pmf_pessimistic_connect_dots(grid, points, deltas)
+    return plds.PrivacyLossDistribution(masses)
 
 
 def _renyi(
@@ -356,9 +355,8 @@ def _rdp(event: DpEvent, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
         else:
             divergence = RdpAccountant(orders).compose(event).rdp
     # compute_epsilon would read a divergence that is negative, or not a number, as ε=0
-    return np.asarray(
-        np.maximum(np.nan_to_num(divergence, nan=np.inf, posinf=np.inf), 0) + _SERIES
-    )
+    finite = np.nan_to_num(divergence, nan=np.inf, posinf=np.inf)
+    return np.asarray(np.maximum(finite, 0) + _SERIES)
 
 
 def _sampled(event: DpEvent) -> bool:
@@ -413,15 +411,18 @@ def calibrate(
     one_of(ACCOUNTANTS, method=method)
 
     # log(ε/target): close to linear in log σ
-    def over(noise: float, accountant: str) -> float:
-        return math.log(
-            min(max(_total(price(noise), delta, accountant) / epsilon, 1e-9), 1e9)
-        )
+    def excess(noise: float, accountant: str) -> float:
+        ratio = _total(price(noise), delta, accountant) / epsilon
+        return math.log(min(max(ratio, 1e-9), 1e9))
 
-    near = _least(lambda noise: over(noise, "quick"), start=1.0, tolerance=0.05)
-    noise = _least(
-        lambda noise: over(noise, method),
-        start=near or _MOST_NOISE,
+    start = _calibrated_noise(
+        lambda noise: excess(noise, "quick"),
+        start=1.0,
+        tolerance=0.05,
+    )
+    noise = _calibrated_noise(
+        lambda noise: excess(noise, method),
+        start=start or _MOST_NOISE,
         tolerance=tolerance,
     )
     if noise is None:
@@ -439,11 +440,10 @@ def gaussian_of(epsilon: float, delta: float) -> DpEvent:
     """
     if not delta:
         return PureDp(epsilon)
-    return GaussianDpEvent(
-        calibrate(
-            lambda noise: {GaussianDpEvent(noise): 1}, epsilon=epsilon, delta=delta
-        )
+    noise = calibrate(
+        lambda noise: {GaussianDpEvent(noise): 1}, epsilon=epsilon, delta=delta
     )
+    return GaussianDpEvent(noise)
 
 
 @lru_cache(maxsize=64)
@@ -465,34 +465,39 @@ def planned_gaussians(epsilon: float, delta: float) -> Spend | None:
     return {GaussianDpEvent(noise): 1} if noise >= 1 else None
 
 
-def _least(
-    over: Callable[[float], float], *, start: float, tolerance: float
+def _calibrated_noise(
+    excess_at: Callable[[float], float], *, start: float, tolerance: float
 ) -> float | None:
-    """A σ with −tolerance ≤ over(σ) ≤ 0, or within `tolerance` above the root; `over`
-    falls with σ.
+    """A σ with −tolerance ≤ excess_at(σ) ≤ 0, or within `tolerance` above the root;
+    `excess_at` falls with σ.
     """
     limit = math.log(_MOST_NOISE)
     x = math.log(start)
     stride = 0.02
-    low = high = None  # the closest points on either side, with their excess
-    for turn in count():
-        excess = over(math.exp(x))
-        low, high = (low, (x, excess)) if excess <= 0 else ((x, excess), high)
+    # the closest points on either side of the root, with their excess
+    below: tuple[float, float] | None = None
+    above: tuple[float, float] | None = None
+    for iteration in count():
+        excess = excess_at(math.exp(x))
+        if excess <= 0:
+            above = (x, excess)
+        else:
+            below = (x, excess)
         if -tolerance <= excess <= 0 or (excess <= 0 and x <= -limit):
             return math.exp(x)
-        if low and high:
-            if high[0] - low[0] <= tolerance:
-                return math.exp(high[0])
+        if below and above:
+            if above[0] - below[0] <= tolerance:
+                return math.exp(above[0])
             # aim a little below the target
-            share = (low[1] + tolerance / 2) / (low[1] - high[1])
-            x = low[0] + (high[0] - low[0]) * (
-                min(max(share, 0.02), 0.98) if turn % 4 < 3 else 0.5
-            )
+            share = (below[1] + tolerance / 2) / (below[1] - above[1])
+            share = min(max(share, 0.02), 0.98) if iteration % 4 < 3 else 0.5
+            x = below[0] + (above[0] - below[0]) * share
         elif x >= limit:
             return None
         else:
             stride *= 2
             # ε falls about as σ^−1.5
-            x += math.copysign(min(max(abs(excess) / 1.5, stride), 3.0), excess)
+            step = min(max(abs(excess) / 1.5, stride), 3.0)
+            x += math.copysign(step, excess)
             x = min(max(x, -limit), limit)
     return None

@@ -99,12 +99,12 @@ class Budget:
     def warn_of_delta(self, holder: str, people: int) -> None:
         """A PrivacyWarning where δ is so large that it says little."""
         if self.delta * people >= 1:  # so written, nobody at all is no error
-            said = (
+            problem = (
                 f"{holder}: δ = {self.delta:g} is not below 1/{people:,}: it would "
                 "allow publishing one person's row"
             )
             warnings.warn(
-                f"{said} outright. Choose a smaller δ.", PrivacyWarning, stacklevel=3
+                f"{problem} outright. Choose a smaller δ.", PrivacyWarning, stacklevel=3
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -149,34 +149,34 @@ def shown_bound(value: float | None) -> str:
 
 
 def _rounded(value: float, digits: int, whole: Callable[[float], int]) -> str:
-    places = digits - 1 - math.floor(math.log10(value))
-    return f"{whole(value * 10.0**places) / 10.0**places:g}"
+    decimals = digits - 1 - math.floor(math.log10(value))
+    return f"{whole(value * 10.0**decimals) / 10.0**decimals:g}"
 
 
 def rehearsed(parties: Mapping[str, Sequence[str]]) -> str:
     """Why what these parties did protects nobody, by keys of `REHEARSED`; nothing where
     there are none.
     """
-    said = []
+    reasons = []
     for key in dict.fromkeys(key for keys in parties.values() for key in keys):
-        whose = [name for name, keys in parties.items() if key in keys]
-        said.append(
+        affected = [name for name, keys in parties.items() if key in keys]
+        reasons.append(
             REHEARSED.get(key, key)
-            + ("" if len(whose) == len(parties) else f" ({', '.join(whose)})")
+            + ("" if len(affected) == len(parties) else f" ({', '.join(affected)})")
         )
     return (
         (
             "Rehearsal: nothing here is private and nothing may be published; "
-            f"{'; '.join(said)}."
+            f"{'; '.join(reasons)}."
         )
-        if said
+        if reasons
         else ""
     )
 
 
 def first_said(card: Mapping[str, Any]) -> dict[str, str]:
     """What an artefact says before all else: that it is of a rehearsal, if it is."""
-    return {"rehearsal": said} if (said := rehearsal_of(card)) else {}
+    return {"rehearsal": reason} if (reason := rehearsal_of(card)) else {}
 
 
 def rehearsal_of(card: Mapping[str, Any]) -> str:
@@ -184,10 +184,10 @@ def rehearsal_of(card: Mapping[str, Any]) -> str:
     it does not say so.
     """
     privacy = card.get("privacy")
-    said = card.get("rehearsal") or (
+    reason = card.get("rehearsal") or (
         privacy.get("rehearsal") if isinstance(privacy, Mapping) else None
     )
-    return str(said) if said else ""
+    return str(reason) if reason else ""
 
 
 @dataclass(frozen=True)
@@ -203,14 +203,14 @@ class Guess:
         """A sentence, rounded up; it says of what by what the two worlds differ in, and
         from what it follows.
         """
-        what = f"between two worlds ({adjacency})"
+        question = f"between two worlds ({adjacency})"
         if adjacency == ADJACENCY:
-            what = "whether one person took part"
+            question = "whether one person took part"
         elif adjacency in ADJACENCIES.values():
-            what = f"whether one {unit_of(adjacency)} was among the data"
+            question = f"whether one {unit_of(adjacency)} was among the data"
         of_hundred = min(100, math.ceil(self.share * 100 - 1e-9))
         limit = f"right at most {of_hundred} of 100 times, 50 being a coin"
-        return f"Whoever guesses {what} is {limit} {GUESSED_BY[self.by]}."
+        return f"Whoever guesses {question} is {limit} {GUESSED_BY[self.by]}."
 
 
 def best_guess(
@@ -239,8 +239,10 @@ def stated_guess(statement: Mapping[str, Any], against: str | None = None) -> Gu
     """The best guess that a run's statement tells; None: against whomever. It follows
     from the noise that was used.
     """
-    told = statement["person"]["right_guesses"]
-    share = max(map(float, told.values())) if against is None else float(told[against])
+    shares = statement["person"]["right_guesses"]
+    share = (
+        max(map(float, shares.values())) if against is None else float(shares[against])
+    )
     if not 0.5 <= share <= 1.0:
         raise ValueError(f"{share} is no share of right guesses")
     return best_guess(distance=2 * share - 1)
@@ -254,13 +256,13 @@ def unit_of(adjacency: str) -> str:
     return named[1] if named else "person"
 
 
-def promises_no_more(stated: str, known: str) -> bool:
+def promises_no_more(stated: str, expected: str) -> bool:
     """Whether a statement promises at most what a holder knows of its adjacency: the
     same, or rows for people.
     """
     unit = unit_of(stated)
-    of_less = ADJACENCIES[unit] if known == ADJACENCY else in_units(known, unit)
-    return stated in (known, of_less)
+    of_less = ADJACENCIES[unit] if expected == ADJACENCY else in_units(expected, unit)
+    return stated in (expected, of_less)
 
 
 def counted_in(adjacency: str) -> str:
@@ -275,5 +277,7 @@ def in_units(text: str, unit: str) -> str:
     if unit == "person":
         return text
     words = {"person": unit, "people": PLURALS[unit], "whom": "that", "who": "that"}
-    said = re.sub(r"\b(person|people|whom|who)\b", lambda found: words[found[0]], text)
-    return re.sub(r"\b([Aa]) image\b", r"\1n image", said)
+    replaced = re.sub(
+        r"\b(person|people|whom|who)\b", lambda word: words[word[0]], text
+    )
+    return re.sub(r"\b([Aa]) image\b", r"\1n image", replaced)

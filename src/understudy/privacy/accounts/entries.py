@@ -72,9 +72,11 @@ class Entry:
 
     def cells(self) -> tuple[str, ...]:
         """When, run, what, uses, people, ε alone, ε in all: for a table."""
-        who = "everyone" if self.people is None else f"{self.people:,}"
+        people = "everyone" if self.people is None else f"{self.people:,}"
         cost = (
-            (f"{self.count:,}", who, shown(self.price)) if self.count else ("", "", "")
+            (f"{self.count:,}", people, shown(self.price))
+            if self.count
+            else ("", "", "")
         )
         return (self.when, self.run, self.what, *cost, shown(self.total))
 
@@ -94,13 +96,18 @@ def read_entries(
                 budget = Budget(limit, delta, against)
             if event is not None:
                 counts[event], totals[event] = count, total
-        cost, after = (
-            dict.fromkeys(VIEWS, spend_seen(uses, priced, VIEWS[0]))
-            if alike
-            else {view: spend_seen(uses, priced, view) for view in VIEWS}
-            for uses in (counts, totals)
-        )
+        cost = _by_view(counts, priced, alike=alike)
+        after = _by_view(totals, priced, alike=alike)
         yield Entry(number, when, run, what, people, 1, cost, after, budget)
+
+
+def _by_view(
+    uses: Mapping[int, int], priced: list[Priced], *, alike: bool
+) -> dict[str, Spend]:
+    """What these uses cost in each view; `alike`: whether all views are one."""
+    if alike:
+        return dict.fromkeys(VIEWS, spend_seen(uses, priced, VIEWS[0]))
+    return {view: spend_seen(uses, priced, view) for view in VIEWS}
 
 
 def merge(entries: Iterable[Entry]) -> list[Entry]:
@@ -118,17 +125,23 @@ def merge(entries: Iterable[Entry]) -> list[Entry]:
             cost = {v: Counter(last.cost[v]) | Counter(entry.cost[v]) for v in VIEWS}
         merged[-1] = replace(
             last,
-            what=last.what
-            if last.what == entry.what
-            else f"{last.what.split(' … ')[0]} … {entry.what}",
-            people=None
-            if last.people is None or entry.people is None
-            else last.people + entry.people,
+            what=_joined(last.what, entry.what),
+            people=_total(last.people, entry.people),
             charges=last.charges + entry.charges,
             cost=cost,
             after=entry.after,
         )
     return merged
+
+
+def _joined(first: str, last: str) -> str:
+    """What several charges were for, in one phrase."""
+    return first if first == last else f"{first.split(' … ')[0]} … {last}"
+
+
+def _total(people: int | None, more: int | None) -> int | None:
+    """How many people in all; None: everyone."""
+    return None if people is None or more is None else people + more
 
 
 def _kind(entry: Entry) -> tuple[Any, ...]:
@@ -175,11 +188,11 @@ def cost_seen(lines: Mapping[tuple[DpEvent, str], int], view: str) -> Counter[Dp
 
 
 def person_spend(
-    priced: list[Priced], own: Mapping[int, int], view: str
+    priced: list[Priced], uses: Mapping[int, int], view: str
 ) -> Counter[DpEvent]:
     """A person's spend: what everyone was charged, and their own uses by event id."""
     return spend_seen(
-        {row.id: row.everyone + own.get(row.id, 0) for row in priced}, priced, view
+        {row.id: row.everyone + uses.get(row.id, 0) for row in priced}, priced, view
     )
 
 
@@ -187,11 +200,11 @@ def highest_spends(spends: Iterable[Counter[DpEvent]]) -> list[Counter[DpEvent]]
     """Those that no other exceeds in every count: the person with the highest spend is
     among them.
     """
-    kept: list[Counter[DpEvent]] = []
+    undominated: list[Counter[DpEvent]] = []
     for spend in sorted(spends, key=Counter.total, reverse=True):
-        if not any(spend <= other for other in kept):
-            kept.append(spend)
-    return kept
+        if not any(spend <= other for other in undominated):
+            undominated.append(spend)
+    return undominated
 
 
 def people_ids(people: Iterable[int | str] | None) -> list[str] | None:

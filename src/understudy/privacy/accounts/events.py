@@ -186,13 +186,13 @@ def merged_noise(gaussians: Spend) -> float:
     """n Gaussian uses are one: 1/σ² = Σ nᵢ/σᵢ², in parts of the least σᵢ, whose square
     need not be a float.
     """
-    least = min(event.noise_multiplier for event in gaussians)
-    if not least:
+    lowest = min(event.noise_multiplier for event in gaussians)
+    if not lowest:
         return 0.0
     uses = math.fsum(
-        n * (least / event.noise_multiplier) ** 2 for event, n in gaussians.items()
+        n * (lowest / event.noise_multiplier) ** 2 for event, n in gaussians.items()
     )
-    return float(least / (math.sqrt(uses) if uses > 1 else 1.0))
+    return float(lowest / (math.sqrt(uses) if uses > 1 else 1.0))
 
 
 def _sampled(rate: float, batch: Spend) -> DpEvent:
@@ -244,16 +244,18 @@ def spent_together(spends: Sequence[Spend], *, steps: int) -> Counter[DpEvent]:
         return sum((Counter(dict(spend)) for spend in spends), Counter())
     total = sum(
         (
-            Counter({e: n for e, n in one.items() if not is_sampled_gaussian(e)})
-            for one in spends
+            Counter({e: n for e, n in spend.items() if not is_sampled_gaussian(e)})
+            for spend in spends
         ),
         Counter(),
     )
     uses = [sum(part.values()) for part in parts]
     common = min(steps, *uses)
     rate = max(event.sampling_probability for event in chain(*parts))
-    least = [min(event.event.noise_multiplier for event in part) for part in parts]
-    noise = merged_noise(Counter(map(GaussianDpEvent, least)))
+    lowest_noise = [
+        min(event.event.noise_multiplier for event in part) for part in parts
+    ]
+    noise = merged_noise(Counter(map(GaussianDpEvent, lowest_noise)))
     total[PoissonSampledDpEvent(rate, GaussianDpEvent(noise))] = common + sum(
         n - common for n in uses
     )
@@ -319,11 +321,11 @@ def _plain(value: Any) -> Any:
         raise PrivacyError(f"{value!r} has no price.", effect=Effect.NOTHING_SENT)
     # float and index, so that 1, 1.0 and a numpy scalar write alike
     write: dict[Any, Callable[[Any], Any]] = {float: float, int: operator.index}
-    fields = {
-        one.name: write.get(one.type, _plain)(getattr(value, one.name))
-        for one in attrs.fields(type(value))
+    values = {
+        field.name: write.get(field.type, _plain)(getattr(value, field.name))
+        for field in attrs.fields(type(value))
     }
-    return {"type": name, **fields}
+    return {"type": name, **values}
 
 
 def _counted(**values: int) -> None:

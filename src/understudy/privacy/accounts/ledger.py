@@ -245,27 +245,27 @@ class Ledger(AbstractContextManager["Ledger"]):
         with self._store.transaction(write=False):
             store = self._store
             limits = self._limits()
-            known = [
+            accounts = [
                 (budget, store.priced(run), store.tallies(run))
                 for run, budget in limits
             ]
         able = np.ones(len(ids), dtype=bool)
-        for budget, priced, owns in known:
+        for budget, priced, uses_by_person in accounts:
             costs = {
                 view: booked.cost_seen(lines, view)
                 for view in booked.views(budget.against)
             }
             fits: dict[tuple[tuple[int, int], ...], bool] = {}
-            for place, id in enumerate(ids):
-                own = owns.get(id, {})
-                key = tuple(own.items())
+            for index, id in enumerate(ids):
+                uses = uses_by_person.get(id, {})
+                key = tuple(uses.items())
                 if key not in fits:
                     spends = (
-                        booked.person_spend(priced, own, view) + cost
+                        booked.person_spend(priced, uses, view) + cost
                         for view, cost in costs.items()
                     )
                     fits[key] = all(self._fit(budget, spend) for spend in spends)
-                able[place] &= fits[key]
+                able[index] &= fits[key]
         return able
 
     def _limits(self) -> list[tuple[str | None, Budget]]:
@@ -292,9 +292,9 @@ class Ledger(AbstractContextManager["Ledger"]):
                 )
                 if not cost or ids == [] or self._fit(budget, worst):
                     continue
-                owns = self._store.own(booked.people_json(ids), run)
+                tallies = self._store.distinct_tallies(booked.people_json(ids), run)
                 for before in booked.highest_spends(
-                    [booked.person_spend(priced, own, view) for own in owns]
+                    [booked.person_spend(priced, uses, view) for uses in tallies]
                 ):
                     if not self._fit(budget, before + cost):
                         raise BudgetExceeded(
@@ -306,14 +306,15 @@ class Ledger(AbstractContextManager["Ledger"]):
         """Whether ε of `spend` is within the budget; by memory first, since ε grows
         with every count.
         """
-        known = self._fits.setdefault((budget.epsilon, budget.delta), [])
-        if budget.epsilon == math.inf or any(spend <= other for other in known):
+        affordable = self._fits.setdefault((budget.epsilon, budget.delta), [])
+        if budget.epsilon == math.inf or any(spend <= other for other in affordable):
             return True
         fits = epsilon(spend, budget.delta) <= budget.epsilon
         if fits:
-            known[:] = [spend, *(other for other in known if not other <= spend)][
-                :_REMEMBERED
-            ]
+            affordable[:] = [
+                spend,
+                *(other for other in affordable if not other <= spend),
+            ][:_REMEMBERED]
         return fits
 
     def _refusal(
@@ -328,19 +329,19 @@ class Ledger(AbstractContextManager["Ledger"]):
         price = epsilon(Counter(before) + cost, budget.delta) - spent
         group = "all" if ids is None else f"{len(ids):,} people of this step"
         costs = shown(price, endless="inf")
-        left = shown_left(max(0.0, budget.epsilon - spent))
-        said = (
-            f"{self.holder}: this step costs ε={costs} but {left} of {budget.epsilon} "
+        remaining = shown_left(max(0.0, budget.epsilon - spent))
+        message = (
+            f"{self.holder}: this step costs ε={costs} but {remaining} of {budget.epsilon} "
             "is left for person group "
             f'"{group}" (δ={budget.delta:g}, against {budget.against}).'
         )
         if run is not None:
-            return f'{said} (That is the limit of this run, "{run}".)'
+            return f'{message} (That is the limit of this run, "{run}".)'
         changed = "its holder changes it with `understudy ledger budget`"
         return (
-            f"{said} (That is the lifetime limit of the ledger; {changed}.)"
+            f"{message} (That is the lifetime limit of the ledger; {changed}.)"
             if self.real
-            else said
+            else message
         )
 
     @property
@@ -405,8 +406,10 @@ class Ledger(AbstractContextManager["Ledger"]):
         """The ε of everything charged so far to a person; to the person with the
         highest spend for None.
         """
-        spends, own = self._highest(person, against, None)
-        return max(epsilon(spend, own if delta is None else delta) for spend in spends)
+        spends, budget_delta = self._highest(person, against, None)
+        return max(
+            epsilon(spend, budget_delta if delta is None else delta) for spend in spends
+        )
 
     def spend(
         self,
@@ -420,8 +423,8 @@ class Ledger(AbstractContextManager["Ledger"]):
         spend), in all or one run. `delta`: at which spends are compared, by default
         that of the budget.
         """
-        spends, own = self._highest(person, against, run)
-        delta = own if delta is None else delta
+        spends, budget_delta = self._highest(person, against, run)
+        delta = budget_delta if delta is None else delta
         return (
             spends[0]
             if len(spends) == 1
@@ -443,10 +446,12 @@ class Ledger(AbstractContextManager["Ledger"]):
         with self._store.transaction(write=False):
             delta = self._store.budget().delta
             priced = self._store.priced(run)
-            owns = self._store.own(booked.people_json(ids), run)
-        different = booked.views_apart(against, {row.view for row in priced})
+            tallies = self._store.distinct_tallies(booked.people_json(ids), run)
+        views = booked.views_apart(against, {row.view for row in priced})
         return booked.highest_spends(
-            booked.person_spend(priced, own, view) for view in different for own in owns
+            booked.person_spend(priced, uses, view)
+            for view in views
+            for uses in tallies
         ), delta
 
     def entries(self, *, merged: bool = False) -> list[booked.Entry]:
@@ -475,8 +480,10 @@ class Ledger(AbstractContextManager["Ledger"]):
 
     def adjacency_of(self, runs: Iterable[str]) -> str:
         """The same of these runs."""
-        said = {terms["adjacency"] for run in runs for terms in self.terms(run)}
-        less = sorted(one for one in said if unit_of(one) != "person")
+        stated = {terms["adjacency"] for run in runs for terms in self.terms(run)}
+        less = sorted(
+            adjacency for adjacency in stated if unit_of(adjacency) != "person"
+        )
         return less[0] if less else ADJACENCY
 
     def runs(self) -> list[str]:
@@ -486,13 +493,13 @@ class Ledger(AbstractContextManager["Ledger"]):
     def summary(self) -> str:
         budget = self.budget
         figures = {against: self.spent(against=against) for against in AGAINST}
-        left = max(0.0, budget.epsilon - figures[budget.against])
+        remaining = max(0.0, budget.epsilon - figures[budget.against])
         whom = in_units("the person with the highest spend", unit_of(self.adjacency))
         return (
             f"{self.holder} allows {budget}. Spent by {whom}: "
             f"ε={shown(figures['anyone'])} "
             f"against anyone, ε={shown(figures['outsider'])} against an outsider. "
-            f"Left: {shown_left(left)}."
+            f"Left: {shown_left(remaining)}."
         )
 
     def guess(self, run: str | None = None) -> Guess:

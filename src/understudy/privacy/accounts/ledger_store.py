@@ -183,7 +183,9 @@ class Store:
             ]
         return [Priced(id, _event(text), *rest) for id, text, *rest in rows]
 
-    def own(self, people: str | None, run: str | None = None) -> list[dict[int, int]]:
+    def distinct_tallies(
+        self, people: str | None, run: str | None = None
+    ) -> list[dict[int, int]]:
         """The distinct tallies (event id → uses) among `people`, a JSON list; among all
         for None.
         """
@@ -192,14 +194,12 @@ class Store:
             for (id,) in self.connection.execute("SELECT id FROM event WHERE peak > 0")
         ]
         columns = ", ".join(f"SUM(count * (event = {id}))" for id in charged)
-        who = (
-            "true"
-            if people is None
-            else "person IN (SELECT value FROM json_each(:people))"
-        )
+        condition = "true"
+        if people is not None:
+            condition = "person IN (SELECT value FROM json_each(:people))"
         query = (
-            f"SELECT DISTINCT {columns or 1} FROM tally WHERE {who} AND (:run IS NULL "
-            "OR run = :run)"
+            f"SELECT DISTINCT {columns or 1} FROM tally WHERE {condition} AND "
+            "(:run IS NULL OR run = :run)"
         )
         rows = self.connection.execute(
             f"{query} GROUP BY person", {"people": people, "run": run}
@@ -210,21 +210,21 @@ class Store:
         """What every charged person has spent alone, in all or in one run: event id →
         uses.
         """
-        owns: dict[str, dict[int, int]] = {}
+        uses_by_person: dict[str, dict[int, int]] = {}
         query = (
             "SELECT person, event, SUM(count) FROM tally WHERE :run IS NULL OR run = "
             ":run GROUP BY person, event"
         )
         rows = self.connection.execute(query, {"run": run})
         for person, event, uses in rows:
-            owns.setdefault(person, {})[event] = uses
-        return owns
+            uses_by_person.setdefault(person, {})[event] = uses
+        return uses_by_person
 
     def has_entry(self, run: str, what: str) -> bool:
-        found = self.connection.execute(
+        cursor = self.connection.execute(
             "SELECT 1 FROM entry WHERE run = ? AND what = ? LIMIT 1", (run, what)
         )
-        return found.fetchone() is not None
+        return cursor.fetchone() is not None
 
     def add_lines(
         self,
@@ -284,10 +284,10 @@ class Store:
         )
 
     def terms(self, run: str) -> list[str]:
-        known = self.connection.execute(
+        cursor = self.connection.execute(
             "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'terms'"
         )
-        if known.fetchone() is None:
+        if cursor.fetchone() is None:
             return []
         return [
             terms
@@ -311,9 +311,9 @@ def _fault(connection: sqlite3.Connection) -> str | None:
     version = value("PRAGMA user_version")
     if version != _VERSION:
         return f"it was written by another version ({version})"
-    found = value("PRAGMA quick_check(1)")
-    if found != "ok":
-        return f"it is damaged ({found.splitlines()[-1]})"
+    check_result = value("PRAGMA quick_check(1)")
+    if check_result != "ok":
+        return f"it is damaged ({check_result.splitlines()[-1]})"
     return None if value("SELECT count(*) FROM budget") else "it has no budget"
 
 

@@ -64,21 +64,15 @@ def discrete_gaussian(sigma: float, sensitivity: int, grid: float) -> Any:
     """
     noise = plm.DiscreteGaussianPrivacyLoss(sigma, sensitivity)
     ends = noise.connect_dots_bounds()
-    losses = (
-        sensitivity
-        * (-0.5 * sensitivity - np.arange(ends.lower_x, ends.upper_x + 1))
-        / sigma**2
-        / grid
-    )
-    dots = np.unique(np.concatenate([np.floor(losses), np.ceil(losses)])).astype(
-        np.int64
-    )
+    x = np.arange(ends.lower_x, ends.upper_x + 1)
+    losses = sensitivity * (-0.5 * sensitivity - x) / sigma**2 / grid
+    rounded = np.concatenate([np.floor(losses), np.ceil(losses)])
+    dots = np.unique(rounded).astype(np.int64)
     # with a loss so large
     last = -0.5 * sensitivity - dots * grid * sigma**2 / sensitivity
     last = np.floor(np.clip(last, ends.lower_x - 1, ends.upper_x)).astype(np.int64)
-    return plds.PrivacyLossDistribution(
-        _connected(grid, dots, _divergence(noise, dots * grid, last))
-    )
+    deltas = _divergence(noise, dots * grid, last)
+    return plds.PrivacyLossDistribution(_connected(grid, dots, deltas))
 
 
 def gaussian(noise: float, grid: float) -> Any:
@@ -90,11 +84,9 @@ def gaussian(noise: float, grid: float) -> Any:
 
 def sampled_gaussian(rate: float, noise: float, grid: float) -> Any:
     """That of Gaussian noise on a Poisson sample, at a rate below 1, likewise."""
-    sides = (
-        _sampled(rate, noise, grid, kind)
-        for kind in (plm.AdjacencyType.REMOVE, plm.AdjacencyType.ADD)
-    )
-    return plds.PrivacyLossDistribution(*sides)
+    removed = _sampled(rate, noise, grid, plm.AdjacencyType.REMOVE)
+    added = _sampled(rate, noise, grid, plm.AdjacencyType.ADD)
+    return plds.PrivacyLossDistribution(removed, added)
 
 
 def _sampled(rate: float, sigma: float, grid: float, kind: Any) -> Any:
@@ -144,9 +136,8 @@ def _divergence(
 ) -> Floats:
     """δ at each ε, where what is up to `last` has a loss above it."""
     with np.errstate(over="ignore"):
-        deltas = noise.mu_upper_cdf(last) - np.exp(
-            epsilons + noise.mu_lower_log_cdf(last)
-        )
+        lower = np.exp(epsilons + noise.mu_lower_log_cdf(last))
+        deltas = noise.mu_upper_cdf(last) - lower
     return np.asarray(np.clip(np.nan_to_num(deltas, nan=1.0), 0, 1))
 
 
@@ -174,12 +165,12 @@ def _folded(parts: Sequence[tuple[Any, int]]) -> Any:
         times * math.log(losses.size) for losses, times in parts
     ) <= math.log(_SHORT):
         return reduce(
-            lambda one, other: one.compose(other, _TAIL),
-            (one.self_compose(times) for one, times in parts),
+            lambda left, right: left.compose(right, _TAIL),
+            (left.self_compose(times) for left, times in parts),
         )
     parts = [(_dense(losses), times) for losses, times in parts]
     lists = [(losses._probs, times) for losses, times in parts]
-    low, high = _places_kept(lists)
+    low, high = _retained_range(lists)
     size = max(high - low + 1, *(len(masses) for masses, _ in lists))
     length = fft.next_fast_len(size, real=True)  # beyond it masses wrap around
     with np.errstate(divide="ignore"):
@@ -202,10 +193,10 @@ def _dense(losses: Any) -> Any:
     """A mass for every loss between the least and the largest."""
     if isinstance(losses, pld_pmf.DensePLDPmf):
         return losses
-    places, masses = _listed(losses._loss_probs)
-    low = int(places.min())
-    dense = np.zeros(int(places.max()) - low + 1)
-    dense[places - low] = masses
+    positions, masses = _listed(losses._loss_probs)
+    low = int(positions.min())
+    dense = np.zeros(int(positions.max()) - low + 1)
+    dense[positions - low] = masses
     return pld_pmf.DensePLDPmf(
         losses._discretization,
         low,
@@ -216,44 +207,45 @@ def _dense(losses: Any) -> Any:
 
 
 def _listed(masses: dict[int, float]) -> tuple[npt.NDArray[np.int64], Floats]:
-    return np.fromiter(masses, np.int64, len(masses)), np.fromiter(
-        masses.values(), np.float64, len(masses)
-    )
+    """The losses, in units of the grid, and the mass of each."""
+    losses = np.fromiter(masses, np.int64, len(masses))
+    return losses, np.fromiter(masses.values(), np.float64, len(masses))
 
 
-def _places_kept(lists: Sequence[tuple[Floats, int]]) -> tuple[int, int]:
-    """The places in lists that were folded so often beyond which at most `_TAIL` lies,
-    by Chernoff's bound.
+def _retained_range(lists: Sequence[tuple[Floats, int]]) -> tuple[int, int]:
+    """The first and the last position in lists that were folded so often, beyond which
+    at most `_TAIL` lies, by Chernoff's bound.
+    """
+    last = sum(n * (len(masses) - 1) for masses, n in lists)
+    upper = [math.ceil(position) + 1 for position in _chernoff_bounds(lists, 1)]
+    lower = [math.floor(-position) - 1 for position in _chernoff_bounds(lists, -1)]
+    return max([0, *lower]), min([last, *upper])
+
+
+def _chernoff_bounds(lists: Sequence[tuple[Floats, int]], sign: int) -> list[float]:
+    """Chernoff's bounds on the position, times `sign`, beyond which half of `_TAIL`
+    lies: those of all orders that are finite.
     """
     longest = max(len(masses) for masses, _ in lists)
-    last = sum(n * (len(masses) - 1) for masses, n in lists)
     with np.errstate(all="ignore"):
-        above, below = (
-            (
-                sum(n * np.log(_moments(masses, sign / longest)) for masses, n in lists)
-                + math.log(2 / _TAIL)
-            )
-            * (longest / _CHERNOFF)
-            for sign in (1, -1)
+        log_moments = sum(
+            n * np.log(_moments(masses, sign / longest)) for masses, n in lists
         )
-    high = min(
-        [last, *(math.ceil(place) + 1 for place in above if math.isfinite(place))]
-    )
-    low = max([0, *(math.floor(-place) - 1 for place in below if math.isfinite(place))])
-    return low, high
+        bounds = (log_moments + math.log(2 / _TAIL)) * (longest / _CHERNOFF)
+    return [float(bound) for bound in bounds if math.isfinite(bound)]
 
 
-def _moments(masses: Floats, by: float) -> Floats:
-    """Σ masses · e^(by · j · place) for each order j; in place, as a list of losses may
-    be long.
+def _moments(masses: Floats, scale: float) -> Floats:
+    """Σ masses · e^(scale · j · position) for each order j; computed in place, as a
+    list of losses may be long.
     """
-    step = np.exp(by * np.arange(len(masses)))
+    step = np.exp(scale * np.arange(len(masses)))
     power = np.ones_like(masses)
-    found = []
+    moments = []
     for _ in _CHERNOFF:
         power *= step
-        found.append(power @ masses)
-    return np.array(found)
+        moments.append(power @ masses)
+    return np.array(moments)
 
 
 def least_epsilon(distribution: Any, delta: float) -> float:
@@ -269,26 +261,26 @@ def _least_epsilon(losses: Any, delta: float) -> float:
     if losses._infinity_mass > delta:
         return math.inf
     if isinstance(losses, pld_pmf.DensePLDPmf):
-        places = np.arange(losses._lower_loss, losses._lower_loss + losses.size)
+        positions = np.arange(losses._lower_loss, losses._lower_loss + losses.size)
         masses = losses._probs
     else:
-        places, masses = _listed(losses._loss_probs)
-        order = places.argsort()
-        places = places[order]
+        positions, masses = _listed(losses._loss_probs)
+        order = positions.argsort()
+        positions = positions[order]
         masses = masses[order]
-    first = int(np.searchsorted(places, 0, "right"))
-    lost = places[first:][::-1] * losses._discretization
+    first = int(np.searchsorted(positions, 0, "right"))
+    lost = positions[first:][::-1] * losses._discretization
     masses = masses[first:][::-1]
     # of the losses before each
     upper = np.cumsum(np.concatenate([[losses._infinity_mass], masses]))
     lower = np.cumsum(np.concatenate([[0.0], np.exp(-lost) * masses]))
     with np.errstate(all="ignore"):
-        there = (
+        reaches = (
             (upper > delta)
             & (lower > 0)
             & (np.log((upper - delta) / lower) >= np.append(lost, 0))
         )
-    last = int(there.argmax()) if there.any() else len(lost)
+    last = int(reaches.argmax()) if reaches.any() else len(lost)
     # Where e^−loss is 0 the loss itself is a bound.
     unseen = (upper[1 : last + 1] >= delta) & (lower[1 : last + 1] == 0)
     if unseen.any():
@@ -323,21 +315,21 @@ def converted(divergence: Floats, orders: Floats, delta: float) -> float:
     lost = divergence[large]
     if np.any(delta**2 + np.expm1(-divergence) > 0):
         return 0.0
-    found = lost + np.log1p(-1 / alpha) - np.log(delta * alpha) / (alpha - 1)
-    return max(0.0, float(found.min()))
+    epsilons = lost + np.log1p(-1 / alpha) - np.log(delta * alpha) / (alpha - 1)
+    return max(0.0, float(epsilons.min()))
 
 
 def gaussian_epsilon(noise: float, delta: float) -> float:
     """The ε of Gaussian noise at 0 < δ < 1 (Balle and Wang 2018, Thm 8):
     `get_epsilon_gaussian`, quickly.
     """
-    most = math.log(delta)
+    log_delta = math.log(delta)
 
     def excess(epsilon: float) -> float:
         edge = epsilon * noise + 0.5 / noise
         x = log_ndtr(1 / noise - edge)
         y = epsilon + log_ndtr(-edge)
-        return float(x + np.log1p(-np.exp(y - x)) if y <= x else -np.inf) - most
+        return float(x + np.log1p(-np.exp(y - x)) if y <= x else -np.inf) - log_delta
 
     if excess(0.0) < 0:
         return 0.0
@@ -366,15 +358,17 @@ def sampled_divergence(rate: float, noise: float, orders: tuple[float, ...]) -> 
     end → infinity: it is left out, which only raises ε.
     """
     alpha = np.array(orders)
-    found = np.empty(len(orders))
+    divergences = np.empty(len(orders))
     broken = alpha != np.floor(alpha)
     # all sums of a table are as long as that of its largest order
     large = alpha > _FEW_TERMS
     parts = ((_series, broken), (_sums, ~broken & large), (_sums, ~broken & ~large))
-    for part, some in parts:
-        if some.any():
-            found[some] = part(rate, noise, tuple(alpha[some])) / (alpha[some] - 1)
-    return found
+    for part, chosen in parts:
+        if chosen.any():
+            divergences[chosen] = part(rate, noise, tuple(alpha[chosen])) / (
+                alpha[chosen] - 1
+            )
+    return divergences
 
 
 def _sums(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
@@ -385,8 +379,8 @@ def _sums(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
         _log_binomials(orders) + k * math.log(rate) + (alpha - k) * math.log1p(-rate)
     )
     terms += (k * k - k) / (2 * noise**2)
-    most = terms.max(1)
-    return np.asarray(most + np.log(np.exp(terms - most[:, None]).sum(1)))
+    largest = terms.max(1)
+    return np.asarray(largest + np.log(np.exp(terms - largest[:, None]).sum(1)))
 
 
 def _series(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
@@ -394,7 +388,7 @@ def _series(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
     that all count as positive.
     """
     alpha = np.array(orders)
-    found = np.full(len(orders), np.inf)
+    results = np.full(len(orders), np.inf)
     edge = noise**2 * math.log(1 / rate - 1) + 0.5
     below = above = last = before = np.full(len(orders), -np.inf)
     for i in range(_MOST_TERMS):
@@ -408,12 +402,12 @@ def _series(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
         above = np.logaddexp(above, high)
         total = np.logaddexp(below, above)
         done = (low < last) & (high < before) & (np.maximum(low, high) < total - _SMALL)
-        found = np.where(done & np.isinf(found), total, found)
-        if np.isfinite(found).all():
+        results = np.where(done & np.isinf(results), total, results)
+        if np.isfinite(results).all():
             break
         last = low
         before = high
-    return found
+    return results
 
 
 @cache

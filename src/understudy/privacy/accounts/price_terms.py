@@ -41,7 +41,8 @@ class PriceTerms:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {
             "budgets": [
-                one.to_dict() | {"epsilon": finite(one.epsilon)} for one in self.budgets
+                budget.to_dict() | {"epsilon": finite(budget.epsilon)}
+                for budget in self.budgets
             ],
             "rehearsal": list(self.rehearsal),
             "unguarded": list(self.unguarded),

@@ -33,7 +33,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
-from itertools import chain
 from typing import Any
 
 from dp_accounting import DpEvent
@@ -159,11 +158,11 @@ class PartyPrivacy:
         them counts as one.
         """
         if self.each:
-            beside = Counter(self.spend(against)) - sum(
+            rest = Counter(self.spend(against)) - sum(
                 map(Counter, self.each), Counter()
             )
             return max(
-                (*self.each, beside), key=lambda uses: epsilon(uses, self.budget.delta)
+                (*self.each, rest), key=lambda uses: epsilon(uses, self.budget.delta)
             )
         return {
             event: -(-count // self.rounds)
@@ -237,8 +236,10 @@ class PrivacyStatement:
         """
         one_of(AGAINST, against=against)
         if party is not None:
-            (found,) = [one for one in self.parties if one.name == party]
-            return self._price(found, against, found.budget.delta)
+            (stated,) = [
+                candidate for candidate in self.parties if candidate.name == party
+            ]
+            return self._price(stated, against, stated.budget.delta)
         return _dearest(self._of_person(against), self.delta)
 
     def guess(self, against: str = "server") -> Guess:
@@ -252,46 +253,49 @@ class PrivacyStatement:
 
     def _of_person(self, against: str) -> Iterator[Counter[DpEvent]]:
         """All that may have been spent on one person, of which the dearest counts."""
-        rest = [
-            [other for other in self.parties if other is not party]
-            for party in self.parties
-        ]
-        for parties in rest if against == "another_party" else [[*self.parties]]:
-            most = len(parties) if self.same_people else self.most_holders
-            groups = (
-                [parties]
-                if most > 1 and not self.one_release
-                else [[party] for party in parties]
-            )
-            yield from chain.from_iterable(
-                self._seen(group, against, most) for group in groups
-            )
+        coalitions = [[*self.parties]]
+        if against == "another_party":
+            coalitions = [
+                [other for other in self.parties if other is not party]
+                for party in self.parties
+            ]
+        for parties in coalitions:
+            max_parties = len(parties) if self.same_people else self.most_holders
+            groups = [[party] for party in parties]
+            if max_parties > 1 and not self.one_release:
+                groups = [parties]
+            for group in groups:
+                yield from self._spends_seen(group, against, max_parties)
 
     def per_party(self, against: str = "server") -> dict[str, float]:
         return {party.name: self.epsilon(party.name, against) for party in self.parties}
 
-    def _seen(
-        self, parties: list[PartyPrivacy], against: str, most: int | None
+    def _spends_seen(
+        self, parties: list[PartyPrivacy], against: str, max_parties: int | None
     ) -> list[Counter[DpEvent]]:
-        """Of all these parties, or any `most` of them; an insider's ε is at least an
-        outsider's.
+        """Of all these parties, or any `max_parties` of them; an insider's ε is at
+        least an outsider's.
         """
         return [
-            self._joint_spend([party.spend(v) for party in parties], most)
+            self._joint_spend([party.spend(v) for party in parties], max_parties)
             for v in {"outsider", against}
         ]
 
     def _price(
         self, party: PartyPrivacy, against: str, delta: float, *, rounds: bool = False
     ) -> float:
-        seen = [
+        spends_by_view = [
             [party.round(v) if rounds else party.spend(v)]
             for v in {"outsider", against}
         ]
-        return _dearest((self._joint_spend(spends, None) for spends in seen), delta)
+        return _dearest(
+            (self._joint_spend(spends, None) for spends in spends_by_view), delta
+        )
 
-    def _joint_spend(self, spends: list[Spend], most: int | None) -> Counter[DpEvent]:
-        """All uses; or of each event as many as any `most` of the parties have
+    def _joint_spend(
+        self, spends: list[Spend], max_parties: int | None
+    ) -> Counter[DpEvent]:
+        """All uses; or of each event as many as any `max_parties` of the parties have
         together.
         """
         if self.common_steps is not None:
@@ -301,7 +305,9 @@ class PrivacyStatement:
             event: sorted((spend.get(event, 0) for spend in spends), reverse=True)
             for event in events
         }
-        return Counter({event: sum(counts[:most]) for event, counts in uses.items()})
+        return Counter(
+            {event: sum(counts[:max_parties]) for event, counts in uses.items()}
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for privacy.json. An ε that is not finite is null: no
@@ -320,9 +326,15 @@ class PrivacyStatement:
                 "common_sample": self.common_steps is not None,
                 "common_steps": self.common_steps,
                 "delta": self.delta,
-                "epsilon": {who: finite(self.epsilon(None, who)) for who in AGAINST},
-                "right_guesses": {who: self.guess(who).share for who in AGAINST},
-                "together": [[who, finite(price)] for who, price in self._pooled()],
+                "epsilon": {
+                    against: finite(self.epsilon(None, against)) for against in AGAINST
+                },
+                "right_guesses": {
+                    against: self.guess(against).share for against in AGAINST
+                },
+                "together": [
+                    [against, finite(price)] for against, price in self._pooled()
+                ],
             },
             "assumed": list(self.assumed),
             "outside": list(self.beyond),
@@ -336,11 +348,11 @@ class PrivacyStatement:
         TypeError, ValueError, PrivacyError or ConfigError for anything else.
         """
         person = stated["person"]
-        pooled = [(str(who), price) for who, price in person["together"]]
+        pooled = [(str(against), price) for against, price in person["together"]]
         unbounded = [
-            who.removesuffix(" together")
-            for who, price in pooled
-            if price is None and who != EVERYBODY
+            against.removesuffix(" together")
+            for against, price in pooled
+            if price is None and against != EVERYBODY
         ]
         return cls(
             parties=tuple(map(PartyPrivacy.from_dict, stated["parties"])),
@@ -351,7 +363,7 @@ class PrivacyStatement:
             common_steps=person["common_steps"],
             adjacency=str(stated["adjacency"]),
             together=unbounded[0] if unbounded else "",
-            local=any(who == EVERYBODY for who, _ in pooled),
+            local=any(against == EVERYBODY for against, _ in pooled),
             outside=tuple(map(str, stated["outside"])),
             unguarded=tuple(map(str, stated["unguarded"])),
         )
@@ -377,13 +389,16 @@ class PrivacyStatement:
             "budget": party.budget.to_dict()
             | {"epsilon": finite(party.budget.epsilon)},
             "delta": delta,
-            "epsilon": {who: finite(self.epsilon(party.name, who)) for who in AGAINST},
+            "epsilon": {
+                against: finite(self.epsilon(party.name, against))
+                for against in AGAINST
+            },
             "epsilon_sum": {
-                who: finite(self._price(party, who, 0.0)) for who in AGAINST
+                against: finite(self._price(party, against, 0.0)) for against in AGAINST
             },
             "epsilon_round": {
-                who: finite(self._price(party, who, delta, rounds=True))
-                for who in AGAINST
+                against: finite(self._price(party, against, delta, rounds=True))
+                for against in AGAINST
             },
             "rounds": party.rounds,
             "uses": {
@@ -422,11 +437,12 @@ class PrivacyStatement:
             ),
         ]
         prices = [
-            [AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom()
+            [AGAINST[against], shown(self.epsilon(None, against))]
+            for against in self._whom()
         ]
-        prices += [[who, shown(price)] for who, price in self._pooled()]
+        prices += [[against, shown(price)] for against, price in self._pooled()]
         lines += aligned([["against", "ε"], *prices])
-        guess = max(map(self.guess, self._whom()), key=lambda one: one.share)
+        guess = max(map(self.guess, self._whom()), key=lambda guess: guess.share)
         lines += [f"  {guess.in_words(self.adjacency)}"]
         if self.assumed:
             lines += ["", "Assumed", *(f"  - {text}" for text in self.assumed)]
@@ -441,7 +457,7 @@ class PrivacyStatement:
 
     def _reason(self) -> str:
         if not self.same_people and self.most_holders > 1:
-            many = (
+            holders = (
                 f"up to {self.most_holders} of the parties hold a person, as the "
                 "holders state"
             )
@@ -450,15 +466,15 @@ class PrivacyStatement:
                 if self.one_release
                 else ": prices compose"
             )
-            return many + how
+            return holders + how
         if self.one_release:
-            made = len(self.parties[0].each)
-            what, same = (
+            n_releases = len(self.parties[0].each)
+            releases, same = (
                 ("one release", "release")
-                if made < 2
-                else (f"{made:,} joint releases", "ones")
+                if n_releases < 2
+                else (f"{n_releases:,} joint releases", "ones")
             )
-            return f"{what}; the parties' charges are for the same {same}"
+            return f"{releases}; the parties' charges are for the same {same}"
         if self.same_people and self.common_steps is not None and len(self.parties) > 1:
             return (
                 "the parties hold the same people in common samples: their noise is "
@@ -475,14 +491,16 @@ class PrivacyStatement:
         if self.together:
             return [(f"{self.together} together", math.inf)]
         return (
-            [(EVERYBODY, max(self.epsilon(None, who) for who in AGAINST))]
+            [(EVERYBODY, max(self.epsilon(None, against) for against in AGAINST))]
             if self.local
             else []
         )
 
     def _whom(self) -> list[str]:
         return [
-            who for who in AGAINST if who != "another_party" or len(self.parties) > 1
+            against
+            for against in AGAINST
+            if against != "another_party" or len(self.parties) > 1
         ]
 
     def _rows(self) -> list[list[str]]:
@@ -507,16 +525,18 @@ class PrivacyStatement:
         for party in self.parties:
             people = "not disclosed" if party.people is None else f"{party.people:,}"
             delta = party.budget.delta
-            for who in self._whom():
-                once = (
+            for against in self._whom():
+                stated_once = (
                     [party.name, people, f"{party.rounds:,}", str(party.budget)]
-                    if who == "outsider"
+                    if against == "outsider"
                     else [""] * 4
                 )
-                prices = [shown(self.epsilon(party.name, who)), f"{delta:g}"]
-                prices += [shown(self._price(party, who, 0.0))] if pure else []
-                prices += [shown(self._price(party, who, delta, rounds=True))]
-                rows.append([*once[:2], AGAINST[who], *prices, *once[2:]])
+                prices = [shown(self.epsilon(party.name, against)), f"{delta:g}"]
+                prices += [shown(self._price(party, against, 0.0))] if pure else []
+                prices += [shown(self._price(party, against, delta, rounds=True))]
+                rows.append(
+                    [*stated_once[:2], AGAINST[against], *prices, *stated_once[2:]]
+                )
         return rows
 
 

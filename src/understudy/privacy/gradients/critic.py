@@ -346,8 +346,8 @@ def formed_critic_gradient(
     for part in (slice(start, start + step) for start in range(0, len(real), step)):
         formed = list(gradients(parameters, real[part], fake[part], mix[part]).values())
         norms = [
-            torch.linalg.vector_norm(each.flatten(1), dim=1, dtype=torch.float64)
-            for each in formed
+            torch.linalg.vector_norm(gradient.flatten(1), dim=1, dtype=torch.float64)
+            for gradient in formed
         ]
         norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
         # so written, NaN does not; beyond it a share would underflow
@@ -357,7 +357,7 @@ def formed_critic_gradient(
             * weight[part]
         )
         with full(real.device):
-            for total, each in zip(sums, formed, strict=True):
-                total += torch.tensordot(share, each.nan_to_num(0, 0, 0), 1)
+            for total, gradient in zip(sums, formed, strict=True):
+                total += torch.tensordot(share, gradient.nan_to_num(0, 0, 0), 1)
     noised_mean(sums, clip_norm, noise_multiplier, expected_batch, rng)
     return sums

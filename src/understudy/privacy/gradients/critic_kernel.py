@@ -99,7 +99,7 @@ if triton is not None:
         """The six dot products of one person's fake, real and penalty factors: each
         with itself, then in pairs.
         """
-        place = tl.arange(0, CHUNK)
+        offsets = tl.arange(0, CHUNK)
         zero = tl.zeros((CHUNK,), dtype=tl.float32)
         s00 = zero
         s11 = zero
@@ -110,10 +110,10 @@ if triton is not None:
         row = factors + person * size
         apart = (person * 0 + batch) * size
         for start in range(0, size, CHUNK):
-            real = start + place < size
-            f0 = tl.load(row + start + place, mask=real, other=0.0)
-            f1 = tl.load(row + apart + start + place, mask=real, other=0.0)
-            f2 = tl.load(row + 2 * apart + start + place, mask=real, other=0.0)
+            real = start + offsets < size
+            f0 = tl.load(row + start + offsets, mask=real, other=0.0)
+            f1 = tl.load(row + apart + start + offsets, mask=real, other=0.0)
+            f2 = tl.load(row + 2 * apart + start + offsets, mask=real, other=0.0)
             s00 = s00 + f0 * f0
             s11 = s11 + f1 * f1
             s22 = s22 + f2 * f2
@@ -141,7 +141,7 @@ if triton is not None:
         wide,
         deep,
         number,
-        most,
+        max_square,
         lost,
         STEP: tl.constexpr,
         CHUNK: tl.constexpr,
@@ -158,12 +158,12 @@ if triton is not None:
         r00, r11, r22, r01, r02, r12 = _dots(right, person, batch, deep, CHUNK)
         # So written, NaN is not sound.
         whole = (
-            (l00 <= most)
-            & (l11 <= most)
-            & (l22 <= most)
-            & (r00 <= most)
-            & (r11 <= most)
-            & (r22 <= most)
+            (l00 <= max_square)
+            & (l11 <= max_square)
+            & (l22 <= max_square)
+            & (r00 <= max_square)
+            & (r11 <= max_square)
+            & (r22 <= max_square)
         )
         sound = tl.where(whole, 1.0, 0.0).to(tl.float64)
         # What underflow has taken, from the squares and from the mixed ones.
@@ -216,15 +216,15 @@ if triton is not None:
         """
         person = tl.program_id(0) * PEOPLE + tl.arange(0, PEOPLE)
         real = person < batch
-        at = gram + person
-        g00 = tl.load(at, mask=real, other=1.0)
-        g11 = tl.load(at + batch, mask=real, other=1.0)
-        g22 = tl.load(at + 2 * batch, mask=real, other=1.0)
-        g01 = tl.load(at + 3 * batch, mask=real, other=0.0)
-        g02 = tl.load(at + 4 * batch, mask=real, other=0.0)
-        g12 = tl.load(at + 5 * batch, mask=real, other=0.0)
-        steep = tl.sqrt(tl.load(at + 6 * batch, mask=real, other=1.0))
-        sound = tl.load(at + 7 * batch, mask=real, other=0.0) > 0.5
+        sums = gram + person
+        g00 = tl.load(sums, mask=real, other=1.0)
+        g11 = tl.load(sums + batch, mask=real, other=1.0)
+        g22 = tl.load(sums + 2 * batch, mask=real, other=1.0)
+        g01 = tl.load(sums + 3 * batch, mask=real, other=0.0)
+        g02 = tl.load(sums + 4 * batch, mask=real, other=0.0)
+        g12 = tl.load(sums + 5 * batch, mask=real, other=0.0)
+        steep = tl.sqrt(tl.load(sums + 6 * batch, mask=real, other=1.0))
+        sound = tl.load(sums + 7 * batch, mask=real, other=0.0) > 0.5
         pull = tl.where(steep > flat, double_penalty * (1 - 1 / steep), 0.0)
         square = g00 + g11 + pull * pull * g22 + 2 * (pull * (g02 - g12) - g01)
         off = tl.sqrt(g00) + tl.sqrt(g11) + tl.abs(pull) * tl.sqrt(g22)

@@ -79,7 +79,7 @@ def add_noise(sums: list[Tensor], deviation: float, rng: Normals) -> list[Tensor
     """
     sizes = [part.numel() for part in sums]
     noise = torch.split(rng.normal(sum(sizes), device=sums[0].device), sizes)
-    shaped = [drawn.view_as(part) for part, drawn in zip(sums, noise, strict=True)]
+    shaped = [values.view_as(part) for part, values in zip(sums, noise, strict=True)]
     torch._foreach_add_(sums, shaped, alpha=deviation)
     return sums
 
@@ -93,9 +93,9 @@ def clipped_sums(
     is not finite, or longer than `limits.FACTOR`, counts for nothing, by itself.
     """
     require_clipping(clip_norm, 0.0)
-    outputs = [given for _, given in taps]
+    outputs = [output for _, output in taps]
     if not losses.numel():
-        return [_summed(read, torch.zeros_like(given)) for read, given in taps]
+        return [_summed(read, torch.zeros_like(output)) for read, output in taps]
     deltas = torch.autograd.grad(losses.sum(), outputs)
     with torch.no_grad(), full(losses.device):
         parts = [
@@ -168,14 +168,14 @@ class _Part(NamedTuple):
         read = self.read
         delta = self.delta
         positions = self.delta.shape[2]
-        bare = self.read_square.double()
-        given = self.delta_square.double()
-        lost = (
+        read_square = self.read_square.double()
+        delta_square = self.delta_square.double()
+        underflow = (
             TINY * math.prod(delta.shape[2:]),
             0.0 if read is None else TINY * math.prod(read.shape[2:]),
         )
         if positions == 1:
-            return (given + lost[0]) * (bare + lost[1])
+            return (delta_square + underflow[0]) * (read_square + underflow[1])
         lengths = torch.linalg.vector_norm(delta, dim=3)
         if read is None:
             square: Tensor = _squares(delta.sum(2, keepdim=True))
@@ -188,7 +188,9 @@ class _Part(NamedTuple):
                 square = ((read @ read.mT) * (delta @ delta.mT)).sum((2, 3))
         # The rounding of sums that cancel: some 8 ulp of what stands in them.
         square = square + 16 * torch.finfo(delta.dtype).eps * lengths.sum(2).square()
-        lacking: Tensor = lost[0] * (positions + bare) + lost[1] * (positions + given)
+        lacking: Tensor = underflow[0] * (positions + read_square) + underflow[1] * (
+            positions + delta_square
+        )
         return lacking + square.clamp_min_(0).double()
 
 

@@ -129,8 +129,8 @@ def sound_weights(weights: Tensor, size: int) -> Tensor | None:
     return sound(weights, WEIGHT) if fits else None
 
 
-def sound(sent: Tensor, most: float) -> Tensor | None:
-    """What a server sent, where every number of it is finite and at most `most` in
+def sound(sent: Tensor, bound: float) -> Tensor | None:
+    """What a server sent, where every number of it is finite and at most `bound` in
     size.
 
     Guarantee: what is returned is so, and nothing of it follows from a row.
@@ -143,8 +143,8 @@ def sound(sent: Tensor, most: float) -> Tensor | None:
     largest = torch.linalg.vector_norm(sent, math.inf)
     if sent.device.type == "cpu":
         # so written, NaN is refused too
-        return sent if float(largest) <= most else None
-    return torch.where(largest <= most, sent, 0)
+        return sent if float(largest) <= bound else None
+    return torch.where(largest <= bound, sent, 0)
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def full(device: torch.device) -> Iterator[None]:
     anything is computed. It is tried once on each device; not while a CUDA graph is
     captured.
     """
-    with _at("highest"):
+    with _at_precision("highest"):
         capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
         if not capturing and not _exact(device):
             raise PrivacyError(
@@ -176,32 +176,32 @@ def coarse(worth: bool = True) -> Iterator[None]:
     if not worth:
         yield
         return
-    with _at("high"):
+    with _at_precision("high"):
         yield
 
 
 @contextmanager
-def _at(precision: str) -> Iterator[None]:
+def _at_precision(precision: str) -> Iterator[None]:
     """Float32 products so throughout the process; afterwards as before."""
     with _LOCK:
         # where newer versions of PyTorch keep the setting besides
-        both = (
+        candidates = (
             torch.backends.cuda.matmul,
             getattr(torch.backends.mkldnn, "matmul", None),
         )
-        places: list[Any] = [
-            place for place in both if hasattr(place, "fp32_precision")
+        settings: list[Any] = [
+            setting for setting in candidates if hasattr(setting, "fp32_precision")
         ]
-        before = _common()
-        own = [place.fp32_precision for place in places]
+        previous_common = _common()
+        previous = [setting.fp32_precision for setting in settings]
         torch.set_float32_matmul_precision(precision)
         try:
             yield
         finally:
             # where places differed, they go on to do so
-            torch.set_float32_matmul_precision(before or "highest")
-            for place, value in zip(places, own, strict=True):
-                place.fp32_precision = value
+            torch.set_float32_matmul_precision(previous_common or "highest")
+            for setting, value in zip(settings, previous, strict=True):
+                setting.fp32_precision = value
 
 
 @cache

@@ -78,11 +78,11 @@ class GradientVote:
                 effect=Effect.NOTHING_SENT,
             )
         # Eq. 4.8: exactly K, ties or not
-        places = gradients.abs().topk(self.top, 2, sorted=False).indices
-        votes = stochastic_sign(gradients.gather(2, places), rng, clip=self.clip)
-        places += width * torch.arange(rows, device=places.device)[:, None]
+        indices = gradients.abs().topk(self.top, 2, sorted=False).indices
+        votes = stochastic_sign(gradients.gather(2, indices), rng, clip=self.clip)
+        indices += width * torch.arange(rows, device=indices.device)[:, None]
         total = votes.new_zeros(rows * width).index_add_(
-            0, places.flatten(), votes.flatten()
+            0, indices.flatten(), votes.flatten()
         )
         return total.view(rows, width)
 
@@ -102,11 +102,11 @@ class GradientVote:
         return (noisy >= enough).to(torch.int8) - (noisy <= -enough).to(torch.int8)
 
 
-def stochastic_sign(kept: Tensor, rng: Rng, *, clip: float) -> Tensor:
+def stochastic_sign(values: Tensor, rng: Rng, *, clip: float) -> Tensor:
     """Eq. 4.10–4.12: clamp, scale by the largest of the last axis, draw a sign with
     that mean; 0 where it is none.
     """
-    kept = kept.clamp(-clip, clip)
-    largest = kept.abs().amax(-1, keepdim=True)
-    up = rng.uniform(*kept.shape, device=kept.device) < (1 + kept / largest) / 2
-    return (2 * up.to(kept.dtype) - 1) * (largest > 0)
+    values = values.clamp(-clip, clip)
+    largest = values.abs().amax(-1, keepdim=True)
+    up = rng.uniform(*values.shape, device=values.device) < (1 + values / largest) / 2
+    return (2 * up.to(values.dtype) - 1) * (largest > 0)

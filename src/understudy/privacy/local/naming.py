@@ -77,8 +77,8 @@ class NamingMechanism(LocalMechanism, ABC):
     @property
     def odds(self) -> Fraction:
         """How much likelier a favoured option is than another, exactly: at most e^ε."""
-        (named, options), kept = self.favoured, self.kept_reports
-        return Fraction(kept * (options - named), (GRAIN - kept) * named)
+        (named, options), kept_count = self.favoured, self.kept_reports
+        return Fraction(kept_count * (options - named), (GRAIN - kept_count) * named)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +120,9 @@ class SubsetSelection(NamingMechanism):
         """By how much one report can move the unbiased estimate of a cell's count:
         1/(P(in | own) − P(in | other)).
         """
-        own = Fraction(self.kept_reports, GRAIN)
-        other = (self.size - own) / (self.cells - 1)
-        return float(1 / (own - other))
+        p_own = Fraction(self.kept_reports, GRAIN)
+        p_other = (self.size - p_own) / (self.cells - 1)
+        return float(1 / (p_own - p_other))
 
     def __call__(self, cells: Tensor, rng: Rng) -> Tensor:
         """The cells that each report names, in rising order: int64, (n, size)."""
@@ -135,19 +135,19 @@ class SubsetSelection(NamingMechanism):
                 f"cells must be whole numbers below {self.cells}. Nothing was drawn."
             )
         parts = [
-            self._drawn(part, rng)
+            self._sample(part, rng)
             for part in torch.split(cells, max(1, _DRAWN // self.cells))
         ]
         return (
             torch.cat(parts) if parts else torch.zeros(0, self.size, dtype=torch.int64)
         )
 
-    def _drawn(self, own: Tensor, rng: Rng) -> Tensor:
-        kept = rng.integers(GRAIN, len(own)) < self.kept_reports
+    def _sample(self, own_cell: Tensor, rng: Rng) -> Tensor:
+        keeps = rng.integers(GRAIN, len(own_cell)) < self.kept_reports
         # numbers among the cells that are not the person's own
-        others = self._others(len(own), rng)
-        named = others + (others >= own[:, None])
-        named[:, -1] = torch.where(kept, own, named[:, -1])
+        others = self._others(len(own_cell), rng)
+        named = others + (others >= own_cell[:, None])
+        named[:, -1] = torch.where(keeps, own_cell, named[:, -1])
         return named.sort(1).values
 
     def _others(self, n: int, rng: Rng) -> Tensor:
@@ -157,8 +157,8 @@ class SubsetSelection(NamingMechanism):
         if self.size == 1:
             return rng.integers(self.cells - 1, n, 1)
         keys = rng.integers(GRAIN, n, self.cells - 1)
-        while bool((again := (keys.sort(1).values.diff(dim=1) == 0).any(1)).any()):
-            keys[again] = rng.integers(GRAIN, int(again.sum()), self.cells - 1)
+        while bool((repeated := (keys.sort(1).values.diff(dim=1) == 0).any(1)).any()):
+            keys[repeated] = rng.integers(GRAIN, int(repeated.sum()), self.cells - 1)
         return keys.argsort(1)[:, : self.size]
 
     @property
@@ -196,18 +196,18 @@ class SubsetSelection(NamingMechanism):
         named = np.tile(np.arange(self.size), (len(raw), 1))
         if self.by_number:
             digits = raw.reshape(len(raw), self.size, self._digits).astype(np.int64)
-            found = (
+            cells = (
                 digits[:, :, 0]
                 if self._digits == 1
                 else digits[:, :, 0] * 256 + digits[:, :, 1]
             )
-            good = (found < self.cells).all(1) & (np.diff(found, axis=1) > 0).all(1)
-            named[good] = found[good]
+            valid = (cells < self.cells).all(1) & (np.diff(cells, axis=1) > 0).all(1)
+            named[valid] = cells[valid]
         else:
             bits = np.unpackbits(raw, axis=1)
-            good = (bits.sum(1) == self.size) & ~bits[:, self.cells :].any(1)
-            named[good] = np.nonzero(bits[good])[1].reshape(-1, self.size)
-        return torch.from_numpy(named), torch.from_numpy(~good)
+            valid = (bits.sum(1) == self.size) & ~bits[:, self.cells :].any(1)
+            named[valid] = np.nonzero(bits[valid])[1].reshape(-1, self.size)
+        return torch.from_numpy(named), torch.from_numpy(~valid)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,9 +242,15 @@ class NearestCodes(NamingMechanism):
             for bits in range(4, 11)
             for near in _steps((1 << bits) // 2)
         ]
-        tried = [cls(codes=codes, near=near, epsilon=epsilon) for codes, near in sizes]
-        most = max(one.length for one in tried)
-        return next(one for one in tried if one.length >= _NEARLY * most)
+        candidates = [
+            cls(codes=codes, near=near, epsilon=epsilon) for codes, near in sizes
+        ]
+        max_length = max(candidate.length for candidate in candidates)
+        return next(
+            candidate
+            for candidate in candidates
+            if candidate.length >= _NEARLY * max_length
+        )
 
     @property
     def favoured(self) -> tuple[int, int]:
@@ -295,21 +301,23 @@ class Codebook:
     def _key(self) -> bytes:
         return hashlib.sha256(b"understudy codes " + self.about.encode()).digest()
 
-    def block(self, place: int, number: int) -> Array:
+    def block(self, person: int, number: int) -> Array:
         """One block of all codewords of a person: (codes, width)."""
         first = number * self.codes * self.width // STEP
-        drawn = keystream(self._key, (place << 64) + first, 2 * self.codes * self.width)
-        return _normal(drawn).reshape(self.codes, self.width)
+        stream = keystream(
+            self._key, (person << 64) + first, 2 * self.codes * self.width
+        )
+        return _normal(stream).reshape(self.codes, self.width)
 
-    def words(self, places: NDArray[np.int64], codes: NDArray[np.int64]) -> Array:
+    def words(self, people: NDArray[np.int64], codes: NDArray[np.int64]) -> Array:
         """One codeword of each of these people: (people, blocks, width)."""
         step = self.width // STEP
         first = (np.arange(self.blocks) * self.codes + codes[:, None]) * step
         counters = np.empty((*first.shape, step, 2), np.uint64)
-        counters[..., 0] = places[:, None, None]
+        counters[..., 0] = people[:, None, None]
         counters[..., 1] = first[..., None] + np.arange(step)
         return _normal(keystream_at(self._key, counters)).reshape(
-            len(places), self.blocks, self.width
+            len(people), self.blocks, self.width
         )
 
 
@@ -329,14 +337,14 @@ def _quantiles() -> Array:
     return np.asarray(ndtri((np.arange(1 << 16) + 0.5) / (1 << 16)), dtype=np.float32)
 
 
-def _normal(drawn: NDArray[np.uint8]) -> Array:
+def _normal(stream: NDArray[np.uint8]) -> Array:
     """Two bytes each."""
-    return np.asarray(_quantiles()[drawn.view("<u2")])
+    return np.asarray(_quantiles()[stream.view("<u2")])
 
 
-def _steps(most: int) -> list[int]:
-    """Whole numbers up to `most`, each about a fifth above the one before."""
-    found = [1]
-    while found[-1] < most:
-        found.append(min(most, max(found[-1] + 1, round(1.2 * found[-1]))))
-    return found
+def _steps(limit: int) -> list[int]:
+    """Whole numbers up to `limit`, each about a fifth above the one before."""
+    steps = [1]
+    while steps[-1] < limit:
+        steps.append(min(limit, max(steps[-1] + 1, round(1.2 * steps[-1]))))
+    return steps

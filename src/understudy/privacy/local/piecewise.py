@@ -149,10 +149,10 @@ class Duchi(reporter.MeanMechanism):
             half = (
                 ~agree & (reporter.fine(rng, len(agree), device=same.device) < share)
             ).nonzero()[:, 0]
-            places = reporter.subset(
+            flipped_dims = reporter.subset(
                 rng, self.dims, len(half), self.dims // 2, same.device
             )
-            same[half] = torch.zeros_like(same[half]).scatter_(1, places, True)
+            same[half] = torch.zeros_like(same[half]).scatter_(1, flipped_dims, True)
         return same
 
 

@@ -75,11 +75,11 @@ class Rappor:
                 effect=Effect.NOTHING_CHARGED,
             )
         if self.flips >= _ODDS // 2:
-            said = (
+            problem = (
                 f"epsilon={self.epsilon:g} over {self.width} bits leaves nothing but "
                 "noise"
             )
-            raise ConfigError(f"{said}.", effect=Effect.NOTHING_CHARGED)
+            raise ConfigError(f"{problem}.", effect=Effect.NOTHING_CHARGED)
 
     @property
     def event(self) -> DpEvent:
@@ -89,8 +89,8 @@ class Rappor:
     def signatures(self) -> tuple[Bits, ...]:
         """For each column, each level's bits: (levels, bits)."""
         return tuple(
-            _signatures(size, self.hashes, self.seed, place)
-            for place, size in enumerate(self.sizes)
+            _signatures(size, self.hashes, self.seed, column)
+            for column, size in enumerate(self.sizes)
         )
 
     @property
@@ -100,15 +100,17 @@ class Rappor:
     @cached_property
     def flips(self) -> int:
         """p · 2³², rounded up, so that the price stays below ε."""
-        moved = (
+        bits_apart = (
             2 * self.hashes * sum(size > 1 for size in self.sizes)
             if self.bound == "paper"
             else self.moved
         )
-        least = max(
-            1, math.ceil(_ODDS / (1 + math.exp(min(self.epsilon / moved, 700.0))))
+        fewest = max(
+            1, math.ceil(_ODDS / (1 + math.exp(min(self.epsilon / bits_apart, 700.0))))
         )
-        return next(n for n in count(least) if moved * _log_odds(n) <= self.epsilon)
+        return next(
+            n for n in count(fewest) if bits_apart * _log_odds(n) <= self.epsilon
+        )
 
     @property
     def flip_rate(self) -> float:
@@ -120,7 +122,8 @@ class Rappor:
         """How many bits two rows differ in at most."""
         # the columns are free of each other
         return sum(
-            int((one[:, None] != one).sum(-1).max(initial=0)) for one in self.signatures
+            int((signature[:, None] != signature).sum(-1).max(initial=0))
+            for signature in self.signatures
         )
 
     @property
@@ -143,7 +146,8 @@ class Rappor:
                 "Nothing was drawn."
             )
         bits = np.concatenate(
-            [one[rows[:, i]] for i, one in enumerate(self.signatures)], axis=1
+            [signature[rows[:, i]] for i, signature in enumerate(self.signatures)],
+            axis=1,
         )
         size = max(1, _DRAWN // self.width)
         for start in range(0, len(bits), size):

@@ -192,10 +192,10 @@ def categorical(law: Tensor, n: int, rng: Rng, device: Device) -> Tensor:
 
 def repeats(picks: Tensor) -> Tensor:
     """True where an entry equals an earlier one of its row."""
-    ordered, place = picks.sort(dim=1, stable=True)
-    return torch.zeros_like(picks, dtype=torch.bool).scatter_(
-        1, place[:, 1:], ordered[:, 1:] == ordered[:, :-1]
-    )
+    ordered, order = picks.sort(dim=1, stable=True)
+    equals_previous = ordered[:, 1:] == ordered[:, :-1]
+    repeated = torch.zeros_like(picks, dtype=torch.bool)
+    return repeated.scatter_(1, order[:, 1:], equals_previous)
 
 
 def distinct(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tensor:
@@ -203,8 +203,8 @@ def distinct(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tenso
     (rows, size).
     """
     picks = rng.integers(high, rows, size, device=device)
-    while (again := repeats(picks)).any():
-        picks[again] = rng.integers(high, int(again.sum()), device=device)
+    while (repeated := repeats(picks)).any():
+        picks[repeated] = rng.integers(high, int(repeated.sum()), device=device)
     return picks
 
 
@@ -228,22 +228,18 @@ class TopSets:
     exactly k indices are in.
     """
 
-    few: Tensor  # (n, min(k, d − k)) indices
-    in_few: Tensor  # (n, d)
-    few_is_top: bool
+    smaller: Tensor  # (n, min(k, d − k)) indices
+    in_smaller: Tensor  # (n, d)
+    smaller_is_top: bool
 
     @classmethod
     def from_scores(cls, scores: Tensor, top: int) -> "TopSets":
         dims = scores.shape[1]
-        few_is_top = 2 * top <= dims
-        few = scores.topk(
-            min(top, dims - top), dim=1, largest=few_is_top, sorted=False
-        ).indices
-        return cls(
-            few,
-            torch.zeros_like(scores, dtype=torch.bool).scatter_(1, few, True),
-            few_is_top,
-        )
+        size = min(top, dims - top)
+        smaller_is_top = 2 * top <= dims
+        _, smaller = scores.topk(size, dim=1, largest=smaller_is_top, sorted=False)
+        in_smaller = torch.zeros_like(scores, dtype=torch.bool)
+        return cls(smaller, in_smaller.scatter_(1, smaller, True), smaller_is_top)
 
     def pick(self, inside: Tensor, rng: Rng, *, repeat: bool = False) -> Tensor:
         """An index for each slot of `inside` (n, h): from the row's top set where True,
@@ -251,17 +247,18 @@ class TopSets:
         unless `repeat`. Edges: the order of a row is that of `inside`: who sends it as
         it is sends `inside` too. Time grows like k ln k as h nears k.
         """
-        (dims, size), device = (self.in_few.shape[1], self.few.shape[1]), inside.device
-        from_few = inside == self.few_is_top
+        dims = self.in_smaller.shape[1]
+        size = self.smaller.shape[1]
+        device = inside.device
+        from_smaller = inside == self.smaller_is_top
         picks = torch.empty_like(inside, dtype=torch.int64)
-        again = torch.ones_like(inside)
-        while again.any():
-            row = again.nonzero()[:, 0]
-            listed = self.few[row, rng.integers(size, len(row), device=device)]
-            picks[again] = torch.where(
-                from_few[again], listed, rng.integers(dims, len(row), device=device)
-            )
-            again = ~from_few & self.in_few.gather(1, picks)
+        pending = torch.ones_like(inside)
+        while pending.any():
+            row = pending.nonzero()[:, 0]
+            listed = self.smaller[row, rng.integers(size, len(row), device=device)]
+            any_index = rng.integers(dims, len(row), device=device)
+            picks[pending] = torch.where(from_smaller[pending], listed, any_index)
+            pending = ~from_smaller & self.in_smaller.gather(1, picks)
             if not repeat:
-                again |= repeats(picks)
+                pending |= repeats(picks)
         return picks

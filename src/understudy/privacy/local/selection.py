@@ -164,13 +164,13 @@ def _chance(dims: int, top: int, chosen: int) -> NDArray[np.float64]:
     """ω_τ / Σω for τ = 0, …, h, from ω_{τ+1} / ω_τ = (k − τ)(h − τ) / ((τ + 1)(d − k −
     h + τ + 1)).
     """
-    least = max(0, chosen - (dims - top))
-    hits = np.arange(least, chosen, dtype=np.float64)
+    min_hits = max(0, chosen - (dims - top))
+    hits = np.arange(min_hits, chosen, dtype=np.float64)
     up = (top - hits) * (chosen - hits)
     down = (hits + 1) * (dims - top - chosen + hits + 1)
     logs = np.concatenate([[0.0], np.cumsum(np.log(up) - np.log(down))])
     weights = np.exp(logs - logs.max())
-    return np.concatenate([np.zeros(least), weights / weights.sum()])
+    return np.concatenate([np.zeros(min_hits), weights / weights.sum()])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,17 +251,17 @@ class Proportional(Selection):
         ranks = scores.abs().div_(
             torch.log1p(-uniform).neg_().clamp_(min=torch.finfo(scores.dtype).tiny)
         )
-        few = ranks.topk(self.top, dim=1, sorted=False).indices
-        few += self.dims * (scores.gather(1, few) < 0)
-        held = torch.zeros(
+        top_set = ranks.topk(self.top, dim=1, sorted=False).indices
+        top_set += self.dims * (scores.gather(1, top_set) < 0)
+        members = torch.zeros(
             len(scores), 2 * self.dims, dtype=torch.bool, device=scores.device
         )
         inside = (
             reporter.categorical(self.choice.law, len(scores), rng, scores.device) == 1
         )
-        return reporter.TopSets(few, held.scatter_(1, few, True), few_is_top=True).pick(
-            inside[:, None], rng
-        )
+        return reporter.TopSets(
+            top_set, members.scatter_(1, top_set, True), smaller_is_top=True
+        ).pick(inside[:, None], rng)
 
     def report(self, updates: Tensor, rng: Rng) -> reporter.Report:
         updates = reporter.cohort(updates, self.dims)
