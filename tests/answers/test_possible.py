@@ -78,7 +78,7 @@ def test_rules_pass_where_some_row_keeps_them_and_meets_each_when() -> None:
         schema = Schema(
             columns=COLUMNS, rules=tuple(Rule.from_dict(rule) for rule in rules)
         )
-        kept = all_keep(schema, rows, together=False)
+        kept = all_keep(schema, rows, across_rows=False)
         whens = [Rule(always=rule["when"]) for rule in rules if "when" in rule]
         declared = {column.name: column for column in COLUMNS}
         right = kept.any() and all(

@@ -119,7 +119,7 @@ COMBINED = [
 @pytest.mark.parametrize("text", COMBINED)
 def test_boxes_do_not_overlap_and_hold_what_meets_the_condition(text: str) -> None:
     question = Question.read(text, Codec(SCHEMA))
-    boxes = question.boxes(most=64)
+    boxes = question.boxes(limit=64)
     assert boxes is not None
     ranges = [range(len(pieces.level)) for pieces in question.pieces.values()]
     cells = np.array(list(itertools.product(*ranges)))
@@ -137,7 +137,7 @@ def test_a_condition_that_needs_too_many_boxes_has_none() -> None:
     text = " or ".join(
         f"(age == {i} and sex == 'F' and seen == '2020-01-0{i + 1}')" for i in range(9)
     )
-    assert Question.read(text, Codec(SCHEMA)).boxes(most=8) is None
+    assert Question.read(text, Codec(SCHEMA)).boxes(limit=8) is None
 
 
 def test_pieces_are_shares_of_their_levels_and_hold_the_values_drawn_from_them():

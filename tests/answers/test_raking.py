@@ -61,7 +61,7 @@ def test_raking_finds_the_law_nearest_to_the_model() -> None:
     }
     factor = rake(products, wanted, SCHEMA.names)
     boxes = [{j: own.numpy() / float(own.max()) for j, own in factor.items()}]
-    _, left = products.given(boxes)
+    _, left = products.condition_on(boxes)
     assert left is not None
     table = left.table(range(4)).numpy()
     np.testing.assert_allclose(table.sum((0, 2, 3)), [0.3, 0.7], atol=1e-8)

@@ -60,7 +60,7 @@ def test_a_mixture_given_a_condition_is_what_listing_every_row_says(where: str) 
     products = products_of(mixture())
     assert boxes is not None
     assert products is not None
-    probability, left = products.cut(question.pieces).given(boxes)
+    probability, left = products.cut(question.pieces).condition_on(boxes)
     assert left is not None
     expected, table = truth(where)
     assert probability == pytest.approx(expected, rel=1e-6)

@@ -75,7 +75,7 @@ class Answers:
         """The same in the pieces that rules cut, which some columns have then; rules on
         columns `about` come first.
         """
-        _, products, pieces = self._given_rules(
+        _, products, pieces = self._condition_on_rules(
             self._products(rng), about, possible=possible
         )
         assert products is not None
@@ -84,15 +84,15 @@ class Answers:
     def _products(self, rng: Uniform) -> Products:
         if self.exact is not None:
             return self.exact
-        return Products.of_rows(
+        return Products.from_rows(
             torch.cat(list(self.points(self._points, rng))), self.levels.sizes
         )
 
-    def _given_rules(
+    def _condition_on_rules(
         self,
-        own: Products,
+        products: Products,
         about: Names = (),
-        also: Condition | None = None,
+        condition: Condition | None = None,
         boxes: int = 1,
         *,
         possible: bool = False,
@@ -101,24 +101,27 @@ class Answers:
         boxes, and products given these. `possible`: an order between columns allows
         wholly what it allows in part, for rows that are drawn and kept.
         """
-        found, pieces, _ = self._rules(about, len(own.weight), also, boxes)
+        allowed, pieces, _ = self._rules(about, len(products.weight), condition, boxes)
         if possible:
-            found = [{j: mask > 0 for j, mask in box.items()} for box in found]
-        share, left = own.cut(pieces).given(found)
-        if left is None and also is None:
+            allowed = [{j: mask > 0 for j, mask in box.items()} for box in allowed]
+        share, conditioned = products.cut(pieces).condition_on(allowed)
+        if conditioned is None and condition is None:
             raise ConfigError(
                 "the model gives rows that keep the rules the probability 0.",
                 effect=Effect.NOTHING_SAMPLED,
             )
-        return share, left, pieces
+        return share, conditioned, pieces
 
     def _rules(
-        self, about: Names, products: int, also: Condition | None = None, boxes: int = 1
+        self,
+        about: Names,
+        products: int,
+        condition: Condition | None = None,
+        boxes: int = 1,
     ) -> Boxed:
-        most = _NUMBERS // (8 * products * sum(self.levels.sizes))
-        return rule_boxes(
-            self.levels, max(4, boxes, min(_MOST_BOXES, most)), about, also
-        )
+        affordable = _NUMBERS // (8 * products * sum(self.levels.sizes))
+        limit = max(4, boxes, min(_MOST_BOXES, affordable))
+        return rule_boxes(self.levels, limit, about, condition)
 
     @property
     def _points(self) -> int:
@@ -139,20 +142,23 @@ class Answers:
                 "shares come from weights or from a frame that rows are to be like, "
                 "not from both."
             )
-        asked = tests_of(weights or {}, self.levels)
+        targets = tests_of(weights or {}, self.levels)
         columns = self.levels.schema.columns
-        also = {
-            j: [place for test in own for place in cuts(test, columns[j])]
-            for j, own in asked.items()
+        cuts_by_column = {
+            j: [cut for test in targets_of_column for cut in cuts(test, columns[j])]
+            for j, targets_of_column in targets.items()
         }
         if like is not None:
-            also = {j: [] for j in known_cells(like, self.levels)}
-        question = Question.read(where, self.levels, also)
-        products = self.products(rng) if also else self.exact
-        boxes = question.boxes(self._most_boxes(question.pieces, products))
-        if not also or products is None:
+            cuts_by_column = {j: [] for j in known_cells(like, self.levels)}
+        question = Question.read(where, self.levels, cuts_by_column)
+        products = self.products(rng) if cuts_by_column else self.exact
+        boxes = question.boxes(self._max_boxes(question.pieces, products))
+        if not cuts_by_column or products is None:
             return self._rows(n, boxes, question, rng, where)
-        shares = {j: by_value(own, question.pieces[j]) for j, own in asked.items()}
+        shares = {
+            j: by_value(targets_of_column, question.pieces[j])
+            for j, targets_of_column in targets.items()
+        }
         if like is not None:
             shares = raking.like(like, self.levels, question.pieces)
         if boxes is None:
@@ -160,10 +166,10 @@ class Answers:
                 f"{where!r} ties too many columns to be weighted as well.",
                 effect=Effect.NOTHING_SAMPLED,
             )
-        probability, left = products.cut(question.pieces).given(boxes)
-        if left is None:
+        probability, conditioned = products.cut(question.pieces).condition_on(boxes)
+        if conditioned is None:
             raise _nothing(where)
-        factors = rake(left, shares, self.levels.schema.names)
+        factors = rake(conditioned, shares, self.levels.schema.names)
         frame = self._rows(
             n, [_weighed(box, factors) for box in boxes], question, rng, where
         )
@@ -180,10 +186,12 @@ class Answers:
         """Rows by the closed form where there is one, and by rejection where not."""
         pieces = question.pieces
         if self.exact is not None and boxes is not None:
-            probability, left = self.exact.cut(pieces).given(boxes)
-            if left is None:
+            probability, conditioned = self.exact.cut(pieces).condition_on(boxes)
+            if conditioned is None:
                 raise _nothing(where)
-            frame = rows_of(left.draw(n, rng.uniform).numpy(), pieces, self.levels, rng)
+            frame = rows_of(
+                conditioned.draw(n, rng.uniform).numpy(), pieces, self.levels, rng
+            )
             return _with_answer(frame, "exact", probability)
         keep = by_test(question, rng) if boxes is None else by_boxes(boxes, rng)
         cells, share = kept_rows(n, self._endless(rng), pieces, keep)
@@ -194,15 +202,15 @@ class Answers:
     def complete(self, frame: pd.DataFrame, draws: int, rng: Uniform) -> pd.DataFrame:
         products, pieces = self._in_pieces(rng, possible=True)
 
-        def drawn(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+        def fill(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
             return complete(rows, draws, self.levels, products, rng, pieces)
 
-        filled = drawn(frame, draws)
-        again = refilled(
-            self.levels.schema, filled, lambda rows: drawn(frame.iloc[rows // draws], 1)
+        filled = fill(frame, draws)
+        kept_filled = refilled(
+            self.levels.schema, filled, lambda rows: fill(frame.iloc[rows // draws], 1)
         )
-        again.attrs["answer"] = self._how()
-        return again
+        kept_filled.attrs["answer"] = self._how()
+        return kept_filled
 
     def predicted(self, frame: pd.DataFrame, target: str, rng: Uniform) -> Predicted:
         return Predicted.from_rows(
@@ -221,39 +229,41 @@ class Answers:
         """
         if rows is not None:
             not_negative(rows=rows)
-        places = self._places(names)
-        beside = self.release if rows is None else None
-        own = {"share", *_BARS} if beside is not None else {"share", "count"}
-        clash = own & set(names)
+        axes_columns = self._positions(names)
+        release = self.release if rows is None else None
+        reserved = {"share", *_BARS} if release is not None else {"share", "count"}
+        clash = reserved & set(names)
         if clash:
             raise ConfigError(
                 f'a table has a column "{clash.pop()}" of its own.',
                 effect=Effect.NOTHING_COMPUTED,
             )
-        share, boxes, pieces, said = self._table_of(places, where, rng)
-        found = (
+        share, boxes, pieces, attributes = self._table_of(axes_columns, where, rng)
+        marginals = (
             None
-            if beside is None
-            else bars.ReleasedMarginals.from_release(beside, places, boxes, pieces)
+            if release is None
+            else bars.ReleasedMarginals.from_release(
+                release, axes_columns, boxes, pieces
+            )
         )
-        named = map(self.levels.labels, places)
+        labels_of_axes = map(self.levels.labels, axes_columns)
         axes = [
             pd.Series(labels, dtype="object" if None in labels else None)
-            for labels in named
+            for labels in labels_of_axes
         ]
         cells = np.unravel_index(np.arange(share.numel()), share.shape)
-        taken = [
+        labels_of_cells = [
             axis.take(cell).reset_index(drop=True)
             for axis, cell in zip(axes, cells, strict=True)
         ]
-        frame = pd.DataFrame(dict(zip(names, taken, strict=True)))
+        frame = pd.DataFrame(dict(zip(names, labels_of_cells, strict=True)))
         frame["share"] = share.flatten().numpy()
-        if beside is not None:
-            rows = beside.people * said.get("probability", 1.0)
+        if release is not None:
+            rows = release.people * attributes.get("probability", 1.0)
         if rows is not None:
             frame["count"] = frame["share"] * rows
-        frame.attrs |= said
-        if found is not None and isinstance(noisy := found.table, Noisy):
+        frame.attrs |= attributes
+        if marginals is not None and isinstance(noisy := marginals.table, Noisy):
             columns = (
                 noisy.counts,
                 noisy.deviation,
@@ -263,15 +273,17 @@ class Answers:
             frame[list(_BARS[1:])] = np.stack(
                 [column.flatten() for column in columns], axis=1
             )
-            assert beside is not None
-            counted = bars.released_table(beside.as_counted, places, boxes, pieces)
+            assert release is not None
+            counted = bars.released_table(
+                release.as_counted, axes_columns, boxes, pieces
+            )
             assert isinstance(counted, Noisy)
             fitted = frame["count"].to_numpy().reshape(share.shape) * (
-                1 - beside.held_out
+                1 - release.held_out
             )
-            frame.attrs["bias"] = bias_of(fitted, counted) / (1 - beside.held_out)
-        elif found is not None:
-            frame.attrs["released"] = found.table
+            frame.attrs["bias"] = bias_of(fitted, counted) / (1 - release.held_out)
+        elif marginals is not None:
+            frame.attrs["released"] = marginals.table
         return frame
 
     def figures(self, names: Names, where: str | None, rng: Uniform) -> pd.DataFrame:
@@ -283,25 +295,29 @@ class Answers:
                 "this generator came without what was released.",
                 effect=Effect.NOTHING_COMPUTED,
             )
-        places = self._places(names)
-        share, boxes, pieces, said = self._table_of(places, where, rng)
-        counts = share.numpy() * self.release.people * said.get("probability", 1.0)
-        found = bars.ReleasedMarginals.from_release(self.release, places, boxes, pieces)
-        made = bars.figures(places, counts, found, self.levels, self.release)
+        positions = self._positions(names)
+        share, boxes, pieces, attributes = self._table_of(positions, where, rng)
+        counts = (
+            share.numpy() * self.release.people * attributes.get("probability", 1.0)
+        )
+        marginals = bars.ReleasedMarginals.from_release(
+            self.release, positions, boxes, pieces
+        )
+        computed = bars.figures(positions, counts, marginals, self.levels, self.release)
         frame = (
-            pd.DataFrame([vars(one) for one in made])
+            pd.DataFrame([vars(figure) for figure in computed])
             .rename(columns={"name": "figure"})
             .drop(columns="why")
         )
-        frame.attrs |= said | (
-            {"released": found.table} if isinstance(found.table, str) else {}
+        frame.attrs |= attributes | (
+            {"released": marginals.table} if isinstance(marginals.table, str) else {}
         )
-        why = {one.name: one.why for one in made if one.why}
+        why = {figure.name: figure.why for figure in computed if figure.why}
         if why:
             frame.attrs["why"] = why
         return frame
 
-    def _places(self, names: Names) -> list[int]:
+    def _positions(self, names: Names) -> list[int]:
         schema = self.levels.schema
         if not names or len(set(names)) < len(names):
             raise ConfigError(
@@ -312,56 +328,58 @@ class Answers:
     def _how(self, about: Names = ()) -> str:
         how = "exact" if self.exact is not None else f"by {self._points:,} draws"
         count = self._points if self.exact is None else len(self.exact.weight)
-        left = self._rules(about, count)[2] if self.levels.schema.rules else 0
+        left_out = self._rules(about, count)[2] if self.levels.schema.rules else 0
         return (
-            f"{how}, but for {left} of the rules, which rows alone keep"
-            if left
+            f"{how}, but for {left_out} of the rules, which rows alone keep"
+            if left_out
             else how
         )
 
     def _table_of(
-        self, places: Sequence[int], where: str | None, rng: Uniform
+        self, positions: Sequence[int], where: str | None, rng: Uniform
     ) -> tuple[Tensor, Sequence[Box], Pieced, dict[str, Any]]:
         """The shares of a table, the boxes and pieces that the condition makes, and how
         the answer was found.
         """
-        about = [self.levels.schema.names[place] for place in places]
-        said: dict[str, Any] = {"answer": self._how(about)}
+        about = [self.levels.schema.names[position] for position in positions]
+        attributes: dict[str, Any] = {"answer": self._how(about)}
         question = Question.read(where, self.levels)
         products = self._products(rng)
-        boxes = question.boxes(self._most_boxes(question.pieces, products))
+        boxes = question.boxes(self._max_boxes(question.pieces, products))
         if boxes is None:
             raise ConfigError(
                 f"{where!r} ties too many columns for a table. Draw rows with it and "
                 "count.",
                 effect=Effect.NOTHING_COMPUTED,
             )
-        every, left, pieces = self._given_rules(products, about)
+        rules_share, conditioned, pieces = self._condition_on_rules(products, about)
         if where is not None:
-            share, left, pieces = self._given_rules(
+            share, conditioned, pieces = self._condition_on_rules(
                 products, about, question.condition, len(boxes)
             )
-            if left is None:
+            if conditioned is None:
                 raise _nothing(where)
-            said["probability"] = share / every
-        assert left is not None
-        products = left.levels(pieces, self.levels.sizes)
-        table = products.table(places)
-        return table, boxes, question.pieces, said
+            attributes["probability"] = share / rules_share
+        assert conditioned is not None
+        products = conditioned.levels(pieces, self.levels.sizes)
+        table = products.table(positions)
+        return table, boxes, question.pieces, attributes
 
-    def _most_boxes(self, pieces: Pieced, products: Products | None) -> int:
+    def _max_boxes(self, pieces: Pieced, products: Products | None) -> int:
         """How many boxes a question may take, so that products given them are held at
         once.
         """
         if products is None or (self.exact is None and not self.levels.schema.rules):
             return _MOST_BOXES
-        width = sum(self.levels.sizes) + sum(len(own.level) for own in pieces.values())
+        width = sum(self.levels.sizes) + sum(
+            len(pieces_of_column.level) for pieces_of_column in pieces.values()
+        )
         return max(1, min(_MOST_BOXES, _NUMBERS // (len(products.weight) * width)))
 
     def _endless(self, rng: Uniform) -> Iterator[Products]:
         while True:
             for rows in self.points(POINTS, rng):
-                yield Products.of_rows(rows, self.levels.sizes)
+                yield Products.from_rows(rows, self.levels.sizes)
 
 
 def _nothing(where: str | None) -> ConfigError:

@@ -60,32 +60,32 @@ _NO_SPREAD = "all who were counted are alike in one of the columns"
 
 
 def released_table(
-    release: Release, places: Sequence[int], boxes: Sequence[Box], pieces: Pieced
+    release: Release, positions: Sequence[int], boxes: Sequence[Box], pieces: Pieced
 ) -> Noisy | str:
     """The released counts of these columns where the boxes allow them, or why there are
     none.
     """
-    also = [j for j in pieces if j not in places]
-    found = release.joint([*places, *also])
-    if found is None:
+    condition_columns = [j for j in pieces if j not in positions]
+    joint = release.joint([*positions, *condition_columns])
+    if joint is None:
         return "these columns were not measured together"
-    mask = np.zeros(found.counts.shape, dtype=np.bool_)
+    mask = np.zeros(joint.counts.shape, dtype=np.bool_)
     for box in boxes:
-        own = np.ones((), dtype=np.bool_)
-        for j in (*places, *also):
+        allowed_cells = np.ones((), dtype=np.bool_)
+        for j in (*positions, *condition_columns):
             allowed = np.ones(release.levels.sizes[j], bool)
             if j in box:
                 inside = np.bincount(pieces[j].level, weights=box[j])
-                every = np.bincount(pieces[j].level)
-                if ((inside > 0) & (inside < every)).any():
+                total_share = np.bincount(pieces[j].level)
+                if ((inside > 0) & (inside < total_share)).any():
                     return (
                         "the condition cuts a level, and levels are what was measured"
                     )
                 allowed = inside > 0
-            own = own[..., None] & allowed
-        mask |= own
-    rest = tuple(range(len(places), len(places) + len(also)))
-    return found.where(mask).sum(rest) if rest else found.where(mask)
+            allowed_cells = allowed_cells[..., None] & allowed
+        mask |= allowed_cells
+    rest = tuple(range(len(positions), len(positions) + len(condition_columns)))
+    return joint.where(mask).sum(rest) if rest else joint.where(mask)
 
 
 @dataclass(frozen=True)
@@ -104,61 +104,61 @@ class Figure:
 
 
 def figures(
-    places: Sequence[int],
+    positions: Sequence[int],
     fit: Numbers,
-    found: "ReleasedMarginals",
+    marginals: "ReleasedMarginals",
     levels: Levels,
     release: Release | None = None,
 ) -> list[Figure]:
     """What a table of counts says in single numbers; a mean's interval with the
     `release` has its tails'.
     """
-    columns = [levels.schema.columns[place] for place in places]
-    there = tuple(
+    columns = [levels.schema.columns[position] for position in positions]
+    present = tuple(
         slice(0, size - column.nullable)
         for size, column in zip(fit.shape, columns, strict=True)
     )
-    values = [_level_values(levels, place) for place in places]
-    made = [_total(fit, found.total)]
-    for axis, (column, own) in enumerate(zip(columns, values, strict=True)):
-        if own is not None:
+    values = [_level_values(levels, position) for position in positions]
+    computed = [_total(fit, marginals.total)]
+    for axis, (column, values_of_axis) in enumerate(zip(columns, values, strict=True)):
+        if values_of_axis is not None:
             rest = tuple(other for other in range(len(columns)) if other != axis)
-            part = fit.sum(rest)[there[axis]]
-            noisy = _part(found.each[axis], (there[axis],))
-            low, high = bounds(levels.pieces(places[axis]))
+            part = fit.sum(rest)[present[axis]]
+            noisy = _part(marginals.each[axis], (present[axis],))
+            low, high = bounds(levels.pieces(positions[axis]))
             ends = float(low.min()), float(high.max())
-            made.append(
+            computed.append(
                 _mean_figure(
                     f"mean of {column.name}",
-                    own,
+                    values_of_axis,
                     part,
                     noisy,
                     ends,
-                    places[axis],
+                    positions[axis],
                     release,
                 )
             )
             for title, q in _QUANTILES.items():
-                made.append(
+                computed.append(
                     quantile_figure(
                         f"{title} of {column.name}",
                         q,
                         part,
                         noisy,
                         levels,
-                        places[axis],
+                        positions[axis],
                         release,
                     )
                 )
     if len(columns) != 2:
-        return made
-    part = fit[there]
-    noisy = _part(found.table, there)
-    both = f"of {columns[0].name} and {columns[1].name}"
+        return computed
+    part = fit[present]
+    noisy = _part(marginals.table, present)
+    of_both = f"of {columns[0].name} and {columns[1].name}"
     if values[0] is not None and values[1] is not None:
-        made.append(
+        computed.append(
             _figure(
-                f"correlation {both}",
+                f"correlation {of_both}",
                 _pearson(values[0], values[1]),
                 part,
                 noisy,
@@ -166,20 +166,20 @@ def figures(
                 (-1.0, 1.0),
             )
         )
-    made.append(_cramer(f"Cramér's V {both}", part, noisy))
+    computed.append(_cramer(f"Cramér's V {of_both}", part, noisy))
     if part.shape == (2, 2):
-        made.append(
+        computed.append(
             _figure(
-                f"odds ratio {both}",
+                f"odds ratio {of_both}",
                 _log_odds,
                 part,
                 noisy,
-                lambda own: own,
+                lambda values_of_axis: values_of_axis,
                 _ANY,
                 math.exp,
             )
         )
-    return made
+    return computed
 
 
 @dataclass(frozen=True)
@@ -207,22 +207,22 @@ class ReleasedMarginals:
         return cls(table, each, total)
 
 
-def _part(found: Noisy | str, there: tuple[slice, ...]) -> Noisy | str:
-    if isinstance(found, str):
-        return found
-    return Noisy(found.counts[there], found.variance[there], found.whole)
+def _part(released: Noisy | str, present: tuple[slice, ...]) -> Noisy | str:
+    if isinstance(released, str):
+        return released
+    return Noisy(released.counts[present], released.variance[present], released.whole)
 
 
-def _total(fit: Numbers, found: Noisy | str) -> Figure:
-    if isinstance(found, str):
-        return Figure("people", float(fit.sum()), why=found)
-    count = float(found.counts)
-    half = float(found.half)
+def _total(fit: Numbers, released: Noisy | str) -> Figure:
+    if isinstance(released, str):
+        return Figure("people", float(fit.sum()), why=released)
+    count = float(released.counts)
+    half = float(released.half)
     return Figure(
         "people",
         float(fit.sum()),
         count,
-        float(found.deviation),
+        float(released.deviation),
         count - half,
         count + half,
     )
@@ -232,7 +232,7 @@ def _figure(
     name: str,
     function: Callable[[Tensor], Tensor],
     fit: Numbers,
-    found: Noisy | str,
+    released: Noisy | str,
     divisors: Callable[[Numbers], Any],
     ends: _Ends,
     through: Callable[[float], float] = float,
@@ -249,89 +249,95 @@ def _figure(
     def applied(value: float) -> float:
         return through(value) if math.isfinite(value) else math.nan
 
-    said = applied(float(function(torch.from_numpy(np.ascontiguousarray(fit)))))
-    if isinstance(found, str):
-        return Figure(name, said, why=found)
-    if not (divisors(found.counts) > _CLEAR * np.sqrt(divisors(found.variance))).all():
-        return Figure(name, said, why=_UNCLEAR)
-    counts = torch.tensor(found.counts, requires_grad=True)
-    noise = torch.from_numpy(found.variance.copy())
+    fitted = applied(float(function(torch.from_numpy(np.ascontiguousarray(fit)))))
+    if isinstance(released, str):
+        return Figure(name, fitted, why=released)
+    if not (
+        divisors(released.counts) > _CLEAR * np.sqrt(divisors(released.variance))
+    ).all():
+        return Figure(name, fitted, why=_UNCLEAR)
+    counts = torch.tensor(released.counts, requires_grad=True)
+    noise = torch.from_numpy(released.variance.copy())
     value = function(counts)
     (slope,) = torch.autograd.grad(value, counts)
-    level = float(value.detach())
+    value_of_release = float(value.detach())
     variance = float((slope.square() * noise).sum()) + more
     if alone is not None:
         extra = alone(counts.detach(), noise)
-        level = max(0.0, level - float(extra.sum()))
+        value_of_release = max(0.0, value_of_release - float(extra.sum()))
         variance = variance + 2 * float(extra.square().sum())
-    if not math.isfinite(applied(level)) or not math.isfinite(variance):
-        return Figure(name, said, why=_NO_SPREAD)
+    if not math.isfinite(applied(value_of_release)) or not math.isfinite(variance):
+        return Figure(name, fitted, why=_NO_SPREAD)
     sd = math.sqrt(variance)
-    low, middle, high = (applied(level + step * sd) for step in (-Z, 0.0, Z))
+    low, middle, high = (applied(value_of_release + step * sd) for step in (-Z, 0.0, Z))
     low_cut, middle, high_cut = (
         min(max(end, ends[0]), ends[1]) for end in (low, middle, high)
     )
-    return Figure(name, said, middle, (high - low) / (2 * Z), low_cut, high_cut)
+    return Figure(name, fitted, middle, (high - low) / (2 * Z), low_cut, high_cut)
 
 
 def _mean_figure(
     name: str,
     values: Numbers,
     fit: Numbers,
-    found: Noisy | str,
-    ends: _Ends,
-    place: int,
+    released: Noisy | str,
+    limits: _Ends,
+    position: int,
     release: Release | None,
 ) -> Figure:
     """A mean: by the fit with the values that it draws, as released with what is known
     of each level's mean.
     """
-    if release is None or isinstance(found, str):
-        return _figure(name, _mean(values), fit, found, np.sum, ends)
-    known = level_means(release, place, values, found)
-    if release.has_found_bounds(place):
-        ends = _ANY
-    made = _figure(name, _mean(known.mean), fit, found, np.sum, ends)
-    made = replace(
-        made, fit=float(_mean(values)(torch.from_numpy(np.ascontiguousarray(fit))))
+    if release is None or isinstance(released, str):
+        return _figure(name, _mean(values), fit, released, np.sum, limits)
+    means = level_means(release, position, values, released)
+    if release.has_found_bounds(position):
+        limits = _ANY
+    figure = _figure(name, _mean(means.mean), fit, released, np.sum, limits)
+    figure = replace(
+        figure, fit=float(_mean(values)(torch.from_numpy(np.ascontiguousarray(fit))))
     )
-    if math.isnan(made.released):
-        return made
-    level = np.ones(len(found.counts), dtype=np.bool_)
-    level[list(known.tails)] = False
-    total = float(found.counts.sum())
-    centre = float(found.counts @ known.mean) / total
-    apart = known.mean - centre
-    variance = (found.variance * apart**2 + found.counts**2 * known.variance)[
+    if math.isnan(figure.released):
+        return figure
+    level = np.ones(len(released.counts), dtype=np.bool_)
+    level[list(means.tails)] = False
+    total = float(released.counts.sum())
+    centre = float(released.counts @ means.mean) / total
+    apart = means.mean - centre
+    variance = (released.variance * apart**2 + released.counts**2 * means.variance)[
         level
     ].sum()
     above = Mixture(
         np.ones(1),
-        np.array([(found.counts * apart)[level].sum()]),
+        np.array([(released.counts * apart)[level].sum()]),
         np.array([variance]),
     )
-    for tail in known.tails.values():
+    for tail in means.tails.values():
         above = above.plus(tail.above(centre))
     low, middle, high = (
         centre + above.quantile(q) / total for q in (_BELOW, 0.5, 1 - _BELOW)
     )
-    low, middle, high = (min(max(end, ends[0]), ends[1]) for end in (low, middle, high))
-    return replace(made, released=middle, sd=(high - low) / (2 * Z), low=low, high=high)
+    low, middle, high = (
+        min(max(end, limits[0]), limits[1]) for end in (low, middle, high)
+    )
+    return replace(
+        figure, released=middle, sd=(high - low) / (2 * Z), low=low, high=high
+    )
 
 
 def quantile_figure(
     name: str,
     q: float,
     fit: Numbers,
-    found: Noisy | str,
+    released: Noisy | str,
     levels: Levels,
-    place: int,
+    position: int,
     release: Release | None = None,
 ) -> Figure:
     """A quantile of a numeric column: by the fit, and as released, between the edges
     that the noise leaves possible.
     """
-    pieces = levels.pieces(place)
+    pieces = levels.pieces(position)
     low, high = bounds(pieces)
     level = pieces.level[: pieces.there]
     lowest = np.full(len(fit), np.inf)
@@ -348,35 +354,37 @@ def quantile_figure(
             quantile_of(pieces, rising[level] * pieces.share[: pieces.there], q)
         )
 
-    said = value(fit) if fit.sum() > 0 else math.nan
-    if isinstance(found, str):
-        return Figure(name, said, why=found)
-    total = found.counts.sum()
-    noise = found.variance.sum()
+    fitted = value(fit) if fit.sum() > 0 else math.nan
+    if isinstance(released, str):
+        return Figure(name, fitted, why=released)
+    total = released.counts.sum()
+    noise = released.variance.sum()
     if not total > _CLEAR * math.sqrt(noise):
-        return Figure(name, said, why=_UNCLEAR)
-    heap = np.cumsum(found.counts[order])
-    spread = np.cumsum(found.variance[order])
+        return Figure(name, fitted, why=_UNCLEAR)
+    heap = np.cumsum(released.counts[order])
+    spread = np.cumsum(released.variance[order])
     square = (1 - q) ** 2 * spread + q**2 * (noise - spread)
     less = heap - q * total
     half = Z * np.sqrt(square)
     lows = lowest[order]
     highs = highest[order]
-    most = less + half
-    least = less - half
-    inside = _inside(release, place, found)
+    upper_excess = less + half
+    lower_excess = less - half
+    inside = _inside(release, position, released)
     if inside is not None:
-        own, begin, below, above, everybody = inside
+        cut_levels, cut_pieces, below, above, is_everybody = inside
         # a node's noise is in its level's too, of which a share is taken away: the sum
         # of both is no less than it is
-        up = less[own] - found.counts[own] + below.counts
-        down = less[own] - above.counts
+        up = less[cut_levels] - released.counts[cut_levels] + below.counts
+        down = less[cut_levels] - above.counts
         up_half = Z * np.sqrt(
-            square[own] + below.variance + (2 * q - 1) * found.variance[own]
+            square[cut_levels]
+            + below.variance
+            + (2 * q - 1) * released.variance[cut_levels]
         )
-        down_half = Z * np.sqrt(square[own] + above.variance)
+        down_half = Z * np.sqrt(square[cut_levels] + above.variance)
         # by the nodes below, or by those above, whichever have less noise
-        if everybody:
+        if is_everybody:
             by = up_half < down_half
             less = np.where(by, up, down)
             half = np.where(by, up_half, down_half)
@@ -385,44 +393,51 @@ def quantile_figure(
         else:
             # no more than all people lie above it; and it lies above the last level's
             # beginning
-            more = np.full(len(own), np.inf)
+            more = np.full(len(cut_levels), np.inf)
             fewer = np.maximum(
-                down - down_half, least[-2] if len(least) > 1 else -np.inf
+                down - down_half, lower_excess[-2] if len(lower_excess) > 1 else -np.inf
             )
-        lows = np.sort(np.append(lows, low[begin]))
-        by = np.argsort(np.append(highs, low[begin]), kind="stable")
-        highs, most, least = (
+        lows = np.sort(np.append(lows, low[cut_pieces]))
+        by = np.argsort(np.append(highs, low[cut_pieces]), kind="stable")
+        highs, upper_excess, lower_excess = (
             np.append(a, b)[by]
-            for a, b in ((highs, low[begin]), (most, more), (least, fewer))
+            for a, b in (
+                (highs, low[cut_pieces]),
+                (upper_excess, more),
+                (lower_excess, fewer),
+            )
         )
-    first = int(np.argmax(most >= 0))
-    last = int(np.flatnonzero(np.append(-1.0, least[:-1]) <= 0)[-1])
-    end = 0.5 if pieces.edges is not None and pieces.edges.dtype.kind == "i" else 0.0
-    ends = float(lows[first]) + end, float(highs[last]) - end
-    middle = min(max(value(found.counts), ends[0]), ends[1])
-    return Figure(name, said, middle, (ends[1] - ends[0]) / (2 * Z), *ends)
+    first = int(np.argmax(upper_excess >= 0))
+    last = int(np.flatnonzero(np.append(-1.0, lower_excess[:-1]) <= 0)[-1])
+    half_step = (
+        0.5 if pieces.edges is not None and pieces.edges.dtype.kind == "i" else 0.0
+    )
+    limits = float(lows[first]) + half_step, float(highs[last]) - half_step
+    middle = min(max(value(released.counts), limits[0]), limits[1])
+    return Figure(name, fitted, middle, (limits[1] - limits[0]) / (2 * Z), *limits)
 
 
 def _inside(
-    release: Release | None, place: int, found: Noisy
+    release: Release | None, position: int, released: Noisy
 ) -> tuple[Any, Any, Noisy, Noisy, bool] | None:
     """Where nodes of its tree cut a level: the level, the piece, and all people of the
-    level below and above. And whether all people were `found`; of some of them only the
-    last level is cut.
+    level below and above. And whether all people were `released`; of some of them
+    only the last level is cut.
     """
     if (
         release is None
-        or (every := release.joint([place])) is None
-        or (nodes := release.nodes(place)) is None
+        or (every := release.joint([position])) is None
+        or (nodes := release.nodes(position)) is None
     ):
         return None
     begin, level, counted = nodes
-    everybody = np.array_equal(every.counts[: len(found.counts)], found.counts)
+    everybody = np.array_equal(every.counts[: len(released.counts)], released.counts)
     cut = np.flatnonzero(
         (level[1:] == level[:-1]) & (everybody | (level[1:] == level[-1]))
     )
     counts, noise = (
-        np.append(0.0, np.cumsum(own)) for own in (counted.counts, counted.variance)
+        np.append(0.0, np.cumsum(values))
+        for values in (counted.counts, counted.variance)
     )
     start = np.searchsorted(level, level[cut])
     end = np.searchsorted(level, level[cut], side="right")
@@ -434,8 +449,8 @@ def _inside(
 
 
 def _mean(values: Numbers) -> Callable[[Tensor], Tensor]:
-    own = torch.from_numpy(values)
-    return lambda counts: counts @ own / counts.sum()
+    level_values = torch.from_numpy(values)
+    return lambda counts: counts @ level_values / counts.sum()
 
 
 def _pearson(first: Numbers, second: Numbers) -> Callable[[Tensor], Tensor]:
@@ -465,7 +480,7 @@ def _square(counts: Tensor) -> Tensor:
     return ((counts - even).square() / even.clamp(min=1e-300)).sum() / total
 
 
-def _cramer(name: str, fit: Numbers, found: Noisy | str) -> Figure:
+def _cramer(name: str, fit: Numbers, released: Noisy | str) -> Figure:
     """V without what noise alone adds: on independent columns noise looks like
     dependence. An interval begins at 0.
     """
@@ -474,26 +489,26 @@ def _cramer(name: str, fit: Numbers, found: Noisy | str) -> Figure:
     def through(square: float) -> float:
         return math.sqrt(max(0.0, square) / fewest) if fewest else math.nan
 
-    def sides(own: Numbers) -> Numbers:
-        return np.concatenate([own.sum(0), own.sum(1)])
+    def sides(counts_by_cell: Numbers) -> Numbers:
+        return np.concatenate([counts_by_cell.sum(0), counts_by_cell.sum(1)])
 
     def alone(counts: Tensor, noise: Tensor) -> Tensor:
         return noise / torch.outer(counts.sum(1), counts.sum(0))
 
-    return _figure(name, _square, fit, found, sides, (0.0, 1.0), through, alone)
+    return _figure(name, _square, fit, released, sides, (0.0, 1.0), through, alone)
 
 
-def _level_values(levels: Levels, place: int) -> Numbers | None:
+def _level_values(levels: Levels, position: int) -> Numbers | None:
     """The mean value of each level of a numeric column, None for any other."""
-    column: Column = levels.schema.columns[place]
+    column: Column = levels.schema.columns[position]
     texts = isinstance(column, Categorical) and isinstance(column.categories[0], str)
     if texts or not isinstance(column, Integer | Real | Categorical):
         return None
-    pieces = levels.pieces(place)
+    pieces = levels.pieces(position)
     low, high = number_bounds(pieces)
     level = pieces.level[: pieces.there]
     share = pieces.share[: pieces.there]
-    size = levels.sizes[place] - column.nullable
+    size = levels.sizes[position] - column.nullable
     return np.bincount(level, weights=share * (low + high) / 2, minlength=size).astype(
         np.float64
     )
@@ -520,19 +535,19 @@ class Missed:
         columns = functional.one_hot(
             torch.repeat_interleave(torch.tensor(sizes))
         ).double()
-        heard = (noise.isfinite() & (noise > 0) & (columns @ columns.T == 0)).triu()
+        measured = (noise.isfinite() & (noise > 0) & (columns @ columns.T == 0)).triu()
         # as `Noisy.half`
-        half = (Z * torch.where(heard, noise, 0) - 0.5).ceil().clamp(min=0)
-        beyond = heard & ((fitted - released).abs() > half)
+        half = (Z * torch.where(measured, noise, 0) - 0.5).ceil().clamp(min=0)
+        beyond = measured & ((fitted - released).abs() > half)
         cells, outside = (
-            columns.T @ mask.double() @ columns for mask in (heard, beyond)
+            columns.T @ mask.double() @ columns for mask in (measured, beyond)
         )
-        each = [
+        tables = [
             (int(n), int(k))
             for n, k in zip(cells[cells > 0], outside[cells > 0], strict=True)
         ]
-        missed = sum(is_beyond_chance(n, k) for n, k in each)
-        return cls(len(each), missed, int(cells.sum()), int(outside.sum()))
+        missed = sum(is_beyond_chance(n, k) for n, k in tables)
+        return cls(len(tables), missed, int(cells.sum()), int(outside.sum()))
 
     @property
     def card(self) -> dict[str, Any]:
@@ -541,7 +556,7 @@ class Missed:
         """
         if not self.tables:
             return {}
-        said = (
+        summary = (
             f"The fit misses {self.missed:,} of {self.tables:,} released pairs of "
             "columns"
         )
@@ -549,17 +564,17 @@ class Missed:
         if is_beyond_chance(self.tables, self.missed, _ALARM):
             poor = {
                 "warning": (
-                    f"{said}, and the truth would miss one in twenty at most: do "
+                    f"{summary}, and the truth would miss one in twenty at most: do "
                     "not rely on its pairs."
                 )
             }
-        return {"fit": {**asdict(self), "said": f"{said}."}} | poor
+        return {"fit": {**asdict(self), "said": f"{summary}."}} | poor
 
 
-def is_beyond_chance(many: int, some: int, level: float = _CHANCE) -> bool:
+def is_beyond_chance(n_cells: int, n_outside: int, level: float = _CHANCE) -> bool:
     """Whether as many of so many, each with a chance of 5 %, or more, are less likely
     than `level` themselves.
     """
     from scipy.special import bdtrc  # which no answer needs
 
-    return some > 0 and float(bdtrc(some - 1, many, _CHANCE)) < level
+    return n_outside > 0 and float(bdtrc(n_outside - 1, n_cells, _CHANCE)) < level

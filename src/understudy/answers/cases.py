@@ -94,11 +94,11 @@ class Split:
     @property
     def later(self) -> bool:
         """Whether something is left to be looked at in what was drawn."""
-        kept = len(self._people) + sum(
-            len(self._events(part)) + len(self._both(part))
+        settled_rules = len(self._people) + sum(
+            len(self._events(part)) + len(self._joint_conditions(part))
             for part in self.schema.parts
         )
-        return kept < len(self.schema.rules) or self._untold
+        return settled_rules < len(self.schema.rules) or self._untold
 
     @property
     def _untold(self) -> bool:
@@ -114,21 +114,22 @@ class Split:
     def _events(self, part: VisitSchema) -> tuple[Rule, ...]:
         return about(self.schema.rules, part.event_schema.names)
 
-    def _both(self, part: VisitSchema) -> list[Condition]:
+    def _joint_conditions(self, part: VisitSchema) -> list[Condition]:
         """On columns of people and of these events, without the time and without an
         order between two.
         """
         names = (*self.schema.person_schema.names, *part.event_schema.names)
         alone = {*self._people, *self._events(part)}
-        found = [
+        remaining = [
             rule.condition
             for rule in about(self.schema.rules, names)
             if rule not in alone
         ]
         return [
-            one
-            for one in found
-            if one and not any(isinstance(test, Order) for test in tests(one))
+            condition
+            for condition in remaining
+            if condition
+            and not any(isinstance(test, Order) for test in tests(condition))
         ]
 
     @property
@@ -149,17 +150,17 @@ class Split:
 
     def cases(self) -> Iterator[Case]:
         """TooManyCasesError where there would be too many."""
-        asked: Condition | bool = (
+        condition: Condition | bool = (
             True if self._untold or self.condition is None else self.condition
         )
-        kept = [
-            (rule, place)
-            for place, part in enumerate(self.schema.parts)
-            for rule in self._both(part)
+        rules_with_part = [
+            (rule, part_index)
+            for part_index, part in enumerate(self.schema.parts)
+            for rule in self._joint_conditions(part)
         ]
-        places = [place for _, place in kept]
+        part_indices = [part_index for _, part_index in rules_with_part]
         for count, (person, wanted, needed) in enumerate(
-            self._settled(asked, [rule for rule, _ in kept])
+            self._settle(condition, [rule for rule, _ in rules_with_part])
         ):
             if count == MOST:
                 raise TooManyCasesError
@@ -167,37 +168,43 @@ class Split:
             if wanted is False or not people[0]:
                 continue
             rules: list[list[Condition | bool]] = [[] for _ in self.schema.parts]
-            for place, rule in zip(places, needed, strict=True):
-                rules[place].append(rule)
+            for part_index, rule in zip(part_indices, needed, strict=True):
+                rules[part_index].append(rule)
             for more, ways in self._asked_of_kinds(wanted):
-                own = people if not more else _boxes(self.people, [*person, *more])
-                if own[0]:
-                    each = zip(self.events, rules, ways, strict=True)
+                case_people = (
+                    people if not more else _boxes(self.people, [*person, *more])
+                )
+                if case_people[0]:
+                    arguments = zip(self.events, rules, ways, strict=True)
                     yield Case(
-                        own,
+                        case_people,
                         tuple(
-                            self._events_of(levels, kept, asked)
-                            for levels, kept, asked in each
+                            self._events_of(levels, rules_with_part, condition)
+                            for levels, rules_with_part, condition in arguments
                         ),
                     )
 
     def _events_of(
-        self, levels: Codec, kept: Sequence[Condition | bool], asked: EventCondition
+        self,
+        levels: Codec,
+        rules_of_kind: Sequence[Condition | bool],
+        event_condition: EventCondition,
     ) -> Events:
         """One kind of events: those that the rules leave, and of these what is
         asked.
         """
-        wanted = asked.some is not None
-        if any(rule is False for rule in kept):
+        wanted = event_condition.some is not None
+        if any(rule is False for rule in rules_of_kind):
             return Events(_NOTHING, _NOTHING, wanted, free=False)
-        rules = [rule for rule in kept if not isinstance(rule, bool)]
-        if asked.never is not None:
-            rules.append(Not(asked.never))
-        if asked.some is None:
+        rules = [rule for rule in rules_of_kind if not isinstance(rule, bool)]
+        if event_condition.never is not None:
+            rules.append(Not(event_condition.never))
+        if event_condition.some is None:
             free = not rules and not levels.schema.rules
             return Events(_boxes(levels, rules), _NOTHING, wanted=False, free=free)
         hit, miss = (
-            _boxes(levels, [*rules, one]) for one in (asked.some, Not(asked.some))
+            _boxes(levels, [*rules, event_test])
+            for event_test in (event_condition.some, Not(event_condition.some))
         )
         return Events(hit, miss, wanted=True, free=False)
 
@@ -211,60 +218,60 @@ class Split:
         if whatever(wanted, self.schema):
             yield [], nothing
             return
-        for there, left in present(wanted, self.schema):
-            for way in asked_of_kinds(left, self.schema):
+        for presence, remainder in present(wanted, self.schema):
+            for way in asked_of_kinds(remainder, self.schema):
                 yield (
-                    there,
-                    [way.get(place, none) for place, none in enumerate(nothing)],
+                    presence,
+                    [way.get(index, none) for index, none in enumerate(nothing)],
                 )
 
-    def _settled(
-        self, asked: Condition | bool, kept: Sequence[Condition]
+    def _settle(
+        self, condition: Condition | bool, rules: Sequence[Condition]
     ) -> Iterator[_Settled]:
         """Tests on people's columns, met or not, and what each way of settling them
         leaves of all conditions.
         """
-        own = set(self.schema.person_schema.names)
-        heap: list[_Settled] = [([], asked, [*kept])]
+        person_columns = set(self.schema.person_schema.names)
+        heap: list[_Settled] = [([], condition, [*rules])]
         while heap:
-            said, first, rest = heap.pop()
+            settled, first, rest = heap.pop()
             every = (
                 test
-                for one in (first, *rest)
-                if not isinstance(one, bool)
-                for test in tests(one)
+                for part in (first, *rest)
+                if not isinstance(part, bool)
+                for test in tests(part)
             )
             test = next(
                 (
-                    one
-                    for one in every
-                    if not isinstance(one, Order) and one.column in own
+                    part
+                    for part in every
+                    if not isinstance(part, Order) and part.column in person_columns
                 ),
                 None,
             )
             if test is None:
-                yield said, first, rest
+                yield settled, first, rest
                 continue
             for so in (False, True):
-                known: dict[Test | Order, bool] = {test: so}
+                truth: dict[Test | Order, bool] = {test: so}
                 literal = test if so else Not(test)
                 heap.append(
                     (
-                        [*said, literal],
-                        left_of(first, known),
-                        [left_of(one, known) for one in rest],
+                        [*settled, literal],
+                        left_of(first, truth),
+                        [left_of(part, truth) for part in rest],
                     )
                 )
 
 
-def _boxes(levels: Codec, said: Sequence[Condition]) -> Boxes:
+def _boxes(levels: Codec, conditions: Sequence[Condition]) -> Boxes:
     """What meets all of these, and the rules."""
-    found, pieces, left_out = rule_boxes(
-        levels, MOST, also=And(tuple(said)) if said else None
+    boxes, pieces, left_out = rule_boxes(
+        levels, MOST, condition=And(tuple(conditions)) if conditions else None
     )
     if left_out:
         raise TooManyCasesError
-    return found, dict(pieces)
+    return boxes, dict(pieces)
 
 
 # Kinds of events
@@ -290,16 +297,16 @@ def present(
     if len(kinds) < 2:
         yield [], condition
         return
-    for there in product((True, False), repeat=len(kinds)):
-        said = list[Condition]()
-        left = condition
-        for kind, so in zip(kinds, there, strict=True):
+    for present_kinds in product((True, False), repeat=len(kinds)):
+        settled = list[Condition]()
+        remainder = condition
+        for kind, so in zip(kinds, present_kinds, strict=True):
             none = OneOf(schema.parts[kind].person_schema.columns[-1].name, (0,))
-            said.append(Not(none) if so else none)
-            if not so and not isinstance(left, bool):
-                left = _all_of(_ways(left, schema.parts[kind]))
-        if left is not False:
-            yield said, left
+            settled.append(Not(none) if so else none)
+            if not so and not isinstance(remainder, bool):
+                remainder = _all_of(_ways(remainder, schema.parts[kind]))
+        if remainder is not False:
+            yield settled, remainder
 
 
 def asked_of_kinds(
@@ -323,20 +330,22 @@ def asked_of_kinds(
         yield {first: EventCondition(some=enough)}
     if len(ways) > 1:
         raise TooManyCasesError
-    for left, some in ways.items():
-        asked = EventCondition(some=_any_of(some) if nothing else None, never=enough)
-        for way in asked_of_kinds(left, schema):
-            yield {**way, first: asked}
+    for remainder, some in ways.items():
+        event_condition = EventCondition(
+            some=_any_of(some) if nothing else None, never=enough
+        )
+        for way in asked_of_kinds(remainder, schema):
+            yield {**way, first: event_condition}
 
 
 def _spoken_of(
     condition: Condition | bool, schema: VisitSchema | SeveralVisits
 ) -> list[int]:
-    said = set() if isinstance(condition, bool) else set(columns(condition))
+    mentioned = set() if isinstance(condition, bool) else set(columns(condition))
     return [
-        place
-        for place, part in enumerate(schema.parts)
-        if said & {column.name for column in part.event_columns}
+        index
+        for index, part in enumerate(schema.parts)
+        if mentioned & {column.name for column in part.event_columns}
     ]
 
 
@@ -348,28 +357,33 @@ def _ways(condition: Condition, part: VisitSchema) -> _Left:
     every = [
         test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order)
     ]
-    own = [test for test in every if test.column in names]
-    if len(own) > _TESTS:
+    own_tests = [test for test in every if test.column in names]
+    if len(own_tests) > _TESTS:
         raise TooManyCasesError
     levels = Codec(Schema(columns=part.event_columns))
-    found: _Left = {}
-    for truth in product((True, False), repeat=len(own)):
-        known: dict[Test | Order, bool] = dict(zip(own, truth, strict=True))
+    remainders: _Left = {}
+    for truth in product((True, False), repeat=len(own_tests)):
+        truth_by_test: dict[Test | Order, bool] = dict(
+            zip(own_tests, truth, strict=True)
+        )
         way = And(
             tuple(
-                test if so else Not(test) for test, so in zip(own, truth, strict=True)
+                test if so else Not(test)
+                for test, so in zip(own_tests, truth, strict=True)
             )
         )
         if Question.from_condition(way, levels).boxes(MOST) != []:
-            found.setdefault(left_of(condition, known), []).append(way)
-    return found
+            remainders.setdefault(left_of(condition, truth_by_test), []).append(way)
+    return remainders
 
 
 def _all_of(ways: _Left) -> Condition | bool:
-    left = [one for one in ways if one is not True]
-    if any(one is False for one in left):
+    remainders = [remainder for remainder in ways if remainder is not True]
+    if any(remainder is False for remainder in remainders):
         return False
-    parts = tuple(one for one in left if not isinstance(one, bool))
+    parts = tuple(
+        remainder for remainder in remainders if not isinstance(remainder, bool)
+    )
     return And(parts) if len(parts) > 1 else parts[0] if parts else True
 
 

@@ -2,8 +2,8 @@
 
 A known cell is evidence about the product that a row comes from (Bayes' rule); given
 the product, columns are independent. So all that is known of a row is in its posterior
-over products. Columns that rules cut come in `pieces`: products have odds of these, and
-what is known of them is known to the piece.
+over products. Columns that rules cut come in `pieces`: products have probabilities of
+these, and what is known of them is known to the piece.
 
 A gap in a column of the frame is to be filled: it gets a value, never "missing". A
 column that the frame does not have is drawn as the model draws it, missing values
@@ -53,40 +53,34 @@ def complete(
     columns it had not come last.
     """
     whole(draws=draws)
+    n = len(frame)
     known = known_cells(frame, levels, pieces)
-    every = {j: levels.pieces(j) for j in range(len(levels.sizes))} | dict(pieces)
-    gaps = {j: every[j] for j, codes in known.items() if (codes < 0).any()}
-    absent = {j: own for j, own in every.items() if j not in known}
-    whole_levels = {j: own for j, own in {**gaps, **absent}.items() if j not in pieces}
-    model = _there(products.cut(whole_levels), gaps)
-    cells = {j: np.zeros((len(frame), draws), dtype=np.int32) for j in (*gaps, *absent)}
-    widest = max((model.odds[j].shape[1] for j in cells), default=1)
-    for rows, chance in _posteriors(
-        known, len(frame), products, model, gaps, each=draws * widest
-    ):
-        own = pick(chance, rng.uniform(len(chance), draws)).flatten()
+    all_pieces = {j: levels.pieces(j) for j in range(len(levels.sizes))} | dict(pieces)
+    gaps = {j: all_pieces[j] for j, codes in known.items() if (codes < 0).any()}
+    absent = {j: column for j, column in all_pieces.items() if j not in known}
+    to_fill = {**gaps, **absent}
+    whole_levels = {j: column for j, column in to_fill.items() if j not in pieces}
+    model = _without_missing(products.cut(whole_levels), gaps)
+    cells = {j: np.zeros((n, draws), dtype=np.int32) for j in to_fill}
+    widest = max((model.probabilities[j].shape[1] for j in cells), default=1)
+    posteriors = _posteriors(known, n, products, model, gaps, row_size=draws * widest)
+    for rows, chance in posteriors:
+        product = pick(chance, rng.uniform(len(chance), draws)).flatten()
         for j, cell in cells.items():
-            cell[rows] = (
-                invert(model.odds[j][own], rng.uniform(len(own)))
-                .reshape(-1, draws)
-                .numpy()
-            )
-    whole_rows = frame.loc[:, list(frame.columns)].iloc[
-        np.repeat(np.arange(len(frame)), draws)
-    ]
-    index = whole_rows.index
-    whole_rows = whole_rows.reset_index(drop=True)
-    for j, part in {**gaps, **absent}.items():
+            block = model.probabilities[j][product]
+            level = invert(block, rng.uniform(len(product)))
+            cell[rows] = level.reshape(-1, draws).numpy()
+    completed = frame.loc[:, list(frame.columns)].iloc[np.repeat(np.arange(n), draws)]
+    index = completed.index
+    completed = completed.reset_index(drop=True)
+    for j, part in to_fill.items():
         column = levels.schema.columns[j]
-        values = part.values(
-            cells[j].flatten(), rng.uniform(len(frame) * draws).numpy()
-        )
+        values = part.values(cells[j].flatten(), rng.uniform(n * draws).numpy())
         if j in gaps:
-            values = _filled(
-                column, whole_rows[column.name], np.repeat(known[j] < 0, draws), values
-            )
-        whole_rows[column.name] = values
-    return whole_rows.set_axis(index)
+            gap = np.repeat(known[j] < 0, draws)
+            values = _fill_gaps(column, completed[column.name], gap, values)
+        completed[column.name] = values
+    return completed.set_axis(index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,27 +105,25 @@ class Predicted:
         how: str,
     ) -> "Predicted":
         """From all that is known of each row besides."""
-        place = levels.schema.columns.index(levels.schema.column(target))
-        pieces = levels.pieces(place)
+        j = levels.schema.columns.index(levels.schema.column(target))
+        pieces = levels.pieces(j)
         known = known_cells(frame.drop(columns=target, errors="ignore"), levels, cut)
-        whole_target = (
-            _merged(products, place, cut[place], pieces)
-            if place in cut
-            else products.cut({place: pieces})
-        )
-        model = _there(whole_target, {place: pieces})
+        if j in cut:
+            model = _merge_pieces(products, j, cut[j], pieces)
+        else:
+            model = products.cut({j: pieces})
+        model = _without_missing(model, {j: pieces})
+        target_probabilities = model.probabilities[j][:, : pieces.there]
         chances = np.zeros((len(frame), pieces.there))
         for rows, chance in _posteriors(known, len(frame), products, model, {}):
-            chances[rows] = (
-                chance.exp() @ model.odds[place][:, : pieces.there]
-            ).numpy()
+            chances[rows] = (chance.exp() @ target_probabilities).numpy()
         return cls(frame, pieces, chances / chances.sum(1, keepdims=True), how)
 
     def probabilities(self) -> pd.DataFrame:
         names = labels_of(self.pieces.column)[: self.pieces.there]
-        found = pd.DataFrame(self.chances, index=self.frame.index, columns=names)
-        found.attrs["answer"] = self.how
-        return found
+        frame = pd.DataFrame(self.chances, index=self.frame.index, columns=names)
+        frame.attrs["answer"] = self.how
+        return frame
 
     def mean(self) -> "pd.Series[float]":
         low, high = bounds(self.pieces)
@@ -142,9 +134,9 @@ class Predicted:
         return self._series(quantile_of(self.pieces, self.chances, q))
 
     def _series(self, values: NDArray[np.float64]) -> "pd.Series[float]":
-        found = pd.Series(values, index=self.frame.index, name=self.pieces.column.name)
-        found.attrs["answer"] = self.how
-        return found
+        series = pd.Series(values, index=self.frame.index, name=self.pieces.column.name)
+        series.attrs["answer"] = self.how
+        return series
 
 
 def quantile_of(
@@ -158,15 +150,16 @@ def quantile_of(
     chances = chances[..., order]
     low = low[order]
     high = high[order]
-    heap = np.cumsum(chances, axis=-1)
-    place = np.minimum((heap < q).sum(axis=-1), len(low) - 1)
-    own = np.take_along_axis(chances, place[..., None], -1)[..., 0]
-    before = np.take_along_axis(heap, place[..., None], -1)[..., 0] - own
-    share = np.clip((q - before) / np.maximum(own, np.finfo(float).tiny), 0, 1)
-    values = low[place] + share * (high - low)[place]
+    cumulative = np.cumsum(chances, axis=-1)
+    index = np.minimum((cumulative < q).sum(axis=-1), len(low) - 1)
+    column = index[..., None]
+    inside = np.take_along_axis(chances, column, -1)[..., 0]
+    below = np.take_along_axis(cumulative, column, -1)[..., 0] - inside
+    share = np.clip((q - below) / np.maximum(inside, np.finfo(float).tiny), 0, 1)
+    values = low[index] + share * (high - low)[index]
     # [low − ½, high + ½): the whole number there
     if pieces.edges is not None and pieces.edges.dtype.kind == "i":
-        values = np.clip(np.rint(values), low[place] + 0.5, high[place] - 0.5)
+        values = np.clip(np.rint(values), low[index] + 0.5, high[index] - 0.5)
     return np.asarray(values)
 
 
@@ -186,41 +179,41 @@ def known_cells(frame: pd.DataFrame, levels: Levels, pieces: Pieced = _NONE) -> 
             f'there is no column "{strange[0]}".{nearest(strange[0], names)}',
             effect=Effect.NOTHING_SAMPLED,
         )
-    known = {
+    known_codes = {
         j: levels.known_levels(j, frame[name])
         for j, name in enumerate(names)
         if name in frame.columns
     }
-    for j in known.keys() & pieces.keys():
-        places = places_of(pieces[j], frame[names[j]]).astype(np.int32)
-        known[j] = np.where(known[j] < 0, np.int32(-1), places)
-    return known
+    for j in known_codes.keys() & pieces.keys():
+        positions = places_of(pieces[j], frame[names[j]]).astype(np.int32)
+        known_codes[j] = np.where(known_codes[j] < 0, np.int32(-1), positions)
+    return known_codes
 
 
-def _merged(products: Products, j: int, finer: Pieces, pieces: Pieces) -> Products:
+def _merge_pieces(
+    products: Products, j: int, finer: Pieces, pieces: Pieces
+) -> Products:
     """Products in finer pieces of a column in the pieces that these are parts of."""
-    whole_pieces = np.arange(len(finer.level))
+    piece_of = np.arange(len(finer.level))
     if finer.edges is not None and pieces.edges is not None:
-        whole_pieces = np.searchsorted(pieces.edges, finer.edges[:-1], side="right") - 1
-        whole_pieces = np.append(whole_pieces, len(pieces.level) - 1)[
-            : len(finer.level)
-        ]
-    odds = torch.zeros(len(products.weight), len(pieces.level), dtype=torch.float64)
-    odds.index_add_(1, torch.from_numpy(whole_pieces), products.odds[j])
-    return Products(
-        products.weight, (*products.odds[:j], odds, *products.odds[j + 1 :])
-    )
+        piece_of = np.searchsorted(pieces.edges, finer.edges[:-1], side="right") - 1
+        missing = len(pieces.level) - 1
+        piece_of = np.append(piece_of, missing)[: len(finer.level)]
+    blocks = list(products.probabilities)
+    merged = torch.zeros(len(products.weight), len(pieces.level), dtype=torch.float64)
+    blocks[j] = merged.index_add_(1, torch.from_numpy(piece_of), blocks[j])
+    return Products(products.weight, tuple(blocks))
 
 
-def _there(products: Products, pieces: Pieced) -> Products:
-    """The odds of these columns without their missing piece. They no longer sum
-    to 1.
+def _without_missing(products: Products, pieces: Pieced) -> Products:
+    """The same products, but for the missing piece of these columns: their
+    probabilities no longer sum to 1.
     """
-    odds = list(products.odds)
-    for j, own in pieces.items():
-        odds[j] = odds[j].clone()
-        odds[j][:, own.there :] = 0
-    return Products(products.weight, tuple(odds))
+    blocks = list(products.probabilities)
+    for j, column in pieces.items():
+        blocks[j] = blocks[j].clone()
+        blocks[j][:, column.there :] = 0
+    return Products(products.weight, tuple(blocks))
 
 
 def _posteriors(
@@ -229,21 +222,23 @@ def _posteriors(
     products: Products,
     model: Products,
     gaps: Pieced,
-    each: int = 1,
+    row_size: int = 1,
 ) -> Iterator[tuple[slice, Tensor]]:
-    """log P(product | row), some rows at a time, of `each` numbers; by known cells, and
-    that gaps hold values.
+    """log P(product | row), some rows at a time, of `row_size` numbers; by known cells,
+    and that gaps hold values.
     """
-    there = {
-        j: model.odds[j].sum(1).log() for j, own in gaps.items() if own.column.nullable
+    log_present = {
+        j: model.probabilities[j].sum(1).log()
+        for j, pieces in gaps.items()
+        if pieces.column.nullable
     }
-    step = max(1, _AT_ONCE // max(each, len(products.weight)))
+    step = max(1, _AT_ONCE // max(row_size, len(products.weight)))
     for start in range(0, n, step):
         rows = slice(start, min(n, start + step))
-        some = {j: torch.from_numpy(codes[rows]) for j, codes in known.items()}
-        chance = products.with_known(some, rows.stop - start)
-        for j, own in there.items():
-            chance[some[j] < 0] += own
+        codes = {j: torch.from_numpy(column[rows]) for j, column in known.items()}
+        chance = products.with_known(codes, rows.stop - start)
+        for j, log_chance in log_present.items():
+            chance[codes[j] < 0] += log_chance
         total = chance.logsumexp(1, keepdim=True)
         impossible = torch.isneginf(total[:, 0])
         if impossible.any():
@@ -256,19 +251,18 @@ def _posteriors(
         yield rows, chance - total
 
 
-def _filled(
+def _fill_gaps(
     column: Column,
-    own: "pd.Series[Any]",
+    values: "pd.Series[Any]",
     gap: NDArray[np.bool_],
-    drawn: "pd.Series[Any]",
+    sampled: "pd.Series[Any]",
 ) -> "pd.Series[Any]":
     if isinstance(column, Boolean):
-        own = own.eq(1)
+        values = values.eq(1)
     elif isinstance(column, Date | Datetime):
-        own = pd.to_datetime(own)
-    return pd.Series(
-        np.where(gap, drawn.to_numpy(object), own.to_numpy(object)), dtype=dtype(column)
-    )
+        values = pd.to_datetime(values)
+    filled = np.where(gap, sampled.to_numpy(object), values.to_numpy(object))
+    return pd.Series(filled, dtype=dtype(column))
 
 
 def bounds(pieces: Pieces) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -32,15 +32,17 @@ class Drawn:
     events: tuple[pd.DataFrame, ...]
     starts: tuple[Places, ...]
 
-    def take(self, who: Places) -> "Drawn":
+    def take(self, people: Places) -> "Drawn":
         events = []
         begins = []
-        for frame, own in zip(self.events, self.starts, strict=True):
-            starts, at = taken(own, who)
-            events.append(frame.iloc[at].reset_index(drop=True))
+        for frame, event_starts in zip(self.events, self.starts, strict=True):
+            starts, rows = taken(event_starts, people)
+            events.append(frame.iloc[rows].reset_index(drop=True))
             begins.append(starts)
         return Drawn(
-            self.people.iloc[who].reset_index(drop=True), tuple(events), tuple(begins)
+            self.people.iloc[people].reset_index(drop=True),
+            tuple(events),
+            tuple(begins),
         )
 
     def with_(self, other: "Drawn") -> "Drawn":
@@ -99,89 +101,86 @@ def as_drawn(frames: Mapping[str, pd.DataFrame], schema: VisitSchema) -> Drawn:
     return Drawn(counted, (events,), (starts,))
 
 
-def broken(drawn: Drawn, schema: VisitSchema) -> list[int]:
+def broken(sampled: Drawn, schema: VisitSchema) -> list[int]:
     """How many people break each rule, by themselves or by an event. It comes from
     rows: for their holder alone.
     """
     return [
-        int((~meets(drawn, Split(replace(schema, rules=(rule,)), None))).sum())
+        int((~meets(sampled, Split(replace(schema, rules=(rule,)), None))).sum())
         for rule in schema.rules
     ]
 
 
-def meets(drawn: Drawn, split: Split) -> NDArray[np.bool_]:
+def meets(sampled: Drawn, split: Split) -> NDArray[np.bool_]:
     """Which people meet the condition, and keep all rules with all their events."""
     schema = split.schema
-    every = {column.name: column for column in schema.row_schema.columns}
-    good = np.ones(len(drawn.people), dtype=np.bool_)
-    alone = about(schema.rules, schema.person_schema.names)
-    for rule in alone:
-        good &= rule.rows_that_keep(drawn.people, every)
+    row_columns = {column.name: column for column in schema.row_schema.columns}
+    good = np.ones(len(sampled.people), dtype=np.bool_)
+    person_rules = about(schema.rules, schema.person_schema.names)
+    for rule in person_rules:
+        good &= rule.rows_that_keep(sampled.people, row_columns)
     for kind, part in enumerate(schema.parts):
         names = [column.name for column in part.event_columns]
-        own = [
+        event_rules = [
             rule
             for rule in schema.rules
-            if rule not in alone and set(rule.columns) & set(names)
+            if rule not in person_rules and set(rule.columns) & set(names)
         ]
-        if own:
-            owner = drawn.owners(kind)
-            rows = pd.concat(
-                [
-                    drawn.people.iloc[owner].reset_index(drop=True),
-                    drawn.events[kind][names],
-                ],
-                axis=1,
-            )
-            for rule in own:
-                good[owner[~rule.rows_that_keep(rows, every)]] = False
+        if event_rules:
+            owner = sampled.owners(kind)
+            people = sampled.people.iloc[owner].reset_index(drop=True)
+            rows = pd.concat([people, sampled.events[kind][names]], axis=1)
+            for rule in event_rules:
+                good[owner[~rule.rows_that_keep(rows, row_columns)]] = False
     if split.condition is not None:
-        good &= _meet(split.condition, drawn, split)
+        good &= _meet(split.condition, sampled, split)
     return good
 
 
-def _meet(condition: Condition, drawn: Drawn, split: Split) -> NDArray[np.bool_]:
+def _meet(condition: Condition, sampled: Drawn, split: Split) -> NDArray[np.bool_]:
     """Who meets the condition: by an event of each kind; of a kind that they lack,
     whatever one would be like.
     """
-    every = {column.name: column for column in split.schema.row_schema.columns}
-    said = [
+    row_columns = {column.name: column for column in split.schema.row_schema.columns}
+    condition_tests = [
         test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order)
     ]
-    ways = pd.DataFrame({"person": np.arange(len(drawn.people))})
-    ways["person_way"], known = _ways(said, drawn.people, every)
-    tables = {"person_way": known}
+    person_way, person_truths = _ways(condition_tests, sampled.people, row_columns)
+    ways = pd.DataFrame({"person": np.arange(len(person_way))})
+    ways["person_way"] = person_way
+    tables = {"person_way": person_truths}
     for kind, part in enumerate(split.schema.parts):
         names = {column.name for column in part.event_columns}
-        own = [test for test in said if test.column in names]
-        if own:
-            way, tables[f"way {kind}"] = _ways(own, drawn.events[kind], every)
-            found = pd.DataFrame(
-                {"person": drawn.owners(kind), f"way {kind}": way}
-            ).drop_duplicates()
-            ways = ways.merge(found, on="person", how="left")
+        event_tests = [test for test in condition_tests if test.column in names]
+        if event_tests:
+            name = f"way {kind}"
+            way, tables[name] = _ways(event_tests, sampled.events[kind], row_columns)
+            event_ways = pd.DataFrame({"person": sampled.owners(kind), name: way})
+            ways = ways.merge(event_ways.drop_duplicates(), on="person", how="left")
     ways = ways.fillna(-1).astype(np.int64)  # −1: the person has no such event
-    good = np.zeros(len(drawn.people), dtype=np.bool_)
-    for _, some in ways.groupby(list(tables)):
+    good = np.zeros(len(sampled.people), dtype=np.bool_)
+    for _, alike in ways.groupby(list(tables)):
         truth: dict[Test | Order, bool] = {}
-        for name, each in tables.items():
-            place = int(some[name].iloc[0])
-            if place >= 0:
-                truth |= each[place]
+        for name, truths in tables.items():
+            index = int(alike[name].iloc[0])
+            if index >= 0:
+                truth |= truths[index]
         if whatever(left_of(condition, truth), split.schema):
-            good[some["person"]] = True
+            good[alike["person"]] = True
     return good
 
 
 def _ways(
-    said: Sequence[Test], frame: pd.DataFrame, every: Mapping[str, Column]
+    condition_tests: Sequence[Test], frame: pd.DataFrame, columns: Mapping[str, Column]
 ) -> tuple[Places, list[dict[Test | Order, bool]]]:
     """The way in which the tests on a frame's columns turn out in each row, and what
     each way is.
     """
-    own = [test for test in said if test.column in frame]
-    truth = np.array([met(test, frame, every) for test in own], dtype=bool).reshape(
-        len(own), len(frame)
-    )
+    frame_tests = [test for test in condition_tests if test.column in frame]
+    outcomes = [met(test, frame, columns) for test in frame_tests]
+    truth = np.array(outcomes, dtype=bool).reshape(len(frame_tests), len(frame))
     ways, way = np.unique(truth, axis=1, return_inverse=True)
-    return way.ravel(), [dict(zip(own, so, strict=True)) for so in ways.T.tolist()]
+    truths: list[dict[Test | Order, bool]] = [
+        dict(zip(frame_tests, is_so, strict=True)) for is_so in ways.T.tolist()
+    ]
+    return way.ravel(), truths

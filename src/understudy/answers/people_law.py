@@ -73,28 +73,30 @@ def people_where(
     split = Split(schema, None if where is None else parse(where))
     for name in () if split.condition is None else columns(split.condition):
         schema.row_schema.column(name)
-    law, given, told = _law(network, split)
+    law, rules_probability, is_exact = _law(network, split)
     if law.probability == 0:
-        asked = repr(where) if where is not None else "the rules"
+        question = repr(where) if where is not None else "the rules"
         raise ConfigError(
-            f"nobody meets {asked}: the model gives it the probability 0.",
+            f"nobody meets {question}: the model gives it the probability 0.",
             effect=Effect.NOTHING_SAMPLED,
         )
-    found, kept = _enough_people(n, law, split, where, rng)
-    each = [
-        declared(found.people, events, starts, part)
+    sampled, kept_share = _enough_people(n, law, split, where, rng)
+    declared_tables = [
+        declared(sampled.people, events, starts, part)
         for part, events, starts in zip(
-            schema.parts, found.events, found.starts, strict=True
+            schema.parts, sampled.events, sampled.starts, strict=True
         )
     ]
-    frames = (each[0][0], *(events for _, events in each))
-    said: dict[str, Any] = {"kept": kept}
+    frames = (declared_tables[0][0], *(events for _, events in declared_tables))
+    attributes: dict[str, Any] = {"kept": kept_share}
     if where is not None:
-        exact = told and not split.later
-        said["answer"] = "exact" if exact else "counted among draws"
-        said["probability"] = law.probability / given * (1.0 if exact else kept)
+        exact = is_exact and not split.later
+        attributes["answer"] = "exact" if exact else "counted among draws"
+        attributes["probability"] = (
+            law.probability / rules_probability * (1.0 if exact else kept_share)
+        )
     for frame in frames:
-        frame.attrs |= said
+        frame.attrs |= attributes
     return frames
 
 
@@ -107,17 +109,17 @@ def _law(network: Network, split: Split) -> tuple["PeopleLaw", float, bool]:
         try:
             rules = PeopleLaw(network, Split(split.schema, None))
         except TooManyCasesError:
-            return PeopleLaw(network, split, told=False), 1.0, False
+            return PeopleLaw(network, split, conditioned=False), 1.0, False
     if split.condition is None:
         assert rules is not None
         return rules, rules.probability, True
-    given = 1.0 if rules is None else rules.probability
+    rules_probability = 1.0 if rules is None else rules.probability
     try:
-        return PeopleLaw(network, split), given, True
+        return PeopleLaw(network, split), rules_probability, True
     except TooManyCasesError:
         return (
-            PeopleLaw(network, split, told=False) if rules is None else rules,
-            given,
+            PeopleLaw(network, split, conditioned=False) if rules is None else rules,
+            rules_probability,
             False,
         )
 
@@ -126,65 +128,65 @@ def _enough_people(
     n: int, law: "PeopleLaw", split: Split, where: str | None, rng: Uniform
 ) -> tuple[Drawn, float]:
     """So many people who keep and meet all, and the share of draws that do."""
-    found = law.draw(0, rng)
-    tried = 0
-    have = 0
-    asked = n
+    accepted = law.draw(0, rng)
+    n_tried = 0
+    n_accepted = 0
+    n_draws = n
     while True:
-        drawn = law.draw(asked, rng)
-        good = np.flatnonzero(meets(drawn, split))
-        found = found.with_(drawn.take(good))
-        tried = tried + asked
-        have = have + len(good)
-        if have >= n:
-            return found.take(np.arange(n)), have / max(tried, 1)
-        if tried >= _MOST_DRAWS or (
-            tried >= _FIRST and have / tried * _MOST_DRAWS < n / 2
-        ):
-            what = " and ".join(
-                [repr(where)] * (where is not None)
-                + ["the rules"] * bool(split.schema.rules)
-            )
+        sampled = law.draw(n_draws, rng)
+        good = np.flatnonzero(meets(sampled, split))
+        accepted = accepted.with_(sampled.take(good))
+        n_tried = n_tried + n_draws
+        n_accepted = n_accepted + len(good)
+        if n_accepted >= n:
+            return accepted.take(np.arange(n)), n_accepted / max(n_tried, 1)
+        too_rare = n_tried >= _FIRST and n_accepted / n_tried * _MOST_DRAWS < n / 2
+        if n_tried >= _MOST_DRAWS or too_rare:
+            requirements = [] if where is None else [repr(where)]
+            if split.schema.rules:
+                requirements.append("the rules")
             raise ConfigError(
-                f"{have:,} of {tried:,} draws meet {what}: {n:,} people would take "
-                "too long.",
+                f"{n_accepted:,} of {n_tried:,} draws meet "
+                f"{' and '.join(requirements)}: {n:,} people would take too long.",
                 effect=Effect.NOTHING_SAMPLED,
             )
-        asked = min(
-            _MOST_DRAWS // 8,
-            max(64, _FIRST if not have else int(1.1 * (n - have) * tried / have) + 1),
-        )
+        n_draws = _FIRST
+        if n_accepted:
+            n_draws = int(1.1 * (n - n_accepted) * n_tried / n_accepted) + 1
+        n_draws = min(_MOST_DRAWS // 8, max(64, n_draws))
 
 
 class PeopleLaw:
-    """The law of people who are as asked, by cases. `told`: what is asked is taken in;
-    else the draws are anybody.
+    """The law of people who are as asked, by cases. `conditioned`: the condition is
+    part of it; else the draws are anybody.
     """
 
-    def __init__(self, network: Network, split: Split, *, told: bool = True) -> None:
+    def __init__(
+        self, network: Network, split: Split, *, conditioned: bool = True
+    ) -> None:
         self.network = network
         self.split = split
-        self.told = told
+        self.is_conditioned = conditioned
         anybody = Case(EVERYTHING, tuple(ANYTHING for _ in network.each))
-        cases = list(split.cases()) if told else [anybody]
+        cases = list(split.cases()) if conditioned else [anybody]
         kinds = kinds_of(network)
         events = (EVERYTHING,) * len(network.each)
-        if told:
+        if conditioned:
             _check_room(network, cases)
             people, events = split.ruled_boxes()
             kinds = each_given(kinds, *people, network.kinds)
         sets = [
-            EventSet.from_boxes(member, *own)
-            for member, own in zip(network.each, events, strict=True)
+            EventSet.from_boxes(member, *boxes)
+            for member, boxes in zip(network.each, events, strict=True)
         ]
         parts = [_Part(network, split, case, sets) for case in cases]
-        found = [
+        possible_parts = [
             (part, chance)
             for part in parts
             if (chance := part.probability_given(kinds))
         ]
-        self.parts = [part for part, _ in found]
-        self.chances = [chance for _, chance in found]
+        self.parts = [part for part, _ in possible_parts]
+        self.chances = [chance for _, chance in possible_parts]
         self.probability = float(sum(self.chances))
 
     def draw(self, n: int, rng: Uniform) -> Drawn:
@@ -192,11 +194,13 @@ class PeopleLaw:
         any order.
         """
         heap = np.cumsum(self.chances) / self.probability
-        places = (np.arange(n) + float(rng.uniform(1))) / max(1, n)
-        which = np.minimum(np.searchsorted(heap, places, side="right"), len(heap) - 1)
+        quantiles = (np.arange(n) + float(rng.uniform(1))) / max(1, n)
+        which = np.minimum(
+            np.searchsorted(heap, quantiles, side="right"), len(heap) - 1
+        )
         first, *others = [
-            part.draw(int((which == place).sum()), rng)
-            for place, part in enumerate(self.parts)
+            part.draw(int((which == index).sum()), rng)
+            for index, part in enumerate(self.parts)
         ]
         for other in others:
             first = first.with_(other)
@@ -207,7 +211,7 @@ class PeopleLaw:
 
 class _Part:
     def __init__(
-        self, network: Network, split: Split, case: Case, kept: Sequence[EventSet]
+        self, network: Network, split: Split, case: Case, rule_sets: Sequence[EventSet]
     ) -> None:
         self.network = network
         self.case = case
@@ -220,37 +224,45 @@ class _Part:
             split.schema.parts,
             case.events,
             split.events,
-            kept,
+            rule_sets,
             strict=True,
         )
         self.members = [_Member(*part) for part in parts]
-        self.pieces = {at: self.levels.pieces(at) for at in self.last} | case.people[1]
+        self.pieces = {
+            column: self.levels.pieces(column) for column in self.last
+        } | case.people[1]
 
     def probability_given(self, kinds: Products) -> float:
         """How likely the case is, after which it can be drawn."""
         cut = kinds.cut(self.pieces)
         kind = torch.arange(len(kinds.weight)) % self.network.kinds
-        odds = list(cut.odds)
-        for at, member in zip(self.last, self.members, strict=True):
-            mean = member.means(self._edges(at))  # (pieces, chains)
-            odds[at] = odds[at] * mean.T[kind % member.network.chains]
-        every = {at: np.ones(odds[at].shape[1]) for at in self.last}
+        probabilities = list(cut.probabilities)
+        for column, member in zip(self.last, self.members, strict=True):
+            mean = member.means(self._edges(column))  # (pieces, chains)
+            probabilities[column] = (
+                probabilities[column] * mean.T[kind % member.network.chains]
+            )
+        every = {
+            column: np.ones(probabilities[column].shape[1]) for column in self.last
+        }
         boxes = [{**every, **box} for box in self.case.people[0]]
-        probability, self.left = Products(cut.weight, tuple(odds)).given(boxes)
+        probability, self.conditioned = Products(
+            cut.weight, tuple(probabilities)
+        ).condition_on(boxes)
         return probability
 
     def draw(self, n: int, rng: Uniform) -> Drawn:
-        assert self.left is not None
-        drawn = self.left.draw(n, rng.uniform).numpy()
-        kind = torch.from_numpy(drawn[:, -1]).long()
-        own = drawn[:, :-1]
+        assert self.conditioned is not None
+        sampled = self.conditioned.draw(n, rng.uniform).numpy()
+        kind = torch.from_numpy(sampled[:, -1]).long()
+        codes = sampled[:, :-1]
         numbers = [
-            member.number(kind, own[:, at], self._edges(at), rng)
-            for at, member in zip(self.last, self.members, strict=True)
+            member.number(kind, codes[:, index], self._edges(index), rng)
+            for index, member in zip(self.last, self.members, strict=True)
         ]
-        people = _values(self.levels, own, self.pieces, rng)
-        for at, number in zip(self.last, numbers, strict=True):
-            column = self.levels.schema.columns[at]
+        people = _values(self.levels, codes, self.pieces, rng)
+        for index, number in zip(self.last, numbers, strict=True):
+            column = self.levels.schema.columns[index]
             people[column.name] = typed(column, number.numpy(), np.zeros(n, dtype=bool))
         starts = tuple(starts_of(number.numpy()) for number in numbers)
         events = tuple(
@@ -259,8 +271,8 @@ class _Part:
         )
         return Drawn(people, events, starts)
 
-    def _edges(self, at: int) -> Places:
-        edges = self.pieces[at].edges
+    def _edges(self, column: int) -> Places:
+        edges = self.pieces[column].edges
         assert edges is not None
         return edges.astype(np.int64)
 
@@ -274,19 +286,22 @@ class _Member:
         self,
         network: MixtureOfChains,
         schema: VisitSchema,
-        asked: Events,
+        event_boxes: Events,
         levels: Codec,
-        kept: EventSet,
+        rule_set: EventSet,
     ) -> None:
         self.network = network
         self.schema = schema
         self.levels = levels
         self.sets = [
-            EventSet.from_boxes(network, *own) for own in (asked.hit, asked.miss)
+            EventSet.from_boxes(network, *boxes)
+            for boxes in (event_boxes.hit, event_boxes.miss)
         ]
         hit, miss = self.sets
         self.walks = (
-            None if asked.free else Walks(network, hit, miss, kept, wanted=asked.wanted)
+            None
+            if event_boxes.free
+            else Walks(network, hit, miss, rule_set, wanted=event_boxes.wanted)
         )
         shape = (network.longest + 1, network.chains)
         self.numbers = (
@@ -305,13 +320,15 @@ class _Member:
     def number(self, kind: Tensor, piece: Codes, edges: Places, rng: Uniform) -> Tensor:
         """How many events each has, within the piece of their number."""
         low, after = (torch.from_numpy(edges[piece + k]) for k in (0, 1))
-        found = [torch.zeros(0, dtype=torch.int64)]
-        each = torch.arange(len(self.numbers))
-        for some in torch.split(torch.arange(len(kind)), max(1, _AT_ONCE // len(each))):
-            inside = (low[some, None] <= each) & (each < after[some, None])
+        numbers = [torch.zeros(0, dtype=torch.int64)]
+        possible = torch.arange(len(self.numbers))
+        for some in torch.split(
+            torch.arange(len(kind)), max(1, _AT_ONCE // len(possible))
+        ):
+            inside = (low[some, None] <= possible) & (possible < after[some, None])
             weight = self.numbers.T[kind[some] % self.network.chains]
-            found.append(invert(weight * inside, rng.uniform(len(some))))
-        return torch.cat(found)
+            numbers.append(invert(weight * inside, rng.uniform(len(some))))
+        return torch.cat(numbers)
 
     def events(self, kind: Tensor, number: Tensor, rng: Uniform) -> pd.DataFrame:
         """So many events of people of these kinds, person by person and in order."""
@@ -322,10 +339,13 @@ class _Member:
         states, hits = self.walks.draw(kind % self.network.chains, number, rng.uniform)
         parts = []
         rows = []
-        for own, which in zip(self.sets, (hits, ~hits), strict=True):
+        for event_set, which in zip(self.sets, (hits, ~hits), strict=True):
             parts.append(
                 _values(
-                    self.levels, own.draw(states[which], rng.uniform), own.pieces, rng
+                    self.levels,
+                    event_set.draw(states[which], rng.uniform),
+                    event_set.pieces,
+                    rng,
                 )
             )
             rows.append(which.nonzero()[:, 0].numpy())
@@ -336,22 +356,22 @@ class _Member:
         )
 
 
-def _values(levels: Codec, drawn: Codes, pieces: Pieced, rng: Uniform) -> pd.DataFrame:
+def _values(levels: Codec, codes: Codes, pieces: Pieced, rng: Uniform) -> pd.DataFrame:
     """A value of each piece, in an order that the levels' rules keep."""
-    found = rows_of(drawn, pieces, levels, rng)
-    said = [
+    frame = rows_of(codes, pieces, levels, rng)
+    rule_tests = [
         test
         for rule in levels.schema.rules
         if rule.condition is not None
         for test in tests(rule.condition)
     ]
-    ordered = any(isinstance(test, Order) for test in said)
+    ordered = any(isinstance(test, Order) for test in rule_tests)
     if not ordered:
-        return found
+        return frame
     return refilled(
         levels.schema,
-        found,
-        lambda rows: rows_of(drawn[rows], pieces, levels, rng),
+        frame,
+        lambda rows: rows_of(codes[rows], pieces, levels, rng),
         must=False,
     )
 
@@ -359,12 +379,12 @@ def _values(levels: Codec, drawn: Codes, pieces: Pieced, rng: Uniform) -> pd.Dat
 def _check_room(network: Network, cases: Sequence[Case]) -> None:
     """TooManyCasesError where all cases together would hold too many numbers."""
     boxes = sum(len(case.people[0]) for case in cases)
-    each = [
+    member_events = [
         pair for case in cases for pair in zip(network.each, case.events, strict=True)
     ]
     walks = sum(
-        2 * own.longest * own.chains * own.states
-        for own, events in each
+        2 * member.longest * member.chains * member.states
+        for member, events in member_events
         if not events.free
     )
     width = sum(sum(member.people) for member in network.each) + network.kinds

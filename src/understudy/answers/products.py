@@ -39,58 +39,61 @@ Uniforms = Callable[[int], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """`weight` (G,) sums to 1; `odds` has (G, levels) for each column, every row of
-    which sums to 1. All float64.
+    """`weight` (G,) sums to 1; `probabilities` has (G, levels) for each column, every
+    row of which sums to 1. All float64.
     """
 
     weight: Tensor
-    odds: tuple[Tensor, ...]
+    probabilities: tuple[Tensor, ...]
 
     @classmethod
-    def of_rows(cls, rows: Tensor, sizes: Sequence[int]) -> "Products":
+    def from_rows(cls, rows: Tensor, sizes: Sequence[int]) -> "Products":
         """Equally likely products from probabilities side by side, (G, width).
         ArtefactError where they are none.
         """
         blocks = torch.split(rows.detach().cpu().double(), list(sizes), 1)
-        odds = tuple(block / block.sum(1, keepdim=True) for block in blocks)
-        if not all(torch.isfinite(own).all() for own in odds):
+        probabilities = tuple(block / block.sum(1, keepdim=True) for block in blocks)
+        if not all(torch.isfinite(block).all() for block in probabilities):
             raise ArtefactError(
                 "the network gives odds that are not finite.",
                 effect=Effect.NOTHING_SAMPLED,
             )
         return cls(
-            torch.full((len(rows),), 1 / max(1, len(rows)), dtype=torch.float64), odds
+            torch.full((len(rows),), 1 / max(1, len(rows)), dtype=torch.float64),
+            probabilities,
         )
 
     @property
     def width(self) -> int:
-        return sum(own.shape[1] for own in self.odds)
+        return sum(block.shape[1] for block in self.probabilities)
 
     def cut(self, pieces: Pieced) -> "Products":
         """The same in pieces of these columns, instead of levels."""
-        odds = list(self.odds)
-        for j, own in pieces.items():
-            odds[j] = odds[j][:, own.level.astype(np.int64)] * torch.from_numpy(
-                own.share
-            )
-        return Products(self.weight, tuple(odds))
+        probabilities = list(self.probabilities)
+        for j, column_pieces in pieces.items():
+            probabilities[j] = probabilities[j][
+                :, column_pieces.level.astype(np.int64)
+            ] * torch.from_numpy(column_pieces.share)
+        return Products(self.weight, tuple(probabilities))
 
     def levels(self, pieces: Pieced, sizes: Sequence[int]) -> "Products":
         """The inverse of `cut`: levels of these columns again, whatever was learned of
         their pieces.
         """
-        odds = list(self.odds)
-        for j, own in pieces.items():
+        probabilities = list(self.probabilities)
+        for j, column_pieces in pieces.items():
             whole = torch.zeros(len(self.weight), sizes[j], dtype=torch.float64)
-            odds[j] = whole.index_add_(
-                1, torch.from_numpy(own.level.astype(np.int64)), odds[j]
+            probabilities[j] = whole.index_add_(
+                1,
+                torch.from_numpy(column_pieces.level.astype(np.int64)),
+                probabilities[j],
             )
-        return Products(self.weight, tuple(odds))
+        return Products(self.weight, tuple(probabilities))
 
     def inside(self, box: Box) -> Tensor:
         """The logarithm of a box's probability under each product, (G,)."""
         parts = [
-            (self.odds[j] @ torch.from_numpy(mask * 1.0)).log()
+            (self.probabilities[j] @ torch.from_numpy(mask * 1.0)).log()
             for j, mask in box.items()
         ]
         return (
@@ -99,7 +102,7 @@ class Products:
             else torch.zeros(len(self.weight), dtype=torch.float64)
         )
 
-    def given(self, boxes: Sequence[Box]) -> tuple[float, "Products | None"]:
+    def condition_on(self, boxes: Sequence[Box]) -> tuple[float, "Products | None"]:
         """The probability of boxes that do not overlap, and products given that a row
         lies in one; 0 → no products.
         """
@@ -110,34 +113,38 @@ class Products:
         total = float(everything.logsumexp(0)) if len(everything) else -math.inf
         if total == -math.inf:
             return 0.0, None
-        kept = [chance > -math.inf for chance in chances]
-        parts = [self._cut_to(box, keep) for box, keep in zip(boxes, kept, strict=True)]
-        odds = tuple(torch.cat(column) for column in zip(*parts, strict=True))
+        possible = [chance > -math.inf for chance in chances]
+        parts = [
+            self._cut_to(box, keep) for box, keep in zip(boxes, possible, strict=True)
+        ]
+        probabilities = tuple(torch.cat(column) for column in zip(*parts, strict=True))
         return math.exp(total), Products(
-            (everything - total).exp()[torch.cat(kept)], odds
+            (everything - total).exp()[torch.cat(possible)], probabilities
         )
 
     def _cut_to(self, box: Box, keep: Tensor) -> list[Tensor]:
-        odds = [own[keep] for own in self.odds]
+        probabilities = [block[keep] for block in self.probabilities]
         for j, mask in box.items():
-            part = odds[j] * torch.from_numpy(mask * 1.0)
-            odds[j] = part / part.sum(1, keepdim=True)
-        return odds
+            part = probabilities[j] * torch.from_numpy(mask * 1.0)
+            probabilities[j] = part / part.sum(1, keepdim=True)
+        return probabilities
 
     def draw(self, n: int, uniform: Uniforms) -> Tensor:
         """`n` rows of levels, int32 (n, columns), by Latin hypercubes: each product as
         its weight says, about.
         """
-        heap = self.weight.cumsum(0)
-        place = (torch.arange(n) + uniform(1)) / max(1, n) * heap[-1]
-        pick = torch.searchsorted(heap, place, right=True).clamp(max=len(heap) - 1)
-        return latin(pick, self.odds, uniform)[torch.argsort(uniform(n))]
+        cumulative = self.weight.cumsum(0)
+        quantiles = (torch.arange(n) + uniform(1)) / max(1, n) * cumulative[-1]
+        pick = torch.searchsorted(cumulative, quantiles, right=True).clamp(
+            max=len(cumulative) - 1
+        )
+        return latin(pick, self.probabilities, uniform)[torch.argsort(uniform(n))]
 
     def table(self, columns: Sequence[int]) -> Tensor:
         """The joint probabilities of these columns' levels, one axis for each.
         ConfigError where there are too many.
         """
-        sizes = [self.odds[j].shape[1] for j in columns]
+        sizes = [self.probabilities[j].shape[1] for j in columns]
         cells = math.prod(sizes)
         if cells > MOST_CELLS:
             raise ConfigError(
@@ -151,18 +158,18 @@ class Products:
         ):
             heap = self.weight[some, None]  # (products, cells of the columns so far)
             for j in first:
-                heap = (heap[:, :, None] * self.odds[j][some, None]).flatten(1)
-            table += heap.T @ self.odds[last][some]
+                heap = (heap[:, :, None] * self.probabilities[j][some, None]).flatten(1)
+            table += heap.T @ self.probabilities[last][some]
         return table.reshape(sizes)
 
-    def with_known(self, known: Mapping[int, Tensor], n: int) -> Tensor:
+    def with_known(self, known_codes: Mapping[int, Tensor], n: int) -> Tensor:
         """log P(product, what is known of each of `n` rows), (n, G), from levels of
         known columns, −1 where unknown.
         """
         chance = self.weight.log().expand(n, -1).clone()
-        for j, levels in known.items():
+        for j, levels in known_codes.items():
             rows = (levels >= 0).nonzero()[:, 0]
-            by_level = self.odds[j].log().T.contiguous()  # (levels, G)
+            by_level = self.probabilities[j].log().T.contiguous()  # (levels, G)
             if len(rows) == n:
                 chance += by_level[levels.long()]
             else:
@@ -175,27 +182,34 @@ def products_of(network: object) -> Products | None:
     any other.
     """
     if isinstance(network, MixtureOfProducts):
-        return Products.of_rows(network.odds(), network.sizes)
+        return Products.from_rows(network.odds(), network.sizes)
     if not isinstance(network, Pool):
         return None
-    found = [products_of(member) for member in network.members]
-    members = [one for one in found if one is not None]
+    converted = [products_of(member) for member in network.members]
+    members = [member for member in converted if member is not None]
     if (
-        len(members) < len(found)
-        or len({tuple(own.shape[1] for own in one.odds) for one in members}) > 1
+        len(members) < len(converted)
+        or len(
+            {
+                tuple(block.shape[1] for block in member.probabilities)
+                for member in members
+            }
+        )
+        > 1
     ):
         return None
     total = math.fsum(network.shares)
     weight = torch.cat(
         [
-            one.weight * share / total
-            for one, share in zip(members, network.shares, strict=True)
+            member.weight * share / total
+            for member, share in zip(members, network.shares, strict=True)
         ]
     )
     return Products(
         weight,
         tuple(
-            torch.cat(column) for column in zip(*(m.odds for m in members), strict=True)
+            torch.cat(column)
+            for column in zip(*(m.probabilities for m in members), strict=True)
         ),
     )
 
@@ -224,25 +238,25 @@ def kept_rows(
     asked; `keep` draws the rows of those that are kept and says how many are to be
     expected. ConfigError where that is too rare.
     """
-    found: list[Cells] = []
-    tried = 0
-    have = 0
+    parts: list[Cells] = []
+    n_tried = 0
+    n_kept = 0
     expected = 0.0
     for some in points:
         rows, likely = keep(some.cut(pieces))
-        found.append(rows)
-        tried = tried + len(some.weight)
-        have = have + len(rows)
+        parts.append(rows)
+        n_tried = n_tried + len(some.weight)
+        n_kept = n_kept + len(rows)
         expected = expected + likely
-        if have >= n:
-            return np.concatenate(found)[:n], expected / tried
-        if tried >= MOST_POINTS or (
-            tried >= FIRST and expected / tried * MOST_POINTS < n / 2
+        if n_kept >= n:
+            return np.concatenate(parts)[:n], expected / n_tried
+        if n_tried >= MOST_POINTS or (
+            n_tried >= FIRST and expected / n_tried * MOST_POINTS < n / 2
         ):
             break
     raise ConfigError(
-        f"{have:,} of {tried:,} draws fit: the model gives what is asked the "
-        f"probability {expected / tried:.2g}, about, and {n:,} rows would take too "
+        f"{n_kept:,} of {n_tried:,} draws fit: the model gives what is asked the "
+        f"probability {expected / n_tried:.2g}, about, and {n:,} rows would take too "
         "long. Ask for fewer rows or for less.",
         effect=Effect.NOTHING_SAMPLED,
     )
@@ -255,18 +269,21 @@ def by_boxes(boxes: Sequence[Box], rng: Uniform) -> Keep:
 
     def keep(products: Products) -> tuple[Cells, float]:
         if not boxes:
-            return np.zeros((0, len(products.odds)), dtype=np.int32), 0.0
+            return np.zeros((0, len(products.probabilities)), dtype=np.int32), 0.0
         # (points, boxes), logs
         chance = torch.stack([products.inside(box) for box in boxes], 1)
         total = chance.logsumexp(1)
-        there = rng.uniform(len(total)) < total.exp()
+        inside = rng.uniform(len(total)) < total.exp()
         which = pick(
-            chance[there] - total[there, None], rng.uniform(int(there.sum()), 1)
+            chance[inside] - total[inside, None], rng.uniform(int(inside.sum()), 1)
         )[:, 0]
-        drawn = drawn_in(
-            boxes, which, [own[there] for own in products.odds], rng.uniform
+        rows = drawn_in(
+            boxes,
+            which,
+            [block[inside] for block in products.probabilities],
+            rng.uniform,
         )
-        return drawn, float(total.exp().sum())
+        return rows, float(total.exp().sum())
 
     return keep
 
@@ -277,7 +294,11 @@ def by_test(question: Question, rng: Uniform) -> Keep:
     def keep(products: Products) -> tuple[Cells, float]:
         rows = (
             torch.stack(
-                [invert(own, rng.uniform(len(own))) for own in products.odds], 1
+                [
+                    invert(block, rng.uniform(len(block)))
+                    for block in products.probabilities
+                ],
+                1,
             )
             .int()
             .numpy()
@@ -289,16 +310,22 @@ def by_test(question: Question, rng: Uniform) -> Keep:
 
 
 def drawn_in(
-    boxes: Sequence[Box], which: Tensor, odds: Sequence[Tensor], uniform: Uniforms
+    boxes: Sequence[Box],
+    which: Tensor,
+    probabilities: Sequence[Tensor],
+    uniform: Uniforms,
 ) -> Cells:
-    """A row in each of these boxes, by its number, from its own odds of every column
-    (rows, levels).
+    """A row in each of these boxes, by its number, from its own probabilities of every
+    column (rows, levels).
     """
     return (
         torch.stack(
             [
-                invert(own * _allowed(boxes, which, j, own.shape[1]), uniform(len(own)))
-                for j, own in enumerate(odds)
+                invert(
+                    block * _allowed(boxes, which, j, block.shape[1]),
+                    uniform(len(block)),
+                )
+                for j, block in enumerate(probabilities)
             ],
             1,
         )

@@ -62,16 +62,16 @@ class PublicQuality:
         columns = functional.one_hot(
             torch.repeat_interleave(torch.tensor(sizes))
         ).double()
-        people, deviations = (one.double().cpu() for one in counted)
-        released, noise = (one.double().cpu() for one in pairs)
+        people, deviations = (tensor.double().cpu() for tensor in counted)
+        released, noise = (tensor.double().cpu() for tensor in pairs)
         total = float((people @ columns).mean().clamp(min=1.0))
         moved = (
             _HALF
             * (torch.where(deviations.isfinite(), deviations, 0.0) @ columns)
             / total
         )
-        heard = (noise.isfinite() & (noise > 0) & (columns @ columns.T == 0)).triu()
-        quiet = torch.where(heard, noise, 1.0)
+        measured = (noise.isfinite() & (noise > 0) & (columns @ columns.T == 0)).triu()
+        deviations_of_cells = torch.where(measured, noise, 1.0)
         product = torch.outer(people.clamp(min=0), people.clamp(min=0)) / total
         centre = (
             torch.eye(len(people), dtype=torch.float64)
@@ -80,30 +80,31 @@ class PublicQuality:
         residual = (
             centre @ torch.where(released.isfinite(), released - product, 0.0) @ centre
         )
-        departs = torch.where(heard, (residual / quiet).square(), 0.0)
-        outside = heard & (
+        departs = torch.where(measured, (residual / deviations_of_cells).square(), 0.0)
+        outside = measured & (
             (fitted.double().cpu() - released).abs()
-            > (Z * quiet - 0.5).ceil().clamp(min=0)
+            > (Z * deviations_of_cells - 0.5).ceil().clamp(min=0)
         )
-        cells, squares, far = (
-            columns.T @ one.double() @ columns for one in (heard, departs, outside)
+        cells, squares, outside_cells = (
+            columns.T @ tensor.double() @ columns
+            for tensor in (measured, departs, outside)
         )
         below: list[tuple[str, str]] = []
         missed: list[tuple[float, tuple[str, str]]] = []
-        found = torch.nonzero(cells > 0).tolist()
-        for a, b in found:
+        measured_pairs = torch.nonzero(cells > 0).tolist()
+        for a, b in measured_pairs:
             pair = (names[a], names[b])
-            many = int(cells[a, b])
-            some = int(far[a, b])
+            n_cells = int(cells[a, b])
+            n_outside = int(outside_cells[a, b])
             if float(squares[a, b]) <= _chi_square(
                 max(1, (sizes[a] - 1) * (sizes[b] - 1))
             ):
                 below.append(pair)
-            if is_beyond_chance(many, some):
-                missed.append((-some / many, pair))
+            if is_beyond_chance(n_cells, n_outside):
+                missed.append((-n_outside / n_cells, pair))
         return cls(
             columns=dict(zip(names, moved.tolist(), strict=True)),
-            pairs=len(found),
+            pairs=len(measured_pairs),
             below=tuple(below),
             missed=tuple(pair for _, pair in sorted(missed)),
         )
@@ -126,40 +127,40 @@ class PublicQuality:
         n_columns = len(self.columns)
         plural = "s" * (n_columns > 1)
         worst = max(self.columns, key=lambda name: self.columns[name])
-        said = (
+        sentence = (
             f"{people:,} people and {n_columns} column{plural} at ε = {epsilon}: "
             "single columns to within about "
         )
-        said += f"{math.ceil(100 * self.columns[worst]):,} % by noise"
-        said += f" (furthest “{worst}”)" if n_columns > 1 else ""
+        sentence += f"{math.ceil(100 * self.columns[worst]):,} % by noise"
+        sentence += f" (furthest “{worst}”)" if n_columns > 1 else ""
         if self.pairs and pairs_are_noise:
-            said += "; pairs are mostly noise"
+            sentence += "; pairs are mostly noise"
         elif self.pairs and self.below:
-            said += (
+            sentence += (
                 f"; {len(self.below):,} of {self.pairs:,} pairs show no dependence "
                 "beyond the noise"
             )
         elif self.pairs:
-            said += "; all released pairs show dependence beyond the noise"
+            sentence += "; all released pairs show dependence beyond the noise"
         if self.missed:
-            said += f"; the fit misses {len(self.missed):,}"
-        return f"{said}."
+            sentence += f"; the fit misses {len(self.missed):,}"
+        return f"{sentence}."
 
     @property
     def sentences(self) -> list[str]:
         """For the terminal and the published page."""
-        said = [self._of_columns()]
+        sentences = [self._of_columns()]
         if self.pairs:
-            said.append(self._of_pairs())
-        return said
+            sentences.append(self._of_pairs())
+        return sentences
 
     def _of_columns(self) -> str:
         noisy = list(self.noisy.items())
         rest = [moved for name, moved in self.columns.items() if name not in self.noisy]
-        most = f"by about {_percent(max(rest))} at most" if rest else ""
+        limit = f"by about {_percent(max(rest))} at most" if rest else ""
         if not noisy:
-            return f"By the release, noise moves the shares of every column {most}."
-        each = ", ".join(
+            return f"By the release, noise moves the shares of every column {limit}."
+        named = ", ".join(
             f"“{name}” by about {_percent(moved)}" for name, moved in noisy[:NAMED]
         )
         more = (
@@ -167,22 +168,22 @@ class PublicQuality:
             if len(noisy) > NAMED
             else ""
         )
-        others = f", those of all others {most}" if rest else ""
-        return f"By the release, noise moves the shares of {each}{more}{others}."
+        others = f", those of all others {limit}" if rest else ""
+        return f"By the release, noise moves the shares of {named}{more}{others}."
 
     def _of_pairs(self) -> str:
-        said = (
+        sentence = (
             f"Of {self.pairs:,} released pairs of columns {len(self.below):,} show no "
             "dependence beyond the noise"
         )
-        said += (
+        sentence += (
             f" ({_pairs(self.below)}): do not rely on what is drawn of them."
             if self.below
             else "."
         )
         if self.missed:
-            said += f" The fit misses {len(self.missed):,} ({_pairs(self.missed)})."
-        return said
+            sentence += f" The fit misses {len(self.missed):,} ({_pairs(self.missed)})."
+        return sentence
 
     @property
     def card(self) -> dict[str, Any]:
@@ -203,7 +204,7 @@ class PublicQuality:
 
 
 def _pairs(pairs: Sequence[tuple[str, str]]) -> str:
-    named = [f"“{one}” × “{other}”" for one, other in pairs[:NAMED]]
+    named = [f"“{first}” × “{second}”" for first, second in pairs[:NAMED]]
     more = [f"{len(pairs) - NAMED:,} more"] if len(pairs) > NAMED else []
     return ", ".join([*named, *more])
 

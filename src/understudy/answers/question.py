@@ -61,80 +61,89 @@ class Question:
 
     @classmethod
     def read(
-        cls, text: str | None, levels: Levels, also: Cuts = _NOTHING_ELSE
+        cls, text: str | None, levels: Levels, extra_cuts: Cuts = _NOTHING_ELSE
     ) -> "Question":
-        """The condition that a text says about a table, or an error; `also`: columns
-        wanted in pieces, and cuts.
+        """The condition that a text says about a table, or an error; `extra_cuts`:
+        columns wanted in pieces, and cuts.
         """
-        return cls.from_condition(None if text is None else parse(text), levels, also)
+        return cls.from_condition(
+            None if text is None else parse(text), levels, extra_cuts
+        )
 
     @classmethod
     def from_condition(
-        cls, condition: Condition | None, levels: Levels, also: Cuts = _NOTHING_ELSE
+        cls,
+        condition: Condition | None,
+        levels: Levels,
+        extra_cuts: Cuts = _NOTHING_ELSE,
     ) -> "Question":
         """The same of a condition that was read."""
         schema = levels.schema
         if condition is not None:
             condition = _of_groups(condition, schema)
         every = () if condition is None else tests(condition)
-        said = [test for test in every if not isinstance(test, Order)]
-        place = {
+        condition_tests = [test for test in every if not isinstance(test, Order)]
+        position = {
             test.column: schema.columns.index(schema.column(test.column))
-            for test in said
+            for test in condition_tests
         }
-        cut_at = {j: list(also.get(j, ())) for j in (*place.values(), *also)}
-        for test in said:
-            cut_at[place[test.column]] += cuts(test, schema.column(test.column))
+        cut_at = {
+            j: list(extra_cuts.get(j, ())) for j in (*position.values(), *extra_cuts)
+        }
+        for test in condition_tests:
+            cut_at[position[test.column]] += cuts(test, schema.column(test.column))
         return cls(
-            condition, {j: levels.pieces(j, at) for j, at in cut_at.items()}, place
+            condition,
+            {j: levels.pieces(j, cut_points) for j, cut_points in cut_at.items()},
+            position,
         )
 
-    def met(self, drawn: Mapping[int, NDArray[np.integer]]) -> Mask:
+    def met(self, codes: Mapping[int, NDArray[np.integer]]) -> Mask:
         """Which rows meet the condition, from the piece of each in every column that it
         speaks of.
         """
         if self.condition is None:
-            return np.ones(len(next(iter(drawn.values()))), dtype=np.bool_)
-        return self._rows_that_meet(self.condition, drawn)
+            return np.ones(len(next(iter(codes.values()))), dtype=np.bool_)
+        return self._rows_that_meet(self.condition, codes)
 
     def boxes(
         self,
-        most: int,
+        limit: int,
         parts: Callable[[Box, Orders], list[Box]] = lambda box, _: [box],
     ) -> list[Box] | None:
         """At most so many boxes that do not overlap, or None; `parts`: what orders
         between columns make of one.
         """
-        found: list[Box] = []
+        boxes: list[Box] = []
         try:
-            for box, orders in self.leaves(_LOOKED * most):
-                found += parts(box, orders)
-                if len(found) > most:
+            for box, orders in self.leaves(_LOOKED * limit):
+                boxes += parts(box, orders)
+                if len(boxes) > limit:
                     return None
         except TooManyError:
             return None
-        return found
+        return boxes
 
-    def leaves(self, most: int) -> Iterator[Leaf]:
+    def leaves(self, max_steps: int) -> Iterator[Leaf]:
         """Boxes that do not overlap, each with the orders its rows keep or break.
         TooManyError after so many steps.
         """
-        asked = True if self.condition is None else self.condition
-        left: list[tuple[Condition | bool, Box, Orders]] = [(asked, {}, {})]
-        for _ in range(most):
-            if not left:
+        condition = True if self.condition is None else self.condition
+        pending: list[tuple[Condition | bool, Box, Orders]] = [(condition, {}, {})]
+        for _ in range(max_steps):
+            if not pending:
                 return
-            condition, box, orders = left.pop()
+            condition, box, orders = pending.pop()
             if isinstance(condition, bool):
                 if condition:
                     yield box, orders
                 continue
-            said = Counter(
+            test_counts = Counter(
                 test.column for test in tests(condition) if not isinstance(test, Order)
             )
-            if said:
-                j = self.place[said.most_common(1)[0][0]]
-                left += [
+            if test_counts:
+                j = self.place[test_counts.most_common(1)[0][0]]
+                pending += [
                     (rest, {**box, j: mask}, orders)
                     for rest, mask in self._split(condition, j).items()
                 ]
@@ -142,7 +151,7 @@ class Question:
                 order = tests(condition)[0]
                 assert isinstance(order, Order)
                 for is_so in (False, True):
-                    left.append(
+                    pending.append(
                         (
                             left_of(condition, {order: is_so}),
                             box,
@@ -155,47 +164,51 @@ class Question:
         """What each piece of a column leaves of a condition, and the pieces that leave
         it.
         """
-        own = [
+        column_tests = [
             test
             for test in dict.fromkeys(tests(condition))
             if not isinstance(test, Order)
         ]
-        own = [test for test in own if self.place[test.column] == j]
-        met = np.stack([holds(test, self.pieces[j]) for test in own])  # (tests, pieces)
+        column_tests = [test for test in column_tests if self.place[test.column] == j]
+        met = np.stack(
+            [holds(test, self.pieces[j]) for test in column_tests]
+        )  # (tests, pieces)
         kinds, kind = np.unique(met, axis=1, return_inverse=True)
         parts: dict[Condition | bool, Mask] = {}
-        for place, truth in enumerate(kinds.T.tolist()):
-            rest = left_of(condition, dict(zip(own, truth, strict=True)))
-            mask = kind.ravel() == place
+        for kind_number, outcomes in enumerate(kinds.T.tolist()):
+            rest = left_of(condition, dict(zip(column_tests, outcomes, strict=True)))
+            mask = kind.ravel() == kind_number
             parts[rest] = parts[rest] | mask if rest in parts else mask
         return parts
 
     def _rows_that_meet(
-        self, condition: Condition, drawn: Mapping[int, NDArray[np.integer]]
+        self, condition: Condition, codes: Mapping[int, NDArray[np.integer]]
     ) -> Mask:
         if isinstance(condition, Not):
-            return ~self._rows_that_meet(condition.part, drawn)
+            return ~self._rows_that_meet(condition.part, codes)
         if isinstance(condition, And | Or):
             join = np.logical_and if isinstance(condition, And) else np.logical_or
             return np.asarray(
                 join.reduce(
-                    [self._rows_that_meet(part, drawn) for part in condition.parts]
+                    [self._rows_that_meet(part, codes) for part in condition.parts]
                 )
             )
         assert not isinstance(condition, Order)
         j = self.place[condition.column]
-        return np.asarray(holds(condition, self.pieces[j])[drawn[j]])
+        return np.asarray(holds(condition, self.pieces[j])[codes[j]])
 
 
-def rows_of(drawn: Codes, pieces: Pieced, levels: Levels, rng: Uniform) -> pd.DataFrame:
+def rows_of(
+    piece_codes: Codes, pieces: Pieced, levels: Levels, rng: Uniform
+) -> pd.DataFrame:
     """A table from the pieces of some columns and the levels of the others."""
-    codes = np.array(drawn, dtype=np.int32)
-    for j, own in pieces.items():
-        codes[:, j] = own.level[drawn[:, j]]
+    codes = np.array(piece_codes, dtype=np.int32)
+    for j, column_pieces in pieces.items():
+        codes[:, j] = column_pieces.level[piece_codes[:, j]]
     frame = levels.decode(codes, rng)
-    for j, own in pieces.items():
-        frame[own.column.name] = own.values(
-            drawn[:, j], rng.uniform(len(drawn)).numpy()
+    for j, column_pieces in pieces.items():
+        frame[column_pieces.column.name] = column_pieces.values(
+            piece_codes[:, j], rng.uniform(len(piece_codes)).numpy()
         )
     return frame
 
@@ -234,22 +247,22 @@ class TooManyError(Exception):
 
 
 def left_of(
-    condition: Condition | bool, known: Mapping[Test | Order, bool]
+    condition: Condition | bool, outcomes: Mapping[Test | Order, bool]
 ) -> Condition | bool:
     """What is left of a condition, some of its tests being known to be met or not."""
     if isinstance(condition, Not):
-        rest = left_of(condition.part, known)
+        rest = left_of(condition.part, outcomes)
         return not rest if isinstance(rest, bool) else Not(rest)
     if not isinstance(condition, And | Or):
         return (
             condition
             if isinstance(condition, bool)
-            else known.get(condition, condition)
+            else outcomes.get(condition, condition)
         )
     decides = isinstance(condition, Or)  # one part that is so decides
     parts: dict[Condition, None] = {}
     for part in condition.parts:
-        rest = left_of(part, known)
+        rest = left_of(part, outcomes)
         if rest is decides:
             return decides
         if not isinstance(rest, bool):

@@ -73,25 +73,29 @@ def tests_of(weights: Weights, levels: Levels) -> dict[int, dict[Test, float]]:
     schema.
     """
     schema = levels.schema
-    asked = dict[int, dict[Test, float]]()
-    for name, own in weights.items():
+    shares_by_column = dict[int, dict[Test, float]]()
+    for name, shares_of_values in weights.items():
         plain = {
             value.item() if isinstance(value, np.generic) else value: share
-            for value, share in own.items()
+            for value, share in shares_of_values.items()
         }
-        place = asked.setdefault(schema.columns.index(schema.column(name)), {})
+        shares_of_tests = shares_by_column.setdefault(
+            schema.columns.index(schema.column(name)), {}
+        )
         for value, share in plain.items():
-            place[Missing(name) if value is None else OneOf(name, (value,))] = share
-    return asked
+            shares_of_tests[
+                Missing(name) if value is None else OneOf(name, (value,))
+            ] = share
+    return shares_by_column
 
 
-def by_value(own: Mapping[Test, float], pieces: Pieces) -> TargetShares:
+def by_value(shares_by_test: Mapping[Test, float], pieces: Pieces) -> TargetShares:
     """Shares of single values. Values that are not named keep their proportions and
     share what is left.
     """
     group = np.full(len(pieces.level), -1, dtype=np.int64)
-    shares = list(own.values())
-    for place, (test, share) in enumerate(own.items()):
+    shares = list(shares_by_test.values())
+    for number, (test, share) in enumerate(shares_by_test.items()):
         if (
             isinstance(share, bool)
             or not isinstance(share, int | float)
@@ -101,17 +105,17 @@ def by_value(own: Mapping[Test, float], pieces: Pieces) -> TargetShares:
                 f"a share lies between 0 and 1, not {share!r}.",
                 effect=Effect.NOTHING_SAMPLED,
             )
-        group[holds(test, pieces)] = place
-    left = 1 - math.fsum(shares)
+        group[holds(test, pieces)] = number
+    remainder = 1 - math.fsum(shares)
     others = bool((group < 0).any())
-    if left < -_NEAR or (left > _NEAR and not others):
+    if remainder < -_NEAR or (remainder > _NEAR and not others):
         raise pieces.column.error(
-            f"the shares that are asked for sum to {1 - left:.6g}, not to 1.",
+            f"the shares that are asked for sum to {1 - remainder:.6g}, not to 1.",
             effect=Effect.NOTHING_SAMPLED,
         )
     group[group < 0] = len(shares)
     return TargetShares(
-        group, np.array([*shares, *([max(0.0, left)] if others else [])])
+        group, np.array([*shares, *([max(0.0, remainder)] if others else [])])
     )
 
 
@@ -123,42 +127,43 @@ def like(
         raise ConfigError(
             "the frame has no rows, and so no shares.", effect=Effect.NOTHING_SAMPLED
         )
-    asked = {}
+    targets = {}
     for j, codes in known_cells(frame, levels).items():
-        own = pieces[j]
-        if (codes < 0).any() and not own.column.nullable:
-            raise own.column.error(
+        column_pieces = pieces[j]
+        if (codes < 0).any() and not column_pieces.column.nullable:
+            raise column_pieces.column.error(
                 "the frame has a gap where nothing may be missing.",
                 effect=Effect.NOTHING_SAMPLED,
             )
-        codes = np.where(codes < 0, own.level[-1], codes)
-        asked[j] = TargetShares(
-            own.level.astype(np.int64),
+        codes = np.where(codes < 0, column_pieces.level[-1], codes)
+        targets[j] = TargetShares(
+            column_pieces.level.astype(np.int64),
             np.bincount(codes, minlength=levels.sizes[j]) / len(frame),
         )
-    return asked
+    return targets
 
 
 def rake(
-    products: Products, asked: Mapping[int, TargetShares], names: tuple[str, ...]
+    products: Products, targets: Mapping[int, TargetShares], names: tuple[str, ...]
 ) -> dict[int, Tensor]:
     """A factor for each piece of each column, under which the columns have the shares
     that are asked for.
     """
     factor = {
-        j: torch.ones(len(own.group), dtype=torch.float64) for j, own in asked.items()
+        j: torch.ones(len(target.group), dtype=torch.float64)
+        for j, target in targets.items()
     }
-    mass = {j: products.odds[j] @ factor[j] for j in asked}  # (products,)
-    missed = dict.fromkeys(asked, 0.0)
+    mass = {j: products.probabilities[j] @ factor[j] for j in targets}  # (products,)
+    missed = dict.fromkeys(targets, 0.0)
     for _ in range(_MOST_ROUNDS):
-        for j, own in asked.items():
-            others = [mass[i] for i in asked if i != j]
+        for j, target in targets.items():
+            others = [mass[i] for i in targets if i != j]
             weight = torch.stack([products.weight, *others]).prod(0)
             # (pieces,), without this column's factor
-            now = (weight @ products.odds[j]).numpy()
-            missed[j] = own.missed(now * factor[j].numpy())
-            factor[j] = own.scaled(now, names[j])
-            mass[j] = products.odds[j] @ factor[j]
+            now = (weight @ products.probabilities[j]).numpy()
+            missed[j] = target.missed(now * factor[j].numpy())
+            factor[j] = target.scaled(now, names[j])
+            mass[j] = products.probabilities[j] @ factor[j]
         if max(missed.values()) <= _NEAR:
             return factor
     if max(missed.values()) <= math.sqrt(_NEAR):

@@ -108,9 +108,9 @@ class Noisy:
     def where(self, mask: NDArray[np.bool_]) -> "Noisy":
         return Noisy(self.counts * mask, self.variance * mask, self.whole)
 
-    def part(self, places: Any) -> "Noisy":
+    def part(self, indices: Any) -> "Noisy":
         """Those at these places of the first axis, in this order."""
-        return Noisy(self.counts[places], self.variance[places], self.whole)
+        return Noisy(self.counts[indices], self.variance[indices], self.whole)
 
     def first(self, size: int) -> "Noisy":
         return self.part(slice(size))
@@ -134,10 +134,10 @@ def mean_of(measured: Sequence[Noisy]) -> Noisy:
     """Several measurements of the same counts as one: their mean, weighted by
     1/variance.
     """
-    return reduce(_both, measured)
+    return reduce(_combine, measured)
 
 
-def _both(a: Noisy, b: Noisy) -> Noisy:
+def _combine(a: Noisy, b: Noisy) -> Noisy:
     total = a.variance + b.variance
     # of b
     weight = np.where(total > 0, a.variance / np.where(total > 0, total, 1.0), 1.0)
@@ -170,7 +170,7 @@ class Counts:
     cells: NDArray[np.int64]  # of each table
 
     @cached_property
-    def places(self) -> dict[tuple[int, ...], int]:
+    def positions(self) -> dict[tuple[int, ...], int]:
         return {
             tuple(columns): number
             for number, columns in enumerate(self.columns.tolist())
@@ -227,33 +227,39 @@ class Release:
 
     @property
     def card(self) -> dict[str, Any]:
-        tables = {WORDS[kind]: len(own.columns) for kind, own in self.kinds.items()}
+        tables = {
+            WORDS[kind]: len(counted.columns) for kind, counted in self.kinds.items()
+        }
         return {"file": FILE, "tables": tables} | dict(self.about)
 
-    def has_found_bounds(self, place: int) -> bool:
+    def has_found_bounds(self, position: int) -> bool:
         """Whether the bounds of a column were found, not declared: values beyond them
         count in its outermost cells.
         """
-        return self.levels.schema.names[place] in self.about.get("found", ())
+        return self.levels.schema.names[position] in self.about.get("found", ())
 
-    def joint(self, places: Sequence[int]) -> Noisy | None:
+    def joint(self, positions: Sequence[int]) -> Noisy | None:
         """The released table of these columns, one axis for each, in their order. None
         where nothing was measured. Every table that says it counts: those of these
         columns, and the sums of those with one column more, whose noise is independent.
         What was measured several times is the mean, weighted by 1/variance.
         """
-        rising = tuple(sorted(places))
-        found = [own] if (own := self._direct(rising)) is not None else []
-        if len(rising) < max(KINDS.values()):
-            for extra in sorted({*range(len(self.levels.sizes))} - {*rising}):
-                wider = tuple(sorted((*rising, extra)))
-                own = self._direct(wider)
-                if own is not None:
-                    found.append(own.sum(wider.index(extra)))
-        if not found:
+        ascending = tuple(sorted(positions))
+        estimates = (
+            [estimate] if (estimate := self._direct(ascending)) is not None else []
+        )
+        if len(ascending) < max(KINDS.values()):
+            for extra in sorted({*range(len(self.levels.sizes))} - {*ascending}):
+                wider = tuple(sorted((*ascending, extra)))
+                estimate = self._direct(wider)
+                if estimate is not None:
+                    estimates.append(estimate.sum(wider.index(extra)))
+        if not estimates:
             return None
         return self._of_all(
-            mean_of(found).moved([rising.index(place) for place in places])
+            mean_of(estimates).moved(
+                [ascending.index(position) for position in positions]
+            )
         )
 
     def _of_all(self, counted: Noisy) -> Noisy:
@@ -266,23 +272,23 @@ class Release:
         )
         return Noisy(counts, variance, whole=False)
 
-    def _direct(self, rising: tuple[int, ...]) -> Noisy | None:
-        found = [
-            self._table(kind, own.places[rising])
-            for kind, own in self.kinds.items()
-            if rising in own.places
+    def _direct(self, ascending: tuple[int, ...]) -> Noisy | None:
+        tables = [
+            self._table(kind, counted.positions[ascending])
+            for kind, counted in self.kinds.items()
+            if ascending in counted.positions
         ]
-        return mean_of(found) if found else None
+        return mean_of(tables) if tables else None
 
     def _table(self, kind: str, number: int) -> Noisy:
-        own = self.kinds[kind]
-        columns = own.columns[number]
-        counts = own.table(number)
-        variance = float(own.deviation[number]) ** 2
+        counted = self.kinds[kind]
+        columns = counted.columns[number]
+        counts = counted.table(number)
+        variance = float(counted.deviation[number]) ** 2
         if kind == "fine":
-            level, there, _ = _cover(self.levels, int(columns[0]))
+            level, nodes, _ = _cover(self.levels, int(columns[0]))
             people = np.zeros(self.levels.sizes[columns[0]], dtype=np.int64)
-            np.add.at(people, level, counts[there])
+            np.add.at(people, level, counts[nodes])
             noise = variance * np.bincount(level, minlength=len(people)).astype(
                 np.float64
             )
@@ -295,22 +301,25 @@ class Release:
         )
 
     def nodes(
-        self, place: int
+        self, position: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], Noisy] | None:
         """The nodes of a tree that make up a column's levels: where each begins, its
         level, count; None: no tree.
         """
-        own = self.kinds.get("fine")
+        counted = self.kinds.get("fine")
         if (
-            own is None
-            or (place,) not in own.places
-            or not is_tree(column := self.levels.schema.columns[place])
+            counted is None
+            or (position,) not in counted.positions
+            or not is_tree(column := self.levels.schema.columns[position])
         ):
             return None
-        number, (level, there, begin) = own.places[place,], _cover(self.levels, place)
+        number, (level, node_numbers, begin) = (
+            counted.positions[position,],
+            _cover(self.levels, position),
+        )
         order = np.argsort(begin)[: len(begin) - column.nullable]
-        counts = own.table(number)[there[order]].astype(np.float64)
-        noise = np.full(len(order), float(own.deviation[number]) ** 2)
+        counts = counted.table(number)[node_numbers[order]].astype(np.float64)
+        noise = np.full(len(order), float(counted.deviation[number]) ** 2)
         return (
             begin[order],
             level[order],
@@ -318,13 +327,13 @@ class Release:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        found = {"sizes": torch.tensor(self.levels.sizes, dtype=torch.int32)}
-        for kind, own in self.kinds.items():
-            found |= {
-                f"{kind}.{part}": torch.from_numpy(getattr(own, part))
+        tensors = {"sizes": torch.tensor(self.levels.sizes, dtype=torch.int32)}
+        for kind, counted in self.kinds.items():
+            tensors |= {
+                f"{kind}.{part}": torch.from_numpy(getattr(counted, part))
                 for part in _DTYPES
             }
-        return found
+        return tensors
 
     @classmethod
     def from_tensors(
@@ -355,17 +364,17 @@ class Release:
             raise ValueError(
                 "a release does not say with which chance people were held out."
             )
-        found = about.get("found", [])
-        if not isinstance(found, list) or not {*map(str, found)} <= {
+        found_columns = about.get("found", [])
+        if not isinstance(found_columns, list) or not {*map(str, found_columns)} <= {
             *levels.schema.names
         }:
             raise ValueError("a release found bounds of columns that there are not.")
         return cls(levels, kinds, about)
 
-    def save(self, file: Path, also: Mapping[str, str]) -> None:
+    def save(self, file: Path, metadata: Mapping[str, str]) -> None:
         """Write it, with what else stands first in its metadata."""
         text = json.dumps(dict(self.about), allow_nan=False)
-        save_file(self.tensors(), file, metadata={**also, _ABOUT: text})
+        save_file(self.tensors(), file, metadata={**metadata, _ABOUT: text})
 
     @classmethod
     def load(cls, file: Path, levels: Levels) -> "Release":
@@ -399,11 +408,11 @@ def tensors_of(
 def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
     parts = {part: tensors.get(f"{kind}.{part}") for part in _DTYPES}
     for part, dtype in _DTYPES.items():
-        own = parts[part]
+        tensor = parts[part]
         if (
-            own is None
-            or own.dtype != dtype
-            or own.ndim != (2 if part == "columns" else 1)
+            tensor is None
+            or tensor.dtype != dtype
+            or tensor.ndim != (2 if part == "columns" else 1)
         ):
             raise ValueError(
                 f'"{kind}.{part}" is missing in a release, or of the wrong kind.'
@@ -428,15 +437,15 @@ def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
         )
     if len(counts) and max(-int(counts.min()), int(counts.max())) > _MOST:
         raise ValueError(f"a count of the {kind} of a release is beyond {_MOST:,}.")
-    each = np.array(
+    cells_per_table = np.array(
         _trees(levels).sizes if kind == "fine" else levels.sizes, dtype=np.float64
     )[columns].prod(1)
-    if each.sum() > _MOST_CELLS or int(each.sum()) != len(counts):
+    if cells_per_table.sum() > _MOST_CELLS or int(cells_per_table.sum()) != len(counts):
         raise ValueError(
             f"the {kind} of a release have {len(counts):,} cells, and not as many as "
             "their levels."
         )
-    return Counts(columns, deviation, counts, each.astype(np.int64))
+    return Counts(columns, deviation, counts, cells_per_table.astype(np.int64))
 
 
 def _trees(levels: Levels) -> Trees:
@@ -454,8 +463,10 @@ def _cover(
     assert isinstance(levels, BoughtLevels)
     sizes = _trees(levels).layers[column]
     group = levels.groups[column].astype(np.int64)
-    own, *above = [group[: sizes[-1]], *sizes[-2::-1]]
-    layers = [own]  # the level of each node, −1 where it is of several; from the top
+    fine_groups, *above = [group[: sizes[-1]], *sizes[-2::-1]]
+    layers = [
+        fine_groups
+    ]  # the level of each node, −1 where it is of several; from the top
     begins = [np.arange(sizes[-1])]
     for size in above:
         padded = np.full(size * FAN, layers[0][-1])
@@ -465,16 +476,16 @@ def _cover(
             0, np.where((children == children[:, :1]).all(1), children[:, 0], -1)
         )
         begins.insert(0, begins[0][::FAN])
-    taken = [layers[0] >= 0]
+    selected = [layers[0] >= 0]
     for upper, lower in pairwise(layers):
-        taken.append((lower >= 0) & (np.repeat(upper, FAN)[: len(lower)] < 0))
+        selected.append((lower >= 0) & (np.repeat(upper, FAN)[: len(lower)] < 0))
     # ends, where there are any, come after these
     level = np.concatenate([*layers, group[sizes[-1] :]])
-    begin = np.concatenate([*begins, np.arange(sizes[-1], len(group))])
-    there = np.flatnonzero(
-        np.concatenate([*taken, np.ones(len(group) - sizes[-1], dtype=np.bool_)])
+    starts = np.concatenate([*begins, np.arange(sizes[-1], len(group))])
+    nodes = np.flatnonzero(
+        np.concatenate([*selected, np.ones(len(group) - sizes[-1], dtype=np.bool_)])
     )
-    return level[there], there, begin[there]
+    return level[nodes], nodes, starts[nodes]
 
 
 def tables_of(

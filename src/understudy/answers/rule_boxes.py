@@ -11,6 +11,7 @@ as independent where the same piece leaves both open.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,107 +32,108 @@ _FEW = 128  # pieces that an order tells apart
 
 
 def rule_boxes(
-    levels: Levels, most: int, first: Sequence[str] = (), also: Condition | None = None
+    levels: Levels,
+    limit: int,
+    first: Sequence[str] = (),
+    condition: Condition | None = None,
 ) -> Boxed:
     """Rules that speak of single rows as at most so many boxes, the pieces of these,
     and how many rules are left out. Rules on the columns in `first` come first. What
-    takes too many boxes is left out, and to drawing. `also` has to be met besides; by
-    itself it does not take more boxes. Where that cannot be, there are none.
+    takes too many boxes is left out, and to drawing. `condition` has to be met besides;
+    by itself it does not take more boxes. Where that cannot be, there are none.
     """
-    groups = tied(([] if also is None else [also]) + conditions(levels.schema))
-    groups.sort(
-        key=lambda some: (
-            also not in some,
-            not set(first) & set(columns(And(tuple(some)))),
-        )
-    )
-    found: list[Box] = [{}]
+    demands = conditions(levels.schema)
+    if condition is not None:
+        demands = [condition, *demands]
+
+    def rank(group: list[Condition]) -> tuple[bool, bool]:
+        on_first = set(first) & set(columns(And(tuple(group))))
+        return condition not in group, not on_first
+
+    boxes: list[Box] = [{}]
     pieces: dict[int, Pieces] = {}
     left_out = 0
-    for some in groups:
-        if not found:
+    for group in sorted(tied(demands), key=rank):
+        if not boxes:
             return [], {}, 0
-        own, its_pieces, left = _boxes(some, levels, most // len(found))
-        found = [{**box, **other} for box in found for other in own]
-        left_out = left_out + left
+        group_boxes, its_pieces, more = _boxes(group, levels, limit // len(boxes))
+        boxes = [{**box, **other} for box in boxes for other in group_boxes]
+        left_out = left_out + more
         pieces |= its_pieces
-    return found, pieces, left_out
+    return boxes, pieces, left_out
 
 
 def rule_ties(levels: Levels) -> list[Tie]:
     """The same as ties between columns, for a fit: as far as each group of rules alone
     is not too much.
     """
-    found = []
-    for some in tied(conditions(levels.schema)):
-        boxes, pieces, _ = _boxes(some, levels, _FITTED)
-        places = sorted({j for box in boxes for j in box})
-        if places:
-            allowed = (_by_level(j, boxes, pieces[j], levels.sizes[j]) for j in places)
-            found.append(Tie(tuple(places), tuple(allowed)))
-    return found
+    ties = []
+    for group in tied(conditions(levels.schema)):
+        boxes, pieces, _ = _boxes(group, levels, _FITTED)
+        columns_tied = sorted({j for box in boxes for j in box})
+        if columns_tied:
+            allowed = (
+                _by_level(j, boxes, pieces[j], levels.sizes[j]) for j in columns_tied
+            )
+            ties.append(Tie(tuple(columns_tied), tuple(allowed)))
+    return ties
 
 
 def _by_level(j: int, boxes: Sequence[Box], pieces: Pieces, size: int) -> Tensor:
     """How far each box allows each level of a column: (boxes, levels)."""
-    allowed = (
-        np.stack([box.get(j, np.ones(len(pieces.level))) for box in boxes])
-        * pieces.share
-    )
+    everything = np.ones(len(pieces.level))
+    masks = np.stack([box.get(j, everything) for box in boxes])
+    allowed = torch.from_numpy(masks * pieces.share)
+    level = torch.from_numpy(pieces.level.astype(np.int64))
     sums = torch.zeros(len(boxes), size, dtype=torch.float64)
-    return sums.index_add_(
-        1, torch.from_numpy(pieces.level.astype(np.int64)), torch.from_numpy(allowed)
-    )
+    return sums.index_add_(1, level, allowed)
 
 
-def _boxes(some: Sequence[Condition], levels: Levels, most: int) -> Boxed:
+def _boxes(rules: Sequence[Condition], levels: Levels, limit: int) -> Boxed:
     """Rules that have columns in common as at most so many boxes, their pieces, and how
     many rules are left out.
     """
-    found = _at_most_boxes(some, levels, most)
-    kept = list(some)
-    if found is None:
-        found = [{}]
-        kept = []
-        for condition in some:
-            more = _at_most_boxes([*kept, condition], levels, most)
+    boxes = _at_most_boxes(rules, levels, limit)
+    included = list(rules)
+    if boxes is None:
+        boxes = [{}]
+        included = []
+        for condition in rules:
+            more = _at_most_boxes([*included, condition], levels, limit)
             if more is not None:
-                found = more
-                kept = [*kept, condition]
-    question = Question.from_condition(And(tuple(kept)) if kept else None, levels)
-    return found, pieces_of(question, levels), len(some) - len(kept)
+                boxes = more
+                included = [*included, condition]
+    condition_of_all = And(tuple(included)) if included else None
+    question = Question.from_condition(condition_of_all, levels)
+    return boxes, pieces_of(question, levels), len(rules) - len(included)
 
 
 def _at_most_boxes(
-    some: Sequence[Condition], levels: Levels, most: int
+    rules: Sequence[Condition], levels: Levels, limit: int
 ) -> list[Box] | None:
-    question = Question.from_condition(And(tuple(some)), levels)
+    question = Question.from_condition(And(tuple(rules)), levels)
     pieces = pieces_of(question, levels)
 
     def in_order(box: Box, orders: Orders) -> list[Box]:
-        own = [box]
+        boxes = [box]
         for order, is_so in orders.items():
-            others = _order_boxes(order, is_so, pieces, levels.schema)
-            own = [
-                one for a in own for b in others if (one := _times(a, b)) is not None
-            ]
-        return own
+            order_boxes = _order_boxes(order, is_so, pieces, levels.schema)
+            products = [_times(a, b) for a in boxes for b in order_boxes]
+            boxes = [product for product in products if product is not None]
+        return boxes
 
-    return question.boxes(most, in_order)
+    return question.boxes(limit, in_order)
 
 
 def pieces_of(question: Question, levels: Levels) -> dict[int, Pieces]:
     """Of all columns that a condition speaks of, those that it compares with others
     too.
     """
-    orders = [] if question.condition is None else tests(question.condition)
-    both = {
-        j
-        for order in orders
-        if isinstance(order, Order)
-        for j in pair_of(order, levels.schema)
-    }
-    return {j: levels.pieces(j) for j in both} | dict(question.pieces)
+    compared = set[int]()
+    for test in [] if question.condition is None else tests(question.condition):
+        if isinstance(test, Order):
+            compared.update(pair_of(test, levels.schema))
+    return {j: levels.pieces(j) for j in compared} | dict(question.pieces)
 
 
 def pair_of(order: Order, schema: Schema) -> tuple[int, int]:
@@ -141,27 +143,24 @@ def pair_of(order: Order, schema: Schema) -> tuple[int, int]:
 # Orders between two columns
 
 
-def _allowed(order: Order, one: Pieces, other: Pieces) -> NDArray[np.float64]:
-    """How far each part of the other column stands in the order to each of the one,
+def _allowed(order: Order, left: Pieces, right: Pieces) -> NDArray[np.float64]:
+    """How far each part of the right column stands in the order to each of the left,
     values even in them: 0 to 1.
     """
-    same = [
-        column.decimals
-        for column in (one.column, other.column)
-        if isinstance(column, Real)
-    ]
-    a, b = (
-        _spans(pieces, steps=len(same) == 2 and same[0] == same[1])
-        for pieces in (one, other)
+    steps = (
+        isinstance(left.column, Real)
+        and isinstance(right.column, Real)
+        and left.column.decimals == right.column.decimals
     )
+    a = _spans(left, steps=steps)
+    b = _spans(right, steps=steps)
     if order.order in (">", ">="):
-        found = _at_most(b, a, strict=order.order == ">").T
+        share = _at_most(b, a, strict=order.order == ">").T
     else:
-        found = _at_most(a, b, strict=order.order == "<")
-    cells = np.ones(
-        (len(a[0]) + one.column.nullable, len(b[0]) + other.column.nullable)
-    )
-    cells[: len(a[0]), : len(b[0])] = found
+        share = _at_most(a, b, strict=order.order == "<")
+    n_left, n_right = share.shape
+    cells = np.ones((n_left + left.column.nullable, n_right + right.column.nullable))
+    cells[:n_left, :n_right] = share
     return cells
 
 
@@ -177,24 +176,21 @@ def _spans(pieces: Pieces, *, steps: bool = False) -> _Spans:
     """Where each part with values begins and ends; `steps`: numbers of so many decimals
     are whole, in the last.
     """
-    there = pieces.there
     parts = _parts(pieces)[: pieces.there]
     column = pieces.column
-    whole = pieces.edges is None or pieces.edges.dtype.kind == "i"
-    begins = np.arange(there) if pieces.edges is None else pieces.edges[:-1]
-    ends = (
-        np.arange(there)
-        if pieces.edges is None
-        else pieces.edges[1:] - (1 if whole else 0)
-    )
-    if (
-        steps
-        and isinstance(column, Real)
-        and column.decimals is not None
-        and pieces.edges is not None
-    ):
-        (begins, ends), whole = column.steps(pieces.edges), True
+    begins: NDArray[Any]
+    ends: NDArray[Any]
+    if pieces.edges is None:
+        whole = True
+        begins = ends = np.arange(pieces.there)
+    elif steps and isinstance(column, Real) and column.decimals is not None:
+        whole = True
+        begins, ends = column.steps(pieces.edges)
         ends = np.maximum(begins, ends)
+    else:
+        whole = pieces.edges.dtype.kind == "i"
+        begins = pieces.edges[:-1]
+        ends = pieces.edges[1:] - (1 if whole else 0)
     low = np.full(int(parts.max()) + 1, np.inf)
     high = np.full(int(parts.max()) + 1, -np.inf)
     np.minimum.at(low, parts, begins)
@@ -202,39 +198,52 @@ def _spans(pieces: Pieces, *, steps: bool = False) -> _Spans:
     return low, high, whole
 
 
-def _at_most(one: _Spans, other: _Spans, *, strict: bool) -> NDArray[np.float64]:
-    """The chance that a value of a level of the one is at most (below, if strict) one
-    of the other: (one, other).
+def _at_most(left: _Spans, right: _Spans, *, strict: bool) -> NDArray[np.float64]:
+    """The chance that a value of a level of the left is at most (below, if strict) one
+    of the right: (left, right).
     """
-    (a, z, whole), (low, high, also) = one, other
-    a = a[:, None]
-    z = z[:, None]
-    if whole and also:
-        if strict:
-            low = low - 1
-            high = high - 1
-        width = high - low + 1
-        # pairs: all of the other are above
-        below = (np.minimum(z, low - 1) - a + 1).clip(min=0) * width
-        first = np.maximum(a, low)
-        last = np.minimum(z, high)
-        inside = (last - first + 1).clip(min=0)
-        pairs = below + inside * ((high - first + 1) + (high - last + 1)) / 2
-        return np.asarray(pairs / ((z - a + 1) * width))
-    (a, z), (low, high) = (
-        (x - 0.5 * w, y + 0.5 * w) for x, y, w in ((a, z, whole), (low, high, also))
-    )
-    width = np.maximum(high - low, 1e-300)
+    low, high, whole = left
+    right_low, right_high, right_whole = right
+    low = low[:, None]
+    high = high[:, None]
+    if whole and right_whole:
+        step = 1 if strict else 0
+        return _whole_at_most(low, high, right_low - step, right_high - step)
+    margin = 0.5 * whole
+    right_margin = 0.5 * right_whole
+    low = low - margin
+    high = high + margin
+    right_low = right_low - right_margin
+    right_high = right_high + right_margin
+    width = np.maximum(right_high - right_low, 1e-300)
 
-    # ∫ of the share of the other above it, up to x
-    def heap(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        inner = np.clip(x, low, high)
-        return np.asarray(
-            np.minimum(x, low) + width / 2 - (high - inner) ** 2 / (2 * width)
-        )
+    # ∫ of the share of the right above it, up to x
+    def integral(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        inner = np.clip(x, right_low, right_high)
+        triangle = (right_high - inner) ** 2 / (2 * width)
+        return np.asarray(np.minimum(x, right_low) + width / 2 - triangle)
 
-    part = (heap(z) - heap(a)) / np.maximum(z - a, 1e-300)
-    return np.where(a >= high, 0.0, np.where(z <= low, 1.0, part.clip(0, 1)))
+    share = (integral(high) - integral(low)) / np.maximum(high - low, 1e-300)
+    below = np.where(high <= right_low, 1.0, share.clip(0, 1))
+    return np.where(low >= right_high, 0.0, below)
+
+
+def _whole_at_most(
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    right_low: NDArray[np.float64],
+    right_high: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """The share of pairs of whole numbers of which the first is at most the second."""
+    width = right_high - right_low + 1
+    # pairs: all of the right are above
+    below = (np.minimum(high, right_low - 1) - low + 1).clip(min=0) * width
+    first = np.maximum(low, right_low)
+    last = np.minimum(high, right_high)
+    inside = (last - first + 1).clip(min=0)
+    above = (right_high - first + 1) + (right_high - last + 1)
+    pairs = below + inside * above / 2
+    return np.asarray(pairs / ((high - low + 1) * width))
 
 
 def _order_boxes(
@@ -246,16 +255,18 @@ def _order_boxes(
     a, b = pair_of(order, schema)
     allowed = _allowed(order, pieces[a], pieces[b])
     allowed = allowed if is_so else 1 - allowed
-    one = _parts(pieces[a])
-    other = _parts(pieces[b])
+    left = _parts(pieces[a])
+    right = _parts(pieces[b])
     return [
-        {a: one == part, b: own[other]} for part, own in enumerate(allowed) if own.any()
+        {a: left == part, b: right_share[right]}
+        for part, right_share in enumerate(allowed)
+        if right_share.any()
     ]
 
 
-def _times(one: Box, other: Box) -> Box | None:
-    box = dict(one)
-    for j, mask in other.items():
+def _times(left: Box, right: Box) -> Box | None:
+    box = dict(left)
+    for j, mask in right.items():
         box[j] = box[j] * mask if j in box else mask
         if not box[j].any():
             return None
@@ -275,14 +286,14 @@ def tied(conditions: Sequence[Condition]) -> list[list[Condition]]:
     """
     groups: list[tuple[set[str], list[Condition]]] = []
     for condition in conditions:
-        own = set(columns(condition))
-        some = [condition]
-        apart = []
-        for names, others in groups:
-            if names & own:
-                own = own | names
-                some = others + some
+        names = set(columns(condition))
+        group = [condition]
+        others = []
+        for other_names, other_group in groups:
+            if names & other_names:
+                names = names | other_names
+                group = other_group + group
             else:
-                apart.append((names, others))
-        groups = [*apart, (own, some)]
-    return [some for _, some in groups]
+                others.append((other_names, other_group))
+        groups = [*others, (names, group)]
+    return [group for _, group in groups]

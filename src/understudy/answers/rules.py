@@ -56,7 +56,7 @@ def check_rules(declared: Schema | VisitSchema | SeveralVisits) -> None:
     schema = declared.row_schema
     every = conditions(schema)
     try:
-        if not all(possible(some, Codec(schema)) for some in tied(every)):
+        if not all(possible(rules, Codec(schema)) for rules in tied(every)):
             raise ConfigError(
                 f"no row keeps all rules: {_listed(schema)} leave nothing.",
                 effect=Effect.NOTHING_CHARGED,
@@ -65,8 +65,8 @@ def check_rules(declared: Schema | VisitSchema | SeveralVisits) -> None:
             when = parse(rule.when, orders=True) if rule.when else None
             if when is None:
                 continue
-            together = next(some for some in tied([when, *every]) if when in some)
-            if not possible(together, Codec(schema)):
+            group = next(rules for rules in tied([when, *every]) if when in rules)
+            if not possible(group, Codec(schema)):
                 raise ConfigError(
                     f"rules contradict each other: with {_listed(schema)} no row can "
                     f'meet "{rule.when}".',
@@ -91,19 +91,19 @@ def with_rules(schema: AnySchema, more: Iterable[Any] = ()) -> AnySchema:
 
 
 def all_keep(
-    schema: Schema, frame: pd.DataFrame, *, together: bool = True
+    schema: Schema, frame: pd.DataFrame, *, across_rows: bool = True
 ) -> NDArray[np.bool_]:
     """Which rows keep all rules; of rows that may not be alike the first, if they are
-    looked at `together`.
+    looked at `across_rows`.
     """
     declared = {column.name: column for column in schema.columns}
-    kept = np.ones(len(frame), dtype=np.bool_)
+    keeps = np.ones(len(frame), dtype=np.bool_)
     for rule in sorted(schema.rules, key=lambda rule: bool(rule.unique)):
         if not rule.unique:
-            kept &= rule.rows_that_keep(frame, declared)
-        elif together:
-            kept[kept] = rule.rows_that_keep(frame[kept], declared)
-    return kept
+            keeps &= rule.rows_that_keep(frame, declared)
+        elif across_rows:
+            keeps[keeps] = rule.rows_that_keep(frame[keeps], declared)
+    return keeps
 
 
 def keeping(
@@ -114,46 +114,44 @@ def keeping(
     """
     not_negative(n=n)
     _check_room(n, schema)
-    found = draw(n)
-    tried = n
-    asked = n
-    said = found.attrs
-    found = found[all_keep(schema, found)]
-    while len(found) < n:
-        share = len(found) / tried
-        if tried >= MOST_DRAWS or (tried >= _FIRST and share * MOST_DRAWS < n / 2):
+    rows = draw(n)
+    n_tried = n
+    attributes = rows.attrs
+    rows = rows[all_keep(schema, rows)]
+    while len(rows) < n:
+        share = len(rows) / n_tried
+        if n_tried >= MOST_DRAWS or (n_tried >= _FIRST and share * MOST_DRAWS < n / 2):
             raise ConfigError(
-                f"{len(found):,} of {tried:,} draws keep the rules {_listed(schema)}: "
+                f"{len(rows):,} of {n_tried:,} draws keep the rules {_listed(schema)}: "
                 f"{n:,} rows would take too long.",
                 effect=Effect.NOTHING_SAMPLED,
             )
-        asked = min(
-            _AT_ONCE,
-            max(64, _FIRST if not share else math.ceil(1.1 * (n - len(found)) / share)),
-        )
-        both = pd.concat([found, draw(asked)], ignore_index=True)
-        found = both[all_keep(schema, both)]
-        tried = tried + asked
-    found = found.iloc[:n].reset_index(drop=True)
-    found.attrs |= said | {"kept": 1.0 if tried == n else len(found) / tried}
-    return found
+        n_draws = math.ceil(1.1 * (n - len(rows)) / share) if share else _FIRST
+        n_draws = min(_AT_ONCE, max(64, n_draws))
+        rows = pd.concat([rows, draw(n_draws)], ignore_index=True)
+        rows = rows[all_keep(schema, rows)]
+        n_tried = n_tried + n_draws
+    rows = rows.iloc[:n].reset_index(drop=True)
+    kept_share = 1.0 if n_tried == n else len(rows) / n_tried
+    rows.attrs |= attributes | {"kept": kept_share}
+    return rows
 
 
 def refilled(
     schema: Schema,
     filled: pd.DataFrame,
-    again: Callable[[NDArray[np.int64]], pd.DataFrame],
+    refill: Callable[[NDArray[np.int64]], pd.DataFrame],
     *,
     must: bool = True,
 ) -> pd.DataFrame:
-    """Rows that were filled, those that break a rule filled `again`; in vain →
+    """Rows that were filled, those that break a rule filled by `refill`; in vain →
     ConfigError, unless it `must` not be.
     """
     for _ in range(_TRIES):
-        wrong = np.flatnonzero(~all_keep(schema, filled, together=False))
+        wrong = np.flatnonzero(~all_keep(schema, filled, across_rows=False))
         if not len(wrong):
             return filled
-        other = again(wrong)
+        other = refill(wrong)
         changed = filled.copy()
         for name in changed.columns:
             column = changed[name].copy()
@@ -194,8 +192,8 @@ def _values(column: Column) -> float:
 
 
 def _listed(schema: Schema) -> str:
-    said: Sequence[str] = [f'"{rule}"' for rule in schema.rules]
-    return ", ".join(said[:4]) + (", …" if len(said) > 4 else "")
+    quoted: Sequence[str] = [f'"{rule}"' for rule in schema.rules]
+    return ", ".join(quoted[:4]) + (", …" if len(quoted) > 4 else "")
 
 
 # Whether there is such a row
@@ -216,16 +214,23 @@ def _has_row(box: Box, orders: Orders, pieces: Pieced, levels: Levels) -> bool:
     """Whether a row of the box keeps the orders that are so, and breaks those that are
     not.
     """
-    allowed = {j: box.get(j, np.ones(len(own.level))) > 0 for j, own in pieces.items()}
-    both = {order: pair_of(order, levels.schema) for order in orders}
-    needed = {j for order, is_so in orders.items() if not is_so for j in both[order]}
+    allowed = {
+        j: box.get(j, np.ones(len(column_pieces.level))) > 0
+        for j, column_pieces in pieces.items()
+    }
+    pairs = {order: pair_of(order, levels.schema) for order in orders}
+    needed = {j for order, is_so in orders.items() if not is_so for j in pairs[order]}
     missing = {
-        j for j, own in pieces.items() if not allowed[j][: own.there].any()
+        j
+        for j, column_pieces in pieces.items()
+        if not allowed[j][: column_pieces.there].any()
     } - needed
     below: _Below = {}
     for order, is_so in orders.items():
         small, large = (
-            both[order] if (order.order in ("<", "<=")) == is_so else both[order][::-1]
+            pairs[order]
+            if (order.order in ("<", "<=")) == is_so
+            else pairs[order][::-1]
         )
         if not {small, large} & missing:  # of what is missing an order says nothing
             strict = (order.order in ("<", ">")) == is_so
@@ -233,44 +238,49 @@ def _has_row(box: Box, orders: Orders, pieces: Pieced, levels: Levels) -> bool:
     if _circle(below):
         return False
     values = {
-        j: _least(-math.inf, allowed[j], pieces[j])
+        j: _lowest_value(-math.inf, allowed[j], pieces[j])
         for j in {j for pair in below for j in pair}
     }
-    return _settled(values, below, {j: (allowed[j], pieces[j]) for j in values})
+    return _come_to_rest(values, below, {j: (allowed[j], pieces[j]) for j in values})
 
 
-def _settled(
+def _come_to_rest(
     values: dict[int, float | None],
     below: _Below,
-    each: Mapping[int, tuple[Mask, Pieces]],
+    allowed_pieces: Mapping[int, tuple[Mask, Pieces]],
 ) -> bool:
     """Whether values that rise as the orders need come to rest before a column has none
     left.
     """
-    moved = True
-    while moved:
-        moved = False
+    changed = True
+    while changed:
+        changed = False
         for (small, large), strict in below.items():
             first = values[small]
             second = values[large]
             if first is None or second is None:
                 return False
-            least = (
-                math.floor(first) + 1 if strict and _whole(each[large][1]) else first
+            minimum = (
+                math.floor(first) + 1
+                if strict and _whole(allowed_pieces[large][1])
+                else first
             )
-            if second < least:
-                values[large], moved = _least(least, *each[large]), True
+            if second < minimum:
+                values[large], changed = (
+                    _lowest_value(minimum, *allowed_pieces[large]),
+                    True,
+                )
     return None not in values.values()
 
 
-def _least(bound: float, allowed: Mask, pieces: Pieces) -> float | None:
+def _lowest_value(bound: float, allowed: Mask, pieces: Pieces) -> float | None:
     """The least value of the pieces that are allowed, from a bound on."""
     begins = np.arange(pieces.there) if pieces.edges is None else pieces.edges[:-1]
     ends = begins + 1 if pieces.edges is None else pieces.edges[1:]
     if _whole(pieces) and bound > -math.inf:
         bound = math.ceil(bound)
-    found = np.flatnonzero(allowed[: pieces.there] & (ends > bound))
-    return max(float(begins[found[0]]), bound) if len(found) else None
+    indices = np.flatnonzero(allowed[: pieces.there] & (ends > bound))
+    return max(float(begins[indices[0]]), bound) if len(indices) else None
 
 
 def _whole(pieces: Pieces) -> bool:

@@ -90,14 +90,13 @@ class Mixture:
 
     def plus(self, other: "Mixture") -> "Mixture":
         """The sum of two independent numbers."""
-        one = self.merged(_PARTS)
-        two = other.merged(_PARTS)
-        weight = np.multiply.outer(one.weight, two.weight).ravel()
-        mean, variance = (
-            np.add.outer(*own).ravel()
-            for own in ((one.mean, two.mean), (one.variance, two.variance))
+        left = self.merged(_PARTS)
+        right = other.merged(_PARTS)
+        return Mixture(
+            np.multiply.outer(left.weight, right.weight).ravel(),
+            np.add.outer(left.mean, right.mean).ravel(),
+            np.add.outer(left.variance, right.variance).ravel(),
         )
-        return Mixture(weight, mean, variance)
 
     def merged(self, parts: int) -> "Mixture":
         """At most so many parts of about equal weight, with the same mean and variance
@@ -110,28 +109,30 @@ class Mixture:
         middle_of_part = np.cumsum(weight) - weight / 2
         group = np.minimum((parts * middle_of_part).astype(np.int64), parts - 1)
         merged_weight = np.bincount(group, weight, parts).astype(np.float64)
-        there = merged_weight > 0
-        divisor = np.where(there, merged_weight, 1.0)
+        occupied = merged_weight > 0
+        divisor = np.where(occupied, merged_weight, 1.0)
         merged_mean = np.bincount(group, weight * mean, parts) / divisor
-        apart = variance + (mean - merged_mean[group]) ** 2
-        merged_variance = np.bincount(group, weight * apart, parts) / divisor
-        return Mixture(merged_weight[there], merged_mean[there], merged_variance[there])
+        square = variance + (mean - merged_mean[group]) ** 2
+        merged_variance = np.bincount(group, weight * square, parts) / divisor
+        return Mixture(
+            merged_weight[occupied], merged_mean[occupied], merged_variance[occupied]
+        )
 
     def quantile(self, probability: float) -> float:
         """Where so much of the mixture lies below, by bisection."""
         from scipy.special import ndtr  # which few answers need
 
-        few = self.merged(_FEW_PARTS)
-        deviation = np.sqrt(np.maximum(few.variance, 0.0))
+        coarse = self.merged(_FEW_PARTS)
+        deviation = np.sqrt(np.maximum(coarse.variance, 0.0))
         far = 10 * deviation + _TINY
         divisor = np.maximum(deviation, 1e-300)
-        low = float((few.mean - far).min())
-        high = float((few.mean + far).max())
+        low = float((coarse.mean - far).min())
+        high = float((coarse.mean + far).max())
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            apart = middle - few.mean
+            apart = middle - coarse.mean
             below = np.where(deviation > 0, ndtr(apart / divisor), apart >= 0)
-            if float(few.weight @ below) < probability:
+            if float(coarse.weight @ below) < probability:
                 low = middle
             else:
                 high = middle
@@ -186,29 +187,29 @@ class LevelMeans:
 
 
 def level_means(
-    release: Release, place: int, values: Numbers, found: Noisy
+    release: Release, position: int, values: Numbers, released: Noisy
 ) -> LevelMeans:
-    """The mean of each level's people that were `found`; `values` stand for levels
+    """The mean of each level's people that were `released`; `values` stand for levels
     otherwise.
     """
-    nodes = release.nodes(place)
-    every = release.joint([place])
+    nodes = release.nodes(position)
+    every = release.joint([position])
     if nodes is None or every is None:
         return LevelMeans(values, np.zeros_like(values))
     size = len(values)
-    column = _Column.from_release(release, place, every.first(size), nodes)
-    some = found.first(size)
-    is_everybody = np.array_equal(some.counts, every.counts[:size])
-    made = LevelMeans(values.copy(), column.variance_inside(values, some))
+    column = _Column.from_release(release, position, every.first(size), nodes)
+    chosen = released.first(size)
+    is_everybody = np.array_equal(chosen.counts, every.counts[:size])
+    means = LevelMeans(values.copy(), column.variance_inside(values, chosen))
     tails = {
-        size - 1: column.last_level(some, is_everybody),
-        0: column.mirrored().last_level(some.reversed(), is_everybody),
+        size - 1: column.last_level(chosen, is_everybody),
+        0: column.mirrored().last_level(chosen.reversed(), is_everybody),
     }
     for level, tail in tails.items():
         if tail is not None:
-            made.tails[level] = tail if level else tail.mirrored()
-            made.mean[level] = made.tails[level].middle
-    return made
+            means.tails[level] = tail if level else tail.mirrored()
+            means.mean[level] = means.tails[level].middle
+    return means
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,15 +231,15 @@ class _Column:
 
     @classmethod
     def from_release(
-        cls, release: Release, place: int, people: Noisy, nodes: Nodes
+        cls, release: Release, position: int, people: Noisy, nodes: Nodes
     ) -> "_Column":
         begin, _, counted = nodes
-        pieces = release.levels.pieces(place)
+        pieces = release.levels.pieces(position)
         low, high = number_bounds(pieces)
         bound = float(low[0]), float(high[-1])
         # a column that was found on one side of zero is taken to stay there
-        if release.has_found_bounds(place):
-            column = release.levels.schema.columns[place]
+        if release.has_found_bounds(position):
+            column = release.levels.schema.columns[position]
             assert isinstance(column, Integer | Real)
             lower = -math.inf if column.low < 0 else min(bound[0], 0.0)
             upper = math.inf if column.high > 0 else max(bound[1], 0.0)
@@ -293,8 +294,8 @@ class _Column:
         spread = np.maximum(np.bincount(self.level, square, size) - values**2, 0)
         level_of_node = self.level[self.node_edges[:-1]]
         noise = np.bincount(level_of_node, self.nodes.variance, size) / self.counts**2
-        drawn = np.maximum(1 / np.maximum(some.counts, 1.0) - 1 / self.counts, 0)
-        return np.asarray(spread * np.minimum(noise + drawn, 1))
+        sampling = np.maximum(1 / np.maximum(some.counts, 1.0) - 1 / self.counts, 0)
+        return np.asarray(spread * np.minimum(noise + sampling, 1))
 
     def atoms(self) -> Numbers:
         """The people of each cell that stands out of the noise and of the next cells
@@ -346,22 +347,22 @@ class _Column:
             [edges[start:-1], self.low[self.node_edges[inside]], [self.bound[1]]]
         )
         share = in_level / self.counts
-        own = (
+        chosen_levels = (
             None
             if is_everybody
             else some.part(slice(start, None)).times(1 - share[start:])
         )
-        tail = tail_beyond(Tail(bin_edges, levels, nodes), own)
+        tail = tail_beyond(Tail(bin_edges, levels, nodes), chosen_levels)
         if not in_level[-1]:
             return tail
         middle = float(atoms[last] @ (self.low + self.high)[last]) / (2 * in_level[-1])
         part = float(some.counts[-1]) / self.counts[-1]
-        many = float((atoms[last] > 0).sum())
+        n_atoms = float((atoms[last] > 0).sum())
         return replace(
             tail,
             atoms=part * in_level[-1],
             atoms_mean=middle,
-            atoms_variance=part**2 * many * noise,
+            atoms_variance=part**2 * n_atoms * noise,
         )
 
 
@@ -408,15 +409,15 @@ def tail_beyond(tail: Tail, some: Noisy | None = None) -> TailLevel:
         people = some
         lean = _LEANS
         leaning = [
-            _held_against(some, _shares(beyond[at_levels] ** (1 - own)), first)
-            for own in lean
+            _held_against(some, _shares(beyond[at_levels] ** (1 - values)), first)
+            for values in lean
         ]
         unlikely = (
             unlikely
-            + np.stack([own for own, _ in leaning])
+            + np.stack([values for values, _ in leaning])
             + (lean[:, None, None] / _LEAN) ** 2
         )
-        expected = np.stack([own for _, own in leaning])
+        expected = np.stack([values for _, values in leaning])
     possible = shape / (1 - lean[:, None, None]) <= _HEAVIEST
     unlikely = np.where(possible, unlikely, np.inf)
     which = np.nonzero(unlikely - unlikely.min() < _HARDLY)
@@ -430,10 +431,12 @@ def tail_beyond(tail: Tail, some: Noisy | None = None) -> TailLevel:
     less = 1 - lean[which[0]]
     law = which[1:]
     outside = (beyond[-1][law] / np.maximum(beyond[first][law], 1e-300)) ** less
-    mean, variance = _drawn(shape[law] / less, rest[first][law] / less, outside, number)
+    mean, variance = _mean_of_samples(
+        shape[law] / less, rest[first][law] / less, outside, number
+    )
     every = [
-        np.broadcast_to(own[:, None], mean.shape)
-        for own in (weight / weight.sum(), number, by_count * noise)
+        np.broadcast_to(values[:, None], mean.shape)
+        for values in (weight / weight.sum(), number, by_count * noise)
     ]
     weights, numbers, doubts = every
     return TailLevel(
@@ -458,17 +461,19 @@ def _held_against(
     """−2 log likelihood of counts whose people are drawn by these shares, whatever
     their number, and how many are expected in the bin `last` by the likeliest number.
     """
-    counts, noise = (own[:, None, None] for own in (counted.counts, counted.variance))
+    counts, noise = (
+        column[:, None, None] for column in (counted.counts, counted.variance)
+    )
     total = max(float(counted.counts[: last + 1].sum()), 1.0)
     spread = noise + total * shares + 1.0
-    heard = (shares**2 / spread).sum(0)
-    number = (shares * counts / spread).sum(0) / np.maximum(heard, _TINY)
+    information = (shares**2 / spread).sum(0)
+    number = (shares * counts / spread).sum(0) / np.maximum(information, _TINY)
     number = np.maximum(number, 1.0)
     off = ((counts - number * shares) ** 2 / spread + np.log(spread)).sum(0)
-    return off + np.log(np.maximum(heard, _TINY)), number * shares[last]
+    return off + np.log(np.maximum(information, _TINY)), number * shares[last]
 
 
-def _drawn(
+def _mean_of_samples(
     shape: Numbers, scale: Numbers, outside: Numbers, people: Numbers
 ) -> tuple[Numbers, Numbers]:
     """The mean of so many people drawn from each of these laws, of which a share lies
@@ -481,12 +486,12 @@ def _drawn(
     outside = outside[:, None]
     people = people[:, None]
     largest = outside + (1 - outside) * (1 - (1 - _RANKS) ** (1 / people))
-    most = scale / shape * (largest**-shape - 1)
+    largest_value = scale / shape * (largest**-shape - 1)
     # of the others, who have s above that of the largest
     room = np.maximum(1 - largest, _TINY)
-    one = (1 - largest ** (1 - shape)) / ((1 - shape) * room)
-    two = (1 - largest ** (1 - 2 * shape)) / ((1 - 2 * shape) * room)
-    mean = scale / shape * (one - 1)
-    variance = (scale / shape) ** 2 * np.maximum(two - one**2, 0)
+    first_moment = (1 - largest ** (1 - shape)) / ((1 - shape) * room)
+    second_moment = (1 - largest ** (1 - 2 * shape)) / ((1 - 2 * shape) * room)
+    mean = scale / shape * (first_moment - 1)
+    variance = (scale / shape) ** 2 * np.maximum(second_moment - first_moment**2, 0)
     others = people - 1
-    return (most + others * mean) / people, others * variance / people**2
+    return (largest_value + others * mean) / people, others * variance / people**2

@@ -59,7 +59,7 @@ class EventSet:
         cls, network: MixtureOfChains, boxes: Sequence[Box], pieces: Pieced
     ) -> "EventSet":
         return cls(
-            Products.of_rows(network.event_odds(), network.events).cut(pieces),
+            Products.from_rows(network.event_odds(), network.events).cut(pieces),
             boxes,
             pieces,
         )
@@ -68,37 +68,31 @@ class EventSet:
         """The logarithm of each box's probability in each state: (states of all chains,
         boxes).
         """
-        found = [self.products.inside(box) for box in self.boxes]
-        return (
-            torch.stack(found, 1)
-            if found
-            else torch.zeros(len(self.products.weight), 0)
-        )
+        if not self.boxes:
+            return torch.zeros(len(self.products.weight), 0)
+        return torch.stack([self.products.inside(box) for box in self.boxes], 1)
 
     def draw(self, state: Tensor, uniform: Uniforms) -> Codes:
         """An event of the set for each of these states, in pieces: (events,
         columns).
         """
+        blocks = self.products.probabilities
         if not len(state):
-            return np.zeros((0, len(self.products.odds)), dtype=np.int32)
+            return np.zeros((0, len(blocks)), dtype=np.int32)
         chances = self.chances()
-        widest = max(own.shape[1] for own in self.products.odds)
-        found = []
-        for some in torch.split(
-            state, max(1, _AT_ONCE // max(widest, len(self.boxes)))
-        ):
-            box = pick(chances[some], uniform(len(some))[:, None])[:, 0]
-            found.append(
-                drawn_in(
-                    self.boxes, box, [own[some] for own in self.products.odds], uniform
-                )
-            )
-        return np.concatenate(found)
+        widest = max(block.shape[1] for block in blocks)
+        chunk_size = max(1, _AT_ONCE // max(widest, len(self.boxes)))
+        parts = []
+        for chunk in torch.split(state, chunk_size):
+            box = pick(chances[chunk], uniform(len(chunk))[:, None])[:, 0]
+            rows = [block[chunk] for block in blocks]
+            parts.append(drawn_in(self.boxes, box, rows, uniform))
+        return np.concatenate(parts)
 
 
 class Walks:
-    """Walks of a network's chains in two sets, both in `kept`; `wanted`: one event at
-    least is of the first.
+    """Walks of a network's chains in two sets, both as the `rules` leave them;
+    `wanted`: one event at least is of the first.
     """
 
     def __init__(
@@ -106,37 +100,38 @@ class Walks:
         network: MixtureOfChains,
         hit: EventSet,
         miss: EventSet,
-        kept: EventSet,
+        rules: EventSet,
         wanted: bool,
     ) -> None:
-        self.first, onward = (part.detach().cpu().double() for part in network.chain())
-        self.onward = onward
+        first, onward = network.chain()
+        self.first = first.detach().cpu().double()
+        self.onward = onward.detach().cpu().double()
         self.states = network.states
         self.wanted = wanted
         shape = (network.chains, network.states)
-        left = kept.chances().exp().sum(1).clamp(min=_TINY)
-        self.hit, self.miss = (
-            (own.chances().exp().sum(1) / left).view(shape) for own in (hit, miss)
-        )
+        rules_chance = rules.chances().exp().sum(1).clamp(min=_TINY)
+        self.hit = (hit.chances().exp().sum(1) / rules_chance).view(shape)
+        self.miss = (miss.chances().exp().sum(1) / rules_chance).view(shape)
         every = [torch.ones(shape).double()]
         need = [torch.full(shape, float(not wanted)).double()]
         for _ in range(1, network.longest):
-            here = self.hit * every[-1]
-            later = self.miss * need[-1]
-            need.append((onward @ (here + later)[:, :, None])[:, :, 0])
-            every.append(
-                (onward @ ((self.hit + self.miss) * every[-1])[:, :, None])[:, :, 0]
-            )
+            through_hit = self.hit * every[-1]
+            through_miss = self.miss * need[-1]
+            need.append(self._step_back(through_hit + through_miss))
+            every.append(self._step_back((self.hit + self.miss) * every[-1]))
         # (longest, chains, states)
         self.every = torch.stack(every)
         self.need = torch.stack(need)
 
+    def _step_back(self, chance: Tensor) -> Tensor:
+        """The chance of what follows, one event earlier: (chains, states)."""
+        return (self.onward @ chance[:, :, None])[:, :, 0]
+
     def numbers(self) -> Tensor:
         """How likely so many events are as wanted: (longest + 1, chains)."""
         some = (self.first * (self.hit * self.every + self.miss * self.need)).sum(2)
-        return torch.cat(
-            (torch.full((1, len(self.first)), float(not self.wanted)).double(), some)
-        )
+        none = torch.full((1, len(self.first)), float(not self.wanted)).double()
+        return torch.cat((none, some))
 
     def draw(
         self, chain: Tensor, number: Tensor, uniform: Uniforms
@@ -144,39 +139,32 @@ class Walks:
         """The state of every event, chain · states + state, and whether it is a hit;
         person by person, in order.
         """
-        begin = number.cumsum(0) - number
-        states, hits = (
-            torch.empty(int(number.sum()), dtype=kind)
-            for kind in (torch.int64, torch.bool)
-        )
-        going = torch.arange(len(chain))
-        odds = self.first[chain]
+        starts = number.cumsum(0) - number
+        n_events = int(number.sum())
+        states = torch.empty(n_events, dtype=torch.int64)
+        hits = torch.empty(n_events, dtype=torch.bool)
+        active = torch.arange(len(chain))
+        state_weights = self.first[chain]
         met = torch.full((len(chain),), not self.wanted)
         for step in range(int(number.max()) if len(number) else 0):
-            stays = number[going] > step
-            going = going[stays]
-            odds = odds[stays]
-            own = chain[going]
-            left = number[going] - step - 1
-            later = torch.where(
-                met[going, None], self.every[left, own], self.need[left, own]
-            )
-            both = torch.cat(
-                (
-                    odds * self.hit[own] * self.every[left, own],
-                    odds * self.miss[own] * later,
-                ),
-                1,
-            )
-            drawn = invert(both, uniform(len(going)))
-            state = drawn % self.states
-            hit = drawn < self.states
-            met[going] |= hit
-            states[begin[going] + step], hits[begin[going] + step] = (
-                own * self.states + state,
-                hit,
-            )
-            odds = self.onward[own, state]
+            stays = number[active] > step
+            active = active[stays]
+            state_weights = state_weights[stays]
+            chains = chain[active]
+            remaining = number[active] - step - 1
+            every = self.every[remaining, chains]
+            need = self.need[remaining, chains]
+            later = torch.where(met[active, None], every, need)
+            hit_weights = state_weights * self.hit[chains] * every
+            miss_weights = state_weights * self.miss[chains] * later
+            joint = torch.cat((hit_weights, miss_weights), 1)
+            outcome = invert(joint, uniform(len(active)))
+            state = outcome % self.states
+            hit = outcome < self.states
+            met[active] |= hit
+            states[starts[active] + step] = chains * self.states + state
+            hits[starts[active] + step] = hit
+            state_weights = self.onward[chains, state]
         return states, hits
 
 
@@ -184,13 +172,13 @@ def kinds_of(network: Network) -> Products:
     """Kinds of people as weighted products of their columns, and of one more column
     that says which kind it is.
     """
-    which = torch.eye(network.kinds, dtype=torch.float64)
-    found = Products(
-        torch.full((network.kinds,), 1 / network.kinds, dtype=torch.float64), (which,)
-    )
+    number = torch.eye(network.kinds, dtype=torch.float64)
+    weight = torch.full((network.kinds,), 1 / network.kinds, dtype=torch.float64)
+    kinds = Products(weight, (number,))
     for member in network.each:
-        found = _with_columns(found, member)
-    return Products(found.weight, (*found.odds[1:], found.odds[0]))
+        kinds = _with_columns(kinds, member)
+    number, *columns = kinds.probabilities
+    return Products(kinds.weight, (*columns, number))
 
 
 def each_given(
@@ -203,37 +191,39 @@ def each_given(
     inside = torch.zeros(len(products.weight)).double()
     for box in boxes:
         inside += cut.inside(box).exp()
-    left = (products.weight * inside).view(-1, kinds).sum(0) * kinds  # (kinds,)
-    weight = products.weight.view(-1, kinds) / left.clamp(min=_TINY)
-    return Products(weight.flatten(), products.odds)
+    kind_chance = (products.weight * inside).view(-1, kinds).sum(0) * kinds  # (kinds,)
+    weight = products.weight.view(-1, kinds) / kind_chance.clamp(min=_TINY)
+    return Products(weight.flatten(), products.probabilities)
 
 
 def _with_columns(kinds: Products, member: MixtureOfChains) -> Products:
     """The same with one member's columns, two products in place of one where its events
     have an order.
     """
-    own, number = (part.detach().cpu().double() for part in member.person_odds())
-    times = len(kinds.weight) // len(own)  # products of each kind so far
-    own = own.repeat(times, 1)
-    number = number.repeat(times, 1)
-    blocks = torch.split(own, list(member.people[:-1]), 1)
+    columns, number = (part.detach().cpu().double() for part in member.person_odds())
+    repeats = len(kinds.weight) // len(columns)  # products of each kind so far
+    columns = columns.repeat(repeats, 1)
+    number = number.repeat(repeats, 1)
+    blocks = torch.split(columns, list(member.people[:-1]), 1)
     if not member.ordered:
-        return Products(kinds.weight, (*kinds.odds, *blocks, number))
-    none = number[:, :1]
+        return Products(kinds.weight, (*kinds.probabilities, *blocks, number))
+    n = len(columns)
+    # people with events, and people without: the last columns tell them apart
+    none = number[:, 0]
     some = functional.pad(number[:, 1:], (1, 0))
-    missing = functional.one_hot(
-        torch.tensor(member.people[-2] - 1), member.people[-2]
-    ).double()
-    nothing = functional.one_hot(torch.tensor(0), member.people[-1]).double()
-    weight = torch.cat((kinds.weight * (1 - none[:, 0]), kinds.weight * none[:, 0]))
-    odds = [torch.cat((block, block)) for block in (*kinds.odds, *blocks[:-1])]
-    odds.append(torch.cat((blocks[-1], missing.expand(len(own), -1))))
-    odds.append(
-        torch.cat(
-            (
-                some / some.sum(1, keepdim=True).clamp(min=_TINY),
-                nothing.expand(len(own), -1),
-            )
-        )
+    some = some / some.sum(1, keepdim=True).clamp(min=_TINY)
+    missing = _one_hot(member.people[-2] - 1, member.people[-2]).expand(n, -1)
+    nothing = _one_hot(0, member.people[-1]).expand(n, -1)
+    shared = [*kinds.probabilities, *blocks[:-1]]
+    return Products(
+        torch.cat((kinds.weight * (1 - none), kinds.weight * none)),
+        (
+            *(torch.cat((block, block)) for block in shared),
+            torch.cat((blocks[-1], missing)),
+            torch.cat((some, nothing)),
+        ),
     )
-    return Products(weight, tuple(odds))
+
+
+def _one_hot(level: int, size: int) -> Tensor:
+    return functional.one_hot(torch.tensor(level), size).double()
