@@ -65,11 +65,12 @@ def read_arrays(
     if not isinstance(source, str | Path):
         return None
     path = Path(source)
-    known = (*_NUMPY, _ZARR, *_PICTURES)
+    suffixes = (*_NUMPY, _ZARR, *_PICTURES)
     if path.suffix in _NUMPY:
         return _part(path, schema, name)
     if path.suffix != _ZARR and not (
-        path.is_dir() and any(one.suffix.lower() in known for one in path.rglob("*"))
+        path.is_dir()
+        and any(file.suffix.lower() in suffixes for file in path.rglob("*"))
     ):
         return None
     opened = ArrayFolder([*_batches(path, schema)], schema, name or path.name)
@@ -80,45 +81,53 @@ def _batches(path: Path, schema: S) -> Iterator[Callable[[], ArrayTable[S]]]:
     """One for each file, and of what is read where it is cut, for as many whole people
     as may be held.
     """
-    own = (
+    paths = (
         [path]
         if path.suffix == _ZARR
-        else sorted(one for one in path.iterdir() if not one.name.startswith("."))
+        else sorted(file for file in path.iterdir() if not file.name.startswith("."))
     )
-    if not own or any(one.suffix not in (*_NUMPY, _ZARR) for one in own):
+    if not paths or any(file.suffix not in (*_NUMPY, _ZARR) for file in paths):
         yield from _cut(_pictures_in(path, schema), schema, path)
         return
-    for one in own:
-        if one.suffix == _ZARR:
-            yield from _cut(rows_in(one, schema), schema, one)
+    for file in paths:
+        if file.suffix == _ZARR:
+            yield from _cut(rows_in(file, schema), schema, file)
         else:
-            yield partial(_part, one, schema)
+            yield partial(_part, file, schema)
 
 
 def _cut(rows: Rows, schema: S, path: Path) -> Iterator[Callable[[], ArrayTable[S]]]:
-    values, beside = rows
-    many = values.shape[0]
-    most = max(1, files.LONG // math.prod(schema.shape))
+    values, other_arrays = rows
+    n_rows = values.shape[0]
+    max_rows = max(1, files.LONG // math.prod(schema.shape))
     # its shape and type, before all is read
     schema.scaled(np.empty((0, *values.shape[1:]), values.dtype), path.name)
-    other = [key for key, one in beside.items() if one.shape != (many,)]
-    if other:
+    mismatched = [
+        key
+        for key, values_of_key in other_arrays.items()
+        if values_of_key.shape != (n_rows,)
+    ]
+    if mismatched:
         raise SchemaError(
-            f'{path.name}: {many:,} rows need as many values of "{other[0]}".',
+            f'{path.name}: {n_rows:,} rows need as many values of "{mismatched[0]}".',
             effect=Effect.NOTHING_READ,
         )
     with _reading(path):
-        who = np.arange(many) if schema.person is None else beside[schema.person][:]
-    new = np.append(0, np.flatnonzero(who[1:] != who[:-1]) + 1)
+        people = (
+            np.arange(n_rows)
+            if schema.person is None
+            else other_arrays[schema.person][:]
+        )
+    new = np.append(0, np.flatnonzero(people[1:] != people[:-1]) + 1)
     # the first person in each stretch of so many rows
-    starts = new[np.unique(new // most, return_index=True)[1]]
-    for start, stop in pairwise([*starts.tolist(), many]):
-        at = (
+    starts = new[np.unique(new // max_rows, return_index=True)[1]]
+    for start, stop in pairwise([*starts.tolist(), n_rows]):
+        title = (
             path.name
-            if stop - start == many
+            if stop - start == n_rows
             else f"{path.name} from row {start + 1:,} on"
         )
-        yield partial(_part, path, schema, at, rows, slice(start, stop))
+        yield partial(_part, path, schema, title, rows, slice(start, stop))
 
 
 def _part(
@@ -128,15 +137,15 @@ def _part(
     rows: Rows | None = None,
     some: slice = slice(None),
 ) -> ArrayTable[S]:
-    held, others = rows or rows_in(path, schema)
+    all_values, others = rows or rows_in(path, schema)
     with _reading(path):
-        values = held[some]
-        beside = {key: one[some] for key, one in others.items()}
-    for key, one in beside.items():
+        values = all_values[some]
+        chosen = {key: array[some] for key, array in others.items()}
+    for key, array in chosen.items():
         # texts, as pandas has them
-        beside[key] = one.astype(object) if one.dtype.kind == "T" else one
+        chosen[key] = array.astype(object) if array.dtype.kind == "T" else array
     return ArrayTable.from_array(
-        values, schema, beside.get(schema.person or ""), name or path.name, beside
+        values, schema, chosen.get(schema.person or ""), name or path.name, chosen
     )
 
 
@@ -177,28 +186,28 @@ def rows_in(path: Path, schema: ArraySchema, *more: str) -> Rows:
             None, (schema.person, *(target.name for target in schema.targets), *more)
         )
     ]
-    beside: dict[str, Any] = {name: arrays.pop(name, None) for name in names}
+    wanted: dict[str, Any] = {name: arrays.pop(name, None) for name in names}
     values = arrays.get(
         schema.array, next(iter(arrays.values())) if len(arrays) == 1 else None
     )
     missing = [
-        key for key, array in ({schema.array: values} | beside).items() if array is None
+        key for key, array in ({schema.array: values} | wanted).items() if array is None
     ]
     if missing:
         raise SchemaError(
             f'{path.name} holds no array "{missing[0]}".', effect=Effect.NOTHING_READ
         )
-    return values, beside
+    return values, wanted
 
 
 def _numpy(path: Path) -> dict[str, Any]:
     if zipfile.is_zipfile(path):
         _require_bounded(path)
-    found = np.load(path, allow_pickle=False)
-    if isinstance(found, np.ndarray):
-        return {"": np.atleast_1d(found)}
-    with found:
-        return {name: np.atleast_1d(array) for name, array in found.items()}
+    loaded = np.load(path, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        return {"": np.atleast_1d(loaded)}
+    with loaded:
+        return {name: np.atleast_1d(array) for name, array in loaded.items()}
 
 
 def _require_bounded(path: Path) -> None:
@@ -221,11 +230,11 @@ def _require_bounded(path: Path) -> None:
                     effect=Effect.NOTHING_READ,
                 )
             total += member.file_size
-    most = max(_UNPACKED, _PACKED * path.stat().st_size)
-    if total > most:
+    limit = max(_UNPACKED, _PACKED * path.stat().st_size)
+    if total > limit:
         raise SchemaError(
             f"{path.name}: its arrays unpack to {total:,} bytes, and a file of its "
-            f"size may have {most:,}. Write them "
+            f"size may have {limit:,}. Write them "
             "as .npy, or in several files.",
             effect=Effect.NOTHING_READ,
         )
@@ -267,11 +276,11 @@ def beside_readers(schema: ArraySchema) -> dict[str, Reader]:
 
 def _pictures_in(folder: Path, schema: ArraySchema) -> Rows:
     """In the order of their names, or in that of the list person after person."""
-    paths = [one.relative_to(folder) for one in folder.rglob("*") if one.is_file()]
+    paths = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     names = sorted(
-        one.as_posix()
-        for one in paths
-        if not any(part.startswith(".") for part in one.parts)
+        path.as_posix()
+        for path in paths
+        if not any(part.startswith(".") for part in path.parts)
     )
     pictures = [name for name in names if name != _LIST]
     if (
@@ -303,7 +312,7 @@ def _pictures_in(folder: Path, schema: ArraySchema) -> Rows:
         np.argsort(pd.factorize(cells[schema.person or _FILE])[0], kind="stable")
     ]
     files_of = _Pictures(folder, [*cells.pop(_FILE)], (len(cells), *schema.shape))
-    return files_of, {str(name): own.to_numpy() for name, own in cells.items()}
+    return files_of, {str(name): cell.to_numpy() for name, cell in cells.items()}
 
 
 @dataclass(frozen=True)

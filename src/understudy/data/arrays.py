@@ -138,20 +138,21 @@ class ArraySchema(Document):
         """
         array, (low, high) = np.asarray(values), self.bounds
         if array.shape[1:] != self.shape:
-            by, here = (
+            declared_shape, found_place = (
                 " × ".join(map(str, size)) or "one value"
                 for size in (self.shape, array.shape[1:])
             )
             raise SchemaError(
-                f"{source}: rows are of the shape {by} by the schema, and here {here}.",
+                f"{source}: rows are of the shape {declared_shape} by the schema, and "
+                f"here {found_place}.",
                 effect=Effect.NOTHING_READ,
             )
         if array.dtype.kind not in "biuf":
-            said = {"U": "text", "O": "objects", "c": "complex"}.get(
+            described = {"U": "text", "O": "objects", "c": "complex"}.get(
                 array.dtype.kind, str(array.dtype)
             )
             raise SchemaError(
-                f"{source}: values are {said}, and not real numbers.",
+                f"{source}: values are {described}, and not real numbers.",
                 effect=Effect.NOTHING_READ,
             )
         out = np.empty(array.shape, dtype=np.float32)
@@ -161,20 +162,20 @@ class ArraySchema(Document):
                 part = array[start : start + rows].astype(np.float64)
             inside = (part >= low) & (part <= high)
             if not inside.all():
-                row, *at = map(
+                row, *position = map(
                     int, np.unravel_index(int((~inside).argmax()), part.shape)
                 )
-                value = float(part[row, *at])
-                least, most = (
-                    float(np.broadcast_to(bound, self.shape)[*at])
+                value = float(part[row, *position])
+                lowest, highest = (
+                    float(np.broadcast_to(bound, self.shape)[*position])
                     for bound in (low, high)
                 )
-                wrong = f"is outside the declared {least:g} to {most:g}"
+                problem = f"is outside the declared {lowest:g} to {highest:g}"
                 if math.isnan(value):
-                    wrong = "is not a number: fill gaps in, or leave the row out"
-                here = self.where((start + row, *at), f"value {value:g}")
+                    problem = "is not a number: fill gaps in, or leave the row out"
+                found_place = self.where((start + row, *position), f"value {value:g}")
                 raise SchemaError(
-                    f"{source}, {here} {wrong}.", effect=Effect.NOTHING_READ_FURTHER
+                    f"{source}, {found_place} {problem}.", effect=Effect.NOTHING_READ_FURTHER
                 )
             out[start : start + rows] = np.clip((part - low) / (high - low), 0, 1)
         return out
@@ -247,16 +248,18 @@ class ArraySchema(Document):
     def label_sizes(self) -> tuple[int, ...]:
         return tuple(column.levels for column in self.targets)
 
-    def codes_of(self, places: Codes, label: str) -> Codes:
+    def codes_of(self, combinations: Codes, label: str) -> Codes:
         """The places among the classes of this column, of places among all
         combinations. SchemaError of no column.
         """
         names = [column.name for column in self.targets]
         if label not in names:
-            said = " and ".join(names) or "no column"
-            raise SchemaError(f'the classes are of {said}: there is no "{label}".')
+            column_names = " and ".join(names) or "no column"
+            raise SchemaError(
+                f'the classes are of {column_names}: there is no "{label}".'
+            )
         return np.asarray(
-            np.unravel_index(places, self.label_sizes)[names.index(label)],
+            np.unravel_index(combinations, self.label_sizes)[names.index(label)],
             dtype=np.int64,
         )
 
@@ -268,23 +271,25 @@ class ArraySchema(Document):
             np.ravel_multi_index(tuple(codes), self.label_sizes), dtype=np.int64
         )
 
-    def class_table(self, places: Codes) -> dict[str, NDArray[Any]]:
+    def class_table(self, combinations: Codes) -> dict[str, NDArray[Any]]:
         """The classes themselves, by column, of places among all combinations."""
-        found = {}
+        classes = {}
         for column in self.targets:
             kind = object if isinstance(column.categories[0], str) else None
-            found[column.name] = np.asarray(column.categories, dtype=kind)[
-                self.codes_of(places, column.name)
+            classes[column.name] = np.asarray(column.categories, dtype=kind)[
+                self.codes_of(combinations, column.name)
             ]
-        return found
+        return classes
 
-    def class_places(self, given: Given, rows: int, source: str) -> Codes | None:
+    def class_places(self, values_given: Given, rows: int, source: str) -> Codes | None:
         """The places among all combinations of the classes of so many rows, (rows,);
         None where none are declared.
         """
         if not self.targets:
             return None
-        by_name: Any = given if isinstance(given, Mapping | pd.DataFrame) else None
+        by_name: Any = (
+            values_given if isinstance(values_given, Mapping | pd.DataFrame) else None
+        )
         if len(self.targets) > 1 and by_name is None:
             names = '", "'.join(column.name for column in self.targets)
             raise SchemaError(
@@ -293,14 +298,14 @@ class ArraySchema(Document):
             )
         codes = []
         for column in self.targets:
-            found = (
+            column_values = (
                 by_name.get(column.name, [])
                 if by_name is not None
                 else []
-                if given is None
-                else given
+                if values_given is None
+                else values_given
             )
-            values: NDArray[Any] = np.asarray(found)
+            values: NDArray[Any] = np.asarray(column_values)
             if values.shape != (rows,):
                 raise SchemaError(
                     f'{source}: {rows:,} rows need as many values of "{column.name}", '
@@ -332,10 +337,12 @@ def _class_column(label: object, classes: object) -> Categorical | None:
 def _columns(labels: Declared) -> tuple[Categorical, ...]:
     """Columns as they are, or as names with a list of classes each."""
     if isinstance(labels, Mapping):
-        found = [_class_column(name, classes) for name, classes in labels.items()]
-        return tuple(column for column in found if column is not None)
+        class_columns = [
+            _class_column(name, classes) for name, classes in labels.items()
+        ]
+        return tuple(column for column in class_columns if column is not None)
     if not isinstance(labels, tuple | list) or not all(
-        isinstance(one, Categorical) for one in labels
+        isinstance(column, Categorical) for column in labels
     ):
         raise SchemaError(
             "labels are names of columns, each with a list of its classes, not "
@@ -409,13 +416,13 @@ class ArrayTable(Generic[S]):
         return self.schema.codes_of(self.classes, label)
 
     def take(self, people: ArrayLike) -> Self:
-        who = np.asarray(people)
-        starts, at = taken(self.starts, who)
-        classes = None if self.classes is None else self.classes[at]
+        indices = np.asarray(people)
+        starts, row_indices = taken(self.starts, indices)
+        classes = None if self.classes is None else self.classes[row_indices]
         return replace(
             self,
-            values=self.values[at],
-            ids=self.ids[who],
+            values=self.values[row_indices],
+            ids=self.ids[indices],
             starts=starts,
             classes=classes,
         )

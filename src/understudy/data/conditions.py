@@ -125,12 +125,12 @@ def parse(text: str, *, orders: bool = False) -> Condition:
 
 def columns(condition: Condition) -> tuple[str, ...]:
     """The columns that a condition speaks of, in the order of their first mention."""
-    said = tests(condition)
+    condition_tests = tests(condition)
     names = [
         (test.column, test.other) if isinstance(test, Order) else (test.column,)
-        for test in said
+        for test in condition_tests
     ]
-    return tuple(dict.fromkeys(name for both in names for name in both))
+    return tuple(dict.fromkeys(name for test_names in names for name in test_names))
 
 
 def tests(condition: Condition) -> list[Test | Order]:
@@ -148,40 +148,46 @@ class _Token(NamedTuple):
 
 
 def _tokens(text: str) -> list[_Token]:
-    found = []
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
+    tokens = []
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
         if match is None:
-            _refuse(text, at, f"{text[at]!r} has no meaning here")
+            _refuse(text, position, f"{text[position]!r} has no meaning here")
         kind = match.lastgroup or ""
-        said = match.group()
+        text_of_token = match.group()
         if kind != "space":
-            found.append(_token(text, kind, said, at))
-        at = match.end()
-    return [*found, _Token("end", "", at)]
+            tokens.append(_token(text, kind, text_of_token, position))
+        position = match.end()
+    return [*tokens, _Token("end", "", position)]
 
 
-def _token(text: str, kind: str, said: str, at: int) -> _Token:
+def _token(text: str, kind: str, text_of_token: str, position: int) -> _Token:
     if kind in ("text", "column"):
-        inner = said[1:-1].replace(said[0] * 2, said[0])
-        return _Token(kind, inner, at)
+        inner = text_of_token[1:-1].replace(text_of_token[0] * 2, text_of_token[0])
+        return _Token(kind, inner, position)
     if kind == "number":
-        if len(said) > _LONGEST_NUMBER or not math.isfinite(float(said)):
-            _refuse(text, at, "this number is too long or too large")
+        if len(text_of_token) > _LONGEST_NUMBER or not math.isfinite(
+            float(text_of_token)
+        ):
+            _refuse(text, position, "this number is too long or too large")
         return _Token(
-            kind, int(said) if said.lstrip("+-").isdigit() else float(said), at
+            kind,
+            int(text_of_token)
+            if text_of_token.lstrip("+-").isdigit()
+            else float(text_of_token),
+            position,
         )
-    if kind == "word" and said.lower() not in _GRAMMAR:
-        return _Token("column", said, at)
-    return _Token(kind, _SAME.get(said, said.lower()), at)
+    if kind == "word" and text_of_token.lower() not in _GRAMMAR:
+        return _Token("column", text_of_token, position)
+    return _Token(kind, _SAME.get(text_of_token, text_of_token.lower()), position)
 
 
-def _refuse(text: str, at: int, what: str) -> NoReturn:
-    before = text[max(0, at - 20) : at]
-    after = text[at : at + 20]
+def _refuse(text: str, position: int, problem: str) -> NoReturn:
+    before = text[max(0, position - 20) : position]
+    after = text[position : position + 20]
     raise ConfigError(
-        f"the condition cannot be read: {what}, at character {at + 1}: "
+        f"the condition cannot be read: {problem}, at character {position + 1}: "
         f"…{before}⟨here⟩{after}… "
         "Text stands in 'single quotes', a column's name as it is, in `backticks` or "
         'in "double quotes".',

@@ -90,8 +90,8 @@ def declaration(
     """What a schema says once somebody answers for it: `parts` are its tables, `bounds`
     what else it bounds.
     """
-    told = f"declared public by {_plain(by)} because {_plain(because)}"
-    return f"{_history(parts, bounds)}, {told}."
+    declared = f"declared public by {_plain(by)} because {_plain(because)}"
+    return f"{_history(parts, bounds)}, {declared}."
 
 
 def marked_by_hand(parts: Mapping[str, Any], **bounds: int) -> str:
@@ -100,17 +100,17 @@ def marked_by_hand(parts: Mapping[str, Any], **bounds: int) -> str:
 
 
 def _history(parts: Mapping[str, Any], bounds: Mapping[str, int]) -> str:
-    known = [part for part in parts.values() if part.drafted is not None]
-    if not known:
+    drafted_parts = [part for part in parts.values() if part.drafted is not None]
+    if not drafted_parts:
         return f"{DRAFTED} a day that is not known, with edits that are not known"
     counts = []
     for name, part in parts.items():
-        drafted = part.drafted or Drafted(known[0].drafted.on, ())
-        own = bounds if name == "events" else {}
-        counts.append(drafted.edited(part.columns, **own))
+        drafted = part.drafted or Drafted(drafted_parts[0].drafted.on, ())
+        part_bounds = bounds if name == "events" else {}
+        counts.append(drafted.edited(part.columns, **part_bounds))
     edited, total = (sum(numbers) for numbers in zip(*counts, strict=True))
-    what = "columns and bounds" if bounds else "columns"
-    return f"{DRAFTED} {known[0].drafted.on}, {edited} of {total} {what} edited"
+    noun = "columns and bounds" if bounds else "columns"
+    return f"{DRAFTED} {drafted_parts[0].drafted.on}, {edited} of {total} {noun} edited"
 
 
 def _plain(text: str) -> str:
@@ -123,7 +123,7 @@ def provenance(described: Any) -> tuple[str, ...]:
     where none was.
     """
     parts = getattr(described, "parts", ())
-    each = [
+    inner_parts = [
         part
         for part in (parts.values() if isinstance(parts, Mapping) else parts)
         if part is not described
@@ -133,7 +133,7 @@ def provenance(described: Any) -> tuple[str, ...]:
         str(getattr(described, "note", "")),
         *(str(table.note) for table in tables.values()),
     ]
-    notes += [note for part in each for note in provenance(part)]
+    notes += [note for part in inner_parts for note in provenance(part)]
     lines = (line for note in notes for line in note.split(_BETWEEN))
     return tuple(
         dict.fromkeys(line.rstrip(".") for line in lines if line.startswith(DRAFTED))

@@ -89,16 +89,16 @@ def require_names(labels: Sequence[Any], table: str, header: bool | None) -> Non
     """
     names = [str(label) for label in labels]
     twice = set(repeated(names))
-    same = [place for place, name in enumerate(names, 1) if name in twice]
+    same = [number for number, name in enumerate(names, 1) if name in twice]
     cells = [
-        place
-        for place, name in enumerate(names, 1)
+        number
+        for number, name in enumerate(names, 1)
         if _is_cell(name) and header is not True
     ]
-    said = [f"{_places(same)} have the same name"] if same else []
+    problems = [f"{_places(same)} have the same name"] if same else []
     if cells:
-        said.append(f"the name of {_places(cells)} is a number, a date or empty")
-    if not said:
+        problems.append(f"the name of {_places(cells)} is a number, a date or empty")
+    if not problems:
         return
     ways = "Give each column a name of its own."
     if header is not True:
@@ -108,7 +108,7 @@ def require_names(labels: Sequence[Any], table: str, header: bool | None) -> Non
             "columns, or say --header (header=True) where none is repeated."
         )
     raise SchemaError(
-        f"{table}: {' and '.join(said)}: has the file a header? {ways}",
+        f"{table}: {' and '.join(problems)}: has the file a header? {ways}",
         effect=Effect.NOTHING_READ_OR_CHARGED,
     )
 
@@ -117,11 +117,11 @@ def _is_cell(name: str) -> bool:
     return any(re.fullmatch(pattern, name.strip()) for pattern in _NO_NAMES)
 
 
-def _places(places: list[int]) -> str:
+def _places(numbers: list[int]) -> str:
     """Where columns are: their names may be cells."""
-    if len(places) == 1:
-        return f"column {places[0]}"
-    shown = [str(place) for place in places[:_MOST_NAMED]]
-    if len(places) > _MOST_NAMED:
+    if len(numbers) == 1:
+        return f"column {numbers[0]}"
+    shown = [str(place) for place in numbers[:_MOST_NAMED]]
+    if len(numbers) > _MOST_NAMED:
         return f"columns {', '.join(shown)} and others"
     return f"columns {', '.join(shown[:-1])} and {shown[-1]}"

@@ -135,8 +135,8 @@ class ImageSchema(ArraySchema):
             self.unscaled(values).reshape(len(values), -1), columns=list(self.names)
         )
         if classes is not None:
-            for place, (label, named) in enumerate(self.class_table(classes).items()):
-                frame.insert(place, label, named)
+            for index, (label, named) in enumerate(self.class_table(classes).items()):
+                frame.insert(index, label, named)
         return frame
 
     def to_dict(self) -> dict[str, Any]:
@@ -154,12 +154,14 @@ class ImageSchema(ArraySchema):
             if self.person
             else each_by_itself("image", self.rows_are_people)
         )
-        what = "".join(
+        classes = "".join(
             f", {target.name} of {target.levels} classes" for target in self.targets
         )
         images = "colour images" if self.channels > 1 else "images"
         size = f"{self.height} × {self.width} pixels"
-        return f"{images} of {size} from {self.low:g} to {self.high:g}, {person}{what}"
+        return (
+            f"{images} of {size} from {self.low:g} to {self.high:g}, {person}{classes}"
+        )
 
 
 Images = ArrayTable[ImageSchema]
@@ -171,12 +173,14 @@ def read_images(
     """Read an array, what holds arrays or image files, or a table of pixels. An array
     alone has no classes.
     """
-    found = read_arrays(source, schema, name)
-    if found is not None:
-        return found
+    arrays = read_arrays(source, schema, name)
+    if arrays is not None:
+        return arrays
     readers = {
-        one: cell_reader(Real(name=one, low=schema.low, high=schema.high, bins=1), _GAP)
-        for one in schema.names
+        pixel: cell_reader(
+            Real(name=pixel, low=schema.low, high=schema.high, bins=1), _GAP
+        )
+        for pixel in schema.names
     }
     assert not isinstance(source, np.ndarray)  # which is read above
     raw, cells = read_columns(source, readers | beside_readers(schema), name)

@@ -207,26 +207,26 @@ def draft(
         )
     if not len(raw.numbers):
         raise SchemaError(f"{raw.name}: the table has no rows. No draft was made.")
-    found = {
+    guesses = {
         c: _guess(str(c), cells, most_categories, shared)
         for c, cells in raw.columns.items()
         if c != person
     }
-    ids = [c for c in found if is_id_name(c)]
+    ids = [c for c in guesses if is_id_name(c)]
     if person is not None or rows_are_people:
-        found |= dict.fromkeys(ids, IDS)
-    columns = tuple(column for column in found.values() if isinstance(column, Column))
+        guesses |= dict.fromkeys(ids, IDS)
+    columns = tuple(column for column in guesses.values() if isinstance(column, Column))
     if not columns:
         raise SchemaError(f"{raw.name}: no column can be described. No draft was made.")
     rows = f"{len(raw.numbers):,} rows of {raw.name}"
     notes = [f"{READ_FROM} {rows}; private until marked public or bought."]
-    why = {str(c): found[c] for c in raw.header if c != person}
-    left = {column: reason for column, reason in why.items() if isinstance(reason, str)}
-    if left:
-        notes.append(
-            "Left out: "
-            f"{'; '.join(f'{column} ({reason})' for column, reason in left.items())}."
-        )
+    why = {str(c): guesses[c] for c in raw.header if c != person}
+    left_out = {
+        column: reason for column, reason in why.items() if isinstance(reason, str)
+    }
+    if left_out:
+        listed = "; ".join(f"{name} ({reason})" for name, reason in left_out.items())
+        notes.append(f"Left out: {listed}.")
     cells_of = {str(c): cells for c, cells in raw.columns.items()}
     whole_columns = [
         column.name
@@ -240,43 +240,53 @@ def draft(
         )
     remarks = dict.fromkeys(map(str, ids), "named like an id: is this the person?")
     remarks |= dict.fromkeys(unique, "different in every row: is this the person?")
-    if person is not None and (again := int(raw.columns[person].duplicated().sum())):
+    if person is not None and (
+        n_repeated := int(raw.columns[person].duplicated().sum())
+    ):
         remarks[person] = (
-            f"{again:,} rows of people who have an earlier one: keep one each, or see "
-            "docs/visits.md"
+            f"{n_repeated:,} rows of people who have an earlier one: keep one each, or "
+            "see docs/visits.md"
         )
     for column in columns:
         if isinstance(column, Categorical) and (
-            odd := sorted(_ODD & set(column.labels))
+            odd_words := sorted(_ODD & set(column.labels))
         ):
-            shown = " and ".join(map(repr, odd))
+            shown = " and ".join(map(repr, odd_words))
             remarks[column.name] = (
-                f"{shown}: a value, or missing? Then draft it with --missing '{odd[0]}'"
+                f"{shown}: a value, or missing? Then draft it with --missing "
+                f"'{odd_words[0]}'"
             )
-        if isinstance(column, Date) and (said := _either_way(cells_of[column.name])):
-            remarks[column.name] = said
-            notes.append(f"{column.name}: {said}.")
+        if isinstance(column, Date) and (remark := _either_way(cells_of[column.name])):
+            remarks[column.name] = remark
+            notes.append(f"{column.name}: {remark}.")
     unread = {
-        column.name: said
+        column.name: remark
         for column in columns
-        if (said := _unread(column, cells_of[column.name]))
+        if (remark := _unread(column, cells_of[column.name]))
     }
     if groups:
         columns = _grouped(columns, raw)
-        asked = (
+        question = (
             "in these rows exactly one of its columns is 1: is it so by what made them?"
         )
         remarks |= {
-            column.name: asked for column in columns if isinstance(column, OneOf)
+            column.name: question for column in columns if isinstance(column, OneOf)
         }
     marks = Drafted.from_columns(_today(), columns)
-    who: dict[str, Any] = {"person": person, "rows_are_people": rows_are_people}
+    about_people: dict[str, Any] = {
+        "person": person,
+        "rows_are_people": rows_are_people,
+    }
     schema = Schema(
-        columns=columns, **who, origin="rows", note=" ".join(notes), drafted=marks
+        columns=columns,
+        **about_people,
+        origin="rows",
+        note=" ".join(notes),
+        drafted=marks,
     )
     return Draft(
         schema=schema,
-        left_out=left,
+        left_out=left_out,
         remarks=remarks | unread,
         unread=unread,
         cells=cells_of,
@@ -289,9 +299,13 @@ def looks_like(words: Collection[str]) -> str | None:
 
     Guarantee: none. It is computed from rows, and said to their holder alone.
     """
-    some = list(islice(words, _LOOKED_AT))
-    alike = [said for form, said in _UNREAD.items() if _share(form, some) >= _MOSTLY]
-    return "; ".join(alike) or None
+    sample = list(islice(words, _LOOKED_AT))
+    descriptions = [
+        description
+        for form, description in _UNREAD.items()
+        if _share(form, sample) >= _MOSTLY
+    ]
+    return "; ".join(descriptions) or None
 
 
 def _share(form: re.Pattern[str], words: Collection[str]) -> float:
@@ -307,8 +321,8 @@ def _unread(column: Column, cells: Cells) -> str | None:
     if isinstance(column, Categorical) and isinstance(column.categories[0], str):
         return looks_like([str(category) for category in column.categories])
     if isinstance(column, Boolean) and cells.dtype.kind == "O":
-        _, seen = distinct(cells, set(MISSING_WORDS))
-        words = {str(text) for text in texts(seen)}
+        _, uniques = distinct(cells, set(MISSING_WORDS))
+        words = {str(text) for text in texts(uniques)}
         return _SPELLINGS if _labels(words) is None else None
     return None
 
@@ -328,10 +342,10 @@ def _grouped(columns: tuple[Column, ...], raw: Raw) -> tuple[Column, ...]:
             if isinstance(column, OneOf) and column.part_names == names
         )
         for nullable in (False, True):
-            found = replace(group, nullable=nullable)
-            if not fold_raw(raw, [found]).faults:
+            candidate = replace(group, nullable=nullable)
+            if not fold_raw(raw, [candidate]).faults:
                 columns = tuple(
-                    found if column == group else column for column in grouped
+                    candidate if column == group else column for column in grouped
                 )
                 break
     return columns
@@ -356,33 +370,33 @@ def draft_visits(
         )
     person = common[0] if person is None else person
     sources = {"people": None if headers[0] == [person] else people, "events": events}
-    found = {
+    drafts = {
         part: draft(source, person)
         for part, source in sources.items()
         if source is not None
     }
-    found["events"].remarks.pop(person, None)  # a person may have many
-    there = [c for c in found["events"].schema.columns if not c.nullable]
-    numbers = [c for c in there if isinstance(c, Integer)]
+    drafts["events"].remarks.pop(person, None)  # a person may have many
+    always_present = [c for c in drafts["events"].schema.columns if not c.nullable]
+    numbers = [c for c in always_present if isinstance(c, Integer)]
     calendar = [c.name for c in numbers if c.low >= 19_000_000 and c.high <= 21_000_000]
-    found["events"].remarks.update(
+    drafts["events"].remarks.update(
         dict.fromkeys(
             calendar, "days as 20240131? Write them as 2024-01-31 before a run"
         )
     )
-    moments = [c.name for c in there if isinstance(c, Date | Datetime)]
+    moments = [c.name for c in always_present if isinstance(c, Date | Datetime)]
     moments += [c.name for c in numbers if _TIMES.search(c.name)] + calendar
-    most = int(
+    max_events = int(
         open_source(events, {person: False}).columns[person].value_counts().max()
     )
-    most_events = min(most, MOST_EVENTS)
-    parts: dict[str, Any] = {part: own.schema for part, own in found.items()}
+    most_events = min(max_events, MOST_EVENTS)
+    parts: dict[str, Any] = {part: drafted.schema for part, drafted in drafts.items()}
     marks = Drafted.from_columns(
         _today(), parts["events"].columns, most_events=most_events
     )
     parts["events"] = replace(parts["events"], drafted=marks)
     parts |= {"time": moments[0]} if moments else {"note": _NO_ORDER}
-    return VisitSchema(person=person, most_events=most_events, **parts), found
+    return VisitSchema(person=person, most_events=most_events, **parts), drafts
 
 
 def _today() -> str:
@@ -447,12 +461,12 @@ def _guess(
     if len(present) > most_categories and np.bincount(
         where[where >= 0]
     ).max() < shared * len(where):
-        said = looks_like(words)
-        if said is not None:
-            return f"{len(present):,} different texts, like {said}"
+        looks = looks_like(words)
+        if looks is not None:
+            return f"{len(present):,} different texts, like {looks}"
         alike = [
-            f", like {said}"
-            for form, said in _FORMS.items()
+            f", like {looks}"
+            for form, looks in _FORMS.items()
             if all(re.fullmatch(form, w) for w in words)
         ]
         return (
@@ -487,14 +501,14 @@ def _are_few_odd(where: NDArray[Any], values: Cells, is_odd: NDArray[np.bool_]) 
     """Whether few cells are odd, and all others are numbers, days or times. `where`:
     each cell's place in `values`.
     """
-    there = where[where >= 0]
-    odd_words = np.unique(there[is_odd[there]])
-    odd_cells = int(is_odd[there].sum())
+    present = where[where >= 0]
+    odd_words = np.unique(present[is_odd[present]])
+    odd_cells = int(is_odd[present].sum())
     if not 0 < len(odd_words) <= MOST_ODD_WORDS or odd_cells > math.ceil(
-        ODD_SHARE * len(there)
+        ODD_SHARE * len(present)
     ):
         return False
-    rest = values[np.unique(there[~is_odd[there]])]
+    rest = values[np.unique(present[~is_odd[present]])]
     if rest.empty:
         return False
     return isinstance(
@@ -521,26 +535,26 @@ def _in_a_form(
         return Integer(
             low=0, high=forms.A_DAY // TIME_FORMS[clock] - 1, written=clock, **common
         )
-    found = day_form(words)
-    if found is not None:
-        day = days(present, found[0])
+    form_of_days = day_form(words)
+    if form_of_days is not None:
+        day = days(present, form_of_days[0])
         if (
             (kinds.day_number(kinds.FIRST_DAY) <= day)
             & (day < kinds.day_number(kinds.LAST_DAY) + 1)
         ).all():
-            column = _moment(common, day, seconds(present, found[0]))
+            column = _moment(common, day, seconds(present, form_of_days[0]))
             plain = (
                 isinstance(column, Datetime)
-                and found[0] == PLAIN_TIMES[column.resolution]
+                and form_of_days[0] == PLAIN_TIMES[column.resolution]
             )
-            return column if plain else replace(column, written=found[0])
+            return column if plain else replace(column, written=form_of_days[0])
     number = forms.number_form(words)
     if number is not None:
-        form, most = number
+        form, decimals = number
         numbers = np.unique([forms.read_number(word, form) for word in words])
         if np.abs(numbers).max() < LARGEST:
             return replace(
-                _real(common, numbers, most if most <= MANY_DECIMALS else None),
+                _real(common, numbers, decimals if decimals <= MANY_DECIMALS else None),
                 written=form,
             )
     return None
@@ -550,13 +564,16 @@ def _either_way(cells: Cells) -> str | None:
     """What to decide about days of which no value tells day from month; None where one
     does.
     """
-    _, seen = distinct(cells, set(MISSING_WORDS))
-    found = day_form({str(value) for value in seen if value not in MISSING_WORDS})
-    if found is None or not found[1]:
+    _, uniques = distinct(cells, set(MISSING_WORDS))
+    form_of_days = day_form(
+        {str(value) for value in uniques if value not in MISSING_WORDS}
+    )
+    if form_of_days is None or not form_of_days[1]:
         return None
-    other = found[0].translate(str.maketrans("DM", "MD"))
+    other = form_of_days[0].translate(str.maketrans("DM", "MD"))
     return (
-        f'taken as {found[0]}, and no value tells: written = "{other}" puts the month '
+        f'taken as {form_of_days[0]}, and no value tells: written = "{other}" puts the '
+        "month "
         "first"
     )
 
@@ -569,8 +586,8 @@ def _labels(words: set[str]) -> tuple[str, str] | None:
         word.removesuffix(".0") if word in ("0.0", "1.0") else word for word in words
     }
     false, true = (
-        [w for w in plain if w.lower() in known]
-        for known in (kinds.FALSE_WORDS, kinds.TRUE_WORDS)
+        [w for w in plain if w.lower() in common_words]
+        for common_words in (kinds.FALSE_WORDS, kinds.TRUE_WORDS)
     )
     if len(false) + len(true) == len(plain):
         if len(false) + len(true) == 1:  # the other of the two, in the same letters
@@ -584,15 +601,15 @@ def _labels(words: set[str]) -> tuple[str, str] | None:
 
 def are_spellings(words: set[str]) -> bool:
     """Whether all are common words for yes and no, and both are among them."""
-    known = [
-        {word for word in words if word.lower() in own}
-        for own in (kinds.FALSE_WORDS, kinds.TRUE_WORDS)
+    words_by_meaning = [
+        {word for word in words if word.lower() in common_words}
+        for common_words in (kinds.FALSE_WORDS, kinds.TRUE_WORDS)
     ]
-    return all(known) and len(set.union(*known)) == len(words)
+    return all(words_by_meaning) and len(set.union(*words_by_meaning)) == len(words)
 
 
-def _alike(word: str, wanted: Sequence[str], known: Sequence[str]) -> str:
-    other = wanted[known.index(word.lower())]
+def _alike(word: str, to_words: Sequence[str], from_words: Sequence[str]) -> str:
+    other = to_words[from_words.index(word.lower())]
     return (
         other
         if word.islower()
@@ -607,8 +624,10 @@ def _decimals(words: set[str]) -> int | None:
     and none has many.
     """
     counts = [forms.count_decimals(word, None) for word in words]
-    most = max(MANY_DECIMALS + 1 if count is None else count for count in counts)
-    return most if most <= MANY_DECIMALS else None
+    max_decimals = max(
+        MANY_DECIMALS + 1 if count is None else count for count in counts
+    )
+    return max_decimals if max_decimals <= MANY_DECIMALS else None
 
 
 def _moment(common: dict[str, Any], day: Floats, second: Floats) -> Date | Datetime:

@@ -119,13 +119,13 @@ class Rule:
         return met(self.condition, frame, declared)
 
     def to_dict(self) -> dict[str, Any]:
-        said = {
+        stated = {
             "when": self.when,
             "then": self.then,
             "always": self.always,
             "unique": list(self.unique),
         }
-        return {key: value for key, value in said.items() if value}
+        return {key: value for key, value in stated.items() if value}
 
     @classmethod
     def from_dict(cls, data: Any) -> "Rule":
@@ -150,12 +150,14 @@ class Rule:
 def read_rules(data: Any) -> tuple[Rule, ...]:
     if not isinstance(data, list | tuple) or len(data) > MOST:
         raise SchemaError(f"rules are a list of at most {MOST} tables.")
-    return tuple(one if isinstance(one, Rule) else Rule.from_dict(one) for one in data)
+    return tuple(
+        rule if isinstance(rule, Rule) else Rule.from_dict(rule) for rule in data
+    )
 
 
 def about(rules: Iterable[Rule], names: Iterable[str]) -> tuple[Rule, ...]:
-    known = set(names)
-    return tuple(rule for rule in rules if known.issuperset(rule.columns))
+    known_names = set(names)
+    return tuple(rule for rule in rules if known_names.issuperset(rule.columns))
 
 
 def broken(
@@ -178,29 +180,29 @@ def _read(text: str) -> Condition:
 
 
 def _check_order(test: Order, declared: Mapping[str, Column]) -> None:
-    one = declared[test.column]
-    other = declared[test.other]
-    days = [isinstance(column, Date | Datetime) for column in (one, other)]
+    left = declared[test.column]
+    right = declared[test.other]
+    days = [isinstance(column, Date | Datetime) for column in (left, right)]
     ordinal = (
-        isinstance(one, kinds.Ordinal)
-        and isinstance(other, kinds.Ordinal)
-        and one.categories == other.categories
+        isinstance(left, kinds.Ordinal)
+        and isinstance(right, kinds.Ordinal)
+        and left.categories == right.categories
     )
-    same = (
-        type(one) is type(other)
+    comparable = (
+        type(left) is type(right)
         if any(days)
-        else isinstance(one, Binned) and isinstance(other, Binned)
+        else isinstance(left, Binned) and isinstance(right, Binned)
     )
     if (
-        isinstance(one, Datetime)
-        and isinstance(other, Datetime)
-        and one.resolution != other.resolution
+        isinstance(left, Datetime)
+        and isinstance(right, Datetime)
+        and left.resolution != right.resolution
     ):
-        same = False
-    if not (same or ordinal) or one.name == other.name:
-        raise one.error(
-            f'it is {one.kind} and cannot be compared with "{other.name}", which is '
-            f"{other.kind}. Two numbers can, two "
+        comparable = False
+    if not (comparable or ordinal) or left.name == right.name:
+        raise left.error(
+            f'it is {left.kind} and cannot be compared with "{right.name}", which is '
+            f"{right.kind}. Two numbers can, two "
             "dates, two times of one resolution, or two ordinal columns with the same "
             "values."
         )
@@ -239,7 +241,7 @@ def cuts(test: Test, column: Column) -> list[float]:
     if isinstance(column, Binned):
         if isinstance(test, Compare):
             return [_edge(test, column)]
-        return [place for value in test.values for place in _one(column, value)]
+        return [bound for value in test.values for bound in _one(column, value)]
     if isinstance(test, OneOf):
         for value in test.values:
             _category(column, value)
@@ -273,26 +275,26 @@ def holds(test: Test, pieces: Pieces) -> Mask:
 
 def _edge(test: Compare, column: Binned) -> float:
     """Where the values that meet a range begin or end, within the column's bounds."""
-    place: float = _place(column, test.value)
-    here = test.order in (">=", "<")  # the value itself lies above
+    bound: float = _place(column, test.value)
+    from_value = test.order in (">=", "<")  # the value itself lies above
     low, high = column.edges[[0, -1]].tolist()
     if column.edges.dtype.kind == "i":
-        place = math.ceil(place) if here else math.floor(place) + 1
+        bound = math.ceil(bound) if from_value else math.floor(bound) + 1
     elif isinstance(column, Real) and column.decimals is not None:
-        place = _from(column, place) if here else math.nextafter(place, math.inf)
-    return float(min(max(place, low), high))
+        bound = _from(column, bound) if from_value else math.nextafter(bound, math.inf)
+    return float(min(max(bound, low), high))
 
 
-def _from(column: Real, place: float) -> float:
+def _from(column: Real, value: float) -> float:
     """Where a number begins to be above what lies below it. The last bin holds its
     upper edge.
     """
-    return math.nextafter(place, -math.inf) if place == column.high else place
+    return math.nextafter(value, -math.inf) if value == column.high else value
 
 
 def _one(column: Binned, value: Value) -> tuple[float, float]:
     """Where one number or day begins and ends."""
-    place = _place(column, value)
+    number = _place(column, value)
     if isinstance(column, Real):
         if column.decimals is None:
             raise column.error(
@@ -301,18 +303,18 @@ def _one(column: Binned, value: Value) -> tuple[float, float]:
                 effect=_NOTHING,
             )
         if (
-            round(place, column.decimals) != place
-            or not column.low <= place <= column.high
+            round(number, column.decimals) != number
+            or not column.low <= number <= column.high
         ):
             raise column.error(
                 f"{value!r} is no value of {column.domain}.", effect=_NOTHING
             )
-        return _from(column, place), min(math.nextafter(place, math.inf), column.high)
-    if place != math.floor(place) or not column.edges[0] <= place < column.edges[-1]:
+        return _from(column, number), min(math.nextafter(number, math.inf), column.high)
+    if number != math.floor(number) or not column.edges[0] <= number < column.edges[-1]:
         raise column.error(
             f"{value!r} is no value of {column.domain}.", effect=_NOTHING
         )
-    return int(place), int(place) + 1
+    return int(number), int(number) + 1
 
 
 def _place(column: Binned, value: Value) -> float:
@@ -350,19 +352,22 @@ def _place(column: Binned, value: Value) -> float:
 
 
 def _category(column: Column, value: Value) -> int:
-    known: Sequence[Any] = (
+    categories: Sequence[Any] = (
         column.categories if isinstance(column, Categorical) else (False, True)
     )
-    kind = str if isinstance(known[0], str) else int | float
+    kind = str if isinstance(categories[0], str) else int | float
     exact = isinstance(column, Boolean) or not isinstance(value, bool)
-    if not isinstance(value, kind) or not exact or value not in known:
-        quoted = [repr(one) if isinstance(one, str) else str(one) for one in known]
-        hint = nearest(value, map(str, known))
+    if not isinstance(value, kind) or not exact or value not in categories:
+        quoted = [
+            repr(category) if isinstance(category, str) else str(category)
+            for category in categories
+        ]
+        hint = nearest(value, map(str, categories))
         raise column.error(
             f"{value!r} is none of its values ({kinds.shorten(quoted)}).{hint}",
             effect=_NOTHING,
         )
-    return known.index(value)
+    return categories.index(value)
 
 
 def _in_order(test: Compare, column: Column) -> Mask:
@@ -370,21 +375,22 @@ def _in_order(test: Compare, column: Column) -> Mask:
         raise column.error(
             f"false and true have no order {test.order}. Use ==.", effect=_NOTHING
         )
-    known = column.categories
-    rising = not isinstance(known[0], str) and all(a < b for a, b in pairwise(known))  # type: ignore[operator]
-    if rising or (
-        not isinstance(known[0], str) and not isinstance(column, kinds.Ordinal)
-    ):
+    categories = column.categories
+    numeric = not isinstance(categories[0], str)
+    rising = numeric and all(a < b for a, b in pairwise(categories))  # type: ignore[operator]
+    if rising or (numeric and not isinstance(column, kinds.Ordinal)):
         if isinstance(test.value, bool | str):
             raise column.error(f"{test.value!r} is not a number.", effect=_NOTHING)
-        return ordered(np.array(known), test.order, test.value)
+        return ordered(np.array(categories), test.order, test.value)
     if not isinstance(column, kinds.Ordinal):
         raise column.error(
             f"its values have no order {test.order}: it is categorical, not ordinal. "
             f"Use == or in.",
             effect=_NOTHING,
         )
-    return ordered(np.arange(len(known)), test.order, _category(column, test.value))
+    return ordered(
+        np.arange(len(categories)), test.order, _category(column, test.value)
+    )
 
 
 def ordered(values: NDArray[Any], order: str, other: Any) -> Mask:

@@ -152,16 +152,16 @@ def rand_years(
     years = pd.read_csv(_randhie()).sort_values(["zper", "year"])
     everything = _readable(years)
     first = everything[~years["zper"].duplicated()]
-    who = first[["zper", *YEARS.people.names]] if YEARS.people is not None else first
+    people = first[["zper", *YEARS.people.names]] if YEARS.people is not None else first
     events = everything.assign(year=years["year"])[["zper", *YEARS.events.names]]
     names = [f"insurer-{number + 1}" for number in range(holders)]
     sites = {
         site: names[number % holders] for number, site in enumerate(SITES.values())
     }
-    holder = dict(zip(who["zper"], who["site"].map(sites), strict=True))
+    holder = dict(zip(people["zper"], people["site"].map(sites), strict=True))
     tables = {
         name: {
-            "people": who[who["zper"].map(holder) == name].reset_index(drop=True),
+            "people": people[people["zper"].map(holder) == name].reset_index(drop=True),
             "events": events[events["zper"].map(holder) == name].reset_index(drop=True),
         }
         for name in names
@@ -207,13 +207,13 @@ def overlap_people(
     """
     rng = np.random.default_rng(seed)
     codes, people = pd.factorize(frame[person])
-    held = {}
+    rows_by_party = {}
     for party, share in shares.items():
         in_range(0, 1, **{f"the share of {party}": share})
         chosen = np.zeros(len(people), dtype=bool)
         chosen[rng.permutation(len(people))[: round(share * len(people))]] = True
-        held[party] = rng.permutation(np.flatnonzero(chosen[codes]))
-    return held
+        rows_by_party[party] = rng.permutation(np.flatnonzero(chosen[codes]))
+    return rows_by_party
 
 
 def toy(
@@ -343,10 +343,10 @@ def _without_bins(schema: Schema) -> Schema:
 
 
 def _randhie() -> Path:
-    found = find_spec("statsmodels")
+    package = find_spec("statsmodels")
     path = (
-        Path(found.origin).parent / "datasets/randhie/src/randhie.csv"
-        if found and found.origin
+        Path(package.origin).parent / "datasets/randhie/src/randhie.csv"
+        if package and package.origin
         else None
     )
     if path is None or not path.is_file():

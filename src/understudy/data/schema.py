@@ -113,11 +113,13 @@ def _by_name(data: Any) -> Any:
         return data
     columns = data.get("columns")
     if isinstance(columns, list):
-        own = {
-            one["name"]: {key: value for key, value in one.items() if key != "name"}
-            for one in columns
+        by_name = {
+            column["name"]: {
+                key: value for key, value in column.items() if key != "name"
+            }
+            for column in columns
         }
-        data = data | {"columns": own}
+        data = data | {"columns": by_name}
     return {key: _by_name(value) for key, value in data.items()}
 
 
@@ -362,11 +364,11 @@ class Schema(Document):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read `to_dict`'s form, or a mapping from column names to columns."""
         if "kind" in data:
-            said = f"rows of the kind {data['kind']!r}"
+            described = f"rows of the kind {data['kind']!r}"
             raise SchemaError(
-                f"this schema describes {said}, and a table is needed here."
+                f"this schema describes {described}, and a table is needed here."
             )
-        known = (
+        allowed = (
             "person",
             "rows_are_people",
             "origin",
@@ -376,7 +378,7 @@ class Schema(Document):
             "one_of",
             "columns",
         )
-        known_keys(data, known, "the schema", raised=SchemaError)
+        known_keys(data, allowed, "the schema", raised=SchemaError)
         columns = data.get("columns", ())
         if isinstance(columns, Mapping):
             columns = [
@@ -394,8 +396,8 @@ class Schema(Document):
             )
         declared = with_groups(tuple(map(_column, columns)), data.get("one_of", ()))
         drafted = Drafted.from_dict(data["drafted"]) if "drafted" in data else None
-        given = {key: value for key, value in data.items() if key != "one_of"}
-        return cls(**given | {"columns": declared, "drafted": drafted})
+        values = {key: value for key, value in data.items() if key != "one_of"}
+        return cls(**values | {"columns": declared, "drafted": drafted})
 
     @property
     def _title(self) -> str:
@@ -489,13 +491,14 @@ def _column(data: Mapping[str, Any]) -> Column:
     where = f'column "{keys.get("name", "?")}"'
     kind = keys.pop("kind", None)
     if kind not in KINDS:
-        said = "has no kind" if kind is None else f"has the unknown kind {kind!r}"
+        problem = "has no kind" if kind is None else f"has the unknown kind {kind!r}"
         raise SchemaError(
-            f"{where} {said}; the kinds are {', '.join(KINDS)}.{nearest(kind, KINDS)}"
+            f"{where} {problem}; the kinds are "
+            f"{', '.join(KINDS)}.{nearest(kind, KINDS)}"
         )
-    known = {f.name: f.default is MISSING for f in fields(KINDS[kind])}
-    known_keys(keys, known, where, raised=SchemaError)
-    lacking = [key for key, needed in known.items() if needed and key not in keys]
+    required = {f.name: f.default is MISSING for f in fields(KINDS[kind])}
+    known_keys(keys, required, where, raised=SchemaError)
+    lacking = [key for key, needed in required.items() if needed and key not in keys]
     if lacking:
         raise SchemaError(f"{where} is {kind} and needs {' and '.join(lacking)}.")
     return KINDS[kind](**keys)
@@ -523,10 +526,10 @@ class Grid:
         return cls.alike({name: schema.columns for name, schema in schemas.items()})
 
     @classmethod
-    def alike(cls, held: Mapping[str, Hashable]) -> "Grid":
+    def alike(cls, columns_by_holder: Mapping[str, Hashable]) -> "Grid":
         groups: dict[Hashable, list[str]] = {}
-        for name, what in held.items():
-            groups.setdefault(what, []).append(name)
+        for name, what_is_held in columns_by_holder.items():
+            groups.setdefault(what_is_held, []).append(name)
         return cls(tuple(map(tuple, groups.values())))
 
     @property
@@ -557,10 +560,10 @@ class Grid:
     def check_most_holders(self, most_holders: int) -> None:
         """ConfigError unless a person can be with so many holders of every column."""
         whole(most_holders=most_holders)
-        if most_holders > (most := min(map(len, self.groups))):
+        if most_holders > (limit := min(map(len, self.groups))):
             raise ConfigError(
                 f"most_holders={most_holders} is for rows at so many holders or more, "
-                f"and here {most} have the same columns; where columns are split, "
+                f"and here {limit} have the same columns; where columns are split, "
                 "alignment makes sure that a person is with one holder of each column.",
                 effect=Effect.NOTHING_CHARGED,
             )
@@ -570,6 +573,8 @@ class Grid:
         SchemaError.
         """
         joint = join(self.one_each(schemas))
-        rules = dict.fromkeys(rule for one in schemas.values() for rule in one.rules)
-        notes = dict.fromkeys(one.note for one in schemas.values() if one.note)
+        rules = dict.fromkeys(
+            rule for schema in schemas.values() for rule in schema.rules
+        )
+        notes = dict.fromkeys(schema.note for schema in schemas.values() if schema.note)
         return replace(joint, rules=tuple(rules), note="; ".join(notes))

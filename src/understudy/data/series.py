@@ -78,11 +78,12 @@ class SeriesSchema(ArraySchema):
         twice = repeated(columns)
         if twice:
             raise SchemaError(f'"{twice[0]}" has two meanings: every column has one.')
-        for name, least in (("length", 2), ("stride", 1)):
+        for name, minimum in (("length", 2), ("stride", 1)):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < least):
+            if value is not None and (type(value) is not int or value < minimum):
                 raise SchemaError(
-                    f"{name} must be a whole number of at least {least}, not {value!r}."
+                    f"{name} must be a whole number of at least {minimum}, not "
+                    f"{value!r}."
                 )
         if self.length * len(self.channels) > _MOST_VALUES:
             raise SchemaError(
@@ -176,16 +177,20 @@ class SeriesSchema(ArraySchema):
 
     def to_dict(self) -> dict[str, Any]:
         defaults = {field.name: field.default for field in fields(self)}
-        given = {
+        declared = {
             key: value
             for key, value in self.stated().items()
             if value not in (defaults[key], [])
         }
-        del given["channels"]  # which come last
+        del declared["channels"]  # which come last
         return (
             {"kind": self.kind}
-            | given
-            | {"channels": {own.name: _stated(own) for own in self.channels}}
+            | declared
+            | {
+                "channels": {
+                    channel.name: _stated(channel) for channel in self.channels
+                }
+            }
         )
 
     def __str__(self) -> str:
@@ -241,9 +246,9 @@ class SeriesSchema(ArraySchema):
                     f'channel "{name}" needs low and high, may have decimals, and has '
                     "nothing else."
                 )
-        own = tuple(Real(name=name, **bounds) for name, bounds in channels.items())
+        declared = tuple(Real(name=name, **bounds) for name, bounds in channels.items())
         return super().from_dict(
-            {**data, "channels": own} if "channels" in data else data
+            {**data, "channels": declared} if "channels" in data else data
         )
 
 
@@ -281,8 +286,8 @@ def read_series(
     what holds such arrays. Edges: windows of arrays whose persons nobody names →
     SchemaError, as one series may have several of them.
     """
-    found = read_arrays(source, schema, name)
-    if found is not None:
+    arrays = read_arrays(source, schema, name)
+    if arrays is not None:
         if (
             schema.stride is not None
             and schema.person is None
@@ -294,7 +299,7 @@ def read_series(
                 "the person, or windows_are_people.",
                 effect=Effect.NOTHING_CHARGED,
             )
-        return found
+        return arrays
     if schema.series is None and schema.person is None and schema.stride is None:
         raise SchemaError(
             "without a series column, rows are one long series to be cut into "
@@ -373,10 +378,10 @@ class _Rows:
             return
         gaps = np.abs(distance - self.schema.step) > 1e-6 * self.schema.step
         if gaps.any() and self.schema.stride is None:
-            at = int(gaps.argmax())
+            position = int(gaps.argmax())
             raise self.error(
-                at,
-                f"a step of {distance[at]:g} instead of {self.schema.step:g}, so "
+                position,
+                f"a step of {distance[position]:g} instead of {self.schema.step:g}, so "
                 "there is a gap",
             )
         self.fresh[gaps] = True
@@ -390,10 +395,10 @@ class _Rows:
         if stride is None:
             wrong = sizes != length
             if wrong.any():
-                at = int(wrong.argmax())
+                index = int(wrong.argmax())
                 raise self.error(
-                    int(starts[at]),
-                    f"it has {sizes[at]:,} steps, and the schema says {length:,}",
+                    int(starts[index]),
+                    f"it has {sizes[index]:,} steps, and the schema says {length:,}",
                     row=False,
                 )
             return starts
@@ -406,8 +411,8 @@ class _Rows:
             )
         ends = np.cumsum(counts)
         # 0, 1, 2, … in each stretch
-        place = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
-        return np.asarray(np.repeat(starts, counts) + stride * place)
+        number = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+        return np.asarray(np.repeat(starts, counts) + stride * number)
 
     def people(
         self, cells: Mapping[str, Cells], first: NDArray[np.intp]
@@ -419,12 +424,14 @@ class _Rows:
             return np.arange(len(first)), np.arange(len(first))
         if self.schema.person is None or self.schema.series is None:
             return self.series[first], self.ids
-        who, ids = pd.factorize(cells[self.schema.person])
-        who = who[self.order]
-        other = (who[1:] != who[:-1]) & (self.series[1:] == self.series[:-1])
+        person_of_row, ids = pd.factorize(cells[self.schema.person])
+        person_of_row = person_of_row[self.order]
+        other = (person_of_row[1:] != person_of_row[:-1]) & (
+            self.series[1:] == self.series[:-1]
+        )
         if other.any():
             raise self.error(int(other.argmax()) + 1, "it changes the person")
-        return who[first], np.asarray(ids)
+        return person_of_row[first], np.asarray(ids)
 
     def classes(
         self,
@@ -447,10 +454,11 @@ class _Rows:
             )
         return np.asarray(codes[:, 0], dtype=np.int64)
 
-    def error(self, place: int, what: str, *, row: bool = True) -> SchemaError:
-        where = f" at row {self.order[place] + 1:,}" if row else ""
+    def error(self, position: int, problem: str, *, row: bool = True) -> SchemaError:
+        where = f" at row {self.order[position] + 1:,}" if row else ""
         return SchemaError(
-            f'{self.source}, series "{self.ids[self.series[place]]}"{where}: {what}.',
+            f'{self.source}, series "{self.ids[self.series[position]]}"{where}: '
+            f'{problem}.',
             effect=Effect.NOTHING_READ_FURTHER,
         )
 

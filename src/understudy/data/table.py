@@ -192,11 +192,11 @@ class StreamedTable(Table):
     @property
     def _counted(self) -> Seen:
         # not `cached_property`, under whose lock a part in another thread would wait
-        seen = self.seen
-        if seen is None:
-            seen = self._looked_at()
-            object.__setattr__(self, "seen", seen)
-        return seen
+        counted = self.seen
+        if counted is None:
+            counted = self._looked_at()
+            object.__setattr__(self, "seen", counted)
+        return counted
 
     def _looked_at(self) -> Seen:
         """Every cell is looked at."""
@@ -265,7 +265,10 @@ class StreamedTable(Table):
         marks = self._marks()
         text = np.dtypes.StringDType()
         ids = (batch[person].to_numpy() for batch in self.uncoded(marks, [person]))
-        parts = [own if own.dtype == np.int64 else own.astype(text) for own in ids]
+        parts = [
+            batch_ids if batch_ids.dtype == np.int64 else batch_ids.astype(text)
+            for batch_ids in ids
+        ]
         kind = np.int64 if all(part.dtype == np.int64 for part in parts) else text
         self._require_same(marks)
         object.__setattr__(self, "known", (marks.key, marks.order.digest()))
@@ -275,32 +278,38 @@ class StreamedTable(Table):
         return TakenTable(self, np.asarray(rows))
 
     def encoded(
-        self, encode: Callable[[Any], NDArray[Any]], places: NDArray[Any] | None = None
+        self,
+        encode: Callable[[Any], NDArray[Any]],
+        target_rows: NDArray[Any] | None = None,
     ) -> NDArray[Any]:
-        """The same; `places`: of every row where it goes, or −1 where it goes
+        """The same; `target_rows`: of every row where it goes, or −1 where it goes
         nowhere.
         """
-        rows = self.rows if places is None else len(places)
+        rows = self.rows if target_rows is None else len(target_rows)
         start = 0
-        found: NDArray[Any] | None = None
+        codes: NDArray[Any] | None = None
         marks = self._marks()
         try:
             for batch in self.uncoded(marks):
-                made = encode(batch)
+                batch_codes = encode(batch)
                 stop = min(start + len(batch), rows)
-                at = np.arange(start, stop) if places is None else places[start:stop]
-                if found is None:
-                    found = room_for(
+                target = (
+                    np.arange(start, stop)
+                    if target_rows is None
+                    else target_rows[start:stop]
+                )
+                if codes is None:
+                    codes = room_for(
                         (
-                            rows if places is None else int(places.max()) + 1,
-                            *made.shape[1:],
+                            rows if target_rows is None else int(target_rows.max()) + 1,
+                            *batch_codes.shape[1:],
                         ),
-                        made.dtype,
+                        batch_codes.dtype,
                     )
                 start += len(batch)
-                found[at[at >= 0]] = made[: len(at)][at >= 0]
+                codes[target[target >= 0]] = batch_codes[: len(target)][target >= 0]
             if (
-                found is None
+                codes is None
                 or start != rows
                 or (self.known is None and marks.repeated != self.repeated)
             ):
@@ -309,7 +318,7 @@ class StreamedTable(Table):
         except SchemaError as error:
             # which may quote rows, where a server waits for an answer
             raise PartyError(_AGAIN, effect=Effect.NOTHING_CHARGED_OR_SENT) from error
-        return found
+        return codes
 
     def code_batches(self) -> Iterator[Batch]:
         marks = self._marks()
@@ -355,8 +364,8 @@ class StreamedTable(Table):
             judged.judged(replace(raw, columns={}), readers, hint)
 
             def judge(name: str, raw: Raw = raw) -> "pd.Series[Any]":
-                own = replace(raw, columns={name: raw.columns[name]}, faults=())
-                return judged.judged(own, readers, hint)[name]
+                one_column = replace(raw, columns={name: raw.columns[name]}, faults=())
+                return judged.judged(one_column, readers, hint)[name]
 
             if len(raw.numbers):
                 marks.note(
@@ -389,17 +398,17 @@ class TakenTable(Table):
 
     @property
     def people(self) -> NDArray[Any]:
-        found: NDArray[Any] = self.whole.people[self.order]
-        return found
+        people: NDArray[Any] = self.whole.people[self.order]
+        return people
 
     @cached_property
     def frame(self) -> pd.DataFrame:
         return self.whole.frame.iloc[self.order].reset_index(drop=True)
 
     def encoded(self, encode: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
-        places = np.full(self.whole.rows, -1, np.min_scalar_type(-self.whole.rows))
-        places[self.order] = np.arange(self.rows)
-        return self.whole.encoded(encode, places)
+        target_rows = np.full(self.whole.rows, -1, np.min_scalar_type(-self.whole.rows))
+        target_rows[self.order] = np.arange(self.rows)
+        return self.whole.encoded(encode, target_rows)
 
     def take(self, rows: ArrayLike) -> Table:
         return TakenTable(self.whole, self.order[np.asarray(rows)])
@@ -440,20 +449,20 @@ def open_table(
     return table
 
 
-def checked_part(told: dict[str, Any]) -> "Callable[[Piece], dict[str, Any]]":
+def checked_part(schema_dict: dict[str, Any]) -> "Callable[[Piece], dict[str, Any]]":
     """What is found in a part when a table is opened: who is there, once every cell was
     looked at.
     """
     from understudy.data.reading.spread import with_marks
 
-    schema = Schema.from_dict(told)
+    schema = Schema.from_dict(schema_dict)
 
-    def found(piece: "Piece") -> dict[str, Any]:
+    def check(piece: "Piece") -> dict[str, Any]:
         part = StreamedTable(piece.source, schema, piece.part, piece.key)
         _ = part.rows
         return with_marks(part.marks)
 
-    return found
+    return check
 
 
 def check_table(
@@ -465,14 +474,14 @@ def check_table(
     long = _is_long(source, schema)
     readers = readers_of(schema, one_row_each and not long)
     marks = Marks()
-    found: dict[Any, Violation] = {}
+    by_key: dict[Any, Violation] = {}
     for raw in raw_parts(source, readers, long=long):
         cells, faults = judged.scan(raw, readers)
         # What is wrong with the header, or with a line that was read ahead, is said
         # with every part.
-        found |= {
-            (one.column, one.row, one.reason): one
-            for one in judged.violations(raw.name, faults)
+        by_key |= {
+            (violation.column, violation.row, violation.reason): violation
+            for violation in judged.violations(raw.name, faults)
         }
         if (
             long
@@ -486,11 +495,13 @@ def check_table(
         reason = (
             f"{repeated:,} rows have the id of an earlier row: a person has one row."
         )
-        again = Violation(
+        repeated_ids = Violation(
             source=raw.name, column=schema.person, row=None, value=None, reason=reason
         )
-        found[again.column, again.row, again.reason] = again
-    return list(found.values())
+        by_key[repeated_ids.column, repeated_ids.row, repeated_ids.reason] = (
+            repeated_ids
+        )
+    return list(by_key.values())
 
 
 def _is_long(source: Source, schema: Schema) -> bool:

@@ -53,17 +53,17 @@ class Column(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The column in plain types, without what is at its default."""
-        given = {
+        declared = {
             f.name: getattr(self, f.name)
             for f in fields(self)
             if getattr(self, f.name) != f.default
         }
-        return {"name": given.pop("name"), "kind": self.kind} | {
-            key: _plain(v) for key, v in given.items()
+        return {"name": declared.pop("name"), "kind": self.kind} | {
+            key: _plain(v) for key, v in declared.items()
         }
 
-    def error(self, what: str, *, effect: Effect | None = None) -> SchemaError:
-        return SchemaError(f'column "{self.name}": {what}', effect=effect)
+    def error(self, problem: str, *, effect: Effect | None = None) -> SchemaError:
+        return SchemaError(f'column "{self.name}": {problem}', effect=effect)
 
     def _set(self, **values: object) -> None:
         for key, value in values.items():
@@ -147,20 +147,26 @@ class Boolean(Column):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.labels
-        if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 2:
+        declared = self.labels
+        if (
+            isinstance(declared, str)
+            or not isinstance(declared, Sequence)
+            or len(declared) != 2
+        ):
             raise self.error(
-                f"labels must be two, for false and for true, not {given!r}."
+                f"labels must be two, for false and for true, not {declared!r}."
             )
-        if not all(isinstance(label, str | int) for label in given):
-            raise self.error(f"labels must be text or whole numbers, not {given!r}.")
-        no, yes = labels = tuple(map(str, given))
+        if not all(isinstance(label, str | int) for label in declared):
+            raise self.error(f"labels must be text or whole numbers, not {declared!r}.")
+        no, yes = labels = tuple(map(str, declared))
         if no == yes or any(not label or label != label.strip() for label in labels):
             raise self.error(
-                f"labels must differ, and have no blanks around them, not {given!r}."
+                f"labels must differ, and have no blanks around them, not {declared!r}."
             )
         if no.lower() in TRUE_WORDS or yes.lower() in FALSE_WORDS:
-            raise self.error(f"labels are false first and true second, not {given!r}.")
+            raise self.error(
+                f"labels are false first and true second, not {declared!r}."
+            )
         self._set(labels=labels)
 
     @property

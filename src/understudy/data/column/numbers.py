@@ -175,8 +175,10 @@ class Integer(Binned):
 
     def __post_init__(self) -> None:
         if self.written not in (None, *TIME_FORMS):
-            known = shorten(list(TIME_FORMS), " | ")
-            raise self.error(f"written must be one of {known}, not {self.written!r}.")
+            time_forms = shorten(list(TIME_FORMS), " | ")
+            raise self.error(
+                f"written must be one of {time_forms}, not {self.written!r}."
+            )
         if self.written and self.low is None and self.high is None:
             self._set(low=0, high=forms.A_DAY // TIME_FORMS[self.written] - 1)
         super().__post_init__()
@@ -196,12 +198,12 @@ class Integer(Binned):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        given = super().to_dict()
+        declared = super().to_dict()
         if self.written is not None:
-            given |= {"low": self.said(self.low), "high": self.said(self.high)}
+            declared |= {"low": self.said(self.low), "high": self.said(self.high)}
             if isinstance(self.bins, tuple):
-                given["bins"] = list(map(self.said, self.bins))
-        return given
+                declared["bins"] = list(map(self.said, self.bins))
+        return declared
 
     def _plain(self, bound: Any) -> str:
         return self.said(bound)
@@ -259,26 +261,26 @@ class Real(Binned):
                 f"{self.written!r}."
             )
 
-    def _check_decimals(self, most: int) -> None:
+    def _check_decimals(self, decimals: int) -> None:
         if (
-            isinstance(most, bool)
-            or not isinstance(most, int)
-            or not 0 <= most <= MOST_DECIMALS
+            isinstance(decimals, bool)
+            or not isinstance(decimals, int)
+            or not 0 <= decimals <= MOST_DECIMALS
         ):
             raise self.error(
                 f"decimals must be a whole number from 0 to {MOST_DECIMALS}, not "
-                f"{most!r}."
+                f"{decimals!r}."
             )
         if self.unbounded:
             return
-        if max(abs(self.low), abs(self.high)) * 10**most > EXACT:
+        if max(abs(self.low), abs(self.high)) * 10**decimals > EXACT:
             raise self.error(
-                f"numbers up to {self.high:g} with {most} decimals have too many "
+                f"numbers up to {self.high:g} with {decimals} decimals have too many "
                 "digits."
             )
         first, last = self.steps(self.edges)
         if (first > last).any():
-            raise self.error(f"some bins hold no number of {most} decimals.")
+            raise self.error(f"some bins hold no number of {decimals} decimals.")
 
     def steps(
         self, edges: NDArray[np.float64]
@@ -288,10 +290,10 @@ class Real(Binned):
         """
         unit = 10.0 ** (self.decimals or 0)
 
-        def from_here(at: NDArray[np.float64]) -> NDArray[np.float64]:
-            step = np.ceil(at * unit)
-            step -= (step - 1) / unit >= at
-            return step + (step / unit < at)
+        def from_here(bound: NDArray[np.float64]) -> NDArray[np.float64]:
+            step = np.ceil(bound * unit)
+            step -= (step - 1) / unit >= bound
+            return step + (step / unit < bound)
 
         first = from_here(edges[:-1])
         last = from_here(edges[1:]) - 1
@@ -309,8 +311,8 @@ class Real(Binned):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        *most, last = (f"[{a:g}, {b:g}" for a, b in pairwise(self.edges))
-        return (*(f"{text})" for text in most), f"{last}]")
+        *texts, last = (f"[{a:g}, {b:g}" for a, b in pairwise(self.edges))
+        return (*(f"{text})" for text in texts), f"{last}]")
 
     def _plain(self, bound: Any) -> str:
         return f"{bound:g}"

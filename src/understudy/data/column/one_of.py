@@ -96,54 +96,59 @@ def with_groups(columns: Sequence[Column], one_of: object) -> tuple[Column, ...]
             'one_of must be a list of patterns as "soil_*" or of lists of columns, '
             f"not {one_of!r}."
         )
-    known = {column.name: column for column in columns}
-    for asked in one_of:
-        names = _matching(asked, known)
-        group = _group([known[name] for name in names], known)
-        kept = {name: column for name, column in known.items() if name not in names[1:]}
-        known = {
-            group.name if name == names[0] else name: column
-            for name, column in kept.items()
+    columns_by_name = {column.name: column for column in columns}
+    for pattern in one_of:
+        names = _matching(pattern, columns_by_name)
+        group = _group([columns_by_name[name] for name in names], columns_by_name)
+        remaining = {
+            name: column
+            for name, column in columns_by_name.items()
+            if name not in names[1:]
         }
-        known[group.name] = group
-    return tuple(known.values())
+        columns_by_name = {
+            group.name if name == names[0] else name: column
+            for name, column in remaining.items()
+        }
+        columns_by_name[group.name] = group
+    return tuple(columns_by_name.values())
 
 
 def _stem(name: str) -> str | None:
     """What stands before the number or the word at the end: "soil" of "soil_3"; None
     where nothing does.
     """
-    found = _STEM.fullmatch(name)
-    return found[1] if found is not None and found[1] else None
+    match = _STEM.fullmatch(name)
+    return match[1] if match is not None and match[1] else None
 
 
-def _matching(asked: object, names: Collection[str]) -> list[str]:
-    if isinstance(asked, str):
-        found = [name for name in names if fnmatchcase(name, asked)]
-        if len(found) < 2:
+def _matching(pattern: object, names: Collection[str]) -> list[str]:
+    if isinstance(pattern, str):
+        matches = [name for name in names if fnmatchcase(name, pattern)]
+        if len(matches) < 2:
             raise SchemaError(
-                f'one_of: "{asked}" matches {len(found)} columns, and a group has two '
+                f'one_of: "{pattern}" matches {len(matches)} columns, and a group has '
+                "two "
                 "or more."
             )
-        return found
+        return matches
     if (
-        not isinstance(asked, Sequence)
-        or not all(isinstance(name, str) for name in asked)
-        or len(asked) < 2
+        not isinstance(pattern, Sequence)
+        or not all(isinstance(name, str) for name in pattern)
+        or len(pattern) < 2
     ):
         raise SchemaError(
             'one_of: a group is a pattern as "soil_*" or a list of columns, not '
-            f"{asked!r}."
+            f"{pattern!r}."
         )
-    strange = [name for name in asked if name not in names]
+    strange = [name for name in pattern if name not in names]
     if strange:
         raise SchemaError(
             f'one_of: there is no column "{strange[0]}" that is in no other group.'
         )
-    return list(asked)
+    return list(pattern)
 
 
-def _group(parts: Sequence[Column], known: Collection[str]) -> OneOf:
+def _group(parts: Sequence[Column], taken_names: Collection[str]) -> OneOf:
     """The group of these columns, which are all of yes and no, and written alike."""
     labels: dict[tuple[str, ...], str] = {}
     for part in parts:
@@ -161,7 +166,7 @@ def _group(parts: Sequence[Column], known: Collection[str]) -> OneOf:
     stem = stems.pop() if len(stems) == 1 else None
     name = stem or " or ".join(names)
     return OneOf(
-        name=f"one of {name}" if name in known else name,
+        name=f"one of {name}" if name in taken_names else name,
         categories=names,
         written=next(iter(labels)),
     )

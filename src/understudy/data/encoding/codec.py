@@ -259,8 +259,8 @@ class Levels:
         ):
             if group.shape != (cells,) or weight.shape != (cells,):
                 raise column.error(f"its levels are not for its {cells:,} fine cells.")
-            found = np.unique(group)
-            if not np.array_equal(found, np.arange(len(found))):
+            level_numbers = np.unique(group)
+            if not np.array_equal(level_numbers, np.arange(len(level_numbers))):
                 raise column.error(
                     "its levels are not numbered from 0, each with a cell."
                 )
@@ -271,9 +271,9 @@ class Levels:
             if not (np.isfinite(weight).all() and (weight >= 0).all()):
                 raise column.error("a weight of a fine cell is below 0 or not finite.")
         for j, table in self.ends.items():
-            many = end_cells(self.schema.columns[j])
+            n_ends = end_cells(self.schema.columns[j])
             if (
-                table.shape != (many,)
+                table.shape != (n_ends,)
                 or not (table >= 0).all()
                 or not np.isfinite(table.sum())
             ):
@@ -337,16 +337,22 @@ class Levels:
         for j, table in self.ends.items():
             name = self.schema.names[j]
             draws = rng.uniform(len(frame)).cpu().numpy()
-            own = self.fine.schema.columns[j], self.groups[j], self.weights[j]
-            frame[name] = moved_to_ends(*own, table, frame[name], cells[:, j], draws)
+            ends_of_column = (
+                self.fine.schema.columns[j],
+                self.groups[j],
+                self.weights[j],
+            )
+            frame[name] = moved_to_ends(
+                *ends_of_column, table, frame[name], cells[:, j], draws
+            )
         for j, spikes in self.spikes.items():
             name = self.schema.names[j]
             draws = rng.uniform(len(frame)).cpu().numpy()
             up_to = spikes[:, 0] + spikes[:, 2]
-            place = cells[:, j] + draws
-            at = np.searchsorted(up_to[:-1], place, side="right")
-            shared = (spikes[at, 0] == cells[:, j]) & (place < up_to[at])
-            numbers = spikes[at, 1]
+            position = cells[:, j] + draws
+            atom = np.searchsorted(up_to[:-1], position, side="right")
+            shared = (spikes[atom, 0] == cells[:, j]) & (position < up_to[atom])
+            numbers = spikes[atom, 1]
             if isinstance(self.schema.columns[j], Integer):
                 numbers = np.rint(numbers).astype(np.int64)
             frame[name] = frame[name].mask(shared, numbers)
@@ -361,24 +367,26 @@ class Levels:
         group = self.groups[column]
         size = np.bincount(self.groups[column])
         order = np.argsort(group, kind="stable")  # cells, level by level
-        ends = np.cumsum(self._shares(column)[order])
-        first = np.cumsum(size) - size
-        before = np.concatenate([[0.0], ends])[first]
-        after = ends[first + size - 1]
-        target = before[levels] + draws * (after - before)[levels]
-        place = np.searchsorted(ends, target, side="right")
-        place = np.clip(place, first[levels], (first + size - 1)[levels])
-        return np.asarray(order[place])
+        cumulative = np.cumsum(self._shares(column)[order])
+        starts = np.cumsum(size) - size
+        below = np.concatenate([[0.0], cumulative])[starts]
+        above = cumulative[starts + size - 1]
+        target = below[levels] + draws * (above - below)[levels]
+        position = np.searchsorted(cumulative, target, side="right")
+        position = np.clip(position, starts[levels], (starts + size - 1)[levels])
+        return np.asarray(order[position])
 
     def _shares(self, column: int) -> Floats:
         """Each fine cell's share of its level."""
         group = self.groups[column]
         weight = self.weights[column]
-        held = np.bincount(group, weights=weight)
+        level_weight = np.bincount(group, weights=weight)
         size = np.bincount(group)
-        known = held > 0
+        weighted = level_weight > 0
         return np.where(
-            known[group], weight / np.where(known, held, 1.0)[group], 1 / size[group]
+            weighted[group],
+            weight / np.where(weighted, level_weight, 1.0)[group],
+            1 / size[group],
         )
 
     # What questions need of it (`answers`)
@@ -402,14 +410,16 @@ class Levels:
         """What stands for each level of column `j` in a table of answers: a value, a
         bin, or the first and the last.
         """
-        own = self.fine.labels(j)
+        fine_labels = self.fine.labels(j)
         ordered = is_tree(self.schema.columns[j])
-        found: list[Any] = []
+        labels: list[Any] = []
         for level in range(self.sizes[j]):
-            cells = [own[cell] for cell in np.flatnonzero(self.groups[j] == level)]
+            cells = [
+                fine_labels[cell] for cell in np.flatnonzero(self.groups[j] == level)
+            ]
             several = f"{cells[0]} … {cells[-1]}" if ordered else shorten(cells, most=2)
-            found.append(cells[0] if len(cells) == 1 else several)
-        return found
+            labels.append(cells[0] if len(cells) == 1 else several)
+        return labels
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it as tensors, by column number; `from_tensors` reads them."""
@@ -430,29 +440,29 @@ class Levels:
     @classmethod
     def from_tensors(cls, schema: Schema, tensors: Mapping[str, Any]) -> "Levels":
         """The inverse of `tensors`. Edges: anything else → SchemaError."""
-        found = {
+        shapes = {
             n: (getattr(v, "dtype", None), tuple(getattr(v, "shape", ())))
             for n, v in tensors.items()
         }
-        if found != level_shapes(schema, found):
+        if shapes != level_shapes(schema, shapes):
             raise SchemaError("the levels are not those of the schema.")
-        places = range(len(schema.columns))
+        columns = range(len(schema.columns))
         groups, weights = (
-            [tensors[f"{kind}.{j}"].numpy() for j in places]
+            [tensors[f"{kind}.{j}"].numpy() for j in columns]
             for kind in ("level", "weight")
         )
-        ends = {j: tensors[f"end.{j}"].numpy() for j in places if f"end.{j}" in found}
+        ends = {j: tensors[f"end.{j}"].numpy() for j in columns if f"end.{j}" in shapes}
         shared = {
-            j: tensors[f"spike.{j}"].numpy() for j in places if f"spike.{j}" in found
+            j: tensors[f"spike.{j}"].numpy() for j in columns if f"spike.{j}" in shapes
         }
         return cls(schema, groups, weights, ends, shared)
 
 
 def level_shapes(
-    schema: Schema, found: Mapping[str, Any]
+    schema: Schema, shapes_given: Mapping[str, Any]
 ) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
     """What `Levels.tensors` has of a table with this schema: each tensor's dtype and
-    shape; numbers that many share as many as are `found`, from 1 to `MOST_SPIKES`.
+    shape; atoms as many as `shapes_given` has, from 1 to `MOST_SPIKES`.
     """
     shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
     for j, (column, size) in enumerate(
@@ -466,10 +476,10 @@ def level_shapes(
             f"end.{j}": (torch.float64, (ends,)) for ends in [end_cells(column)] if ends
         }
         spikes = f"spike.{j}"
-        if spikes in found and may_spike(column):
+        if spikes in shapes_given and may_spike(column):
             shapes[spikes] = (
                 torch.float64,
-                (min(max((1, *found[spikes][1][:1])), MOST_SPIKES), 3),
+                (min(max((1, *shapes_given[spikes][1][:1])), MOST_SPIKES), 3),
             )
     return shapes
 
@@ -492,14 +502,18 @@ def bought_bins(levels: Levels) -> Schema:
     fine = levels.fine.schema.columns
     columns = zip(levels.schema.columns, fine, levels.groups, strict=True)
     bins = {}
-    for own, cells, group in columns:
-        if isinstance(own, Binned) and isinstance(cells, Binned) and is_bought(own):
+    for column, cells, group in columns:
+        if (
+            isinstance(column, Binned)
+            and isinstance(cells, Binned)
+            and is_bought(column)
+        ):
             # cell of each level
-            first = np.flatnonzero(np.diff(group[: cells.levels], prepend=-1))
-            inner = map(own.bound_at, cells.edges[first].tolist())
-            bins[own.name] = (
-                own.low,
-                *(edge for edge in inner if own.low < edge < own.high),
-                own.high,
+            starts = np.flatnonzero(np.diff(group[: cells.levels], prepend=-1))
+            inner = map(column.bound_at, cells.edges[starts].tolist())
+            bins[column.name] = (
+                column.low,
+                *(edge for edge in inner if column.low < edge < column.high),
+                column.high,
             )
     return levels.schema.binned(bins)

@@ -128,9 +128,9 @@ class TableFeatures:
 
     def _numbers(self, frame: Any) -> NDArray[np.float32]:
         out = np.empty((len(frame), len(self._columns)), dtype=np.float32)
-        for place, column in enumerate(self._columns):
+        for index, column in enumerate(self._columns):
             cells = frame[column.name]
-            out[:, place] = (
+            out[:, index] = (
                 _scaled(column, cells)
                 if isinstance(column, Binned)
                 else codes_of(column, cells)
@@ -260,10 +260,10 @@ class DeclaredFeatures:
     @property
     def labels(self) -> tuple[Label, ...]:
         target = self.target or self.schema.label
-        found = [
+        categories = [
             column.categories for column in self.schema.targets if column.name == target
         ]
-        return found[0] if found else ()
+        return categories[0] if categories else ()
 
     def rows(self, source: Any) -> Tensor:
         if isinstance(source, np.ndarray | Tensor):
@@ -340,10 +340,10 @@ class Slots(_Unlabelled):
     def expand(self, rows: Tensor) -> Tensor:
         sizes = self.codec.sizes
         starts = torch.tensor([*accumulate(slot_counts(sizes), initial=0)][:-1])
-        few = torch.tensor(sizes) <= 2
+        single = torch.tensor(sizes) <= 2
         out = torch.zeros(len(rows), *self.shape)
-        out[:, starts[few]] = rows[:, few].to(out.dtype)
-        return out.scatter_(1, rows[:, ~few] + starts[~few], 1.0)
+        out[:, starts[single]] = rows[:, single].to(out.dtype)
+        return out.scatter_(1, rows[:, ~single] + starts[~single], 1.0)
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "slots"}

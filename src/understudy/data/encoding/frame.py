@@ -103,11 +103,14 @@ class Frame:
         it come on top; not those whose schema declares a norm, which stay near the
         middle grey and show nothing on a ground.
         """
-        turned = upright and schema.sides == 2 and schema.norm is None
+        uprighted = upright and schema.sides == 2 and schema.norm is None
         step = 1 if schema.sides == 2 else schema.shape[1]
-        kept = step * max(1, min(math.prod(schema.shape), features) // step)
+        retained = step * max(1, min(math.prod(schema.shape), features) // step)
         return cls(
-            schema.shape, schema.sides, kept + (POSES if turned else 0), upright=turned
+            schema.shape,
+            schema.sides,
+            retained + (POSES if uprighted else 0),
+            upright=uprighted,
         )
 
     @classmethod
@@ -154,33 +157,33 @@ class Frame:
         features).
         """
         out = np.empty((len(values), self.features))
-        at = np.unravel_index(self.order, self.shape)
+        frequency = np.unravel_index(self.order, self.shape)
         # of each side, faster ones are not needed
-        sizes = [int(place.max()) + 1 for place in at]
+        sizes = [int(frequencies.max()) + 1 for frequencies in frequency]
         bases = [
             np.rint(dct(n) * UNIT)[:size]
             for n, size in zip(self.shape[: self.sides], sizes, strict=False)
         ]
-        places = np.ravel_multi_index(
-            at, (*sizes[: self.sides], *self.shape[self.sides :])
+        flat_index = np.ravel_multi_index(
+            frequency, (*sizes[: self.sides], *self.shape[self.sides :])
         )
         for start in range(0, len(values), _CHUNK):
             part = np.rint(
                 (values[start : start + _CHUNK].astype(np.float64) - 0.5) * UNIT
             )
-            here = out[start : start + len(part)]
+            rows = out[start : start + len(part)]
             if self.upright:
                 poses, standing = upright(
                     torch.from_numpy(part).view(len(part), *self.shape[:2], -1)
                 )
-                here[:, :POSES] = np.rint((poses * self.weights).numpy())
+                rows[:, :POSES] = np.rint((poses * self.weights).numpy())
                 part = standing.numpy().reshape(part.shape)
             for side, basis in enumerate(bases):
                 part = np.moveaxis(
                     np.moveaxis(part, side + 1, -1) @ basis.T, -1, side + 1
                 )
-            flat = part.reshape(len(part), -1)[:, places]
-            here[:, self.poses :] = np.rint(flat / float(UNIT**self.sides))
+            flat = part.reshape(len(part), -1)[:, flat_index]
+            rows[:, self.poses :] = np.rint(flat / float(UNIT**self.sides))
         return out
 
     @cached_property
@@ -241,9 +244,12 @@ class Frame:
             dct(n) if side < self.sides else np.eye(n)
             for side, n in enumerate(self.shape)
         ]
-        at = np.unravel_index(self.order, self.shape)
+        frequency = np.unravel_index(self.order, self.shape)
         # (features, n) each
-        parts = (wave[place] for wave, place in zip(waves, at, strict=True))
+        parts = (
+            wave[frequencies]
+            for wave, frequencies in zip(waves, frequency, strict=True)
+        )
         flat = reduce(
             lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(len(a), -1),
             parts,
@@ -252,21 +258,21 @@ class Frame:
         return np.concatenate([np.zeros((self.poses, flat.shape[1])), flat / UNIT])
 
     def describe(self) -> dict[str, Any]:
-        told = {
+        description = {
             "shape": list(self.shape),
             "sides": self.sides,
             "features": self.features,
         }
-        return told | ({"upright": True} if self.upright else {})
+        return description | ({"upright": True} if self.upright else {})
 
     @classmethod
-    def from_description(cls, told: Mapping[str, Any]) -> "Frame":
+    def from_description(cls, description: Mapping[str, Any]) -> "Frame":
         """The inverse of `describe`; other keys are ignored."""
         return cls(
-            tuple(told["shape"]),
-            told["sides"],
-            told["features"],
-            upright=told.get("upright", False),
+            tuple(description["shape"]),
+            description["sides"],
+            description["features"],
+            upright=description.get("upright", False),
         )
 
 
@@ -280,22 +286,22 @@ def dct(n: int) -> NDArray[np.float64]:
 
 def packed(moments: Tensor) -> Tensor:
     """The upper triangles of (…, d, d): (…, d(d+1)/2)."""
-    at = torch.triu_indices(moments.shape[-1], moments.shape[-1])
-    return moments[..., at[0], at[1]]
+    upper = torch.triu_indices(moments.shape[-1], moments.shape[-1])
+    return moments[..., upper[0], upper[1]]
 
 
 def unpacked(triangles: Tensor, d: int) -> Tensor:
-    at = torch.triu_indices(d, d)
+    upper = torch.triu_indices(d, d)
     full = triangles.new_zeros(*triangles.shape[:-1], d, d)
-    full[..., at[0], at[1]] = triangles
-    full[..., at[1], at[0]] = triangles
+    full[..., upper[0], upper[1]] = triangles
+    full[..., upper[1], upper[0]] = triangles
     return full
 
 
 def on_diagonal(d: int) -> Tensor:
     """Which entries of a packed triangle stand on the diagonal: (d(d+1)/2,)."""
-    at = torch.triu_indices(d, d)
-    return at[0] == at[1]
+    upper = torch.triu_indices(d, d)
+    return upper[0] == upper[1]
 
 
 # Upright images
@@ -312,12 +318,12 @@ def upright(steps: Tensor) -> tuple[Tensor, Tensor]:
     # Twice the distance from the middle is a whole number.
     s, sx, sy, sxx, sxy, syy = (shown.flatten(1) @ _places(height, width)).unbind(1)
     s = s.clamp(min=1.0)
-    both = sxy - sx * sy / s
+    covariance = sxy - sx * sy / s
     longest = torch.maximum(
         torch.maximum(sxx - sx * sx / s, syy - sy * sy / s), torch.ones_like(s)
     )
-    found = torch.stack([both / longest, sx / s / 2, sy / s / 2], 1)
-    poses = (found * FINE).round().clamp(*_bounds(height, width))
+    poses_found = torch.stack([covariance / longest, sx / s / 2, sy / s / 2], 1)
+    poses = (poses_found * FINE).round().clamp(*_bounds(height, width))
     # Exact in 24 bits: steps have twelve, with their sign, and a part of a pixel,
     # twice, another twelve.
     return poses, _moved(steps.float(), poses / FINE, back=False).round().double()
@@ -328,8 +334,8 @@ def leaning(values: Tensor, poses: Tensor) -> Tensor:
     as `upright` gave them.
     """
     _, height, width, _ = values.shape
-    least, most = (bound.to(poses) for bound in _bounds(height, width))
-    return _moved(values, poses.clamp(least, most) / FINE, back=True)
+    lower, upper = (bound.to(poses) for bound in _bounds(height, width))
+    return _moved(values, poses.clamp(lower, upper) / FINE, back=True)
 
 
 def weights(height: int, width: int) -> Tensor:
@@ -362,20 +368,24 @@ def _moved(values: Tensor, poses: Tensor, *, back: bool) -> Tensor:
     left = across.floor()
     # a line of each colour after the other
     flat = values.transpose(2, 3).reshape(n * height, -1)
-    at = (above + lines).long().clamp(0, height - 1) + height * torch.arange(
+    line_index = (above + lines).long().clamp(0, height - 1) + height * torch.arange(
         n, device=values.device
     )[:, None]
-    rows = flat.index_select(0, at.flatten()).view(n, height + 1, -1)
+    rows = flat.index_select(0, line_index.flatten()).view(n, height + 1, -1)
     rows = torch.lerp(rows[:, :-1], rows[:, 1:], (down - above)[..., None]).reshape(
         -1, width
     )
     # farther, and all is the edge
     steps = torch.arange(-width, width + 1, device=values.device)[:, None]
-    places = (steps + torch.arange(width + 1, device=values.device)).clamp(0, width - 1)
-    some = (
+    column_index = (steps + torch.arange(width + 1, device=values.device)).clamp(
+        0, width - 1
+    )
+    shifts = (
         (left.long().clamp(-width, width) + width).flatten().repeat_interleave(channels)
     )
-    rows = rows.gather(1, places.index_select(0, some)).view(n, height, channels, -1)
+    rows = rows.gather(1, column_index.index_select(0, shifts)).view(
+        n, height, channels, -1
+    )
     return torch.lerp(
         rows[..., :-1], rows[..., 1:], (across - left)[:, :, None, None]
     ).transpose(2, 3)
@@ -386,10 +396,10 @@ def _fine(pixels: Tensor) -> Tensor:
 
 
 def _bounds(height: int, width: int) -> tuple[Tensor, Tensor]:
-    most = (
+    limits = (
         torch.tensor([LEAN, ASIDE * width, ASIDE * height], dtype=torch.float64) * FINE
     )
-    return -most.floor(), most.floor()
+    return -limits.floor(), limits.floor()
 
 
 def _edge(ground: Tensor) -> Tensor:

@@ -121,19 +121,19 @@ class Population:
         """Bring each person's rows together; where they are already, nothing is
         copied.
         """
-        who, ids = pd.factorize(people)
+        owner, ids = pd.factorize(people)
         ids = ids.astype(object) if ids.dtype.kind == "T" else ids
-        missing = who < 0
+        missing = owner < 0
         if missing.any():
             raise SchemaError(
                 f"row {int(missing.argmax()) + 1:,} belongs to no person.",
                 effect=Effect.NOTHING_READ_FURTHER,
             )
-        if (np.diff(who) < 0).any():
-            order = torch.from_numpy(np.argsort(who, kind="stable"))
+        if (np.diff(owner) < 0).any():
+            order = torch.from_numpy(np.argsort(owner, kind="stable"))
             rows = rows[order]
             codes = codes[order]
-        starts = starts_of(np.bincount(who, minlength=len(ids)))
+        starts = starts_of(np.bincount(owner, minlength=len(ids)))
         return cls(features, np.asarray(ids), rows, codes, torch.from_numpy(starts))
 
     def one_row_each(self, people: Tensor, rng: Uniform) -> tuple[Tensor, Tensor]:
@@ -142,8 +142,8 @@ class Population:
         Edges: the place of a person without rows is 0, and means nothing.
         """
         sizes = self.starts.diff()[people]
-        drawn = (rng.uniform(len(people)) * sizes).long().minimum(sizes - 1)
-        return torch.where(sizes > 0, self.starts[people] + drawn, 0), sizes > 0
+        offset = (rng.uniform(len(people)) * sizes).long().minimum(sizes - 1)
+        return torch.where(sizes > 0, self.starts[people] + offset, 0), sizes > 0
 
     def apart(
         self, people: Tensor, *, most: int | None = None, rng: Uniform | None = None
@@ -159,9 +159,9 @@ class Population:
         sizes = self.starts[people + 1] - self.starts[people]
         lengths = rungs(sizes, most)
         for length in sorted(set(lengths.tolist())):
-            here = lengths == length
+            in_length = lengths == length
             x, y, mask = self.gather(people, length=length, most=most, rng=rng)
-            yield here, (x, y, mask & here[:, None])
+            yield in_length, (x, y, mask & in_length[:, None])
 
     def gather(
         self,
@@ -183,12 +183,12 @@ class Population:
             length = longest if most is None else min(longest, most)
         step = torch.arange(length).expand(len(people), -1)
         if most is not None and rng is not None and length >= most:
-            drawn = (rng.uniform(len(people), length) * size[:, None]).long()
-            step = torch.where(size[:, None] > most, drawn, step)
+            sampled = (rng.uniform(len(people), length) * size[:, None]).long()
+            step = torch.where(size[:, None] > most, sampled, step)
         mask = step < size[:, None]
-        places = torch.where(mask, start[:, None] + step, 0)  # (people, rows)
-        x = self.features.expand(self.rows[places.flatten()])
-        return x.view(*places.shape, *x.shape[1:]), self.codes[places], mask
+        row_index = torch.where(mask, start[:, None] + step, 0)  # (people, rows)
+        x = self.features.expand(self.rows[row_index.flatten()])
+        return x.view(*row_index.shape, *x.shape[1:]), self.codes[row_index], mask
 
 
 def population_of(rows: Rows | Population) -> Population:
@@ -244,12 +244,12 @@ def read_labelled_images(
     the class of each.
     """
     path = Path(path)
-    images, beside = rows_in(path, schema, target)
+    images, other_arrays = rows_in(path, schema, target)
     pixels = schema.scaled(images, path.name)
     try:
-        people = beside.get(schema.person or "")
+        people = other_arrays.get(schema.person or "")
         return Population.from_arrays(
-            pixels, beside[target], classes=labels, people=people
+            pixels, other_arrays[target], classes=labels, people=people
         )
     except SchemaError as error:
         raise error.restated(f"{path.name}: {error.message}") from None

@@ -49,13 +49,13 @@ def codes_of(column: Column, values: Cells) -> Codes:
     codes = found_levels(column, values)
     if len(codes) and codes.min() < 0:
         row = int((codes < 0).argmax())
-        said = (
+        problem = (
             "is missing"
             if pd.isna(values.array[row])
             else f"is {values.iloc[row]}, outside {column.domain}"
         )
         raise column.error(
-            f"the value at row {row + 1:,} {said}.", effect=Effect.NOTHING_COMPUTED
+            f"the value at row {row + 1:,} {problem}.", effect=Effect.NOTHING_COMPUTED
         )
     return codes.astype(np.int32, copy=False)
 
@@ -94,11 +94,12 @@ def _levels(column: Column, values: Cells) -> NDArray[np.integer]:
     if isinstance(column, Categorical) and isinstance(column.categories[0], str):
         return _texts(column.categories).get_indexer(pd.Index(values, dtype=object))
     if isinstance(column, Boolean) and values.dtype.kind not in "biuf":
-        known: dict[Any, int] = {False: 0, True: 1} | {
+        levels_by_label: dict[Any, int] = {False: 0, True: 1} | {
             label: i for i, label in enumerate(column.values)
         }
         return np.array(
-            [known.get(value, -1) for value in values.astype(object)], dtype=np.int32
+            [levels_by_label.get(value, -1) for value in values.astype(object)],
+            dtype=np.int32,
         )
     numbers = (
         _moments(column, values)
@@ -141,8 +142,8 @@ def _texts(categories: tuple[Any, ...]) -> "pd.Index[Any]":
 
 
 @lru_cache(maxsize=256)
-def _in_order(known: tuple[Any, ...]) -> tuple[Floats, NDArray[np.integer]]:
-    numbers = np.array(known, dtype=np.float64)
+def _in_order(values: tuple[Any, ...]) -> tuple[Floats, NDArray[np.integer]]:
+    numbers = np.array(values, dtype=np.float64)
     order = numbers.argsort()
     return numbers[order], order
 
@@ -186,15 +187,15 @@ class _Places:
         if self.plain:
             return np.asarray(numbers - self.low, dtype=np.int32)
         bits = (_rank(numbers + 0.0) >> self.shift) - self.first_bits  # −0 is 0
-        places: Codes = self.first[bits]
+        positions: Codes = self.first[bits]
         for _ in range(self.steps):
-            places += numbers >= self.inner[places]
+            positions += numbers >= self.inner[positions]
         crowded = self.crowded[bits]
         if crowded.any():
-            places[crowded] = np.searchsorted(
+            positions[crowded] = np.searchsorted(
                 self.inner[:-1], numbers[crowded], side="right"
             )
-        return places
+        return positions
 
 
 def _rank(numbers: Floats) -> Places:
@@ -212,9 +213,9 @@ def _places(column: Binned) -> _Places:
     return _Places(column.edges)
 
 
-def _place_among(known: tuple[Any, ...], numbers: Floats) -> NDArray[np.integer]:
+def _place_among(values: tuple[Any, ...], numbers: Floats) -> NDArray[np.integer]:
     """Where each number stands among these, −1 where it does not."""
-    ordered, order = _in_order(known)
+    ordered, order = _in_order(values)
     near = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
     return np.where(ordered[near] == numbers, order[near], -1)
 
@@ -290,13 +291,14 @@ def cut(column: Column, cuts: Iterable[float] = ()) -> Pieces:
         return Pieces(
             column, np.arange(column.size, dtype=np.int32), np.ones(column.size)
         )
-    own = column.edges
+    column_edges = column.edges
     inner = np.array(
-        [place for place in cuts if own[0] < place < own[-1]], dtype=own.dtype
+        [value for value in cuts if column_edges[0] < value < column_edges[-1]],
+        dtype=column_edges.dtype,
     )
-    edges = np.union1d(own, inner)
-    level = np.searchsorted(own, edges[:-1], side="right") - 1
-    share = _sizes(column, edges) / _sizes(column, own)[level]
+    edges = np.union1d(column_edges, inner)
+    level = np.searchsorted(column_edges, edges[:-1], side="right") - 1
+    share = _sizes(column, edges) / _sizes(column, column_edges)[level]
     if column.nullable:
         level = np.append(level, column.levels)
         share = np.append(share, 1.0)
@@ -350,12 +352,12 @@ def labels_of(column: Column) -> list[Any]:
     label, None for missing.
     """
     if isinstance(column, Categorical):
-        own: list[Any] = list(column.categories)
+        labels: list[Any] = list(column.categories)
     else:
-        own = (
+        labels = (
             list(column.values) if isinstance(column, Boolean) else list(column.labels)
         )
-    return [*own, None] if column.nullable else own
+    return [*labels, None] if column.nullable else labels
 
 
 def typed(column: Column, values: NDArray[Any], missing: NDArray[np.bool_]) -> Cells:
@@ -409,13 +411,13 @@ def places_of(pieces: Pieces, values: Cells) -> NDArray[np.integer]:
     """
     column = pieces.column
     if pieces.edges is None:
-        found = _levels(column, values)
+        pieces_found = _levels(column, values)
     else:
         numbers = numbers_of(column, values)
-        found = np.searchsorted(
+        pieces_found = np.searchsorted(
             pieces.edges[1:-1], np.where(np.isnan(numbers), 0, numbers), side="right"
         )
-    return np.where(pd.isna(values.array), len(pieces.level) - 1, found)
+    return np.where(pd.isna(values.array), len(pieces.level) - 1, pieces_found)
 
 
 # Rows that stand person after person

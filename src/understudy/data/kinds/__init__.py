@@ -184,14 +184,14 @@ def schema_from(data: dict[str, Any]) -> PublicSchema:
     kind = data.get("kind")
     if kind is None:
         return Schema.from_dict(data)
-    said = [name for name in BROUGHT if name != TABLE.name]
-    if kind not in said:
+    kinds = [name for name in BROUGHT if name != TABLE.name]
+    if kind not in kinds:
         raise SchemaError(
-            f"kind must be {' or '.join(said)}, or left out for a table, not "
-            f"{kind!r}.{nearest(kind, said)}"
+            f"kind must be {' or '.join(kinds)}, or left out for a table, not "
+            f"{kind!r}.{nearest(kind, kinds)}"
         )
-    found: PublicSchema = BROUGHT[kind].schema.from_dict(data)
-    return found
+    schema: PublicSchema = BROUGHT[kind].schema.from_dict(data)
+    return schema
 
 
 def one_kind_of_row(schema: PublicSchema) -> AnySchema:
@@ -328,8 +328,8 @@ def protected_unit(schemas: Mapping[str, Any]) -> str:
     every holder, else less.
     """
     units = {
-        getattr(getattr(one, "schema", one), "unit", "person")
-        for one in schemas.values()
+        getattr(getattr(description, "schema", description), "unit", "person")
+        for description in schemas.values()
     }
     less = units - {"person"}
     if not less:
@@ -361,14 +361,14 @@ def side_by_side(parts: Mapping[str, AnySchema]) -> AnySchema | MixedSchema:
 def sizes_of(schema: PublicSchema | MixedSchema | SeveralVisits) -> tuple[int, ...]:
     """What a row has (`Kind.sizes`), part after part."""
     parts: Any = getattr(schema, "parts", (schema,))
-    each = parts.values() if isinstance(parts, Mapping) else parts
-    return tuple(size for part in each for size in kind_of(part).sizes(part))
+    all_parts = parts.values() if isinstance(parts, Mapping) else parts
+    return tuple(size for part in all_parts for size in kind_of(part).sizes(part))
 
 
 def load_any(path: str | Path) -> PublicSchema | MixedSchema | SeveralVisits:
     """Read the schema of a generator, of whichever kind, from a .toml or .json file."""
     joint: dict[Any, type[MixedSchema] | type[SeveralVisits]] = {
-        one.kind: one for one in (MixedSchema, SeveralVisits)
+        schema_class.kind: schema_class for schema_class in (MixedSchema, SeveralVisits)
     }
 
     def build(data: dict[str, Any]) -> PublicSchema | MixedSchema | SeveralVisits:

@@ -55,12 +55,14 @@ class NoRows:
     rows = people = 0
 
 
-def one_label(schema: Any, what: str) -> None:
-    """SchemaError where rows have several columns of classes, and `what` learns one."""
+def one_label(schema: Any, learner: str) -> None:
+    """SchemaError where rows have several columns of classes, and `learner` learns
+    one.
+    """
     names = [column.name for column in getattr(schema, "targets", ())]
     if len(names) > 1:
         raise SchemaError(
-            f"{what} learns one column of classes, and the schema declares "
+            f"{learner} learns one column of classes, and the schema declares "
             f"{' and '.join(names)}: leave one of them "
             "with label and classes, or use moments.",
             effect=Effect.NOTHING_CHARGED,
@@ -168,9 +170,9 @@ def placed(people: NDArray[Any], person: str | None, source: str) -> Table:
     frame = pd.DataFrame({_PLACE: np.arange(len(people))})
     if person is not None:
         frame.insert(0, person, people)
-    place = Integer(name=_PLACE, low=0, high=len(people), bins=1)
+    position = Integer(name=_PLACE, low=0, high=len(people), bins=1)
     return Table(
-        frame=frame, schema=Schema(columns=(place,), person=person), source=source
+        frame=frame, schema=Schema(columns=(position,), person=person), source=source
     )
 
 

@@ -66,22 +66,22 @@ def read_cells(
     """The column's values in their dtype, and every fault; `numbers`: rows'; `gap`:
     said of a forbidden empty cell.
     """
-    where, seen = distinct(cells, missing_words(column))
-    values, reasons = parse(column, seen)
-    if seen.dtype == object:
+    index, uniques = distinct(cells, missing_words(column))
+    values, reasons = parse(column, uniques)
+    if uniques.dtype == object:
         reasons.insert(
             0,
             (
                 "is not UTF-8.",
-                np.array([isinstance(v, bytes) for v in seen], dtype=bool),
+                np.array([isinstance(v, bytes) for v in uniques], dtype=bool),
             ),
         )
-    missing = where < 0
-    faults = _faults(column.name, cells, numbers, where, reasons)
+    missing = index < 0
+    faults = _faults(column.name, cells, numbers, index, reasons)
     if missing.any() and not column.nullable:
         faults.insert(0, Fault(column=column.name, rows=numbers[missing], reason=gap))
     return (
-        cells if faults else typed(column, np.append(values, 0)[where], missing)
+        cells if faults else typed(column, np.append(values, 0)[index], missing)
     ), faults
 
 
@@ -101,24 +101,26 @@ def read_ids(
     name: str, cells: Cells, numbers: Places, *, one_row_each: bool = True
 ) -> tuple[Cells, list[Fault]]:
     """The ids of people, as whole numbers or as text, and every fault."""
-    where, seen = distinct(cells, set(MISSING_WORDS))
-    missing = where < 0
+    index, uniques = distinct(cells, set(MISSING_WORDS))
+    missing = index < 0
     plain = (
-        seen.dtype.kind in "iu"
-        and len(seen)
+        uniques.dtype.kind in "iu"
+        and len(uniques)
         and not missing.any()
-        and -(2**63) < seen.min() <= seen.max() < 2**63
+        and -(2**63) < uniques.min() <= uniques.max() < 2**63
     )
-    if plain and not (one_row_each and seen.duplicated().any()):
-        return pd.Series(seen.to_numpy(np.int64)), []
-    there = np.isin(np.arange(len(seen)), where)
-    if seen.dtype.kind in "iu":
-        values = seen.to_numpy()
-        text = np.zeros(len(seen), dtype=bool)
-        whole = there & (values > -(2**63)) & (values < 2**63)
+    if plain and not (one_row_each and uniques.duplicated().any()):
+        return pd.Series(uniques.to_numpy(np.int64)), []
+    present = np.isin(np.arange(len(uniques)), index)
+    if uniques.dtype.kind in "iu":
+        values = uniques.to_numpy()
+        text = np.zeros(len(uniques), dtype=bool)
+        whole = present & (values > -(2**63)) & (values < 2**63)
     else:
-        text = there & np.array([isinstance(value, str) for value in seen], dtype=bool)
-        whole = there & np.array([_is_whole(value) for value in seen], dtype=bool)
+        text = present & np.array(
+            [isinstance(value, str) for value in uniques], dtype=bool
+        )
+        whole = present & np.array([_is_whole(value) for value in uniques], dtype=bool)
     reasons = [("is neither a whole number of 64 bits nor text.", ~text & ~whole)]
     if text.any() and whole.any():
         mixed = (
@@ -126,17 +128,17 @@ def read_ids(
             ("is a number, where most are text.", whole),
         )
         reasons.append(min(mixed, key=lambda reason: reason[1].sum()))
-    faults = _faults(name, cells, numbers, where, reasons)
+    faults = _faults(name, cells, numbers, index, reasons)
     if missing.any():
         faults.insert(0, Fault(column=name, rows=numbers[missing], reason="has no id."))
     # the last one is for missing cells
-    known = np.full(len(seen) + 1, None, dtype=object)
-    known[:-1][text] = seen[text]
-    known[:-1][whole] = [int(value) for value in seen[whole]]
-    ids = known[where]
+    ids_of_uniques = np.full(len(uniques) + 1, None, dtype=object)
+    ids_of_uniques[:-1][text] = uniques[text]
+    ids_of_uniques[:-1][whole] = [int(value) for value in uniques[whole]]
+    ids = ids_of_uniques[index]
     if (
         one_row_each
-        and (again := pd.notna(ids) & pd.Series(ids).duplicated().to_numpy()).any()
+        and (repeated := pd.notna(ids) & pd.Series(ids).duplicated().to_numpy()).any()
     ):
         reason = (
             "is the id of an earlier row: a person has one row, and many rows each "
@@ -145,33 +147,35 @@ def read_ids(
         faults.append(
             Fault(
                 column=name,
-                rows=numbers[again],
-                values=cells[again].to_numpy(),
+                rows=numbers[repeated],
+                values=cells[repeated].to_numpy(),
                 reason=reason,
             )
         )
     if faults:
         return cells, faults
-    numeric = whole.all() or seen.str.fullmatch(WHOLE_ID).all()
+    numeric = whole.all() or uniques.str.fullmatch(WHOLE_ID).all()
     return pd.Series(ids.astype(np.int64 if numeric else object)), []
 
 
 def _faults(
-    name: str, cells: Cells, numbers: Places, where: NDArray[np.intp], reasons: Reasons
+    name: str, cells: Cells, numbers: Places, index: NDArray[np.intp], reasons: Reasons
 ) -> list[Fault]:
     """The rows behind each reason; a value is given its first reason alone."""
     faults = []
-    known = np.zeros(1, dtype=bool)
+    explained = np.zeros(1, dtype=bool)
     for reason, mask in reasons:
-        fresh = np.append(mask, False) & ~known  # the last entry is for missing cells
-        known = known | fresh
-        at = fresh[where]
-        if at.any():
+        newly_explained = (
+            np.append(mask, False) & ~explained
+        )  # the last entry is for missing cells
+        explained = explained | newly_explained
+        rows = newly_explained[index]
+        if rows.any():
             faults.append(
                 Fault(
                     column=name,
-                    rows=numbers[at],
-                    values=cells[at].to_numpy(),
+                    rows=numbers[rows],
+                    values=cells[rows].to_numpy(),
                     reason=reason,
                 )
             )
@@ -187,22 +191,24 @@ def distinct(cells: Cells, words: set[str]) -> tuple[NDArray[np.intp], Cells]:
     if cells.dtype == object:
         return _texts_apart(cells, words) or _one_by_one(cells, words)
     if cells.dtype.kind in "iuf":  # quicker to judge than to compare
-        where = np.where(cells.isna(), -1, np.arange(len(cells)))
+        index = np.where(cells.isna(), -1, np.arange(len(cells)))
         if isinstance(cells.dtype, np.dtype):
-            return where, cells
+            return index, cells
         plain = np.dtype(f"{cells.dtype.kind}{getattr(cells.dtype, 'itemsize', 8)}")
         # a column with gaps, and still exact
-        return where, pd.Series(cells.to_numpy(dtype=plain, na_value=0))
+        return index, pd.Series(cells.to_numpy(dtype=plain, na_value=0))
     if isinstance(cells.dtype, pd.DatetimeTZDtype):
         cells = cells.dt.tz_localize(None)  # the day it was where it was written
-    where, uniques = pd.factorize(cells)
-    values = np.asarray(uniques)
-    seen = pd.Series(values, dtype=values.dtype)
-    gone = np.append(
-        seen.isin(words) if seen.dtype == object else np.zeros(len(seen), dtype=bool),
+    index, uniques = pd.factorize(cells)
+    array = np.asarray(uniques)
+    values = pd.Series(array, dtype=array.dtype)
+    missing = np.append(
+        values.isin(words)
+        if values.dtype == object
+        else np.zeros(len(values), dtype=bool),
         True,
     )
-    return np.where(gone[where], -1, where), seen
+    return np.where(missing[index], -1, index), values
 
 
 def texts_as_objects(cells: Cells) -> Cells:
@@ -224,35 +230,37 @@ def _texts_apart(
     values = cells.tolist()
     if not set(map(type, values)) <= _TEXT_OR_NOTHING:
         return None
-    different = dict.fromkeys(values)
-    if not all(type(value) is str or _is_missing(value) for value in different):
+    distinct_values = dict.fromkeys(values)
+    if not all(type(value) is str or _is_missing(value) for value in distinct_values):
         return None
-    seen = [value for value in different if type(value) is str and value not in words]
-    place = dict.fromkeys(different, -1) | dict(
-        zip(seen, range(len(seen)), strict=True)
+    values_there = [
+        value for value in distinct_values if type(value) is str and value not in words
+    ]
+    index = dict.fromkeys(distinct_values, -1) | dict(
+        zip(values_there, range(len(values_there)), strict=True)
     )
-    where = np.fromiter(
-        map(place.__getitem__, values), dtype=np.intp, count=len(values)
+    indices = np.fromiter(
+        map(index.__getitem__, values), dtype=np.intp, count=len(values)
     )
-    return where, pd.Series(seen, dtype=object)
+    return indices, pd.Series(values_there, dtype=object)
 
 
 def _one_by_one(
     cells: Iterable[Any], words: set[str]
 ) -> tuple[NDArray[np.intp], Cells]:
-    known: dict[str, int] = {}
-    seen: list[Any] = []
-    where: list[int] = []
+    index_of: dict[str, int] = {}
+    values: list[Any] = []
+    indices: list[int] = []
     for value in cells:
-        place = -1
+        index = -1
         if type(value) is str:
-            place = -1 if value in words else known.setdefault(value, len(seen))
+            index = -1 if value in words else index_of.setdefault(value, len(values))
         elif not _is_missing(value):
-            place = len(seen)
-        if place == len(seen):
-            seen.append(value)
-        where.append(place)
-    return np.array(where, dtype=np.intp), pd.Series(seen, dtype=object)
+            index = len(values)
+        if index == len(values):
+            values.append(value)
+        indices.append(index)
+    return np.array(indices, dtype=np.intp), pd.Series(values, dtype=object)
 
 
 def _is_missing(value: object) -> bool:
@@ -265,69 +273,72 @@ def _is_missing(value: object) -> bool:
     return isinstance(value, float | np.floating) and math.isnan(value)
 
 
-def parse(column: Column, seen: Cells) -> tuple[NDArray[Any], Reasons]:
+def parse(column: Column, uniques: Cells) -> tuple[NDArray[Any], Reasons]:
     """Values as the codec's numbers (text stays text), and reasons against them, in the
     order that counts.
     """
     if isinstance(column, Binned):
-        return _parse_binned(column, seen)
+        return _parse_binned(column, uniques)
     if not isinstance(column, Categorical):
-        return _parse_boolean(column, seen)
-    known = set(column.categories)
+        return _parse_boolean(column, uniques)
+    declared = set(column.categories)
     if isinstance(column.categories[0], str):
-        values = seen.to_numpy(object)
-        if kinds.OTHER in known and not isinstance(column, kinds.Ordinal):
+        values = uniques.to_numpy(object)
+        if kinds.OTHER in declared and not isinstance(column, kinds.Ordinal):
             values = np.array(
-                [_listed_or_other(value, known) for value in values], dtype=object
+                [_listed_or_other(value, declared) for value in values], dtype=object
             )
         listed = np.array(
-            [isinstance(value, str) and value in known for value in values], dtype=bool
+            [isinstance(value, str) and value in declared for value in values],
+            dtype=bool,
         )
     else:
-        values = floats(seen)
-        listed = np.isin(values, [*known])
+        values = floats(uniques)
+        listed = np.isin(values, [*declared])
     return values, [
         (f"is not one of the declared {kinds.shorten(column.labels)}.", ~listed)
     ]
 
 
-def _listed_or_other(value: Any, known: Collection[Any]) -> Any:
+def _listed_or_other(value: Any, listed: Collection[Any]) -> Any:
     """A text as it is where it is listed, else "(other)"; what is no text stays, for a
     reason against it.
     """
-    return kinds.OTHER if isinstance(value, str) and value not in known else value
+    return kinds.OTHER if isinstance(value, str) and value not in listed else value
 
 
-def _parse_boolean(column: Column, seen: Cells) -> tuple[Places, Reasons]:
+def _parse_boolean(column: Column, uniques: Cells) -> tuple[Places, Reasons]:
     """The labels as they are declared, and the common words where the labels are among
     them.
     """
     if (
-        isinstance(seen.dtype, np.dtype) and seen.dtype.kind in "iuf"
+        isinstance(uniques.dtype, np.dtype) and uniques.dtype.kind in "iuf"
     ):  # each different number once: by its bits, as −0.0 is written otherwise than 0.0
-        numbers = seen.to_numpy()
-        where, bits = pd.factorize(numbers.view(f"u{numbers.dtype.itemsize}"))
+        numbers = uniques.to_numpy()
+        index, bits = pd.factorize(numbers.view(f"u{numbers.dtype.itemsize}"))
         values, reasons = _parse_boolean(
             column, pd.Series(bits.view(numbers.dtype)).astype(object)
         )
-        return values[where], [(reason, mask[where]) for reason, mask in reasons]
+        return values[index], [(reason, mask[index]) for reason, mask in reasons]
     no, yes = column.labels
     false_words = {no}
     true_words = {yes}
-    words = [str(text).strip() for text in texts(seen)]
+    words = [str(text).strip() for text in texts(uniques)]
     if no.lower() in kinds.FALSE_WORDS and yes.lower() in kinds.TRUE_WORDS:
         words = [word.lower() for word in words]
         false_words = set(kinds.FALSE_WORDS)
         true_words = set(kinds.TRUE_WORDS)
     true, false = (
-        np.array([word in known for word in words], dtype=bool)
-        for known in (true_words, false_words)
+        np.array([word in accepted for word in words], dtype=bool)
+        for accepted in (true_words, false_words)
     )
-    said = "true nor false" if column.labels == ("False", "True") else f"{no} nor {yes}"
-    return true.astype(np.int64), [(f"is neither {said}.", ~(true | false))]
+    alternatives = (
+        "true nor false" if column.labels == ("False", "True") else f"{no} nor {yes}"
+    )
+    return true.astype(np.int64), [(f"is neither {alternatives}.", ~(true | false))]
 
 
-def _parse_binned(column: Binned, seen: Cells) -> tuple[Floats, Reasons]:
+def _parse_binned(column: Binned, uniques: Cells) -> tuple[Floats, Reasons]:
     if kinds.is_unbounded(column):
         column = kinds.widest(column)
     dates = isinstance(column, Date)
@@ -339,11 +350,11 @@ def _parse_binned(column: Binned, seen: Cells) -> tuple[Floats, Reasons]:
         kind = f"a date ({column.written})"
     elif isinstance(column, Integer) and column.form is not None:
         kind = f"a time of day ({column.form})"
-    values = numbers_in(column, seen)
+    values = numbers_in(column, uniques)
     # the last edge of whole numbers lies one past high
     low = column.edges[0]
     high = column.edges[-1] - whole
-    said = (
+    show = (
         "{:g}".format
         if isinstance(column.low, float)
         else str
@@ -351,8 +362,8 @@ def _parse_binned(column: Binned, seen: Cells) -> tuple[Floats, Reasons]:
         else column.said
     )
     # as the schema has them
-    least = said(column.low)
-    most = said(column.high)
+    lowest = show(column.low)
+    highest = show(column.high)
     with np.errstate(invalid="ignore"):
         return values, [
             (f"is not {kind}.", np.isnan(values)),
@@ -361,31 +372,31 @@ def _parse_binned(column: Binned, seen: Cells) -> tuple[Floats, Reasons]:
                 f"{'has a time of day' if dates else 'is not a whole number'}.",
                 whole & (values != np.floor(values)),
             ),
-            (f"is below the declared low {least}.", values < low),
-            (f"is above the declared high {most}.", values > high),
+            (f"is below the declared low {lowest}.", values < low),
+            (f"is above the declared high {highest}.", values > high),
         ]
 
 
-def numbers_in(column: Binned, seen: Cells) -> Floats:
+def numbers_in(column: Binned, uniques: Cells) -> Floats:
     """Values on the column's own scale, text as it is declared to be written; NaN for
     all else.
     """
     if isinstance(column, Datetime):
-        return np.floor(seconds(seen, column.form) / column.step)
+        return np.floor(seconds(uniques, column.form) / column.step)
     if isinstance(column, Date):
-        return days(seen, column.written)
+        return days(uniques, column.written)
     form = column.form
     if (
         isinstance(column, Integer)
         and form is not None
-        and seen.dtype.kind not in "iuf"
+        and uniques.dtype.kind not in "iuf"
     ):
         # steps after midnight
         return _each(
-            seen,
+            uniques,
             lambda v: read_time(v, form) if isinstance(v, str | time) else _float(v),
         )
-    return floats(seen, form)
+    return floats(uniques, form)
 
 
 def _each(values: Cells, read: Callable[[Any], float]) -> Floats:
@@ -457,12 +468,12 @@ def days(values: Cells, written: str = ISO_DAY) -> Floats:
     moments = values.to_numpy()
     a_day = _TICKS[np.datetime_data(moments.dtype)[0]] * 86400
     whole, rest = np.divmod(moments.astype(np.int64), a_day)
-    known = (
+    in_range = (
         ~np.isnat(moments)
         & (whole >= kinds.day_number(date.min))
         & (whole <= kinds.day_number(date.max))
     )
-    return np.where(known, whole + rest / a_day, np.nan)
+    return np.where(in_range, whole + rest / a_day, np.nan)
 
 
 def _day(value: object) -> float:

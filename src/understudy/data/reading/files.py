@@ -193,10 +193,10 @@ def _declared(raw: Raw, source: TableSource, want: Want) -> Raw:
     faults = list(raw.faults)
     for column, cells in raw.columns.items():
         numeric = None if want is None else want[column]
-        columns[column], found = written.as_declared(
+        columns[column], column_faults = written.as_declared(
             cells, source, numeric, raw.numbers, column
         )
-        faults += found
+        faults += column_faults
     return replace(raw, columns=columns, faults=tuple(faults))
 
 
@@ -282,10 +282,10 @@ def _from_engine(
         yield replace(raw, header=source.header)
 
 
-def _from_answer(found: Any, want: Want, name: str) -> Raw:
-    if isinstance(found, pa.Table):
-        return raw_of_arrow(found, want, name)
-    header, cells = found
+def _from_answer(answer: Any, want: Want, name: str) -> Raw:
+    if isinstance(answer, pa.Table):
+        return raw_of_arrow(answer, want, name)
+    header, cells = answer
     columns = {
         column: pd.Series(cells[header.index(column)], dtype=object)
         for column in present(header, want)
@@ -358,11 +358,11 @@ def _from_csv(source: TableSource, want: Want, name: str, long: bool) -> Iterato
     broken: dict[int, Fault] = {}  # by the number of the row
     lines = 1
     first_line = "header"
-    given = None
+    column_names = None
     if source.header is False:
         lines = 0
         first_line = "first row"
-        given = header
+        column_names = header
 
     def note(row: Any) -> str:
         number = row.number - lines  # pyarrow counts a header as row 1
@@ -374,31 +374,31 @@ def _from_csv(source: TableSource, want: Want, name: str, long: bool) -> Iterato
 
     # Threads lose row numbers. An empty line is a missing cell of a single column.
     # Text, once each cell is found to be.
-    kept = len(header) == 1
+    keep_empty_lines = len(header) == 1
     types = dict.fromkeys(include, pa.binary())
     options: dict[str, Any] = {
         "read_options": pyarrow.csv.ReadOptions(
             use_threads=False,
             block_size=BLOCK,
             encoding=source.encoding,
-            column_names=given,
+            column_names=column_names,
         ),
         "parse_options": pyarrow.csv.ParseOptions(
             delimiter=separator,
             newlines_in_values=True,
-            ignore_empty_lines=not kept,
+            ignore_empty_lines=not keep_empty_lines,
             invalid_row_handler=note,
         ),
         "convert_options": pyarrow.csv.ConvertOptions(
             include_columns=include, column_types=types, strings_can_be_null=False
         ),
     }
-    first = 1  # the number of the row that comes next
+    next_row = 1  # the number of the row that comes next
     for read in _csv_tables(source.table, options, long):
-        rows = np.arange(first, first + len(read) + len(broken))
+        rows = np.arange(next_row, next_row + len(read) + len(broken))
         # broken rows are skipped
         numbers = np.setdiff1d(rows, list(broken), assume_unique=True)[: len(read)]
-        first = int(numbers[-1]) + 1 if len(numbers) else first
+        next_row = int(numbers[-1]) + 1 if len(numbers) else next_row
         columns = {
             column: written.csv_cells(read[column], numeric[column])
             for column in include

@@ -73,11 +73,11 @@ def read_day(text: str, form: str) -> datetime | None:
     """The day that a text in this form stands for, with its time if it has one, or
     None.
     """
-    found = _pattern(form).fullmatch(text.strip())
+    match = _pattern(form).fullmatch(text.strip())
     try:
-        if found is None:
+        if match is None:
             return None
-        units = {unit: int(n) for unit, n in found.groupdict().items()}
+        units = {unit: int(n) for unit, n in match.groupdict().items()}
         return datetime(**units)  # type: ignore[arg-type]
     except ValueError:  # a 31 February
         return None
@@ -94,24 +94,24 @@ def day_form(words: set[str]) -> tuple[str, bool] | None:
     """The form that all these texts are days in, or times (day first, if both fit), and
     if both fit; or None.
     """
-    found = [part for word in words if (part := _LIKE_DAYS.fullmatch(word.strip()))]
+    matches = [part for word in words if (part := _LIKE_DAYS.fullmatch(word.strip()))]
     marks = {
         (part[2], part[5] or "", ":SS" if part[8] else "", part[9] or "")
-        for part in found
+        for part in matches
     }
-    if len(found) < len(words) or len(marks) != 1:
+    if len(matches) < len(words) or len(marks) != 1:
         return None
     day, month = (
         ("D", "M")
-        if any(1 in map(len, part.group(1, 3, 4)) for part in found)
+        if any(1 in map(len, part.group(1, 3, 4)) for part in matches)
         else ("DD", "MM")
     )
     ((mark, blank, seconds, zone),) = marks
     clock = (
-        "H" if any(len(part[7] or "") == 1 for part in found) else "HH"
+        "H" if any(len(part[7] or "") == 1 for part in matches) else "HH"
     ) + f":MM{seconds}"
-    clocks = {part[6] for part in found}
-    if len(clocks) == 1 and set(found[0][6] or "0:") == set("0:"):
+    clocks = {part[6] for part in matches}
+    if len(clocks) == 1 and set(matches[0][6] or "0:") == set("0:"):
         (clock,) = clocks  # midnight, always
     clock = f"{blank}{clock}{zone}" if blank else ""
     orders = ((day, month, "YYYY"), (month, day, "YYYY"), ("YYYY", month, day))
@@ -134,15 +134,15 @@ def read_time(value: object, form: str) -> float:
         ]
     first = "[0-9]{2}" if form.startswith("HH") else "[0-9]{1,2}"
     rest = form.count(":")
-    found = (
+    match = (
         re.fullmatch(rf"({first})" + r":([0-9]{2})" * rest, value.strip())
         if isinstance(value, str)
         else None
     )
-    parts = [int(part) for part in found.groups()] if found else [24]
+    parts = [int(part) for part in match.groups()] if match else [24]
     if parts[0] > 23 or max(parts) > 59:
         return math.nan
-    return float(sum(part * 60**place for place, part in enumerate(reversed(parts))))
+    return float(sum(part * 60**power for power, part in enumerate(reversed(parts))))
 
 
 def write_time(steps: float, form: str) -> str:
@@ -185,11 +185,11 @@ def read_number(text: str, form: str) -> float:
     before a sign is free.
     """
     pattern, group, *_ = _number(form)
-    found = pattern.fullmatch(text.strip())
+    match = pattern.fullmatch(text.strip())
     return (
         math.nan
-        if found is None
-        else float(f"{found[1]}{found[2].replace(group, '')}.{found[3] or 0}")
+        if match is None
+        else float(f"{match[1]}{match[2].replace(group, '')}.{match[3] or 0}")
     )
 
 
@@ -201,8 +201,8 @@ def write_number(value: float, form: str, decimals: int | None) -> str:
         else f"{abs(value):.{decimals}f}"
     )
     whole, point, rest = plain.partition(".")
-    said = f"{int(whole):,}".replace(",", group) + (mark if point else "") + rest
-    return f"{'-' * (value < 0)}{head}{said}{tail}"
+    digits = f"{int(whole):,}".replace(",", group) + (mark if point else "") + rest
+    return f"{'-' * (value < 0)}{head}{digits}{tail}"
 
 
 def number_form(words: set[str]) -> tuple[str, int] | None:

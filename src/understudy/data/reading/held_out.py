@@ -97,12 +97,12 @@ def hold_out(
     if is_text:
         _split_text(described, coins, stay, away)
         # both parts have a header, whatever the file had
-        kept = described.header or None
+        header = described.header or None
         separator = separator_of(described)
         plain = replace_fields(
             described,
             table=str(stay),
-            header=kept,
+            header=header,
             encoding="utf-8",
             separator=separator,
         )

@@ -76,12 +76,12 @@ class Violation:
         )
         if self.row is None:
             return f"{where}: {self.reason}"
-        what = (
+        position = (
             f"row {self.row:,}"
             if self.value is None
             else f"value {_show(self.value)} at row {self.row:,}"
         )
-        return f"{where}: {what} {self.reason}"
+        return f"{where}: {position} {self.reason}"
 
 
 def read_columns(
@@ -172,35 +172,37 @@ def scan(
     cells: dict[str, Cells] = {}
     for name, reader in readers.items():
         if name in raw.columns:
-            cells[name], found = reader.read(raw.columns[name], raw.numbers)
-            faults += found
+            cells[name], column_faults = reader.read(raw.columns[name], raw.numbers)
+            faults += column_faults
     if raw.columns and not len(raw.numbers):
         faults.append(Fault(reason="the table has no rows."))
     return cells, faults
 
 
 def _header_faults(raw: Raw, declared: Mapping[str, Reader]) -> Iterator[Fault]:
-    known = wanted(declared)
+    wanted_names = wanted(declared)
     for name, reader in declared.items():
         unfolded = reader.group is not None and name not in raw.header
-        for own in (
+        for expected in (
             reader.group.categories
             if reader.group is not None and unfolded
             else (name,)
         ):
-            if own not in raw.header:
-                spare = [str(label) for label in raw.header if label not in known]
+            if expected not in raw.header:
+                spare = [
+                    str(label) for label in raw.header if label not in wanted_names
+                ]
                 yield Fault(
-                    column=str(own),
-                    reason=f"the header has no such column.{nearest(own, spare)}",
+                    column=str(expected),
+                    reason=f"the header has no such column.{nearest(expected, spare)}",
                 )
-            elif raw.header.count(own) > 1:
+            elif raw.header.count(expected) > 1:
                 yield Fault(
-                    column=str(own),
-                    reason=f"appears {raw.header.count(own)} times in the header.",
+                    column=str(expected),
+                    reason=f"appears {raw.header.count(expected)} times in the header.",
                 )
     for label in dict.fromkeys(raw.header):
-        if label not in known:
+        if label not in wanted_names:
             yield Fault(
                 column=str(label),
                 reason="is not in the schema, and is not read.",
@@ -214,12 +216,12 @@ def violations(name: str, faults: list[Fault]) -> Iterator[Violation]:
         rows = (None,) if fault.rows is None else fault.rows.tolist()
         values = repeat(None, len(rows)) if fault.values is None else fault.values
         for row, value in zip(rows, values, strict=True):
-            own: dict[str, Any] = {
+            properties: dict[str, Any] = {
                 "column": fault.column,
                 "reason": fault.reason,
                 "error": fault.error,
             }
-            yield Violation(source=name, row=row, value=value, **own)
+            yield Violation(source=name, row=row, value=value, **properties)
 
 
 def _show(value: object) -> str:
@@ -272,8 +274,8 @@ class Batch:
         return self._judge(name)
 
     def codes(self, column: Column) -> Codes:
-        found = _codes(column, self._cells[column.name])
-        return codes_of(column, self[column.name]) if found is None else found
+        codes = _codes(column, self._cells[column.name])
+        return codes_of(column, self[column.name]) if codes is None else codes
 
     def check(self, column: Column) -> None:
         if not _fits(
@@ -285,15 +287,15 @@ class Batch:
 def _codes(column: Column, cells: Cells) -> Codes | None:
     """The level of each cell; None where that takes a closer look."""
     if isinstance(cells.dtype, pd.CategoricalDtype):
-        found: NDArray[Any] = _levels_of_words(column, cells.cat.categories)[
+        codes: NDArray[Any] = _levels_of_words(column, cells.cat.categories)[
             cells.cat.codes.to_numpy()
         ]
     elif _is_plain(column) and cells.dtype.kind in "iuf":
-        found = found_levels(column, cells)
+        codes = found_levels(column, cells)
     else:
         return None
     return (
-        None if len(found) and found.min() < 0 else found.astype(np.int32, copy=False)
+        None if len(codes) and codes.min() < 0 else codes.astype(np.int32, copy=False)
     )
 
 
@@ -332,16 +334,16 @@ def _levels_of_words(column: Column, words: "pd.Index[Any]") -> Codes:
 
 
 def _looked_up(column: Column, words: "tuple[str, ...] | pd.Index[Any]") -> Codes:
-    seen = pd.Series(words, dtype=object)
-    gone = seen.isin(reading.missing_words(column)).to_numpy()
-    values, reasons = reading.parse(column, seen)
-    fine = ~gone & ~np.logical_or.reduce([mask for _, mask in reasons])
-    levels = np.full(len(seen) + 1, -1, dtype=np.int32)
+    texts = pd.Series(words, dtype=object)
+    missing = texts.isin(reading.missing_words(column)).to_numpy()
+    values, reasons = reading.parse(column, texts)
+    fine = ~missing & ~np.logical_or.reduce([mask for _, mask in reasons])
+    levels = np.full(len(texts) + 1, -1, dtype=np.int32)
     levels[:-1][fine] = codes_of(
         column, typed(column, values[fine], np.zeros(int(fine.sum()), dtype=bool))
     )
     if column.nullable:
-        levels[:-1][gone] = levels[-1] = column.levels
+        levels[:-1][missing] = levels[-1] = column.levels
     return levels
 
 

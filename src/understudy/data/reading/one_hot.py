@@ -44,12 +44,14 @@ def fold_raw(raw: Raw, groups: Iterable[OneOf]) -> Raw:
         }
         faults = list(raw.faults)
         if all(name in raw.columns for name in names):
-            columns[group.name], found = _fold(
+            columns[group.name], group_faults = _fold(
                 group, [raw.columns[name] for name in names], raw.numbers
             )
-            faults += found
-        kept = [label for label in raw.header if label not in names[1:]]
-        header = [group.name if label == names[0] else label for label in kept]
+            faults += group_faults
+        remaining_labels = [label for label in raw.header if label not in names[1:]]
+        header = [
+            group.name if label == names[0] else label for label in remaining_labels
+        ]
         raw = replace(raw, header=header, columns=columns, faults=tuple(faults))
     return raw
 
@@ -60,22 +62,22 @@ def fold(frame: pd.DataFrame, schema: object) -> pd.DataFrame:
     """
     for group in groups_of(schema):
         names = list(group.part_names)
-        there = [name for name in names if name in frame]
-        if not there:
+        present = [name for name in names if name in frame]
+        if not present:
             continue
         lacking = [name for name in names if name not in frame]
         if lacking:
-            raise group.error(f'the rows have "{there[0]}" and lack "{lacking[0]}".')
-        known = frame[names].notna().any(axis=1).to_numpy()
-        cells = [frame.loc[known, name].reset_index(drop=True) for name in names]
-        levels, faults = _fold(group, cells, np.flatnonzero(known) + 1)
+            raise group.error(f'the rows have "{present[0]}" and lack "{lacking[0]}".')
+        has_value = frame[names].notna().any(axis=1).to_numpy()
+        cells = [frame.loc[has_value, name].reset_index(drop=True) for name in names]
+        levels, faults = _fold(group, cells, np.flatnonzero(has_value) + 1)
         if faults:
             row = "" if faults[0].rows is None else f", row {int(faults[0].rows[0]):,}"
             raise SchemaError(
                 f'column "{faults[0].column}"{row}: the cell {faults[0].reason}'
             )
         folded = np.full(len(frame), None, dtype=object)
-        folded[known] = levels.to_numpy(object)
+        folded[has_value] = levels.to_numpy(object)
         frame = frame.drop(columns=names[1:]).rename(columns={names[0]: group.name})
         frame[group.name] = pd.Series(folded, index=frame.index, dtype=object)
     return frame
@@ -114,10 +116,11 @@ def _fold(
     rows'.
     """
     read = [
-        _ones(part, own, numbers) for part, own in zip(group.parts, cells, strict=True)
+        _ones(part, column_cells, numbers)
+        for part, column_cells in zip(group.parts, cells, strict=True)
     ]
-    faults = [fault for _, found in read for fault in found]
-    ones = np.stack([own for own, _ in read], axis=1)
+    faults = [fault for _, column_faults in read for fault in column_faults]
+    ones = np.stack([column_cells for column_cells, _ in read], axis=1)
     counts = ones.sum(axis=1)
     wrong = counts > 1 if group.nullable else counts != 1
     if wrong.any() and not faults:

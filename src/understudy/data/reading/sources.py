@@ -141,12 +141,12 @@ class TableSource:
         """The password, read when it is needed and kept by nobody."""
         if self.password is None:
             return None
-        where, _, place = self.password.partition(":")
-        if where == "env" and place in os.environ:
-            return os.environ[place]
-        if where == "file":
+        kind, _, target = self.password.partition(":")
+        if kind == "env" and target in os.environ:
+            return os.environ[target]
+        if kind == "file":
             try:
-                return Path(place).read_text(encoding="utf-8").rstrip("\r\n")
+                return Path(target).read_text(encoding="utf-8").rstrip("\r\n")
             except (OSError, ValueError):
                 pass
         raise ConfigError(
@@ -176,9 +176,9 @@ class TableSource:
                         effect=_NOTHING,
                     )
             elif not isinstance(value, str):
-                given = "" if key == "password" else f", not {value!r}"
+                shown = "" if key == "password" else f", not {value!r}"
                 raise ConfigError(
-                    f'{where}: "{key}" must be a text{given}.', effect=_NOTHING
+                    f'{where}: "{key}" must be a text{shown}.', effect=_NOTHING
                 )
         return cls(**{**data, "missing": tuple(data.get("missing", ()))})
 
@@ -223,13 +223,13 @@ def source_at(place: Any) -> TableSource:
         return place
     if not isinstance(place, str | os.PathLike):  # never its values
         kind = getattr(place, "dtype", None)
-        what = (
+        described = (
             type(place).__name__
             if kind is None
             else f"an array of shape {place.shape} and type {kind}"
         )
         raise SchemaError(
-            f"a table is a file, a database or a data frame, not {what}.",
+            f"a table is a file, a database or a data frame, not {described}.",
             effect=Effect.NOTHING_READ,
         )
     text = str(place)
@@ -274,7 +274,7 @@ def with_header(place: Any, header: bool | None) -> TableSource:
 
 def numbered_names(count: int) -> list[str]:
     """How the columns of a table without a header are called."""
-    return [f"column_{place}" for place in range(1, count + 1)]
+    return [f"column_{number}" for number in range(1, count + 1)]
 
 
 def _number_or_text(word: str) -> str | float:
@@ -348,10 +348,10 @@ def require_no_secret(text: str) -> None:
             f"postgresql://user@host:port/name?sslmode=require. {_INSTEAD}",
             effect=_NOTHING,
         )
-    given = parse_qsl(parts["keys"] or "", keep_blank_values=True)
+    parameters = parse_qsl(parts["keys"] or "", keep_blank_values=True)
     if any(
         key.lower() not in KEYS or not value or re.search(r"[;=@{}]", value)
-        for key, value in given
+        for key, value in parameters
     ):
         raise ConfigError(
             'what follows the "?" of the database\'s URL may be a password, and is '

@@ -105,10 +105,10 @@ class Task:
         if self.work not in WORKS:
             raise self.refusal("there is no such work.")
         module, function = self.work.split(":")
-        made: Callable[[Piece], dict[str, Any]] = getattr(
+        work: Callable[[Piece], dict[str, Any]] = getattr(
             import_module(module), function
         )(self.told)
-        return made
+        return work
 
     def refusal(self, why: str) -> PartyError:
         """A server hears these words: they tell no number of people."""
@@ -167,14 +167,14 @@ def spread_of(
 
 
 def task_of(
-    table: Any, work: str, told: dict[str, Any], about: dict[str, str], key: bytes
+    table: Any, work: str, terms: dict[str, Any], about: dict[str, str], key: bytes
 ) -> Task:
     source = (
         asdict(table.origin.within(Path.cwd()))
         if isinstance(table.origin, TableSource)
         else None
     )
-    return Task(work, told, about, table.spread.of, key, table.ids, source)
+    return Task(work, terms, about, table.spread.of, key, table.ids, source)
 
 
 def answered(ask: bytes) -> bytes:
@@ -188,22 +188,28 @@ def answer_of(
     table of this part alone, as an engine has cut it; or where all rows are, if not
     where the task says.
     """
-    own = _task_of(task)
+    sealed_task = _task_of(task)
     try:
-        if not 0 <= number < own.of:
-            raise own.refusal(f"there is no part {number + 1} of {own.of}.")
+        if not 0 <= number < sealed_task.of:
+            raise sealed_task.refusal(
+                f"there is no part {number + 1} of {sealed_task.of}."
+            )
         if rows is None:
             rows = TableSource.from_dict(
-                {k: v for k, v in (own.source or {}).items() if v is not None},
+                {k: v for k, v in (sealed_task.source or {}).items() if v is not None},
                 "the task",
             )
-        found = own.doing(Piece(rows, (number, own.of), own.ids))
+        answer = sealed_task.doing(
+            Piece(rows, (number, sealed_task.of), sealed_task.ids)
+        )
     except UnderstudyError as error:
-        found = {"error": error.to_dict()}
+        answer = {"error": error.to_dict()}
     except Exception as error:  # its text may quote rows, and is not repeated
-        failed = own.refusal(f"a part could not be counted ({type(error).__name__}).")
-        found = {"error": failed.to_dict()}
-    return sealed(own, number, found)
+        failed = sealed_task.refusal(
+            f"a part could not be counted ({type(error).__name__})."
+        )
+        answer = {"error": failed.to_dict()}
+    return sealed(sealed_task, number, answer)
 
 
 # what a task takes to begin with, once for all parts
@@ -240,19 +246,19 @@ def opened(task: Task, data: bytes) -> tuple[int, dict[str, Any]]:
         size = int.from_bytes(data[start - 4 : start], "big")
         head = data[start : start + size]
         rest = data[start + size :]
-        said = json.loads(head)
-        number = said.pop("part")
-        if not isinstance(said, dict) or type(number) is not int:
+        header = json.loads(head)
+        number = header.pop("part")
+        if not isinstance(header, dict) or type(number) is not int:
             raise ValueError
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise task.refusal("a file is no part of a count, or is cut off.") from None
     for key, word in _WORDS.items():
-        if said.get(key) != task.head.get(key):
+        if header.get(key) != task.head.get(key):
             raise task.refusal(f"a part that came is of another {word}.")
-    if said != task.head or not 0 <= number < task.of:
+    if header != task.head or not 0 <= number < task.of:
         raise task.refusal("a part that came is of other terms, or of none.")
     try:
-        found = unpack(
+        answer = unpack(
             ChaCha20Poly1305(task.key).decrypt(rest[:_NONCE], rest[_NONCE:], head),
             limit=_LARGEST,
         )
@@ -260,36 +266,36 @@ def opened(task: Task, data: bytes) -> tuple[int, dict[str, Any]]:
         raise task.refusal(
             f"part {number + 1} of {task.of} was changed, or sealed in another session."
         ) from None
-    assert isinstance(found, dict)
-    return number, found
+    assert isinstance(answer, dict)
+    return number, answer
 
 
 def found_by(
     spread: PartExecutor,
     task: Task,
-    taken: Callable[[dict[str, Any]], None] = lambda found: None,
+    receive: Callable[[dict[str, Any]], None] = lambda answer: None,
 ) -> Marks:
     """Who is in all parts, by marks where they tell these; what else is found in each
-    is `taken` as it comes. Edges: errors of a part are raised.
+    is handed to `receive` as it comes. Edges: errors of a part are raised.
     """
-    came: set[int] = set()
+    arrived: set[int] = set()
     marks = Marks()
     answers = iter(spread(task))
     try:
-        for number, answer in (opened(task, one) for one in answers):
-            if number in came:
+        for number, answer in (opened(task, data) for data in answers):
+            if number in arrived:
                 raise task.refusal(f"part {number + 1} of {task.of} came twice.")
             if "error" in answer:
                 raise UnderstudyError.from_dict(answer["error"])
-            came.add(number)
+            arrived.add(number)
             marks.parts[number] = answer.pop("rows"), answer.pop("people")
             marks.add(
                 answer.pop("marks", _NOBODY).numpy().view(np.uint64),
                 marks.parts[number][0],
             )
-            taken(answer)
+            receive(answer)
             for watch in _watchers:
-                watch(len(came), task.of)
+                watch(len(arrived), task.of)
     except UnderstudyError:
         raise
     except Exception as error:
@@ -302,7 +308,7 @@ def found_by(
             # now, whoever still holds it: others wait for processes, and files lie in a
             # folder
             answers.close()
-    missing = [str(number + 1) for number in range(task.of) if number not in came]
+    missing = [str(number + 1) for number in range(task.of) if number not in arrived]
     if missing:
         raise task.refusal(f"part {', '.join(missing[:8])} of {task.of} is missing.")
     return marks

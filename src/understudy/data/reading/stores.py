@@ -69,12 +69,14 @@ def count_rows(source: TableSource) -> int | None:
         "as counted",
     )
     try:
-        found = query_rows(counting)
+        answer = query_rows(counting)
     # a dialect that has no order or no `with` inside brackets; a wrong query is named
     # later
     except SchemaError:
         return None
-    return int(found[0][0].as_py() if isinstance(found, pa.Table) else found[1][0][0])
+    return int(
+        answer[0][0].as_py() if isinstance(answer, pa.Table) else answer[1][0][0]
+    )
 
 
 @contextmanager
@@ -133,11 +135,11 @@ def _sqlalchemy(
     if url.get_backend_name() == "postgresql":
         options["postgresql_readonly"] = True
     with engine.connect().execution_options(**options) as connection:
-        found = connection.execute(sql.text(source.query))
-        header = list(found.keys())
+        result = connection.execute(sql.text(source.query))
+        header = list(result.keys())
         parts = (
-            (header, [list(own) for own in zip(*rows, strict=True)])
-            for rows in found.partitions(BATCH)
+            (header, [list(column) for column in zip(*rows, strict=True)])
+            for rows in result.partitions(BATCH)
         )
         yield from _some(parts, (header, [[] for _ in header]))
 
@@ -165,41 +167,41 @@ def files_of(table: str) -> list[str]:
     """
     path = Path(table)
     if path.is_dir():
-        found = sorted(path.glob(f"*{SUFFIX}"))
-        if any(one.is_dir() for one in found) or any(path.glob(f"*/**/*{SUFFIX}")):
+        files = sorted(path.glob(f"*{SUFFIX}"))
+        if any(file.is_dir() for file in files) or any(path.glob(f"*/**/*{SUFFIX}")):
             raise SchemaError(
                 f"{path.name}: files within folders of it are not read.",
                 effect=Effect.NOTHING_READ,
             )
     elif _SIGNS & set(path.name) and not path.exists():
-        found = sorted(path.parent.glob(path.name))
+        files = sorted(path.parent.glob(path.name))
     else:
         return [table]
-    if not found and path.is_dir():
+    if not files and path.is_dir():
         raise SchemaError(_no_table_in(path), effect=Effect.NOTHING_READ)
-    if not found:
+    if not files:
         raise SchemaError(
             f"{path.name}: there is no {SUFFIX} file.", effect=Effect.NOTHING_READ
         )
-    return [str(one) for one in found]
+    return [str(file) for file in files]
 
 
 def _no_table_in(folder: Path) -> str:
     """What a folder may hold, and what is in this one."""
-    names = sorted(one.name for one in folder.iterdir() if one.is_file())
+    names = sorted(file.name for file in folder.iterdir() if file.is_file())
     shown = (
         names
         if len(names) <= _SHOWN
         else [*names[: _SHOWN - 1], f"{len(names) - _SHOWN + 1:,} more"]
     )
-    held = (
+    contents = (
         " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
         or "no file"
     )
     return (
         f"{folder.name}: a folder is one table of {SUFFIX} files, or people and events "
-        f"(people.csv and events.csv, see docs/visits.md), and it holds {held}. Name "
-        "one file, or call them so."
+        f"(people.csv and events.csv, see docs/visits.md), and it holds {contents}. "
+        "Name one file, or call them so."
     )
 
 
@@ -208,30 +210,30 @@ def header_of(table: str) -> list[str]:
     types → SchemaError.
     """
     files = files_of(table)
-    own = _about(files[0]).schema.to_arrow_schema()
+    first_schema = _about(files[0]).schema.to_arrow_schema()
     for file in files[1:]:
         other = _about(file).schema.to_arrow_schema()
         kinds = [
-            (name, own.field(name).type, other.field(name).type)
-            for name in own.names
+            (name, first_schema.field(name).type, other.field(name).type)
+            for name in first_schema.names
             if name in other.names
         ]
-        apart = [
+        unlike = [
             name
-            for name, one, two in kinds
-            if one != two and pa.null() not in (one, two)
+            for name, type_here, type_there in kinds
+            if type_here != type_there and pa.null() not in (type_here, type_there)
         ]
-        if sorted(other.names) != sorted(own.names) or apart:
-            what = (
-                f'column "{apart[0]}" is of another type'
-                if apart
+        if sorted(other.names) != sorted(first_schema.names) or unlike:
+            difference = (
+                f'column "{unlike[0]}" is of another type'
+                if unlike
                 else "it has other columns"
             )
             raise SchemaError(
-                f"{Path(file).name}: {what} than in {Path(files[0]).name}.",
+                f"{Path(file).name}: {difference} than in {Path(files[0]).name}.",
                 effect=Effect.NOTHING_READ,
             )
-    return list(own.names)
+    return list(first_schema.names)
 
 
 def rows_of(table: str) -> int:
@@ -253,8 +255,8 @@ def pieces_of(source: TableSource, columns: int) -> int:
     except (OSError, pa.ArrowException):
         return 1
     rows, groups = (
-        sum(getattr(about, what) for about in abouts)
-        for what in ("num_rows", "num_row_groups")
+        sum(getattr(about, quantity) for about in abouts)
+        for quantity in ("num_rows", "num_row_groups")
     )
     return (
         1
@@ -279,45 +281,51 @@ def _said_by(file: str, *as_it_is: int) -> pyarrow.parquet.FileMetaData:
 
 
 def long_tables(
-    table: str, columns: list[str], part: Part, most: int
+    table: str, columns: list[str], part: Part, batch_rows: int
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Part i of n of the rows, `most` at a time, and how many rows are before these.
-    Text comes as lists of words.
+    """Part i of n of the rows, `batch_rows` at a time, and how many rows are before
+    these. Text comes as lists of words.
     """
     abouts, (number, of) = _abouts(table), part
     groups = sum(about.num_row_groups for _, about in abouts)
     start = groups * number // of
     stop = groups * (number + 1) // of
-    before = 0
+    rows_before = 0
     for file, about in abouts:
         sizes = [
             about.row_group(group).num_rows for group in range(about.num_row_groups)
         ]
-        own = range(max(0, start), min(len(sizes), stop))
-        if own:
+        own_groups = range(max(0, start), min(len(sizes), stop))
+        if own_groups:
             yield from _in_file(
-                file, columns, own, before + sum(sizes[: own.start]), most
+                file,
+                columns,
+                own_groups,
+                rows_before + sum(sizes[: own_groups.start]),
+                batch_rows,
             )
         start = start - len(sizes)
         stop = stop - len(sizes)
-        before = before + about.num_rows
+        rows_before = rows_before + about.num_rows
 
 
 def _in_file(
-    path: str, columns: list[str], groups: range, before: int, most: int
+    path: str, columns: list[str], groups: range, rows_before: int, batch_rows: int
 ) -> Iterator[tuple[int, pa.Table]]:
     about = _about(path)
-    own = about.schema.to_arrow_schema()
-    words = [column for column in columns if pa.types.is_string(own.field(column).type)]
-    size = min(most, max(1 << 12, _CELLS // max(1, len(columns))))
+    schema = about.schema.to_arrow_schema()
+    words = [
+        column for column in columns if pa.types.is_string(schema.field(column).type)
+    ]
+    size = min(batch_rows, max(1 << 12, _CELLS // max(1, len(columns))))
     with pyarrow.parquet.ParquetFile(
         path, metadata=about, read_dictionary=words
     ) as file:
         for batch in file.iter_batches(
             size, row_groups=list(groups), columns=columns, use_threads=False
         ):
-            yield before, pa.Table.from_batches([batch])
-            before += len(batch)
+            yield rows_before, pa.Table.from_batches([batch])
+            rows_before += len(batch)
 
 
 def schema_of(table: str) -> pa.Schema:
@@ -325,10 +333,12 @@ def schema_of(table: str) -> pa.Schema:
     it has in another.
     """
     header = header_of(table)
-    own = _about(files_of(table)[0]).schema.to_arrow_schema()
+    first_schema = _about(files_of(table)[0]).schema.to_arrow_schema()
     schemas = [about.schema.to_arrow_schema() for _, about in _abouts(table)]
     every = pa.unify_schemas(schemas)
-    return pa.schema([every.field(name) for name in header], metadata=own.metadata)
+    return pa.schema(
+        [every.field(name) for name in header], metadata=first_schema.metadata
+    )
 
 
 def all_tables(table: str) -> Iterator[pa.Table]:

@@ -52,14 +52,15 @@ def engine_of(frame: Any) -> EngineFrame:
     if isinstance(frame, EngineFrame):
         return frame
     library = type(frame).__module__.partition(".")[0]
-    own: Any = {"dask": OnDask, "pyspark": OnSpark, "ray": OnRay}[library]
-    if type(frame).__name__ not in own.kinds:
+    adapter: Any = {"dask": OnDask, "pyspark": OnSpark, "ray": OnRay}[library]
+    if type(frame).__name__ not in adapter.kinds:
         raise SchemaError(
-            f"a table of {library} is a {own.kinds[0]}, not {type(frame).__name__}.",
+            f"a table of {library} is a {adapter.kinds[0]}, not "
+            f"{type(frame).__name__}.",
             effect=Effect.NOTHING_READ,
         )
-    made: EngineFrame = own(frame)
-    return made
+    adapted: EngineFrame = adapter(frame)
+    return adapted
 
 
 class _OnEngine(EngineFrame):
@@ -99,11 +100,12 @@ class OnDask(_OnEngine):
 
     def __call__(self, task: Task) -> Iterator[bytes]:
         dask: Any = import_module("dask")
-        told = dask.delayed(task.to_bytes())
+        task_bytes = dask.delayed(task.to_bytes())
         count = dask.delayed(_answer_of_frame, pure=False)
         parts = enumerate(self._frame.to_delayed())
         yield from dask.compute(
-            *(count(told, number, part) for number, part in parts), retries=_RETRIES
+            *(count(task_bytes, number, part) for number, part in parts),
+            retries=_RETRIES,
         )
 
     def tables(self, columns: list[str]) -> Iterator[pa.Table]:
@@ -129,17 +131,19 @@ class OnSpark(_OnEngine):
             ) from None
 
     def __call__(self, task: Task) -> Iterator[bytes]:
-        told = task.to_bytes()
+        task_bytes = task.to_bytes()
         columns = self.header
 
         def answers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from pyspark import TaskContext
 
-            held = [*batches]
-            table = pa.Table.from_batches(held) if held else _no_rows(columns)
+            batch_list = [*batches]
+            table = (
+                pa.Table.from_batches(batch_list) if batch_list else _no_rows(columns)
+            )
             context: Any = TaskContext.get()
             yield pa.RecordBatch.from_pydict(
-                {"answer": [answer_of(told, context.partitionId(), table)]}
+                {"answer": [answer_of(task_bytes, context.partitionId(), table)]}
             )
 
         for row in self._frame.mapInArrow(answers, "answer binary").collect():
@@ -175,10 +179,10 @@ class OnRay(_OnEngine):
     def __call__(self, task: Task) -> Iterator[bytes]:
         import ray
 
-        told = ray.put(task.to_bytes())
+        task_bytes = ray.put(task.to_bytes())
         count = ray.remote(_answer_of_block)
         waiting = [
-            count.remote(told, number, block, self.header)
+            count.remote(task_bytes, number, block, self.header)
             for number, block in enumerate(self._blocks)
         ]
         while waiting:
@@ -240,15 +244,15 @@ class InFolder:
     patience: float = 86_400.0
 
     @classmethod
-    def at(cls, place: str) -> "InFolder":
+    def at(cls, text: str) -> "InFolder":
         """FOLDER:n. Edges: anything else → ConfigError."""
-        told = re.fullmatch(r"(.+):([1-9]\d{0,5})", place)
-        if told is None:
+        match = re.fullmatch(r"(.+):([1-9]\d{0,5})", text)
+        if match is None:
             raise ConfigError(
-                f"parts are FOLDER:n, as /scratch/parts:64, not {place!r}.",
+                f"parts are FOLDER:n, as /scratch/parts:64, not {text!r}.",
                 effect=Effect.NOTHING_READ,
             )
-        return cls(Path(told[1]), int(told[2]))
+        return cls(Path(match[1]), int(match[2]))
 
     def __enter__(self) -> "InFolder":
         _require_own(own_folder(self.folder))
@@ -264,7 +268,7 @@ class InFolder:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        at: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         # so whoever waits hears that it is over
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -274,7 +278,7 @@ class InFolder:
         end = time.monotonic() + self.patience
         _require_own(own_folder(self.folder))
         parts = [self.folder / f"{name}.part{number}" for number in range(task.of)]
-        asked = replace(self.folder / f"{name}{_TASK}", task.to_bytes())
+        task_file = replace(self.folder / f"{name}{_TASK}", task.to_bytes())
         try:
             for number, part in enumerate(parts):
                 while not part.exists():
@@ -286,7 +290,7 @@ class InFolder:
                     time.sleep(_LOOK)
                 yield part.read_bytes()
         finally:
-            for file in (asked, *parts):
+            for file in (task_file, *parts):
                 file.unlink(missing_ok=True)
 
 
@@ -298,20 +302,20 @@ def count_in_folder(
     """
     _require_own(folder)
     counted = 0
-    for asked in sorted(folder.glob(f"*{_TASK}")):
-        part = asked.with_suffix(f".part{number}")
+    for task_file in sorted(folder.glob(f"*{_TASK}")):
+        part = task_file.with_suffix(f".part{number}")
         with suppress(FileNotFoundError):  # answered meanwhile by another
             if not part.exists():
-                task = _own_bytes(asked)
+                task = _own_bytes(task_file)
                 wanted = Task.from_bytes(task).of
                 if wanted != of:
                     raise ConfigError(
                         f"{folder}: the run wants {wanted} parts, not {of}.",
                         effect=Effect.NOTHING_COMPUTED,
                     )
-                made = answer_of(task, number, rows)
-                if asked.exists():
-                    replace(part, made)
+                answer = answer_of(task, number, rows)
+                if task_file.exists():
+                    replace(part, answer)
                     counted += 1
     return counted
 
@@ -327,7 +331,7 @@ def count_until_over(
     """The same for as long as the folder is there. Edges: nothing to do for so many
     seconds → PartyError.
     """
-    seen = False
+    was_there = False
     last = time.monotonic()
     while time.monotonic() - last < patience:
         if folder.is_dir():
@@ -339,8 +343,8 @@ def count_until_over(
                         f"Part {number + 1} of {of}: "
                         f"counted{f' {counted} times' * (counted > 1)}."
                     )
-                seen = True
-        elif seen:
+                was_there = True
+        elif was_there:
             say("The run is over.")
             return
         time.sleep(_LOOK)

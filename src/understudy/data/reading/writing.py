@@ -69,7 +69,7 @@ def write_table(
 
 def write_tables(
     frames: Mapping[str, pd.DataFrame],
-    place: Path,
+    target: Path,
     schema: Any,
     suffix: str,
     **csv_options: Any,
@@ -78,11 +78,11 @@ def write_tables(
     one without a name as one file.
     """
     if "" in frames:
-        write_table(frames[""], place, schema, **csv_options)
+        write_table(frames[""], target, schema, **csv_options)
         return
-    place.mkdir(parents=True, exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
     for name, part in schema.tables.items():
-        write_table(frames[name], place / f"{name}{suffix}", part, **csv_options)
+        write_table(frames[name], target / f"{name}{suffix}", part, **csv_options)
 
 
 def csv_text(
@@ -93,11 +93,13 @@ def csv_text(
     Columns that no table's schema declares (those of series, say) are written as pandas
     does.
     """
-    known: dict[str, Column] = {
+    declared: dict[str, Column] = {
         column.name: column for column in table_columns(getattr(schema, "columns", ()))
     }
     cells = {
-        name: as_written(known[name], frame[name]) if name in known else frame[name]
+        name: as_written(declared[name], frame[name])
+        if name in declared
+        else frame[name]
         for name in frame
     }
     table = pd.DataFrame(cells, columns=frame.columns)
@@ -217,11 +219,13 @@ def coarsen_long(source: Source, schema: Schema, path: Path) -> Path:
 def _wanted(source: Source, schema: Schema) -> dict[str, bool]:
     columns = schema.expanded().columns
     numbers = [
-        one.name
-        for one in columns
-        if isinstance(one, kinds.Integer | Real) and one.form is None
+        column.name
+        for column in columns
+        if isinstance(column, kinds.Integer | Real) and column.form is None
     ]
-    return as_they_came(source, [one.name for one in columns], schema.person, numbers)
+    return as_they_came(
+        source, [column.name for column in columns], schema.person, numbers
+    )
 
 
 _TYPES = {
@@ -240,34 +244,37 @@ def _coarse(raw: Raw, schema: Schema) -> pd.DataFrame:
         raise SchemaError(
             f"{raw.name}: a row {broken[0].reason}", effect=Effect.NOTHING_READ_FURTHER
         )
-    known = {column.name: column for column in schema.columns}
+    declared = {column.name: column for column in schema.columns}
     return pd.DataFrame(
         {
-            c: _fit(known[c], cells) if c in known else cells
+            c: _fit(declared[c], cells) if c in declared else cells
             for c, cells in raw.columns.items()
         }
     )
 
 
 def _fit(column: Column, cells: Cells) -> Cells:
-    where, seen = distinct(cells, missing_words(column))
-    return pd.Series(np.append(_fit_values(column, seen), np.nan)[where])
+    index, uniques = distinct(cells, missing_words(column))
+    return pd.Series(np.append(_fit_values(column, uniques), np.nan)[index])
 
 
-def _fit_values(column: Column, seen: Cells) -> NDArray[Any]:
-    came = seen.to_numpy(None if seen.dtype.kind in "iuf" else object)
+def _fit_values(column: Column, uniques: Cells) -> NDArray[Any]:
+    values = uniques.to_numpy(None if uniques.dtype.kind in "iuf" else object)
     if isinstance(column, Binned) and not column.unbounded:
-        numbers = numbers_in(column, seen)
+        numbers = numbers_in(column, uniques)
         low = column.edges[0]
         high = column.edges[-1] - (column.edges.dtype.kind == "i")
-        least = column.low
-        most = column.high
+        lowest = column.low
+        highest = column.high
         if column.form is not None:
-            least, most = (
-                np.array(column.said(bound), dtype=object) for bound in (least, most)
+            lowest, highest = (
+                np.array(column.said(bound), dtype=object)
+                for bound in (lowest, highest)
             )
-        return np.where(numbers < low, least, np.where(numbers > high, most, came))
+        return np.where(
+            numbers < low, lowest, np.where(numbers > high, highest, values)
+        )
     if isinstance(column, Categorical) and OTHER in column.categories:
-        words = texts(seen)
+        words = texts(uniques)
         return np.where(pd.Series(words).isin(column.categories), words, OTHER)
-    return came
+    return values

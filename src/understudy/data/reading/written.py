@@ -81,11 +81,11 @@ def numbered(parts: Iterable[Raw]) -> Iterator[Raw]:
 
 def raw_of_frame(frame: pd.DataFrame, want: Want, name: str) -> Raw:
     header = list(frame.columns)
-    own = {
+    wanted_cells = {
         column: texts_as_objects(quiet(frame[column]))
         for column in present(header, want)
     }
-    columns = {column: cells.reset_index(drop=True) for column, cells in own.items()}
+    columns = {column: cells.reset_index(drop=True) for column, cells in wanted_cells.items()}
     return Raw(
         name=name, header=header, columns=columns, numbers=np.arange(1, len(frame) + 1)
     )
@@ -143,17 +143,17 @@ def arrow_cells(table: pa.Table, coded: bool = False) -> dict[str, Cells]:
         for field in lists
         if field.type.value_type in (pa.string(), pa.large_string())
     ]
-    for place, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         # Text as text, however it is kept: as numbers of a list of words, or in views.
         if pa.types.is_dictionary(field.type) and field.name not in text:
             words = [
                 _viewless(chunk.dictionary).take(chunk.indices)
-                for chunk in table[place].chunks
+                for chunk in table[index].chunks
             ]
             kind = _viewless(pa.array([], field.type.value_type)).type
-            table = table.set_column(place, field.name, pa.chunked_array(words, kind))
+            table = table.set_column(index, field.name, pa.chunked_array(words, kind))
         elif pa.types.is_string_view(field.type):
-            table = table.set_column(place, field.name, _viewless(table[place]))
+            table = table.set_column(index, field.name, _viewless(table[index]))
     kinds = {field.name: field.type for field in table.schema}
     text += [
         name
@@ -198,15 +198,18 @@ def _text(cells: pa.ChunkedArray) -> Cells:
     if not pa.types.is_dictionary(cells.type):
         cells = cells.cast(pa.large_binary()).dictionary_encode()
     coded = cells.unify_dictionaries().combine_chunks()
-    different = pd.Index(
-        [_decoded(one) for one in coded.dictionary.cast(pa.large_binary()).to_pylist()],
+    words = pd.Index(
+        [
+            _decoded(word)
+            for word in coded.dictionary.cast(pa.large_binary()).to_pylist()
+        ],
         dtype=object,
     )
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    if different.hasnans or not different.is_unique:
-        places, different = pd.factorize(different)
-        codes = np.append(places, -1)[codes]
-    return pd.Series(pd.Categorical.from_codes(codes, categories=different))
+    if words.hasnans or not words.is_unique:
+        positions, words = pd.factorize(words)
+        codes = np.append(positions, -1)[codes]
+    return pd.Series(pd.Categorical.from_codes(codes, categories=words))
 
 
 def _decoded(value: bytes) -> str | bytes:
@@ -268,11 +271,11 @@ def _pointed(word: str) -> str | None:
     """
     if word in MISSING_WORDS:
         return word
-    found = _WITH_COMMA.fullmatch(word)
-    if found is None or not (found[2] or found[3]):
+    match = _WITH_COMMA.fullmatch(word)
+    if match is None or not (match[2] or match[3]):
         return None
-    return f"{found[1]}{found[2].replace('.', '')}" + (
-        f".{found[3]}" if found[3] else ""
+    return f"{match[1]}{match[2].replace('.', '')}" + (
+        f".{match[3]}" if match[3] else ""
     )
 
 
@@ -373,7 +376,11 @@ class Marks:
             weakref.finalize(self, self._file.close)
         start = self._file.seek(0, 2) // 8
         np.concatenate(
-            [own for share in range(_SHARES) for own in self._in_memory(share)]
+            [
+                sorted_marks
+                for share in range(_SHARES)
+                for sorted_marks in self._in_memory(share)
+            ]
         ).tofile(self._file)
         self._runs.append(start + np.sum([ends for _, ends in self._marks], axis=0))
         self._marks = []
@@ -384,17 +391,17 @@ class Marks:
 
     def _share(self, share: int) -> NDArray[np.uint64]:
         """All that are in one share of what a mark may be, in order."""
-        own = self._in_memory(share)
+        runs = self._in_memory(share)
         for ends in self._runs:
             assert self._file is not None
             with self._lock:
                 self._file.seek(int(ends[share]) * 8)
-                own.append(
+                runs.append(
                     np.fromfile(
                         self._file, np.uint64, int(ends[share + 1] - ends[share])
                     )
                 )
-        return _in_order(np.concatenate(own))
+        return _in_order(np.concatenate(runs))
 
     @property
     def all(self) -> NDArray[np.uint64]:

@@ -45,9 +45,9 @@ def checked_arrays(path: Path) -> dict[str, Any]:
     their chunks is read yet.
     """
     store = _CheckedStore(LocalStore(path, read_only=True))
-    found = zarr.open(store, mode="r")
+    opened = zarr.open(store, mode="r")
     arrays: dict[str, Any] = (
-        {"": found} if isinstance(found, zarr.Array) else dict(found.arrays())
+        {"": opened} if isinstance(opened, zarr.Array) else dict(opened.arrays())
     )
     for name, array in arrays.items():
         store.chunks[name] = _Chunk.from_array(array, path.name)
@@ -68,10 +68,10 @@ class _Chunk:
     def from_array(cls, array: Any, source: str) -> "_Chunk":
         codecs = _codec_names(array)
         packers = [name for name in codecs if name in _UNPACKED]
-        known = set(codecs) <= _PLAIN | {*_UNPACKED} and packers in ([], codecs[-1:])
+        readable = set(codecs) <= _PLAIN | {*_UNPACKED} and packers in ([], codecs[-1:])
         values = math.prod(array.chunks)
-        each = _TEXT if "vlen-utf8" in codecs else max(8, array.dtype.itemsize)
-        if not known or not array.shape or values * each > _MOST_BYTES:
+        item_bytes = _TEXT if "vlen-utf8" in codecs else max(8, array.dtype.itemsize)
+        if not readable or not array.shape or values * item_bytes > _MOST_BYTES:
             raise SchemaError(
                 f"{source}: an array has codecs or chunks that are not read here.",
                 effect=Effect.NOTHING_READ,
@@ -81,7 +81,7 @@ class _Chunk:
                 f"{source}: an array has more than {MOST_ROWS:,} rows.",
                 effect=Effect.NOTHING_READ,
             )
-        return cls(source, packers[0] if packers else "", values * each + _SLACK)
+        return cls(source, packers[0] if packers else "", values * item_bytes + _SLACK)
 
     def check(self, data: bytes) -> None:
         unpacked = (

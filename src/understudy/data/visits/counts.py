@@ -96,8 +96,8 @@ class VisitCodes:
             )
 
     def take(self, people: Places) -> "VisitCodes":
-        starts, at = taken(self.starts, people)
-        return VisitCodes(self.people[people], self.events[at], starts)
+        starts, events_taken = taken(self.starts, people)
+        return VisitCodes(self.people[people], self.events[events_taken], starts)
 
     @property
     def numbers(self) -> Places:
@@ -180,9 +180,9 @@ class Blocks(ABC):
 
     def sensitivity(self, unit: int) -> float:
         """By how much a person moves all blocks together, in L2."""
-        return math.sqrt(sum(own**2 for own in self.units(unit).values())) * (
-            1 + 2.0**-40
-        )
+        return math.sqrt(
+            sum(unit_of_kind**2 for unit_of_kind in self.units(unit).values())
+        ) * (1 + 2.0**-40)
 
     def split(self, vector: NDArray[np.generic]) -> dict[Block, NDArray[np.generic]]:
         return {
@@ -219,12 +219,15 @@ class VisitLayout(Blocks):
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        own = range(len(self.people))
+        person_columns = range(len(self.people))
         events = range(len(self.events))
         return (
-            *(("person", a, b) for a, b in combinations_with_replacement(own, 2)),
+            *(
+                ("person", a, b)
+                for a, b in combinations_with_replacement(person_columns, 2)
+            ),
             *(("event", q, r) for q, r in combinations_with_replacement(events, 2)),
-            *(("across", a, q) for a, q in product(own, events)),
+            *(("across", a, q) for a, q in product(person_columns, events)),
             *(("next", q, r) for q, r in product(events, events) if self.ordered),
             # but for the gap
             *((kind, q, q) for kind in self.apart for q in events[:-1]),
@@ -251,19 +254,20 @@ class VisitLayout(Blocks):
             if block[0] not in self.apart[1:]:
                 cells.setdefault(block[0], []).append(math.prod(self.shape(block)))
         raw = {
-            kind: (sum(own) / len(own) ** 2) ** (1 / 3) for kind, own in cells.items()
+            kind: (sum(sizes) / len(sizes) ** 2) ** (1 / 3)
+            for kind, sizes in cells.items()
         }
         squares = sum(
             len(cells[kind]) * weight**2 for kind, weight in raw.items()
         ) / sum(map(len, cells.values()))
-        found = {
+        weights = {
             kind: _PARTS
             if self.even
             else min(max(round(_PARTS * weight / math.sqrt(squares)), _LEAST), _MOST)
             for kind, weight in raw.items()
         }
-        return found | {
-            kind: math.isqrt(found["later"] ** 2 // len(self.apart))
+        return weights | {
+            kind: math.isqrt(weights["later"] ** 2 // len(self.apart))
             for kind in self.apart
         }
 
@@ -295,27 +299,28 @@ class SeveralLayout(Blocks):
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        own = range(len(self.people))
-        found: list[Block] = [
-            ("person", a, b) for a, b in combinations_with_replacement(own, 2)
+        person_columns = range(len(self.people))
+        blocks: list[Block] = [
+            ("person", a, b)
+            for a, b in combinations_with_replacement(person_columns, 2)
         ]
         for title, member in zip(self.titles, self.members, strict=True):
-            alone = [
+            own_blocks = [
                 block
                 for block in member.blocks
                 if block[0] in ("event", "next", "later")
             ]
-            found += [(f"{kind} {title}", q, r) for kind, q, r in alone]
-            found += [
+            blocks += [(f"{kind} {title}", q, r) for kind, q, r in own_blocks]
+            blocks += [
                 (f"across {title}", a, q)
-                for a, q in product(own, range(len(member.events)))
+                for a, q in product(person_columns, range(len(member.events)))
             ]
-        for (one, first), (other, second) in combinations(
+        for (title_here, first), (title_there, second) in combinations(
             zip(self.titles, self.members, strict=True), 2
         ):
             pairs = product(range(len(first.events)), range(len(second.events)))
-            found += [(f"between {one} {other}", q, r) for q, r in pairs]
-        return tuple(found)
+            blocks += [(f"between {title_here} {title_there}", q, r) for q, r in pairs]
+        return tuple(blocks)
 
     def unit_of(self, kind: str, unit: int) -> int:
         first, *named = kind.split()
@@ -339,31 +344,32 @@ def count_visits(
     order = codes.order
     numbers = codes.numbers
     person, event = (
-        own.T.astype(np.int64, order="C") for own in (codes.people, codes.events)
+        codes_of_table.T.astype(np.int64, order="C")
+        for codes_of_table in (codes.people, codes.events)
     )
-    left = numbers[owner] - order - 1  # events of the same person that follow
+    following = numbers[owner] - order - 1  # events of the same person that follow
     total = np.zeros(layout.size, dtype=np.int64)
 
-    def shares(kind: str, at: Places, less: int = 0) -> NDArray[np.float64]:
+    def shares(kind: str, positions: Places, less: int = 0) -> NDArray[np.float64]:
         return parts(
-            order[at],
-            numbers[owner[at]] - less,
+            order[positions],
+            numbers[owner[positions]] - less,
             layout.unit_of(kind, unit) if kind in layout.weights else 1,
         )
 
-    every = np.arange(len(codes.events))
+    all_events = np.arange(len(codes.events))
     whole = np.full(len(codes.people), layout.unit_of("person", unit), dtype=np.float64)
     sides = {
         "person": (person, person, whole),
-        "event": (event, event, shares("event", every)),
-        "across": (person.take(owner, axis=1), event, shares("across", every)),
+        "event": (event, event, shares("event", all_events)),
+        "across": (person.take(owner, axis=1), event, shares("across", all_events)),
     }
     for kind, far in AHEAD.items() if layout.ordered else ():
-        at = np.flatnonzero(left >= far)
+        positions = np.flatnonzero(following >= far)
         sides[kind] = (
-            event.take(at, axis=1),
-            event.take(at + far, axis=1),
-            shares(kind, at, far),
+            event.take(positions, axis=1),
+            event.take(positions + far, axis=1),
+            shares(kind, positions, far),
         )
     for block, start, stop in zip(
         layout.blocks, layout.starts, layout.starts[1:], strict=False
@@ -388,20 +394,20 @@ def person_vectors(
     """
     everyone = np.arange(len(codes.people))
     owner = codes.owner
-    found = np.zeros(
+    vectors = np.zeros(
         (len(everyone), sum(layout.people) + sum(layout.events)), dtype=np.int64
     )
-    places = np.cumsum((0, *layout.people, *layout.events))
+    starts = np.cumsum((0, *layout.people, *layout.events))
     for column in range(len(layout.people)):
-        found[everyone, places[column] + codes.people[:, column]] = root
+        vectors[everyone, starts[column] + codes.people[:, column]] = root
     weights = parts(codes.order, codes.numbers[owner], root).astype(np.int64)
     for column in range(len(layout.events)):
         np.add.at(
-            found,
-            (owner, places[len(layout.people) + column] + codes.events[:, column]),
+            vectors,
+            (owner, starts[len(layout.people) + column] + codes.events[:, column]),
             weights,
         )
-    return found
+    return vectors
 
 
 def parts(order: Places, numbers: Places, unit: int) -> NDArray[np.float64]:

@@ -80,19 +80,19 @@ class Visits:
         return np.diff(self.starts)
 
     def take(self, people: Places) -> "Visits":
-        starts, at = taken(self.starts, people)
-        times = None if self.times is None else self.times[at]
-        own = self.own[people]
-        events = self.events[at]
+        starts, event_rows = taken(self.starts, people)
+        times = None if self.times is None else self.times[event_rows]
+        person_codes = self.own[people]
+        events = self.events[event_rows]
         ids = self.people[people]
-        places = {
-            name: at if name in self.schema.events.names else people
+        rows_by_column = {
+            name: event_rows if name in self.schema.events.names else people
             for name in self.loose
         }
-        loose = {name: self.loose[name][place] for name, place in places.items()}
+        loose = {name: self.loose[name][rows] for name, rows in rows_by_column.items()}
         return replace(
             self,
-            own=own,
+            own=person_codes,
             events=events,
             times=times,
             starts=starts,
@@ -104,14 +104,14 @@ class Visits:
         """These people, in this order, by their ids: who is none of them has no events
         and no columns here.
         """
-        place = pd.Index(self.people.astype(str)).get_indexer(
+        index = pd.Index(self.people.astype(str)).get_indexer(
             pd.Index(people.astype(str))
         )
-        found = self.take(place[place >= 0])
+        selected = self.take(index[index >= 0])
         numbers = np.zeros(len(people), dtype=np.int64)
-        numbers[place >= 0] = found.numbers
+        numbers[index >= 0] = selected.numbers
         none = np.zeros((len(people), 0), dtype=np.int32)
-        return replace(found, own=none, starts=starts_of(numbers), people=people)
+        return replace(selected, own=none, starts=starts_of(numbers), people=people)
 
     def codes(
         self, rng: "Uniform | None" = None, within: VisitSchema | None = None
@@ -123,30 +123,30 @@ class Visits:
         is one, comes last.
         Edges: the rule draws and there is no `rng` → ConfigError.
         """
-        kept = self.counted_events(rng)
+        counted = self.counted_events(rng)
         numbers = np.bincount(
-            np.repeat(np.arange(self.rows), self.numbers)[kept], minlength=self.rows
+            np.repeat(np.arange(self.rows), self.numbers)[counted], minlength=self.rows
         )
         starts = starts_of(numbers)
         schema = (self.schema if within is None else within).fine
         columns = [self.own.copy()]
-        events = [self.events[kept]]
-        for cells, own, at in (
+        events = [self.events[counted]]
+        for cells, table_schema, rows in (
             (columns, schema.person_schema, slice(None)),
-            (events, schema.event_schema, kept),
+            (events, schema.event_schema, counted),
         ):
-            for place, column in enumerate(own.columns):
+            for position, column in enumerate(table_schema.columns):
                 values = self.loose.get(column.name)
                 if values is not None:
-                    cells[0][:, [place]] = _levels(
-                        column, values[at], np.isnan(values[at])
+                    cells[0][:, [position]] = _levels(
+                        column, values[rows], np.isnan(values[rows])
                     )
         if self.times is not None and schema.clock is not None:
-            first, gaps, fresh = first_and_gaps(self.times[kept], starts)
+            first, gaps, is_first = first_and_gaps(self.times[counted], starts)
             columns.append(
                 _levels(schema.person_schema.columns[-2], first, numbers == 0)
             )
-            events.append(_levels(schema.event_schema.columns[-1], gaps, fresh))
+            events.append(_levels(schema.event_schema.columns[-1], gaps, is_first))
             if (
                 within is None
                 and self.schema.clock is not None
@@ -154,7 +154,9 @@ class Visits:
             ):
                 events.append(
                     _levels(
-                        schema.clock, self.times[kept], np.zeros(len(kept), dtype=bool)
+                        schema.clock,
+                        self.times[counted],
+                        np.zeros(len(counted), dtype=bool),
                     )
                 )
         columns.append(
@@ -170,9 +172,9 @@ class Visits:
 
     def counted_events(self, rng: "Uniform | None") -> Places:
         """The events that count, as places among all, in their order."""
-        most = self.schema.most_events
+        limit = self.schema.most_events
         numbers = self.numbers
-        if (numbers <= most).all():
+        if (numbers <= limit).all():
             return np.arange(len(self.events))
         owner = np.repeat(np.arange(self.rows), numbers)
         order = np.arange(len(self.events))
@@ -185,7 +187,7 @@ class Visits:
             # still person by person
             order = np.lexsort((rng.uniform(len(self.events)).cpu().numpy(), owner))
         rank = np.arange(len(order)) - np.repeat(self.starts[:-1], numbers)
-        return np.sort(order[rank < most])
+        return np.sort(order[rank < limit])
 
 
 def read_visits(
@@ -209,7 +211,7 @@ def read_visits(
         columns = fine["people"].columns
         ids = people.people
         owner = _owners(events, ids, people.source)
-        own, loose = _encoded(
+        person_codes, loose = _encoded(
             people, columns, [c for c in schema.people.columns if is_unbounded(c)]
         )
     else:
@@ -220,12 +222,12 @@ def read_visits(
             owner = _owners(events, ids, origin)
         else:
             owner, ids = pd.factorize(events.people)
-        own = np.zeros((len(ids), 0), dtype=np.int32)
+        person_codes = np.zeros((len(ids), 0), dtype=np.int32)
     declared = [c for c in fine["events"].columns if c.name != schema.time]
-    kept = [
+    numeric_columns = [
         c for c in schema.events.columns if c.name == schema.time or is_unbounded(c)
     ]
-    codes, numbers = _encoded(events, declared, kept)
+    codes, numbers = _encoded(events, declared, numeric_columns)
     times = None if schema.time is None else numbers.pop(schema.time).astype(np.int64)
     # both keep the file's order
     order = np.lexsort((owner,)) if times is None else np.lexsort((times, owner))
@@ -234,7 +236,14 @@ def read_visits(
     times = None if times is None else times[order]
     loose |= {column: values[order] for column, values in numbers.items()}
     return Visits(
-        own, codes[order], times, starts, ids, schema, name or events.source, loose
+        person_codes,
+        codes[order],
+        times,
+        starts,
+        ids,
+        schema,
+        name or events.source,
+        loose,
     )
 
 
@@ -251,13 +260,13 @@ def listed_people(
 
 
 def _encoded(
-    table: Table, columns: Iterable[Column], kept: Iterable[Column]
+    table: Table, columns: Iterable[Column], numeric_columns: Iterable[Column]
 ) -> tuple[Codes, dict[str, Floats]]:
     """The levels of some columns, and the numbers of others."""
-    parts: dict[str, list[Floats]] = {column.name: [] for column in kept}
+    parts: dict[str, list[Floats]] = {column.name: [] for column in numeric_columns}
 
     def levels(rows: Any) -> Codes:
-        for column in kept:
+        for column in numeric_columns:
             parts[column.name].append(numbers_of(column, rows[column.name]))
         none = np.zeros((len(rows), 0), dtype=np.int32)
         return np.column_stack(
@@ -265,27 +274,34 @@ def _encoded(
         )
 
     return table.encoded(levels), {
-        name: np.concatenate(own) for name, own in parts.items()
+        name: np.concatenate(batches) for name, batches in parts.items()
     }
 
 
 def _owners(events: Table, ids: NDArray[Any], source: str) -> Places:
-    whose = events.people
-    if whose.dtype != ids.dtype:  # whole numbers in one table, text in the other
-        whose, ids = (own.astype(np.dtypes.StringDType()) for own in (whose, ids))
+    owner_ids = events.people
+    if owner_ids.dtype != ids.dtype:  # whole numbers in one table, text in the other
+        owner_ids, ids = (
+            ids_of_table.astype(np.dtypes.StringDType())
+            for ids_of_table in (owner_ids, ids)
+        )
     index = pd.Index(ids)
-    starts = range(0, len(whose), _LOOK)
+    starts = range(0, len(owner_ids), _LOOK)
     owner = np.concatenate(
-        [index.get_indexer(pd.Index(whose[start : start + _LOOK])) for start in starts]
+        [
+            index.get_indexer(pd.Index(owner_ids[start : start + _LOOK]))
+            for start in starts
+        ]
     )
     nobody = owner < 0
     if nobody.any():
-        at = int(nobody.argmax())
+        row = int(nobody.argmax())
         count = int(nobody.sum())
         more = f" (and {count - 1:,} more)" if count > 1 else ""
         raise SchemaError(
-            f'{events.source}, column "{events.schema.person}": "{whose[at]}" at row '
-            f"{at + 1:,} is nobody in "
+            f'{events.source}, column "{events.schema.person}": "{owner_ids[row]}" at '
+            'row '
+            f"{row + 1:,} is nobody in "
             f"{source}{more}: every event is a person's.",
             effect=Effect.NOTHING_READ_FURTHER,
         )
@@ -331,18 +347,18 @@ def two_sources(
             "a holder's tables",
             raised=SchemaError,
         )
-        found = dict(source)
-    elif (place := _folder(source)) is None:
-        found = {"events": source}
+        tables = dict(source)
+    elif (folder := _folder(source)) is None:
+        tables = {"events": source}
     else:
-        found = {
-            part: path for part in read if (path := file_of(place, part)) is not None
+        tables = {
+            part: path for part in read if (path := file_of(folder, part)) is not None
         }
         if isinstance(source, TableSource):
-            found = {
-                part: replace(source, table=str(path)) for part, path in found.items()
+            tables = {
+                part: replace(source, table=str(path)) for part, path in tables.items()
             }
-    lacking = [part for part in wanted if part not in found]
+    lacking = [part for part in wanted if part not in tables]
     if lacking:
         raise SchemaError(
             f"the schema describes {' and '.join(wanted)}, and there is no table of "
@@ -351,34 +367,34 @@ def two_sources(
             f"file {' and a file '.join(wanted)}.",
             effect=Effect.NOTHING_READ,
         )
-    extra = [part for part in found if part not in read]
+    extra = [part for part in tables if part not in read]
     if extra:
         raise SchemaError(
             f"the schema describes no {extra[0]}, and there is a table of them.",
             effect=Effect.NOTHING_READ,
         )
-    return found
+    return tables
 
 
 def _folder(source: object) -> Path | None:
     if isinstance(source, TableSource):
         source = None if source.is_database else source.table
-    place = Path(source) if isinstance(source, str | Path) else None
-    return place if place is not None and place.is_dir() else None
+    path = Path(source) if isinstance(source, str | Path) else None
+    return path if path is not None and path.is_dir() else None
 
 
 def file_of(folder: Path, part: str) -> Path | None:
-    there = [
+    files = [
         folder / f"{part}{suffix}"
         for suffix in _SUFFIXES
         if (folder / f"{part}{suffix}").exists()
     ]
-    if len(there) > 1:
+    if len(files) > 1:
         raise SchemaError(
-            f"{folder}: {there[0].name} and {there[1].name}: which one?",
+            f"{folder}: {files[0].name} and {files[1].name}: which one?",
             effect=Effect.NOTHING_READ,
         )
-    return there[0] if there else None
+    return files[0] if files else None
 
 
 def visit_frames(
@@ -430,11 +446,13 @@ def declared(
     """Of people and of events with their time the columns that the schema declares, and
     keys.
     """
-    own = people[list(() if schema.people is None else schema.people.names)]
-    own.insert(0, schema.person, np.arange(len(people)))
-    theirs = events[list(schema.events.names)]
-    theirs.insert(0, schema.person, np.repeat(np.arange(len(people)), np.diff(starts)))
-    return own, theirs
+    person_table = people[list(() if schema.people is None else schema.people.names)]
+    person_table.insert(0, schema.person, np.arange(len(people)))
+    event_table = events[list(schema.events.names)]
+    event_table.insert(
+        0, schema.person, np.repeat(np.arange(len(people)), np.diff(starts))
+    )
+    return person_table, event_table
 
 
 def number_bounds(schema: VisitSchema) -> list[tuple[int, int]]:

@@ -143,11 +143,11 @@ class VisitSchema(PeopleSchema):
             raise SchemaError(
                 f"person must name the id column of both tables, not {self.person!r}."
             )
-        most = self.most_events
-        if type(most) is not int or not 1 <= most <= MOST_EVENTS:
+        max_events = self.most_events
+        if type(max_events) is not int or not 1 <= max_events <= MOST_EVENTS:
             raise SchemaError(
                 f"most_events must be a whole number from 1 to {MOST_EVENTS:,}, not "
-                f"{most!r}."
+                f"{max_events!r}."
             )
         if self.cut not in CUTS:
             raise SchemaError(f"cut must be {' or '.join(CUTS)}, not {self.cut!r}.")
@@ -297,9 +297,9 @@ class VisitSchema(PeopleSchema):
         columns = [column for table in self.tables.values() for column in table.columns]
         return self.binned(
             {
-                one.name: one.levels
-                for one in columns
-                if isinstance(one, Binned) and one.bins is None
+                column.name: column.levels
+                for column in columns
+                if isinstance(column, Binned) and column.bins is None
             }
         )
 
@@ -414,8 +414,10 @@ class SeveralVisits(PeopleSchema):
             )
         times = [part.time for part in self.parts if part.time is not None]
         events = [name for part in self.parts for name in part.event_schema.names]
-        own = [name for part in self.parts for name in part.person_schema.names]
-        twice = repeated([self.person, *times, *own, *events])
+        person_names = [
+            name for part in self.parts for name in part.person_schema.names
+        ]
+        twice = repeated([self.person, *times, *person_names, *events])
         if twice:
             raise SchemaError(
                 f'"{twice[0]}" is a column of two holders. Rename one.',
@@ -430,11 +432,15 @@ class SeveralVisits(PeopleSchema):
         )
         self._keep_rules(rules)
         for rule in self.rules:
-            held = {
+            columns_by_title = {
                 part.title: {column.name for column in part.event_columns}
                 for part in self.parts
             }
-            titles = [title for title, names in held.items() if names & {*rule.columns}]
+            titles = [
+                title
+                for title, names in columns_by_title.items()
+                if names & {*rule.columns}
+            ]
             if len(titles) > 1:
                 raise SchemaError(
                     f'rule "{rule}": it speaks of {" and ".join(titles)}, which are '

@@ -331,8 +331,8 @@ class Ledger(AbstractContextManager["Ledger"]):
         costs = shown(price, endless="inf")
         remaining = shown_left(max(0.0, budget.epsilon - spent))
         message = (
-            f"{self.holder}: this step costs ε={costs} but {remaining} of {budget.epsilon} "
-            "is left for person group "
+            f"{self.holder}: this step costs ε={costs} but {remaining} of "
+            f"{budget.epsilon} is left for person group "
             f'"{group}" (δ={budget.delta:g}, against {budget.against}).'
         )
         if run is not None:
