@@ -25,7 +25,7 @@ from understudy.privacy.accounts.accounting import (
 )
 from understudy.privacy.accounts.losses import (
     _folded,
-    _places_kept,
+    _retained_range,
     converted,
     discrete_gaussian,
     folded,
@@ -77,14 +77,14 @@ def test_masses_are_those_of_a_sum_of_losses(times: int) -> None:
 def test_no_more_is_cut_off_than_the_library_cuts(times: int) -> None:
     masses = np.exp(-(np.linspace(-8, 9, 700) ** 2) / 2)
     masses /= masses.sum()
-    low, high = _places_kept([(masses, times)])
+    low, high = _retained_range([(masses, times)])
     lowest, highest = compute_self_convolve_bounds(masses, times, 1e-15)
     assert lowest - 2 <= low <= lowest
     assert highest <= high <= highest + 2
 
 
 def test_where_all_losses_are_endless_none_is_kept_by_mistake() -> None:
-    assert _places_kept([(np.zeros(5), 3)]) == (0, 12)
+    assert _retained_range([(np.zeros(5), 3)]) == (0, 12)
     endless = plds.PrivacyLossDistribution(
         pld_pmf.DensePLDPmf(0.25, 0, np.zeros(5), 1.0, True)
     )
