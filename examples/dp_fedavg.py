@@ -33,7 +33,7 @@ from understudy.ground.check import in_range
 from understudy.ground.errors import Effect, MessageError
 from understudy.ground.settings import between, setting, whole_to
 from understudy.models.cohort.classifier import LogisticRegression
-from understudy.privacy.secure.moments import LARGEST, Places, Whole, bounded
+from understudy.privacy.secure.moments import LARGEST, Positions, Whole, bounded
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.core.forecast import Error, figure
@@ -70,8 +70,8 @@ class Rows(NamedTuple):
     """A holder's people, each with the rows starts[i] … starts[i + 1]."""
 
     inputs: Whole  # (rows, features + 1), the last for the bias
-    classes: Places  # (rows,)
-    starts: Places  # (people + 1,)
+    classes: Positions  # (rows,)
+    starts: Positions  # (people + 1,)
 
 
 class Sums(NamedTuple):
@@ -126,7 +126,7 @@ class Round(Stage[Rows]):
         slopes: Whole = np.rint(odds * SLOPE)
         return slopes
 
-    def _updates(self, inputs: Whole, slopes: Whole, starts: Places) -> Whole:
+    def _updates(self, inputs: Whole, slopes: Whole, starts: Positions) -> Whole:
         """A step down the mean gradient of each person's own rows: (people,
         weights).
         """

@@ -175,7 +175,8 @@ class ArraySchema(Document):
                     problem = "is not a number: fill gaps in, or leave the row out"
                 found_place = self.where((start + row, *position), f"value {value:g}")
                 raise SchemaError(
-                    f"{source}, {found_place} {problem}.", effect=Effect.NOTHING_READ_FURTHER
+                    f"{source}, {found_place} {problem}.",
+                    effect=Effect.NOTHING_READ_FURTHER,
                 )
             out[start : start + rows] = np.clip((part - low) / (high - low), 0, 1)
         return out

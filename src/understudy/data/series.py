@@ -458,7 +458,7 @@ class _Rows:
         where = f" at row {self.order[position] + 1:,}" if row else ""
         return SchemaError(
             f'{self.source}, series "{self.ids[self.series[position]]}"{where}: '
-            f'{problem}.',
+            f"{problem}.",
             effect=Effect.NOTHING_READ_FURTHER,
         )
 

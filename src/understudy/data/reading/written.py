@@ -85,7 +85,9 @@ def raw_of_frame(frame: pd.DataFrame, want: Want, name: str) -> Raw:
         column: texts_as_objects(quiet(frame[column]))
         for column in present(header, want)
     }
-    columns = {column: cells.reset_index(drop=True) for column, cells in wanted_cells.items()}
+    columns = {
+        column: cells.reset_index(drop=True) for column, cells in wanted_cells.items()
+    }
     return Raw(
         name=name, header=header, columns=columns, numbers=np.arange(1, len(frame) + 1)
     )

@@ -300,7 +300,7 @@ def _owners(events: Table, ids: NDArray[Any], source: str) -> Places:
         more = f" (and {count - 1:,} more)" if count > 1 else ""
         raise SchemaError(
             f'{events.source}, column "{events.schema.person}": "{owner_ids[row]}" at '
-            'row '
+            "row "
             f"{row + 1:,} is nobody in "
             f"{source}{more}: every event is a person's.",
             effect=Effect.NOTHING_READ_FURTHER,
