@@ -129,7 +129,9 @@ def test_samples_come_back_in_the_schema_s_dtypes_and_repeat_under_a_seed(
     understudy("sample", ran / "joint", "-n", 7, "--out", ran / "s.parquet")
     again = pd.read_parquet(ran / "s.parquet")
     expected = Generator.load(ran / "joint").sample(1).dtypes
-    assert again.dtypes.equals(expected)
+    # texts of a Parquet file are "str" to pandas 3
+    read = again.dtypes.astype(str).replace("str", "object")
+    assert read.equals(expected.astype(str))
     code, out, err = understudy(
         "sample", ran / "joint", "-n", 7, "--where", "income >= 50 and age < 40"
     )

@@ -81,10 +81,6 @@ class Mixture:
     def middle(self) -> float:
         return float(self.weight @ self.mean)
 
-    @property
-    def total_variance(self) -> float:
-        return float(self.weight @ (self.variance + (self.mean - self.middle) ** 2))
-
     def scaled(self, factor: float) -> "Mixture":
         return Mixture(self.weight, factor * self.mean, factor**2 * self.variance)
 
