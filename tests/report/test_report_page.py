@@ -603,3 +603,19 @@ def test_the_published_page_says_what_noise_moves_which_pairs_are_below_it_and_w
             json.dumps(card | {"quality": damaged})
         )
         assert "The release</a>" not in public(own)
+
+
+@pytest.mark.parametrize("missed", [0, 1])
+def test_the_head_of_a_page_says_once_what_the_fit_misses(
+    own: Path, missed: int
+) -> None:
+    card = json.loads((own / "generator" / "card.json").read_text())
+    said = f"The fit misses {missed} of 15 released pairs of columns."
+    card |= {
+        "expected": "200 people" + ("; the fit misses 1." if missed else "."),
+        "fit": {"tables": 15, "missed": missed, "said": said},
+        "quality": {"fit_misses": missed},
+    }
+    (own / "generator" / "card.json").write_text(json.dumps(card))
+    head = private(own).split('<section id="')[0]
+    assert head.count("fit misses") == 1

@@ -170,9 +170,10 @@ def summary(result: "Result", folder: Path) -> None:
     if expected:
         plain.print(f"\n{expected}")
     fit = card.get("fit")
-    if fit:
+    quality = card.get("quality", {})
+    if fit and not quality.get("fit_misses"):
         plain.print(fit["said"])
-    for words in card.get("quality", {}).get("said", ()):
+    for words in quality.get("said", ()):
         plain.print(words)
     history = card.get("history")
     if history:
