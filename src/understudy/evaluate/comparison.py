@@ -144,8 +144,11 @@ def _linkability_attacks(
 
 
 NO_OUTSIDERS = (
-    "it needs real rows that no training saw, and there are none: name a held-out "
-    "table of people who took no part."
+    "it needs real rows that no training saw, and there are none. To have some, keep "
+    "each person back before the run, by a secret coin with a chance of 5 %, and name "
+    "the file of these people: --holdout FILE. `understudy synthesize` does so by "
+    "itself for a CSV or Parquet file; run files, workbooks and Dask or Spark tables "
+    "do not."
 )
 
 
