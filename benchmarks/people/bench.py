@@ -28,7 +28,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +36,14 @@ sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 import numpy as np
 import pandas as pd
+from people_figures import figures
 from people_tables import DATASETS, Data, load
 
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
-from understudy.evaluate.utility.downstream import (
-    Examples,
-    classification_scores,
-    score_model,
-)
-from understudy.evaluate.utility.marginals import Marginals, bootstrap, shuffle_columns
+from understudy.evaluate.utility.marginals import bootstrap, shuffle_columns
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
 
@@ -158,43 +153,6 @@ def settings(job: Job, data: Data, people: int) -> dict[str, Any]:
         | wide
         | {"protocol": "lopub", "method": method.lower(), "epsilon_total": epsilon}
     )
-
-
-def figures(
-    data: Data, rows: pd.DataFrame, models: tuple[str, ...]
-) -> dict[str, float]:
-    """How far synthetic rows are from real ones, and what a model learns from them."""
-    codec = Codec(data.schema)
-    real, test, made = (codec.codes(frame) for frame in (data.train, data.test, rows))
-    marginals = Marginals(real, made, codec.sizes)
-    out = {f"avd{k}": marginals.avd(k).value for k in (2, 3)}
-    place = data.schema.names.index(data.target)
-    rest = [column for column in range(len(codec.sizes)) if column != place]
-    made_rows, test_rows = (
-        Examples(codes[:, rest], codes[:, place].astype(np.int64)).sample(
-            20_000, np.random.default_rng(0)
-        )
-        for codes in (made, test)
-    )
-    score = partial(classification_scores, test_rows.target)
-    for model, name in (("boosting", "auc"), ("mlp", "auc_mlp")):
-        if model in models:
-            sizes = [codec.sizes[column] for column in rest]
-            scores, _ = score_model(
-                model,
-                made_rows,
-                test_rows.features,
-                sizes,
-                codec.sizes[place],
-                0,
-                score,
-            )
-            out[name] = scores["auc"]
-    return {
-        name: round(float(value), 4)
-        for name, value in out.items()
-        if isinstance(value, float)
-    }
 
 
 def jobs(args: argparse.Namespace) -> Iterator[Job]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from people_figures import figures
 from people_tables import load
 
 from common.grid import Grid, by_text
@@ -89,8 +90,6 @@ class LyingParty(OneReportParty):
 
 def measure(job: Job) -> dict[str, Any]:
     """One cell of the grid."""
-    from bench import figures
-
     data = load(job["dataset"], job["data"])
     people = data.people(2)
     budget = Budget(50.0, 0.0)

@@ -390,9 +390,7 @@ def by_processes(rows: int) -> Iterator[Callable[[Path], Any]]:
 def engine(by: Callable[[int], Any], folder: Path, rows: int) -> dict[str, Any]:
     """A folder of ten Parquet files, opened and counted for both releases."""
     import psutil
-
-    sys.path.append(str(HERE.parent))
-    from scale.cores import passes
+    from passes import passes
 
     def clock() -> list[float]:
         """What all of them took of the processor, and the time."""

@@ -31,8 +31,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterator
 from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -70,6 +69,7 @@ CEILING = 48 * BATCH  # rows
 def of_file(path: Path, cores: int) -> dict[str, Any]:
     """Seconds of each pass over a Parquet file, as a run makes it."""
     from bench import schema
+    from passes import passes
 
     from understudy.data.reading import stores
     from understudy.data.reading.sources import TableSource
@@ -123,54 +123,6 @@ def of_file(path: Path, cores: int) -> dict[str, Any]:
         | {what: round(float(taken), 2) for what, taken in spent.items()}
         | {"digest": digest, "parts": parts}
     )
-
-
-def passes(
-    own: Any, source: Any, small: Any, clock: Callable[[], Any]
-) -> tuple[Any, str]:
-    """What the clock says of each pass over a table of the schema `own` (opened, fine
-    cells, pairs), and a digest of the sums. `small` is counted first, by which
-    everybody has imported everything.
-    """
-    from understudy.data.encoding.fine import fine_schema, is_bought
-    from understudy.data.reading import files, stores
-    from understudy.data.table import open_table
-    from understudy.protocols.gram.settings import Config
-    from understudy.protocols.joint.parts import Job, merged
-
-    files.LONG = stores.SPREAD = 0
-    key = bytes(32)
-    columns = zip(own.columns, fine_schema(own).columns, strict=True)
-    most = [
-        (fine.size, LEVELS if is_bought(declared) else fine.size)
-        for declared, fine in columns
-    ]
-    cells = {
-        str(n): torch.arange(size, dtype=torch.int32) * few // size
-        for n, (size, few) in enumerate(most)
-    }
-
-    def counted(table: Any, name: str) -> Any:
-        stages = [["fine", {}, 10.0], ["pairs", {"groups": cells}, 10.0]][
-            : 1 + (name == "pairs")
-        ]
-        told = {"one": own.to_dict()}
-        study = "understudy.protocols.gram.protocol:Gram"
-        job = Job("r", "one", study, asdict(Config()), told, own.to_dict(), stages)
-        return merged(job.of_table(table, key), table)
-
-    counted(open_table(small, own), "fine")
-    marks = [clock()]
-    table = open_table(source, own)
-    marks.append(clock())
-    sums = counted(table, "fine")
-    marks.append(clock())
-    sums |= {f"pairs {key}": value for key, value in counted(table, "pairs").items()}
-    marks.append(clock())
-    digest = hashlib.sha256(
-        b"".join(sums[key].numpy().tobytes() for key in sorted(sums))
-    ).hexdigest()[:12]
-    return np.diff(marks, axis=0), digest
 
 
 def counting_source() -> dict[str, Any]:
