@@ -71,6 +71,7 @@ from understudy.evaluate.utility.marginals import Marginals
 from understudy.models.tables import fit_gram as fitting
 from understudy.models.tables import noisy_tables
 from understudy.models.tables.merged_levels import (
+    RAREST,
     Coarse,
     level_count,
     merged_neighbours,
@@ -365,7 +366,7 @@ class Simulated:
         near = (
             shares
             @ with_margins(
-                read.plain(read.target).clamp(min=0), read.ways, read.columns
+                read.plain(read.target).clamp(min=0), read.ways[:, None], read.columns
             )
             @ shares.T
         )
@@ -401,7 +402,7 @@ class Simulated:
             jitter = fitting._JITTER * torch.randn(
                 512, mixture.width, generator=generator
             )
-            mixture.logits.copy_(tables.ways.clamp(min=fitting._RAREST).log() + jitter)
+            mixture.logits.copy_(tables.ways.clamp(min=RAREST).log() + jitter)
         fitted = fitting._descend(mixture, tables, STEPS, 0.2, None, target=self.target)
         uniform = partial(torch.rand, generator=generator, dtype=torch.float64)
         return with_effects(fitted, self.target, [], uniform, tables)

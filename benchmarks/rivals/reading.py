@@ -85,6 +85,7 @@ from understudy.evaluate.utility.marginals import Marginals, shuffle_columns
 from understudy.models.tables import fit_gram as fitting
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.loss import Triple, WideTable
+from understudy.models.tables.merged_levels import RAREST
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import read_tables
 from understudy.models.tables.strongest import strongest_triples
@@ -353,7 +354,7 @@ def fit_to_tree(
     generator = torch.Generator().manual_seed(job["seed"])
     with torch.no_grad():
         jitter = fitting._JITTER * torch.randn(512, mixture.width, generator=generator)
-        mixture.logits.copy_(tables.ways.clamp(min=fitting._RAREST).log() + jitter)
+        mixture.logits.copy_(tables.ways.clamp(min=RAREST).log() + jitter)
     count = len(triples) + int(tables.most.triu(1).count_nonzero())
     wide = [
         WideTable.from_triple(triple, mixture.sizes, tables.people, count, [])

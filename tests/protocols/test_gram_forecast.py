@@ -28,10 +28,10 @@ import understudy as us
 from understudy.api.train import train
 from understudy.data.schema import Boolean, Categorical, Integer, Real, Schema
 from understudy.ground.errors import ConfigError
-from understudy.models.tables import fit_gram
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
 from understudy.protocols.core.forecast import Forecast
+from understudy.protocols.gram import forecast as gram_forecast
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import WIDEST, Layout
 from understudy.protocols.joint.pricing import BlockSpec, Pricing
@@ -260,7 +260,7 @@ def test_a_run_with_more_people_or_more_columns_takes_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # of this machine, which does more than one thing
-    monkeypatch.setattr(fit_gram, "unit_seconds", lambda: 2e-3)
+    monkeypatch.setattr(gram_forecast, "unit_seconds", lambda: 2e-3)
 
     @cache
     def seconds(people: int, columns: int, holders: int) -> float:

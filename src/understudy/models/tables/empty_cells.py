@@ -55,11 +55,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from understudy.models.tables.given_rules import TINY
+from understudy.models.tables.priors import with_margins
+
 _CLEARLY = 10.0  # in log-likelihood: a pair's gain by a floor
-_ABOVE = 3.0  # deviations: a floor nearer to 0 may be 0
 _READY = 3.0  # times its odds: in a pair near a function, what may be empty is
 _STEEP = 3.0  # deviations of a threshold for each unit of the log odds
-# deviations: an empty cell with such a threshold, or a higher one, is surely empty
+# deviations: what is so far from 0 is not 0; an empty cell with such a threshold, or
+# a higher one, is surely empty
 SURE = 3.0
 _SUREST = 16.0  # deviations: the highest threshold
 # people: so many in a cell that is surely empty cost 1, in log-likelihood, at most
@@ -67,7 +70,6 @@ _STRAYS = 1.5
 _TURNS = 6  # of expectation and maximisation, for two numbers a pair
 _MARGINS = 5  # turns of proportional fitting
 _SOME = 1e-3  # probabilities lie so far from 0 and 1
-_TINY = 1e-30
 # of pairs that one hidden number moves
 _SHARED = (0.9, 0.95, 0.97, 0.98, 0.99, 0.995)  # |r|
 _CLEARLY_ORDERED = 5.0  # in log-likelihood: the gain over independence
@@ -79,7 +81,6 @@ _NODES = 201
 _FITS = 0.1
 # of a pair's people, at most, who may be independent for all that noise lets us see
 _ELSEWHERE = 0.3
-_SEEN = 3.0  # deviations of its noise: a cell with so many people is not empty
 # of a pair's people, in all its cells that have less than an even part of so many
 _NOBODY = 0.01
 
@@ -157,7 +158,7 @@ class _Pairs:
         rest = (self.counts - self.mean).square() - self.noise
         return (
             self.summed(rest * self.mean)
-            / self.summed(self.mean.square()).clamp(min=_TINY)
+            / self.summed(self.mean.square()).clamp(min=TINY)
         ).clamp(min=0)
 
     @cached_property
@@ -234,13 +235,13 @@ class _Pairs:
             rest**2 * noise,
         )
         held, seen, gone, own, other = self.summed(torch.stack(parts))
-        held = held.clamp(min=_TINY)
+        held = held.clamp(min=TINY)
         left = self.total - gone
-        own = own.clamp(min=_TINY)
-        other = torch.where(self.whole, other.clamp(min=_TINY), torch.inf)
+        own = own.clamp(min=TINY)
+        other = torch.where(self.whole, other.clamp(min=TINY), torch.inf)
         floor = (seen / own + left / other) / (1 / own + 1 / other) / held
         return torch.where(
-            floor > _ABOVE * (1 / own + 1 / other).rsqrt() / held, floor, 0
+            floor > SURE * (1 / own + 1 / other).rsqrt() / held, floor, 0
         ).clamp(max=1)
 
     def mean_of_others(self, share: Tensor, floor: Tensor) -> Tensor:
@@ -250,12 +251,7 @@ class _Pairs:
         held = torch.sigmoid(-self.log_odds(self.mean, share, floor)).clamp(min=_SOME)
         below = torch.where(self.known, (1 - held) * self.at(floor), 0)
         left = (self.ways[:, None] - below @ self.columns).clamp(min=0)  # (width, m)
-        table = self.mean * held
-        for _ in range(_MARGINS):
-            scale = (
-                left / (table @ self.columns).clamp(min=_TINY)
-            ).sqrt() @ self.columns.T
-            table = table * scale * scale.T
+        table = with_margins(self.mean * held, left, self.columns, turns=_MARGINS)
         return torch.minimum(
             table / held, torch.minimum(self.ways[:, None], self.ways[None, :])
         )
@@ -276,7 +272,7 @@ def laws_of_pairs(
     total = float(ways.sum() / columns.shape[1])
     sizes = columns.sum(0)
     heard = measured & (noise > 0)
-    weight = torch.where(heard, 1 / noise.clamp(min=_TINY), 0)
+    weight = torch.where(heard, 1 / noise.clamp(min=TINY), 0)
 
     def left(table: Tensor) -> Tensor:
         """Squares over the noise's, of every pair: (m, m)."""
@@ -289,7 +285,7 @@ def laws_of_pairs(
         """The least and the most, but for two deviations, that independent people can
         be of every pair: (m, m).
         """
-        known = (columns.T @ (way.square() * weight) @ columns).clamp(min=_TINY)
+        known = (columns.T @ (way.square() * weight) @ columns).clamp(min=TINY)
         share = (columns.T @ (way * rest * weight) @ columns) / known
         return share - 2 * known.rsqrt(), share.clamp(min=0) + 2 * known.rsqrt()
 
@@ -306,7 +302,7 @@ def laws_of_pairs(
     function = torch.where(spread_out(found < found.T), function, function.T)
     best = torch.where(spread_out(several), function, best)
     least = torch.minimum(least, torch.minimum(found, found.T))
-    little = torch.maximum(_FITS * (apart - cells), _SEEN * (2 * cells).sqrt())
+    little = torch.maximum(_FITS * (apart - cells), SURE * (2 * cells).sqrt())
     fits = (least < apart - 2 * _CLEARLY_ORDERED) & (left(best) - cells <= little)
     fewest, most = elsewhere(independent - best, counts - best)
     fits &= (
@@ -320,7 +316,7 @@ def laws_of_pairs(
     even = (_NOBODY * total / torch.outer(columns @ sizes, columns @ sizes)).clamp(
         max=1
     )
-    nobody = lawful & (best < even) & (counts <= _SEEN * noise.sqrt())
+    nobody = lawful & (best < even) & (counts <= SURE * noise.sqrt())
     return torch.where(lawful, best, independent), nobody, lawful
 
 
@@ -333,7 +329,7 @@ def _functions(
     scale of squares over the noise's: (m, m).
     """
     held = ways[:, None]
-    scores = (counts - held / 2) * held * weight + (ways / total).clamp(min=_TINY).log()
+    scores = (counts - held / 2) * held * weight + (ways / total).clamp(min=TINY).log()
     highest = torch.stack([scores[:, own].max(1).values for own in columns.T.bool()], 1)
     odds = (scores - highest @ columns.T).exp()
     sums = odds @ columns
@@ -342,8 +338,8 @@ def _functions(
     )
     table = held * odds / (sums @ columns.T)
     for _ in range(_MARGINS):
-        table = table * ways / (columns @ (columns.T @ table)).clamp(min=_TINY)
-        table = table * held / (table @ columns @ columns.T).clamp(min=_TINY)
+        table = table * ways / (columns @ (columns.T @ table)).clamp(min=TINY)
+        table = table * held / (table @ columns @ columns.T).clamp(min=TINY)
     return table, left
 
 

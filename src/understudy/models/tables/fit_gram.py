@@ -37,7 +37,6 @@ begin with. Where columns have more levels together than a fit can take, neighbo
 one in it, and parted afterwards (`merged_levels`).
 """
 
-import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -48,7 +47,7 @@ from understudy.ground.check import positive, whole
 from understudy.models.kernels.clients import Adam, along
 from understudy.models.tables.given_rules import Rules, Tie, blocks_of
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
-from understudy.models.tables.merged_levels import Coarse
+from understudy.models.tables.merged_levels import RAREST, Coarse
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import (
     NoisyMarginals,
@@ -66,7 +65,6 @@ from understudy.models.tables.target import (
 
 Watch = Callable[[int, float], None]
 
-_RAREST = 1e-6  # least initial probability of a level
 # of the steps: at most for cells to become empty, and at least where there are rules
 _WAIT = 0.1
 _STRAY = 0.015  # of a pair's people, in cells that should be empty
@@ -140,7 +138,7 @@ def fit_gram(
     generator.seed() if seed is None else generator.manual_seed(seed)
     jitter = torch.randn(components, mixture.width, generator=generator) * _JITTER
     with torch.no_grad():
-        mixture.logits.copy_(tables.ways.clamp(min=_RAREST).log().cpu() + jitter)
+        mixture.logits.copy_(tables.ways.clamp(min=RAREST).log().cpu() + jitter)
         _begin_by_laws(mixture, tables, generator)
     count = len(triples) + int(tables.most.triu(1).count_nonzero())
     wide = [
@@ -191,7 +189,7 @@ def _begin_by_laws(
             )
             if free not in drawn:
                 drawn[free] = torch.multinomial(
-                    odds[drawn[known]].clamp(min=_RAREST), 1, generator=generator
+                    odds[drawn[known]].clamp(min=RAREST), 1, generator=generator
                 )[:, 0]
             continue
         place = (torch.arange(mixture.components) + 0.5) / mixture.components
@@ -201,7 +199,7 @@ def _begin_by_laws(
         drawn[one], drawn[other] = cells // table.shape[1], cells % table.shape[1]
     for column, levels in drawn.items():
         own = functional.one_hot(levels, mixture.sizes[column])
-        odds = _PARTED * own + (1 - _PARTED) * ways[blocks[column]].clamp(min=_RAREST)
+        odds = _PARTED * own + (1 - _PARTED) * ways[blocks[column]].clamp(min=RAREST)
         mixture.logits[:, blocks[column]] = odds.log().to(mixture.logits.dtype)
 
 
@@ -272,35 +270,3 @@ def _descend(
             slopes = [*slopes, slope.share, kept]
         adam.step(torch.autograd.grad(along(made, slopes), mixture.logits))
     return mixture.requires_grad_(False)
-
-
-UNIT = 512  # a product of two such matrices is the unit of the fit's work
-_READ = 300.0  # units to read the tables, at a width of UNIT; grows as its cube
-# units of a step, at a width of UNIT and so many components; grows as the square
-_STEP = 3.6
-_LEVEL = 2.2  # the same for each level of a target but one
-STOPS = 0.25  # of its steps a fit takes about so many: it stops where noise begins
-_BEGIN = 0.25  # seconds before the first step
-
-
-def seconds_of(width: int, steps: int, components: int, levels: int) -> float:
-    """About how long a fit takes, by the width that it has; `levels` of a target, else
-    1.
-    """
-    scale = width / UNIT
-    taken = STOPS * steps * components / UNIT
-    step = _STEP + (_LEVEL * (levels - 1) if levels <= MOST_LEVELS else 0)
-    return _BEGIN + unit_seconds() * (_READ * scale**3 + step * taken * scale**2)
-
-
-def unit_seconds() -> float:
-    """Seconds of a product of two matrices on this machine, whatever else it does
-    now.
-    """
-    one = torch.ones(UNIT, UNIT)
-    taken = []
-    for _ in range(4):
-        begun = time.thread_time()
-        _ = one @ one
-        taken.append(time.thread_time() - begun)
-    return min(taken)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_TINY = 1e-30  # in place of 0: what the rules leave of a component
+TINY = 1e-30  # a divisor, or a probability, in place of 0
 _AT_ONCE = 1 << 12  # boxes times levels of a tie, of one component, at a time
 
 
@@ -291,7 +291,7 @@ class Ruled:
             for levels in (couples.first, couples.second)
         )
         to_one = other @ couples.allowed.T
-        left = 1 / ((one * to_one) @ couples.one).clamp(min=_TINY)
+        left = 1 / ((one * to_one) @ couples.one).clamp(min=TINY)
         return _Two(one, other, to_one, left, one * (left @ couples.one.T))
 
     @cached_property
@@ -316,7 +316,7 @@ class Ruled:
     def _left(self, tie: Tie) -> Tensor:
         """z of a tie: (components,)."""
         if (tie, None) not in self._known:
-            self._known[tie, None] = self._besides(tie, ()).sum(1).clamp(min=_TINY)
+            self._known[tie, None] = self._besides(tie, ()).sum(1).clamp(min=TINY)
         return self._known[tie, None]
 
     def _besides(self, tie: Tie, columns: Sequence[int]) -> Tensor:
@@ -340,7 +340,7 @@ class Ruled:
             cut = [
                 self._by_column[j][:, None, :]
                 * mask[some]
-                / self._part(tie, j)[:, some, None].clamp(min=_TINY)
+                / self._part(tie, j)[:, some, None].clamp(min=TINY)
                 for j, mask in zip(tie.columns, tie.allowed, strict=True)
             ]
             yield inside[:, some], torch.cat(cut, 2)

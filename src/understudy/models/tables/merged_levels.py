@@ -235,7 +235,7 @@ def merged_rare(table: Tensor, noise: float, most: int) -> Groups:
 
 FITTED = 768  # levels of all columns together
 _FEWEST = 16  # levels that a column keeps
-_RAREST = 1e-6  # of a group's people, in a level that nobody seems to have
+RAREST = 1e-6  # of a group's people, in a level that nobody seems to have
 
 
 @dataclass(frozen=True)
@@ -280,9 +280,9 @@ class Coarse:
         own = torch.cat(parts)
         own = (
             own
-            + _RAREST
+            + RAREST
             * torch.zeros(first, dtype=own.dtype).index_add_(0, group, own)[group]
-            + _RAREST
+            + RAREST
         )
         share = (
             own / torch.zeros(first, dtype=own.dtype).index_add_(0, group, own)[group]

@@ -22,7 +22,7 @@ from understudy.data.encoding.fine import to_simplex
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.empty_cells import empty_cells, laws_of_pairs, surest
-from understudy.models.tables.given_rules import Ruled, Tie
+from understudy.models.tables.given_rules import TINY, Ruled, Tie
 from understudy.models.tables.merged_levels import Coarse, level_count
 from understudy.models.tables.priors import (
     common_share,
@@ -38,7 +38,6 @@ _TIGHTEST = 20.0  # the prior is at most so many times as precise as the measure
 # frequencies nearer than this are the same; stands in for the noise of exact cells
 RESOLUTION = 1e-5
 _CHANCE = 0.05  # that the truth leaves more in some table than each of them may keep
-_TINY = 1e-30  # a divisor in place of 0
 # levels: where noise allows fewer, other pairs than a target's are read on these
 _FEW = 3
 
@@ -110,7 +109,7 @@ def read_tables(
     if ties:
         independent = with_margins(
             Ruled.from_ties(ways[None] / total, sizes, ties).gram() * total,
-            ways,
+            ways[:, None],
             columns,
         )
     apart, nobody, lawful = laws_of_pairs(
@@ -132,7 +131,7 @@ def read_tables(
         heard, known, measured, apart, prior, lambda cells: pool(cells, 2.0)
     )
     mean = torch.where(lawful, apart, apart + share * (pool(counts) - apart))
-    pull = _CAUTION * known / prior.variance.clamp(min=_TINY)
+    pull = _CAUTION * known / prior.variance.clamp(min=TINY)
     pull = torch.where(measured & (known > 0), pull.clamp(max=_TIGHTEST), 0)
     resolution = (RESOLUTION * total) ** 2
     weight = torch.where(measured, total**2 / variance.clamp(min=resolution), 0)
@@ -191,7 +190,9 @@ def read_on_fewer(
     many = member @ member.sum(0)
     near = (
         shares
-        @ with_margins(read.plain(read.target).clamp(min=0), read.ways, read.columns)
+        @ with_margins(
+            read.plain(read.target).clamp(min=0), read.ways[:, None], read.columns
+        )
         @ shares.T
     )
     pairs = (
@@ -270,7 +271,7 @@ def _one_way(
     people = max(people, 1.0)
     weight = known.sum(1)
     ways = torch.where(
-        weight > 0, (sums * known).sum(1) / weight.clamp(min=_TINY), torch.nan
+        weight > 0, (sums * known).sum(1) / weight.clamp(min=TINY), torch.nan
     )
     for own_levels in own.T:
         ways[own_levels & ~none] = _known_to_simplex(ways[own_levels & ~none], people)

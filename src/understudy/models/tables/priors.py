@@ -49,6 +49,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from understudy.models.tables.given_rules import TINY
+
 _LENGTHS = (2.0, 5.0, 12.0, 30.0)  # ℓ, in levels
 _SHARES = (0.5, 0.9, 1.0)  # ρ
 _FEWEST = 5  # levels, below which an order has little to say
@@ -60,7 +62,6 @@ _EXACT = 1e-6  # stands in for the variance of exact counts
 # of filling what was not measured; of proportional fitting
 _TURNS = 3
 _MARGINS = 10
-_TINY = 1e-30
 
 # eigenvalues (…, levels), eigenvectors (…, levels, levels) of S
 _Axes = tuple[Tensor, Tensor]
@@ -106,15 +107,15 @@ def common_share(
     fresh = torch.where(measured, drawn_noise(noise, 0), 0)
     first = counts + fresh
     second = counts - fresh
-    weight = torch.where(measured & (noise > 0), 1 / noise.clamp(min=_TINY), 0)
+    weight = torch.where(measured & (noise > 0), 1 / noise.clamp(min=TINY), 0)
     # What the first measurement does not overrule.
-    left = 2 * noise / (2 * noise + prior.variance).clamp(min=_TINY)
+    left = 2 * noise / (2 * noise + prior.variance).clamp(min=TINY)
     way = prior.turned(torch.where(measured, pool(first) - independent, 0)) * left
     miss = prior.turned(torch.where(measured, second - first, 0))
     miss += prior.turned(torch.where(measured, first - independent, 0)) * left
     return float(
         (
-            (way * miss * weight).sum() / (way.square() * weight).sum().clamp(min=_TINY)
+            (way * miss * weight).sum() / (way.square() * weight).sum().clamp(min=TINY)
         ).clamp(0, 1)
     )
 
@@ -228,7 +229,7 @@ def _likeliest(
     up pairs' measured cells, `spread_out` gives each its pair's.
     """
     square = turned.square()
-    moment = summed((square - noise) * scale) / summed(scale.square()).clamp(min=_TINY)
+    moment = summed((square - noise) * scale) / summed(scale.square()).clamp(min=TINY)
     moment = moment.clamp(min=0)
     factors = torch.tensor(_FACTORS, dtype=moment.dtype, device=moment.device).view(
         -1, *[1] * moment.ndim
@@ -287,15 +288,20 @@ def pooled_tables(
         .clamp(min=0)
         .minimum(torch.minimum(ways[:, None], ways[None, :]))
     )
-    return with_margins(joint * (independent > 0), ways, columns)
+    return with_margins(joint * (independent > 0), ways[:, None], columns)
 
 
-def with_margins(tables: Tensor, ways: Tensor, columns: Tensor) -> Tensor:
-    """Two-way tables scaled by level so that they have, nearly, these one-way tables;
-    what is 0 stays 0.
+def with_margins(
+    tables: Tensor, margins: Tensor, columns: Tensor, turns: int = _MARGINS
+) -> Tensor:
+    """Two-way tables scaled by level so that they have, nearly, these margins with each
+    column, (width, columns) or (width, 1); what is 0 stays 0.
+
+    Source: iterative proportional fitting (Deming, Stephan 1940), rows and columns at
+    once.
     """
-    for _ in range(_MARGINS):
-        scale = (ways[:, None] / (tables @ columns).clamp(min=_TINY)).sqrt() @ columns.T
+    for _ in range(turns):
+        scale = (margins / (tables @ columns).clamp(min=TINY)).sqrt() @ columns.T
         tables = tables * scale * scale.T
     return tables
 

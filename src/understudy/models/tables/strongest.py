@@ -33,6 +33,7 @@ noise.
 
 import math
 from collections.abc import Collection, Sequence
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -160,7 +161,7 @@ def information(
 
 _BEYOND = 4.0  # deviations of noise and chance
 _ROUNDS = 40  # of the fit of three halves to their pairs
-_TWO = [[0, 1], [0, 2], [1, 2]]
+_TWO = [*map(list, combinations(range(3), 2))]
 
 
 def halves(tables: NoisyMarginals, sizes: Sequence[int]) -> Tensor:

@@ -42,7 +42,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.models.tables.given_rules import Rules, blocks_of, put
+from understudy.models.tables.given_rules import TINY, Rules, blocks_of, put
 from understudy.models.tables.loss import Slope, WideTable
 from understudy.models.tables.mixture import KEPT, MixtureOfProducts, one_hot
 from understudy.models.tables.noisy_tables import NoisyMarginals
@@ -51,7 +51,6 @@ MOST_LEVELS = 4
 _TRUST = 0.6  # of a pair's precision
 _FITTING = 15  # of proportional fitting
 _LEAST = 1e-7  # frequency of a cell, to begin with
-_TINY = 1e-30  # a divisor, or a probability, in place of 0
 MOST_TOLD = 16  # levels of a target
 # rows that are drawn; fewer where they have more cells in all
 _ROWS = 20_000
@@ -133,9 +132,9 @@ def without_interaction(pairs: Tensor, columns: Tensor, target: Tensor) -> Tenso
     with_y = target.T[:, :, None]
     joint = with_y * with_y.mT
     for _ in range(_FITTING):
-        joint = joint * ((with_y / (joint @ columns).clamp(min=_TINY)) @ columns.T)
-        joint = joint * (columns @ (with_y.mT / (columns.T @ joint).clamp(min=_TINY)))
-        joint = joint * (pairs / joint.sum(0).clamp(min=_TINY))
+        joint = joint * ((with_y / (joint @ columns).clamp(min=TINY)) @ columns.T)
+        joint = joint * (columns @ (with_y.mT / (columns.T @ joint).clamp(min=TINY)))
+        joint = joint * (pairs / joint.sum(0).clamp(min=TINY))
     return (joint + joint.mT) / 2
 
 
@@ -162,7 +161,7 @@ def with_effects(
     odds = mixture.odds().detach().cpu()
     rows[:, block] = 0
     chance = (
-        (torch.softmax(rows @ odds.clamp(min=_TINY).log().T, 1) @ odds[:, block])
+        (torch.softmax(rows @ odds.clamp(min=TINY).log().T, 1) @ odds[:, block])
         .double()
         .numpy()
     )
@@ -201,7 +200,7 @@ def _likeliest(rows: "csr_array", chance: NDArray[Any]) -> NDArray[Any]:
     (n, count), each = rows.shape, rows.nnz // rows.shape[0]
     # effects lie around it
     shape = (count, chance.shape[1])
-    mean = np.log(chance.mean(0).clip(_TINY)) / each
+    mean = np.log(chance.mean(0).clip(TINY)) / each
 
     def loss(flat: NDArray[Any]) -> tuple[float, NDArray[Any]]:
         effects = flat.reshape(shape)
@@ -241,7 +240,7 @@ def _as_strong(
         for part in (tables.plain(tables.measured), tables.weight)
     )
     scores = rows @ effects
-    share = chance.mean(0).clip(_TINY)
+    share = chance.mean(0).clip(TINY)
     scores -= scores.max(1, keepdims=True)
 
     def pairs(strength: float) -> NDArray[Any]:
@@ -275,5 +274,5 @@ def _tilt(odds: NDArray[Any], share: NDArray[Any]) -> NDArray[Any]:
     tilt = np.ones(len(share))
     for _ in range(_TURNS):
         had = tilt * (odds.T @ (1 / (odds @ tilt))) / len(odds)
-        tilt *= share / had.clip(_TINY)
+        tilt *= share / had.clip(TINY)
     return tilt

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from understudy.data.column import Column
 from understudy.data.encoding.fine import has_many_bins, is_bought, is_tree
 from understudy.data.schema import Block, Schema
-from understudy.models.tables import fit_gram
 from understudy.models.tables.merged_levels import (
     fitted_width,
     level_count,
     most_levels,
 )
+from understudy.models.tables.target import MOST_LEVELS
+from understudy.models.timing import UNIT, unit_seconds
 from understudy.privacy.accounts.budget import shown
 from understudy.protocols.core.forecast import (
     BASE,
@@ -51,6 +52,14 @@ _PRODUCT = 1e-9
 _CELL = 60
 _FITTED_CELL = 210
 _VALUE = 40  # bytes for a value of a table
+# units of a fit's work (`models.timing`): to read the tables, at a width of UNIT; grows
+# as its cube
+_READ_TABLES = 300.0
+# units of a step, at a width of UNIT and so many components; grows as the square
+_STEP = 3.6
+_LEVEL = 2.2  # the same for each level of a target but one
+_STOPS = 0.25  # of its steps a fit takes about so many: it stops where noise begins
+_BEGIN = 0.25  # seconds before the first step
 
 
 def foreseen(study: Any, ahead: Measurements, said: Forecast) -> dict[str, Any]:
@@ -377,9 +386,7 @@ def _takes(
     )
     fitted = fitted_width(list(widths.values()))
     levels = 1 if config.target is None else widths[config.target]
-    takes["the fit"] = fit_gram.seconds_of(
-        fitted, config.steps, config.components, levels
-    )
+    takes["the fit"] = fit_seconds(fitted, config.steps, config.components, levels)
     return (
         takes,
         BASE
@@ -387,3 +394,16 @@ def _takes(
         + _FITTED_CELL * fitted**2
         + _VALUE * many * layout.columns,
     )
+
+
+def fit_seconds(width: int, steps: int, components: int, levels: int) -> float:
+    """About how long a fit takes, by the width that it has; `levels` of a target, else
+    1.
+    """
+    scale = width / UNIT
+    taken = _STOPS * steps * components / UNIT
+    step = _STEP
+    if levels <= MOST_LEVELS:
+        step += _LEVEL * (levels - 1)
+    work = _READ_TABLES * scale**3 + step * taken * scale**2
+    return _BEGIN + unit_seconds() * work
