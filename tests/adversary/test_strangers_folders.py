@@ -32,7 +32,8 @@ from understudy.models.nets.beta_vae import ClassDecoder, ClassImageDecoder
 from understudy.models.nets.gan import BranchedGenerator, Values
 from understudy.models.nets.wae import ImageDecoder, TableDecoder
 from understudy.models.plan import Pool
-from understudy.models.tables.mixture import BayesNet, GaussianCopula, MixtureOfProducts
+from understudy.models.tables.inversion import BayesNet, GaussianCopula
+from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.runs.runfile import RunFile
 
 MB = 1 << 20

@@ -12,7 +12,8 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, SchemaError
-from understudy.models.tables.mixture import BayesNet, MixtureOfProducts
+from understudy.models.tables.inversion import BayesNet
+from understudy.models.tables.mixture import MixtureOfProducts
 
 FRAME = pd.DataFrame(
     {

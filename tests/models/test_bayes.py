@@ -14,7 +14,8 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Categorical, Schema
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError
-from understudy.models.tables.mixture import BayesNet, GaussianCopula, invert
+from understudy.models.tables.inversion import BayesNet, GaussianCopula
+from understudy.models.tables.mixture import invert
 
 SIZES = (2, 3, 2)
 PARENTS = ((1, 2), (), (1,))

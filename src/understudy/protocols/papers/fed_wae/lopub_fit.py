@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from torch import Tensor
 
-from understudy.models.tables.mixture import BayesNet, GaussianCopula
+from understudy.models.tables.inversion import BayesNet, GaussianCopula
 from understudy.privacy.local.rappor import Rappor
 
 Array = NDArray[np.float64]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codes
 from understudy.data.schema import Block
-from understudy.models.tables.mixture import BayesNet, Coded
+from understudy.models.tables.inversion import BayesNet, Coded
 from understudy.privacy.noise import Exponential, Rng, rounded_up
 from understudy.privacy.secure.counts import gram_matrix
 from understudy.privacy.secure.ring import Bits
