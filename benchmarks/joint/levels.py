@@ -60,7 +60,6 @@ from torch.nn.functional import one_hot
 from common.options import options, quick
 from common.rows import said, write
 from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.fine import to_simplex
 from understudy.data.schema import Ordinal
 from understudy.evaluate.utility.downstream import (
     Examples,
@@ -68,6 +67,7 @@ from understudy.evaluate.utility.downstream import (
     score_model,
 )
 from understudy.evaluate.utility.marginals import Marginals
+from understudy.models.simplex import to_simplex
 from understudy.models.tables import fit_gram as fitting
 from understudy.models.tables import noisy_tables
 from understudy.models.tables.merged_levels import (

@@ -29,15 +29,15 @@ from understudy.data.encoding.fine import (
     clipped,
     fine_schema,
     is_tree,
-    likely_run,
     reach,
-    to_simplex,
     within,
 )
+from understudy.data.encoding.support import likely_run
 from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.ground.errors import SchemaError
+from understudy.models.simplex import to_simplex
 from understudy.models.tables.fine_tables import layer_sizes
 from understudy.models.tables.trees import Trees, runs_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from understudy.data.encoding.fine import to_simplex
+from understudy.models.simplex import to_simplex
 from understudy.models.tables.fine_tables import (
     Tree,
     fine_tables,

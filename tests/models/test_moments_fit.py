@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from understudy.api.train import train
-from understudy.data.encoding.fine import to_simplex
 from understudy.data.encoding.frame import UNIT, Frame
 from understudy.data.schema import Real
 from understudy.data.series import Series, SeriesSchema
@@ -35,6 +34,7 @@ from understudy.models.moments.lags import (
 )
 from understudy.models.moments.released import CELLS, bought_norm
 from understudy.models.plan import on_paper, shapes_of
+from understudy.models.simplex import to_simplex
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
 

@@ -50,7 +50,8 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from numpy.typing import NDArray
 
 from understudy.data.column import DEFAULT_BINS, OTHER, Binned
-from understudy.data.encoding.fine import bounded, likely_run, reach
+from understudy.data.encoding.fine import bounded, reach
+from understudy.data.encoding.support import likely_run
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, texts
 from understudy.data.reading.files import (
     PLAIN_NUMBERS,

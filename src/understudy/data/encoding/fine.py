@@ -18,7 +18,7 @@ table.
 
 *Without bounds.* Where numbers may be is told by public cells of all numbers, and which
 of these have people by noisy counts, held against how many people there are: a cell has
-none or more, and all are somewhere (`likely_run`).
+none or more, and all are somewhere (`encoding.support`).
 
     whole numbers, decimals    zero, and ±[4^k, 4^(k+1)) steps of the last decimal, up
                                to 2^53 of them
@@ -40,7 +40,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,9 +61,6 @@ from understudy.data.column import (
 from understudy.data.encoding.values import Cells, Codes, Floats, numbers_of
 from understudy.data.schema import Schema
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 Steps = NDArray[np.int64]  # numbers, in units of the last decimal
 FAN = 16  # children of a node, where fine cells are measured as a tree
 LAYERS = 4  # of such a tree, at most
@@ -83,9 +80,6 @@ _LARGEST = 40
 # steps between two bounds, so that levels are chosen of them
 _FEWEST = DEFAULT_BINS + 4
 _POWERS = 27  # of whole numbers: 4^26 is 2^52
-# deviations by which a total may be off
-_STEPS = tuple(step / 2 for step in range(-6, 7))
-_EMPTY = 1.0  # more against a cell with fewer people than a deviation of its noise
 
 
 @lru_cache(maxsize=64)
@@ -482,65 +476,3 @@ def clipped(column: Binned, values: Cells) -> Cells:
         low = pd.Timestamp(low)
         high = pd.Timestamp(high)
     return values.clip(low, high)
-
-
-def to_simplex(rows: "Tensor", totals: "Tensor") -> "Tensor":
-    """For each row the nearest non-negative one with this sum (Wang, Carreira-Perpiñán
-    2013); −∞: no such place.
-    """
-    import torch  # which a table is checked without
-
-    falling = rows.sort(dim=1, descending=True).values
-    real = falling.isfinite()
-    above = torch.where(real, falling, 0).cumsum(1) - totals[:, None]
-    count = torch.arange(1, rows.shape[1] + 1, device=rows.device)
-    # the largest ones come first
-    kept = (real & (falling * count > above)).sum(1).clamp(min=1)
-    shift = above.gather(1, kept[:, None] - 1) / kept[:, None]
-    return (rows - shift).clamp(min=0)
-
-
-def likely_run(
-    counts: "Tensor",
-    missing: "Tensor | None",
-    noise: float,
-    total: float,
-    sure: float = 0.0,
-) -> Run:
-    """The first and the last of the cells in which `total` people are, those without a
-    value beside them. By likelihood, with one for each cell against it, and more for
-    one with hardly anybody: all are inside, in whatever numbers, and nobody is outside.
-    `sure`: the deviation of the total.
-    """
-    import torch
-
-    ends = torch.nonzero(counts > 0)[:, 0]
-    if not len(ends):
-        return 0, len(counts) - 1
-    if not noise:
-        return int(ends[0]), int(ends[-1])
-    # noise alone lets a run end elsewhere
-    first, last = torch.combinations(ends, with_replacement=True).T
-    places = torch.arange(len(counts))
-    inside = (places >= first[:, None]) & (places <= last[:, None])
-    outside = torch.where(inside, 0, counts.double()).square().sum(1)
-    beside = counts[:0] if missing is None else missing
-    falling, order = torch.cat([counts, beside]).double().sort(descending=True)
-    there = torch.cat([inside, inside.new_ones(len(inside), len(beside))], 1)[:, order]
-    # People, up to whom the cell is empty.
-    most = torch.where(
-        there, (there * falling).cumsum(1) - falling * there.cumsum(1), torch.inf
-    )
-    own = torch.where(there & (order < len(counts)), falling, torch.inf)
-
-    steps = torch.tensor(_STEPS if sure else (0.0,), dtype=torch.float64)[:, None]
-    people = (total + steps * sure).clamp(min=1)
-    # as `to_simplex`: those that are left lose as much each
-    kept = most < people[:, :, None]
-    held = kept.sum(2)
-    loss = (kept.double() @ falling - people) / held
-    off = held * loss.square() + (there & ~kept).double() @ falling.square()
-    empty = (own < noise + loss[:, :, None]).sum(2)
-    cost = off / (2 * noise**2) + steps.square() / 2 + _EMPTY * empty
-    best = int((cost.min(0).values + outside / (2 * noise**2) + inside.sum(1)).argmin())
-    return int(first[best]), int(last[best])

@@ -42,11 +42,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from understudy.data.encoding.fine import to_simplex
 from understudy.data.encoding.frame import UNIT, Frame, dct
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.network import MOST_WEIGHTS, Network
+from understudy.models.simplex import to_simplex
 
 if TYPE_CHECKING:
     from understudy.models.cohort.classifier import Quadratic

@@ -40,8 +40,8 @@ from itertools import accumulate, combinations
 import torch
 from torch import Tensor
 
-from understudy.data.encoding.fine import to_simplex
 from understudy.data.encoding.frame import Frame, unpacked
+from understudy.models.simplex import to_simplex
 
 SCALE = 1 << 12  # of the means: the norm that the longest row has in whole numbers
 CELLS = 32  # of norms, where a bound on them is bought

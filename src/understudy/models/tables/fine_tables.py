@@ -30,7 +30,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from understudy.data.encoding.fine import to_simplex
+from understudy.models.simplex import to_simplex
 from understudy.models.tables.smooth_laws import Counted, Ordered, smooth_laws
 
 _CLEAR = 3.0  # deviations of its noise by which a node's count stands out

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.data.encoding.fine import to_simplex
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
+from understudy.models.simplex import to_simplex
 from understudy.models.tables.empty_cells import empty_cells, laws_of_pairs, surest
 from understudy.models.tables.given_rules import TINY, Ruled, Tie
 from understudy.models.tables.merged_levels import Coarse, level_count

@@ -41,7 +41,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.encoding.fine import to_simplex
+from understudy.models.simplex import to_simplex
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -27,9 +27,11 @@ from torch import Tensor
 from understudy.data.column import Binned, Column, Integer, Real
 from understudy.data.encoding import fine as grid
 from understudy.data.encoding.codec import Codec, Codes, Levels
+from understudy.data.encoding.support import likely_run
 from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
 from understudy.ground.errors import Effect, MessageError
+from understudy.models.simplex import to_simplex
 from understudy.models.tables.fine_tables import (
     Tree,
     fine_tables,
@@ -348,7 +350,7 @@ def runs_of(
     total, sure = _total(each, [True] * len(each), people)
     runs = torch.tensor(
         [
-            grid.likely_run(one.layers[0], one.missing, sigma, total, sure)
+            likely_run(one.layers[0], one.missing, sigma, total, sure)
             for one, sigma in each
         ]
     )
@@ -365,7 +367,7 @@ def runs_of(
             )
             if float(own.sum()) < _STRONG * sigma * math.sqrt(len(own)):
                 run[:] = torch.tensor(
-                    grid.likely_run(
+                    likely_run(
                         torch.where(usual, counts, 0), one.missing, sigma, total, sure
                     )
                 )
@@ -433,7 +435,7 @@ def _total(
         sure = known**-0.5
         if look < _LOOKS - 1:
             runs = [
-                grid.likely_run(nodes.layers[0], nodes.missing, sigma, total, sure)
+                likely_run(nodes.layers[0], nodes.missing, sigma, total, sure)
                 if tree
                 else run
                 for (nodes, sigma), tree, run in zip(each, ordered, runs, strict=True)
@@ -461,6 +463,6 @@ def _even_but_for_spikes(counts: Tensor, noise: float, people: float) -> Tensor:
         noise**2 * max(rest - 1, 0) / beside.square().sum().clamp(min=1e-9)
     ).clamp(max=1)
     total = counted.new_tensor([max(people, 0.0)])
-    return grid.to_simplex(
+    return to_simplex(
         (drawn + others * (total - drawn.sum()) / max(rest, 1))[None], total
     )[0]
