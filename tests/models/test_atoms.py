@@ -252,3 +252,46 @@ def test_a_constant_is_hardly_ever_anything_else() -> None:
     found = off_the_ends(columns, 3)
     assert (found["outside"] > 0).mean() <= 0.05  # noise of more than 2.5 deviations
     assert found["outside"].mean() < 0.0004
+
+
+def test_few_people_beside_a_number_that_nearly_all_have_are_drawn_where_they_are() -> (
+    None
+):
+    """As days since a call, 999 for none: a law that is fitted to the one number loses
+    all others.
+    """
+    rng = np.random.default_rng(11)
+    people = 41_188
+    columns = {}
+    for j in range(30):
+        others = np.rint(np.exp(rng.normal(rng.uniform(1.5, 3), 0.5, people)))
+        usual = int(rng.choice([999, -1, 0, 500]))
+        there = rng.random(people) < rng.uniform(0.03, 0.1)
+        columns[f"x{j}"] = np.where(there, others, usual).astype(int)
+    found = off_the_ends(columns, 4)
+    assert found["ks"].max() < 0.02  # .03 and more where all others were one number
+
+
+def test_people_in_many_cells_below_zero_are_within_the_bounds() -> None:
+    """No cell of them stands out by itself, and together they are nine deviations."""
+    rng = np.random.default_rng(12)
+    people = 16_000
+    sigma = 66.0
+    columns = {}
+    for j in range(60):
+        values = np.exp(rng.normal(rng.uniform(1, 3), 1.2, people))
+        below = rng.random(people) < 9 * sigma / people
+        columns[f"x{j}"] = np.round(np.where(below, -values, values), 2)
+    frame = pd.DataFrame(columns)
+    schema = Schema(columns=tuple(Real(name=name, decimals=2) for name in columns))
+    (tops,) = Layout({"one": schema}, fine=0.3).tops.values()
+    counts = tops.count(tops.cells(frame)).double()
+    noise = np.random.default_rng(8).normal(0, sigma, counts.shape)
+    noisy = counts + torch.from_numpy(noise).round()
+    lost = []
+    runs = runs_of([tops], [noisy], [sigma], None).tolist()
+    for (first, _), own in zip(runs, tops.fine.columns, strict=True):
+        edges = own.edges  # type: ignore[attr-defined]
+        cells = np.searchsorted(edges[1:-1], frame[own.name], side="right")
+        lost.append(int((cells < first).sum()) / sigma)
+    assert sum(deviations > 4 for deviations in lost) <= 20  # 35 by single cells

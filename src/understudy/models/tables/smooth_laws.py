@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
+_AROUND = 4  # leaves to each side, over all but one of which a first spike stands out
+# deviations by which it does: a law fitted to thousands of people in one leaf does not
+# come back (`days_since` of benchmarks/strangers, 31 σ off)
+_PEAK = 8.0
 _ROUNDS = 3  # of looking for spikes
 _TURNS = 3  # of looking for ends
 _BIN = 0.25  # length of a bin on a scale
@@ -90,7 +94,7 @@ _MOST_INWARD = 2.0
 _PART_INWARD = 0.05
 _NARROW = 1e-6  # of that window, left before an end at least
 _TAIL = 2.0  # in log-likelihood: by so much more, a law that falls is believed
-_INWARD = 1.2  # in log-likelihood: a sharp end lies as far inwards as loses no more
+_INWARD = 1.2
 _ALONE = 1.2  # deviations more, by which a node stands out where nobody else is
 _MOST_NODES = 8192  # a layer of more says little about a smooth law
 
@@ -148,6 +152,14 @@ class Ordered:
             for one in (*self.also, *trees)
         ]
 
+    def peaks(self) -> Floats:
+        """By how many people those leaves that stand out exceed all others around."""
+        padded = np.pad(self.last, _AROUND)
+        around = np.lib.stride_tricks.sliding_window_view(padded, 2 * _AROUND + 1)
+        second_largest = np.sort(around, axis=1)[:, -2]
+        more = self.last - second_largest
+        return np.where(more > _PEAK * self.noise, more, 0.0)
+
     def scales(self) -> tuple[Floats, Floats, Floats]:
         """Where the edges lie on the scales that are tried: about the median, about
         zero, and even.
@@ -203,10 +215,19 @@ class Law:
         last = float(scale[stop])
         bins = max(_FEWEST_BINS, min(_MOST_BINS, math.ceil((last - first) / _BIN)))
         self.bins = np.linspace(first, last, bins + 1)
-        self.logs = np.full(bins, math.log(max(column.total, 1.0) / bins))
+        self.logs = np.zeros(bins)
         self.parts = [self._shares(places) for places, _, _ in column.counted]
         self.left = math.inf  # of all three terms, once fitted
         self.with_spikes(spikes)
+        self.start_flat()
+
+    def start_flat(self) -> None:
+        """Spread the people besides spikes over all bins.
+
+        Where a fit has left nobody its gradient vanishes, and it cannot come back.
+        """
+        others = max(self.column.total - self.spikes.sum(), 1.0)
+        self.logs = np.full(len(self.logs), math.log(others / len(self.logs)))
 
     def _shares(self, places: Places) -> "csr_array":
         """The share of each bin that lies from each of these places to the next:
@@ -530,10 +551,7 @@ def smooth_laws(columns: Sequence[Ordered]) -> list[tuple[Floats, Floats]]:
     """The people of each leaf of each column, `total` in all, and in spikes alone."""
     scales = [column.scales() for column in columns]
     whole = [
-        [
-            Law(one, scale, scale, 0, len(one.last), np.zeros(len(one.last)))
-            for scale in own[:2]
-        ]
+        [Law(one, scale, scale, 0, len(one.last), one.peaks()) for scale in own[:2]]
         for one, own in zip(columns, scales, strict=True)
     ]
     fit([law for laws in whole for law in laws])
@@ -544,6 +562,7 @@ def smooth_laws(columns: Sequence[Ordered]) -> list[tuple[Floats, Floats]]:
             spikes = law.standing_out()
             if not np.array_equal(spikes > 0, law.spikes > 0):
                 law.with_spikes(spikes)
+                law.start_flat()
                 changed.append(law)
         fit(changed)
     for law in best:

@@ -50,10 +50,13 @@ _NEXT = 0.25
 _STRONG = 4.0
 _USUAL = 4096.0
 # deviations of a single cell that stands out by itself: among the 25 cells of usual
-# numbers noise alone does so in one column of 10,000, among hundreds of others, where
+# numbers noise alone does so in one column of 1,000, among hundreds of others, where
 # one cell may be 10²⁰⁰ away, in one of 10⁶
-_APART = 4.5
+_APART = 4.0
 _FAR_APART = 6.0
+# deviations by which cells beside a run stand out together: with 2.5 noise alone widens
+# columns by a dozen cells (tests/models/test_atoms.py)
+_TOGETHER = 3.0
 _CLEAR = 3.0  # deviations of its noise by which an end stands out
 # a level of many fine cells is known to about so many deviations of one count
 _SPREAD = 2.0
@@ -371,6 +374,14 @@ def runs_of(
                         torch.where(usual, counts, 0), one.missing, sigma, total, sure
                     )
                 )
+        near = torch.ones(len(counts), dtype=torch.bool)
+        if isinstance(column, Integer | Real):
+            widest = max(_USUAL, float(least[run].abs().max()))
+            near = (least.abs() <= widest) & ((least == 0) | (least.abs() > 1 / _USUAL))
+        run[0] -= _more_cells(
+            counts.flip(0), near.flip(0), len(counts) - int(run[0]), sigma
+        )
+        run[1] += _more_cells(counts, near, int(run[1]) + 1, sigma)
         apart = torch.nonzero(
             counts > torch.where(usual, _APART, _FAR_APART) * max(sigma, 1e-9)
         )[:, 0]
@@ -383,6 +394,18 @@ def runs_of(
         few = last < min(_FEW * sigma, 2 * before) and last**2 > _NEXT * sigma * before
         run[1] += int(few and run[1] + 1 < len(counts))
     return runs
+
+
+def _more_cells(counts: Tensor, near: Tensor, start: int, noise: float) -> int:
+    """How many cells from `start` on belong to a run, too: those whose people stand out
+    together, though no single cell does. Cells that are not `near` count for nothing.
+    """
+    people = torch.where(near, counts, 0)[start:].cumsum(0)
+    cells = near[start:].cumsum(0).clamp(min=1)
+    strength = people / (max(noise, 1e-9) * cells.sqrt())
+    if not len(strength) or float(strength.max()) < _TOGETHER:
+        return 0
+    return int(strength.argmax()) + 1
 
 
 def named_runs(cells: Mapping[str, int], runs: Any) -> dict[str, grid.Run]:
