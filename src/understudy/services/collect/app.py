@@ -91,11 +91,11 @@ def build_app(box: Box, limits: Limits) -> FastAPI:
         """What people are to upload for, and what it costs. Where a collection is for
         some, it needs their code.
         """
-        told = counted(request, box.ticket)
+        ticket_for_caller = counted(request, box.ticket)
         return (
-            ReportTicket.model_validate(told)
-            if "round" in told
-            else Ticket.model_validate(told)
+            ReportTicket.model_validate(ticket_for_caller)
+            if "round" in ticket_for_caller
+            else Ticket.model_validate(ticket_for_caller)
         )
 
     @app.put(
@@ -163,9 +163,9 @@ def serving(
     try:
         while not server.started:
             if not thread.is_alive():
-                told = why[0] if why else "it ended"
+                reason = why[0] if why else "it ended"
                 raise ConfigError(
-                    f"{host}:{port} cannot be served ({told}).",
+                    f"{host}:{port} cannot be served ({reason}).",
                     effect=Effect.NOTHING_SENT,
                 )
             time.sleep(0.01)

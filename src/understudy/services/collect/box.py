@@ -122,8 +122,8 @@ class Box:
         if self._batch is None or self._batch.context != context:
             self.close()
             part = "" if among is None else f"{_run_of(ticket)}-"
-            most = self._most if among is None else min(self._most, len(among))
-            store = Store(self._folder / f"{part}{context.hex()}.uploads", most=most)
+            limit = self._most if among is None else min(self._most, len(among))
+            store = Store(self._folder / f"{part}{context.hex()}.uploads", most=limit)
             self._batch = Batch(
                 ticket,
                 context,
@@ -159,9 +159,9 @@ class Box:
     def uploads(self, places: Tensor) -> Tensor:
         """The uploads of those people, in that order: uint8, (n, size)."""
         assert self._batch is not None
-        found = b"".join(self._batch.store.read(places.tolist()))
+        uploads = b"".join(self._batch.store.read(places.tolist()))
         return torch.from_numpy(
-            np.frombuffer(found, np.uint8).reshape(len(places), -1).copy()
+            np.frombuffer(uploads, np.uint8).reshape(len(places), -1).copy()
         )
 
     @property
@@ -373,15 +373,15 @@ class Store:
         count is read and the upload written in one transaction.
         """
         with self._writing():
-            found = self._sql.execute(
+            earlier = self._sql.execute(
                 "SELECT person, data FROM upload WHERE person = ? OR key = ?",
                 (person, key),
             ).fetchall()
-            if found == [(person, data)]:
+            if earlier == [(person, data)]:
                 return REPEATED
             if self.over:
                 return LATE
-            if found:
+            if earlier:
                 return TWICE
             # without gaps
             (kept,) = self._sql.execute(
@@ -411,10 +411,10 @@ class Store:
     def people(self) -> NDArray[np.str_]:
         """Who uploaded, in the order in which they came."""
         with self._lock, _as_os_error():
-            found = self._sql.execute(
+            rows = self._sql.execute(
                 "SELECT person FROM upload ORDER BY place"
             ).fetchall()
-        return np.array([person for (person,) in found], dtype=np.str_)
+        return np.array([person for (person,) in rows], dtype=np.str_)
 
     def read(self, places: Sequence[int]) -> list[bytes]:
         with self._lock, _as_os_error():

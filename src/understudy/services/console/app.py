@@ -69,16 +69,16 @@ def server_for(
     keys: Keys | None = None,
 ) -> LimitedServer:
     """The server, not yet running. `ready` gets the link."""
-    own = keys or Keys()
+    session_keys = keys or Keys()
     return limited_server(
-        build_app(desk, own),
+        build_app(desk, session_keys),
         host=HOSTS[0],
         port=port,
         max_connections=CONNECTIONS,
         max_per_address=CONNECTIONS,
         whole=WHOLE,
         patience=3,
-        ready=lambda listens: ready(own.link(listens)),
+        ready=lambda listens: ready(session_keys.link(listens)),
     )
 
 
@@ -93,10 +93,10 @@ def _home(kind: str) -> Callable[[Request], HolderHome | HubHome]:
     """Of a console of this kind; another one has no such page."""
 
     def home(request: Request) -> HolderHome | HubHome:
-        found = getattr(_desk(request), kind)
-        if found is None:
+        home_of_kind = getattr(_desk(request), kind)
+        if home_of_kind is None:
             raise Turned(404, f"This is not the console of a {kind}.")
-        return found  # type: ignore[no-any-return]
+        return home_of_kind  # type: ignore[no-any-return]
 
     return home
 
@@ -132,11 +132,11 @@ def contract(request: Request, home: Holder, digest: str) -> Response:
 
 @pages.post("/contracts/{digest}")
 def decide(request: Request, home: Holder, digest: str, form: Form) -> Response:
-    said = form.get("decision")
-    if said not in ("accept", "refuse"):
+    decision = form.get("decision")
+    if decision not in ("accept", "refuse"):
         raise Turned(422, "Accept, or refuse?", effect=Effect.NOTHING_CHANGED)
-    home.queue.decide(home.queue.find(digest), accept=said == "accept")
-    return _back(request, "/", "accepted" if said == "accept" else "refused")
+    home.queue.decide(home.queue.find(digest), accept=decision == "accept")
+    return _back(request, "/", "accepted" if decision == "accept" else "refused")
 
 
 @pages.get("/runs")
@@ -332,7 +332,7 @@ def budget_bar(limit: float, spent: float, price: float = 0.0) -> Markup:
     """
     top = max(limit, spent + price) or 1.0
     used, more, end = (f"{100 * value / top:.2f}%" for value in (spent, price, limit))
-    said = f"ε {shown(spent)} of {limit:g} is spent" + (
+    label = f"ε {shown(spent)} of {limit:g} is spent" + (
         f", and this would add up to {shown(price)}" if price else ""
     )
     marks = [
@@ -342,7 +342,7 @@ def budget_bar(limit: float, spent: float, price: float = 0.0) -> Markup:
         element("line", x1=end, x2=end, y1=2, y2=22, class_="end best"),
     ]
     return picture(
-        f"{said}; {shown_left(max(0.0, limit - spent - price))} would be left.",
+        f"{label}; {shown_left(max(0.0, limit - spent - price))} would be left.",
         24,
         *marks,
     )

@@ -95,8 +95,8 @@ def run_folder(key: str, folder: Path) -> RunFolder:
             **(_stated(folder) if status["state"] == "done" else {}),
         )
     try:
-        told = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        name = str(told["run"])
+        run_record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        name = str(run_record["run"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ArtefactError(f"{folder} is not the output folder of a run.") from None
     state = "done" if (folder / "privacy.json").exists() else "not finished"
@@ -113,32 +113,32 @@ def _stated(folder: Path) -> dict[str, Any]:
         stated = read_json(folder / "privacy.json")
         if stated["rehearsal"] is not None:
             return {}
-        found = {
+        facts = {
             "holders": tuple(str(party["name"]) for party in stated["parties"]),
             "guess": (stated_guess(stated), str(stated["adjacency"])),
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     if (folder / "evidence").is_dir():
-        found["signers"] = tuple(envelopes_in(folder / "evidence"))
-    return found
+        facts["signers"] = tuple(envelopes_in(folder / "evidence"))
+    return facts
 
 
 def _parties(status: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     state = str(status["state"])
     spent = status.get("epsilon", {})
-    found = []
+    parties = []
     for name, party in status.get("parties", {}).items():
         word, mood = (
             ("told", "good")
             if state == "done" and party["signed"]
             else party_state(party, state)
         )
-        found.append(
+        parties.append(
             party
             | {"name": name, "word": word, "mood": mood, "epsilon": spent.get(name)}
         )
-    return tuple(found)
+    return tuple(parties)
 
 
 @dataclass(frozen=True)
@@ -166,29 +166,29 @@ class HubHome:
 
     def members(self) -> list[Member]:
         today = datetime.now(UTC).date()
-        found = list[Member]()
+        members = list[Member]()
         for name, entry in self.authority.roster.read()["parties"].items():
             enrolled = not entry.get("once")
             certificate = entry["fingerprint"].removeprefix("sha256:")[:16]
             until = entry["expires"]
             invitation = self.folder / "invitations" / f"{name}.toml"
             days = (date.fromisoformat(until) - today).days
-            found.append(
+            members.append(
                 Member(name, enrolled, until, certificate, days, invitation.exists())
             )
-        return found
+        return members
 
     def runs(self) -> list[RunFolder]:
         """The runs that were served for this federation, the newest first; those whose
         folder is gone are not shown.
         """
-        found = []
+        runs = []
         for key, folder in list_served(self.folder):
             try:
-                found.append(run_folder(key, folder))
+                runs.append(run_folder(key, folder))
             except ArtefactError:
                 continue
-        return found
+        return runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,9 +215,9 @@ class Desk:
 
     def run(self, key: str) -> RunFolder:
         """One of them. ArtefactError if there is none of that name."""
-        for found in self.runs():
-            if found.key == key:
-                return found
+        for run in self.runs():
+            if run.key == key:
+                return run
         raise ArtefactError("There is no such run here.")
 
 

@@ -131,10 +131,17 @@ class Offered:
         rows = []
         for name, value in self.contract.settings.items():
             one = known.get(name)
-            told = json.dumps(value, ensure_ascii=False)
-            said = ("", "") if one is None else (one.default, one.meaning)
+            value_text = json.dumps(value, ensure_ascii=False)
+            default_and_meaning = (
+                ("", "") if one is None else (one.default, one.meaning)
+            )
             rows.append(
-                (told == usual.get(name), name, "–" if value is None else told, *said)
+                (
+                    value_text == usual.get(name),
+                    name,
+                    "–" if value is None else value_text,
+                    *default_and_meaning,
+                )
             )
         return [row[1:] for row in sorted(rows, key=lambda row: row[0])]
 
@@ -190,8 +197,10 @@ class ToSign:
 
     @property
     def receipts(self) -> list[tuple[int, int]]:
-        told = self.statement["predicate"]["ledger"]["receipts"]
-        return [(one["entry"], sum(one["uses"]["insider"].values())) for one in told]
+        receipts = self.statement["predicate"]["ledger"]["receipts"]
+        return [
+            (one["entry"], sum(one["uses"]["insider"].values())) for one in receipts
+        ]
 
 
 class HolderHome:
@@ -281,28 +290,28 @@ class HolderHome:
     ) -> SignedRun:
         contract = Contract.from_text(file.read_text(encoding="utf-8"))
         price = contract.budgets[self.party]
-        told = crossed.get(contract.run, Traffic())
+        traffic = crossed.get(contract.run, Traffic())
         charged = guess = None
         if book is not None:
             charged = epsilon(
                 book.spend(run=contract.run, against=price.against), price.delta
             )
             guess = book.guess(contract.run)
-        over = told.ended or (file.parent / ENDED).exists()
+        over = traffic.ended or (file.parent / ENDED).exists()
         running = status.get("run") == contract.run and status.get("state") == "joined"
         state = "over" if over else "running" if running else "not finished"
-        kept = 0
+        answer_bytes = 0
         for answers in file.parent.glob("answers.*"):
             # a run that ends in this moment deletes them
             with suppress(FileNotFoundError):
-                kept += answers.stat().st_size
+                answer_bytes += answers.stat().st_size
         return SignedRun(
             contract=contract,
             price=price,
             charged=charged,
             guess=guess,
-            traffic=told,
-            kept=kept,
+            traffic=traffic,
+            kept=answer_bytes,
             state=state,
         )
 
@@ -311,8 +320,8 @@ def _party(folder: Path) -> str:
     try:
         return read_party(folder)
     except ArtefactError:
-        if (folder / FILE).exists() and (found := read_status(folder)).get(
+        if (folder / FILE).exists() and (status := read_status(folder)).get(
             "role"
         ) == "party":
-            return str(found["party"])
+            return str(status["party"])
         raise

@@ -191,8 +191,8 @@ def _people_told(network: OfferedMoments | OfferedGram) -> dict[str, Any]:
         people = first["people"]
         noise = float(first["people_noise"])
     else:
-        own = of_column(network.sizes, network.target)
-        people = network.counts.diagonal()[own].double()
+        target_levels = of_column(network.sizes, network.target)
+        people = network.counts.diagonal()[target_levels].double()
         noise = network.noise[0]
     return {
         "people": [max(0, round(one)) for one in people.tolist()],

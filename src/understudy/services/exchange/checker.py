@@ -190,10 +190,10 @@ class Checkers:
 
 @cache
 def checkers() -> Checkers:
-    made = Checkers()
-    atexit.register(made.close)
-    os.register_at_fork(after_in_child=made._forked)
-    return made
+    shared = Checkers()
+    atexit.register(shared.close)
+    os.register_at_fork(after_in_child=shared._forked)
+    return shared
 
 
 class _Nursery:
@@ -232,9 +232,9 @@ def _readable(line: socket.socket, seconds: float) -> bool:
 
 def _heard(line: socket.socket, seconds: float) -> dict[str, Any]:
     """The next line of a process, or what was spent before one came."""
-    said = bytearray()
+    line_so_far = bytearray()
     until = time.monotonic() + seconds
-    while not said.endswith(b"\n"):
+    while not line_so_far.endswith(b"\n"):
         if not _readable(line, until - time.monotonic()):
             return {"spent": "time"}
         try:
@@ -242,10 +242,10 @@ def _heard(line: socket.socket, seconds: float) -> dict[str, Any]:
         except ConnectionResetError:
             chunk = b""
         # the kernel ends a process soon after its time is over
-        if not chunk or len(said) > _MOST_ANSWER:
+        if not chunk or len(line_so_far) > _MOST_ANSWER:
             return {"spent": "process" if time.monotonic() < until else "time"}
-        said += chunk
-    answer: dict[str, Any] = json.loads(said)
+        line_so_far += chunk
+    answer: dict[str, Any] = json.loads(line_so_far)
     return answer
 
 

@@ -116,8 +116,10 @@ class _Line:
                 parse_json(_good(answer).content.decode()) if answer.content else None
             )
         except ValueError as error:
-            said = f"{self._http.base_url.host}: what it answers is no JSON ({error})."
-            raise ExchangeError(0, said, effect=Effect.NOTHING_STORED) from None
+            problem = (
+                f"{self._http.base_url.host}: what it answers is no JSON ({error})."
+            )
+            raise ExchangeError(0, problem, effect=Effect.NOTHING_STORED) from None
 
     def _ask(self, method: str, place: str, **options: Any) -> httpx.Response:
         with self._http.stream(method, place, **options) as answer:
@@ -186,11 +188,11 @@ class _Line:
                 if not again and not isinstance(
                     error, httpx.ConnectError | httpx.ConnectTimeout
                 ):
-                    said = (
+                    problem = (
                         f"The connection broke ({error}): it may or may not have been "
                         "done."
                     )
-                    raise ExchangeError(0, said) from None
+                    raise ExchangeError(0, problem) from None
                 reason = f"it cannot be reached ({type(error).__name__}: {error})."
             if attempt + 1 < self._tries:
                 time.sleep(wait)
@@ -269,10 +271,10 @@ class Client(_Line):
             path = Path(place) / "offer"
             self._download(f"pools/{pool}/offers/{digest}/file", path, most, watch)
             with path.open("rb") as file:
-                found = file_digest(file, "sha256").hexdigest()
-            if found != digest:
+                arrived = file_digest(file, "sha256").hexdigest()
+            if arrived != digest:
                 raise ArtefactError(
-                    f"{found} arrived, but {digest} was asked for.",
+                    f"{arrived} arrived, but {digest} was asked for.",
                     effect=Effect.NOTHING_STORED,
                 )
             generator = self._check(pool, path)

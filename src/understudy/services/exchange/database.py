@@ -150,10 +150,10 @@ class Database:
         try:
             Base.metadata.create_all(self._engine)
             with self.write() as session:
-                found = session.query(Version).one_or_none()
-                if found is None:
+                version = session.query(Version).one_or_none()
+                if version is None:
                     session.add(Version(version=VERSION))
-                elif (form := found.version) != VERSION:
+                elif (form := version.version) != VERSION:
                     raise ArtefactError(
                         f"this database has form {form}; this version reads form "
                         f"{VERSION}."

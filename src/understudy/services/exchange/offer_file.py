@@ -177,10 +177,10 @@ class OfferFile:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError("a key appears twice in its card or schema.")
-    return found
+    return values
 
 
 def _finite(text: str) -> float:
@@ -196,8 +196,8 @@ _read_json = json.JSONDecoder(
 
 
 def _words(error: Exception) -> str:
-    said = f"{error!s} is missing" if isinstance(error, KeyError) else str(error)
-    return said if said.endswith(".") else f"{said}."
+    text = f"{error!s} is missing" if isinstance(error, KeyError) else str(error)
+    return text if text.endswith(".") else f"{text}."
 
 
 class Store:
@@ -206,8 +206,8 @@ class Store:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._incoming, self._offers = self.folder / "incoming", self.folder / "offers"
-        for place in (self.folder, self._incoming, self._offers):
-            own_folder(place)
+        for part in (self.folder, self._incoming, self._offers):
+            own_folder(part)
         # uploads by silo
         self._counting = threading.Lock()
         self._under_way = Counter[str]()
@@ -310,19 +310,19 @@ class Upload:
     def finish(self, digest: str) -> None:
         """All bytes are here: they are those of this digest, or 422."""
         self._file.flush()
-        found = self._hash.hexdigest()
-        if found != digest:
+        arrived = self._hash.hexdigest()
+        if arrived != digest:
             raise ExchangeError(
                 422,
-                f"The bytes that came have the SHA-256 {found}, not {digest}.",
+                f"The bytes that came have the SHA-256 {arrived}, not {digest}.",
                 effect=Effect.NOTHING_STORED,
             )
 
     def keep(self, digest: str) -> None:
         """Put the file in its place for good; on return it survives a power cut."""
         os.fsync(self._file.fileno())
-        place = self._store.path(digest)
-        own_folder(place.parent)
-        os.replace(self.path, place)
-        for folder in (place.parent, place.parent.parent):
+        destination = self._store.path(digest)
+        own_folder(destination.parent)
+        os.replace(self.path, destination)
+        for folder in (destination.parent, destination.parent.parent):
             sync_folder(folder)

@@ -370,23 +370,23 @@ class Exchange:
     def _no_replay(
         self, session: Session, caller: Caller, pool: str, digest: str
     ) -> None:
-        found = session.get(Offer, (pool, digest))
-        if found is None:
+        offer = session.get(Offer, (pool, digest))
+        if offer is None:
             return
-        if found.withdrawn is not None:
+        if offer.withdrawn is not None:
             raise ExchangeError(
                 410,
-                f"Offer {digest} was withdrawn on {found.withdrawn} and does not "
+                f"Offer {digest} was withdrawn on {offer.withdrawn} and does not "
                 f"come back.",
                 effect=NOTHING,
             )
-        if found.silo != caller.silo:
+        if offer.silo != caller.silo:
             raise ExchangeError(
                 403, "This generator is offered by another silo.", effect=NOTHING
             )
         raise ExchangeError(
             409,
-            f"This generator has been on offer since {found.created}.",
+            f"This generator has been on offer since {offer.created}.",
             effect=NOTHING,
         )
 

@@ -123,7 +123,7 @@ class Rate:
             key: level + (now - then) * self._rate
             for key, (level, then) in self._buckets.items()
         }
-        kept = sorted(self._buckets, key=levels.__getitem__)[: _MOST_BUCKETS // 2]
+        emptiest = sorted(self._buckets, key=levels.__getitem__)[: _MOST_BUCKETS // 2]
         self._buckets = {
-            key: self._buckets[key] for key in kept if levels[key] < self._burst
+            key: self._buckets[key] for key in emptiest if levels[key] < self._burst
         }

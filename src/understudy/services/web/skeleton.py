@@ -136,11 +136,11 @@ def service(
                     headers["Retry-After"] = str(math.ceil(error.retry_after))
             case RequestValidationError():
                 # where and why, but not what came: it may be large, or no text
-                found = "; ".join(
+                faults = "; ".join(
                     f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()[:3]
                 )
                 status = 422
-                text = f"{found}."
+                text = f"{faults}."
                 effect = Effect.NOTHING_STORED
             case HTTPException():  # no such address, or not with this method
                 status = error.status_code
@@ -198,8 +198,10 @@ def templates(
     folder: Path, filters: Mapping[str, Callable[..., Any]], **known: Any
 ) -> jinja2.Environment:
     """The pages in this folder, in the report's style and words."""
-    own = {"words": words, "best_guess": best_guess, **known}
-    environment = words.template_environment(folder, Path(words.__file__).parent, **own)
+    known_to_pages = {"words": words, "best_guess": best_guess, **known}
+    environment = words.template_environment(
+        folder, Path(words.__file__).parent, **known_to_pages
+    )
     environment.filters |= {"size": words.format_bytes, **filters}
     return environment
 
@@ -283,10 +285,10 @@ class Body:
                     given.setdefault(name, value)
             elif not self.whole and not message.get("more_body", False):
                 await send({**message, "more_body": True})
-                left = _LINGER_BYTES
+                remaining = _LINGER_BYTES
                 with anyio.move_on_after(_LINGER):
-                    while left > 0 and not self.whole:
-                        left -= len((await self()).get("body", b""))
+                    while remaining > 0 and not self.whole:
+                        remaining -= len((await self()).get("body", b""))
                 message = {"type": "http.response.body"}
             await send(message)
 
