@@ -1,5 +1,5 @@
 """How many people a given ε and number of columns need: writes the tables of
-docs/people_needed.md.
+docs/reading_a_report.md.
 
     python docs/people_needed.py
 
@@ -17,7 +17,7 @@ from understudy.privacy.buy_schema import quote
 from understudy.privacy.kinds import without_bounds
 from understudy.privacy.schema_share import schema_budget
 
-PAGE = Path(__file__).with_suffix(".md")
+PAGE = Path(__file__).with_name("reading_a_report.md")
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 WIDTHS = (5, 10, 20, 40)
 DELTA = 1e-6

@@ -2,6 +2,7 @@
 reference`.
 """
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,7 +33,21 @@ def reference() -> str:
         parts += [f"## {protocol}\n", f"{record.title}\n"]
         parts += [*map(_line, own), ""] if own else []
         parts += [f"Shared: {others}.\n"]
-    return "\n".join(parts)
+    return "\n".join(map(_wrapped, parts))
+
+
+def _wrapped(part: str) -> str:
+    """Lines of prose have 120 characters at most."""
+    return "\n".join(
+        textwrap.fill(
+            line,
+            width=120,
+            subsequent_indent="  " if line.startswith("- ") else "",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in part.split("\n")
+    )
 
 
 def _shared(every: Iterable[list[Setting]]) -> dict[str, tuple[str, str]]:

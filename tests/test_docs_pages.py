@@ -137,27 +137,37 @@ def for_visits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "prepare", "made"),
+    ("page", "programs", "prepare", "made"),
     [
         (
             "moments.md",
+            slice(0, 3),
             for_moments,
             lambda names: len(names["digits"]) == len(names["labels"]) == 50,
         ),
-        ("tied.md", for_tied, lambda names: len(names["drawn"]["registry"]) == 10),
+        (
+            "moments.md",
+            slice(3, None),
+            for_tied,
+            lambda names: len(names["drawn"]["registry"]) == 10,
+        ),
         (
             "visits.md",
+            slice(None),
             for_visits,
             lambda names: [*names["people"]] == ["patient", "sex", "smoker"],
         ),
     ],
 )
 def test_the_program_of_a_page_runs(
-    page: str, prepare: Callable[[], None], made: Callable[[dict[str, Any]], bool]
+    page: str,
+    programs: slice,
+    prepare: Callable[[], None],
+    made: Callable[[dict[str, Any]], bool],
 ) -> None:
     prepare()
     names: dict[str, Any] = {"us": us}
-    for text in text_of(page, "python"):
+    for text in text_of(page, "python")[programs]:
         exec(compile(text.replace("_000)", ")"), page, "exec"), names)  # noqa: S102
     assert made(names)
 
@@ -210,16 +220,16 @@ def test_a_source_is_read_as_its_page_says(
         "postgresql://reader@db.clinic.example/visits", "sqlite:///ward.db"
     )
     Path("clinic.source.toml").write_text(here.replace("password", "# password"))
-    (command,) = text_of("sources.md", "sh")
+    command = text_of("sources.md", "sh")[0]
     (step,) = steps(f"$ {command}")
     typed(step, understudy, monkeypatch)
     assert load_schema("clinic.toml").names == ("age", "sex")  # type: ignore[union-attr]
 
 
 def test_settings_and_limits_of_the_pages_are_ones() -> None:
-    (body,) = map(tomllib.loads, text_of("one_report.md", "toml"))
+    body = tomllib.loads(text_of("people.md", "toml")[-1])
     protocol_named(body["protocol"]).configured(body["settings"])
-    (limits,) = map(tomllib.loads, text_of("deploy.md", "toml"))
+    limits, *_ = map(tomllib.loads, text_of("deploy.md", "toml"))
     policy = Policy(
         protocols=("verti-gan",), epsilon_run=1, epsilon_total=1, delta=1e-6, **limits
     )
@@ -232,12 +242,12 @@ def test_parties_of_flower_get_their_identity_as_the_page_says(
     """Its own programs (flower-supernode, flwr) are in an environment of their own:
     `tests/runtime/test_flower.py`.
     """
-    first, node = text_of("flower.md", "console")
+    _, first, node = text_of("deploy.md", "console")
     for step in steps(first):
         typed(step, understudy, monkeypatch)
     assert Path("federation/invitations/clinic.toml").exists()
     assert node.startswith("clinic$ FLWR_TELEMETRY_ENABLED=0 flower-supernode ")
-    seat, bundle = map(tomllib.loads, text_of("flower.md", "toml"))
+    _, seat, bundle = map(tomllib.loads, text_of("deploy.md", "toml"))
     assert seat.keys() == {"home", "table", "schema", "policy"}
     source = Path(us.__file__).with_name("network").joinpath("flower.py").read_text()
     for place in bundle["tool"]["flwr"]["app"]["components"].values():

@@ -121,7 +121,13 @@ def test_two_institutions_follow_the_walkthrough(table: Table) -> None:
     for step in (status, report, ledger, sample):
         table.done(step)
     assert len((table.folder / "hub" / "joint.csv").read_text().splitlines()) == 1_001
-    (console,) = (step for block in blocks("console.md") for step in steps(block.text))
+    console, *_ = (
+        step
+        for block in blocks("deploy.md")
+        if block.kind == "console"
+        for step in steps(block.text)
+    )
+    assert console.command.startswith("understudy console ")
     table.instead["8610"] = free_port()
     page = table.typed(console.who, f"{console.command} --port {table.instead['8610']}")
     page.says("Ctrl-C ends the console")

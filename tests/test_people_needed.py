@@ -18,7 +18,7 @@ def script() -> dict[str, Any]:
 def test_its_tables_are_those_of_the_script(
     script: dict[str, Any], columns: int, epsilon: float
 ) -> None:
-    page = (DOCS / "people_needed.md").read_text(encoding="utf-8")
+    page = (DOCS / "reading_a_report.md").read_text(encoding="utf-8")
     for name, found in script["TABLES"].items():
         rows = (
             page.partition(f"<!-- people: {name} -->")[2]

@@ -20,6 +20,11 @@ LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 TABLE_ROW = re.compile(r"^\|.*$", re.MULTILINE)
 IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
+PROSE = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "benchmarks").rglob("*.md")),
+]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -86,10 +91,13 @@ def test_no_caption_of_the_readme_has_more_than_twenty_five_words() -> None:
     assert [one for one in captions if len(" ".join(prose(one)).split()) > 25] == []
 
 
-def test_no_line_of_prose_of_the_readme_is_longer_than_120_characters() -> None:
-    text = FENCED.sub("", (ROOT / "README.md").read_text())
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_line_of_prose_is_longer_than_120_characters(page: Path) -> None:
+    text = FENCED.sub("", page.read_text())
     text = TABLE_ROW.sub("", IMAGE.sub("", text))
-    assert [line for line in text.splitlines() if len(line) > 120] == []
+    indented = re.compile("^    .*$", re.MULTILINE)  # code
+    lines = indented.sub("", text).splitlines()
+    assert [line for line in lines if len(line) > 120] == []
 
 
 def test_every_program_and_every_command_of_the_readme_runs(

@@ -3,7 +3,7 @@ SuperLink and SuperNodes.
 
 The apps that it runs are `understudy.network.flower:server` and
 `understudy.network.flower:client`. A bundle for `flwr run` is a pyproject.toml that
-names them (`docs/flower.md`); the code is what is installed at the server and at every
+names them (`docs/deploy.md`); the code is what is installed at the server and at every
 node. A node's configuration names its holder's `seat` file
 (`network.holder.load_participant`), the run's configuration the `federation` folder and
 the `run` file, both as the server sees them.

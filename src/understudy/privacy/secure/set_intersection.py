@@ -12,12 +12,12 @@ Differs from the papers: M ≥ 2 parties on a ring. The set of party i goes roun
 …, so after h < M hops it carries the keys of i … i+h−1 and no two sets carry the same
 keys: only complete sets can be compared.
 
-Who learns what, and why, stands in `docs/alignment.md`: a party which of its own people
-all parties hold, and how many people each has; the server, which relays everything, the
-number of people of each party and of every overlap, but no id: to test a guess y it
-would need H(y)^k_i, which only i can make. Assumes: decisional Diffie–Hellman in the
-group, H a random oracle. The intersection is a disclosure that no ε covers; the ledger
-names it as such.
+Who learns what, and why, stands in `docs/secure_products.md`: a party which of its own
+people all parties hold, and how many people each has; the server, which relays
+everything, the number of people of each party and of every overlap, but no id: to test
+a guess y it would need H(y)^k_i, which only i can make. Assumes: decisional
+Diffie–Hellman in the group, H a random oracle. The intersection is a disclosure that no
+ε covers; the ledger names it as such.
 """
 
 import hashlib

@@ -19,7 +19,7 @@ Guarantee: (ε, δ)-DP for a person with the rows at all parties, in one price, 
 the server, against any party, and against an outsider. Each party's ledger is charged
 that whole price; a person pays it once.
 Edges: the server deals the masks of products, so it must not pool what it knows with a
-holder. docs/secure_products.md says who sees what, docs/tied.md what is fitted.
+holder. docs/secure_products.md says who sees what, docs/moments.md what is fitted.
 """
 
 from collections.abc import Mapping
