@@ -29,7 +29,7 @@ from understudy.ground.errors import PartyError, SchemaError
 
 SCHEMA = ImageSchema(height=4, width=3)
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 4, 3)).astype(np.uint8)
-BEYOND = 1 << 28  # bytes that a hostile chunk unpacks to
+BEYOND = 1 << 27  # bytes that a hostile chunk unpacks to
 # bytes of memory that reading it may take, beside what reading an honest one takes
 ROOM = 1 << 26
 

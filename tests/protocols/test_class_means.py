@@ -3,13 +3,14 @@ refused.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from odd_servers import CutOff, Spoiling
 
 from understudy.api.train import train as run
 from understudy.data.images import Images, ImageSchema
@@ -248,20 +249,6 @@ def test_of_several_rows_one_is_drawn_by_the_person() -> None:
     assert len(seen) == 2
 
 
-class Spoiling(LocalParties):
-    """One host's replies are put through a function."""
-
-    spoil: Callable[[torch.Tensor], Any]
-
-    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
-        replies = super().ask(message, at_least=at_least)
-        reply = replies.get("b")
-        if isinstance(reply, Reported):
-            value = self.spoil(reply.reports.value)  # type: ignore[arg-type]
-            replies["b"] = replace(reply, reports=replace(reply.reports, value=value))
-        return replies
-
-
 @pytest.mark.parametrize(
     ("spoil", "refused"),
     [
@@ -287,27 +274,14 @@ def test_what_is_no_report_is_refused_and_counted_and_the_others_stay(
     }
     federation = Federation.rehearsal(hosts, budget=Budget(2.0, 0.0), same_people=False)
     config = Config(epsilon_total=2.0, features=12, share=0.0)
-    parties = Spoiling(federation.parties("class-means", run="r", config=config))
-    parties.spoil = spoil
+    inside = federation.parties("class-means", run="r", config=config)
+    parties = Spoiling(inside, Reported, {"b": spoil})
     card = train(config, parties, federation.schemas).trained.card
     assert card["reports"] == {
         "all": 40 - refused,
         "refused": refused,
         "of the busiest person": 1,
     }
-
-
-class CutOff(LocalParties):
-    """Parties whose third turn is interrupted after they have answered, before the
-    server has it.
-    """
-
-    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
-        replies = super().ask(message, at_least=at_least)
-        asks = message.values() if isinstance(message, dict) else [message]
-        if any(isinstance(one, Round) and one.round == 3 for one in asks):
-            raise KeyboardInterrupt
-        return replies
 
 
 def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) -> None:
@@ -327,7 +301,7 @@ def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         train(
             config,
-            CutOff(parties()),
+            CutOff(parties(), Round, 3),
             federation.schemas,
             checkpoint=tmp_path / "server",
         )

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from odd_servers import Crooked
 
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
@@ -507,30 +508,9 @@ def test_groups_that_are_none_are_refused_and_nothing_is_charged(odd: str) -> No
 
     with pytest.raises(MessageError, match="Nothing was charged"):
         dplt.train(
-            Config(group=1), Changing(fed.parties("dplt", run="r"), change), fed.schemas
+            Config(group=1), Crooked(fed.parties("dplt", run="r"), change), fed.schemas
         )
     assert len(fed.holders["holder 0"].ledger.spend()) == 1
-
-
-class Changing(LocalParties):
-    """A server that changes what it asks."""
-
-    def __init__(self, parties: Mapping[str, Any], change: Any) -> None:
-        super().__init__(parties)
-        self.change = change
-
-    def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
-    ) -> dict[str, Any]:
-        asks = (
-            dict.fromkeys(self.names, message)
-            if isinstance(message, Ask)
-            else dict(message)
-        )
-        return super().ask(
-            {name: self.change(name, ask) for name, ask in asks.items()},
-            at_least=at_least,
-        )
 
 
 def told_edges(edges: Any) -> Any:
@@ -643,7 +623,7 @@ def test_edges_that_are_no_tree_are_refused_and_nothing_is_charged() -> None:
     cyclic = told_edges(torch.tensor([[0, 1], [1, 0], [0, 2]]))
     with pytest.raises(MessageError, match="no tree"):
         dplt.train(
-            Config(group=1), Changing(fed.parties("dplt", run="r"), cyclic), fed.schemas
+            Config(group=1), Crooked(fed.parties("dplt", run="r"), cyclic), fed.schemas
         )
     assert len(fed.holders["holder 0"].ledger.spend()) == 2
 
@@ -659,7 +639,7 @@ def test_holders_who_are_told_other_trees_part_before_anything_is_charged() -> N
     lie = told_edges({"holder 0": mine, "holder 1": other})
     with pytest.raises(MessageError, match="was told other terms"):
         dplt.train(
-            Config(group=1), Changing(fed.parties("dplt", run="r"), lie), fed.schemas
+            Config(group=1), Crooked(fed.parties("dplt", run="r"), lie), fed.schemas
         )
     assert [len(holder.ledger.spend()) for holder in fed.holders.values()] == [2, 2]
 
@@ -672,7 +652,7 @@ def test_edges_that_are_no_pairs_are_refused_and_nothing_is_charged(
 ) -> None:
     fed = federation(bits_frame(30, 4), 2, Budget(3.0, 0.0))
 
-    odd = Changing(fed.parties("dplt", run="r"), told_edges(edges))
+    odd = Crooked(fed.parties("dplt", run="r"), told_edges(edges))
     with pytest.raises(MessageError, match="no tree"):
         dplt.train(Config(group=1), odd, fed.schemas)
     assert len(fed.holders["holder 0"].ledger.spend()) == 2

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from odd_servers import CutOff
 from scipy.stats import multivariate_normal, norm
 
 from understudy.api.train import train
@@ -219,19 +220,6 @@ def test_a_budget_below_the_reports_is_refused_at_the_beginning() -> None:
         a_party(budget=5.0).answer(begin(epsilon_total=6.0))
 
 
-class CutOff(LocalParties):
-    """Parties whose second round is interrupted after they have answered, before the
-    server has it.
-    """
-
-    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
-        replies = super().ask(message, at_least=at_least)
-        asks = message.values() if isinstance(message, dict) else [message]
-        if any(isinstance(one, LoPubRound) and one.round == 2 for one in asks):
-            raise KeyboardInterrupt
-        return replies
-
-
 def test_a_round_that_was_cut_off_is_asked_again_and_nobody_counts_as_having_answered(
     tmp_path: Path,
 ) -> None:
@@ -240,7 +228,10 @@ def test_a_round_that_was_cut_off_is_asked_again_and_nobody_counts_as_having_ans
     parties = fed.parties("lopub", run="r", folder=tmp_path / "parties", config=config)
     with pytest.raises(KeyboardInterrupt):
         lopub.train(
-            config, CutOff(parties), fed.schemas, checkpoint=tmp_path / "server"
+            config,
+            CutOff(parties, LoPubRound, 2),
+            fed.schemas,
+            checkpoint=tmp_path / "server",
         )
     again = LocalParties(
         fed.parties("lopub", run="r", folder=tmp_path / "parties", config=config)

@@ -2,14 +2,14 @@
 that was not agreed to.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from odd_servers import Crooked, Leaving, changed, charged, proposed
 
 from understudy.api.train import train
 from understudy.data.array_folder import ArrayFolder
@@ -22,19 +22,16 @@ from understudy.generators.generator import Generator
 from understudy.ground.errors import (
     ConfigError,
     MessageError,
-    PartyAway,
     PartyError,
     PrivacyError,
     SchemaError,
 )
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import Crowd
-from understudy.protocols.core.base import Ask
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
 from understudy.protocols.moments import protocol as moments
 from understudy.protocols.moments.stages import ArrayRows, First
 from understudy.runs.federation import Federation
-from understudy.runtime.local import LocalParties
 
 SCHEMA = ImageSchema(height=6, width=5, label="sign", classes=("bar", "dash"))
 AMPLE = Budget(epsilon=1e6, delta=1e-5)
@@ -337,52 +334,6 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_charged() -> None:
     assert not any(map(charged, fed.holders.values()))
 
 
-class Crooked(LocalParties):
-    """A server that changes what it asks for."""
-
-    def __init__(self, parties: Any, change: Any) -> None:
-        super().__init__(parties)
-        self.change = change
-
-    def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
-    ) -> dict[str, Any]:
-        asks = (
-            dict.fromkeys(self.names, message)
-            if isinstance(message, Ask)
-            else dict(message)
-        )
-        return super().ask({name: self.change(ask) for name, ask in asks.items()})
-
-
-@dataclass(frozen=True)
-class Changed:
-    """An ask of this kind, with other values."""
-
-    kind: type[Ask]
-    values: Mapping[str, Any]
-    stage: str = ""
-
-    def __call__(self, ask: Ask) -> Ask:
-        if not isinstance(ask, self.kind) or (
-            isinstance(ask, Propose) and ask.stage != self.stage
-        ):
-            return ask
-        if isinstance(ask, Propose):
-            return replace(ask, terms=ask.terms | self.values)
-        return replace(
-            ask, **{key: v(ask) if callable(v) else v for key, v in self.values.items()}
-        )
-
-
-def changed(kind: type[Ask], **values: Any) -> Changed:
-    return Changed(kind, values)
-
-
-def proposed(stage: str, **terms: Any) -> Changed:
-    return Changed(Propose, terms, stage)
-
-
 def begin(config: dict[str, Any], schemas: dict[str, Any]) -> Begin:
     return Begin(family="moments", config=config, schemas=schemas)
 
@@ -401,11 +352,6 @@ def agreed(begun: Any, name: str) -> Agree:
 
 def due(stage: str) -> Release:
     return Release(stage=stage, inbox={}, corrections={})
-
-
-def charged(holder: Any) -> list[Any]:
-    """What stands in a holder's ledger beside its budget."""
-    return [entry for entry in holder.ledger.entries() if entry.count]
 
 
 BIG = torch.iinfo(torch.int64).min
@@ -517,7 +463,8 @@ def test_extreme_choices_of_a_server_move_nobody_farther() -> None:
     far = proposed("pooled", means=torch.full((2, 20), (1 << 18) - 1), radius=1)
     short = proposed("means", norm=5e-324)
     parties = Crooked(
-        fed.parties("moments", run="r", config=config), lambda ask: far(short(ask))
+        fed.parties("moments", run="r", config=config),
+        lambda name, ask: far(name, short(name, ask)),
     )
     outcome = moments.train(config, parties, fed.schemas)
     assert Generator.from_parts(outcome.trained).images(2, seed=0).shape == (2, 6, 5)
@@ -570,39 +517,6 @@ def test_the_noise_is_what_the_price_says() -> None:
     assert found == pytest.approx(begun.needed.value[0] * stage.sensitivity, rel=0.35)
 
 
-class Leaving(LocalParties):
-    """Parties of which one goes away when it is asked for the keys, or for this
-    release.
-    """
-
-    def __init__(self, parties: Any, at: str) -> None:
-        super().__init__(parties)
-        self.at = at
-        self.left = False
-
-    def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
-    ) -> dict[str, Any]:
-        asks = (
-            dict.fromkeys(self.names, message)
-            if isinstance(message, Ask)
-            else dict(message)
-        )
-        self.left = self.left or any(
-            self.at in (ask.kind(), getattr(ask, "stage", ""))
-            for ask in asks.values()
-            if not isinstance(ask, Propose)
-        )
-        here = {
-            name: ask
-            for name, ask in asks.items()
-            if not (self.left and name == "silo 1")
-        }
-        if len(here) < len(asks) and (at_least is None or len(here) < at_least):
-            raise PartyAway("silo 1 is away.")
-        return super().ask(here)
-
-
 @pytest.mark.parametrize(
     ("at", "words"),
     [
@@ -616,7 +530,7 @@ def test_who_goes_away_between_releases_leaves_what_was_released(
 ) -> None:
     fed = silos(3, 60)
     config = moments.Config(**SMALL, at_least=2, norms=0.1)
-    parties = Leaving(fed.parties("moments", run="r", config=config), at)
+    parties = Leaving(fed.parties("moments", run="r", config=config), "silo 1", at)
     if words.startswith("only"):
         with pytest.raises(ConfigError, match=words):
             moments.train(config, parties, fed.schemas)
@@ -630,7 +544,8 @@ def test_who_goes_away_between_releases_leaves_what_was_released(
 def test_who_goes_away_before_the_first_release_is_left_out() -> None:
     fed = silos(3, 60)
     config = moments.Config(**SMALL, at_least=2)
-    parties = Leaving(fed.parties("moments", run="r", config=config), Agree.kind())
+    inside = fed.parties("moments", run="r", config=config)
+    parties = Leaving(inside, "silo 1", Agree.kind())
     outcome = moments.train(config, parties, fed.schemas)
     assert outcome.trained.card["left_out"] == ["silo 1"]
 

@@ -4,7 +4,7 @@ up; what is none is counted.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from odd_servers import CutOff, Spoiling
 
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
@@ -328,28 +329,11 @@ def test_a_budget_below_the_report_is_refused_at_the_beginning() -> None:
 # What comes back
 
 
-class Spoiling(LocalParties):
-    """Some hosts' replies are put through functions."""
-
-    spoil: Mapping[str, Callable[[torch.Tensor], Any]]
-
-    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
-        replies = super().ask(message, at_least=at_least)
-        for name, spoil in self.spoil.items():
-            reply = replies.get(name)
-            if isinstance(reply, Reported):
-                value = spoil(reply.reports.value)
-                replies[name] = replace(
-                    reply, reports=replace(reply.reports, value=value)
-                )
-        return replies
-
-
 def test_what_is_no_report_is_refused_and_counted_and_the_others_stay() -> None:
     fed = federation(hosts=7)
     config = protocol.Config(share=0.5, **QUICK)
-    parties = Spoiling(fed.parties("one-report", run="r", config=config))
-    parties.spoil = {
+    inside = fed.parties("one-report", run="r", config=config)
+    spoil: dict[str, Callable[[torch.Tensor], Any]] = {
         "b": lambda value: value[:-1],
         "c": lambda value: value.repeat(2),
         "d": lambda value: value.float(),
@@ -357,6 +341,7 @@ def test_what_is_no_report_is_refused_and_counted_and_the_others_stay() -> None:
         "f": lambda value: "nothing",
         "g": lambda value: torch.full_like(value, 255),
     }
+    parties = Spoiling(inside, Reported, spoil)
     card = protocol.train(config, parties, fed.schemas).trained.card
     assert (card["reports"]["refused"], card["reports"]["all"]) == (17, 3)
 
@@ -391,19 +376,6 @@ def test_a_report_about_another_set_than_was_dealt_is_refused_where_it_is_none_o
     }
 
 
-class CutOff(LocalParties):
-    """Parties whose second round is interrupted after they have answered, before the
-    server has it.
-    """
-
-    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
-        replies = super().ask(message, at_least=at_least)
-        asks = message.values() if isinstance(message, dict) else [message]
-        if any(isinstance(one, Round) and one.round == 2 for one in asks):
-            raise KeyboardInterrupt
-        return replies
-
-
 def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) -> None:
     fed = federation(epsilon=16.0)
     config = protocol.Config(share=0.5, **QUICK)
@@ -412,7 +384,10 @@ def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) ->
     )
     with pytest.raises(KeyboardInterrupt):
         protocol.train(
-            config, CutOff(parties), fed.schemas, checkpoint=tmp_path / "server"
+            config,
+            CutOff(parties, Round, 2),
+            fed.schemas,
+            checkpoint=tmp_path / "server",
         )
     again = LocalParties(
         fed.parties("one-report", run="r", folder=tmp_path / "parties", config=config)

@@ -4,13 +4,14 @@ leaves that was not agreed to.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from odd_servers import Crooked, Leaving, changed, charged
 
 from understudy.api.plan import plan
 from understudy.api.train import train
@@ -27,7 +28,7 @@ from understudy.ground.errors import (
 )
 from understudy.models.visits.fit import VisitTables
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.core.base import Ask, Keep
+from understudy.protocols.core.base import Keep
 from understudy.protocols.joint.messages import Agree, Begin, Release
 from understudy.protocols.joint.products import relayed
 from understudy.protocols.visits import protocol as visits
@@ -136,11 +137,6 @@ def ask_all(parties: Mapping[str, Any], fed: Federation) -> dict[str, Any]:
     }
 
 
-def charged(holder: Any) -> list[Any]:
-    """What stands in a holder's ledger beside its budget."""
-    return [entry for entry in holder.ledger.entries() if entry.count]
-
-
 def test_the_price_is_in_the_ledger_before_a_row_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -157,43 +153,6 @@ def test_the_price_is_in_the_ledger_before_a_row_is_counted(
     )
     ask_all(parties, fed)
     assert seen == [1]
-
-
-class Crooked(LocalParties):
-    """A server that changes what it asks for."""
-
-    def __init__(self, parties: Any, change: Any) -> None:
-        super().__init__(parties)
-        self.change = change
-
-    def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
-    ) -> dict[str, Any]:
-        asks = (
-            dict.fromkeys(self.names, message)
-            if isinstance(message, Ask)
-            else dict(message)
-        )
-        return super().ask({name: self.change(ask) for name, ask in asks.items()})
-
-
-@dataclass(frozen=True)
-class Changed:
-    """An ask of this kind, with other values."""
-
-    kind: type[Ask]
-    values: Mapping[str, Any]
-
-    def __call__(self, ask: Ask) -> Ask:
-        if not isinstance(ask, self.kind):
-            return ask
-        return replace(
-            ask, **{key: v(ask) if callable(v) else v for key, v in self.values.items()}
-        )
-
-
-def changed(kind: type[Ask], **values: Any) -> Changed:
-    return Changed(kind, values)
 
 
 def with_schema(**other: Any) -> Any:
@@ -322,39 +281,14 @@ def test_a_second_session_is_a_second_price() -> None:
     assert len(charged(fed.holders["clinic 0"])) == 1
 
 
-class Leaving(LocalParties):
-    """Parties of which one goes away when it is asked for this."""
-
-    def __init__(self, parties: Any, at: type[Ask]) -> None:
-        super().__init__(parties)
-        self.at = at
-        self.left = False
-
-    def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
-    ) -> dict[str, Any]:
-        asks = (
-            dict.fromkeys(self.names, message)
-            if isinstance(message, Ask)
-            else dict(message)
-        )
-        self.left = self.left or any(isinstance(ask, self.at) for ask in asks.values())
-        here = {
-            name: ask
-            for name, ask in asks.items()
-            if not (self.left and name == "clinic 1")
-        }
-        if len(here) < len(asks) and (at_least is None or len(here) < at_least):
-            raise PartyAway("clinic 1 is away.")
-        return super().ask(here)
-
-
 def test_who_goes_away_before_the_release_is_left_out() -> None:
     fed = clinics(3)
     config = visits.Config(**SMALL, at_least=2)
     outcome = visits.train(
         config,
-        Leaving(fed.parties("visits", run="r", config=config), Agree),
+        Leaving(
+            fed.parties("visits", run="r", config=config), "clinic 1", Agree.kind()
+        ),
         fed.schemas,
     )
     assert outcome.trained.card["left_out"] == ["clinic 1"]
@@ -362,7 +296,11 @@ def test_who_goes_away_before_the_release_is_left_out() -> None:
     with pytest.raises(PartyAway):
         visits.train(
             config,
-            Leaving(fed.parties("visits", run="r", config=config), Release),
+            Leaving(
+                fed.parties("visits", run="r", config=config),
+                "clinic 1",
+                Release.kind(),
+            ),
             fed.schemas,
         )
 
