@@ -31,7 +31,7 @@ from understudy.data.column import Categorical
 from understudy.data.reading import storage
 from understudy.data.schema import Boolean, Integer, Schema
 from understudy.data.table import Table, read_table
-from understudy.evaluate.audit.auditing import Seen, seat
+from understudy.evaluate.audit.auditing import RecordingParties, rehearsal_options
 from understudy.ground.errors import MessageError
 from understudy.models.tables.trees import Trees
 from understudy.privacy import buy_schema
@@ -82,8 +82,8 @@ def measured(rows: Table, terms: Callable[..., Any] | None = None) -> Any:
     study = Gram(CONFIG, {"clinic": SCHEMA})
     if terms is not None:
         study.terms = terms  # type: ignore[method-assign]
-    party = JointParty(Gram, "clinic", rows, **seat("clinic", BUDGET, 5))
-    return measure(study, Seen({"clinic": party})), party.ledger.spend()
+    party = JointParty(Gram, "clinic", rows, **rehearsal_options("clinic", BUDGET, 5))
+    return measure(study, RecordingParties({"clinic": party})), party.ledger.spend()
 
 
 def moved(one: Measurements, other: Measurements) -> float:
@@ -122,7 +122,10 @@ def nothing_is_counted_unpaid() -> None:
     """Whenever rows are counted, the ledger holds all releases up to that one."""
     study = Gram(CONFIG, {"clinic": SCHEMA})
     party = JointParty(
-        Gram, "clinic", read_table(ROWS, SCHEMA), **seat("clinic", BUDGET, 5)
+        Gram,
+        "clinic",
+        read_table(ROWS, SCHEMA),
+        **rehearsal_options("clinic", BUDGET, 5),
     )
     due = [sum(count for _, count in cells) for cells in study.pricing.moved]
     looks = 0
@@ -139,7 +142,7 @@ def nothing_is_counted_unpaid() -> None:
     with pytest.MonkeyPatch.context() as patch:
         for stage in (FineTables, Pairs):
             patch.setattr(stage, "count", looked(stage.count))
-        measure(study, Seen({"clinic": party}))
+        measure(study, RecordingParties({"clinic": party}))
     assert looks == len(due)
 
 
@@ -157,7 +160,7 @@ def every_holder_alone_adds_the_noise_that_is_paid_for() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pricing.Pricing, "noise", spy)
-        release(Seen(parties), schemas)
+        release(RecordingParties(parties), schemas)
     (event,) = parties["host 0"].ledger.spend()
     assert {sigma for sigma, _ in drawn} == {event.sigma}
     for _, noise in drawn:
@@ -180,7 +183,9 @@ def masks_are_used_once() -> None:
     plan = Plan(target=schemas["holder 0"].names[0], scouting=0.3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ring, "keystream", noted)
-        found = release(Seen(all_parties(tables, schemas)), schemas, plan, chunk=16)
+        found = release(
+            RecordingParties(all_parties(tables, schemas)), schemas, plan, chunk=16
+        )
     assert found.made == 2
     assert 0 < max(drawn.values()) <= 3
 
