@@ -19,7 +19,7 @@ from understudy.ground.errors import SchemaError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.visits import fit as visit_fit
 from understudy.runs.runfile import RunFile
-from visit_cases import beside_visits, clinic, frames
+from visit_cases import beside_visits, clinic, frames, run_file_of
 
 pytestmark = pytest.mark.usefixtures("short_training", "light_masks")
 SETTINGS = {"kinds": 2, "states": 2, "steps": 5, "device": "cpu"}
@@ -116,28 +116,8 @@ def test_a_run_file_over_columns_gives_people_with_the_columns_of_all_holders(
     tmp_path: Path,
 ) -> None:
     tables, schemas = beside_visits()
-    parties = {}
-    for name, held in tables.items():
-        home = tmp_path / name
-        home.mkdir()
-        schemas[name].save(home / "schema.toml")
-        for part, rows in (held if isinstance(held, dict) else {"rows": held}).items():
-            rows.to_csv(home / f"{part}.csv", index=False)
-        table = name if isinstance(held, dict) else f"{name}/rows.csv"
-        parties[name] = {
-            "table": table,
-            "schema": f"{name}/schema.toml",
-            "epsilon": 2.0,
-            "delta": 1e-5,
-        }
-    body = {
-        "protocol": "visits",
-        "out": "out",
-        "settings": SETTINGS,
-        "parties": parties,
-    }
-    (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
-    result, out = run_file(RunFile.load(tmp_path / "run.toml"))
+    file = run_file_of(tmp_path, tables, schemas, SETTINGS)
+    result, out = run_file(RunFile.load(file))
     people = pd.read_parquet(out / "synthetic" / "people.parquet")
     assert list(people.columns) == ["patient", "sex", "smoker", "income"]
     assert len(people) == result.people == 53

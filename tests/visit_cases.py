@@ -5,10 +5,12 @@ than count.
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import tomli_w
 
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Schema
 from understudy.data.visits import VisitCodes, VisitSchema
@@ -145,6 +147,50 @@ def beside_visits(
         ),
     }
     return tables, schemas
+
+
+def joined(tables: dict[str, Any]) -> dict[str, Any]:
+    """The rows of the people whom all three have, as one holder would have them."""
+    people = (
+        tables["registry"]
+        .merge(tables["clinic"]["people"])
+        .merge(tables["bank"].rename(columns={"client": "patient"}))
+    )
+    events = tables["clinic"]["events"]
+    return {
+        "people": people,
+        "events": events[events["patient"].isin(people["patient"])],
+    }
+
+
+def run_file_of(
+    folder: Path,
+    tables: dict[str, Any],
+    schemas: dict[str, Any],
+    settings: dict[str, Any],
+) -> Path:
+    """A run file of `visits` with these holders, and their files beside it."""
+    parties = {}
+    for name, held in tables.items():
+        home = folder / name
+        home.mkdir()
+        schemas[name].save(home / "schema.toml")
+        for part, rows in (held if isinstance(held, dict) else {"rows": held}).items():
+            rows.to_csv(home / f"{part}.csv", index=False)
+        parties[name] = {
+            "table": name if isinstance(held, dict) else f"{name}/rows.csv",
+            "schema": f"{name}/schema.toml",
+            "epsilon": 2.0,
+            "delta": 1e-5,
+        }
+    body = {
+        "protocol": "visits",
+        "out": "out",
+        "settings": settings,
+        "parties": parties,
+    }
+    (folder / "run.toml").write_text(tomli_w.dumps(body))
+    return folder / "run.toml"
 
 
 def two_kinds(people: int = 60) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -33,7 +33,15 @@ from understudy.protocols.joint.products import relayed
 from understudy.protocols.visits import protocol as visits
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
-from visit_cases import begin, beside_visits, clinic, measured, random_codes, study_of
+from visit_cases import (
+    begin,
+    beside_visits,
+    clinic,
+    joined,
+    measured,
+    random_codes,
+    study_of,
+)
 
 AMPLE = Budget(math.inf, 0.0)
 USUAL = Budget(3.0, 1e-5)
@@ -55,16 +63,7 @@ def joint(**more: Any) -> VisitTables:
     """The tables of the people whom all three have, as one holder would count them."""
     tables, schemas = beside_visits(**more)
     split = study_of(schemas)
-    people = (
-        tables["registry"]
-        .merge(tables["clinic"]["people"])
-        .merge(tables["bank"].rename(columns={"client": "patient"}))
-    )
-    events = tables["clinic"]["events"]
-    held = {
-        "people": people,
-        "events": events[events["patient"].isin(people["patient"])],
-    }
+    held = joined(tables)
     return VisitTables.exact(read_visits(held, split.schema).codes(), split.layout)
 
 

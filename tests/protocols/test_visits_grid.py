@@ -38,6 +38,7 @@ from visit_cases import (
     cells_of,
     clinic,
     frames,
+    joined,
     measured,
     split_rows,
     study_of,
@@ -173,16 +174,7 @@ def test_without_noise_a_grid_is_to_the_bit_what_all_rows_in_one_place_are() -> 
     """At one holder, over rows, with all columns of the people whom every group has."""
     tables, schemas = beside_visits()
     joint = study_of(schemas)
-    people = (
-        tables["registry"]
-        .merge(tables["clinic"]["people"])
-        .merge(tables["bank"].rename(columns={"client": "patient"}))
-    )
-    events = tables["clinic"]["events"]
-    held = {
-        "people": people,
-        "events": events[events["patient"].isin(people["patient"])],
-    }
+    held = joined(tables)
     place, _, _ = released(
         ({"all": held}, {"all": replace(joint.schema, people=joint.schema.people)})
     )

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import tomli_w
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,7 +35,7 @@ from understudy.protocols.visits import protocol as visits
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
-from visit_cases import measured, random_codes, study_of, two_kinds
+from visit_cases import measured, random_codes, run_file_of, study_of, two_kinds
 
 AMPLE = Budget(math.inf, 0.0)
 USUAL = Budget(3.0, 1e-5)
@@ -255,24 +254,9 @@ def test_a_run_file_gives_three_files_and_the_generator_is_the_same_again(
     tmp_path: Path,
 ) -> None:
     tables, schemas = two_kinds()
-    parties = {}
-    for name, held in tables.items():
-        home = tmp_path / name
-        home.mkdir()
-        schemas[name].save(home / "schema.toml")
-        for part, rows in (held if isinstance(held, dict) else {"rows": held}).items():
-            rows.to_csv(home / f"{part}.csv", index=False)
-        table = name if isinstance(held, dict) else f"{name}/rows.csv"
-        parties[name] = {
-            "table": table,
-            "schema": f"{name}/schema.toml",
-            "epsilon": 2.0,
-            "delta": 1e-5,
-        }
     chosen = {key: value for key, value in SMALL.items() if key != "chunk"}
-    body = {"protocol": "visits", "out": "out", "settings": chosen, "parties": parties}
-    (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
-    result, out = run_file(RunFile.load(tmp_path / "run.toml"))
+    file = run_file_of(tmp_path, tables, schemas, chosen)
+    result, out = run_file(RunFile.load(file))
     drawn = {path.stem: pd.read_parquet(path) for path in (out / "synthetic").iterdir()}
     assert set(drawn) == {"people", "events", "claims"}
     assert len(drawn["people"]) == result.people
