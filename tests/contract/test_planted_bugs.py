@@ -181,7 +181,7 @@ def people_are_drawn_as_often_as_paid_for() -> None:
     rate = event.sampling_probability
     people = party.aligned.rows
     drawn = [
-        len(batch) for _ in range(200) for batch in party.batches(party._drawn_by(b""))
+        len(batch) for _ in range(200) for batch in party.batches(party._batch_rng(b""))
     ]
     chances = len(drawn) * people
     assert abs(sum(drawn) - chances * rate) < 6 * (chances * rate * (1 - rate)) ** 0.5
@@ -287,7 +287,7 @@ def everybody_is_drawn(patch: Patch) -> None:
 
 def charged_after_use(patch: Patch) -> None:
     def late(self: VertiGanParty, ask: VertiGanRound) -> Gradient:
-        batches = self.batches(self._drawn_by(ask.batches))
+        batches = self.batches(self._batch_rng(ask.batches))
         with torch.no_grad():
             for parameter, part in split_like(self.network.parameters(), ask.weights):
                 parameter.copy_(part)

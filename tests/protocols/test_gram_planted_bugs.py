@@ -309,14 +309,14 @@ def noise_is_shared_as_if_nobody_colluded(patch: Patch) -> None:
     patch.setattr(pricing, "noise_share", share)
 
 
-def pads_are_those_of_the_release_before(patch: Patch) -> None:
-    """A pad follows from the keys alone, not from what it is for."""
+def masks_are_those_of_the_release_before(patch: Patch) -> None:
+    """A mask follows from the keys alone, not from what it is for."""
 
-    def pad(self: Channel, ring: Any, stream: int, *shape: int, **more: Any) -> Any:
-        words = ring.uniform(self._pad, stream, *shape)
+    def mask(self: Channel, ring: Any, stream: int, *shape: int, **more: Any) -> Any:
+        words = ring.uniform(self._mask_key, stream, *shape)
         return words if self.first else -words
 
-    patch.setattr(Channel, "pad", pad)
+    patch.setattr(Channel, "mask", mask)
 
 
 def a_repeated_message_opens(patch: Patch) -> None:
@@ -371,7 +371,7 @@ CAUGHT: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
         noise_is_shared_as_if_nobody_colluded,
         every_holder_alone_adds_the_noise_that_is_paid_for,
     ),
-    (pads_are_those_of_the_release_before, masks_are_used_once),
+    (masks_are_those_of_the_release_before, masks_are_used_once),
     (a_repeated_message_opens, a_message_is_taken_once),
     (levels_are_listed_from_rows, no_value_of_one_person_comes_back),
     (the_dtype_of_the_source_is_taken, no_value_of_one_person_comes_back),
