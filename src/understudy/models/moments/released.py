@@ -41,7 +41,6 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.frame import Frame, unpacked
-from understudy.models.simplex import to_simplex
 
 SCALE = 1 << 12  # of the means: the norm that the longest row has in whole numbers
 CELLS = 32  # of norms, where a bound on them is bought
@@ -360,4 +359,7 @@ def joint_odds(odds: Sequence[Tensor]) -> Tensor:
 
 
 def _shares(values: Tensor) -> Tensor:
+    # which a silo that offers sums does without
+    from understudy.models.simplex import to_simplex
+
     return to_simplex(values[None], values.new_ones(1))[0]
