@@ -87,13 +87,13 @@ def fused(values: Tensor, noise: float) -> Tensor:
         costs = best + apart / noise**2 + price
         cuts.append(int(costs.argmin()))
         best = torch.cat([best, costs.amin()[None]])
-    found = torch.empty_like(values)
+    levels = torch.empty_like(values)
     end = len(values)
     while end:
         first = cuts[end]
-        found[order[first:end]] = (total[end] - total[first]) / (end - first)
+        levels[order[first:end]] = (total[end] - total[first]) / (end - first)
         end = first
-    return found
+    return levels
 
 
 # By sides of the frame, 1 for series and 2 for images: of the root mean square distance
@@ -145,31 +145,31 @@ def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Cent
     """Of the first release; of several `labels`, people and means of every combination
     of their levels.
     """
-    most = float(frame.reach)
+    longest = float(frame.reach)
     if labels is not None and len(labels.sizes) > 1:
-        found = by_labels(first, labels)
-        people = found.people
-        whole = found.whole
-        loud = found.whole_noise
-        beside = found.beside
+        by_combination = by_labels(first, labels)
+        people = by_combination.people
+        overall = by_combination.whole
+        overall_noise = by_combination.whole_noise
+        beside = by_combination.beside
         total = people.sum()
-        marks = torch.zeros_like(whole)
+        marks = torch.zeros_like(overall)
     else:
         people = first["people"].clamp(min=1.0)
         total = people.sum()
-        whole = first["sums"].sum(0) / total
-        loud = float(first["sums_noise"] / total) * math.sqrt(len(people))
-        beside, marks = _told_apart(first, people, whole)
+        overall = first["sums"].sum(0) / total
+        overall_noise = float(first["sums_noise"] / total) * math.sqrt(len(people))
+        beside, marks = _told_apart(first, people, overall)
     middle = (
-        series_mean(whole, loud, frame.channels)
+        series_mean(overall, overall_noise, frame.channels)
         if frame.sides == 1
-        else without_noise(whole, loud)
+        else without_noise(overall, overall_noise)
     )
     means = middle + beside
     norms = means.square().sum(1, keepdim=True).sqrt()
-    means = means * (most / norms.clamp(min=most))
-    own = (people * means.square().sum(1)).sum() / total
-    spread = _spread(first, total, own, most)
+    means = means * (longest / norms.clamp(min=longest))
+    energy_of_means = (people * means.square().sum(1)).sum() / total
+    spread = _spread(first, total, energy_of_means, longest)
     each = 1 if labels is None else labels.each
     return Centres(people, means, marks, spread, RADIUS[frame.sides], frame.poses, each)
 
@@ -178,32 +178,38 @@ def middle(first: Released, frame: Frame) -> tuple[Tensor, int]:
     """The centre that a silo measures about next, in whole steps, and the radius that
     rows are pulled in to.
     """
-    most = float(frame.reach)
+    longest = float(frame.reach)
     people = first["people"].sum().clamp(min=1.0)
     noise = float(first["sums_noise"] / people) * math.sqrt(len(first["people"]))
     mean = without_noise(first["sums"].sum(0) / people, noise)
-    centre = (mean * (most / mean.norm().clamp(min=most))).round()
-    spread = _spread(first, people, centre.square().sum(), most)
+    centre = (mean * (longest / mean.norm().clamp(min=longest))).round()
+    spread = _spread(first, people, centre.square().sum(), longest)
     return centre.long(), max(1, round(RADIUS[frame.sides] * math.sqrt(spread)))
 
 
-def _spread(first: Released, people: Tensor, own: Tensor, most: float) -> float:
+def _spread(
+    first: Released, people: Tensor, energy_of_means: Tensor, longest: float
+) -> float:
     """The mean squared distance of rows from centres of this mean square; less than its
     noise cannot be told.
     """
-    least = min(max(float(first["energy_noise"] / people), 1e-4 * most**2), most**2)
-    return float((first["energy"] / people - own).clamp(min=least, max=most**2))
+    least = min(
+        max(float(first["energy_noise"] / people), 1e-4 * longest**2), longest**2
+    )
+    return float(
+        (first["energy"] / people - energy_of_means).clamp(min=least, max=longest**2)
+    )
 
 
 def _told_apart(
-    first: Released, people: Tensor, whole: Tensor
+    first: Released, people: Tensor, overall: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Means of classes about that of all, shrunk as far as they are noise, and the
     variance left in them.
     """
-    beside = first["sums"] / people[:, None] - whole
+    beside = first["sums"] / people[:, None] - overall
     if len(people) == 1:
-        return beside, torch.zeros_like(whole)
+        return beside, torch.zeros_like(overall)
     noise = (first["sums_noise"] / people).square()[:, None]
     signal = (smoothed(beside.square().mean(0)) - noise.mean()).clamp(min=0)
     weight = signal / (signal + noise).clamp(min=1e-300)
@@ -252,9 +258,11 @@ def directions(pooled: Released, centre: Centres, frame: Frame) -> Directions:
     sizes = (
         {min(width, round(_LEAST * _STEP**n)) for n in range(64)} if noise else {width}
     )
-    most = MOST_TURNED if centre.poses else MOST_KEPT
-    found = (_standing_out(covariance, noise, size, most) for size in sorted(sizes))
-    values, vectors = max(found, key=lambda one: float(one[0].sum()))
+    max_directions = MOST_TURNED if centre.poses else MOST_KEPT
+    candidates = (
+        _standing_out(covariance, noise, size, max_directions) for size in sorted(sizes)
+    )
+    values, vectors = max(candidates, key=lambda one: float(one[0].sum()))
     basis = torch.zeros(width, len(values), dtype=covariance.dtype)
     basis[: len(vectors)] = vectors
     if frame.sides == 1:
@@ -277,7 +285,7 @@ def _image_tail(residual: Tensor, noise: float, turned: int) -> Tensor:
 
 
 def _standing_out(
-    covariance: Tensor, noise: float, size: int, most: int
+    covariance: Tensor, noise: float, size: int, max_directions: int
 ) -> tuple[Tensor, Tensor]:
     """What stands out of the noise among the first so many features: eigenvalues,
     shrunk, and their directions.
@@ -286,13 +294,13 @@ def _standing_out(
     values, vectors = torch.linalg.eigh(covariance[:size, :size])
     values = values.flip(0)
     vectors = vectors.flip(1)
-    kept = max(1, min(int((values > CLEAR * edge).sum()), most))
+    n_directions = max(1, min(int((values > CLEAR * edge).sum()), max_directions))
     shrunk = (
-        (values[:kept].clamp(min=0).square() - edge**2)
+        (values[:n_directions].clamp(min=0).square() - edge**2)
         .clamp(min=1e-6 * edge**2 + 1e-12)
         .sqrt()
     )
-    return shrunk, vectors[:, :kept]
+    return shrunk, vectors[:, :n_directions]
 
 
 def fit_cells(
@@ -306,24 +314,24 @@ def fit_cells(
     """The Gaussians of all cells; without a third release all classes have the pooled
     covariance.
     """
-    own_people = centre.groups
-    classes = len(own_people)
+    class_people = centre.groups
+    classes = len(class_people)
     k = len(kept.values)
     pooled = torch.diag(kept.values)
     if third is None:
         means = torch.zeros(classes, k, dtype=torch.float64)
         return _network(
-            frame, centre, kept, own_people, means, pooled.expand(classes, k, k), 1
+            frame, centre, kept, class_people, means, pooled.expand(classes, k, k), 1
         )
     if not bits:
-        people = own_people
+        people = class_people
         means = torch.zeros(classes, k, dtype=torch.float64)
         count = 1
         pooled = (pooled + third["moments"].sum(0) / people.sum()) / 2
     else:
         count = 1 << bits
         people = third["people"].clamp(
-            min=0.02 * float(own_people.sum()) / (classes * count)
+            min=0.02 * float(class_people.sum()) / (classes * count)
         )
         means = _cell_means(kept, third, people, bits)
         inner = (
@@ -404,16 +412,16 @@ def _cell_means(kept: Directions, third: Released, people: Tensor, bits: int) ->
     return prior + beside * signal / (signal + noise).clamp(min=1e-300)
 
 
-def shrunk_covariances(own: Tensor, pooled: Tensor, noise: Tensor) -> Tensor:
+def shrunk_covariances(covariances: Tensor, pooled: Tensor, noise: Tensor) -> Tensor:
     """Covariances (cells, k, k) with noise of these deviations, shrunk towards the
     pooled ones, and made positive.
     """
-    beside = own - pooled
-    k = own.shape[-1]
+    beside = covariances - pooled
+    k = covariances.shape[-1]
     expected = noise.square() * k * (k + 1)
-    found = beside.square().sum((1, 2))
-    prior = (found - expected).mean().clamp(min=0)
-    alone = (found - expected).clamp(min=0) / found.clamp(min=1e-300)
+    distances = beside.square().sum((1, 2))
+    prior = (distances - expected).mean().clamp(min=0)
+    alone = (distances - expected).clamp(min=0) / distances.clamp(min=1e-300)
     weight = (alone + prior / (prior + expected).clamp(min=1e-300)) / 2
     values, vectors = torch.linalg.eigh(pooled + weight[:, None, None] * beside)
     least = 0.25 * torch.linalg.eigvalsh(pooled).min().clamp(min=0)

@@ -147,16 +147,18 @@ class Memory:
     def sentence(self) -> str:
         if not math.isfinite(self.drawn):
             return "Drawn series are constant."
-        said = (
+        of_drawn = (
             f"Drawn series have a correlation of about {self.drawn:.2f} from one "
             "value to the next"
         )
         if not math.isfinite(self.released + self.noise):
-            return f"{said}; the release does not tell that of real ones."
+            return f"{of_drawn}; the release does not tell that of real ones."
         if self.noise > UNTOLD:
-            return f"{said}; noise hides that of real ones (±{self.noise:.2f})."
-        apart = f" ± {self.noise:.2g}" if self.noise else ""
-        return f"{said}; the release says {self.released:.2f}{apart} of real ones."
+            return f"{of_drawn}; noise hides that of real ones (±{self.noise:.2f})."
+        deviation = f" ± {self.noise:.2g}" if self.noise else ""
+        return (
+            f"{of_drawn}; the release says {self.released:.2f}{deviation} of real ones."
+        )
 
 
 def memory(
