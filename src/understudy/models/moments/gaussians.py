@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 KNOTS = 257
 # a in exp(a w − a²): half of all series have less than exp(−2a²) of the variance beside
 # the directions. By benchmarks/series, Sine and Energy.
-BURST = 1.2
+BURST = 1.0
 FLOOR = 1.0
 _MOST_CELLS = 1 << 16
 
