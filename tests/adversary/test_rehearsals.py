@@ -35,7 +35,7 @@ FALSE = (
     "The price is paid",
     "cryptographic source",
     "at no further price",
-    "may be published; this page",
+    "may be published; this report",
 )
 FAST = {"components": 4, "steps": 5, "chunk": 25, "device": "cpu"}
 

@@ -84,7 +84,7 @@ def test_the_holders_page_compares_people_and_events_of_all_holders(rows: Path) 
         "Synthetic people",
     ):
         assert said in text, said
-    assert "this page compares only tables" not in text
+    assert "this report compares only tables" not in text
     assert "Correlations" not in text
 
 

@@ -122,7 +122,7 @@ def test_rows_that_do_not_fit_their_schema_are_no_sheet(tmp_path: Path) -> None:
     frame.to_parquet(folder / "synthetic.parquet")
     text = write_report(folder).read_text()
     assert sheets_of(text) == []
-    assert "this page shows columns of tables only" in text
+    assert "this report shows columns of tables only" in text
 
 
 def test_real_images_and_their_figures_are_on_the_holder_s_page_alone(

@@ -367,7 +367,7 @@ def report(
         bool, option("With --publish: the folder of evidence, too.", "--evidence")
     ] = False,
 ) -> None:
-    """Write the page that helps a holder decide whether to publish."""
+    """Write the report that helps a holder decide whether to publish."""
     from understudy.report.page import write_report
 
     if with_evidence and not publish:
@@ -497,7 +497,7 @@ def evaluate(
     another: Annotated[
         bool, option("Also show figures of the library sdmetrics.", "--second-opinion")
     ] = False,
-    to: Annotated[Path | None, option("Also write a page (HTML).", "--out")] = None,
+    to: Annotated[Path | None, option("Also write a report (HTML).", "--out")] = None,
 ) -> None:
     """Compare synthetic rows with the real ones, for their holder: a table, people with
     events, images or series.

@@ -276,7 +276,8 @@ def serve(
             f"{note['at']}."
         )
     out.print(
-        f"\nWritten to {where}. `understudy report {where} --publish` makes the page."
+        f"\nWritten to {where}. `understudy report {where} --publish` writes the "
+        "report."
     )
 
 

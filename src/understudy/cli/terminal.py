@@ -156,7 +156,7 @@ ARTEFACTS = {
     "synthetic.csv": "the same, as text",
     "synthetic": "the synthetic tables: people and their events",
     "schema.toml": "the public schema",
-    "report.html": "one page for the holder: is it good, is it safe",
+    "report.html": "one report for the holder: is it good, is it safe",
     "privacy.json": "what was spent, per party and per person, against whom",
     "transcript.json": "messages exchanged: counts, bytes, paid values",
     "run.toml": "the run as it was carried out",
@@ -187,7 +187,7 @@ def summary(result: "Result", folder: Path) -> None:
             out.print(f"  {name:<20} {what}")
     if (folder / "generator").exists():
         out.print(
-            f"Is it good, is it safe? `understudy report {folder}` writes a page."
+            f"Is it good, is it safe? `understudy report {folder}` writes a report."
         )
 
 

@@ -57,7 +57,7 @@ People = NDArray[Any] | None
 """Whose each row is; None where that is not known, and each row counts as a person."""
 
 NOT_OPENED = (
-    "its rows are in a database, and a page opens none. Export them to a file, and "
+    "its rows are in a database, and a report opens none. Export them to a file, and "
     "name it: write_report(…, tables={…})."
 )
 MAX_COMPARED_ROWS = 100_000  # rows of a long table that are compared

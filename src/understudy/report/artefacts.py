@@ -200,7 +200,7 @@ def load_artefacts(folder: str | Path) -> Artefacts:
         raise ArtefactError(
             f"{folder} holds a run that has not ended: no generator, no synthetic "
             "rows and no privacy statement. "
-            "Go on with it (`understudy run … --resume`). No page was written."
+            "Go on with it (`understudy run … --resume`). No report was written."
         )
     if len(missing.keys() - {"audit.json"}) == 7 - pieces.model:
         raise ArtefactError(

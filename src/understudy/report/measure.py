@@ -1,4 +1,4 @@
-"""What a run's page shows of real rows and ledgers: found by the run file, read at
+"""What a run's report shows of real rows and ledgers: found by the run file, read at
 their holder, or not at all.
 
 Guarantee: a ledger is read, and nothing is written. It tells of the holder's other runs
@@ -82,7 +82,7 @@ def measure(
         return Measured(reason="the run trained a model and made no synthetic rows.")
     if run.kind not in _MEASURED:
         return Measured(
-            reason=f"{KINDS[run.kind]}, and this page compares only tables."
+            reason=f"{KINDS[run.kind]}, and this report compares only tables."
         )
     if run.described is None or run.synthetic_tables is None:
         piece = "schema" if run.described is None else "synthetic rows"
@@ -264,8 +264,8 @@ def evaluate_files(
     another: bool = False,
     page: bool = False,
 ) -> tuple[list[str], Comparison | PeopleComparison | None]:
-    """Two sets of rows side by side, for `understudy evaluate`: lines, and what a page
-    is made of, if there is one.
+    """Two sets of rows side by side, for `understudy evaluate`: lines, and what a
+    report is made of, if there is one.
     """
     described = load_any(schema)
     if TABLE.describes(described):

@@ -1,4 +1,4 @@
-"""The page: one self-contained HTML file for one run, or for two tables.
+"""The report: one self-contained HTML file for one run, or for two tables.
 
     # for the holder: everything, with figures from real rows
     write_report("runs/joint")
@@ -9,10 +9,10 @@
 The file holds no script, and a content policy forbids every request; it reads in light,
 dark, print and on a phone.
 
-Guarantee: a published page is a function of the run's artefacts and the date alone: no
-table and no ledger of a holder is opened for it. A page for the holder holds unpaid
-figures of real rows, says so, and is written readable by its owner alone. A rehearsal
-says so before all else, and is not published.
+Guarantee: a published report is a function of the run's artefacts and the date alone:
+no table and no ledger of a holder is opened for it. A report for the holder holds
+unpaid figures of real rows, says so, and is written readable by its owner alone. A
+rehearsal says so before all else, and is not published.
 Edges: a piece that is missing, damaged or cannot be computed leaves its reason in its
 place.
 """
@@ -57,7 +57,7 @@ from understudy.report.verdict import verdict
 
 PRIVATE = "report.html"
 PUBLIC = "report-public.html"
-_FOR_EVERYONE = "this page is for everyone, and real rows are only for their holders."
+_FOR_EVERYONE = "this report is for everyone, and real rows are only for their holders."
 LIBRARIES = (
     "understudy",
     "torch",
@@ -80,7 +80,7 @@ def write_report(
     target: str | None = None,
     now: datetime | None = None,
 ) -> Path:
-    """Write the page of a run; returns where. Default: report.html, or
+    """Write the report of a run; returns where. Default: report.html, or
     report-public.html, in the folder.
 
     Real rows come from the tables that the run file names, of all `parties` or those
@@ -109,8 +109,8 @@ def write_report(
 def published_page(
     run: Artefacts, *, now: datetime, versions: Sequence[tuple[str, str]]
 ) -> str:
-    """The published page of a run, written at this time by libraries of these versions:
-    the same text for the same.
+    """The published report of a run, written at this time by libraries of these
+    versions: the same text for the same.
     """
     _require_real(run)
     real = Measured(reason=_FOR_EVERYONE)
@@ -128,7 +128,7 @@ def _require_real(run: Artefacts) -> None:
     """PrivacyError unless the run's statement says that it was no rehearsal."""
     if run.rehearsal:
         raise PrivacyError(
-            f"{run.folder}: this may not be published. {run.rehearsal} No page was "
+            f"{run.folder}: this may not be published. {run.rehearsal} No report was "
             "written."
         )
     if (
@@ -138,7 +138,7 @@ def _require_real(run: Artefacts) -> None:
     ):
         raise PrivacyError(
             f"{run.folder}: the privacy statement does not say whether this was a "
-            "rehearsal, so it is not published. No page was written."
+            "rehearsal, so it is not published. No report was written."
         )
 
 
@@ -148,7 +148,7 @@ def write_evaluation_page(
     *,
     now: datetime | None = None,
 ) -> Path:
-    """Write the page of a comparison, for the holder of the real rows; returns
+    """Write the report of a comparison, for the holder of the real rows; returns
     where.
     """
     if isinstance(comparison, PeopleComparison):
@@ -238,7 +238,7 @@ def _save(path: Path, text: str, private: bool) -> None:
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ArtefactError(
-            f"{path}: the page cannot be written ({error.strerror})."
+            f"{path}: the report cannot be written ({error.strerror})."
         ) from None
 
 

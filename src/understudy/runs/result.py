@@ -61,25 +61,27 @@ class Result:
         """
         outcome = _with_provenance(outcome, schemas or {})
         trained = outcome.trained
-        made = (
+        artefact = (
             Generator.from_parts(trained)
             if isinstance(trained, GeneratorParts)
             else Classifier.from_parts(trained)
         )
-        return cls(made, outcome.privacy, transcript, run, outcome.people, federation)
+        return cls(
+            artefact, outcome.privacy, transcript, run, outcome.people, federation
+        )
 
-    def sample(self, n: int, **more: Any) -> pd.DataFrame:
+    def sample(self, n: int, **options: Any) -> pd.DataFrame:
         """`n` synthetic rows, free (`Generator.sample`); of a frame whose schema was
         bought, stored as it was.
 
         Guarantee: a dtype comes from the schema and the storages of
         `data.reading.storage`, never from the frame.
         """
-        drawn = self.generator.sample(n, **more)
+        synthetic = self.generator.sample(n, **options)
         return (
-            store(drawn, self.generator.schema, self._storages)
+            store(synthetic, self.generator.schema, self._storages)
             if self._storages
-            else drawn
+            else synthetic
         )
 
     @cached_property
@@ -126,18 +128,18 @@ class Result:
         # last: what was paid for is saved, whatever becomes of the draw
         generator = self.artefact
         if isinstance(generator, Generator):
-            most = (
+            default_rows = (
                 self.people
                 if EVENTS.describes(generator.schema)
                 else min(self.people, MOST_DRAWN)
             )
-            frames = generator.tables(rows or most)
-            said = first_said(generator.card)
+            frames = generator.tables(rows or default_rows)
+            statement = first_said(generator.card)
             # a rehearsal's say what they are: files keep a frame's `attrs`
             for frame in frames.values():
-                frame.attrs |= said
-            place = folder / ("synthetic.parquet" if "" in frames else "synthetic")
-            write_tables(frames, place, generator.schema, ".parquet")
+                frame.attrs |= statement
+            path = folder / ("synthetic.parquet" if "" in frames else "synthetic")
+            write_tables(frames, path, generator.schema, ".parquet")
         return folder
 
     def report(
@@ -148,7 +150,7 @@ class Result:
         holdout: Source | None = None,
         target: str | None = None,
     ) -> Path:
-        """Write the page of this run; returns where. For the holder it compares with
+        """Write the report of this run; returns where. For the holder it compares with
         the rows that are open here. With `publish` it holds nothing that a row could
         have changed unpaid.
         """
@@ -185,23 +187,23 @@ class Result:
 
     def __repr__(self) -> str:
         what = (
-            "sample(n) draws rows"
+            "sample(n) samples rows"
             if isinstance(self.artefact, Generator)
             else "model predicts"
         )
         return (
-            f"<Result of {self.run}: {what}, report(file) writes a page, privacy says "
-            "what it costs>"
+            f"<Result of {self.run}: {what}, report(file) writes a report, privacy "
+            "says what it costs>"
         )
 
     def __str__(self) -> str:
         return f"{self!r}\n{self.privacy}"
 
     def _repr_html_(self) -> str:
-        own: str = (
+        own_html: str = (
             self.artefact._repr_html_() if isinstance(self.artefact, Generator) else ""
         )
-        return own + self.privacy._repr_html_()
+        return own_html + self.privacy._repr_html_()
 
 
 def _with_provenance(outcome: Outcome, schemas: Mapping[str, Any]) -> Outcome:
@@ -262,7 +264,7 @@ def predict_rows(
         if probabilities:
             return pd.DataFrame(
                 artefact.predict_proba(source),
-                columns=[str(one) for one in artefact.classes_],
+                columns=[str(part) for part in artefact.classes_],
             )
         return pd.DataFrame({target: artefact.predict(source)})
     schema = artefact.schema
@@ -285,16 +287,16 @@ def _read_known_columns(source: Source, schema: Schema) -> pd.DataFrame:
     missing.
     """
     header = open_source(source, {}).header
-    here = {
+    columns = {
         column.name: changed(column, nullable=True)
         for column in schema.columns
         if column.name in header
     }
     raw = open_source(
-        source, {name: column.kind in PLAIN_NUMBERS for name, column in here.items()}
+        source, {name: column.kind in PLAIN_NUMBERS for name, column in columns.items()}
     )
     frame = {}
-    for name, column in here.items():
+    for name, column in columns.items():
         frame[name], faults = read_cells(column, raw.columns[name], raw.numbers)
         for fault in faults:
             row = "" if fault.rows is None else f", row {int(fault.rows[0]):,}"

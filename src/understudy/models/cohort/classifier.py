@@ -79,7 +79,7 @@ class Dense(Classifier):
     def shapes(self) -> Shapes:
         sizes = pairwise((self.features, *self.widths))
         return dense_shapes(
-            **{f"layer{place}": (b, a) for place, (a, b) in enumerate(sizes, start=1)}
+            **{f"layer{layer}": (b, a) for layer, (a, b) in enumerate(sizes, start=1)}
         )
 
     @property

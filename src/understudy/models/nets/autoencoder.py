@@ -145,9 +145,9 @@ class LocalTraining(Training):
 
     def train(self, start: Tensor, batch: Batch, out: Tensor) -> None:
         network = self.network
-        how = (start, batch, out, self.epochs, self.lr, self.penalty)
-        network.adam(*how) if self.optimizer == "adam" else network.train(
-            self.optimizer, *how
+        arguments = (start, batch, out, self.epochs, self.lr, self.penalty)
+        network.adam(*arguments) if self.optimizer == "adam" else network.train(
+            self.optimizer, *arguments
         )
 
     def __call__(self, params: Tensor, x: Tensor, mask: Tensor, rng: Draws) -> Tensor:
@@ -163,9 +163,9 @@ class LocalTraining(Training):
         network = self.network
         network.views(params)
         clients, rows = mask.shape
-        if x.shape != (due := (clients, rows, *network.row_shape)):
+        if x.shape != (expected := (clients, rows, *network.row_shape)):
             raise ConfigError(
-                f"x must be (clients, rows, …) = {due}, not {tuple(x.shape)}."
+                f"x must be (clients, rows, …) = {expected}, not {tuple(x.shape)}."
             )
         real = mask.to(params.dtype)
         x = x.where(mask.view(clients, rows, *(1,) * len(network.row_shape)), 0).to(

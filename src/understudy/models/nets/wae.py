@@ -380,7 +380,7 @@ def sleep(
     moments: Tensor,
     rng: Draws,
     *,
-    taken: int,
+    steps_before: int,
     steps: int,
     batch: int,
     rate: float,
@@ -390,7 +390,7 @@ def sleep(
     """
     encoder, decoder, spread = (part.clone() for part in cut(network, model))
     dreamer = network.decoder(torch.cat([encoder, decoder]))
-    for step in range(taken + 1, taken + steps + 1):
+    for step in range(steps_before + 1, steps_before + steps + 1):
         z = rng.normal(batch, network.latent).to(encoder)
         x = dream(dreamer, z, rng)
         with torch.enable_grad():
@@ -399,8 +399,8 @@ def sleep(
                 (guess - z).square().sum() / (2 * batch), encoder
             )
         encoder = encoder.detach() - rate * adam(moments, gradient, step)
-        missed = (guess.detach() - z).square().mean(0).clamp_(max=1.0)
-        spread = (_KEPT * spread.square() + (1 - _KEPT) * missed).sqrt()
+        residual = (guess.detach() - z).square().mean(0).clamp_(max=1.0)
+        spread = (_KEPT * spread.square() + (1 - _KEPT) * residual).sqrt()
     return torch.cat([encoder, decoder, spread])
 
 
@@ -408,32 +408,32 @@ def dream(decoder: TableDecoder, z: Tensor, rng: Draws) -> Tensor:
     """A row for each latent point, one level drawn in each column by
     `TableDecoder.rows`' odds: slots, (n, width).
     """
-    column, alone, sure = _places(decoder.sizes)
+    column, has_one_slot, sure = _slot_columns(decoder.sizes)
     with torch.no_grad():
         slots: Tensor = decoder.layers(z)  # (n, width)
     uniform = rng.uniform(*slots.shape).to(slots)
     out = (uniform < slots.sigmoid()).masked_fill_(sure, value=False)
-    if not alone.all():
+    if not has_one_slot.all():
         # An exponential race: the first of a column's slots to arrive is drawn with
         # odds as its rate.
-        early = (functional.logsigmoid(slots) - torch.log1p(-uniform).neg_().log_())[
-            :, ~alone
+        arrival = (functional.logsigmoid(slots) - torch.log1p(-uniform).neg_().log_())[
+            :, ~has_one_slot
         ]
-        of = column[~alone].expand_as(early)
-        first = early.new_empty(len(z), int(column.max()) + 1)
-        first.scatter_reduce_(1, of, early, "amax", include_self=False)
-        out[:, ~alone] = early == first.gather(1, of)
+        column_of = column[~has_one_slot].expand_as(arrival)
+        first = arrival.new_empty(len(z), int(column.max()) + 1)
+        first.scatter_reduce_(1, column_of, arrival, "amax", include_self=False)
+        out[:, ~has_one_slot] = arrival == first.gather(1, column_of)
     return out.to(z.dtype)
 
 
 @cache
-def _places(sizes: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+def _slot_columns(sizes: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
     """Of every slot: its column, whether it is the column's only one, and whether that
     has one level alone.
     """
-    each = torch.tensor(slot_counts(sizes))
-    column = torch.repeat_interleave(torch.arange(len(sizes)), each)
-    return column, (each == 1)[column], (torch.tensor(sizes) == 1)[column]
+    n_slots = torch.tensor(slot_counts(sizes))
+    column = torch.repeat_interleave(torch.arange(len(sizes)), n_slots)
+    return column, (n_slots == 1)[column], (torch.tensor(sizes) == 1)[column]
 
 
 def adam(moments: Tensor, gradient: Tensor, step: int) -> Tensor:

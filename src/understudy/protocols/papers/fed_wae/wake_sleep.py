@@ -155,7 +155,7 @@ class WakeSleep(FedWae):
             model,
             moments,
             _dream_rng(config, 0),
-            taken=0,
+            steps_before=0,
             steps=config.first_dreams,
             batch=config.dream_batch,
             rate=config.dream_rate,
@@ -181,7 +181,7 @@ class WakeSleep(FedWae):
             self.memory["encoder"],
             _dream_rng(config, number),
             steps=config.dreams,
-            taken=(number - 1) * config.dreams,
+            steps_before=(number - 1) * config.dreams,
             batch=config.dream_batch,
             rate=config.dream_rate,
         )
