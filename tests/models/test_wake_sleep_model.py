@@ -86,7 +86,14 @@ def test_sleep_teaches_the_encoder_what_can_be_told_and_the_spread_is_the_rest()
     decoder.mul_(6)  # rows that tell much of z
     moments = torch.zeros(2, encoder_size(network))
     taught = sleep(
-        network, model, moments, FastRng(1), steps_before=0, steps=300, batch=128, rate=0.01
+        network,
+        model,
+        moments,
+        FastRng(1),
+        steps_before=0,
+        steps=300,
+        batch=128,
+        rate=0.01,
     )
     encoder, same, spread = cut(network, taught)
     assert torch.equal(same, decoder), "the decoder does not learn from its own dreams"
