@@ -97,7 +97,7 @@ def test_no_protocol_brings_the_generator_but_what_one_is_made_of() -> None:
 
 
 def test_a_generator_knows_no_network_by_name() -> None:
-    for name in ("generator", "generator_file", "parts", "kinds"):
+    for name in ("generator", "generator_file", "parts", "sampling"):
         known = {
             one
             for one in imports(f"understudy.generators.{name}")
